@@ -1,0 +1,80 @@
+# `make` lists the targets. Each makes the environment that it needs, in .venv.
+#
+#   PYTHON=python3.13   which Python makes it; default: python3, or the newest found
+#   DJANGO=5.2          which series of Django it gets; default: the newest
+#   VENV=.venv-3.13     where it is
+#   POSTGRES=FOLDER     binaries of the PostgreSQL that `make test` runs on; default:
+#                       the server of DATABASE_URL, or the embedded one
+#   ARGS="-k claim -x"  arguments for the command behind demo, test and bench
+#
+# PYTHON and DJANGO last: later makes keep what the environment has.
+
+PYTHON ?=
+DJANGO ?=
+VENV ?= .venv
+POSTGRES ?=
+ARGS ?=
+export PYTHON DJANGO VENV
+
+EXAMPLE := @sh .ci/environment.sh example
+DEV := @sh .ci/environment.sh dev
+ON_POSTGRES = $(if $(POSTGRES),python .ci/on_postgres.py '$(POSTGRES)')
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test coverage check lint types layers migrations wheel docs bench format clean
+
+help: ## this list
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 } \
+		/^#  / { options = options substr($$0, 2) "\n" } \
+		END { printf "\n%s", options }' $(MAKEFILE_LIST)
+
+demo: ## the example shop: its database, server and worker, until Ctrl+C
+	$(EXAMPLE) python -m example_project.demo $(ARGS)
+
+test: ## all tests; ARGS='-m "not slow"' for the quick ones
+	$(DEV) $(ON_POSTGRES) python -m pytest $(ARGS)
+
+check: lint types layers migrations docs wheel test ## all that CI runs, cheapest first
+	@echo "All checks passed."
+
+docs: ## the documentation, into docs/_build/html
+	@echo "== docs"
+	$(DEV) python -m sphinx -E -n -W --keep-going -q docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+bench: ## throughput and latency on this machine
+	$(EXAMPLE) python example_project/manage.py pgqueue_bench $(ARGS)
+
+format: ## rewrite the code in the one format
+	$(DEV) ruff check --fix-only --quiet
+	$(DEV) ruff format
+
+lint: ## format and style, without changing anything
+	@echo "== lint"
+	$(DEV) ruff format --check
+	$(DEV) ruff check
+
+types: ## mypy
+	@echo "== types"
+	@DATABASE_URL=postgres:///unused sh .ci/environment.sh dev mypy  # The settings start no server.
+
+layers: ## the direction of imports
+	@echo "== layers"
+	$(DEV) lint-imports --no-logo
+
+migrations: ## whether models and migrations agree
+	@echo "== migrations"
+	$(DEV) python -m django makemigrations --check --dry-run --settings=tests.settings
+
+wheel: ## build it, install it without extras in a fresh environment, run a job
+	@echo "== wheel"
+	$(DEV) python .ci/wheel_check.py
+
+coverage: ## all tests, and the lines and branches that none reaches
+	$(DEV) python -m pytest --cov $(ARGS)
+
+clean: ## delete what make made, except the data of the embedded PostgreSQL
+	rm -rf .venv .venv.lock docs/_build .coverage .coverage.* htmlcov .hypothesis \
+		.mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,96 @@
+"""
+Background tasks and messaging for Django, in the PostgreSQL you already run.
+
+The public names are loaded when they are first used (PEP 562): importing a submodule,
+as Spark executors do, pulls in no Django.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from django_pgqueue.exceptions import (
+        DeclarationError,
+        EmbeddedServerError,
+        EnqueueError,
+        InvalidArgument,
+        InvalidOption,
+        JobNotFound,
+        PayloadTooLarge,
+        PgQueueError,
+        SchemaError,
+        SettingsError,
+        TaskTimeout,
+        UndecodablePayload,
+        UnknownTask,
+        WrongDatabase,
+    )
+    from django_pgqueue.models.job_field import JobField
+    from django_pgqueue.tasks.outcome import Reject, RetryLater, Snooze
+    from django_pgqueue.tasks.retry import Retry
+    from django_pgqueue.tasks.task import task
+
+__version__ = "0.1.0"
+
+# Where each public name lives.
+_HOMES = {
+    "task": "tasks.task",
+    "Retry": "tasks.retry",
+    "Reject": "tasks.outcome",
+    "RetryLater": "tasks.outcome",
+    "Snooze": "tasks.outcome",
+    "JobField": "models.job_field",
+    "DeclarationError": "exceptions",
+    "EmbeddedServerError": "exceptions",
+    "EnqueueError": "exceptions",
+    "InvalidArgument": "exceptions",
+    "InvalidOption": "exceptions",
+    "JobNotFound": "exceptions",
+    "PayloadTooLarge": "exceptions",
+    "PgQueueError": "exceptions",
+    "SchemaError": "exceptions",
+    "SettingsError": "exceptions",
+    "TaskTimeout": "exceptions",
+    "UndecodablePayload": "exceptions",
+    "UnknownTask": "exceptions",
+    "WrongDatabase": "exceptions",
+}
+
+__all__ = [
+    "DeclarationError",
+    "EmbeddedServerError",
+    "EnqueueError",
+    "InvalidArgument",
+    "InvalidOption",
+    "JobField",
+    "JobNotFound",
+    "PayloadTooLarge",
+    "PgQueueError",
+    "Reject",
+    "Retry",
+    "RetryLater",
+    "SchemaError",
+    "SettingsError",
+    "Snooze",
+    "TaskTimeout",
+    "UndecodablePayload",
+    "UnknownTask",
+    "WrongDatabase",
+    "task",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    # Kept, so that the next use costs nothing. The function `task` has the same name
+    # as no submodule of this package; `tasks` stays the package of that name.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,94 @@
+"""The jobs that ended well, were cancelled, or expired."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.admin import moments
+from django_pgqueue.admin.filter_form import JobFilterForm, choice_field
+from django_pgqueue.admin.job_columns import JobAdminColumns
+from django_pgqueue.admin.names import name
+from django_pgqueue.admin.read_only import Fact
+from django_pgqueue.admin.states import badge
+from django_pgqueue.models import ArchivedJob
+from django_pgqueue.models.archived_job import ArchivedState
+
+
+class ArchiveFilters(JobFilterForm):
+    """A state besides what every list can be narrowed to."""
+
+    state = choice_field(_("State"), ArchivedState.choices)
+
+
+@admin.register(ArchivedJob)
+class ArchivedJobAdmin(JobAdminColumns):
+    """
+    What has ended, by id.
+
+    By id and not by time of finishing: the days of the archive are tables with the
+    primary key as their only index, since every index is paid for by every ack.
+    """
+
+    filter_form = ArchiveFilters
+    list_display = (
+        "number",
+        "outcome",
+        "task_name",
+        "queue_name",
+        "attempts",
+        "finished",
+        "ran",
+        "worker_name",
+        "enqueued",
+    )
+    list_reads = (
+        "state",
+        "task",
+        "queue",
+        "attempt",
+        "max_attempts",
+        "started_at",
+        "finished_at",
+        "worker",
+        "enqueued_at",
+    )
+    payload_columns = ("args", "kwargs", "result", "headers", "progress")
+
+    @admin.display(description=_("state"))
+    def outcome(self, job: ArchivedJob) -> str:
+        """Show the state as a badge."""
+        return badge(job.state, job.get_state_display())
+
+    @admin.display(description=_("finished"))
+    def finished(self, job: Any) -> str:
+        """Show when it ended."""
+        return moments.short(job.finished_at, job.clock)
+
+    @admin.display(description=_("ran"))
+    def ran(self, job: ArchivedJob) -> str:
+        """Show how long its last attempt took."""
+        return moments.length(job.started_at, job.finished_at)
+
+    @admin.display(description=_("worker"))
+    def worker_name(self, job: ArchivedJob) -> str:
+        """Show who settled it."""
+        return name(job.worker)
+
+    def heading(self, row: ArchivedJob) -> str:
+        """Show the state beside the title."""
+        return self.outcome(row)
+
+    def facts(self, row: Any) -> list[Fact]:
+        """Say how the job ended."""
+        return [
+            *self.facts_of_place(row),
+            (_("Started"), moments.full(row.started_at, row.clock)),
+            (_("Finished"), moments.full(row.finished_at, row.clock)),
+            (_("Ran"), self.ran(row)),
+            (_("Worker"), row.worker),
+            *self.facts_of_times(row),
+            *self.facts_of_links(row),
+        ]

@@ -1,0 +1,70 @@
+"""Moments as people read them: "in 5 s", "2 min ago", with the exact time beside."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+# The largest whole unit below each limit, in seconds. Days from two of them on.
+UNITS = ((60, 1, "s"), (3_600, 60, "min"), (172_800, 3_600, "h"))
+
+
+def distance(seconds: float) -> str:
+    """Return a length of time in its largest unit: 45 s, 3 min, 7 h, 12 d."""
+    for below, unit_seconds, unit in UNITS:
+        if seconds < below:
+            return f"{int(seconds / unit_seconds)} {unit}"
+    return f"{int(seconds / 86_400)} d"
+
+
+def relative(moment: datetime, clock: datetime) -> str:
+    """Return how far *moment* is from the *clock*, both of the database."""
+    seconds = (moment - clock).total_seconds()
+    if abs(seconds) < 1:
+        return _("now")
+    if seconds > 0:
+        return _("in %(distance)s") % {"distance": distance(seconds)}
+    return _("%(distance)s ago") % {"distance": distance(-seconds)}
+
+
+def absolute(moment: datetime) -> str:
+    """Return *moment* to the second in Django's time zone, and the zone."""
+    if timezone.is_aware(moment):
+        moment = timezone.localtime(moment)
+    return f"{moment:%Y-%m-%d %H:%M:%S %Z}".strip()
+
+
+def short(moment: datetime | None, clock: datetime) -> SafeString | str:
+    """Return *moment* for a column: relative, the exact time when pointed at."""
+    if moment is None:
+        return ""
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        moment.isoformat(),
+        absolute(moment),
+        relative(moment, clock),
+    )
+
+
+def full(moment: datetime | None, clock: datetime) -> SafeString | None:
+    """Return *moment* for a detail page: exact and relative; None stays None."""
+    if moment is None:
+        return None
+    return format_html(
+        '<time datetime="{}">{}</time> <span class="quiet">({})</span>',
+        moment.isoformat(),
+        absolute(moment),
+        relative(moment, clock),
+    )
+
+
+def length(start: datetime | None, end: datetime | None) -> str:
+    """Return how long something took, in seconds; "" when it never started."""
+    if start is None or end is None:
+        return ""
+    seconds = max(end - start, timedelta(0)).total_seconds()
+    return f"{seconds:.3f} s" if seconds < 10 else f"{seconds:,.0f} s"

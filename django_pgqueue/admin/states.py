@@ -1,0 +1,60 @@
+"""
+States as people see them: derived from a row, never stored, shown as badges.
+
+The words are those of queues/find.py, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Case, Q, Value, When
+from django.db.models.functions import Now
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+
+class LiveState(models.TextChoices):
+    """What a job in the queue is doing."""
+
+    SCHEDULED = "scheduled", _("scheduled")
+    READY = "ready", _("ready")
+    RUNNING = "running", _("running")
+    RETRYING = "retrying", _("retrying")
+    PARKED = "parked", _("parked")
+
+
+# What each state means, for whoever points at a badge.
+MEANINGS = {
+    "scheduled": _("Waits for its time; never tried."),
+    "ready": _("Due: the next free worker takes it."),
+    "running": _("Leased by a worker."),
+    "retrying": _("Failed, and waits for its next attempt."),
+    "parked": _("Waits for something that is not time."),
+    "succeeded": _("The task returned."),
+    "cancelled": _("Taken back before it was done."),
+    "expired": _("Its time had passed before it ran."),
+}
+
+
+def live_state() -> Case:
+    """Return the state of a row of pgqueue_job, by the database's clock."""
+    return Case(
+        When(visible_at__isnull=True, then=Value(LiveState.PARKED.value)),
+        # A lease that has run out is due like any other.
+        When(visible_at__lte=Now(), then=Value(LiveState.READY.value)),
+        When(Q(leased_by__isnull=False), then=Value(LiveState.RUNNING.value)),
+        When(attempt__gt=0, then=Value(LiveState.RETRYING.value)),
+        default=Value(LiveState.SCHEDULED.value),
+        output_field=models.CharField(max_length=9),
+    )
+
+
+def badge(state: str, label: object = None) -> SafeString:
+    """Return *state* as a badge; its colour is that of admin.css for the word."""
+    return format_html(
+        '<span class="pgqueue-badge pgqueue-{}" title="{}">{}</span>',
+        state,
+        MEANINGS.get(state, ""),
+        state if label is None else label,
+    )

@@ -1,0 +1,110 @@
+"""The worker processes that are running, or ran until a moment ago."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import admin
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.admin import moments
+from django_pgqueue.admin.keyset import Keyset
+from django_pgqueue.admin.names import name
+from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
+from django_pgqueue.admin.states import badge
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import Worker
+
+
+@admin.register(Worker)
+class WorkerAdmin(ReadOnlyAdmin):
+    """Each worker process and its last heartbeat."""
+
+    keyset = Keyset(("started_at", "name"))
+    list_display = (
+        "title",
+        "state",
+        "host",
+        "process",
+        "its_queues",
+        "slots",
+        "heartbeat",
+        "started",
+        "version",
+    )
+    list_reads = (
+        "hostname",
+        "pid",
+        "queues",
+        "threads",
+        "version",
+        "started_at",
+        "heartbeat_at",
+        "leader_until",
+    )
+
+    @admin.display(description=_("name"))
+    def title(self, worker: Worker) -> str:
+        """Show the name; long ones may break anywhere."""
+        return name(worker.name)
+
+    @admin.display(description=_("state"))
+    def state(self, worker: Any) -> SafeString:
+        """Show whether its heartbeat is younger than a lease, and whether it leads."""
+        lease = timedelta(seconds=get_settings().lease_seconds)
+        if worker.clock - worker.heartbeat_at > lease:
+            return badge("dead", _("silent"))
+        if worker.leader_until and worker.leader_until > worker.clock:
+            return badge("running", _("alive, leads"))
+        return badge("ready", _("alive"))
+
+    @admin.display(description=_("host"))
+    def host(self, worker: Worker) -> str:
+        """Show the name of its machine."""
+        return name(worker.hostname)
+
+    @admin.display(description=_("process"))
+    def process(self, worker: Worker) -> str:
+        """Show the process id, without separators of thousands."""
+        return str(worker.pid)
+
+    @admin.display(description=_("queues"))
+    def its_queues(self, worker: Worker) -> str:
+        """Show which queues it takes jobs from."""
+        names = worker.queues if isinstance(worker.queues, list) else []
+        return ", ".join(map(str, names)) or str(_("all"))
+
+    @admin.display(description=_("threads"))
+    def slots(self, worker: Worker) -> str:
+        """Show how many jobs it runs at a time."""
+        return str(worker.threads)
+
+    @admin.display(description=_("heartbeat"))
+    def heartbeat(self, worker: Any) -> str:
+        """Show when it was last heard of."""
+        return moments.short(worker.heartbeat_at, worker.clock)
+
+    @admin.display(description=_("started"))
+    def started(self, worker: Any) -> str:
+        """Show since when it runs."""
+        return moments.short(worker.started_at, worker.clock)
+
+    def heading(self, row: Worker) -> str:
+        """Show the state beside the title."""
+        return self.state(row)
+
+    def facts(self, row: Any) -> list[Fact]:
+        """Say where the worker runs, and what."""
+        return [
+            (_("Name"), row.name),
+            (_("Host"), row.hostname),
+            (_("Process id"), str(row.pid)),
+            (_("Queues"), self.its_queues(row)),
+            (_("Threads"), str(row.threads)),
+            (_("Version"), row.version),
+            (_("Started"), moments.full(row.started_at, row.clock)),
+            (_("Heartbeat"), moments.full(row.heartbeat_at, row.clock)),
+            (_("Leads until"), moments.full(row.leader_until, row.clock)),
+        ]

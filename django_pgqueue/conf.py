@@ -1,0 +1,275 @@
+"""
+Every setting of the package, in one frozen dataclass.
+
+A project writes ``PGQUEUE = {"LEASE_SECONDS": 120}`` in its settings. Each key has a
+unit in its name or takes a duration: a number of seconds, a ``timedelta``, or text
+such as ``"90s"``, ``"5m"``, ``"24h"``, ``"7d"``. Unknown keys are an error with a
+suggestion, because a typo that is silently ignored is found in production.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from django_pgqueue.exceptions import SettingsError
+
+DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.ASCII)
+UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+# The longest duration accepted anywhere: ten years. Longer ones are typing errors,
+# and PostgreSQL would refuse the sum of now and a few more of them.
+DURATION_MAX = timedelta(days=3_653)
+
+Duration = timedelta | int | float | str
+
+# Options that a queue or the whole project may set for its tasks, and nothing else.
+OPTION_KEYS = ("priority", "retries", "timeout", "settle")
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long finished rows are kept. None keeps them for ever."""
+
+    archive: timedelta | None = timedelta(days=7)
+    dead_letters: timedelta | None = timedelta(days=90)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The PGQUEUE setting, validated; one field per key, in lower case."""
+
+    # Alias of the database that holds the queue tables.
+    database: str = "default"
+    # False: workers poll only (behind a pooler that cannot LISTEN).
+    listen: bool = True
+    # Alias with a direct connection for LISTEN; None: the same as database.
+    listen_database: str | None = None
+    # Seconds between two looks of an idle worker; the truth when NOTIFY is lost.
+    poll_interval_seconds: float = 5.0
+    # Seconds that a claimed job stays a worker's own without a heartbeat.
+    lease_seconds: float = 60.0
+    # Seconds that running jobs get to finish when a worker stops.
+    grace_seconds: float = 30.0
+    # Bytes of args and kwargs together, as UTF-8 JSON.
+    payload_bytes_max: int = 1_048_576
+    # Bytes of a result as UTF-8 JSON; a larger one is not stored.
+    result_bytes_max: int = 65_536
+    # Seconds after which a stored result is dropped; the archived row stays.
+    result_ttl_seconds: float = 86_400.0
+    retention: Retention = field(default_factory=Retention)
+    # Options by queue name, e.g. {"mail": {"priority": 10}}.
+    queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # Options for every task that does not say otherwise.
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    # Seconds that a job of an undeclared task waits for a deploy before it is dead.
+    unknown_task_grace_seconds: float = 3_600.0
+    # Claims of one job, of any kind, before it is dead.
+    deliveries_max: int = 100
+    # Deliveries that ended without a settle before a job is dead.
+    crashes_max: int = 3
+    # Modules imported from every app at start, so that their tasks are declared.
+    task_modules: tuple[str, ...] = ("tasks",)
+
+
+# Smallest and largest value of each number, both allowed.
+LIMITS: dict[str, tuple[float, float]] = {
+    "poll_interval_seconds": (0.05, 3_600),
+    "lease_seconds": (1, 86_400),
+    "grace_seconds": (0, 86_400),
+    "payload_bytes_max": (128, 268_435_455),  # jsonb's own limit for one string.
+    "result_bytes_max": (0, 268_435_455),
+    "result_ttl_seconds": (0, DURATION_MAX.total_seconds()),
+    "unknown_task_grace_seconds": (0, DURATION_MAX.total_seconds()),
+    "deliveries_max": (1, 1_000_000),
+    "crashes_max": (1, 1_000),
+}
+
+
+def get_settings() -> Settings:
+    """
+    Return the validated PGQUEUE setting; cached until the setting changes.
+
+    Raises:
+        SettingsError: An unknown key, a wrong type, or a value out of its limits.
+    """
+    from django.conf import settings
+
+    return _parse_cached(_Frozen(getattr(settings, "PGQUEUE", {})))
+
+
+def as_timedelta(value: Duration, *, name: str, zero: bool = True) -> timedelta:
+    """
+    Turn seconds, a timedelta or text such as "5m" into a timedelta.
+
+    Args:
+        value: Seconds as a number, a timedelta, or digits with one of the units
+            ms, s, m, h, d, w.
+        name: What the value is, for the error.
+        zero: Whether a duration of zero is allowed.
+
+    Raises:
+        ValueError: Not a duration, negative, not finite, or beyond ten years.
+    """
+    if isinstance(value, timedelta):
+        result = value
+    elif isinstance(value, str):
+        match = DURATION.fullmatch(value.strip())
+        if match is None:
+            raise ValueError(
+                f"{name} is {value!r}, which is no duration: write seconds, a "
+                f"timedelta, or text such as '90s', '5m', '24h', '7d'."
+            )
+        result = _seconds(float(match[1]) * UNIT_SECONDS[match[2]], name, value)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        result = _seconds(value, name, value)
+    else:
+        raise ValueError(
+            f"{name} is {value!r}, which is no duration: write seconds, a timedelta, "
+            f"or text such as '90s', '5m', '24h', '7d'."
+        )
+    if result < timedelta(0) or (not zero and not result):
+        raise ValueError(
+            f"{name} is {value!r}; it must be {'zero or ' if zero else ''}longer "
+            f"than zero."
+        )
+    if result > DURATION_MAX:
+        raise ValueError(f"{name} is {value!r}; the longest is {DURATION_MAX.days} d.")
+    return result
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """Return ' Did you mean X?' for the nearest known word, else ''."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _seconds(seconds: float, name: str, value: object) -> timedelta:
+    if not math.isfinite(seconds) or abs(seconds) > DURATION_MAX.total_seconds():
+        raise ValueError(f"{name} is {value!r}; the longest is {DURATION_MAX.days} d.")
+    return timedelta(seconds=seconds)
+
+
+class _Frozen:
+    """A setting as a cache key: compared by what it prints."""
+
+    __slots__ = ("text", "value")
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        self.text = repr(value)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Frozen) and self.text == other.text
+
+
+@lru_cache(maxsize=8)
+def _parse_cached(frozen: _Frozen) -> Settings:
+    return parse(frozen.value)
+
+
+def parse(raw: object) -> Settings:
+    """
+    Validate the value of PGQUEUE.
+
+    Raises:
+        SettingsError: What is wrong, the limit, and the nearest known key.
+    """
+    if not isinstance(raw, Mapping):
+        raise SettingsError(f"PGQUEUE must be a dict, not {type(raw).__name__}.")
+    known = {item.name.upper(): item.name for item in fields(Settings)}
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key not in known:
+            raise SettingsError(
+                f"PGQUEUE has the unknown key {key!r}."
+                f"{did_you_mean(str(key), list(known))}"
+            )
+        values[known[key]] = _value(known[key], value)
+    return Settings(**values)
+
+
+def _value(name: str, value: Any) -> Any:
+    key = f"PGQUEUE[{name.upper()!r}]"
+    if name in LIMITS:
+        return _number(name, key, value)
+    if name == "retention":
+        return _retention(key, value)
+    if name == "queues":
+        return _queues(key, value)
+    if name == "defaults":
+        return _options(key, value)
+    if name == "task_modules":
+        if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+            raise SettingsError(f"{key} must be a list of module names, not {value!r}.")
+        return tuple(value)
+    if name == "listen":
+        if not isinstance(value, bool):
+            raise SettingsError(f"{key} must be True or False, not {value!r}.")
+        return value
+    if not (isinstance(value, str) or (value is None and name == "listen_database")):
+        raise SettingsError(f"{key} must be the name of a database, not {value!r}.")
+    return value
+
+
+def _number(name: str, key: str, value: Any) -> float | int:
+    whole = name.endswith("_max")
+    if name.endswith("_seconds"):
+        try:
+            value = as_timedelta(value, name=key).total_seconds()
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+    elif isinstance(value, bool) or not isinstance(value, int):
+        raise SettingsError(f"{key} must be a whole number, not {value!r}.")
+    low, high = LIMITS[name]
+    if not low <= value <= high:
+        raise SettingsError(f"{key} is {value!r}; it must be from {low} to {high:,}.")
+    return int(value) if whole else float(value)
+
+
+def _retention(key: str, value: Any) -> Retention:
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{key} must be a dict, not {value!r}.")
+    known = [item.name for item in fields(Retention)]
+    kept: dict[str, timedelta | None] = {}
+    for name, keep in value.items():
+        if name not in known:
+            raise SettingsError(
+                f"{key} has the unknown key {name!r}.{did_you_mean(str(name), known)}"
+            )
+        try:
+            label = f"{key}[{name!r}]"
+            kept[name] = None if keep is None else as_timedelta(keep, name=label)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+    return Retention(**kept)
+
+
+def _queues(key: str, value: Any) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{key} must be a dict by queue name, not {value!r}.")
+    return {
+        name: _options(f"{key}[{name!r}]", options) for name, options in value.items()
+    }
+
+
+def _options(key: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{key} must be a dict of options, not {value!r}.")
+    for option in value:
+        if option not in OPTION_KEYS:
+            raise SettingsError(
+                f"{key} has the unknown option {option!r}; known are "
+                f"{', '.join(OPTION_KEYS)}."
+                f"{did_you_mean(str(option), list(OPTION_KEYS))}"
+            )
+    return dict(value)

@@ -1,0 +1,113 @@
+"""
+Every error of the package, in one tree.
+
+Control flow that a task raises on purpose (Reject, Snooze, RetryLater) is not an
+error and stands in tasks/outcome.py. This module imports nothing, so that storage
+code and Spark executors can use it without Django.
+
+    PgQueueError
+     ├── SettingsError            PGQUEUE in settings.py is wrong
+     ├── DeclarationError         a @task (or its options) cannot be declared so
+     ├── EnqueueError             a job was refused before any SQL was sent
+     │    ├── InvalidArgument         an argument cannot travel as JSON
+     │    ├── PayloadTooLarge         the arguments exceed PAYLOAD_BYTES_MAX
+     │    ├── InvalidOption           queue, priority, delay … out of range
+     │    └── WrongDatabase           an open transaction on another alias
+     ├── UndecodablePayload       a stored row cannot become Python values
+     ├── UnknownTask              no declared task has this name
+     ├── JobNotFound              no table holds a job with this id
+     ├── TaskTimeout              raised inside a task that ran too long
+     ├── SchemaError              migrations or indexes the worker needs are missing
+     └── EmbeddedServerError      the embedded PostgreSQL cannot be used
+"""
+
+from __future__ import annotations
+
+
+class PgQueueError(Exception):
+    """The base of every error of this package; never raised itself."""
+
+
+class SettingsError(PgQueueError, ValueError):
+    """A key or a value of the PGQUEUE setting is wrong."""
+
+
+class DeclarationError(PgQueueError, TypeError):
+    """A function or its options cannot be declared as a task."""
+
+
+class EnqueueError(PgQueueError):
+    """A job was refused; nothing was sent to the database."""
+
+
+class InvalidArgument(EnqueueError, TypeError):
+    """An argument of a job cannot be stored as JSON."""
+
+    def __init__(self, *, task: str, path: str, problem: str) -> None:
+        super().__init__(f"{task}: {path} {problem}")
+        self.task = task
+        self.path = path
+
+
+class PayloadTooLarge(EnqueueError, ValueError):
+    """The encoded arguments exceed PAYLOAD_BYTES_MAX."""
+
+    def __init__(self, *, task: str, payload_bytes: int, payload_bytes_max: int):
+        super().__init__(
+            f"{task}: arguments take {payload_bytes:,} bytes as JSON; the limit is "
+            f"{payload_bytes_max:,}. Store the data and enqueue its primary key, or "
+            f"raise PGQUEUE['PAYLOAD_BYTES_MAX']."
+        )
+        self.task = task
+        self.payload_bytes = payload_bytes
+        self.payload_bytes_max = payload_bytes_max
+
+
+class InvalidOption(EnqueueError, ValueError):
+    """An option of a job (queue, priority, delay, …) is out of its range."""
+
+
+class WrongDatabase(EnqueueError, RuntimeError):
+    """A transaction is open on another alias than the one that stores jobs."""
+
+    def __init__(self, *, task: str, open_alias: str, queue_alias: str) -> None:
+        super().__init__(
+            f"{task}: a transaction is open on database {open_alias!r}, but jobs are "
+            f"stored in {queue_alias!r}, so the job would not roll back with it. "
+            f"Enqueue after the commit with {task.rpartition('.')[2]}.on_commit()."
+            f"delay(…), or open the transaction on {queue_alias!r}."
+        )
+        self.task = task
+        self.open_alias = open_alias
+        self.queue_alias = queue_alias
+
+
+class UndecodablePayload(PgQueueError, ValueError):
+    """A stored row cannot be turned into the arguments of its task."""
+
+
+class UnknownTask(PgQueueError, LookupError):
+    """No declared task, and no alias of one, has this name."""
+
+
+class JobNotFound(PgQueueError, LookupError):
+    """Neither the queue, nor the archive, nor the dead letters hold this id."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(
+            f"Job {job_id} is not in the queue, the archive or the dead letters: it "
+            f"never committed, or its retention (PGQUEUE['RETENTION']) has passed."
+        )
+        self.job_id = job_id
+
+
+class TaskTimeout(PgQueueError, TimeoutError):
+    """Raised inside a task that has run longer than its timeout."""
+
+
+class SchemaError(PgQueueError, RuntimeError):
+    """The database lacks a migration, a table or an index that a worker needs."""
+
+
+class EmbeddedServerError(PgQueueError, RuntimeError):
+    """The embedded PostgreSQL server cannot be started, joined or stopped."""

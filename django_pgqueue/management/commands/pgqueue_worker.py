@@ -1,0 +1,184 @@
+"""pgqueue_worker: run jobs until stopped."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from typing import Any
+
+import django.db
+from django.core.management.base import BaseCommand, CommandError
+
+from django_pgqueue import __version__
+from django_pgqueue.conf import Settings, as_timedelta, get_settings
+from django_pgqueue.exceptions import InvalidOption, PgQueueError
+from django_pgqueue.tasks.options import check_queue
+from django_pgqueue.tasks.registry import declared_names
+from django_pgqueue.worker.options import PROCESSES_MAX, THREADS_MAX, WorkerOptions
+from django_pgqueue.worker.readiness import Readiness, check_readiness
+from django_pgqueue.worker.supervisor import Supervisor
+
+EPILOG = """
+Exit status: 0 stopped, everything settled; 1 refused to start (settings, database,
+migrations); 2 wrong command line; 3 stopped with jobs left behind (the grace was over,
+or a second signal came): they were handed back, or are once their lease runs out.
+
+Signals: TERM or INT stops in the order jobs flow, a second one leaves at once.
+"""
+
+
+class Command(BaseCommand):
+    """Starts a supervisor and its worker processes."""
+
+    help = "Run jobs of the queues until stopped with SIGTERM or Ctrl+C."
+    requires_system_checks: Any = []
+
+    def create_parser(self, *args: Any, **kwargs: Any) -> Any:
+        """Keep the epilog's lines as they are."""
+        kwargs["formatter_class"] = argparse.RawDescriptionHelpFormatter
+        return super().create_parser(*args, epilog=EPILOG, **kwargs)
+
+    def add_arguments(self, parser: Any) -> None:
+        """Declare what a worker can be told."""
+        parser.add_argument(
+            "--queues",
+            "--queue",
+            action="append",
+            type=queue_names,
+            metavar="A,B",
+            help="Queues to serve, separated by commas or given again; default: all.",
+        )
+        parser.add_argument(
+            "--processes",
+            type=whole_number("--processes", 1, PROCESSES_MAX),
+            default=1,
+            metavar="N",
+            help="Worker processes (default 1): about one per core for CPU work.",
+        )
+        parser.add_argument(
+            "--threads",
+            type=whole_number("--threads", 1, THREADS_MAX),
+            default=8,
+            metavar="M",
+            help="Jobs that each process runs at once (default 8).",
+        )
+        parser.add_argument(
+            "--drain",
+            action="store_true",
+            help="Exit when no job is due and none is running.",
+        )
+        parser.add_argument(
+            "--grace",
+            type=grace_seconds,
+            metavar="SECONDS",
+            help="How long running jobs get to finish when stopped "
+            "(default PGQUEUE['GRACE_SECONDS']).",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Check, print what was understood, and run."""
+        try:
+            settings = get_settings()
+            readiness = check_readiness(settings.database)
+        except PgQueueError as error:
+            raise CommandError(str(error)) from error
+        except django.db.Error as error:
+            alias = settings.database
+            detail = str(error).strip()
+            raise CommandError(
+                f"Database {alias!r} cannot be used: {detail}"
+            ) from error
+        worker = self._options(settings, options)
+        show_log_lines(options["verbosity"])
+        self._print_banner(worker, readiness)
+        status = Supervisor(worker).run()
+        if status:
+            sys.exit(status)
+
+    def _options(self, settings: Settings, options: dict[str, Any]) -> WorkerOptions:
+        names = [name for group in options["queues"] or [] for name in group]
+        grace = options["grace"]
+        return WorkerOptions(
+            settings=settings,
+            queues=tuple(dict.fromkeys(names)),
+            processes=options["processes"],
+            threads=options["threads"],
+            drain=options["drain"],
+            grace_seconds=settings.grace_seconds if grace is None else grace,
+        )
+
+    def _print_banner(self, worker: WorkerOptions, readiness: Readiness) -> None:
+        settings, server = worker.settings, readiness.server
+        needed, allowed = worker.connections_max, server.connections_max
+        wake = "LISTEN, and " if settings.listen else ""
+        lines = [
+            f"django_pgqueue {__version__}, database {settings.database} "
+            f"({server.database}, PostgreSQL {server.version})",
+            f"  queues       {', '.join(worker.queues) or 'all'}",
+            f"  tasks        {len(declared_names())} declared",
+            f"  concurrency  {worker.processes} x {worker.threads} "
+            f"(processes x threads)",
+            f"  wake         {wake}a poll every {settings.poll_interval_seconds:g} s",
+            f"  lease        {settings.lease_seconds:g} s, renewed every "
+            f"{settings.lease_seconds / 3:g} s",
+            f"  connections  needs up to {needed}, the server allows {allowed}",
+        ]
+        self.stdout.write("\n".join(lines))
+        if needed > allowed:
+            self.stderr.write(
+                self.style.WARNING(
+                    f"It may need {needed} connections and the server allows "
+                    f"{allowed} in all: lower --processes or --threads, or raise "
+                    f"max_connections."
+                )
+            )
+        self.stdout.write(
+            "Draining; Ctrl+C stops after the running jobs."
+            if worker.drain
+            else "Ready. Ctrl+C stops after the running jobs; a second Ctrl+C leaves."
+        )
+        self.stdout._out.flush()
+
+
+def show_log_lines(verbosity: int) -> None:
+    """Print our log lines where the project's LOGGING does not already."""
+    logger = logging.getLogger("django_pgqueue")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.DEBUG if verbosity > 1 else logging.INFO)
+    if verbosity == 0:
+        logger.setLevel(logging.ERROR)
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+        logger.addHandler(handler)
+
+
+def queue_names(text: str) -> list[str]:
+    """Read "a,b" for --queues."""
+    try:
+        return [check_queue(name.strip()) for name in text.split(",")]
+    except InvalidOption as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def whole_number(name: str, low: int, high: int) -> Any:
+    """Return a reader of whole numbers from *low* to *high*."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number from {low} to {high:,}"
+            )
+        return int(text)
+
+    return read
+
+
+def grace_seconds(text: str) -> float:
+    """Read seconds, or a duration such as "5m", for --grace."""
+    value: Any = float(text) if text.replace(".", "", 1).isdecimal() else text
+    try:
+        return as_timedelta(value, name="grace").total_seconds()
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,18 @@
+"""The nouns: schema, constraints and querysets; behaviour stands in queues/."""
+
+from django_pgqueue.models.archived_job import ArchivedJob
+from django_pgqueue.models.dead_letter import DeadLetter
+from django_pgqueue.models.job import Job
+from django_pgqueue.models.job_field import JobField, JobReference
+from django_pgqueue.models.queue import Queue
+from django_pgqueue.models.worker import Worker
+
+__all__ = [
+    "ArchivedJob",
+    "DeadLetter",
+    "Job",
+    "JobField",
+    "JobReference",
+    "Queue",
+    "Worker",
+]

@@ -1,0 +1,94 @@
+"""
+The columns that a job keeps wherever its row is: queue, archive or dead letters.
+
+A job moves between three tables. What describes it has the same name and type in all
+of them, so that a move is a plain INSERT … SELECT and a query over all three a UNION.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import models
+from django.db.models import Func, Q, Value
+from django.utils.translation import gettext_lazy as _
+
+JSON_LIST = Value([], models.JSONField())
+JSON_OBJECT = Value({}, models.JSONField())
+
+# Python reads years 1 to 9999 and no infinity; PostgreSQL stores more. A row outside
+# this window would break every worker that fetches it, so the table refuses it.
+TIME_MIN = datetime(1900, 1, 1, tzinfo=UTC)
+TIME_MAX = datetime(9999, 1, 1, tzinfo=UTC)
+
+PRIORITY_MIN, PRIORITY_MAX = -100, 100
+
+# Each column default is the database's clock at that very moment, not the start of
+# the transaction: rows of one transaction keep their order.
+CLOCK = Func(
+    function="clock_timestamp",
+    template="%(function)s()",
+    output_field=models.DateTimeField(),
+)
+
+
+def readable_time(name: str) -> Q:
+    """Return the condition that Python can read the time in column *name*."""
+    return Q(**{f"{name}__gte": TIME_MIN, f"{name}__lt": TIME_MAX})
+
+
+class JobColumns(models.Model):
+    """What a job is, alike in the queue, the archive and the dead letters."""
+
+    queue = models.CharField(_("queue"), max_length=63, db_default="default")
+    task = models.CharField(_("task"), max_length=255)
+    args: models.JSONField[Any, Any] = models.JSONField(
+        _("positional arguments"), db_default=JSON_LIST
+    )
+    kwargs: models.JSONField[Any, Any] = models.JSONField(
+        _("keyword arguments"), db_default=JSON_OBJECT
+    )
+    # Trace context, tags, request id; keys that begin with "pgqueue." are ours.
+    headers: models.JSONField[Any, Any] = models.JSONField(
+        _("headers"), db_default=JSON_OBJECT
+    )
+    priority = models.SmallIntegerField(_("priority"), db_default=0)  # Higher first.
+
+    # The time the caller asked for; NULL: at once. Apart from visible_at, so that
+    # parking a job does not lose it.
+    run_after = models.DateTimeField(_("run after"), null=True, blank=True)
+    enqueued_at = models.DateTimeField(_("enqueued at"), db_default=CLOCK)
+    expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
+
+    # Counts towards dead-lettering; raised by the claim, given back by a crash.
+    attempt = models.SmallIntegerField(_("attempt"), db_default=0)
+    max_attempts = models.SmallIntegerField(_("maximum attempts"), db_default=5)
+    # Deliveries that ended without a settle: process death or lapsed lease.
+    crashes = models.SmallIntegerField(_("crashes"), db_default=0)
+    # Raised by every claim, never reset, not even by redrive: the fencing token.
+    deliveries = models.IntegerField(_("deliveries"), db_default=0)
+
+    dedup_key = models.CharField(_("dedup key"), max_length=255, null=True, blank=True)
+    lane = models.CharField(_("lane"), max_length=255, null=True, blank=True)
+    lane_capacity = models.IntegerField(_("lane capacity"), null=True, blank=True)
+
+    # One entry per failed attempt or crash: kind, type, message, traceback, at, ….
+    errors: models.JSONField[Any, Any] = models.JSONField(
+        _("errors"), db_default=JSON_LIST
+    )
+    # What the task last reported about itself.
+    progress: models.JSONField[Any, Any] = models.JSONField(
+        _("progress"), null=True, blank=True
+    )
+
+    workflow_id = models.BigIntegerField(_("workflow"), null=True, blank=True)
+    parent_id = models.BigIntegerField(_("parent job"), null=True, blank=True)
+    message_id = models.BigIntegerField(_("message"), null=True, blank=True)
+    schedule_id = models.BigIntegerField(_("schedule"), null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.task} #{self.pk}"

@@ -1,0 +1,159 @@
+"""A job that is waiting, running or parked."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Func, Q
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.models.columns import (
+    CLOCK,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    JobColumns,
+    readable_time,
+)
+
+
+def json_type(name: str) -> Func:
+    """Return jsonb_typeof(column *name*), as a text to compare with."""
+    return Func(
+        F(name), function="jsonb_typeof", output_field=models.CharField(max_length=10)
+    )
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    """The live jobs, by the state that people are shown."""
+
+    def due(self) -> JobQuerySet:
+        """Jobs a worker could claim now, those of dead workers included."""
+        return self.filter(visible_at__lte=Now())
+
+    def running(self) -> JobQuerySet:
+        """Jobs under a lease that has not run out."""
+        return self.filter(visible_at__gt=Now(), leased_by__isnull=False)
+
+    def scheduled(self) -> JobQuerySet:
+        """Jobs never tried that wait for their time."""
+        return self.filter(visible_at__gt=Now(), leased_by__isnull=True, attempt=0)
+
+    def retrying(self) -> JobQuerySet:
+        """Jobs that failed and wait for their back-off to end."""
+        return self.filter(visible_at__gt=Now(), leased_by__isnull=True, attempt__gt=0)
+
+    def parked(self) -> JobQuerySet:
+        """Jobs that wait for something that is not time."""
+        return self.filter(visible_at__isnull=True)
+
+
+class Job(JobColumns):
+    """
+    A row exists from enqueue until its work is settled; then it moves on.
+
+    So this table stays as small as the backlog. What happened afterwards is in the
+    archive (succeeded, cancelled, expired) or among the dead letters (gave up).
+
+    Database defaults throughout: ``INSERT INTO pgqueue_job (task) VALUES (…)`` is a
+    valid enqueue from psql, a trigger or another language.
+    """
+
+    id = models.BigAutoField(_("id"), primary_key=True)
+
+    # Not claimed before: start time, end of back-off or end of lease. NULL: parked.
+    visible_at = models.DateTimeField(
+        _("visible at"), null=True, blank=True, db_default=CLOCK
+    )
+    # The worker's name, as in pgqueue_worker; NULL: nobody.
+    leased_by = models.CharField(_("leased by"), max_length=100, null=True, blank=True)
+    leased_at = models.DateTimeField(_("leased at"), null=True, blank=True)
+    # True: its process died while it ran, so it runs alone in its next one.
+    runs_alone = models.BooleanField(_("runs alone"), db_default=False)
+    # Set by cancel(); a running task sees it through its context.
+    cancel_requested_at = models.DateTimeField(
+        _("cancel requested at"), null=True, blank=True
+    )
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        db_table = "pgqueue_job"
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+        default_permissions = ("view",)
+        # One list for the whole package; the other models have "view" alone.
+        permissions = [
+            ("view_payload", _("Can see arguments, results and tracebacks")),
+            ("retry", _("Can retry jobs and redrive dead letters")),
+            ("edit", _("Can edit the arguments of a job")),
+            ("cancel", _("Can cancel jobs")),
+            ("purge", _("Can delete finished jobs and dead letters")),
+            ("pause", _("Can pause and resume queues and schedules")),
+            ("run_schedule", _("Can run a schedule now")),
+            ("seek", _("Can move the position of a consumer group")),
+        ]
+        indexes = [
+            # Serves CLAIM in queues/claim.py: the same columns in the same order.
+            models.Index(
+                fields=["queue", "-priority", "visible_at"], name="pgqueue_job_claim"
+            ),
+            # Serves promotion: the oldest parked jobs of a lane.
+            models.Index(
+                fields=["lane", "id"],
+                name="pgqueue_job_lane_parked",
+                condition=Q(visible_at__isnull=True, lane__isnull=False),
+            ),
+            # Serves promotion: how many jobs of a lane are visible or leased.
+            models.Index(
+                fields=["lane"],
+                name="pgqueue_job_lane_visible",
+                condition=Q(visible_at__isnull=False, lane__isnull=False),
+            ),
+            # Serves intake: lanes that got parked jobs above a watermark.
+            models.Index(
+                fields=["queue", "id"],
+                name="pgqueue_job_lane_intake",
+                condition=Q(visible_at__isnull=True, lane__isnull=False),
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                name="pgqueue_job_dedup_key",
+                fields=["dedup_key"],
+                condition=Q(dedup_key__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="pgqueue_job_leased_is_not_parked",
+                condition=Q(leased_by__isnull=True) | Q(visible_at__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="pgqueue_job_attempt_counts",
+                condition=Q(
+                    attempt__gte=0,
+                    max_attempts__gte=1,
+                    crashes__gte=0,
+                    deliveries__gte=F("attempt"),
+                ),
+            ),
+            models.CheckConstraint(
+                name="pgqueue_job_priority_range",
+                condition=Q(priority__gte=PRIORITY_MIN, priority__lte=PRIORITY_MAX),
+            ),
+            models.CheckConstraint(
+                name="pgqueue_job_names_are_not_empty",
+                condition=~Q(queue="") & ~Q(task=""),
+            ),
+            models.CheckConstraint(
+                name="pgqueue_job_lane_has_capacity",
+                condition=Q(lane_capacity__isnull=True) | Q(lane_capacity__gte=1),
+            ),
+            models.CheckConstraint(
+                name="pgqueue_job_times_are_readable",
+                condition=readable_time("visible_at")
+                & readable_time("run_after")
+                & readable_time("enqueued_at")
+                & readable_time("expires_at")
+                & readable_time("leased_at")
+                & readable_time("cancel_requested_at"),
+            ),
+        ]

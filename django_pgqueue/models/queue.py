@@ -1,0 +1,34 @@
+"""A queue that a worker has met, and what an operator said about it."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.models.columns import CLOCK
+
+
+class Queue(models.Model):
+    """
+    A row exists from the first time a worker claims from the queue.
+
+    Jobs name their queue as text, without a foreign key: an enqueue needs no row here
+    and never waits for one.
+    """
+
+    name = models.CharField(_("name"), max_length=63, primary_key=True)
+    created_at = models.DateTimeField(_("created at"), db_default=CLOCK)
+
+    # NULL: not paused. Workers leave the jobs of a paused queue alone.
+    paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)
+    paused_by = models.CharField(_("paused by"), max_length=150, null=True, blank=True)
+    pause_reason = models.TextField(_("pause reason"), null=True, blank=True)
+
+    class Meta:
+        db_table = "pgqueue_queue"
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return self.name

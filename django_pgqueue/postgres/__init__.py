@@ -1,0 +1,1 @@
+"""What PostgreSQL gives, wrapped once: connections, wake-ups, lock keys, a server."""

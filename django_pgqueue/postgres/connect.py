@@ -1,0 +1,128 @@
+"""
+A raw psycopg connection from Django's DATABASES.
+
+Each loop of a worker owns one. It is in autocommit, so that every statement is its
+own short transaction; it is READ COMMITTED whatever the role's default is, since a
+claim under REPEATABLE READ fails with 40001 instead of skipping what changed; and it
+notices a dead peer within about half a minute instead of two hours.
+"""
+
+from __future__ import annotations
+
+from typing import Any, LiteralString, cast
+
+import psycopg
+from psycopg import sql
+
+# What libpq is told unless OPTIONS in DATABASES says otherwise. read-write: after a
+# failover, a connection to what is now a standby is refused instead of used.
+DEFAULTS: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # Milliseconds.
+    "target_session_attrs": "read-write",
+}
+
+APPLICATION_NAME_BYTES_MAX = 63
+
+# Locks: none. One round trip; the SET is sent only where the role's default differs,
+# so that nothing is set on a server connection that a pooler will share.
+ISOLATION = "SHOW default_transaction_isolation"
+READ_COMMITTED = "SET default_transaction_isolation = 'read committed'"
+
+
+def connect(alias: str, *, name: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """
+    Open a connection of our own to the database *alias*.
+
+    Args:
+        alias: A key of DATABASES.
+        name: The application_name that operators see in pg_stat_activity; cut to 63
+            bytes.
+
+    Raises:
+        psycopg.OperationalError: The server cannot be reached, or is read-only.
+    """
+    params = connection_params(alias)
+    role = params.pop("assume_role", None)
+    params["application_name"] = name[:APPLICATION_NAME_BYTES_MAX]
+    connection = psycopg.connect(**params, autocommit=True)
+    try:
+        if role:
+            statement = sql.SQL("SET ROLE {}").format(sql.Identifier(role))
+            connection.execute(statement)
+        row = connection.execute(ISOLATION).fetchone()
+        if row != ("read committed",):
+            connection.execute(READ_COMMITTED)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connection_params(alias: str) -> dict[str, Any]:
+    """
+    Return what psycopg.connect needs for *alias*, from Django's own settings.
+
+    Django's cursor class and adapters are left out: storage code fetches plain
+    psycopg values. prepare_threshold is Django's: None, unless OPTIONS sets it,
+    because prepared statements break behind older poolers.
+    """
+    from django.db import connections
+
+    wrapper = connections[alias]
+    params = dict(wrapper.get_connection_params())
+    for name in ("cursor_factory", "context"):
+        params.pop(name, None)
+    role = wrapper.settings_dict["OPTIONS"].get("assume_role")
+    if role:
+        params["assume_role"] = role
+    return {**DEFAULTS, **params}
+
+
+class Link:
+    """
+    One connection of one loop: opened when first used, reopened after it broke.
+
+    Not shared between threads, except that any thread may read ``is_open``.
+    """
+
+    def __init__(self, alias: str, *, name: str) -> None:
+        self._alias = alias
+        self._name = name
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection that is not known to be broken."""
+        return self._connection is not None and not self._connection.closed
+
+    @property
+    def connection(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """
+        Return the open connection, opening one when there is none.
+
+        Raises:
+            psycopg.OperationalError: It cannot be opened.
+        """
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._alias, name=self._name)
+        return self._connection
+
+    def cursor(self) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Return a cursor on the open connection, opening one when needed."""
+        return self.connection.cursor()
+
+    def drop(self) -> None:
+        """Close the connection, whatever state it is in; the next use reopens it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def literal(statement: str) -> LiteralString:
+    """Vouch for SQL that is built from constants of this package alone."""
+    return cast("LiteralString", statement)

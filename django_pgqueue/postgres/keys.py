@@ -1,0 +1,15 @@
+"""
+Every advisory-lock key class of the package, in one place.
+
+PostgreSQL's two-integer advisory locks are (class, key). A class of our own for each
+use keeps them apart from one another; the numbers are arbitrary and, once released,
+never change. All are transaction-level: a session-level lock would be lost or leaked
+behind a transaction-mode pooler.
+"""
+
+from __future__ import annotations
+
+# Who makes or drops the day partitions of the archive. Key: 0.
+PARTITIONS = 706_701
+# Who elects the leader. Key: 0.
+LEADER = 706_702

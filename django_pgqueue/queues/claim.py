@@ -1,0 +1,283 @@
+"""
+Claim: lease due jobs to one worker, so that no other worker runs them.
+
+The seventh hop of a job's life: worker/claimer.py comes before it and
+worker/executor.py after it. A claim is one statement in its own short transaction.
+Work is never run inside it: an open transaction would hold back vacuum on every table
+of the database for as long as the task takes.
+
+A *line* is one priority of one queue: the rows that share the first two columns of the
+index pgqueue_job_claim and stand there in the order of visible_at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
+
+# Locks: row locks (FOR UPDATE) on at most %(limit)s rows, until the statement's
+# transaction ends; no table lock above ROW EXCLUSIVE. SKIP LOCKED: a row that another
+# claim holds is passed over, not waited for, so claims never block one another.
+# visible_at is schedule, back-off and lease end in one: a job whose worker died is
+# due again by itself (leased_by is then still set), and a parked one (NULL) never is.
+# Such a lapsed lease is a crash: it gives its attempt back and counts in crashes; from
+# the second on the job runs alone, since it may be what takes its process down.
+# deliveries rises with every claim and is never reset: the fencing token that a settle
+# must present. least(): a row written with the largest integer must not break claims.
+# statement_timestamp() is STABLE and bounds the index scan; clock_timestamp() is
+# VOLATILE and would walk every scheduled row.
+# MATERIALIZED, required: in a joined sub-select a nested loop may run LIMIT twice.
+# j.id = ANY(ARRAY(…)): a plain join once flipped to a sequential scan.
+# ::text: a payload that Python cannot read must fail in its own job, not here.
+LEASE_CANDIDATES = """
+leased AS (
+    UPDATE pgqueue_job AS j
+       SET visible_at = statement_timestamp() + %(lease)s::interval,
+           leased_by = %(worker)s,
+           leased_at = statement_timestamp(),
+           attempt = CASE WHEN j.leased_by IS NULL THEN least(j.attempt, 32766) + 1
+                          ELSE greatest(j.attempt, 1) END,
+           deliveries = least(j.deliveries, 2147483646) + 1,
+           crashes = CASE WHEN j.leased_by IS NULL THEN j.crashes
+                          ELSE least(j.crashes, 32766) + 1 END,
+           runs_alone = j.runs_alone OR (j.leased_by IS NOT NULL AND j.crashes > 0),
+           errors = CASE WHEN j.leased_by IS NULL THEN j.errors
+                         ELSE j.errors || jsonb_build_object(
+                             'kind', 'lease_expired', 'worker', j.leased_by,
+                             'attempt', j.attempt, 'delivery', j.deliveries,
+                             'at', statement_timestamp(),
+                             'message', 'The lease ran out: its worker was lost, '
+                                        'paused or cut off.') END
+     WHERE j.id = ANY(ARRAY(SELECT id FROM candidate))
+    RETURNING j.id, j.deliveries, j.task, j.args::text, j.kwargs::text,
+              j.headers::text, j.queue, j.priority, j.attempt, j.max_attempts,
+              j.crashes, j.runs_alone, j.enqueued_at,
+              j.expires_at <= statement_timestamp() AS expired,
+              statement_timestamp() AS claimed_at)
+SELECT leased.*, candidate.due_at
+  FROM leased JOIN candidate ON candidate.id = leased.id
+"""
+
+# Which lines exist is found by a loose index scan: one index probe per line, however
+# many rows a line has. It walks over dead index entries, so under a transaction that
+# holds back vacuum this form is dear, and the floored one below is for draining.
+CLAIM = f"""
+WITH RECURSIVE line AS (
+    SELECT q.queue, q.place, first.priority
+      FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS q(queue, place)
+     CROSS JOIN LATERAL (
+           SELECT j.priority FROM pgqueue_job j WHERE j.queue = q.queue
+            ORDER BY j.priority DESC, j.visible_at LIMIT 1) first
+    UNION ALL
+    SELECT line.queue, line.place, next.priority
+      FROM line
+     CROSS JOIN LATERAL (
+           SELECT j.priority FROM pgqueue_job j
+            WHERE j.queue = line.queue AND j.priority < line.priority
+            ORDER BY j.priority DESC, j.visible_at LIMIT 1) next
+),
+candidate AS MATERIALIZED (
+    SELECT due.id, due.due_at
+      FROM (SELECT queue, priority FROM line ORDER BY priority DESC, place) AS line
+     CROSS JOIN LATERAL (
+           SELECT j.id, j.visible_at AS due_at FROM pgqueue_job j
+            WHERE j.queue = line.queue AND j.priority = line.priority
+              AND j.visible_at <= statement_timestamp()
+            ORDER BY j.visible_at LIMIT %(limit)s
+              FOR UPDATE SKIP LOCKED) due
+     LIMIT %(limit)s),
+{LEASE_CANDIDATES}
+"""
+
+# The same for lines that are known, each from its floor on: the earliest visible_at
+# that may still be found there. Draining then never walks over what it has finished.
+CLAIM_FROM_FLOORS = f"""
+WITH candidate AS MATERIALIZED (
+    SELECT due.id, due.due_at
+      FROM unnest(%(queues)s::text[], %(priorities)s::int2[], %(floors)s::timestamptz[])
+           AS line(queue, priority, floor)
+     CROSS JOIN LATERAL (
+           SELECT j.id, j.visible_at AS due_at FROM pgqueue_job j
+            WHERE j.queue = line.queue AND j.priority = line.priority
+              AND j.visible_at >= line.floor
+              AND j.visible_at <= statement_timestamp()
+            ORDER BY j.visible_at LIMIT %(limit)s
+              FOR UPDATE SKIP LOCKED) due
+     LIMIT %(limit)s),
+{LEASE_CANDIDATES}
+"""
+
+# Locks: none. All queues that have a job of any state, by the same loose scan, and
+# those that an operator has paused.
+KNOWN_QUEUES = """
+WITH RECURSIVE found AS (
+    (SELECT queue FROM pgqueue_job ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT next.queue FROM found
+     CROSS JOIN LATERAL (
+           SELECT j.queue FROM pgqueue_job j WHERE j.queue > found.queue
+            ORDER BY j.queue LIMIT 1) next
+)
+SELECT found.queue, q.name IS NOT NULL, q.paused_at IS NOT NULL
+  FROM found LEFT JOIN pgqueue_queue q ON q.name = found.queue
+UNION
+SELECT name, true, true FROM pgqueue_queue WHERE paused_at IS NOT NULL
+"""
+
+# Locks: a row lock on the new row. Two workers that meet a queue at once both succeed.
+REMEMBER_QUEUES = """
+INSERT INTO pgqueue_queue (name)
+SELECT name FROM unnest(%(names)s::text[]) name ORDER BY name
+ON CONFLICT (name) DO NOTHING
+"""
+
+# Locks: none. Seconds until the next row of these queues becomes visible, one index
+# probe per line; NULL when nothing waits for a time.
+NEXT_DUE = """
+WITH RECURSIVE line AS (
+    SELECT q.queue, first.priority
+      FROM unnest(%(queues)s::text[]) AS q(queue)
+     CROSS JOIN LATERAL (
+           SELECT j.priority FROM pgqueue_job j WHERE j.queue = q.queue
+            ORDER BY j.priority DESC, j.visible_at LIMIT 1) first
+    UNION ALL
+    SELECT line.queue, next.priority
+      FROM line
+     CROSS JOIN LATERAL (
+           SELECT j.priority FROM pgqueue_job j
+            WHERE j.queue = line.queue AND j.priority < line.priority
+            ORDER BY j.priority DESC, j.visible_at LIMIT 1) next
+)
+SELECT extract(epoch FROM min(due.visible_at) - statement_timestamp())::float8
+  FROM line
+ CROSS JOIN LATERAL (
+       SELECT j.visible_at FROM pgqueue_job j
+        WHERE j.queue = line.queue AND j.priority = line.priority
+          AND j.visible_at > statement_timestamp()
+        ORDER BY j.visible_at LIMIT 1) due
+"""
+
+
+class Claimed(NamedTuple):
+    """A job that is leased to this worker, as the claim returned it."""
+
+    id: int
+    delivery: int  # The fencing token.
+    task: str
+    args: str  # JSON text.
+    kwargs: str  # JSON text.
+    headers: str  # JSON text.
+    queue: str
+    priority: int
+    attempt: int  # 1 for the first.
+    max_attempts: int
+    crashes: int
+    runs_alone: bool
+    enqueued_at: datetime
+    expired: bool | None  # None: it has no expiry.
+    claimed_at: datetime  # By the database's clock.
+    due_at: datetime  # When it had become visible.
+
+
+class Line(NamedTuple):
+    """One priority of one queue, and where a claim may start to look in it."""
+
+    queue: str
+    priority: int
+    floor: datetime
+
+
+class KnownQueue(NamedTuple):
+    """A queue that has jobs or is paused."""
+
+    name: str
+    has_row: bool
+    is_paused: bool
+
+
+def claim(
+    cursor: Any, *, queues: Sequence[str], worker: str, limit: int, lease: timedelta
+) -> list[Claimed]:
+    """
+    Lease up to *limit* due jobs of *queues* to *worker*; never waits.
+
+    The result is in run order: highest priority over all queues first, then the
+    longest due. It is empty when nothing is due. Where priorities are equal and the
+    limit is short, the queues that are named first are served first, so a caller that
+    rotates the names is fair.
+
+    Args:
+        cursor: An open cursor, Django's or psycopg's. The caller commits.
+        queues: Names of queues.
+        worker: The name written to the rows; at most 100 characters.
+        limit: Jobs, 1 to CLAIM_LIMIT_MAX.
+        lease: How long the jobs stay ours without a heartbeat, by the database's
+            clock, so worker clocks may drift.
+
+    Raises:
+        ValueError: *limit* or *lease* is out of range.
+    """
+    _check(limit, lease)
+    params = {"queues": list(queues), "worker": worker, "limit": limit, "lease": lease}
+    cursor.execute(CLAIM, params)
+    return _in_run_order(cursor, limit)
+
+
+def claim_from_floors(
+    cursor: Any, *, lines: Sequence[Line], worker: str, limit: int, lease: timedelta
+) -> list[Claimed]:
+    """
+    Lease up to *limit* due jobs of known *lines*, in their order; never waits.
+
+    Misses rows below a line's floor and lines that are not given: both exist, so a
+    caller that runs dry here asks claim() before it believes that nothing is due.
+    """
+    _check(limit, lease)
+    cursor.execute(
+        CLAIM_FROM_FLOORS,
+        {
+            "queues": [line.queue for line in lines],
+            "priorities": [line.priority for line in lines],
+            "floors": [line.floor for line in lines],
+            "worker": worker,
+            "limit": limit,
+            "lease": lease,
+        },
+    )
+    return _in_run_order(cursor, limit)
+
+
+def known_queues(cursor: Any) -> list[KnownQueue]:
+    """Return every queue that has a job or is paused."""
+    cursor.execute(KNOWN_QUEUES)
+    return [KnownQueue(*row) for row in cursor.fetchall()]
+
+
+def remember_queues(cursor: Any, names: Sequence[str]) -> None:
+    """Make the rows of queues met for the first time."""
+    cursor.execute(REMEMBER_QUEUES, {"names": list(names)})
+
+
+def seconds_until_due(cursor: Any, queues: Sequence[str]) -> float | None:
+    """Return the seconds until the next job becomes visible; None: none will."""
+    cursor.execute(NEXT_DUE, {"queues": list(queues)})
+    seconds: float | None = cursor.fetchone()[0]
+    return seconds
+
+
+def _check(limit: int, lease: timedelta) -> None:
+    if not 1 <= limit <= CLAIM_LIMIT_MAX:
+        raise ValueError(f"limit must be from 1 to {CLAIM_LIMIT_MAX}, not {limit}")
+    if lease <= timedelta(0):
+        raise ValueError(f"lease must be longer than zero, not {lease}")
+
+
+def _in_run_order(cursor: Any, limit: int) -> list[Claimed]:
+    claimed = [Claimed(*row) for row in cursor.fetchall()]
+    # UPDATE … RETURNING promises no order, so run order is restored here.
+    claimed.sort(key=lambda job: (-job.priority, job.due_at))
+    assert len(claimed) <= limit, f"{len(claimed)} jobs claimed, {limit} asked for"
+    return claimed

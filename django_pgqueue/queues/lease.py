@@ -1,0 +1,187 @@
+"""
+Lease: keep it, hand it back, or take it from a process that is known to be dead.
+
+A lease is (id, delivery, leased_by). Whatever changes a leased row presents all three
+and touches nothing when one differs: somebody else owns the job then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+# Locks: row locks on the leased rows, for the statement. SKIP LOCKED: a plain UPDATE
+# deadlocks with settles that lock the same rows in another order, and hangs behind an
+# ack inside a task's own transaction. A row that is skipped is locked or lost: the
+# caller asks again before the lease ends.
+# An operator may have asked to cancel: the answer carries that too.
+RENEW = """
+WITH held AS MATERIALIZED (
+    SELECT j.id FROM pgqueue_job j
+      JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS mine(id, delivery)
+        ON j.id = mine.id AND j.deliveries = mine.delivery
+     WHERE j.id = ANY(%(ids)s::bigint[]) AND j.leased_by = %(worker)s
+       FOR UPDATE OF j SKIP LOCKED)
+UPDATE pgqueue_job AS j
+   SET visible_at = statement_timestamp() + %(lease)s::interval
+ WHERE j.id = ANY(ARRAY(SELECT id FROM held))
+RETURNING j.id
+"""
+
+# Locks: row locks on the rows handed back, for the statement. Handed back as if never
+# claimed: the attempt is given back and the job keeps its place in its line.
+# deliveries stays: it is a fencing token.
+RELEASE = """
+UPDATE pgqueue_job AS j
+   SET visible_at = least(mine.due_at, statement_timestamp()),
+       leased_by = NULL, leased_at = NULL,
+       attempt = greatest(j.attempt - 1, 0)
+  FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(due)s::timestamptz[])
+       AS mine(id, delivery, due_at)
+ WHERE j.id = ANY(%(ids)s::bigint[])
+   AND j.id = mine.id AND j.deliveries = mine.delivery AND j.leased_by = %(worker)s
+RETURNING j.id, j.queue
+"""
+
+# Locks: row locks on what the dead process held, for the statement. Its leases end at
+# most one lease from now, and a lease end is what visible_at holds, so the claim index
+# finds them: one range per line, however long the backlog. Those that it was running
+# crashed: the attempt is given back, crashes counted, and the job runs alone from now
+# on. The others were only claimed and go back as if never claimed.
+# Not older than now: a lapsed lease is claimed as any due row is.
+RESCUE = """
+WITH RECURSIVE found AS (
+    (SELECT queue, priority FROM pgqueue_job
+      ORDER BY queue, priority DESC, visible_at LIMIT 1)
+    UNION ALL
+    SELECT next.queue, next.priority FROM found
+     CROSS JOIN LATERAL (
+           (SELECT j.queue, j.priority FROM pgqueue_job j
+             WHERE j.queue = found.queue AND j.priority < found.priority
+             ORDER BY j.queue, j.priority DESC, j.visible_at LIMIT 1)
+           UNION ALL
+           (SELECT j.queue, j.priority FROM pgqueue_job j
+             WHERE j.queue > found.queue
+             ORDER BY j.queue, j.priority DESC, j.visible_at LIMIT 1)
+           LIMIT 1) next
+),
+held AS MATERIALIZED (
+    SELECT held.id, held.deliveries,
+           EXISTS (SELECT 1 FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[])
+                                 AS running(id, delivery)
+                    WHERE running.id = held.id
+                      AND running.delivery = held.deliveries) AS crashed
+      FROM found
+     CROSS JOIN LATERAL (
+           SELECT j.id, j.deliveries FROM pgqueue_job j
+            WHERE j.queue = found.queue AND j.priority = found.priority
+              AND j.visible_at > statement_timestamp()
+              AND j.visible_at <= statement_timestamp() + %(lease)s::interval
+              AND j.leased_by = %(worker)s) held)
+UPDATE pgqueue_job AS j
+   SET visible_at = least(coalesce(j.run_after, j.enqueued_at), statement_timestamp()),
+       leased_by = NULL, leased_at = NULL,
+       attempt = greatest(j.attempt - 1, 0),
+       crashes = CASE WHEN crashed THEN least(j.crashes, 32766) + 1 ELSE j.crashes END,
+       runs_alone = j.runs_alone OR crashed,
+       errors = CASE WHEN crashed
+                     THEN j.errors || jsonb_build_object(
+                         'kind', 'worker_lost', 'worker', %(worker)s::text,
+                         'attempt', j.attempt, 'delivery', j.deliveries,
+                         'at', statement_timestamp(), 'message', %(message)s::text)
+                     ELSE j.errors END
+  FROM held
+ WHERE j.id = ANY(ARRAY(SELECT id FROM held)) AND j.id = held.id
+   AND j.deliveries = held.deliveries AND j.leased_by = %(worker)s
+RETURNING j.id, j.queue, crashed
+"""
+
+
+class Rescued(NamedTuple):
+    """A job that was taken back from a dead process."""
+
+    id: int
+    queue: str
+    crashed: bool  # It was running, rather than only claimed.
+
+
+def renew(
+    cursor: Any,
+    *,
+    worker: str,
+    leases: Sequence[tuple[int, int]],
+    lease: timedelta,
+) -> set[int]:
+    """
+    Renew the *leases*, (id, delivery) each, and return the ids that were renewed.
+
+    An id that is missing from the answer is locked by somebody, or lost.
+    """
+    cursor.execute(
+        RENEW,
+        {
+            "ids": [job_id for job_id, _ in leases],
+            "deliveries": [delivery for _, delivery in leases],
+            "worker": worker,
+            "lease": lease,
+        },
+    )
+    return {job_id for (job_id,) in cursor.fetchall()}
+
+
+def release(
+    cursor: Any, *, worker: str, leases: Sequence[tuple[int, int, datetime]]
+) -> list[tuple[int, str]]:
+    """
+    Hand back jobs that were claimed and never started, as if never claimed.
+
+    Args:
+        cursor: An open cursor; the caller commits.
+        worker: Whose leases they are.
+        leases: (id, delivery, due_at) of each, as the claim returned them.
+
+    Returns:
+        (id, queue) of each that was still ours.
+    """
+    cursor.execute(
+        RELEASE,
+        {
+            "ids": [job_id for job_id, _, _ in leases],
+            "deliveries": [delivery for _, delivery, _ in leases],
+            "due": [due_at for _, _, due_at in leases],
+            "worker": worker,
+        },
+    )
+    return [(job_id, queue) for job_id, queue in cursor.fetchall()]
+
+
+def rescue(
+    cursor: Any,
+    *,
+    worker: str,
+    running: Sequence[tuple[int, int]],
+    lease: timedelta,
+    message: str,
+) -> list[Rescued]:
+    """
+    Take back every lease of *worker*, whose process is known to be dead.
+
+    Args:
+        cursor: An open cursor; the caller commits.
+        worker: The dead worker's name.
+        running: (id, delivery) of the jobs that its threads were running.
+        lease: The longest lease it can have taken.
+        message: What happened, for the errors of the jobs that crashed.
+    """
+    cursor.execute(
+        RESCUE,
+        {
+            "worker": worker,
+            "ids": [job_id for job_id, _ in running],
+            "deliveries": [delivery for _, delivery in running],
+            "lease": lease,
+            "message": message,
+        },
+    )
+    return [Rescued(*row) for row in cursor.fetchall()]

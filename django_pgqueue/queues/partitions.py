@@ -1,0 +1,151 @@
+"""
+Partitions: the archive's days, made ahead and dropped when their retention is over.
+
+A partition is made apart and then attached: ATTACH takes SHARE UPDATE EXCLUSIVE on the
+parent, beside which acks go on, where CREATE TABLE … PARTITION OF would stall them.
+Days are days in UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from psycopg import sql
+
+from django_pgqueue.postgres import keys
+
+DAYS_AHEAD = 7
+
+NAME = re.compile(r"pgqueue_archived_job_(\d{8})\Z")
+
+# Locks: one process at a time makes or drops partitions; the rest wait here for the
+# milliseconds that it takes.
+LOCK = "SELECT pg_advisory_xact_lock(%(class)s, 0)"
+
+TODAY = "SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date"
+
+# Locks: none. The day partitions that are attached.
+ATTACHED = """
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+ WHERE i.inhparent = 'pgqueue_archived_job'::regclass
+   AND NOT coalesce(i.inhdetachpending, false)
+"""
+
+# Tables that were made, or detached, and belong to nobody: of a crash in between.
+LEFT_OVER = """
+SELECT c.relname FROM pg_class c
+ WHERE c.relkind = 'r' AND c.relname ~ '^pgqueue_archived_job_[0-9]{8}$'
+   AND c.relnamespace = (SELECT relnamespace FROM pg_class
+                          WHERE oid = 'pgqueue_archived_job'::regclass)
+   AND NOT c.relispartition
+"""
+
+CREATE = """
+CREATE TABLE IF NOT EXISTS {name}
+    (LIKE pgqueue_archived_job INCLUDING DEFAULTS INCLUDING CONSTRAINTS)
+"""
+ATTACH = """
+ALTER TABLE pgqueue_archived_job ATTACH PARTITION {name}
+    FOR VALUES FROM ({first}) TO ({last})
+"""
+
+# Locks: SHARE UPDATE EXCLUSIVE on the parent; waits for running queries of it, but
+# makes nobody wait. Cannot run inside a transaction.
+DETACH = "ALTER TABLE pgqueue_archived_job DETACH PARTITION {name} CONCURRENTLY"
+# An earlier DETACH CONCURRENTLY was cut off half-way.
+FINISH = "ALTER TABLE pgqueue_archived_job DETACH PARTITION {name} FINALIZE"
+DROP = "DROP TABLE {name}"
+
+PENDING = """
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+ WHERE i.inhparent = 'pgqueue_archived_job'::regclass AND i.inhdetachpending
+"""
+
+
+def make_partitions(cursor: Any, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
+    """
+    Make the partitions of today and the coming days; return those that were missing.
+
+    Call it inside a transaction: a lock keeps other makers out until it commits.
+    """
+    cursor.execute(LOCK, {"class": keys.PARTITIONS})
+    cursor.execute(TODAY)
+    today: date = cursor.fetchone()[0]
+    cursor.execute(ATTACHED)
+    attached = {name for (name,) in cursor.fetchall()}
+    made = []
+    for day in (today + timedelta(days=n) for n in range(days_ahead + 1)):
+        if partition_name(day) not in attached:
+            _make(cursor, day)
+            made.append(day)
+    return made
+
+
+def expired_partitions(cursor: Any, *, keep: timedelta) -> list[date]:
+    """Return the days whose every row is older than *keep*, oldest first."""
+    cursor.execute(TODAY)
+    today: date = cursor.fetchone()[0]
+    last_kept = datetime.combine(today, datetime.min.time(), UTC) - keep
+    cursor.execute(ATTACHED)
+    days = (day_of(name) for (name,) in cursor.fetchall())
+    return sorted(
+        day for day in days if day and day + timedelta(days=1) <= last_kept.date()
+    )
+
+
+def drop_partition(cursor: Any, day: date) -> None:
+    """
+    Drop one day of the archive without making an ack wait.
+
+    Call it in autocommit: DETACH CONCURRENTLY runs in no transaction.
+    """
+    name = sql.Identifier(partition_name(day))
+    cursor.execute(sql.SQL(DETACH).format(name=name))
+    cursor.execute(sql.SQL(DROP).format(name=name))
+
+
+def sweep(cursor: Any, *, keep: timedelta) -> list[str]:
+    """
+    Finish what a crash left half done: pending detaches, and old detached days.
+
+    Returns the names that were dropped. A detached table that is younger than *keep*
+    is somebody's and stays. Call it in autocommit.
+    """
+    cursor.execute(PENDING)
+    for (name,) in cursor.fetchall():
+        cursor.execute(sql.SQL(FINISH).format(name=sql.Identifier(name)))
+    cursor.execute(TODAY)
+    oldest = cursor.fetchone()[0] - keep
+    cursor.execute(LEFT_OVER)
+    dropped = []
+    for (name,) in cursor.fetchall():
+        day = day_of(name)
+        if day is not None and day < oldest:
+            cursor.execute(sql.SQL(DROP).format(name=sql.Identifier(name)))
+            dropped.append(name)
+    return dropped
+
+
+def partition_name(day: date) -> str:
+    """Return the table of *day*: pgqueue_archived_job_20261120."""
+    return f"pgqueue_archived_job_{day:%Y%m%d}"
+
+
+def day_of(name: str) -> date | None:
+    """Return the day that a partition's name says, or None."""
+    match = NAME.match(name)
+    return datetime.strptime(match[1], "%Y%m%d").date() if match else None  # noqa: DTZ007
+
+
+def _make(cursor: Any, day: date) -> None:
+    name = sql.Identifier(partition_name(day))
+    cursor.execute(sql.SQL(CREATE).format(name=name))
+    cursor.execute(
+        sql.SQL(ATTACH).format(
+            name=name,
+            first=sql.Literal(f"{day} 00:00+00"),
+            last=sql.Literal(f"{day + timedelta(days=1)} 00:00+00"),
+        )
+    )

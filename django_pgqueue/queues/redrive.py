@@ -1,0 +1,87 @@
+"""
+Redrive: a dead letter back to a queue. And retry: a waiting job becomes due now.
+
+Both are what an operator does after mending a cause. A redriven job keeps its id, its
+errors and its deliveries, and starts again at attempt 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django_pgqueue.queues.settle import KEPT_COLUMNS
+
+# Rows per statement: an operator may select a hundred thousand.
+REDRIVE_ROWS_MAX = 1_000
+
+# Columns that a redriven job takes from the dead letter as they are. expires_at is
+# left behind: it has passed, or soon will, and the operator wants the job to run.
+# run_after too: it means now.
+MOVED = (
+    "id, task, args, kwargs, headers, priority, enqueued_at, max_attempts, deliveries,"
+    " lane, lane_capacity, errors, progress, workflow_id, parent_id, message_id,"
+    " schedule_id"
+)
+
+# Locks: row locks on the chosen dead letters; SKIP LOCKED, so that two operators (or
+# the purge) share them without waiting. The dedup key is left behind: another job may
+# hold it by now, and one row must not make the statement fail.
+# headers: the mark of an unknown task goes, so that its grace period starts anew.
+REDRIVE = f"""
+WITH chosen AS MATERIALIZED (
+    SELECT id FROM pgqueue_dead_letter WHERE id = ANY(%(ids)s::bigint[])
+       FOR UPDATE SKIP LOCKED),
+gone AS (
+    DELETE FROM pgqueue_dead_letter
+     WHERE id = ANY(ARRAY(SELECT id FROM chosen)) RETURNING *)
+INSERT INTO pgqueue_job ({MOVED}, queue, attempt, crashes)
+SELECT {MOVED.replace("headers", "headers - 'pgqueue.unknown_since'")},
+       coalesce(%(queue)s, queue), 0, 0
+  FROM gone ORDER BY id
+RETURNING id, queue
+"""
+
+# Locks: row locks on the chosen jobs; SKIP LOCKED passes over what is being claimed.
+# Only jobs that wait for a time: a leased one is running, a parked one waits for
+# something else.
+RETRY_NOW = """
+UPDATE pgqueue_job SET visible_at = statement_timestamp()
+ WHERE id = ANY(ARRAY(
+       SELECT id FROM pgqueue_job
+        WHERE id = ANY(%(ids)s::bigint[])
+          AND leased_by IS NULL AND visible_at > statement_timestamp()
+          FOR UPDATE SKIP LOCKED))
+RETURNING id, queue
+"""
+
+assert set(MOVED.split(", ")) <= {*KEPT_COLUMNS.split(", "), "errors"}
+
+
+def redrive(
+    cursor: Any, ids: Sequence[int], *, queue: str | None = None
+) -> list[tuple[int, str]]:
+    """
+    Move dead letters back to their queue, or all of them to *queue*.
+
+    Returns:
+        (id, queue) of each that moved; an id that is missing is no dead letter (any
+        more), or somebody else is moving it.
+    """
+    return _in_chunks(cursor, REDRIVE, ids, {"queue": queue})
+
+
+def retry_now(cursor: Any, ids: Sequence[int]) -> list[tuple[int, str]]:
+    """Make waiting jobs due now; return (id, queue) of each that was waiting."""
+    return _in_chunks(cursor, RETRY_NOW, ids, {})
+
+
+def _in_chunks(
+    cursor: Any, statement: str, ids: Sequence[int], params: dict[str, Any]
+) -> list[tuple[int, str]]:
+    moved: list[tuple[int, str]] = []
+    for start in range(0, len(ids), REDRIVE_ROWS_MAX):
+        chunk = list(ids[start : start + REDRIVE_ROWS_MAX])
+        cursor.execute(statement, {**params, "ids": chunk})
+        moved.extend((job_id, name) for job_id, name in cursor.fetchall())
+    return moved

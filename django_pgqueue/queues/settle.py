@@ -1,0 +1,215 @@
+"""
+Settle: end attempts. One fenced statement per kind and batch.
+
+The last hop of a job's life. Every statement presents (id, delivery) and the worker's
+name, and answers with the ids that were still that worker's. The others are *stale*:
+their lease was taken over, nothing was written for them, and the caller counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+# What a job keeps wherever its row is; the same list in every move between tables.
+KEPT_COLUMNS = (
+    "id, queue, task, args, kwargs, headers, priority, run_after, enqueued_at,"
+    " expires_at, attempt, max_attempts, crashes, deliveries, dedup_key, lane,"
+    " lane_capacity, progress, workflow_id, parent_id, message_id, schedule_id"
+)
+
+# Entries of errors kept per job: the first and the latest ones.
+ERRORS_MAX = 100
+
+# One more error at the end; above the limit the second entry goes, so that the first
+# failure, often the telling one, stays.
+APPENDED = f"""
+CASE WHEN jsonb_array_length(j.errors) >= {ERRORS_MAX} THEN j.errors - 1
+     ELSE j.errors END || coalesce(ended.error::jsonb, '[]'::jsonb)
+"""
+
+# The rows of a batch that are still this worker's. id = ANY(array) besides the join:
+# it is what the primary key serves whatever the statistics say.
+FENCE = """
+ WHERE j.id = ANY(%(ids)s::bigint[])
+   AND j.id = ended.id AND j.deliveries = ended.delivery
+   AND j.leased_by = %(worker)s
+"""
+
+# Locks: row locks on the deleted rows, until the statement's transaction ends; they
+# wait for an enqueue of the same dedup key, and never for a claim (SKIP LOCKED).
+# The DELETE feeds the INSERT: a job is in exactly one table in every snapshot.
+# Raises 23514 when the archive has no partition for today: the caller makes it
+# (queues/partitions.py) and runs the same statement again.
+ARCHIVE = f"""
+WITH ended AS MATERIALIZED (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(results)s::text[],
+                         %(errors)s::text[], %(ran)s::float8[])
+                  AS ended(id, delivery, result, error, ran_seconds)),
+gone AS (
+    DELETE FROM pgqueue_job AS j USING ended
+    {FENCE}
+    RETURNING j.*, {APPENDED} AS all_errors, ended.result, ended.ran_seconds)
+INSERT INTO pgqueue_archived_job ({KEPT_COLUMNS}, errors, state, result, started_at,
+                                  finished_at, worker)
+SELECT {KEPT_COLUMNS}, all_errors, %(state)s, result::jsonb,
+       statement_timestamp() - make_interval(secs => ran_seconds),
+       statement_timestamp(), leased_by
+  FROM gone
+RETURNING id
+"""
+
+# Locks: as ARCHIVE.
+DEAD_LETTER = f"""
+WITH ended AS MATERIALIZED (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(reasons)s::text[],
+                         %(errors)s::text[], %(ran)s::float8[])
+                  AS ended(id, delivery, reason, error, ran_seconds)),
+gone AS (
+    DELETE FROM pgqueue_job AS j USING ended
+    {FENCE}
+    RETURNING j.*, {APPENDED} AS all_errors, ended.reason, ended.ran_seconds)
+INSERT INTO pgqueue_dead_letter ({KEPT_COLUMNS}, errors, reason, started_at,
+                                 finished_at, worker)
+SELECT {KEPT_COLUMNS}, all_errors, reason,
+       statement_timestamp() - make_interval(secs => ran_seconds),
+       statement_timestamp(), leased_by
+  FROM gone
+RETURNING id
+"""
+
+# Locks: row locks on the updated rows, for the statement. attempts_back: 1 gives the
+# attempt back (snooze, hold), 0 burns it. A retry never meets its own dedup key: the
+# row keeps it.
+RETRY = f"""
+UPDATE pgqueue_job AS j
+   SET visible_at = statement_timestamp() + make_interval(secs => ended.delay_seconds),
+       leased_by = NULL, leased_at = NULL,
+       attempt = greatest(j.attempt - ended.attempts_back, 0),
+       headers = CASE WHEN ended.unknown AND NOT j.headers ? 'pgqueue.unknown_since'
+                      THEN j.headers || jsonb_build_object(
+                          'pgqueue.unknown_since', statement_timestamp())
+                      ELSE j.headers END,
+       errors = {APPENDED}
+  FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(delays)s::float8[],
+              %(attempts_back)s::int[], %(errors)s::text[], %(unknown)s::bool[])
+       AS ended(id, delivery, delay_seconds, attempts_back, error, unknown)
+{FENCE}
+RETURNING j.id
+"""
+
+# Locks: a row lock on each row that is still there, which waits for a COMMIT of ours
+# that is still on its way; a plain look would miss it.
+# Which of these settles were applied, although the answer was lost: the row has gone
+# with this delivery, or it is nobody's and still carries this delivery.
+APPLIED = """
+WITH asked AS MATERIALIZED (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[])
+                  AS asked(id, delivery)),
+here AS MATERIALIZED (
+    SELECT j.id, j.deliveries, j.leased_by FROM pgqueue_job j
+     WHERE j.id = ANY(%(ids)s::bigint[]) FOR UPDATE)
+SELECT asked.id FROM asked JOIN here
+    ON here.id = asked.id AND here.deliveries = asked.delivery
+   AND here.leased_by IS NULL
+"""
+APPLIED_AWAY = """
+SELECT a.id FROM pgqueue_archived_job a
+  JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS asked(id, delivery)
+    ON a.id = asked.id AND a.deliveries = asked.delivery
+ WHERE a.id = ANY(%(ids)s::bigint[])
+UNION ALL
+SELECT d.id FROM pgqueue_dead_letter d
+  JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS asked(id, delivery)
+    ON d.id = asked.id AND d.deliveries = asked.delivery
+ WHERE d.id = ANY(%(ids)s::bigint[])
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """
+    One attempt that ended, and what shall become of its job.
+
+    Which fields are read depends on the function that gets it.
+    """
+
+    id: int
+    delivery: int
+    ran_seconds: float | None = None  # None: it never started.
+    result: str | None = None  # JSON text.
+    error: str | None = None  # A JSON object as text, added to the job's errors.
+    reason: str | None = None  # Of a dead letter.
+    delay_seconds: float = 0.0  # Until the next attempt.
+    gives_attempt_back: bool = False
+    unknown_task: bool = False
+
+
+def ack(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+    """
+    Move succeeded jobs to the archive; return the ids that were still ours.
+
+    Raises:
+        CheckViolation: (23514, Django's IntegrityError) no partition for today.
+    """
+    return _archive(cursor, worker, ended, "succeeded")
+
+
+def expire(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+    """Move jobs whose time has passed to the archive, never run; as ack()."""
+    return _archive(cursor, worker, ended, "expired")
+
+
+def dead_letter(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+    """Move jobs that gave up to the dead letters; return the ids still ours."""
+    params = _params(worker, ended)
+    params["reasons"] = [item.reason for item in ended]
+    params["ran"] = [item.ran_seconds for item in ended]
+    return _ids(cursor, DEAD_LETTER, params)
+
+
+def retry(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+    """Make jobs visible again after their delay; return the ids still ours."""
+    params = _params(worker, ended)
+    params["delays"] = [item.delay_seconds for item in ended]
+    params["attempts_back"] = [int(item.gives_attempt_back) for item in ended]
+    params["unknown"] = [item.unknown_task for item in ended]
+    return _ids(cursor, RETRY, params)
+
+
+def applied(cursor: Any, leases: Sequence[tuple[int, int]]) -> set[int]:
+    """
+    Tell which settles of (id, delivery) were written although no answer came.
+
+    Waits for a statement of a lost connection that may still commit. Two statements:
+    the second one's snapshot is later than the end of that wait.
+    """
+    params = {
+        "ids": [job_id for job_id, _ in leases],
+        "deliveries": [delivery for _, delivery in leases],
+    }
+    return _ids(cursor, APPLIED, params) | _ids(cursor, APPLIED_AWAY, params)
+
+
+def _archive(cursor: Any, worker: str, ended: Sequence[Ended], state: str) -> set[int]:
+    params = _params(worker, ended)
+    params["results"] = [item.result for item in ended]
+    params["ran"] = [item.ran_seconds for item in ended]
+    params["state"] = state
+    return _ids(cursor, ARCHIVE, params)
+
+
+def _params(worker: str, ended: Sequence[Ended]) -> dict[str, Any]:
+    return {
+        "worker": worker,
+        "ids": [item.id for item in ended],
+        "deliveries": [item.delivery for item in ended],
+        "errors": [item.error for item in ended],
+    }
+
+
+def _ids(cursor: Any, statement: str, params: dict[str, Any]) -> set[int]:
+    cursor.execute(statement, params)
+    return {job_id for (job_id,) in cursor.fetchall()}

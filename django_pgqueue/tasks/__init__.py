@@ -1,0 +1,1 @@
+"""What a job means: tasks, their arguments, retries, outcomes and results."""

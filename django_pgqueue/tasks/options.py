@@ -1,0 +1,204 @@
+"""
+Options: what a task, a queue, the settings and a call may say about a job.
+
+Who wins: the call over the task over the queue over the settings.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from django_pgqueue.conf import Duration, Settings, as_timedelta
+from django_pgqueue.exceptions import InvalidOption
+from django_pgqueue.tasks.retry import Retry, as_retry
+
+PRIORITY_MIN, PRIORITY_MAX = -100, 100
+PRIORITY_DEFAULT = 0
+QUEUE_DEFAULT = "default"
+
+# A name that a shell, a URL and a log line carry without quoting.
+QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
+
+TASK_NAME_MAX = 255
+
+Settle = Literal["immediate", "batched"]
+SETTLES = ("immediate", "batched")
+
+TIME_MIN = datetime(1900, 1, 1, tzinfo=UTC)
+TIME_MAX = datetime(9000, 1, 1, tzinfo=UTC)
+
+# Header keys with this beginning are written by the package alone.
+RESERVED = "pgqueue."
+
+When = datetime | Duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """What @task declared; None: say the queue, the settings, the default."""
+
+    queue: str | None = None
+    priority: int | None = None
+    retries: Retry | None = None
+    timeout: timedelta | None = None
+    settle: Settle | None = None
+    takes_context: bool = False
+
+    def for_queue(self, name: str, settings: Settings) -> ResolvedOptions:
+        """Return what holds for a job of this task in the queue *name*."""
+        by_queue = settings.queues.get(name, {})
+
+        def first(option: str, default: Any) -> Any:
+            for said in (
+                getattr(self, option),
+                by_queue.get(option),
+                settings.defaults.get(option),
+            ):
+                if said is not None:
+                    return said
+            return default
+
+        timeout = first("timeout", None)
+        return ResolvedOptions(
+            priority=check_priority(first("priority", PRIORITY_DEFAULT)),
+            retry=as_retry(first("retries", None)) or Retry(),
+            timeout=None
+            if timeout is None
+            else as_timedelta(timeout, name="timeout", zero=False),
+            settle=check_settle(first("settle", "immediate")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedOptions:
+    """What holds for a job, once every layer has been asked."""
+
+    priority: int
+    retry: Retry
+    timeout: timedelta | None
+    settle: Settle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions:
+    """What one call says with using(…) or apply_async(…)."""
+
+    queue: str | None = None
+    priority: int | None = None
+    max_attempts: int | None = None
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    expire_at: datetime | None = None
+    expire_in: timedelta | None = None
+    headers: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_(
+        self,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        retries: Retry | int | None = None,
+        run_after: When | None = None,
+        expires: When | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> CallOptions:
+        """
+        Return these options with those that are given replaced.
+
+        Raises:
+            InvalidOption: A value is out of its range.
+        """
+        changed: dict[str, Any] = {}
+        if queue is not None:
+            changed["queue"] = check_queue(queue)
+        if priority is not None:
+            changed["priority"] = check_priority(priority)
+        if retries is not None:
+            policy = as_retry(retries)
+            changed["max_attempts"] = policy and policy.max_attempts
+        if run_after is not None:
+            changed["run_at"], changed["delay"] = check_when("run_after", run_after)
+        if expires is not None:
+            at, after = check_when("expires", expires)
+            changed["expire_at"], changed["expire_in"] = at, after
+        if headers is not None:
+            changed["headers"] = {**self.headers, **check_headers(headers)}
+        return replace(self, **changed)
+
+
+def check_queue(name: object) -> str:
+    """Return *name*; raise InvalidOption when it is no valid queue name."""
+    if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
+        raise InvalidOption(
+            f"queue={name!r}: a queue name has 1 to 63 characters: letters, digits, "
+            f"'_', '.' and '-', the first no '.' or '-'."
+        )
+    return name
+
+
+def check_priority(value: object) -> int:
+    """Return *value*; raise InvalidOption unless it is an int from -100 to 100."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not PRIORITY_MIN <= value <= PRIORITY_MAX
+    ):
+        raise InvalidOption(
+            f"priority={value!r}: it must be a whole number from {PRIORITY_MIN} to "
+            f"{PRIORITY_MAX}; higher runs first."
+        )
+    return value
+
+
+def check_settle(value: object) -> Settle:
+    """Return *value*; raise InvalidOption unless it is a settle strength."""
+    if value == "immediate":
+        return "immediate"
+    if value == "batched":
+        return "batched"
+    raise InvalidOption(f"settle={value!r}: it must be one of {', '.join(SETTLES)}.")
+
+
+def check_when(name: str, value: When) -> tuple[datetime | None, timedelta | None]:
+    """
+    Return a moment, or a delay from now on the database's clock: one of the two.
+
+    A naive datetime is taken in the current time zone, as Django does.
+
+    Raises:
+        InvalidOption: Neither, or outside of the years 1900 to 9000.
+    """
+    if not isinstance(value, datetime):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidOption(f"{name}={value!r}: it must be finite.")
+        try:
+            return None, as_timedelta(value, name=name)
+        except ValueError as error:
+            raise InvalidOption(str(error)) from None
+    if value.tzinfo is None:
+        from django.utils import timezone
+
+        value = timezone.make_aware(value)
+    if not TIME_MIN <= value <= TIME_MAX:
+        raise InvalidOption(f"{name}={value}: it must be in the years 1900 to 9000.")
+    return value, None
+
+
+def check_headers(headers: object) -> Mapping[str, Any]:
+    """Return *headers*; raise InvalidOption for a reserved key or no dict."""
+    if not isinstance(headers, Mapping):
+        raise InvalidOption(f"headers={headers!r}: it must be a dict.")
+    for key in headers:
+        if not isinstance(key, str) or not key:
+            raise InvalidOption(f"headers has the key {key!r}; keys must be text.")
+        if key.startswith(RESERVED):
+            raise InvalidOption(
+                f"headers has the key {key!r}; keys that begin with {RESERVED!r} are "
+                f"reserved."
+            )
+    return headers

@@ -1,0 +1,163 @@
+"""
+Outcome: what becomes of a job after an attempt. Decided purely, written by others.
+
+The ninth hop of a job's life. A task returns, or raises one of the words below, or
+fails with anything else; ``decide`` says what follows and changes nothing.
+"""
+
+from __future__ import annotations
+
+import random as random_module
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django_pgqueue.conf import Duration, as_timedelta
+from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks.retry import Retry
+
+# A job of an undeclared task is looked at again after its age, within these limits:
+# soon after it appears (a deploy takes seconds), seldom later.
+HOLD_SECONDS_MIN, HOLD_SECONDS_MAX = 5.0, 60.0
+
+
+class Reject(Exception):  # noqa: N818 - a word that a task says, not an error.
+    """
+    Raised by a task: this job can never succeed. It becomes a dead letter at once.
+
+    Args:
+        why: Shown beside the dead letter.
+    """
+
+    def __init__(self, why: str = "rejected by the task") -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class _Later(Exception):  # noqa: N818
+    def __init__(
+        self, delay: Duration | None = None, *, seconds: float | None = None
+    ) -> None:
+        if (delay is None) == (seconds is None):
+            raise TypeError(
+                f"{type(self).__name__} takes one delay: a duration, or seconds=…"
+            )
+        value = seconds if delay is None else delay
+        assert value is not None
+        self.delay = as_timedelta(value, name=type(self).__name__)
+        super().__init__(f"again in {self.delay.total_seconds():g} s")
+
+
+class Snooze(_Later):
+    """Raised by a task: run me later; this was no attempt."""
+
+
+class RetryLater(_Later):
+    """
+    Raised by a task: this attempt failed; the next one is due in *delay*.
+
+    Burns an attempt. The last one makes the job a dead letter, as any failure does.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The task returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """The job becomes visible again after the delay."""
+
+    delay: timedelta
+    gives_attempt_back: bool = False
+    is_failure: bool = True  # False: a snooze leaves no error behind.
+    unknown_task: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """The job moves to the dead letters."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The job's time has passed; it moves to the archive and never ran."""
+
+
+Outcome = Succeeded | Retried | GaveUp | Expired
+
+
+def decide(
+    policy: Retry,
+    *,
+    attempt: int,
+    max_attempts: int,
+    error: BaseException | None,
+    random: Callable[[], float] = random_module.random,
+) -> Outcome:
+    """
+    Say what follows an attempt.
+
+    Args:
+        policy: How the task is retried.
+        attempt: The attempt that ended, 1 being the first.
+        max_attempts: Those that this job has; its row wins over the policy.
+        error: What the task raised; None when it returned.
+        random: Draws the jitter, from 0 to 1.
+    """
+    if error is None:
+        return Succeeded()
+    if isinstance(error, Reject):
+        return GaveUp("rejected")
+    if isinstance(error, Snooze):
+        return Retried(error.delay, gives_attempt_back=True, is_failure=False)
+    if attempt >= max_attempts or not (
+        isinstance(error, RetryLater) or policy.handles(error)
+    ):
+        return GaveUp("timeout" if isinstance(error, TaskTimeout) else "exhausted")
+    if isinstance(error, RetryLater):
+        return Retried(error.delay)
+    return Retried(policy.delay(attempt, error, random=random))
+
+
+def decide_before(
+    job: Claimed, *, deliveries_max: int, crashes_max: int
+) -> Outcome | None:
+    """
+    Ask the policy before the attempt: has this job had enough? None: run it.
+
+    What ended every delivery so far without a settle would end this one too, so the
+    job must not run to find out.
+    """
+    if job.expired:
+        return Expired()
+    if job.crashes >= crashes_max:
+        return GaveUp("worker_lost" if job.runs_alone else "lease_expired")
+    if job.attempt > job.max_attempts or job.delivery > deliveries_max:
+        return GaveUp("exhausted")
+    return None
+
+
+def decide_unknown(
+    *, unknown_since: datetime | None, now: datetime, grace: timedelta
+) -> Outcome:
+    """
+    Say what follows when no declared task has the job's name.
+
+    A deploy may be under way: the job is held, burning no attempt, until the grace
+    period since it was first seen is over.
+    """
+    age = timedelta(0) if unknown_since is None else now - unknown_since
+    if age >= grace:
+        return GaveUp("unknown_task")
+    seconds = min(max(age.total_seconds(), HOLD_SECONDS_MIN), HOLD_SECONDS_MAX)
+    return Retried(
+        timedelta(seconds=seconds),
+        gives_attempt_back=True,
+        is_failure=False,
+        unknown_task=True,
+    )

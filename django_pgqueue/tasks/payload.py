@@ -1,0 +1,315 @@
+"""
+Payload: arguments to JSON and back.
+
+The second hop of a job's life. Whatever could fail in the database fails here first,
+with the path of the value, so that the caller's transaction stays usable. Reading is
+the mirror image and happens inside the job's own try: a row that cannot be read ends
+as one dead letter and its neighbours run.
+
+Besides JSON's own types these travel, as ``{"__pgqueue__": type, "value": …}``:
+datetime, date, time, timedelta, Decimal, UUID, bytes, and saved model instances, of
+which model, primary key and database are stored and the row is fetched at run time.
+Tuples arrive as lists; members of an Enum with a str or int value as that value.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from django_pgqueue.exceptions import (
+    InvalidArgument,
+    PayloadTooLarge,
+    UndecodablePayload,
+)
+from django_pgqueue.tasks.outcome import Reject
+
+# Python 3.11 reads no JSON deeper than about 1,000 levels; nobody needs a tenth.
+DEPTH_MAX = 100
+
+# Python turns no text of more digits into an int (sys.int_info.default_max_str_digits).
+INTEGER_LIMIT = 10**4_300
+
+TAG = "__pgqueue__"
+
+SCALARS = frozenset({type(None), bool})
+
+
+class _Unfit(Exception):  # noqa: N818
+    """A value cannot travel; the path grows while the walk unwinds."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        self.path = ""
+
+
+def encode(
+    task: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, payload_bytes_max: int
+) -> tuple[str, str]:
+    """
+    Return args and kwargs as JSON text.
+
+    Args:
+        task: The task's name, for errors.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        payload_bytes_max: The most bytes that both may take, as UTF-8.
+
+    Raises:
+        InvalidArgument: A value cannot travel; the message says which and why.
+        PayloadTooLarge: Together they are larger than payload_bytes_max.
+    """
+    texts = []
+    for name, values in (("args", list(args)), ("kwargs", dict(kwargs))):
+        try:
+            texts.append(_dumps(_plain(values, 0)))
+        except _Unfit as unfit:
+            raise InvalidArgument(
+                task=task, path=name + unfit.path, problem=unfit.problem
+            ) from None
+    payload_bytes = sum(
+        len(text) if text.isascii() else len(text.encode()) for text in texts
+    )
+    if payload_bytes > payload_bytes_max:
+        raise PayloadTooLarge(
+            task=task, payload_bytes=payload_bytes, payload_bytes_max=payload_bytes_max
+        )
+    return texts[0], texts[1]
+
+
+def encode_value(value: Any) -> str:
+    """
+    Return one value (a result, headers) as JSON text.
+
+    Raises:
+        ValueError: It cannot travel; the message says where and why.
+    """
+    try:
+        return _dumps(_plain(value, 0))
+    except _Unfit as unfit:
+        raise ValueError(f"value{unfit.path} {unfit.problem}") from None
+
+
+def decode(args: str, kwargs: str) -> tuple[list[Any], dict[str, Any]]:
+    """
+    Turn stored JSON text into arguments; model instances are fetched.
+
+    Raises:
+        UndecodablePayload: It is no list and no object, too deep, or holds what
+            Python cannot read.
+        Reject: A model instance in it no longer exists.
+    """
+    values, named = decode_value(args), decode_value(kwargs)
+    if not isinstance(values, list) or not isinstance(named, dict):
+        raise UndecodablePayload(
+            f"args must be a JSON array and kwargs a JSON object, not "
+            f"{type(values).__name__} and {type(named).__name__}"
+        )
+    return values, named
+
+
+def decode_value(text: str) -> Any:
+    """
+    Turn stored JSON text into a value.
+
+    Raises:
+        UndecodablePayload: Python cannot read it.
+        Reject: A model instance in it no longer exists.
+    """
+    try:
+        # The hook is called for every object, so it is used only where one is tagged.
+        return json.loads(text, object_hook=_untag if TAG in text else None)
+    except (ValueError, RecursionError) as error:
+        raise UndecodablePayload(f"stored JSON cannot be read: {error}") from error
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """Return *value* as JSON types alone, checked. The common types come first."""
+    kind = type(value)
+    if kind is str:
+        _check_text(value)
+        return value
+    if kind is int:
+        if not -INTEGER_LIMIT < value < INTEGER_LIMIT:
+            raise _Unfit("has more than 4,300 digits, which Python would not read back")
+        return value
+    if kind in SCALARS:
+        return value
+    if kind is float:
+        if not math.isfinite(value):
+            raise _Unfit(f"is {value}, which JSON cannot hold")
+        return value
+    if kind is dict:
+        return _plain_dict(value, depth)
+    if kind is list or isinstance(value, (list, tuple)):
+        return _plain_list(value, depth)
+    return _plain_other(value, depth)
+
+
+def _plain_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
+    if depth >= DEPTH_MAX:
+        raise _Unfit(f"is nested deeper than {DEPTH_MAX} levels, or holds itself")
+    plain = {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise _Unfit(
+                f"has the key {key!r}; JSON keys are text, so it would come back as "
+                f"another key: use str(key)"
+            )
+        if key == TAG:
+            raise _Unfit(f"has the key {TAG!r}, which is reserved")
+        try:
+            _check_text(key)
+            plain[str(key)] = _plain(item, depth + 1)
+        except _Unfit as unfit:
+            unfit.path = (
+                f".{key}{unfit.path}"
+                if key.isidentifier()
+                else (f"[{key!r}]{unfit.path}")
+            )
+            raise
+    return plain
+
+
+def _plain_list(value: Sequence[Any], depth: int) -> list[Any]:
+    if depth >= DEPTH_MAX:
+        raise _Unfit(f"is nested deeper than {DEPTH_MAX} levels, or holds itself")
+    plain = []
+    for place, item in enumerate(value):
+        try:
+            plain.append(_plain(item, depth + 1))
+        except _Unfit as unfit:
+            unfit.path = f"[{place}]{unfit.path}"
+            raise
+    return plain
+
+
+def _plain_other(value: Any, depth: int) -> Any:
+    if isinstance(value, Enum):
+        if isinstance(value.value, (str, int)):
+            return _plain(value.value, depth)
+        raise _Unfit(f"is {value!r}, an Enum without a str or int value")
+    for known, tag in TAGGED.items():
+        if isinstance(value, known):
+            return {TAG: tag, "value": WRITERS[tag](value)}
+    # Subclasses of the plain types, such as SafeString, travel as those.
+    for base in (str, int, float, dict):
+        if isinstance(value, base):
+            return _plain(base(value), depth)
+    return _plain_django(value, depth)
+
+
+def _plain_django(value: Any, depth: int) -> Any:
+    from django.db.models import Model, QuerySet
+    from django.utils.functional import Promise
+
+    if isinstance(value, Model):
+        if value.pk is None or value._state.adding:
+            raise _Unfit(f"is an unsaved {value._meta.label}: save it first")
+        return {
+            TAG: "model",
+            "value": value._meta.label_lower,
+            "pk": _plain(value.pk, depth + 1),
+            "db": value._state.db,
+        }
+    if isinstance(value, QuerySet):
+        raise _Unfit(
+            "is a QuerySet, which would be evaluated later with other rows: pass "
+            "list(queryset.values_list('pk', flat=True))"
+        )
+    if isinstance(value, Promise):
+        raise _Unfit("is a lazy text, whose language is not decided yet: pass str(…)")
+    raise _Unfit(
+        f"is a {type(value).__module__}.{type(value).__qualname__}, which cannot be "
+        f"stored as JSON: pass its data or its primary key"
+    )
+
+
+def _check_text(value: str) -> None:
+    if "\x00" in value:
+        raise _Unfit("holds a NUL character, which PostgreSQL cannot store")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise _Unfit("holds a lone surrogate, which is no character") from None
+
+
+def _write_decimal(value: Decimal) -> str:
+    if not value.is_finite():
+        raise _Unfit(f"is {value}, which is no number")
+    return str(value)
+
+
+def _read_timedelta(value: Sequence[int]) -> timedelta:
+    days, seconds, microseconds = value
+    return timedelta(days=days, seconds=seconds, microseconds=microseconds)
+
+
+# datetime before date: every datetime is a date.
+TAGGED: dict[type, str] = {
+    datetime: "datetime",
+    date: "date",
+    time: "time",
+    timedelta: "timedelta",
+    Decimal: "decimal",
+    UUID: "uuid",
+    bytes: "bytes",
+}
+WRITERS: dict[str, Callable[[Any], Any]] = {
+    "datetime": datetime.isoformat,
+    "date": date.isoformat,
+    "time": time.isoformat,
+    "timedelta": lambda value: [value.days, value.seconds, value.microseconds],
+    "decimal": _write_decimal,
+    "uuid": str,
+    "bytes": lambda value: base64.b64encode(value).decode(),
+}
+READERS: dict[str, Callable[[Any], Any]] = {
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "timedelta": _read_timedelta,
+    "decimal": Decimal,
+    "uuid": UUID,
+    "bytes": base64.b64decode,
+}
+
+
+def _untag(value: dict[str, Any]) -> Any:
+    tag = value.get(TAG)
+    if tag is None:
+        return value
+    if tag == "model":
+        return _fetch(value)
+    if tag not in READERS:
+        raise UndecodablePayload(f"unknown type {tag!r} in a stored argument")
+    try:
+        return READERS[tag](value["value"])
+    except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+        raise UndecodablePayload(f"stored {tag} cannot be read: {error}") from error
+
+
+def _fetch(value: dict[str, Any]) -> Any:
+    from django.apps import apps
+
+    try:
+        model = apps.get_model(value["value"])
+        manager = model._base_manager.using(value["db"])
+        row = manager.filter(pk=value["pk"]).first()
+    except (KeyError, LookupError, TypeError, ValueError) as error:
+        raise UndecodablePayload(f"stored model cannot be read: {error}") from error
+    if row is None:
+        raise Reject(f"{value['value']} with primary key {value['pk']!r} is gone")
+    return row

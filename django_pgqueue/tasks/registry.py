@@ -1,0 +1,65 @@
+"""
+Registry: the declared tasks, by name and alias.
+
+A job's row only names its task. The name is looked up here and never imported: a row
+that says os.system is a row of an unknown task.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.exceptions import DeclarationError, UnknownTask
+
+if TYPE_CHECKING:
+    from django_pgqueue.tasks.task import Task
+
+_tasks: dict[str, Task[Any, Any]] = {}
+
+
+def declare(task: Task[Any, Any]) -> None:
+    """
+    Make *task* known under its name and its aliases.
+
+    Declaring the same function again, as a reload of its module does, replaces it.
+
+    Raises:
+        DeclarationError: Another function has the name already.
+    """
+    for name in (task.name, *task.aliases):
+        other = _tasks.get(name)
+        if other is not None and not _is_same_function(other, task):
+            raise DeclarationError(
+                f"Two tasks are called {name!r}: {_where(other)} and {_where(task)}. "
+                f"Give one of them another name with @task(name=…)."
+            )
+        _tasks[name] = task
+
+
+def find_task(name: str) -> Task[Any, Any]:
+    """
+    Return the task with this name or alias.
+
+    Raises:
+        UnknownTask: No declared task has it.
+    """
+    try:
+        return _tasks[name]
+    except KeyError:
+        raise UnknownTask(
+            f"No declared task is called {name!r}. Is its module imported at start "
+            f"(PGQUEUE['TASK_MODULES']), or was it renamed (@task(aliases=[…]))?"
+        ) from None
+
+
+def declared_names() -> list[str]:
+    """Return the names of all declared tasks, without aliases, in order."""
+    return sorted({task.name for task in _tasks.values()})
+
+
+def _is_same_function(one: Task[Any, Any], other: Task[Any, Any]) -> bool:
+    return _where(one) == _where(other)
+
+
+def _where(task: Task[Any, Any]) -> str:
+    return f"{task.function.__module__}.{task.function.__qualname__}"

@@ -1,0 +1,112 @@
+"""
+Telemetry: what happens becomes signals and log lines, in one place.
+
+A line per job at DEBUG; failures, retries, dead letters, start and stop at INFO or
+above. A signal that nobody listens to and a line that nobody reads cost a look-up
+each: nothing is formatted for them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.dispatch import Signal
+
+from django_pgqueue import signals
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+def send(signal: Signal, sender: Any, **fields: Any) -> None:
+    """Send a signal if anybody listens; what a receiver raises is logged."""
+    if not signal.receivers:
+        return
+    for receiver, answer in signal.send_robust(sender=sender, **fields):
+        if isinstance(answer, Exception):
+            logger.error("receiver failed receiver=%r", receiver, exc_info=answer)
+
+
+def started(job: Any) -> None:
+    """Tell that a task is about to be called."""
+    send(signals.job_started, job.task, job=job)
+    if logger.isEnabledFor(logging.DEBUG):
+        waited = (job.claimed_at - job.due_at).total_seconds() * 1000
+        logger.debug(
+            "started    job=%d task=%s attempt=%d waited=%.0fms",
+            job.id,
+            job.task,
+            job.attempt,
+            waited,
+        )
+
+
+def succeeded(job: Any, *, ran_seconds: float) -> None:
+    """Tell that an ack is committed."""
+    send(signals.job_succeeded, job.task, job=job, ran_seconds=ran_seconds)
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug(
+            "succeeded  job=%d task=%s attempt=%d ran=%.0fms",
+            job.id,
+            job.task,
+            job.attempt,
+            ran_seconds * 1000,
+        )
+
+
+def retried(job: Any, *, error: BaseException | None, delay_seconds: float) -> None:
+    """Tell that a job waits for its next attempt."""
+    send(
+        signals.job_retried,
+        job.task,
+        job=job,
+        error=error,
+        delay_seconds=delay_seconds,
+    )
+    logger.info(
+        "retry      job=%d task=%s attempt=%d/%d next=+%.1fs error=%s",
+        job.id,
+        job.task,
+        job.attempt,
+        job.max_attempts,
+        delay_seconds,
+        type(error).__name__,
+    )
+
+
+def dead(job: Any, *, reason: str, error: BaseException | None) -> None:
+    """Tell that a job moved to the dead letters."""
+    send(signals.job_dead, job.task, job=job, reason=reason, error=error)
+    logger.warning(
+        "dead       job=%d task=%s attempt=%d/%d reason=%s error=%s",
+        job.id,
+        job.task,
+        job.attempt,
+        job.max_attempts,
+        reason,
+        type(error).__name__ if error else "-",
+    )
+
+
+def expired(job: Any) -> None:
+    """Tell that a job's time had passed before it could start."""
+    logger.info("expired    job=%d task=%s", job.id, job.task)
+
+
+def stale(job: Any, *, kind: str) -> None:
+    """Tell that a settle found the job to be somebody else's."""
+    send(
+        signals.settle_stale,
+        job.task,
+        job_id=job.id,
+        delivery=job.delivery,
+        kind=kind,
+    )
+    logger.warning(
+        "stale      job=%d task=%s delivery=%d kind=%s: its lease was taken over, "
+        "nothing was written",
+        job.id,
+        job.task,
+        job.delivery,
+        kind,
+    )

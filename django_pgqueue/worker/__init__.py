@@ -1,0 +1,1 @@
+"""The process that moves jobs along: one loop, one file."""

@@ -1,0 +1,58 @@
+"""
+Gate: lets a job run alone in its process.
+
+A job whose process died under it runs alone the next time, so that it takes nobody
+with it a second time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Gate:
+    """Many share it, or one has it alone; who waits to be alone goes first."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._sharing = 0
+        self._waiting_alone = 0
+        self._is_alone = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether somebody is alone, or waits to be."""
+        return self._is_alone or bool(self._waiting_alone)
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Run beside others that share."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not self._is_alone and not self._waiting_alone
+            )
+            self._sharing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._sharing -= 1
+                if not self._sharing:
+                    self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Run when nobody else does; others wait until this is over."""
+        with self._changed:
+            self._waiting_alone += 1
+            self._changed.wait_for(lambda: not self._is_alone and not self._sharing)
+            self._waiting_alone -= 1
+            self._is_alone = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_alone = False
+                self._changed.notify_all()

@@ -1,0 +1,49 @@
+"""
+Leader: the one worker of the fleet that does the chores, a loop of its own.
+
+All chores are right with two leaders; the election only avoids noise. The loop opens
+its connection when it leads, and closes it when it does not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.worker.service import Service
+
+CHORES_INTERVAL_SECONDS = 60.0
+
+
+class Leader(Service):
+    """Runs each chore once a minute while this worker leads."""
+
+    name = "leader"
+
+    def __init__(self, link: Link, chores: list[Callable[[Link], float]]) -> None:
+        super().__init__(link)
+        # Each returns how many seconds until it wants to run again.
+        self._chores = chores
+        self._due_at = [0.0] * len(chores)
+        self._is_leading = False
+
+    def set_leading(self, is_leading: bool) -> None:
+        """Be told by the heartbeat whether this worker leads."""
+        if is_leading and not self._is_leading:
+            self.wake.set()
+        self._is_leading = is_leading
+
+    def tick(self) -> float:
+        """Run the chores that are due."""
+        if not self._is_leading:
+            self.link.drop()
+            return CHORES_INTERVAL_SECONDS
+        for place, chore in enumerate(self._chores):
+            if self.stopping:
+                break
+            if time.monotonic() >= self._due_at[place]:
+                pause = chore(self.link)
+                self._due_at[place] = time.monotonic() + pause
+        nearest = min(self._due_at) - time.monotonic()
+        return min(max(nearest, 0.0), CHORES_INTERVAL_SECONDS)

@@ -1,0 +1,337 @@
+"""
+Process: one child of the supervisor. It wires the loops and stops them in order.
+
+The order in which it stops is the order in which jobs flow: the claimer first, then
+what has not started is handed back, then running jobs get the grace to finish, then
+their outcomes are written; the heartbeat is last, so that leases stay ours until then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+from django_pgqueue import __version__, signals, telemetry
+from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.server import installation
+from django_pgqueue.queues import workers
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks.outcome import Retried
+from django_pgqueue.tasks.perform import Performed, timed_out
+from django_pgqueue.worker import purger
+from django_pgqueue.worker.claimer import Claimer
+from django_pgqueue.worker.executor import Executor
+from django_pgqueue.worker.heartbeat import Heartbeat
+from django_pgqueue.worker.leader import Leader
+from django_pgqueue.worker.leases import Leases
+from django_pgqueue.worker.listener import Listener
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.service import Service, backoff_seconds
+from django_pgqueue.worker.settler import Settlement, Settler
+from django_pgqueue.worker.slots import Slots
+from django_pgqueue.worker.wakes import Wakes
+from django_pgqueue.worker.watchdog import Watchdog
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+EXIT_CLEAN = 0
+EXIT_LEFT_BEHIND = 3
+# The supervisor starts another one at once.
+EXIT_RECYCLE = 75
+
+# An orphan has nobody who would rescue its jobs at once, so it hurries.
+ORPHAN_GRACE_SECONDS = 3.0
+
+SUMMARY_INTERVAL_SECONDS = 60.0
+
+# How long a loop gets to end once its work is done.
+JOIN_SECONDS = 5.0
+
+
+class Interrupted(Exception):  # noqa: N818 - noted on the job; nobody catches it.
+    """The worker stopped, and its grace was over, while the job ran."""
+
+
+class Process:
+    """Everything that one worker process has."""
+
+    def __init__(self, options: WorkerOptions, name: str, slots: Slots) -> None:
+        self._options = options
+        self._settings = options.settings
+        self._name = name
+        self._slots = slots
+        self._woken = threading.Event()
+        self._stop_asked = False
+        self._is_recycling = False
+        self._asked_when_idle = False
+        self._grace_seconds = options.grace_seconds
+        self._parent = os.getppid()
+
+    def run(self) -> int:
+        """Work until told to stop; return the exit status."""
+        signal.signal(signal.SIGTERM, self._on_term)
+        # Ctrl+C reaches the whole group; the supervisor passes it on in order.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            first = self._connect_first()
+            if first is None:
+                return EXIT_CLEAN
+            self._wire(first)
+            self._start()
+            while not self._stop_asked:
+                self._woken.wait(self._chore())
+                self._woken.clear()
+            return self._stop()
+        except BaseException:
+            logger.exception("failed     worker=%s", self._name)
+            return 1
+
+    def _connect_first(self) -> str | None:
+        """Wait for the database; return the installation's uuid."""
+        failures = 0
+        while not self._stop_asked and os.getppid() == self._parent:
+            link = self._link("start")
+            try:
+                with link.cursor() as cursor:
+                    self._register(cursor)
+                    return installation(cursor)
+            except Exception as error:
+                failures += 1
+                if failures in (1, 10) or not failures % 100:
+                    logger.error("failed     loop=start error=%s", str(error).strip())
+                self._woken.wait(backoff_seconds(failures))
+            finally:
+                link.drop()
+        return None
+
+    def _wire(self, installation: str) -> None:
+        options, settings, name = self._options, self._settings, self._name
+        self._leases = Leases(settings.lease_seconds)
+        self._settler = Settler(
+            self._link("settler"),
+            worker=name,
+            leases=self._leases,
+            on_retry=self._on_retry,
+        )
+        self._watchdog = Watchdog(self._on_hard_timeout)
+        self._executor = Executor(
+            threads=options.threads,
+            settings=settings,
+            slots=self._slots,
+            leases=self._leases,
+            settler=self._settler,
+            watchdog=self._watchdog,
+            installation=installation,
+            on_room=self._on_room,
+        )
+        claimer_link = self._link("claimer")
+        claimer_wake = threading.Event()
+        self._wakes = Wakes(options.queues, claimer_wake)
+        self._claimer = Claimer(
+            claimer_link,
+            worker=name,
+            options=options,
+            wakes=self._wakes,
+            leases=self._leases,
+            room=self._executor.room,
+            put=self._executor.put,
+        )
+        self._claimer.wake = claimer_wake
+        self._listener = None
+        if settings.listen:
+            alias = settings.listen_database or settings.database
+            self._listener = Listener(self._link("listener", alias), self._wakes)
+        self._leader = Leader(self._link("leader"), purger.chores(settings))
+        self._heartbeat = Heartbeat(
+            self._link("heartbeat"),
+            worker=name,
+            leases=self._leases,
+            register=self._register_again,
+            leader=self._leader,
+            listener=self._listener,
+        )
+
+    def _start(self) -> None:
+        self._summary_at = time.monotonic() + SUMMARY_INTERVAL_SECONDS
+        self._summary_counts: dict[str, int] = {}
+        telemetry.send(signals.worker_started, None, worker=self._name)
+        self._watchdog.start()
+        self._executor.start()
+        for service in self._services():
+            service.start()
+        logger.info("started    worker=%s pid=%d", self._name, os.getpid())
+
+    def _services(self) -> list[Service]:
+        """Return the loops, in the order in which they start."""
+        loops: list[Service] = [self._settler, self._heartbeat, self._leader]
+        if self._listener is not None:
+            loops.append(self._listener)
+        return [*loops, self._claimer]
+
+    def _chore(self) -> float:
+        """Do what the main thread does between waits; return the next wait."""
+        now = time.monotonic()
+        if os.getppid() != self._parent:
+            logger.error("orphaned   worker=%s: its supervisor is gone", self._name)
+            self._grace_seconds = min(self._grace_seconds, ORPHAN_GRACE_SECONDS)
+            self._stop_asked = True
+            return 0.0
+        if now >= self._summary_at:
+            self._summary_at = now + SUMMARY_INTERVAL_SECONDS
+            self._log_summary()
+        if self._options.drain:
+            return self._drain_step()
+        return 1.0
+
+    def _drain_step(self) -> float:
+        """Ask to stop once a look that began when nothing ran found nothing."""
+        is_idle = self._executor.is_idle and not len(self._leases)
+        if not is_idle or not self._settler.wait_until_idle(0):
+            self._asked_when_idle = False
+        elif not self._asked_when_idle:
+            self._asked_when_idle = True
+            self._claimer.look_now()
+        elif self._claimer.last_full_found == 0:
+            self._stop_asked = True
+            return 0.0
+        elif self._claimer.last_full_found:
+            self._asked_when_idle = False
+        return 0.01
+
+    def _stop(self) -> int:
+        started = time.monotonic()
+        until = started + self._grace_seconds
+        running = len(self._slots.running())
+        logger.info(
+            "stopping   worker=%s running=%d grace=%gs",
+            self._name,
+            running,
+            self._grace_seconds,
+        )
+        self._claimer.stop()
+        if self._listener is not None:
+            self._listener.stop()
+        # A claim that is under way still brings jobs; they are handed back too.
+        self._claimer.join(JOIN_SECONDS)
+        self._executor.stop()
+        finished = self._wait_for_jobs(until)
+        if not finished:
+            self._interrupt_running()
+        settled = self._settler.wait_until_idle(
+            max(until - time.monotonic(), JOIN_SECONDS)
+        )
+        for service in (self._settler, self._leader, self._heartbeat):
+            service.stop()
+        self._watchdog.stop()
+        left = len(self._leases)
+        self._forget()
+        telemetry.send(signals.worker_stopped, None, worker=self._name)
+        counts = self._settler.counts
+        logger.info(
+            "stopped    worker=%s succeeded=%d retried=%d dead=%d stale=%d left=%d",
+            self._name,
+            counts["ack"],
+            counts["retry"],
+            counts["dead"],
+            counts["stale"],
+            left,
+        )
+        if self._is_recycling:
+            return EXIT_RECYCLE
+        return EXIT_CLEAN if finished and settled and not left else EXIT_LEFT_BEHIND
+
+    def _wait_for_jobs(self, until: float) -> bool:
+        """Wait until nothing runs any more; False when the grace is over first."""
+        while time.monotonic() < until:
+            if not len(self._leases):
+                return True
+            self._executor.join(min(until, time.monotonic() + 0.05))
+        return not len(self._leases)
+
+    def _interrupt_running(self) -> None:
+        """Give running jobs back: a stop is no failure of theirs and no crash."""
+        for held in self._leases.all():
+            logger.warning(
+                "interrupted job=%d task=%s: the grace of %g s is over; handed back",
+                held.job.id,
+                held.job.task,
+                self._grace_seconds,
+            )
+            error = Interrupted(
+                f"The worker stopped and its grace of "
+                f"{self._grace_seconds:g} s was over."
+            )
+            outcome = Retried(timedelta(0), gives_attempt_back=True)
+            self._settler.put(Settlement(held.job, Performed(outcome, error)))
+
+    def _on_term(self, number: int, frame: Any) -> None:
+        # A second one is ignored: a container's init may send it to the whole group
+        # besides the supervisor. To leave at once, the supervisor kills.
+        self._stop_asked = True
+        self._woken.set()
+
+    def _on_room(self) -> None:
+        self._claimer.wake.set()
+
+    def _on_retry(self, seconds: float) -> None:
+        self._claimer.retry_in(seconds)
+
+    def _on_hard_timeout(self, job: Claimed, error: TaskTimeout) -> None:
+        """Settle a job whose thread cannot be stopped, and replace this process."""
+        performed = timed_out(job, self._settings, error, None)
+        self._settler.put(Settlement(job, performed))
+        self._is_recycling = True
+        self._stop_asked = True
+        self._woken.set()
+
+    def _log_summary(self) -> None:
+        counts = dict(self._settler.counts)
+        before, self._summary_counts = self._summary_counts, counts
+        fresh = {name: counts[name] - before.get(name, 0) for name in counts}
+        if any(fresh.values()):
+            logger.info(
+                "summary    worker=%s succeeded=%d retried=%d dead=%d stale=%d "
+                "running=%d",
+                self._name,
+                fresh.get("ack", 0),
+                fresh.get("retry", 0),
+                fresh.get("dead", 0),
+                fresh.get("stale", 0),
+                len(self._slots.running()),
+            )
+
+    def _register(self, cursor: Any) -> None:
+        workers.register(
+            cursor,
+            name=self._name,
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            queues=self._options.queues,
+            threads=self._options.threads,
+            version=__version__,
+        )
+
+    def _register_again(self) -> None:
+        with self._heartbeat.link.cursor() as cursor:
+            self._register(cursor)
+
+    def _forget(self) -> None:
+        link = self._link("stop")
+        try:
+            with link.cursor() as cursor:
+                workers.forget(cursor, [self._name])
+        except Exception as error:
+            logger.info("row of worker=%s stays: %s", self._name, str(error).strip())
+        finally:
+            link.drop()
+
+    def _link(self, loop: str, alias: str | None = None) -> Link:
+        alias = alias or self._settings.database
+        return Link(alias, name=f"pgqueue {loop} {self._name}")

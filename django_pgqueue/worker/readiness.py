@@ -1,0 +1,75 @@
+"""Readiness: what a worker asks before it starts, so that it refuses clearly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import connections
+from django.db.migrations.executor import MigrationExecutor
+
+from django_pgqueue.exceptions import SchemaError
+from django_pgqueue.postgres.server import Facts, facts, missing_indexes
+
+VERSION_MIN = 140_000
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What the worker found."""
+
+    server: Facts
+
+
+def check_readiness(alias: str) -> Readiness:
+    """
+    Verify the engine, the server's version, the migrations and the hot indexes.
+
+    Leaves no connection open: the supervisor forks next.
+
+    Raises:
+        SchemaError: Something is missing; the message says how to mend it.
+        django.db.OperationalError: The database cannot be reached.
+    """
+    connection = connections[alias]
+    if connection.vendor != "postgresql":
+        raise SchemaError(
+            f"Database {alias!r} is {connection.vendor}; jobs need PostgreSQL. Set "
+            f"PGQUEUE['DATABASE'] to an alias with the engine "
+            f"django.db.backends.postgresql."
+        )
+    try:
+        with connection.cursor() as cursor:
+            server = facts(cursor)
+            _check_version(server)
+            _check_migrations(alias)
+            missing = missing_indexes(cursor)
+        if missing:
+            raise SchemaError(
+                f"Database {alias!r} lacks the valid index {', '.join(missing)}; "
+                f"claims would scan the table. Run REINDEX INDEX CONCURRENTLY, or make "
+                f"it again as the migration does."
+            )
+        return Readiness(server)
+    finally:
+        for other in connections.all(initialized_only=True):
+            other.close()
+            if getattr(other, "pool", None):
+                other.close_pool()
+
+
+def _check_version(server: Facts) -> None:
+    if server.version_number < VERSION_MIN:
+        raise SchemaError(
+            f"PostgreSQL {server.version} is too old; 14 is the oldest supported."
+        )
+
+
+def _check_migrations(alias: str) -> None:
+    executor = MigrationExecutor(connections[alias])
+    targets = [key for key in executor.loader.graph.leaf_nodes() if key[0] == "pgqueue"]
+    pending = [migration.name for migration, _ in executor.migration_plan(targets)]
+    if pending:
+        raise SchemaError(
+            f"Database {alias!r} lacks the migrations {', '.join(pending)} of pgqueue. "
+            f"Run: python manage.py migrate pgqueue --database {alias}"
+        )

@@ -1,0 +1,125 @@
+"""
+Service: the base of every loop. A thread that ticks until it is told to stop.
+
+A tick that fails does not end the loop: the connection is dropped, the next try comes
+after a back-off with jitter, and the log gets a line at first and then one in ten
+seconds, however long the database is away.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+
+import psycopg
+
+from django_pgqueue.postgres.connect import Link
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.1, 5.0
+LOG_INTERVAL_SECONDS = 10.0
+
+# A connection that said one of these may still be open but is of no use: it is to a
+# server that became read-only (25006) or is going down (57P01 to 57P03).
+USELESS = frozenset({"25006", "57P01", "57P02", "57P03"})
+
+
+class Service:
+    """A loop in a thread of its own."""
+
+    name = "service"
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.wake = threading.Event()
+        # Set after each tick, for whoever must know that one has happened.
+        self.ticked = threading.Event()
+        self._stopping = False
+        self._failures = 0
+        self._logged_at = -LOG_INTERVAL_SECONDS
+        self._thread = threading.Thread(
+            target=self._run, name=f"pgqueue-{self.name}", daemon=True
+        )
+
+    def tick(self) -> float:
+        """Do one round; return how many seconds to wait, at most, for the next."""
+        raise NotImplementedError(f"{type(self).__name__} has no tick()")
+
+    def start(self) -> None:
+        """Start the loop."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tell the loop to end after its current tick; does not wait."""
+        self._stopping = True
+        self.wake.set()
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the loop to end; False when it has not."""
+        if self._thread.ident is not None:
+            self._thread.join(max(seconds, 0))
+        return not self._thread.is_alive()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the loop was told to end."""
+        return self._stopping
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                pause = self._tick_safely()
+                self.ticked.set()
+                if pause > 0 and not self._stopping:
+                    self.wake.wait(pause)
+                self.wake.clear()
+        finally:
+            self.link.drop()
+
+    def _tick_safely(self) -> float:
+        try:
+            pause = self.tick()
+        except Exception as error:
+            return self._failed(error)
+        if self._failures:
+            logger.info("recovered  loop=%s failures=%d", self.name, self._failures)
+            self._failures = 0
+            self._logged_at = -LOG_INTERVAL_SECONDS
+        return pause
+
+    def _failed(self, error: Exception) -> float:
+        self._failures += 1
+        if is_broken(self.link, error):
+            self.link.drop()
+        now = time.monotonic()
+        if now - self._logged_at >= LOG_INTERVAL_SECONDS:
+            self._logged_at = now
+            # A database that is away is no news in detail; anything else is a bug.
+            detail = None if isinstance(error, psycopg.Error) else error
+            logger.error(
+                "failed     loop=%s failures=%d error=%s: %s",
+                self.name,
+                self._failures,
+                type(error).__name__,
+                str(error).strip().split("\n")[0],
+                exc_info=detail,
+            )
+        return backoff_seconds(self._failures)
+
+
+def is_broken(link: Link, error: Exception) -> bool:
+    """Whether the connection of *link* should be replaced after *error*."""
+    if not link.is_open:
+        return True
+    if isinstance(error, psycopg.Error):
+        return error.sqlstate is None or error.sqlstate in USELESS
+    return True
+
+
+def backoff_seconds(failures: int) -> float:
+    """Return the pause after the nth failure in a row: doubling, with full jitter."""
+    whole = min(BACKOFF_SECONDS_MIN * 2 ** min(failures, 10), BACKOFF_SECONDS_MAX)
+    return random.uniform(BACKOFF_SECONDS_MIN, whole)

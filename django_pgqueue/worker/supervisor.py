@@ -1,0 +1,228 @@
+"""
+Supervisor: the process that an operator starts. It starts children and watches them.
+
+It has no threads and, between two waits, no connection, so that a child inherits
+neither. When a child dies it takes its jobs back at once and starts another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any
+
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.process import (
+    EXIT_CLEAN,
+    EXIT_LEFT_BEHIND,
+    EXIT_RECYCLE,
+    Process,
+)
+from django_pgqueue.worker.rescuer import Lost, Rescuer
+from django_pgqueue.worker.slots import Slots
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+# A child that dies younger than this counts as one that could not start.
+YOUNG_SECONDS = 5.0
+RESTART_SECONDS_MAX = 30.0
+
+# After the grace, children get this long to write what they have and leave.
+KILL_AFTER_SECONDS = 10.0
+
+# What is left to take back after a forced stop is tried for this long.
+LAST_RESCUE_SECONDS = 5.0
+
+HOSTNAME_CHARACTERS_MAX = 60
+
+
+@dataclass(slots=True)
+class Child:
+    """A running worker process."""
+
+    place: int
+    name: str
+    process: Any
+    slots: Slots
+    started_at: float
+
+
+class Supervisor:
+    """Keeps the asked-for number of children running until it is told to stop."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
+        self._context = multiprocessing.get_context(
+            "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+        )
+        self._children: dict[int, Child] = {}
+        # Places without a child, and the monotonic time to start one.
+        self._vacant = dict.fromkeys(range(options.processes), 0.0)
+        self._young_deaths = dict.fromkeys(range(options.processes), 0)
+        self._rescuer = Rescuer(
+            Link(options.settings.database, name="pgqueue supervisor"), options.lease
+        )
+        self._signals = 0
+        self._stop_started_at: float | None = None
+        self._is_killed = False
+        self._left_behind = False
+        self._pipe = os.pipe()
+
+    def run(self) -> int:
+        """Run until stopped, or until everything is drained; return the status."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        os.set_blocking(self._pipe[0], False)
+        os.set_blocking(self._pipe[1], False)
+        while True:
+            self._follow_signals()
+            self._start_children()
+            if not self._children and (
+                self._stop_started_at is not None or not self._vacant
+            ):
+                break
+            self._wait()
+            self._collect()
+            self._rescuer.run()
+        self._rescue_the_rest()
+        return EXIT_LEFT_BEHIND if self._left_behind else EXIT_CLEAN
+
+    def _start_children(self) -> None:
+        if self._stop_started_at is not None:
+            return
+        now = time.monotonic()
+        for place in [p for p, at in self._vacant.items() if at <= now]:
+            del self._vacant[place]
+            self._children[place] = self._start_child(place)
+
+    def _start_child(self, place: int) -> Child:
+        host = socket.gethostname()[:HOSTNAME_CHARACTERS_MAX]
+        name = f"{host}-{os.getpid()}.{place}-{secrets.token_hex(3)}"
+        slots = Slots(self._context, self._options.threads)
+        process = self._context.Process(
+            target=run_child, args=(self._options, name, slots), name=name
+        )
+        sys.stdout.flush()
+        sys.stderr.flush()
+        process.start()
+        return Child(place, name, process, slots, time.monotonic())
+
+    def _wait(self) -> None:
+        """Sleep until a child dies, a signal comes, or something is due."""
+        waits = [at - time.monotonic() for at in self._vacant.values()]
+        rescue = self._rescuer.seconds_until_due()
+        if rescue is not None:
+            waits.append(rescue)
+        if self._stop_started_at is not None:
+            waits.append(self._kill_at() - time.monotonic())
+        sentinels = [child.process.sentinel for child in self._children.values()]
+        timeout = max(min(waits), 0.0) if waits else None
+        wait([*sentinels, self._pipe[0]], timeout)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._pipe[0], 1024)
+
+    def _collect(self) -> None:
+        for place, child in list(self._children.items()):
+            if child.process.exitcode is None:
+                continue
+            child.process.join()
+            del self._children[place]
+            self._after_exit(child, child.process.exitcode)
+
+    def _after_exit(self, child: Child, status: int) -> None:
+        if status == EXIT_LEFT_BEHIND:
+            self._left_behind = True
+        if status not in (EXIT_CLEAN, EXIT_LEFT_BEHIND):
+            self._note_death(child, status)
+        if status == EXIT_CLEAN and self._options.drain:
+            return  # Its place stays empty: nothing is due.
+        self._vacant[child.place] = self._restart_at(child)
+
+    def _note_death(self, child: Child, status: int) -> None:
+        cause = f"signal {-status}" if status < 0 else f"exit status {status}"
+        message = f"Its process {child.process.pid} ended with {cause} while it ran."
+        if status == EXIT_RECYCLE:
+            logger.info("recycled   worker=%s pid=%d", child.name, child.process.pid)
+        else:
+            logger.error(
+                "died       worker=%s pid=%d cause=%r",
+                child.name,
+                child.process.pid,
+                cause,
+            )
+        # A process that we ended ourselves crashed nobody's job.
+        forced = self._is_killed or status == EXIT_RECYCLE
+        running = [] if forced else child.slots.running()
+        self._left_behind |= self._is_killed
+        self._rescuer.add(Lost(child.name, running, message))
+
+    def _restart_at(self, child: Child) -> float:
+        now = time.monotonic()
+        if now - child.started_at >= YOUNG_SECONDS:
+            self._young_deaths[child.place] = 0
+            return now
+        self._young_deaths[child.place] += 1
+        # The first early death is an accident; more of them are a pattern.
+        deaths = self._young_deaths[child.place] - 1
+        return now + (min(0.5 * 2**deaths, RESTART_SECONDS_MAX) if deaths else 0.0)
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        self._signals += 1
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._pipe[1], b"!")
+
+    def _follow_signals(self) -> None:
+        if self._signals and self._stop_started_at is None:
+            self._stop_started_at = time.monotonic()
+            for child in self._children.values():
+                child.process.terminate()
+        late = self._stop_started_at is not None and time.monotonic() >= self._kill_at()
+        if (self._signals > 1 or late) and not self._is_killed and self._children:
+            self._is_killed = True
+            logger.warning(
+                "killed     processes=%d: %s",
+                len(self._children),
+                "the grace is over" if late else "a second signal came",
+            )
+            for child in self._children.values():
+                child.process.kill()
+
+    def _kill_at(self) -> float:
+        assert self._stop_started_at is not None
+        if self._is_killed:
+            return self._stop_started_at + 86_400.0
+        grace = self._options.grace_seconds
+        return self._stop_started_at + grace + KILL_AFTER_SECONDS
+
+    def _rescue_the_rest(self) -> None:
+        until = time.monotonic() + LAST_RESCUE_SECONDS
+        while not self._rescuer.is_done and time.monotonic() < until:
+            pause = self._rescuer.seconds_until_due() or 0.0
+            wait([self._pipe[0]], min(pause, until - time.monotonic()))
+            self._rescuer.run()
+
+
+def run_child(options: WorkerOptions, name: str, slots: Slots) -> None:
+    """Be a worker process; never returns."""
+    import django
+    from django.apps import apps
+
+    if not apps.ready:  # Spawned rather than forked.
+        django.setup()
+    status = Process(options, name, slots).run()
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    # Not sys.exit: a thread of a task that does not end must not hold the process.
+    os._exit(status)

@@ -1,0 +1,49 @@
+"""Wakes: which queues somebody said have new jobs. A flag each, however many said it."""
+
+from __future__ import annotations
+
+import threading
+
+# A worker of all queues learns new names from wakes. A stranger who notifies with
+# made-up names fills this much and no more; beyond it, the flag is "any".
+NAMES_MAX = 1_000
+
+
+class Wakes:
+    """Set by the listener, taken by the claimer."""
+
+    def __init__(self, served: tuple[str, ...], signal: threading.Event) -> None:
+        self._served = frozenset(served)  # Empty: all.
+        self._signal = signal
+        self._lock = threading.Lock()
+        self._names: set[str] = set()
+        self._any = True  # The first look is at everything.
+
+    def flag(self, queue: str) -> None:
+        """Note that *queue* got jobs, if this worker serves it."""
+        if self._served and queue not in self._served:
+            return
+        with self._lock:
+            if len(self._names) < NAMES_MAX:
+                self._names.add(queue)
+            else:
+                self._any = True
+        self._signal.set()
+
+    def flag_any(self) -> None:
+        """Note that any queue may have got jobs, as after a reconnect."""
+        with self._lock:
+            self._any = True
+        self._signal.set()
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is a flag to take."""
+        return self._any or bool(self._names)
+
+    def take(self) -> set[str] | None:
+        """Return the flagged queues and lower the flags; None: any."""
+        with self._lock:
+            names, anything = self._names, self._any
+            self._names, self._any = set(), False
+        return None if anything else names

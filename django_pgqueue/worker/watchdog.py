@@ -1,0 +1,114 @@
+"""
+Watchdog: ends tasks that run longer than their timeout.
+
+Soft: TaskTimeout is raised inside the task, wherever its Python code is. A task that
+sits in C code (a socket without a time-out of its own) does not notice. Hard: when the
+grace after the soft one is over too, the job is settled as timed out and the process
+is replaced, because a thread cannot be killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks.perform import Performed
+
+# From the soft timeout to the hard one.
+HARD_GRACE_SECONDS = 15.0
+
+
+class Watched:
+    """One running task that has a timeout."""
+
+    __slots__ = ("deadline", "ident", "job", "soft_sent", "timeout")
+
+    def __init__(self, job: Claimed, timeout: timedelta) -> None:
+        self.job = job
+        self.timeout = timeout
+        self.deadline = time.monotonic() + timeout.total_seconds()
+        self.ident = threading.get_ident()
+        self.soft_sent = False
+
+
+class Watchdog(threading.Thread):
+    """Sleeps until the nearest deadline of all threads."""
+
+    def __init__(self, on_hard: Callable[[Claimed, TaskTimeout], None]) -> None:
+        super().__init__(name="pgqueue-watchdog", daemon=True)
+        self._on_hard = on_hard
+        self._changed = threading.Condition()
+        self._watched: set[Watched] = set()
+        self._stopping = False
+
+    def watch(
+        self, job: Claimed, timeout: timedelta, call: Callable[[], Performed]
+    ) -> Performed:
+        """
+        Run *call* in this thread, and raise TaskTimeout in it when time is up.
+
+        Raises:
+            TaskTimeout: It arrived when the task was done and *call* was not.
+        """
+        watched = Watched(job, timeout)
+        with self._changed:
+            self._watched.add(watched)
+            self._changed.notify()
+        try:
+            return call()
+        finally:
+            with self._changed:
+                self._watched.discard(watched)
+            # One that was sent and not yet raised belongs to this job alone.
+            _withdraw(watched.ident)
+
+    def run(self) -> None:
+        """Wait for deadlines until stopped."""
+        with self._changed:
+            while not self._stopping:
+                now = time.monotonic()
+                for watched in [w for w in self._watched if w.deadline <= now]:
+                    self._expire(watched, now)
+                nearest = min((w.deadline for w in self._watched), default=None)
+                self._changed.wait(None if nearest is None else max(nearest - now, 0))
+
+    def stop(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+
+    def _expire(self, watched: Watched, now: float) -> None:
+        if not watched.soft_sent:
+            watched.soft_sent = True
+            watched.deadline = now + HARD_GRACE_SECONDS
+            _raise_in(watched.ident)
+            return
+        self._watched.discard(watched)
+        message = _sentence(watched.job, watched.timeout)
+        self._on_hard(
+            watched.job,
+            TaskTimeout(
+                f"{message} It did not react within {HARD_GRACE_SECONDS:.0f} s more, "
+                f"so its process was replaced."
+            ),
+        )
+
+
+def _sentence(job: Claimed, timeout: timedelta) -> str:
+    return f"{job.task} ran longer than its timeout of {timeout.total_seconds():g} s."
+
+
+def _raise_in(ident: int) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(ident), ctypes.py_object(TaskTimeout)
+    )
+
+
+def _withdraw(ident: int) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), None)

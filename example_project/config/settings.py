@@ -1,0 +1,115 @@
+"""
+Settings of the example, and a guide to setting up django_pgqueue in a project.
+
+What the queue needs is marked with (1) to (4). Everything else is what
+`django-admin startproject` writes, read from the environment by django-environ:
+
+    DATABASE_URL   postgres://user:password@host:5432/name
+    EMAIL_URL      smtp://user:password@host:587, smtps:// for STARTTLS, consolemail://
+    SECRET_KEY     required unless DEBUG is on
+    DEBUG          on by default, so that `manage.py runserver` just works
+    ALLOWED_HOSTS  names of the web server, with commas between them
+"""
+
+from pathlib import Path
+
+import environ
+
+from django_pgqueue.postgres.embedded import database_url
+
+env = environ.Env()
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+DEBUG = env.bool("DEBUG", default=True)
+SECRET_KEY = env("SECRET_KEY", **({"default": "insecure"} if DEBUG else {}))
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
+
+# (1) Jobs live in the database of the project, so that a job commits or rolls back
+# with the rows that it is about. database_url() is DATABASE_URL where that is set;
+# otherwise it starts PostgreSQL from a wheel, which is for first steps only. Your
+# project says: DATABASES = {"default": env.db()}
+DATABASES = {"default": env.db_url_config(database_url(CHECKOUT))}
+# A thread of the web server keeps its connection, and tests it before it is reused.
+DATABASES["default"]["CONN_MAX_AGE"] = 60
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    # (2) The queue: its tables, its admin pages, and `manage.py pgqueue_worker`. It
+    # imports tasks.py of every app here, so that every worker knows every task.
+    "django_pgqueue",
+    "postoffice",
+]
+
+# (3) Every key has a good default; see django_pgqueue/conf.py. A worker that is told
+# to stop gives the mails that it is sending this long.
+PGQUEUE = {"GRACE_SECONDS": 20}
+
+# (4) What the tasks themselves need; here, where mail goes. `smtp` is the backend of
+# postoffice/smtp.py, which is Django's but never delivers to half of the recipients.
+for scheme in ("smtp", "smtps", "smtp+tls", "smtp+ssl"):
+    env.EMAIL_SCHEMES[scheme] = "postoffice.smtp.EmailBackend"
+EMAIL = env.email_url("EMAIL_URL", default="consolemail://")
+EMAIL_BACKEND = EMAIL["EMAIL_BACKEND"]
+EMAIL_HOST = EMAIL["EMAIL_HOST"] or "localhost"
+EMAIL_PORT = EMAIL["EMAIL_PORT"] or 25
+EMAIL_HOST_USER = EMAIL["EMAIL_HOST_USER"] or ""
+EMAIL_HOST_PASSWORD = EMAIL["EMAIL_HOST_PASSWORD"] or ""
+EMAIL_FILE_PATH = EMAIL["EMAIL_FILE_PATH"] or None
+EMAIL_USE_TLS = EMAIL.get("EMAIL_USE_TLS", False)
+EMAIL_USE_SSL = EMAIL.get("EMAIL_USE_SSL", False)
+# Seconds to connect, and for each answer of the server. Well below the timeout of the
+# task (postoffice/tasks.py), so that a mute server ends in an error that says so.
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = "Post office <post-office@example.org>"
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+STATIC_URL = "static/"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en"
+
+# A request of 1,000 mails of ordinary size.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 10 * 1024 * 1024  # Bytes.
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "line": {"format": "{asctime} {levelname:7} {name} {message}", "style": "{"}
+    },
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "loggers": {
+        "postoffice": {"handlers": ["console"], "level": "INFO"},
+    },
+}

@@ -1,0 +1,274 @@
+"""The story of the demonstration, from top to bottom."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from example_project.demo.clients import CLIENTS, Clients
+from example_project.demo.database import own_database
+from example_project.demo.killer import KILLS, Killer
+from example_project.demo.messages import (
+    LATER_MAILS,
+    MAILS,
+    NEVER_MAILS,
+    write_messages,
+)
+from example_project.demo.processes import ProcessDied, Processes, listening_socket
+from example_project.demo.progress import progress
+from example_project.demo.project import set_up_django
+from example_project.demo.smtp_server import LATER, LATER_SECONDS, NEVER
+from example_project.demo.verdict import Verdict, judge
+
+WORKER_PROCESSES = 2
+WORKER_THREADS = 4
+
+RUN_SECONDS_MAX = 90.0
+SETTLE_SECONDS_MAX = 3.0  # From the end of the last job to the last word in a row.
+LOOK_SECONDS = 0.2
+WATCH_SECONDS = 1.0
+
+INTERRUPTED = 130  # The exit status that shells give for Ctrl+C.
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folder of this run; it goes when all was well."""
+
+    folder: Path
+
+    @property
+    def messages(self) -> Path:
+        return self.folder / "messages.jsonl"
+
+    @property
+    def mailbox(self) -> Path:
+        return self.folder / "mailbox"
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / "ledger.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+
+def main() -> int:
+    """Run the demonstration; return 0 only if every mail was accounted for."""
+    parser = argparse.ArgumentParser(
+        prog="make demo",
+        description="Post 1,000 mails while workers are killed; count what arrives.",
+    )
+    parser.add_argument(
+        "--exit", action="store_true", help="leave at the end instead of staying up"
+    )
+    stays = not parser.parse_args().exit
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    place = Place(Path(tempfile.mkdtemp(prefix="post-office-")))
+    status = INTERRUPTED
+    try:
+        with own_database() as database:
+            status = demonstrate(place, database, stays=stays)
+    except KeyboardInterrupt:
+        print("\nInterrupted.")
+    finally:
+        if status in (0, INTERRUPTED):
+            shutil.rmtree(place.folder, ignore_errors=True)
+        else:
+            print(f"Kept for you to look at: {place.folder}")
+    return status
+
+
+def demonstrate(place: Place, database: str, *, stays: bool) -> int:
+    """Start everything, run, judge, stay up if asked; everything is stopped after."""
+    place.logs.mkdir()
+    os.environ["SECRET_KEY"] = secrets.token_urlsafe()
+    os.environ["DEBUG"] = "0"
+    set_up_django()
+    password = prepare_database()
+    write_messages(place.messages)
+
+    with Processes(place.logs) as processes:
+        smtp, web = listening_socket(), listening_socket()
+        mail_port, port = smtp.getsockname()[1], web.getsockname()[1]
+        processes.start("mail", mail_command(place), listen=smtp)
+        mail_url = f"smtp://127.0.0.1:{mail_port}"
+        processes.start("web", ["-m", "example_project.demo.web_server"], listen=web)
+        worker = processes.manage("worker", *worker_command(), EMAIL_URL=mail_url)
+        introduce(place, database, port, mail_url, password)
+        try:
+            verdict = run(place, processes, port, worker)
+        except RunFailed as error:
+            print(f"{processes.tails()}\n{error}")
+            return 1
+        for sentence in verdict.contradictions:
+            print(sentence)
+        if not verdict.holds:
+            print(processes.tails())
+        print(verdict.line(), flush=True)
+        if stays:
+            stay_up(processes, port)
+        return 0 if verdict.holds else 1
+
+
+class RunFailed(Exception):
+    """The demonstration itself did not get through."""
+
+
+def prepare_database() -> str:
+    """Migrate, add an administrator, and return the password."""
+    from django.contrib.auth import get_user_model
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+    password = secrets.token_urlsafe(9)
+    get_user_model().objects.create_superuser("admin", "admin@example.org", password)
+    return password
+
+
+def mail_command(place: Place) -> list[str]:
+    """Return how Python starts the mail server."""
+    files = ["--maildir", str(place.mailbox), "--ledger", str(place.ledger)]
+    return ["-m", "example_project.demo.smtp_server", *files]
+
+
+def worker_command() -> list[str]:
+    """Return how manage.py starts the worker."""
+    processes, threads = str(WORKER_PROCESSES), str(WORKER_THREADS)
+    return ["pgqueue_worker", "--processes", processes, "--threads", threads]
+
+
+def introduce(
+    place: Place, database: str, port: int, mail_url: str, password: str
+) -> None:
+    """Say what runs, and where."""
+    from django.db import connection
+
+    version = connection.cursor().connection.info.server_version // 10_000
+    print(
+        f"Post office, a demonstration of django_pgqueue\n\n"
+        f"  page      http://127.0.0.1:{port}/\n"
+        f"  admin     http://127.0.0.1:{port}/admin/  admin, {password}\n"
+        f"  database  {database}, PostgreSQL {version}\n"
+        f"  mail      {mail_url} into {place.mailbox}\n"
+        f"            refuses {LATER_MAILS} at {LATER} for {LATER_SECONDS:.0f} s, "
+        f"{NEVER_MAILS} at {NEVER} for ever\n"
+        f"  worker    {WORKER_PROCESSES} processes of {WORKER_THREADS} threads; "
+        f"{KILLS} times one that is busy gets SIGKILL\n"
+        f"  clients   {CLIENTS} post {MAILS:,} mails from {place.messages}\n"
+        f"  logs      {place.logs}\n",
+        flush=True,
+    )
+
+
+def run(place: Place, processes: Processes, port: int, worker: int) -> Verdict:
+    """
+    Post and kill until nothing is left to do, and judge.
+
+    Raises:
+        RunFailed: It could not be carried through.
+    """
+    from example_project.demo.evidence import gather
+
+    clients = Clients(place.messages, port)
+    done = 0.0
+    killer = Killer(worker, lambda: done)
+    started_at = time.monotonic()
+    try:
+        clients.start()
+        killer.start()
+        with progress() as shown:
+            while True:
+                counted = count()
+                done = (counted["sent"] + counted["error"]) / MAILS
+                shown.update(done, figures(len(clients.accepted), counted, killer))
+                if clients.are_done and not counted["jobs"]:
+                    break
+                processes.check()
+                if time.monotonic() > started_at + RUN_SECONDS_MAX:
+                    break  # The verdict says what is missing.
+                time.sleep(LOOK_SECONDS)
+    except ProcessDied as error:
+        raise RunFailed(str(error)) from error
+    finally:
+        clients.stop()
+        killer.stop()
+    for failure in (clients.failure, killer.failure):
+        if failure is not None:
+            raise RunFailed(f"{type(failure).__name__}: {failure}") from failure
+    if len(killer.kills) < KILLS:
+        raise RunFailed(
+            f"Only {len(killer.kills)} of {KILLS} kills met a busy process."
+        )
+
+    wait_for_last_words()
+    evidence = gather(clients.accepted, place.mailbox, place.ledger)
+    verdict = judge(evidence.fates, evidence.copies, killer.kills)
+    verdict.contradictions += evidence.contradictions
+    return verdict
+
+
+def count() -> dict[str, int]:
+    """Return how many mails there are of each status, and how many jobs are left."""
+    from django.db.models import Count
+    from postoffice.models import EmailMessage, Status
+
+    from django_pgqueue.models import Job
+
+    by_status = EmailMessage.objects.values_list("status").annotate(Count("pk"))
+    counted = dict.fromkeys(Status.values, 0) | dict(by_status.order_by())
+    return counted | {"jobs": Job.objects.count()}
+
+
+def figures(accepted: int, counted: dict[str, int], killer: Killer) -> str:
+    """Return the figures beside the bar."""
+    return (
+        f"accepted {accepted}, sent {counted['sent']}, dead {counted['error']}, "
+        f"kills {len(killer.kills)}"
+    )
+
+
+def wait_for_last_words() -> None:
+    """Wait until no row is under way; a row follows its job by a moment."""
+    until = time.monotonic() + SETTLE_SECONDS_MAX
+    while time.monotonic() < until:
+        counted = count()
+        if not counted["scheduled"] and not counted["claimed"]:
+            return
+        time.sleep(LOOK_SECONDS)
+
+
+def stay_up(processes: Processes, port: int) -> None:
+    """Return on Ctrl+C."""
+    print(
+        f"\nStill up: http://127.0.0.1:{port}/ — Ctrl+C ends. Send a mail of yours:\n"
+        f"  curl http://127.0.0.1:{port}/messages/ -H 'Content-Type: application/json' "
+        f"""-d '{{"subject": "Hello", "to": ["you@example.org"], "body": "Hi!"}}'""",
+        flush=True,
+    )
+    try:
+        while True:
+            processes.check()
+            time.sleep(WATCH_SECONDS)
+    except KeyboardInterrupt:
+        print("\nStopping.")
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Treat SIGTERM and SIGHUP as Ctrl+C."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Fixtures and settings of the whole suite. Helpers to import stand beside it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import django
+import psycopg
+import pytest
+from django.db import connections
+from django.test import TransactionTestCase
+
+from django_pgqueue.postgres.connect import connect
+
+Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+# What a hanging test is cut off with, long before pytest's own time-out.
+STATEMENT_TIMEOUT = "SET statement_timeout = '60s'"
+
+# Every table that has a page, with rows or with dead ones; a partition by itself.
+FILLED_TABLES = """
+SELECT string_agg(c.oid::regclass::text, ', ')
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind = 'r' AND n.nspname = 'public'
+   AND c.relname NOT IN ('django_migrations', 'django_content_type', 'auth_permission')
+   AND pg_relation_size(c.oid) > 0
+"""
+
+
+def pytest_report_header() -> str:
+    """Say what the suite runs on."""
+    try:
+        with connect("default", name="tests: header") as connection:
+            server = connection.info.parameter_status("server_version")
+    except psycopg.OperationalError as error:
+        server = f"cannot be reached: {error}"
+    return (
+        f"PostgreSQL {server}, Django {django.__version__}, "
+        f"psycopg {psycopg.__version__}, Python {platform.python_version()}"
+    )
+
+
+def _truncate_filled_tables(case: TransactionTestCase) -> None:
+    """
+    Empty what a test with transaction=True has written, within milliseconds.
+
+    Django's own way flushes all tables and makes all content types and permissions
+    anew. A lock_timeout: a test that leaves a transaction open fails by itself.
+    """
+    for alias in case._databases_names(include_mirrors=False):
+        with connections[alias].cursor() as cursor:
+            cursor.execute(FILLED_TABLES)
+            (tables,) = cursor.fetchone()
+            if tables:
+                cursor.execute("SET lock_timeout = '10s'")
+                cursor.execute(f"TRUNCATE {tables}")
+                cursor.execute("RESET lock_timeout")
+
+
+TransactionTestCase._fixture_teardown = _truncate_filled_tables  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def new_cursor(transactional_db: None) -> Iterator[Callable[..., Cursor]]:
+    """
+    A factory of cursors, each on a connection of its own, in autocommit.
+
+    ``new_cursor()`` is on "default", ``new_cursor("queue")`` on the second database.
+    A test opens a transaction with ``with cursor.connection.transaction():``. What is
+    written this way is committed; it is removed after the test.
+    """
+    opened: list[psycopg.Connection[Any]] = []
+
+    def new_cursor(alias: str = "default") -> Cursor:
+        connection = connect(alias, name="tests")
+        opened.append(connection)
+        connection.execute(STATEMENT_TIMEOUT)
+        return connection.cursor()
+
+    yield new_cursor
+    for connection in opened:
+        connection.close()
+
+
+@pytest.fixture
+def cursor(new_cursor: Callable[..., Cursor]) -> Cursor:
+    """A psycopg cursor on the test database, on a connection of its own."""
+    return new_cursor()
+
+
+@pytest.fixture
+def other_cursor(new_cursor: Callable[..., Cursor]) -> Cursor:
+    """A second one, as another worker would hold."""
+    return new_cursor()

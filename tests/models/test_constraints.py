@@ -1,0 +1,378 @@
+"""What the tables accept from psql, a trigger or another language, and what not."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from django_pgqueue.models import Job
+from tests.factories import make_archived_job, make_dead_letter, make_job
+
+pytestmark = pytest.mark.django_db(databases=["default", "queue"])
+
+UNREADABLE_TIMES = [
+    "infinity",
+    "-infinity",
+    "10001-01-01",
+    "9999-01-01",
+    "1899-12-31",
+    "0044-03-15 BC",
+]
+TIME_COLUMNS = [
+    "visible_at",
+    "run_after",
+    "enqueued_at",
+    "expires_at",
+    "leased_at",
+    "cancel_requested_at",
+]
+
+# Columns as SQL text, and the constraint that refuses them.
+REFUSED_ROWS = [
+    ({"attempt": "-1"}, "pgqueue_job_attempt_counts"),
+    ({"attempt": "1"}, "pgqueue_job_attempt_counts"),  # deliveries is 0.
+    ({"attempt": "3", "deliveries": "2"}, "pgqueue_job_attempt_counts"),
+    ({"deliveries": "-1"}, "pgqueue_job_attempt_counts"),
+    ({"max_attempts": "0"}, "pgqueue_job_attempt_counts"),
+    ({"crashes": "-1"}, "pgqueue_job_attempt_counts"),
+    (
+        {"leased_by": "'w'", "visible_at": "NULL"},
+        "pgqueue_job_leased_is_not_parked",
+    ),
+    ({"leased_by": "'w'", "lane": "'a'"}, "pgqueue_job_leased_is_not_parked"),
+    ({"task": "''"}, "pgqueue_job_names_are_not_empty"),
+    ({"queue": "''"}, "pgqueue_job_names_are_not_empty"),
+    ({"priority": "101"}, "pgqueue_job_priority_range"),
+    ({"priority": "-101"}, "pgqueue_job_priority_range"),
+    ({"lane": "'a'", "lane_capacity": "0"}, "pgqueue_job_lane_has_capacity"),
+    ({"args": "'null'"}, "pgqueue_job_payload_shapes"),
+    ({"args": "'{}'"}, "pgqueue_job_payload_shapes"),
+    ({"args": "'\"x\"'"}, "pgqueue_job_payload_shapes"),
+    ({"args": "'1'"}, "pgqueue_job_payload_shapes"),
+    ({"kwargs": "'[]'"}, "pgqueue_job_payload_shapes"),
+    ({"kwargs": "'null'"}, "pgqueue_job_payload_shapes"),
+    ({"headers": "'[]'"}, "pgqueue_job_payload_shapes"),
+    ({"errors": "'{}'"}, "pgqueue_job_payload_shapes"),
+]
+
+
+def insert(cursor, **columns):
+    """Insert a job from columns as SQL text; return its id."""
+    columns = {"task": "'x'", **columns}
+    cursor.execute(
+        f"INSERT INTO pgqueue_job ({', '.join(columns)}) "
+        f"VALUES ({', '.join(columns.values())}) RETURNING id"
+    )
+    return cursor.fetchone()[0]
+
+
+def notifications(cursor, marker_cursor, channel):
+    """Return what *cursor*'s connection has heard until now, without waiting long."""
+    marker = f"marker-{uuid.uuid4()}"
+    marker_cursor.execute("SELECT pg_notify(%s, %s)", [channel, marker])
+    heard = []
+    for notify in cursor.connection.notifies(timeout=10):
+        if notify.payload == marker:
+            return heard
+        heard.append(notify.payload)
+    raise AssertionError(f"the marker was not heard; heard {heard}")
+
+
+# What is refused ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("time", UNREADABLE_TIMES)
+@pytest.mark.parametrize("column", TIME_COLUMNS)
+def test_a_time_that_python_cannot_read_is_refused(cursor, column, time):
+    """No time column of a job takes infinity, years beyond 9998, or before 1900."""
+    with pytest.raises(psycopg.errors.CheckViolation) as refusal:
+        insert(cursor, **{column: f"'{time}'"})
+
+    assert "pgqueue_job_times_are_readable" == refusal.value.diag.constraint_name
+
+
+@pytest.mark.parametrize("columns,constraint", REFUSED_ROWS, ids=str)
+def test_a_row_that_a_worker_could_not_run_is_refused(cursor, columns, constraint):
+    """The constraint that is named for the rule refuses the row."""
+    with pytest.raises(psycopg.errors.CheckViolation) as refusal:
+        insert(cursor, **columns)
+
+    assert constraint == refusal.value.diag.constraint_name
+
+
+@pytest.mark.parametrize(
+    "columns,error",
+    [
+        ({"priority": "32768"}, psycopg.errors.NumericValueOutOfRange),
+        ({"queue": f"'{'q' * 64}'"}, psycopg.errors.StringDataRightTruncation),
+        ({"task": f"'{'t' * 256}'"}, psycopg.errors.StringDataRightTruncation),
+        ({"task": "NULL"}, psycopg.errors.NotNullViolation),
+        ({"args": "NULL"}, psycopg.errors.NotNullViolation),
+        ({"errors": "NULL"}, psycopg.errors.NotNullViolation),
+        ({"args": "'[\"\\u0000\"]'"}, psycopg.errors.UntranslatableCharacter),
+    ],
+    ids=str,
+)
+def test_a_value_that_its_column_cannot_hold_is_refused(cursor, columns, error):
+    """Type, length and NOT NULL keep out what the CHECKs need not name."""
+    with pytest.raises(error):
+        insert(cursor, **columns)
+
+
+def test_an_update_is_checked_like_an_insert(cursor):
+    """A row cannot become unreadable later."""
+    job_id = insert(cursor)
+
+    with pytest.raises(psycopg.errors.CheckViolation):
+        cursor.execute(
+            "UPDATE pgqueue_job SET visible_at = 'infinity' WHERE id = %s", [job_id]
+        )
+
+
+def test_an_archived_job_has_one_of_three_states(transactional_db):
+    """The archive refuses a state that nobody could show."""
+    from django.db import IntegrityError
+
+    with pytest.raises(IntegrityError, match="pgqueue_archived_job_state"):
+        make_archived_job(state="lost")
+
+
+def test_a_dead_letter_has_a_known_reason(transactional_db):
+    """The dead letters refuse a reason that is on no list."""
+    from django.db import IntegrityError
+
+    with pytest.raises(IntegrityError, match="pgqueue_dead_letter_reason"):
+        make_dead_letter(reason="bored")
+
+
+# What is accepted --------------------------------------------------------------------
+
+
+def test_a_plain_insert_of_a_task_is_a_whole_job(cursor):
+    """Every other column has a default: due now, priority 0, 5 attempts, no args."""
+    cursor.execute("SELECT clock_timestamp()")
+    (before,) = cursor.fetchone()
+    cursor.execute("INSERT INTO pgqueue_job (task) VALUES ('x') RETURNING *")
+    row = dict(
+        zip((column.name for column in cursor.description), cursor.fetchone(), strict=True)
+    )
+    cursor.execute("SELECT clock_timestamp()")
+    (after,) = cursor.fetchone()
+
+    assert row.pop("id") > 0
+    assert before <= row.pop("visible_at") <= after
+    assert before <= row.pop("enqueued_at") <= after
+    filled = {name: value for name, value in row.items() if value is not None}
+    assert {
+        "queue": "default",
+        "task": "x",
+        "args": [],
+        "kwargs": {},
+        "headers": {},
+        "priority": 0,
+        "attempt": 0,
+        "max_attempts": 5,
+        "crashes": 0,
+        "deliveries": 0,
+        "errors": [],
+        "runs_alone": False,
+    } == filled
+
+
+def test_rows_of_one_transaction_keep_their_order(cursor):
+    """Defaults are the clock of that very moment, not the start of the transaction."""
+    with cursor.connection.transaction():
+        ids = [insert(cursor) for _ in range(5)]
+    cursor.execute("SELECT id FROM pgqueue_job ORDER BY visible_at")
+
+    assert ids == [job_id for (job_id,) in cursor.fetchall()]
+    cursor.execute("SELECT count(DISTINCT visible_at) FROM pgqueue_job")
+    assert (5,) == cursor.fetchone()
+
+
+def test_the_outermost_readable_values_are_accepted_and_read_back(cursor):
+    """The limits themselves are inside; Python reads the row."""
+    job_id = insert(
+        cursor,
+        visible_at="'1900-01-01 00:00+00'",
+        expires_at="'9998-12-31 23:59:59.999999+00'",
+        priority="-100",
+        attempt="32767",
+        max_attempts="32767",
+        crashes="32767",
+        deliveries="2147483647",
+        queue=f"'{'q' * 63}'",
+        task=f"'{'t' * 255}'",
+    )
+
+    job = Job.objects.get(pk=job_id)
+
+    assert datetime(1900, 1, 1, tzinfo=UTC) == job.visible_at
+    assert datetime(9998, 12, 31, 23, 59, 59, 999999, tzinfo=UTC) == job.expires_at
+    assert (-100, 32767, 2147483647) == (job.priority, job.attempt, job.deliveries)
+
+
+# The trigger -------------------------------------------------------------------------
+
+
+def test_run_after_delays_a_job_whoever_inserts_it(cursor):
+    """A job with a time in the future is not visible before it."""
+    cursor.execute(
+        "INSERT INTO pgqueue_job (task, run_after)"
+        " VALUES ('x', now() + interval '1 hour') RETURNING run_after, visible_at"
+    )
+    run_after, visible_at = cursor.fetchone()
+
+    assert run_after == visible_at
+
+
+def test_run_after_in_the_past_means_now(cursor):
+    """A job "for 1970" does not overtake those that wait; the wish is kept."""
+    waiting = insert(cursor)
+    late = insert(cursor, run_after="'1970-01-01 00:00+00'")
+    cursor.execute("SELECT id FROM pgqueue_job ORDER BY visible_at")
+
+    assert [waiting, late] == [job_id for (job_id,) in cursor.fetchall()]
+    assert datetime(1970, 1, 1, tzinfo=UTC) == Job.objects.get(pk=late).run_after
+
+
+def test_a_lane_parks_a_job_and_keeps_its_time():
+    """A job in a lane is inserted parked, and what the caller asked for stays."""
+    job = make_job(lane="customer-7", run_after=timedelta(hours=1))
+
+    assert job.visible_at is None
+    assert job.run_after is not None
+    assert 1 == job.lane_capacity
+
+
+def test_a_lane_keeps_the_capacity_it_was_given():
+    """Only a missing capacity becomes 1."""
+    assert 3 == make_job(lane="api", lane_capacity=3).lane_capacity
+
+
+def test_a_plain_row_keeps_the_visible_at_it_was_given():
+    """Without lane and run_after the trigger does not run."""
+    visible_at = datetime(2001, 1, 1, tzinfo=UTC)
+
+    assert visible_at == make_job(visible_at=visible_at).visible_at
+
+
+# Dedup keys --------------------------------------------------------------------------
+
+
+def test_a_dedup_key_is_unique_among_live_jobs(cursor):
+    """A second live job of the same key is refused."""
+    insert(cursor, dedup_key="'k'")
+
+    with pytest.raises(psycopg.errors.UniqueViolation) as refusal:
+        insert(cursor, dedup_key="'k'")
+
+    assert "pgqueue_job_dedup_key" == refusal.value.diag.constraint_name
+
+
+def test_a_dedup_key_is_free_again_once_its_job_has_ended(cursor):
+    """Archived jobs and dead letters hold no key, and jobs without one never meet."""
+    make_archived_job(dedup_key="k")
+    make_archived_job(dedup_key="k")
+    make_dead_letter(dedup_key="k")
+
+    assert insert(cursor, dedup_key="'k'")
+    assert insert(cursor) != insert(cursor)
+
+
+# Functions for other languages -------------------------------------------------------
+
+
+def test_pgqueue_enqueue_stores_what_it_is_given(cursor):
+    """Each argument lands in the column of its name."""
+    run_after = datetime(2050, 1, 2, 3, 4, 5, tzinfo=UTC)
+    expires_at = datetime(2051, 1, 2, 3, 4, 5, tzinfo=UTC)
+    cursor.execute(
+        """
+        SELECT pgqueue_enqueue(task => 'shop.tasks.send', args => %s, kwargs => %s,
+            queue => 'mail', priority => 7, run_after => %s, expires_at => %s,
+            max_attempts => 3, dedup_key => 'k', headers => %s)
+        """,
+        [Jsonb([1]), Jsonb({"a": 2}), run_after, expires_at, Jsonb({"trace": "t"})],
+    )
+    (job_id,) = cursor.fetchone()
+    job = Job.objects.get(pk=job_id)
+
+    assert ("shop.tasks.send", [1], {"a": 2}) == (job.task, job.args, job.kwargs)
+    assert ("mail", 7, 3, "k") == (
+        job.queue,
+        job.priority,
+        job.max_attempts,
+        job.dedup_key,
+    )
+    assert (run_after, run_after) == (job.run_after, job.visible_at)
+    assert (expires_at, {"trace": "t"}) == (job.expires_at, job.headers)
+
+
+def test_pgqueue_enqueue_needs_a_task_alone(cursor):
+    """All other arguments have the defaults of the table."""
+    cursor.execute("SELECT pgqueue_enqueue('x')")
+    job = Job.objects.get(pk=cursor.fetchone()[0])
+
+    assert ("x", [], {}, "default", 0, 5, None) == (
+        job.task,
+        job.args,
+        job.kwargs,
+        job.queue,
+        job.priority,
+        job.max_attempts,
+        job.run_after,
+    )
+
+
+def test_pgqueue_enqueue_wakes_the_workers_at_the_commit(cursor, other_cursor):
+    """A listener hears the queue's name after the commit, and not before."""
+    other_cursor.execute("SELECT pgqueue_channel()")
+    (channel,) = other_cursor.fetchone()
+    other_cursor.execute(f'LISTEN "{channel}"')
+    marker_cursor = cursor.connection.cursor()
+
+    with cursor.connection.transaction():
+        cursor.execute("SELECT pgqueue_enqueue('x', queue => 'mail')")
+        before = notifications(other_cursor, other_cursor, channel)
+    after = notifications(other_cursor, marker_cursor, channel)
+
+    assert ([], ["mail"]) == (before, after)
+
+
+def test_pgqueue_enqueue_rolled_back_leaves_nothing(cursor, other_cursor):
+    """Neither a job nor a wake."""
+    other_cursor.execute("SELECT pgqueue_channel()")
+    (channel,) = other_cursor.fetchone()
+    other_cursor.execute(f'LISTEN "{channel}"')
+
+    with cursor.connection.transaction(force_rollback=True):
+        cursor.execute("SELECT pgqueue_enqueue('x')")
+
+    assert [] == notifications(other_cursor, cursor, channel)
+    assert 0 == Job.objects.count()
+
+
+def test_the_functions_find_their_tables_whatever_the_search_path_is(cursor):
+    """A caller in another schema enqueues with the qualified name."""
+    cursor.execute("SET search_path = pg_catalog")
+    cursor.execute("SELECT public.pgqueue_enqueue('x'), public.pgqueue_channel()")
+    job_id, channel = cursor.fetchone()
+
+    assert Job.objects.filter(pk=job_id).exists()
+    assert "pgqueue_public" == channel
+
+
+def test_each_installation_has_an_id_of_its_own(cursor, new_cursor):
+    """Two databases never produce the same idempotency key; one always the same."""
+    ids = []
+    for asked in (cursor, new_cursor(), new_cursor("queue")):
+        asked.execute("SELECT pgqueue_installation()")
+        ids.append(asked.fetchone()[0])
+
+    assert ids[0] == ids[1]
+    assert ids[0] != ids[2]

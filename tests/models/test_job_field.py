@@ -1,0 +1,142 @@
+"""JobField: a user's row remembers a job, wherever the job is."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import connection
+from django.db.models import F
+
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job, JobReference
+from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.tasks.result import JobResult
+from tests.app.models import Order
+from tests.factories import make_archived_job, make_dead_letter, make_job
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize(
+    "make,model",
+    [
+        (make_job, Job),
+        (make_archived_job, ArchivedJob),
+        (make_dead_letter, DeadLetter),
+    ],
+)
+def test_the_job_is_found_in_whichever_table_it_is(make, model):
+    """`.job` is a Job, an ArchivedJob or a DeadLetter."""
+    row = make()
+    order = Order.objects.create(receipt=row.pk)
+
+    found = Order.objects.get(pk=order.pk).receipt.job
+
+    assert (model, row.pk) == (type(found), found.pk)
+
+
+def test_a_job_that_is_nowhere_is_none():
+    """A purged job, or one that never committed, leaves a number behind."""
+    order = Order.objects.create(receipt=2**62)
+
+    assert order.receipt.job is None
+
+
+def test_a_redriven_job_is_found_in_the_queue_again():
+    """The field follows a job back from the dead letters."""
+    dead = make_dead_letter()
+    order = Order.objects.create(receipt=dead)
+    with connection.cursor() as cursor:
+        redrive(cursor, [dead.pk])
+
+    assert Job.objects.get(pk=dead.pk) == order.receipt.job
+
+
+@pytest.mark.parametrize(
+    "remember",
+    [
+        lambda job: job.pk,
+        lambda job: str(job.pk),
+        lambda job: job,
+        lambda job: JobResult(job.pk),
+        lambda job: JobReference(job.pk),
+    ],
+    ids=["int", "text", "row", "result", "reference"],
+)
+def test_whatever_names_a_job_can_be_assigned_and_searched_for(remember):
+    """An id, a result and a row mean the same job, in an assignment and a filter."""
+    job, other = make_job(), make_job()
+    Order.objects.create(receipt=other)
+    order = Order(receipt=remember(job))
+    order.save()
+
+    assert [order] == list(Order.objects.filter(receipt=remember(job)))
+    assert [order] == list(Order.objects.filter(receipt__in=[remember(job)]))
+    assert [order] == list(Order.objects.exclude(receipt=remember(other)))
+
+
+def test_an_assignment_wraps_at_once():
+    """The row need not be saved and read again before `.job` works."""
+    job = make_job()
+    order = Order()
+    order.receipt = job.pk
+
+    assert isinstance(order.receipt, JobReference)
+    assert job == order.receipt.job
+
+
+def test_none_is_no_job():
+    """A nullable field stays None, in Python and in SQL."""
+    order = Order.objects.create(receipt=None)
+
+    assert Order.objects.get(pk=order.pk).receipt is None
+    assert [order] == list(Order.objects.filter(receipt=None))
+    assert [order] == list(Order.objects.filter(receipt__isnull=True))
+
+
+def test_a_deferred_field_is_wrapped_when_it_is_loaded():
+    """only() and defer() change nothing but when the column is read."""
+    job = make_job()
+    Order.objects.create(receipt=job)
+
+    assert job == Order.objects.defer("receipt").get().receipt.job
+
+
+def test_values_are_wrapped_too():
+    """A reference read without its row still finds the job."""
+    job = make_job()
+    Order.objects.create(receipt=job)
+
+    assert job == Order.objects.values_list("receipt", flat=True).get().job
+
+
+def test_a_reference_is_an_int():
+    """It compares, hashes, prints and travels as the id that it is."""
+    reference = JobReference(7)
+
+    assert 7 == reference
+    assert {7: "x"}[reference] == "x"
+    assert "7" == str(reference) == json.dumps(reference)
+    assert reference == copy.deepcopy(reference) == pickle.loads(pickle.dumps(reference))  # noqa: S301
+
+
+@pytest.mark.parametrize("value", ["seven", object(), [1]])
+def test_what_names_no_job_is_refused_at_once(value):
+    """The error comes where the mistake is, not at the save."""
+    with pytest.raises((ValidationError, TypeError)):
+        Order(receipt=value)
+
+
+def test_an_update_may_use_an_expression():
+    """F() and annotations work as on any other column."""
+    job = make_job()
+    order = Order.objects.create(receipt=job)
+    Order.objects.update(receipt=F("receipt"))
+
+    order.receipt = F("receipt")
+    order.save()
+
+    assert job.pk == Order.objects.get().receipt

@@ -1,0 +1,222 @@
+"""The migrations: what they make, and that each step can be taken back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection, connections, models
+
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models.columns import JobColumns
+from django_pgqueue.queues.partitions import day_of, partition_name
+from django_pgqueue.queues.settle import KEPT_COLUMNS
+
+SHARED_COLUMNS = {field.column for field in JobColumns._meta.local_fields}
+
+COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+       pg_get_expr(d.adbin, d.adrelid)
+  FROM pg_attribute a
+  LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+ WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
+# Whatever a migration could make, except what belongs to an extension.
+OBJECTS = """
+SELECT c.relname::text FROM pg_class c
+ WHERE c.relnamespace = %(schema)s::regnamespace
+UNION ALL
+SELECT p.proname::text FROM pg_proc p
+ WHERE p.pronamespace = %(schema)s::regnamespace
+"""
+
+
+def columns_of(model: type[models.Model]) -> dict[str, tuple[str, bool, str | None]]:
+    """Return (type, NOT NULL, default) of each real column."""
+    with connection.cursor() as cursor:
+        cursor.execute(COLUMNS, [model._meta.db_table])
+        return {name: tuple(rest) for name, *rest in cursor.fetchall()}
+
+
+def declared_columns(model: type[models.Model]) -> dict[str, tuple[str, bool]]:
+    """Return (type, NOT NULL) of each column that the model declares."""
+    return {
+        field.column: (
+            field.db_type(connection).replace("varchar", "character varying"),
+            not field.null,
+        )
+        for field in model._meta.local_fields
+    }
+
+
+@pytest.fixture
+def scratch_database(django_db_setup: None, django_db_blocker: Any) -> Iterator[Any]:
+    """
+    An empty database, as the alias "scratch"; its search_path is a schema of ours.
+
+    The schema is not "public", so that whatever is made by an unqualified name goes
+    where the installation is.
+    """
+    name = f"{connection.settings_dict['NAME']}_{uuid.uuid4().hex[:8]}"
+    settings = {
+        **connection.settings_dict,
+        "NAME": name,
+        "OPTIONS": {"options": "-c search_path=installation"},
+    }
+    # Not the mark django_db: that would forbid an alias it has never heard of.
+    with django_db_blocker.unblock():
+        with connection._nodb_cursor() as cursor:
+            cursor.execute(f'CREATE DATABASE "{name}"')
+        connections.databases["scratch"] = settings
+        try:
+            with connections["scratch"].cursor() as cursor:
+                cursor.execute("CREATE SCHEMA installation")
+            yield connections["scratch"]
+        finally:
+            connections["scratch"].close()
+            del connections["scratch"]
+            del connections.databases["scratch"]
+            with connection._nodb_cursor() as cursor:
+                cursor.execute(f'DROP DATABASE "{name}"')
+
+
+def objects_in(database: Any, schema: str) -> set[str]:
+    with database.cursor() as cursor:
+        cursor.execute(OBJECTS, {"schema": schema})
+        return {name for (name,) in cursor.fetchall()}
+
+
+@pytest.mark.django_db(databases=["default", "queue"])
+def test_models_and_migrations_agree():
+    """makemigrations has nothing to do."""
+    call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+
+
+def test_each_step_can_be_taken_back_and_done_again(scratch_database):
+    """Down to zero nothing of ours is left, and the way up ends where it did before."""
+    made = []
+    for _ in range(2):
+        call_command("migrate", "pgqueue", database="scratch", verbosity=0)
+        made.append(objects_in(scratch_database, "installation"))
+        call_command("migrate", "pgqueue", "zero", database="scratch", verbosity=0)
+        left = objects_in(scratch_database, "installation")
+        assert {name for name in left if "pgqueue" in name} == set()
+
+    assert "pgqueue_job" in made[0]
+    assert "pgqueue_enqueue" in made[0]
+    assert made[0] == made[1]
+    assert objects_in(scratch_database, "public") == set()
+
+
+def test_an_installation_lives_in_the_schema_that_it_was_migrated_into(
+    scratch_database,
+):
+    """Two in one database have a channel each, and functions that find their tables."""
+    call_command("migrate", "pgqueue", database="scratch", verbosity=0)
+    with scratch_database.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA other")
+        cursor.execute("SET search_path = other")
+        cursor.execute("SELECT installation.pgqueue_channel()")
+        assert cursor.fetchone() == ("pgqueue_installation",)
+        cursor.execute("SELECT installation.pgqueue_enqueue('x', queue => 'mail')")
+        cursor.execute("SELECT queue FROM installation.pgqueue_job")
+        assert cursor.fetchall() == [("mail",)]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("model", [Job, ArchivedJob, DeadLetter])
+def test_the_real_columns_are_those_of_the_model(model):
+    """Also of the archive, which is made by SQL: names, types and NOT NULL."""
+    real = {name: facts[:2] for name, facts in columns_of(model).items()}
+
+    assert declared_columns(model) == real
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("model", [ArchivedJob, DeadLetter])
+def test_a_job_keeps_its_columns_wherever_its_row_is(model):
+    """Type, NOT NULL and default of each shared column are alike in all tables."""
+    job, other = columns_of(Job), columns_of(model)
+
+    assert {name: job[name] for name in SHARED_COLUMNS} == {
+        name: other[name] for name in SHARED_COLUMNS
+    }
+
+
+def test_a_settle_takes_every_shared_column_along():
+    """What settle.py moves is what the three tables share; errors go by themselves."""
+    assert SHARED_COLUMNS | {"id"} == {*KEPT_COLUMNS.split(", "), "errors"}
+
+
+@pytest.mark.django_db
+def test_the_job_table_is_vacuumed_by_count_and_never_truncated():
+    """A hot table of a few rows and many dead ones needs its own parameters."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT reloptions FROM pg_class WHERE oid = 'pgqueue_job'::regclass"
+        )
+        options = dict(option.split("=") for option in cursor.fetchone()[0])
+
+    assert options.pop("vacuum_truncate") in {"off", "false"}
+    assert options == {
+        "autovacuum_vacuum_scale_factor": "0",
+        "autovacuum_vacuum_threshold": "5000",
+        "autovacuum_vacuum_insert_scale_factor": "0",
+        "autovacuum_vacuum_insert_threshold": "50000",
+        "autovacuum_analyze_scale_factor": "0",
+        "autovacuum_analyze_threshold": "20000",
+        "autovacuum_vacuum_cost_delay": "0",
+    }
+
+
+@pytest.mark.django_db
+def test_the_archive_has_a_partition_for_today_and_the_coming_week():
+    """And no default one, which would forbid DETACH CONCURRENTLY."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT c.relname::text, (now() AT TIME ZONE 'UTC')::date
+              FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+             WHERE i.inhparent = 'pgqueue_archived_job'::regclass
+             ORDER BY c.relname
+            """
+        )
+        rows = cursor.fetchall()
+    made, today = [name for name, _ in rows], rows[0][1]
+    # The test database may have been made before midnight.
+    first = today if day_of(made[0]) == today else today - timedelta(days=1)
+
+    assert [partition_name(first + timedelta(days=n)) for n in range(8)] == made
+
+
+@pytest.mark.django_db
+def test_permissions_are_one_list_in_the_first_migration():
+    """What the admin asks for exists from the start, all of it on the job."""
+    from django.contrib.auth.models import Permission
+
+    codenames = set(
+        Permission.objects.filter(content_type__app_label="pgqueue").values_list(
+            "codename", flat=True
+        )
+    )
+
+    assert {
+        "view_job",
+        "view_archivedjob",
+        "view_deadletter",
+        "view_queue",
+        "view_worker",
+        "view_payload",
+        "retry",
+        "edit",
+        "cancel",
+        "purge",
+        "pause",
+        "run_schedule",
+        "seek",
+    } == codenames

@@ -1,0 +1,527 @@
+"""Claim: due jobs are leased to one worker, in order, and never waited for."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.models import Job, Queue
+from django_pgqueue.queues.claim import (
+    CLAIM_LIMIT_MAX,
+    KnownQueue,
+    Line,
+    claim,
+    claim_from_floors,
+    known_queues,
+    remember_queues,
+    seconds_until_due,
+)
+from tests.factories import LEASE, make_job, make_jobs, make_leased_job
+
+HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def claim_default(cursor, limit=10, *, queues=("default",), worker="a", lease=LEASE):
+    return claim(cursor, queues=queues, worker=worker, limit=limit, lease=lease)
+
+
+def claim_line(cursor, limit=10, *, floor=LONG_AGO, priority=0, worker="a"):
+    return claim_from_floors(
+        cursor,
+        lines=[Line("default", priority, floor)],
+        worker=worker,
+        limit=limit,
+        lease=LEASE,
+    )
+
+
+def ids(claimed):
+    return [job.id for job in claimed]
+
+
+# A fact that holds for both statements is tested on both.
+either_claim = pytest.mark.parametrize(
+    "claim_jobs", [claim_default, claim_line], ids=["claim", "claim_from_floors"]
+)
+
+
+# What a claim does -------------------------------------------------------------------
+
+
+@either_claim
+def test_a_claimed_job_is_leased_by_the_clock_of_the_database(cursor, claim_jobs):
+    """Attempt and delivery go up by one; the lease ends one lease from now."""
+    job = make_job(visible_at=-SECOND)
+
+    (claimed,) = claim_jobs(cursor)
+
+    row = Job.objects.get(pk=job.pk)
+    assert (1, 1, "a") == (row.attempt, row.deliveries, row.leased_by)
+    assert (claimed.claimed_at, claimed.claimed_at + LEASE) == (
+        row.leased_at,
+        row.visible_at,
+    )
+    assert (job.pk, 1, 1) == (claimed.id, claimed.delivery, claimed.attempt)
+    assert job.visible_at == claimed.due_at
+
+
+@either_claim
+def test_a_claim_returns_what_the_worker_needs(cursor, claim_jobs):
+    """Payload as text, to be decoded inside the job's own try."""
+    job = make_job(
+        task="shop.send",
+        args=[1],
+        kwargs={"a": 2},
+        headers={"trace": "t"},
+        max_attempts=3,
+        expires_at=HOUR,
+    )
+
+    (claimed,) = claim_jobs(cursor)
+
+    assert ("shop.send", "[1]", '{"a": 2}', '{"trace": "t"}') == (
+        claimed.task,
+        claimed.args,
+        claimed.kwargs,
+        claimed.headers,
+    )
+    assert ("default", 0, 3, 0, False) == (
+        claimed.queue,
+        claimed.priority,
+        claimed.max_attempts,
+        claimed.crashes,
+        claimed.runs_alone,
+    )
+    assert (job.enqueued_at, False) == (claimed.enqueued_at, claimed.expired)
+
+
+@pytest.mark.parametrize(
+    "expires_at,expired", [(None, None), (HOUR, False), (-SECOND, True)]
+)
+def test_a_claim_says_whether_the_job_has_expired(cursor, expires_at, expired):
+    """It is claimed all the same: somebody must move it to the archive."""
+    make_job(expires_at=expires_at)
+
+    (claimed,) = claim_default(cursor)
+
+    assert expired is claimed.expired
+
+
+@either_claim
+@pytest.mark.parametrize("payload", ["[1e5000]", "[" * 3000 + "]" * 3000])
+def test_a_payload_that_python_cannot_read_is_claimed_with_its_neighbours(
+    cursor, claim_jobs, payload
+):
+    """It fails in its own job later; the claim returns it as text."""
+    before = make_job()
+    cursor.execute(
+        "INSERT INTO pgqueue_job (task, args) VALUES ('x', %s) RETURNING id", [payload]
+    )
+    (unreadable,) = cursor.fetchone()
+    after = make_job()
+
+    assert [before.pk, unreadable, after.pk] == ids(claim_jobs(cursor))
+
+
+# Order and limit ---------------------------------------------------------------------
+
+
+def test_priority_goes_over_queues_then_the_longest_due_is_first(cursor):
+    """The order is one order over all queues that are asked for."""
+    for queue in ("a", "b"):
+        for priority in (-5, 0, 9):
+            for seconds in (3, 2, 1):
+                make_job(
+                    queue=queue, priority=priority, visible_at=-seconds * SECOND
+                )
+
+    claimed = claim_default(cursor, 100, queues=["a", "b"])
+
+    assert sorted(claimed, key=lambda job: (-job.priority, job.due_at)) == claimed
+    assert 18 == len(claimed)
+    assert [9] * 6 + [0] * 6 + [-5] * 6 == [job.priority for job in claimed]
+
+
+def test_a_limited_claim_takes_the_highest_priorities_of_all_queues(cursor):
+    """What is left behind has no higher priority than what was taken."""
+    low = make_job(queue="a", priority=1, visible_at=-HOUR)
+    high = make_job(queue="b", priority=9, visible_at=-SECOND)
+    middle = make_job(queue="a", priority=5)
+
+    assert [high.pk] == ids(claim_default(cursor, 1, queues=["a", "b"]))
+    assert [middle.pk] == ids(claim_default(cursor, 1, queues=["a", "b"]))
+    assert [low.pk] == ids(claim_default(cursor, 1, queues=["a", "b"]))
+
+
+@pytest.mark.parametrize("queues", [["a", "b"], ["b", "a"]])
+def test_no_queue_starves_beside_another_of_its_priority(cursor, queues):
+    """Where priorities are equal, the queue whose job has waited longest goes first."""
+    young = make_jobs(3, queue="a", visible_at=-SECOND)
+    old = make_jobs(3, queue="b", visible_at=-HOUR)
+
+    taken = [ids(claim_default(cursor, 3, queues=queues)) for _ in range(2)]
+
+    assert [old, young] == [sorted(batch) for batch in taken]
+
+
+@either_claim
+@pytest.mark.parametrize("limit", [1, 7, 100])
+def test_the_limit_is_never_exceeded(cursor, claim_jobs, limit):
+    """What is left stays untouched, unlocked and due."""
+    wanted = make_jobs(20)
+
+    claimed = claim_jobs(cursor, limit)
+
+    assert wanted[:limit] == ids(claimed)
+    assert 20 - len(claimed) == Job.objects.filter(deliveries=0).count()
+
+
+def test_the_limit_holds_over_all_priorities_and_queues(cursor):
+    """It is a limit of the claim, not of each line."""
+    for queue in ("a", "b", "c"):
+        for priority in (1, 2, 3):
+            make_jobs(5, queue=queue, priority=priority)
+
+    assert 7 == len(claim_default(cursor, 7, queues=["a", "b", "c"]))
+    assert 7 == Job.objects.exclude(leased_by=None).count()
+
+
+def test_a_queue_that_is_named_twice_gives_each_job_once(cursor):
+    """Or the worker would run it twice under one lease."""
+    job = make_job()
+
+    assert [job.pk] == ids(claim_default(cursor, queues=["default", "default"]))
+
+
+def test_lines_are_drained_in_the_order_they_are_given(cursor):
+    """The caller sorts them: highest priority first."""
+    make_jobs(2, priority=1)
+    make_jobs(2, priority=9)
+    lines = [Line("default", 9, LONG_AGO), Line("default", 1, LONG_AGO)]
+
+    claimed = claim_from_floors(
+        cursor, lines=lines, worker="a", limit=3, lease=LEASE
+    )
+
+    assert [9, 9, 1] == [job.priority for job in claimed]
+
+
+@pytest.mark.parametrize("limit", [0, -1, CLAIM_LIMIT_MAX + 1])
+@either_claim
+def test_a_limit_out_of_range_is_refused_before_the_database_is_asked(
+    claim_jobs, limit
+):
+    """The error names the value and the range."""
+    with pytest.raises(
+        ValueError, match=rf"^limit must be from 1 to {CLAIM_LIMIT_MAX}, not {limit}$"
+    ):
+        claim_jobs(None, limit)
+
+
+@pytest.mark.parametrize("lease", [timedelta(0), -SECOND])
+def test_a_lease_that_is_over_at_once_is_refused(lease):
+    """The error names the value."""
+    with pytest.raises(ValueError, match=f"lease must be longer than zero, not {lease}"):
+        claim_default(None, lease=lease)
+
+
+# What is not claimed -----------------------------------------------------------------
+
+
+@either_claim
+def test_what_is_not_due_is_not_claimed(cursor, claim_jobs):
+    """Scheduled, in back-off, parked and leased jobs, and other queues, stay."""
+    make_job(run_after=HOUR)
+    make_job(visible_at=HOUR, attempt=1, deliveries=1)
+    make_job(visible_at=None)
+    make_job(lane="a")
+    make_leased_job("b")
+    make_job(queue="other")
+
+    assert [] == claim_jobs(cursor)
+
+
+def test_a_paused_queue_is_known_to_be_paused(cursor):
+    """The claimer leaves out what known_queues() says is paused, with jobs or without."""
+    make_job(queue="open")
+    make_job(queue="met")
+    make_job(queue="paused")
+    Queue.objects.create(name="met")
+    Queue.objects.create(name="paused", paused_at=datetime.now(UTC))
+    Queue.objects.create(name="paused-and-empty", paused_at=datetime.now(UTC))
+    Queue.objects.create(name="met-and-empty")
+
+    assert {
+        KnownQueue("open", has_row=False, is_paused=False),
+        KnownQueue("met", has_row=True, is_paused=False),
+        KnownQueue("paused", has_row=True, is_paused=True),
+        KnownQueue("paused-and-empty", has_row=True, is_paused=True),
+    } == set(known_queues(cursor))
+
+
+def test_a_queue_is_known_whatever_the_state_of_its_jobs(cursor):
+    """Parked, scheduled and leased jobs make a queue known too, once."""
+    for queue in ("a", "b"):
+        make_job(queue=queue, visible_at=None)
+        make_job(queue=queue, run_after=HOUR, priority=3)
+        make_leased_job(queue=queue, priority=-3)
+
+    assert ["a", "b"] == sorted(queue.name for queue in known_queues(cursor))
+
+
+def test_no_jobs_are_no_queues(cursor):
+    """An empty table is no error."""
+    assert [] == known_queues(cursor)
+    assert [] == claim_default(cursor)
+    assert [] == claim_default(cursor, queues=[])
+
+
+def test_queues_are_remembered_once(cursor, other_cursor):
+    """Two workers that meet a queue at once both succeed; a pause is not undone."""
+    Queue.objects.create(name="b", paused_at=datetime.now(UTC))
+    other_cursor.execute("SET lock_timeout = '1s'")
+
+    remember_queues(cursor, ["a", "b"])
+    remember_queues(other_cursor, ["b", "a", "a"])
+
+    assert [("a", True), ("b", False)] == [
+        (queue.name, queue.paused_at is None)
+        for queue in Queue.objects.order_by("name")
+    ]
+
+
+# Locks -------------------------------------------------------------------------------
+
+
+@either_claim
+def test_a_job_locked_by_another_claim_is_skipped_not_waited_for(
+    cursor, other_cursor, claim_jobs
+):
+    """Two open claims share a backlog: neither waits, and no job is in both."""
+    wanted = make_jobs(3)
+    other_cursor.execute("SET lock_timeout = '1s'")
+
+    with cursor.connection.transaction():
+        ours = claim_jobs(cursor, 2, worker="a")
+        theirs = claim_jobs(other_cursor, 2, worker="b")
+
+    assert (wanted[:2], wanted[2:]) == (ids(ours), ids(theirs))
+
+
+@either_claim
+def test_a_job_whose_claim_rolled_back_is_found_by_the_next(
+    cursor, other_cursor, claim_jobs
+):
+    """A worker that dies inside its claim leaves the job as it was."""
+    job = make_job()
+
+    with cursor.connection.transaction(force_rollback=True):
+        assert [job.pk] == ids(claim_jobs(cursor))
+        assert [] == claim_jobs(other_cursor, worker="b")
+    (claimed,) = claim_jobs(other_cursor, worker="b")
+
+    assert (job.pk, 1, 1) == (claimed.id, claimed.attempt, claimed.delivery)
+
+
+@either_claim
+def test_a_claim_holds_up_no_enqueue(cursor, other_cursor, claim_jobs):
+    """A job can be stored while a claim of its queue is open."""
+    make_job()
+    other_cursor.execute("SET lock_timeout = '1s'")
+
+    with cursor.connection.transaction():
+        claim_jobs(cursor)
+        other_cursor.execute("INSERT INTO pgqueue_job (task) VALUES ('x')")
+
+    assert 1 == len(claim_jobs(cursor))
+
+
+@either_claim
+def test_claimers_at_once_never_share_a_job(new_cursor, claim_jobs):
+    """Twelve drain 2,000 jobs: each job is claimed once, no limit is exceeded."""
+    wanted = make_jobs(2_000)
+    limits = [1, 7, 40]
+    cursors = [new_cursor() for _ in range(12)]
+
+    def drain(number):
+        limit, taken = limits[number % len(limits)], []
+        while batch := claim_jobs(cursors[number], limit, worker=str(number)):
+            assert len(batch) <= limit
+            taken += ids(batch)
+        return taken
+
+    with ThreadPoolExecutor(len(cursors)) as pool:
+        taken = [job_id for batch in pool.map(drain, range(12)) for job_id in batch]
+
+    assert wanted == sorted(taken)
+    assert 2_000 == Job.objects.filter(attempt=1, deliveries=1).count()
+
+
+# Crashes -----------------------------------------------------------------------------
+
+
+@either_claim
+def test_a_lapsed_lease_is_a_crash_and_burns_no_attempt(cursor, claim_jobs):
+    """The next claim counts the crash, keeps the attempt and writes what happened."""
+    job = make_leased_job("gone", attempt=2, deliveries=4, visible_at=-SECOND)
+
+    (claimed,) = claim_jobs(cursor)
+
+    assert (job.pk, 5, 2, 1) == (
+        claimed.id,
+        claimed.delivery,
+        claimed.attempt,
+        claimed.crashes,
+    )
+    assert claimed.runs_alone is False
+    (error,) = Job.objects.get(pk=job.pk).errors
+    assert ("lease_expired", "gone", 2, 4) == (
+        error["kind"],
+        error["worker"],
+        error["attempt"],
+        error["delivery"],
+    )
+    assert claimed.claimed_at == datetime.fromisoformat(error["at"])
+
+
+@either_claim
+def test_after_a_second_crash_a_job_runs_alone(cursor, claim_jobs):
+    """It may be what takes its process down, and takes nobody with it again."""
+    make_leased_job("gone", crashes=1, visible_at=-SECOND)
+
+    (claimed,) = claim_jobs(cursor)
+
+    assert (2, True) == (claimed.crashes, claimed.runs_alone)
+
+
+@either_claim
+def test_a_job_that_once_runs_alone_always_does(cursor, claim_jobs):
+    """A settle in between, a retry say, does not clear the suspicion."""
+    make_job(runs_alone=True, crashes=1, attempt=1, deliveries=1)
+
+    (claimed,) = claim_jobs(cursor)
+
+    assert (1, True) == (claimed.crashes, claimed.runs_alone)
+
+
+@either_claim
+def test_a_job_that_was_settled_in_time_did_not_crash(cursor, claim_jobs):
+    """A retry whose back-off is over burns an attempt and counts no crash."""
+    make_job(attempt=1, deliveries=1, visible_at=-SECOND)
+
+    (claimed,) = claim_jobs(cursor)
+
+    assert (2, 2, 0) == (claimed.attempt, claimed.delivery, claimed.crashes)
+    assert [] == Job.objects.get().errors
+
+
+def test_errors_of_crashes_are_bounded(cursor):
+    """A hundred entries are kept, the first and the latest, as a settle keeps them."""
+    errors = [{"n": n} for n in range(100)]
+    make_leased_job("gone", visible_at=-SECOND, errors=errors)
+
+    claim_default(cursor)
+
+    kept = Job.objects.get().errors
+    assert 100 == len(kept)
+    assert ({"n": 0}, {"n": 2}, "lease_expired") == (kept[0], kept[1], kept[-1]["kind"])
+
+
+@either_claim
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"attempt": 32767, "deliveries": 2147483647},
+        {"attempt": 32767, "deliveries": 32767, "crashes": 32767},
+        {"attempt": 0, "deliveries": 2147483647, "leased_by": "gone"},
+        {
+            "attempt": 32767,
+            "deliveries": 2147483647,
+            "crashes": 32767,
+            "max_attempts": 32767,
+            "leased_by": "gone",
+        },
+    ],
+    ids=str,
+)
+def test_a_row_with_the_largest_numbers_is_claimed_like_any(
+    cursor, claim_jobs, columns
+):
+    """Counters stop at the end of their type instead of breaking the claim."""
+    job = make_job(visible_at=-SECOND, **columns)
+    neighbour = make_job()
+
+    claimed = claim_jobs(cursor)
+
+    assert [job.pk, neighbour.pk] == ids(claimed)
+    assert claimed[0].attempt >= columns["attempt"]
+    assert claimed[0].delivery >= columns["deliveries"]
+
+
+# Floors ------------------------------------------------------------------------------
+
+
+def test_a_floor_skips_what_is_below_it_and_claim_finds_it(cursor):
+    """Draining starts at the floor; a claim after a wake or a poll has none."""
+    below = make_job(visible_at=-HOUR)
+    above = make_job(visible_at=-SECOND)
+
+    assert [above.pk] == ids(claim_line(cursor, floor=above.visible_at))
+    assert [] == claim_line(cursor, floor=above.visible_at)
+    assert [below.pk] == ids(claim_default(cursor))
+
+
+def test_a_line_that_is_not_given_is_not_looked_at(cursor):
+    """Other priorities and queues wait for claim()."""
+    make_job(priority=5)
+    make_job(queue="other")
+
+    assert [] == claim_line(cursor)
+
+
+def test_a_floor_is_part_of_the_line(cursor):
+    """A job that is due exactly at the floor is found."""
+    job = make_job(visible_at=-SECOND)
+
+    assert [] == claim_line(cursor, floor=job.visible_at + timedelta(microseconds=1))
+    assert [job.pk] == ids(claim_line(cursor, floor=job.visible_at))
+
+
+# When to look again ------------------------------------------------------------------
+
+
+def test_the_next_job_is_due_when_the_first_of_all_lines_is(cursor):
+    """Schedules, back-offs and lease ends count, in all priorities and queues asked."""
+    make_job(queue="a", run_after=3 * HOUR)
+    make_leased_job(queue="b", priority=7, visible_at=2 * HOUR)
+    make_job(queue="b", priority=-7, visible_at=HOUR, attempt=1, deliveries=1)
+    make_job(queue="other", run_after=SECOND)
+
+    seconds = seconds_until_due(cursor, ["a", "b"])
+
+    assert 3_590 < seconds <= 3_600
+
+
+def test_nothing_is_due_later_when_nothing_waits_for_a_time(cursor):
+    """Parked jobs, and those that are due already, are none to wake for."""
+    make_job()
+    make_job(visible_at=None)
+    make_job(visible_at=-HOUR, priority=3)
+
+    assert seconds_until_due(cursor, ["default"]) is None
+    assert seconds_until_due(cursor, []) is None
+
+
+def test_a_claim_works_on_the_connection_of_django_too(transactional_db):
+    """Inside a test case or a view the same verbs run on Django's cursor."""
+    job = make_job(args=[1])
+
+    with connection.cursor() as cursor:
+        (claimed,) = claim_default(cursor)
+
+    assert (job.pk, "[1]") == (claimed.id, claimed.args)

@@ -1,0 +1,158 @@
+"""Enqueue: one job or many, in the caller's transaction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from django_pgqueue.models import Job
+from django_pgqueue.queues import enqueue as module
+from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
+
+NOON = datetime(2050, 1, 1, 12, tzinfo=UTC)
+
+PLAIN = Placement(
+    queue="default", task="shop.send", headers="{}", priority=0, max_attempts=5
+)
+
+
+def clock(cursor):
+    cursor.execute("SELECT clock_timestamp()")
+    return cursor.fetchone()[0]
+
+
+def test_a_job_is_stored_as_it_was_described(cursor):
+    """Each field of the placement lands in the column of its name."""
+    placement = Placement(
+        queue="mail",
+        task="shop.send",
+        headers='{"trace": "t"}',
+        priority=-7,
+        max_attempts=3,
+        run_at=NOON,
+        expire_at=NOON + timedelta(days=1),
+    )
+
+    job_id = enqueue(cursor, placement, args="[1, null]", kwargs='{"a": {"b": "ü"}}')
+
+    job = Job.objects.get(pk=job_id)
+    assert ("mail", "shop.send", -7, 3) == (
+        job.queue,
+        job.task,
+        job.priority,
+        job.max_attempts,
+    )
+    assert ([1, None], {"a": {"b": "ü"}}) == (job.args, job.kwargs)
+    assert {"trace": "t"} == job.headers
+    assert (NOON, NOON) == (job.run_after, job.visible_at)
+    assert NOON + timedelta(days=1) == job.expires_at
+
+
+def test_a_job_without_times_is_due_at_once(cursor):
+    """run_after and expires_at stay NULL, so the trigger is not called."""
+    before = clock(cursor)
+    job_id = enqueue(cursor, PLAIN, args="[]", kwargs="{}")
+
+    job = Job.objects.get(pk=job_id)
+    assert (None, None) == (job.run_after, job.expires_at)
+    assert before <= job.visible_at <= clock(cursor)
+
+
+def test_a_delay_counts_from_the_clock_of_the_database(cursor):
+    """Not from the start of the transaction, and not from the caller's clock."""
+    hour = timedelta(hours=1)
+    with cursor.connection.transaction():
+        cursor.execute("SELECT now()")
+        (started,) = cursor.fetchone()
+        before = clock(cursor)
+        job_id = enqueue(
+            cursor, replace(PLAIN, delay=hour, expire_in=hour), args="[]", kwargs="{}"
+        )
+        after = clock(cursor)
+
+    job = Job.objects.get(pk=job_id)
+    assert before + hour <= job.visible_at <= after + hour
+    assert before + hour <= job.expires_at <= after + hour
+    assert started + hour < job.visible_at
+
+
+def test_a_delay_of_zero_is_now(cursor):
+    """The shortest delay is no delay."""
+    job_id = enqueue(cursor, replace(PLAIN, delay=timedelta(0)), args="[]", kwargs="{}")
+
+    assert Job.objects.due().filter(pk=job_id).exists()
+
+
+def test_a_rolled_back_enqueue_was_never_there(cursor):
+    """The job belongs to the caller's transaction, and to its savepoints."""
+    with cursor.connection.transaction():
+        kept = enqueue(cursor, PLAIN, args="[]", kwargs="{}")
+        with cursor.connection.transaction(force_rollback=True):
+            enqueue(cursor, PLAIN, args="[]", kwargs="{}")
+
+    assert [kept] == list(Job.objects.values_list("pk", flat=True))
+
+
+def test_many_jobs_keep_the_order_they_were_given_in(cursor, monkeypatch):
+    """Ids rise and jobs become visible in that order, over several statements too."""
+    monkeypatch.setattr(module, "BULK_ROWS_MAX", 4)
+
+    ids = enqueue_many(cursor, PLAIN, [(f"[{n}]", "{}") for n in range(10)])
+
+    assert sorted(ids) == ids
+    by_time = Job.objects.order_by("visible_at")
+    assert [(job_id, [n]) for n, job_id in enumerate(ids)] == list(
+        by_time.values_list("pk", "args")
+    )
+
+
+def test_many_jobs_share_their_placement(cursor):
+    """Queue, priority and times are those of the call; arguments are their own."""
+    placement = replace(
+        PLAIN, queue="mail", priority=5, delay=timedelta(hours=1), max_attempts=2
+    )
+
+    enqueue_many(cursor, placement, [('["a"]', '{"n": 1}'), ('["b"]', '{"n": 2}')])
+
+    assert [
+        ("mail", 5, 2, ["a"], {"n": 1}),
+        ("mail", 5, 2, ["b"], {"n": 2}),
+    ] == list(
+        Job.objects.order_by("pk").values_list(
+            "queue", "priority", "max_attempts", "args", "kwargs"
+        )
+    )
+    assert 2 == Job.objects.scheduled().count()
+
+
+def test_no_jobs_send_no_statement():
+    """An empty bulk asks nothing of the database."""
+    assert [] == enqueue_many(None, PLAIN, [])
+
+
+def test_many_jobs_in_a_transaction_are_all_or_nothing(cursor, monkeypatch):
+    """A row that the table refuses takes the chunks before it along."""
+    monkeypatch.setattr(module, "BULK_ROWS_MAX", 2)
+    payloads = [("[]", "{}"), ("[]", "{}"), ("[]", "{}"), ("{}", "{}")]
+
+    with (
+        pytest.raises(psycopg.errors.CheckViolation, match="payload_shapes"),
+        cursor.connection.transaction(),
+    ):
+        enqueue_many(cursor, PLAIN, payloads)
+
+    assert 0 == Job.objects.count()
+
+
+def test_an_enqueue_waits_for_no_other_enqueue(cursor, other_cursor):
+    """Two open transactions store jobs in one queue without waiting."""
+    other_cursor.execute("SET lock_timeout = '1s'")
+    with cursor.connection.transaction():
+        enqueue(cursor, PLAIN, args="[]", kwargs="{}")
+        with other_cursor.connection.transaction():
+            enqueue(other_cursor, PLAIN, args="[]", kwargs="{}")
+
+    assert 2 == Job.objects.count()

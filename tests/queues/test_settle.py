@@ -1,0 +1,639 @@
+"""Settle: attempts end only for the worker whose delivery it still is."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from django.db import IntegrityError, connection
+
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.lease import rescue
+from django_pgqueue.queues.partitions import (
+    drop_partition,
+    make_partitions,
+)
+from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.settle import (
+    ERRORS_MAX,
+    KEPT_COLUMNS,
+    Ended,
+    ack,
+    applied,
+    dead_letter,
+    expire,
+    retry,
+)
+from tests.factories import (
+    LEASE,
+    make_archived_job,
+    make_dead_letter,
+    make_job,
+    make_leased_job,
+)
+from tests.waiting import wait_until_blocked
+
+HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+
+VERBS = {"ack": ack, "expire": expire, "dead_letter": dead_letter, "retry": retry}
+every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
+every_move = pytest.mark.parametrize(
+    "verb,model",
+    [(ack, ArchivedJob), (expire, ArchivedJob), (dead_letter, DeadLetter)],
+    ids=["ack", "expire", "dead_letter"],
+)
+
+
+def ended(job, **fields):
+    """What a worker says of a job it holds; a reason, in case it is a dead letter."""
+    return Ended(job.pk, job.deliveries, **{"reason": "exhausted", **fields})
+
+
+def error(text):
+    return json.dumps({"kind": "error", "message": text})
+
+
+def everything():
+    """Return all rows of the three tables, to see that nothing has changed."""
+    return [list(model.objects.values()) for model in (Job, ArchivedJob, DeadLetter)]
+
+
+def clock(cursor):
+    cursor.execute("SELECT clock_timestamp()")
+    return cursor.fetchone()[0]
+
+
+# The fence ---------------------------------------------------------------------------
+
+
+@every_verb
+def test_a_settle_is_refused_to_another_worker(cursor, verb):
+    """The right id and delivery under another name change nothing."""
+    job = make_leased_job("a", visible_at=-SECOND)
+    before = everything()
+
+    assert set() == verb(cursor, worker="b", ended=[ended(job)])
+    assert before == everything()
+
+
+@every_verb
+@pytest.mark.parametrize("delivery", [2, 4])
+def test_a_settle_is_refused_for_another_delivery(cursor, verb, delivery):
+    """An older one was taken over, a later one never happened."""
+    job = make_leased_job("a", attempt=3, deliveries=3)
+    before = everything()
+
+    assert set() == verb(
+        cursor, worker="a", ended=[Ended(job.pk, delivery, reason="exhausted")]
+    )
+    assert before == everything()
+
+
+@every_verb
+def test_a_settle_is_refused_when_nobody_holds_the_job(cursor, verb):
+    """Rescued, released, or its lease cleared by an operator."""
+    job = make_job(attempt=1, deliveries=1)
+    before = everything()
+
+    assert set() == verb(cursor, worker="a", ended=[ended(job)])
+    assert before == everything()
+
+
+@every_verb
+def test_a_settle_of_a_job_that_is_gone_is_refused(cursor, verb):
+    """Settled by somebody else, or deleted by an operator."""
+    job = make_leased_job("a")
+    gone = ended(job)
+    job.delete()
+
+    assert set() == verb(cursor, worker="a", ended=[gone])
+
+
+@every_verb
+def test_a_stale_settle_does_not_touch_its_neighbours(cursor, verb):
+    """Of one batch, what is still ours is settled and answered; the rest is not."""
+    ours, theirs, taken = (
+        make_leased_job("a"),
+        make_leased_job("b"),
+        make_leased_job("a", attempt=2, deliveries=2),
+    )
+    batch = [ended(ours), ended(theirs), Ended(taken.pk, 1, reason="exhausted")]
+
+    assert {ours.pk} == verb(cursor, worker="a", ended=batch)
+    assert {theirs.pk: "b", taken.pk: "a"} == dict(
+        Job.objects.exclude(leased_by=None).values_list("pk", "leased_by")
+    )
+
+
+@every_verb
+def test_a_worker_whose_lease_was_taken_over_cannot_settle(cursor, other_cursor, verb):
+    """Paused beyond its lease and woken again, it is refused; the new owner is not."""
+    job = make_leased_job("paused", visible_at=-SECOND)
+    (claimed,) = claim(
+        other_cursor, queues=["default"], worker="new", limit=1, lease=LEASE
+    )
+
+    assert set() == verb(cursor, worker="paused", ended=[ended(job)])
+    assert {job.pk} == ack(
+        other_cursor, worker="new", ended=[Ended(claimed.id, claimed.delivery)]
+    )
+
+
+@every_verb
+def test_a_lapsed_lease_that_nobody_took_is_still_ours(cursor, verb):
+    """The settle comes late, but nobody else has run the job."""
+    job = make_leased_job("a", visible_at=-HOUR)
+
+    assert {job.pk} == verb(cursor, worker="a", ended=[ended(job)])
+
+
+@every_verb
+def test_the_same_settle_again_changes_nothing(cursor, verb):
+    """A statement that is repeated after a lost answer finds nothing of ours."""
+    job = make_leased_job("a")
+    first = verb(cursor, worker="a", ended=[ended(job, error=error("x"))])
+    before = everything()
+
+    assert {job.pk} == first
+    assert set() == verb(cursor, worker="a", ended=[ended(job, error=error("x"))])
+    assert before == everything()
+
+
+@every_verb
+def test_an_empty_batch_settles_nothing(cursor, verb):
+    """No jobs, no change, no error."""
+    make_leased_job("a")
+    before = everything()
+
+    assert set() == verb(cursor, worker="a", ended=[])
+    assert before == everything()
+
+
+@every_verb
+def test_a_settle_that_two_connections_send_is_applied_once(
+    cursor, other_cursor, new_cursor, verb
+):
+    """The second waits for the first's commit and then finds nothing."""
+    job = make_leased_job("a")
+
+    with ThreadPoolExecutor(1) as pool:
+        with cursor.connection.transaction():
+            first = verb(cursor, worker="a", ended=[ended(job)])
+            second = pool.submit(verb, other_cursor, worker="a", ended=[ended(job)])
+            wait_until_blocked(new_cursor(), other_cursor)
+        assert ({job.pk}, set()) == (first, second.result())
+
+
+# Moves between the tables ------------------------------------------------------------
+
+
+@every_move
+def test_a_job_keeps_what_it_is_when_it_moves(cursor, verb, model):
+    """Every shared column arrives unchanged, and the row is in one table only."""
+    values = {
+        "queue": "mail",
+        "task": "shop.send",
+        "args": [1, {"a": None}],
+        "kwargs": {"b": "ü"},
+        "headers": {"trace": "t"},
+        "priority": 7,
+        "expires_at": datetime(2050, 1, 1, tzinfo=UTC),
+        "enqueued_at": datetime(2020, 1, 1, tzinfo=UTC),
+        "attempt": 2,
+        "max_attempts": 9,
+        "crashes": 1,
+        "deliveries": 4,
+        "dedup_key": "k",
+        "lane_capacity": 3,
+        "progress": {"done": 1},
+        "workflow_id": 1,
+        "parent_id": 2,
+        "message_id": 3,
+        "schedule_id": 4,
+    }
+    job = make_leased_job("a", **values)
+    # The trigger parks what is inserted with these two.
+    Job.objects.update(lane="l", run_after=datetime(2021, 1, 1, tzinfo=UTC))
+    kept = [name for name in KEPT_COLUMNS.split(", ")]
+    before = Job.objects.values(*kept).get()
+
+    verb(cursor, worker="a", ended=[ended(job)])
+
+    assert before == model.objects.values(*kept).get()
+    assert None not in before.values()
+    assert 0 == Job.objects.count()
+
+
+@every_move
+def test_an_ended_job_says_who_ended_it_when_and_how_long_it_ran(cursor, verb, model):
+    """Times are the database's: finished now, started as long before as it ran."""
+    job = make_leased_job("a")
+    before = clock(cursor)
+
+    verb(cursor, worker="a", ended=[ended(job, ran_seconds=1.5)])
+
+    row = model.objects.get(pk=job.pk)
+    assert before <= row.finished_at <= clock(cursor)
+    assert timedelta(seconds=1.5) == row.finished_at - row.started_at
+    assert "a" == row.worker
+
+
+@every_move
+def test_a_job_that_never_started_has_no_start(cursor, verb, model):
+    """Settled before its task was called."""
+    job = make_leased_job("a")
+
+    verb(cursor, worker="a", ended=[ended(job)])
+
+    assert model.objects.get(pk=job.pk).started_at is None
+
+
+def test_an_acked_job_is_archived_with_its_result(cursor):
+    """A result is JSON; none is NULL, which is not the JSON null."""
+    first, second, third = (make_leased_job("a") for _ in range(3))
+
+    ack(
+        cursor,
+        worker="a",
+        ended=[
+            ended(first, result='{"n": [1, "ü"]}'),
+            ended(second, result="null"),
+            ended(third),
+        ],
+    )
+
+    cursor.execute("SELECT state, result::text FROM pgqueue_archived_job ORDER BY id")
+    assert [
+        ("succeeded", '{"n": [1, "ü"]}'),
+        ("succeeded", "null"),
+        ("succeeded", None),
+    ] == cursor.fetchall()
+
+
+def test_an_expired_job_is_archived_as_expired(cursor):
+    """It was claimed, and never ran."""
+    job = make_leased_job("a", expires_at=-SECOND)
+
+    expire(cursor, worker="a", ended=[ended(job)])
+
+    assert ("expired", None) == ArchivedJob.objects.values_list("state", "result").get()
+
+
+def test_a_dead_letter_has_its_reason_and_every_error(cursor):
+    """The errors of earlier attempts, and the last one at the end."""
+    job = make_leased_job("a", errors=[{"kind": "error", "message": "first"}])
+
+    dead_letter(
+        cursor, worker="a", ended=[ended(job, reason="rejected", error=error("last"))]
+    )
+
+    row = DeadLetter.objects.get(pk=job.pk)
+    assert "rejected" == row.reason
+    assert ["first", "last"] == [entry["message"] for entry in row.errors]
+
+
+def test_each_job_of_a_batch_gets_what_is_its_own(cursor):
+    """Results, reasons, errors and times do not cross over."""
+    jobs = [make_leased_job("a") for _ in range(20)]
+
+    ack(
+        cursor,
+        worker="a",
+        ended=[
+            ended(job, result=str(job.pk), ran_seconds=float(n))
+            for n, job in enumerate(jobs)
+        ],
+    )
+
+    assert [(job.pk, job.pk, timedelta(seconds=n)) for n, job in enumerate(jobs)] == [
+        (row.pk, row.result, row.finished_at - row.started_at)
+        for row in ArchivedJob.objects.order_by("pk")
+    ]
+
+
+def test_an_acked_job_that_had_failed_keeps_its_errors(cursor):
+    """Success at the third attempt does not hide the first two."""
+    job = make_leased_job("a", errors=[{"n": 1}, {"n": 2}])
+
+    ack(cursor, worker="a", ended=[ended(job)])
+
+    assert [{"n": 1}, {"n": 2}] == ArchivedJob.objects.get().errors
+
+
+# Retry -------------------------------------------------------------------------------
+
+
+def test_a_retried_job_is_nobodys_until_its_delay_is_over(cursor):
+    """It burns its attempt, keeps its delivery and is visible after the delay."""
+    job = make_leased_job("a", attempt=2, deliveries=5)
+    before = clock(cursor)
+
+    retry(cursor, worker="a", ended=[ended(job, delay_seconds=3600, error=error("x"))])
+
+    after = clock(cursor)
+    row = Job.objects.get(pk=job.pk)
+    assert (None, None, 2, 5) == (
+        row.leased_by,
+        row.leased_at,
+        row.attempt,
+        row.deliveries,
+    )
+    assert before + HOUR <= row.visible_at <= after + HOUR
+    assert ["x"] == [entry["message"] for entry in row.errors]
+    assert 1 == Job.objects.retrying().count()
+
+
+def test_a_snoozed_job_gets_its_attempt_back(cursor):
+    """And leaves no error behind; the next claim is the same attempt."""
+    job = make_leased_job("a", attempt=2, deliveries=2)
+
+    retry(
+        cursor,
+        worker="a",
+        ended=[ended(job, delay_seconds=0, gives_attempt_back=True)],
+    )
+    row = Job.objects.get(pk=job.pk)
+    (claimed,) = claim(cursor, queues=["default"], worker="b", limit=1, lease=LEASE)
+
+    assert (1, []) == (row.attempt, row.errors)
+    assert (2, 3) == (claimed.attempt, claimed.delivery)
+
+
+def test_an_attempt_is_never_given_back_below_zero(cursor):
+    """A row that an operator has changed does not break the batch."""
+    job = make_leased_job("a", attempt=0, deliveries=1)
+
+    assert {job.pk} == retry(
+        cursor, worker="a", ended=[ended(job, gives_attempt_back=True)]
+    )
+    assert 0 == Job.objects.get(pk=job.pk).attempt
+
+
+def test_a_job_remembers_since_when_its_task_is_unknown(cursor):
+    """The mark is set at the first hold, and kept by later ones and beside headers."""
+    job = make_leased_job("a", headers={"trace": "t"})
+    retry(cursor, worker="a", ended=[ended(job, unknown_task=True)])
+    first = Job.objects.get(pk=job.pk).headers
+    (claimed,) = claim(cursor, queues=["default"], worker="a", limit=1, lease=LEASE)
+    again = Ended(claimed.id, claimed.delivery, unknown_task=True)
+    retry(cursor, worker="a", ended=[again])
+
+    assert first == Job.objects.get(pk=job.pk).headers
+    assert "t" == first["trace"]
+    assert datetime.fromisoformat(first["pgqueue.unknown_since"]) <= clock(cursor)
+
+
+def test_a_retry_of_a_known_task_marks_nothing(cursor):
+    """Headers stay as they were."""
+    job = make_leased_job("a", headers={"trace": "t"})
+
+    retry(cursor, worker="a", ended=[ended(job)])
+
+    assert {"trace": "t"} == Job.objects.get(pk=job.pk).headers
+
+
+def test_a_retried_job_keeps_its_dedup_key(cursor):
+    """It never meets its own key, and nobody else takes it meanwhile."""
+    job = make_leased_job("a", dedup_key="k")
+
+    retry(cursor, worker="a", ended=[ended(job)])
+
+    assert "k" == Job.objects.get(pk=job.pk).dedup_key
+
+
+# Errors are bounded ------------------------------------------------------------------
+
+
+@every_verb
+def test_errors_are_bounded_and_the_first_stays(cursor, verb):
+    """Above the limit the second entry goes: the first failure is often the telling."""
+    errors = [{"message": str(n)} for n in range(ERRORS_MAX)]
+    job = make_leased_job("a", errors=errors)
+
+    verb(cursor, worker="a", ended=[ended(job, error=error("new"))])
+
+    (kept,) = [
+        row.errors
+        for model in (Job, ArchivedJob, DeadLetter)
+        for row in model.objects.all()
+    ]
+    assert ERRORS_MAX == len(kept)
+    assert ["0", "2", "new"] == [kept[n]["message"] for n in (0, 1, -1)]
+
+
+@every_verb
+def test_a_settle_without_an_error_drops_none(cursor, verb):
+    """A snooze or an ack of a job with a full list leaves the list alone."""
+    errors = [{"message": str(n)} for n in range(ERRORS_MAX)]
+    job = make_leased_job("a", errors=errors)
+
+    verb(cursor, worker="a", ended=[ended(job)])
+
+    (kept,) = [
+        row.errors
+        for model in (Job, ArchivedJob, DeadLetter)
+        for row in model.objects.all()
+    ]
+    assert errors == kept
+
+
+# The outcome of a settle is unknown --------------------------------------------------
+
+
+@every_verb
+def test_a_settle_whose_answer_was_lost_is_found_to_be_applied(cursor, verb):
+    """In the archive, among the dead letters, or waiting for its next attempt."""
+    job = make_leased_job("a")
+    verb(cursor, worker="a", ended=[ended(job, delay_seconds=3600)])
+
+    assert {job.pk} == applied(cursor, [(job.pk, 1)])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: make_leased_job("a"),
+        lambda: make_leased_job("b", attempt=2, deliveries=2),
+        lambda: make_archived_job(attempt=2, deliveries=2),
+        lambda: make_dead_letter(attempt=2, deliveries=2),
+        lambda: make_job(attempt=2, deliveries=2),
+    ],
+    ids=["still ours", "taken over", "archived by another", "dead by another", "later"],
+)
+def test_a_settle_that_was_not_applied_is_not_claimed_to_be(cursor, make):
+    """The row is still leased with our delivery, or carries somebody's later one."""
+    assert set() == applied(cursor, [(make().pk, 1)])
+
+
+def test_a_job_that_is_nowhere_was_not_settled_by_us(cursor):
+    """Deleted by an operator; and an empty question has an empty answer."""
+    assert set() == applied(cursor, [(2**62, 1)])
+    assert set() == applied(cursor, [])
+
+
+@every_verb
+def test_a_commit_that_is_still_on_its_way_is_waited_for(
+    cursor, other_cursor, new_cursor, verb
+):
+    """A plain look would miss it, and the job would be settled twice."""
+    job = make_leased_job("a")
+
+    with ThreadPoolExecutor(1) as pool:
+        with cursor.connection.transaction():
+            verb(cursor, worker="a", ended=[ended(job)])
+            answer = pool.submit(applied, other_cursor, [(job.pk, 1)])
+            wait_until_blocked(new_cursor(), other_cursor)
+        assert {job.pk} == answer.result()
+
+
+@every_verb
+def test_a_statement_that_rolls_back_on_its_way_was_not_applied(
+    cursor, other_cursor, new_cursor, verb
+):
+    """Then the settle is sent again, and wins."""
+    job = make_leased_job("a")
+
+    with ThreadPoolExecutor(1) as pool:
+        with cursor.connection.transaction(force_rollback=True):
+            verb(cursor, worker="a", ended=[ended(job)])
+            answer = pool.submit(applied, other_cursor, [(job.pk, 1)])
+            wait_until_blocked(new_cursor(), other_cursor)
+        assert set() == answer.result()
+
+    assert {job.pk} == verb(cursor, worker="a", ended=[ended(job)])
+
+
+def test_one_question_tells_applied_and_lost_settles_apart(cursor):
+    """The answer is by id, over all tables at once."""
+    acked, lost, dead = (make_leased_job("a") for _ in range(3))
+    ack(cursor, worker="a", ended=[ended(acked)])
+    dead_letter(cursor, worker="a", ended=[ended(dead)])
+
+    assert {acked.pk, dead.pk} == applied(
+        cursor, [(job.pk, 1) for job in (acked, lost, dead)]
+    )
+
+
+def test_a_dead_letter_that_was_redriven_at_once_was_applied(cursor):
+    """The operator was faster than our question."""
+    job = make_leased_job("a")
+    dead_letter(cursor, worker="a", ended=[ended(job)])
+    redrive(cursor, [job.pk])
+
+    assert {job.pk} == applied(cursor, [(job.pk, 1)])
+
+
+# Beside other writers ----------------------------------------------------------------
+
+
+def test_a_settle_and_a_rescue_never_both_win(cursor, other_cursor, new_cursor):
+    """Whoever deletes or updates the row first; the other finds nothing."""
+    job = make_leased_job("a")
+
+    with ThreadPoolExecutor(1) as pool:
+        with cursor.connection.transaction():
+            acked = ack(cursor, worker="a", ended=[ended(job)])
+            rescued = pool.submit(
+                rescue,
+                other_cursor,
+                worker="a",
+                running=[(job.pk, 1)],
+                lease=LEASE,
+                message="died",
+            )
+            wait_until_blocked(new_cursor(), other_cursor)
+        assert ({job.pk}, []) == (acked, rescued.result())
+
+    assert 0 == Job.objects.count()
+
+
+def test_a_claim_passes_over_what_is_being_settled(cursor, other_cursor):
+    """An open settle of a lapsed lease holds nobody up."""
+    lapsed = make_leased_job("a", visible_at=-SECOND)
+    waiting = make_job()
+    other_cursor.execute("SET lock_timeout = '1s'")
+
+    with cursor.connection.transaction():
+        ack(cursor, worker="a", ended=[ended(lapsed)])
+        claimed = claim(
+            other_cursor, queues=["default"], worker="b", limit=9, lease=LEASE
+        )
+
+    assert [waiting.pk] == [job.id for job in claimed]
+
+
+def test_settles_of_many_connections_do_not_deadlock(new_cursor):
+    """Batches of two workers in opposite orders, over and over, all get through."""
+    jobs = {
+        worker: [make_leased_job(worker) for _ in range(100)] for worker in ("a", "b")
+    }
+    cursors = {worker: new_cursor() for worker in jobs}
+
+    def settle_all(worker):
+        done = set()
+        for start in range(0, 100, 10):
+            batch = [ended(job) for job in jobs[worker][start : start + 10]]
+            done |= ack(cursors[worker], worker=worker, ended=batch[::-1])
+        return len(done)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [100, 100] == list(pool.map(settle_all, jobs))
+
+
+# A missing partition -----------------------------------------------------------------
+
+
+@pytest.fixture
+def no_partition_for_today(cursor):
+    """Drop today's day of the archive, as if nobody had made it."""
+    cursor.execute("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date")
+    (today,) = cursor.fetchone()
+    drop_partition(cursor, today)
+    yield today
+    with cursor.connection.transaction():
+        make_partitions(cursor)
+
+
+@pytest.mark.parametrize("verb", [ack, expire], ids=["ack", "expire"])
+def test_a_missing_partition_is_made_and_the_settle_repeated(
+    cursor, no_partition_for_today, verb
+):
+    """The settle raises and changes nothing; after make_partitions it goes through."""
+    job = make_leased_job("a")
+    before = everything()
+
+    with pytest.raises(psycopg.errors.CheckViolation, match="no partition"):
+        verb(cursor, worker="a", ended=[ended(job)])
+    assert before == everything()
+    with cursor.connection.transaction():
+        made = make_partitions(cursor)
+
+    assert [no_partition_for_today] == made
+    assert {job.pk} == verb(cursor, worker="a", ended=[ended(job)])
+
+
+@pytest.mark.usefixtures("no_partition_for_today")
+def test_on_the_connection_of_django_a_missing_partition_is_an_integrity_error():
+    """Its SQLSTATE, 23514, tells it from others."""
+    job = make_leased_job("a")
+
+    with (
+        pytest.raises(IntegrityError) as raised,
+        connection.cursor() as cursor,
+    ):
+        ack(cursor, worker="a", ended=[ended(job)])
+
+    assert "23514" == raised.value.__cause__.sqlstate
+
+
+@pytest.mark.usefixtures("no_partition_for_today")
+def test_dead_letters_need_no_partition(cursor):
+    """A job can give up whatever the archive looks like."""
+    job = make_leased_job("a")
+
+    assert {job.pk} == dead_letter(cursor, worker="a", ended=[ended(job)])

@@ -1,0 +1,62 @@
+"""Settings of the test suite: real PostgreSQL, embedded unless DATABASE_URL is set."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import environ
+
+from django_pgqueue.postgres.embedded import database_url
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+_database = environ.Env.db_url_config(database_url(BASE_DIR))
+
+# Two runs at once on one server need databases of their own.
+_suffix = os.environ.get("PGQUEUE_TEST_SUFFIX", "")
+
+SECRET_KEY = "tests"
+DEBUG = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+ALLOWED_HOSTS = ["*"]
+ROOT_URLCONF = "tests.urls"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+STATIC_URL = "static/"
+
+DATABASES = {
+    "default": {**_database, "TEST": {"NAME": f"test_pgqueue{_suffix}"}},
+    # A second database of the same server: queues apart from the application's data.
+    "queue": {**_database, "TEST": {"NAME": f"test_pgqueue_second{_suffix}"}},
+}
+DATABASE_ROUTERS = ["tests.routers.BothDatabases"]
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django_pgqueue",
+    "tests.app",
+]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

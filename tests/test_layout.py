@@ -1,0 +1,66 @@
+"""Habits that a machine keeps: docstrings, where SQL stands, where imports point."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "django_pgqueue"
+MODULES = sorted(
+    path.relative_to(PACKAGE)
+    for path in PACKAGE.rglob("*.py")
+    if "migrations" not in path.relative_to(PACKAGE).parts
+)
+# spark/ runs the same storage SQL on executors, with cursors of its own.
+SQL_PACKAGES = {"postgres", "queues", "topics", "runs", "spark"}
+
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CONTRACTS = PYPROJECT["tool"]["importlinter"]["contracts"]
+
+
+def parse(module):
+    return ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_a_module_says_what_it_is_for(module):
+    """Every module that has code opens with a docstring."""
+    tree = parse(module)
+
+    assert not tree.body or ast.get_docstring(tree)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_sql_stands_where_its_locks_are_reviewed(module):
+    """Only storage and postgres/ call execute() or executemany()."""
+    calls = [
+        f"line {node.lineno}: {ast.unparse(node.func)}()"
+        for node in ast.walk(parse(module))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in {"execute", "executemany"}
+    ]
+
+    assert module.parts[0] in SQL_PACKAGES or calls == []
+
+
+def test_the_direction_of_imports_has_no_exceptions():
+    """`make layers` checks the direction; no import is let through by a list."""
+    assert CONTRACTS[0]["type"] == "layers"
+    assert CONTRACTS[0]["exhaustive"] is True
+    assert CONTRACTS[0]["exhaustive_ignores"] == ["migrations", "templates", "static"]
+    assert [c["name"] for c in CONTRACTS if "ignore_imports" in c] == []
+
+
+def test_every_storage_package_is_kept_from_models_and_settings():
+    """A storage package that comes to exist is named in the second contract."""
+    existing = {
+        f"django_pgqueue.{name}"
+        for name in ("postgres", "queues", "topics", "runs")
+        if (PACKAGE / name / "__init__.py").exists()
+    }
+
+    assert existing == set(CONTRACTS[1]["source_modules"])
