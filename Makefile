@@ -22,7 +22,7 @@ ON_POSTGRES = $(if $(POSTGRES),python .ci/on_postgres.py '$(POSTGRES)')
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test coverage check lint types layers migrations wheel docs bench format clean
+.PHONY: help demo test check docs bench format lint types layers migrations wheel example coverage clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -30,14 +30,13 @@ help: ## this list
 		/^#  / { options = options substr($$0, 2) "\n" } \
 		END { printf "\n%s", options }' $(MAKEFILE_LIST)
 
-demo: ## the example shop: its database, server and worker, until Ctrl+C
+demo: ## the example at work: clients, a web server, and workers that get killed
 	$(EXAMPLE) python -m example_project.demo $(ARGS)
 
 test: ## all tests; ARGS='-m "not slow"' for the quick ones
 	$(DEV) $(ON_POSTGRES) python -m pytest $(ARGS)
 
-check: lint types layers migrations docs wheel test ## all that CI runs, cheapest first
-	@echo "All checks passed."
+check: lint types layers migrations docs wheel example test ## what CI runs, the quick first
 
 docs: ## the documentation, into docs/_build/html
 	@echo "== docs"
@@ -58,7 +57,8 @@ lint: ## format and style, without changing anything
 
 types: ## mypy
 	@echo "== types"
-	@DATABASE_URL=postgres:///unused sh .ci/environment.sh dev mypy  # The settings start no server.
+	@# mypy reads the settings, which start no server when they are given one.
+	@DATABASE_URL=postgres:///unused sh .ci/environment.sh dev mypy
 
 layers: ## the direction of imports
 	@echo "== layers"
@@ -67,10 +67,15 @@ layers: ## the direction of imports
 migrations: ## whether models and migrations agree
 	@echo "== migrations"
 	$(DEV) python -m django makemigrations --check --dry-run --settings=tests.settings
+	$(DEV) python example_project/manage.py makemigrations --check --dry-run
 
 wheel: ## build it, install it without extras in a fresh environment, run a job
 	@echo "== wheel"
 	$(DEV) python .ci/wheel_check.py
+
+example: ## the example's own tests, with its own settings
+	@echo "== example"
+	$(DEV) python example_project/manage.py test postoffice
 
 coverage: ## all tests, and the lines and branches that none reaches
 	$(DEV) python -m pytest --cov $(ARGS)

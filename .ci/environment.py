@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 import tomllib
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,17 @@ def hold(lock: int, kind: int, path: Path) -> None:
 # What is there, and what is wanted ---------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Stamp:
+    """What an environment is complete for."""
+
+    place: list[str]  # Its path and the checkout's: each names the other by it.
+    python: str
+    django: str  # A series, or nothing: the newest when it was made.
+    group: str
+    requirements: str
+
+
 def what_to_change(path: Path, group: str) -> str:
     """
     Why the environment at *path* will not do; empty when it will.
@@ -87,35 +99,30 @@ def what_to_change(path: Path, group: str) -> str:
     if stamp is None:
         return "it is not complete" if is_filled(path) else "there is none"
     if is_of_another_python(stamp):
-        return f"it has Python {stamp['python']}, not {platform.python_version()}"
+        return f"it has Python {stamp.python}, not {platform.python_version()}"
     django = os.environ.get("DJANGO")
-    if django and django != stamp["django"]:
-        return f"it was made for Django {stamp['django'] or '(newest)'}, not {django}"
-    if requirements_digest() != stamp["requirements"]:
+    if django and django != stamp.django:
+        return f"it was made for Django {stamp.django or '(newest)'}, not {django}"
+    if stamp.requirements != requirements_digest():
         return "what pyproject.toml requires has changed"
-    if group not in groups_of(stamp["group"]):
-        return f"it has only what {stamp['group']!r} needs"
+    if group not in groups_of(stamp.group):
+        return f"it has only what {stamp.group!r} needs"
     return ""
 
 
-def read_stamp(path: Path) -> dict[str, Any] | None:
-    """What *path* is complete for; None when it is not, was moved, or does not run."""
+def read_stamp(path: Path) -> Stamp | None:
+    """The stamp of *path*; None when there is no good one, or Python does not run."""
     try:
-        stamp = json.loads((path / STAMP).read_text())
+        stamp = Stamp(**json.loads((path / STAMP).read_text()))
         subprocess.run([path / "bin/python", "-c", ""], check=True, capture_output=True)
-    except (OSError, ValueError, subprocess.CalledProcessError):
+    except (OSError, ValueError, TypeError, subprocess.CalledProcessError):
         return None
-    return stamp if stamp["place"] == place(path) else None
+    return stamp if stamp.place == [str(path), str(ROOT)] else None
 
 
-def place(path: Path) -> list[str]:
-    """Scripts name the environment by its path, and it names the checkout by its."""
-    return [str(path), str(ROOT)]
-
-
-def is_of_another_python(stamp: dict[str, Any]) -> bool:
+def is_of_another_python(stamp: Stamp) -> bool:
     return bool(os.environ.get("PYTHON")) and (
-        stamp["python"] != platform.python_version()
+        stamp.python != platform.python_version()
     )
 
 
@@ -141,7 +148,7 @@ def requirements_digest() -> str:
 
 def groups_of(group: str) -> set[str]:
     """*group* and those that it includes."""
-    members = pyproject()["dependency-groups"][group]
+    members = pyproject()["dependency-groups"].get(group, [])
     included = [item["include-group"] for item in members if isinstance(item, dict)]
     return {group}.union(*map(groups_of, included))
 
@@ -162,18 +169,18 @@ def make(path: Path, group: str, why: str, lock: int) -> None:
     stamp = read_stamp(path)
     if stamp and is_of_another_python(stamp):
         stamp = None  # An environment cannot change its Python.
-    kept = stamp or {"python": platform.python_version(), "django": "", "group": group}
-    if group in groups_of(kept["group"]):
-        group = kept["group"]
-    django = os.environ.get("DJANGO") or kept["django"]
-    check_django(django, kept["python"])
+    python = stamp.python if stamp else platform.python_version()
+    django = os.environ.get("DJANGO") or (stamp.django if stamp else "")
+    if stamp and group in groups_of(stamp.group):
+        group = stamp.group  # What it has beyond *group*, it keeps.
+    check_django(django, python)
 
     say(f"{'Updating' if stamp else 'Making'} the environment {shown(path)}: {why}.")
     if stamp is None:
         check_space(path, group)
         clear(path)
         step(
-            f"Python {kept['python']}",
+            f"Python {python}",
             [sys._base_executable, "-m", "venv", path],
             path=path,
             group=group,
@@ -186,19 +193,9 @@ def make(path: Path, group: str, why: str, lock: int) -> None:
         command.append(f"Django=={django}.*")
     step(f"the packages of {group!r}", command, path=path, group=group, lock=lock)
 
+    made = Stamp([str(path), str(ROOT)], python, django, group, requirements_digest())
     partial = path / f"{STAMP}.partial"
-    partial.write_text(
-        json.dumps(
-            {
-                "place": place(path),
-                "python": kept["python"],
-                "django": django,
-                "group": group,
-                "requirements": requirements_digest(),
-            },
-            indent=1,
-        )
-    )
+    partial.write_text(json.dumps(asdict(made), indent=1))
     partial.rename(path / STAMP)
     say(f"  ready after {time.monotonic() - started:.0f} s")
 

@@ -10,7 +10,6 @@ suggestion, because a typo that is silently ignored is found in production.
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -27,10 +26,18 @@ UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_8
 # and PostgreSQL would refuse the sum of now and a few more of them.
 DURATION_MAX = timedelta(days=3_653)
 
+SECONDS_MAX = int(DURATION_MAX.total_seconds())
+
 Duration = timedelta | int | float | str
 
 # Options that a queue or the whole project may set for its tasks, and nothing else.
 OPTION_KEYS = ("priority", "retries", "timeout", "settle")
+
+PRIORITY_MIN, PRIORITY_MAX = -100, 100
+SETTLES = ("immediate", "batched")
+
+# A name that a shell, a URL and a log line carry without quoting.
+QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +153,14 @@ def as_timedelta(value: Duration, *, name: str, zero: bool = True) -> timedelta:
 
 def did_you_mean(word: str, known: list[str]) -> str:
     """Return ' Did you mean X?' for the nearest known word, else ''."""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    by_fold = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(word.casefold(), list(by_fold), n=1)
+    return f" Did you mean {by_fold[near[0]]!r}?" if near else ""
 
 
 def _seconds(seconds: float, name: str, value: object) -> timedelta:
-    if not math.isfinite(seconds) or abs(seconds) > DURATION_MAX.total_seconds():
+    # Compared before anything else: a huge int has no float.
+    if not -SECONDS_MAX <= seconds <= SECONDS_MAX:
         raise ValueError(f"{name} is {value!r}; the longest is {DURATION_MAX.days} d.")
     return timedelta(seconds=seconds)
 
@@ -209,7 +218,9 @@ def _value(name: str, value: Any) -> Any:
     if name == "defaults":
         return _options(key, value)
     if name == "task_modules":
-        if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+        if not isinstance(value, (list, tuple)) or not all(
+            isinstance(item, str) for item in value
+        ):
             raise SettingsError(f"{key} must be a list of module names, not {value!r}.")
         return tuple(value)
     if name == "listen":
@@ -257,6 +268,12 @@ def _retention(key: str, value: Any) -> Retention:
 def _queues(key: str, value: Any) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(value, Mapping):
         raise SettingsError(f"{key} must be a dict by queue name, not {value!r}.")
+    for name in value:
+        if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
+            raise SettingsError(
+                f"{key} has {name!r}, which is no queue name: 1 to 63 letters, digits, "
+                f"'_', '.' and '-', the first no '.' or '-'."
+            )
     return {
         name: _options(f"{key}[{name!r}]", options) for name, options in value.items()
     }
@@ -272,4 +289,32 @@ def _options(key: str, value: Any) -> Mapping[str, Any]:
                 f"{', '.join(OPTION_KEYS)}."
                 f"{did_you_mean(str(option), list(OPTION_KEYS))}"
             )
+        _check_option(f"{key}[{option!r}]", option, value[option])
     return dict(value)
+
+
+def _check_option(key: str, option: str, value: Any) -> None:
+    if option == "priority" and not _is_int(value, PRIORITY_MIN, PRIORITY_MAX):
+        raise SettingsError(
+            f"{key} is {value!r}; it must be a whole number from {PRIORITY_MIN} to "
+            f"{PRIORITY_MAX}."
+        )
+    if option == "settle" and value not in SETTLES:
+        raise SettingsError(f"{key} is {value!r}; it must be {' or '.join(SETTLES)}.")
+    # A Retry is known by what it has: this module is below the one that defines it.
+    if option == "retries" and not (
+        _is_int(value, 0, 32_766) or hasattr(value, "max_attempts")
+    ):
+        raise SettingsError(
+            f"{key} is {value!r}; it must be a whole number from 0 on, or Retry(…)."
+        )
+    if option == "timeout":
+        try:
+            as_timedelta(value, name=key, zero=False)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+
+
+def _is_int(value: Any, low: int, high: int) -> bool:
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    return is_int and low <= value <= high

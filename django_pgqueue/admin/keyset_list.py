@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 BEFORE, AFTER, OLDEST = "before", "after", "oldest"
 PLACES = (BEFORE, AFTER, OLDEST)
 
-# Rows that one request looks through when a filter is set that no index serves. With
-# more of them the page says how far it looked and offers to look further.
-SCAN_ROWS_MAX = 20_000
+# With a filter that no index serves, rows are looked through in windows by key until
+# the page is full, and never more than SCAN_ROWS_MAX in one request; the page then says
+# how far it looked and offers to look further. Small windows, bounded on both sides: a
+# larger one, or one bounded on one side, was planned as a sequential scan of a million
+# rows wherever the table had not been analysed yet.
+WINDOW_ROWS = 1_000
+SCAN_ROWS_MAX = 50_000
 
 
 class KeysetList(ChangeList):
@@ -61,7 +65,9 @@ class KeysetList(ChangeList):
         """Return the rows that the filters ask for; no other lookup is possible."""
         self.filter_form = self.model_admin.filter_form(request.GET)
         rows = self.model_admin.list_rows(self.root_queryset)
-        return self.filter_form.narrow(rows)
+        return self.filter_form.narrow(rows).order_by(
+            *self.model_admin.keyset.falling()
+        )
 
     def get_results(self, request: HttpRequest) -> None:
         """Read one page, and find out which links lead on from it."""
@@ -96,29 +102,25 @@ class KeysetList(ChangeList):
         return super().get_query_string(new_params, [*(remove or []), *PLACES])
 
     def _page(self, params: dict[str, str]) -> list[Any]:
-        keyset, size = self.model_admin.keyset, self.list_per_page
-        rising, start, here = False, "", Q()
+        size = self.list_per_page
+        rising, start = False, ""
         if AFTER in params:
             rising, start = True, params[AFTER]
-            here = keyset.above(self.model, start)
         elif OLDEST in params:
             rising = True
         elif BEFORE in params:
             start = params[BEFORE]
-            here = keyset.below(self.model, start)
-
-        order = keyset.rising() if rising else keyset.falling()
-        end = self._end_of_window(here, order)
-        if end is not None:
-            here &= self._up_to(end, rising=rising)
-        found = list(self.queryset.filter(here).order_by(*order)[: size + 1])
+        here = self._beyond(start, rising=rising) if start else Q()
+        found, end = self._find(here, rising=rising)
         rows = found[:size]
         # The place from which the next page in this direction goes on.
-        onward = keyset.place_of(rows[-1]) if len(found) > size else end
+        onward = end
+        if len(found) > size:
+            onward = self.model_admin.keyset.place_of(rows[-1])
         if start and rising and onward is None:
             # The newest rows: shown as a whole page, not as what was left over.
             return self._page({})
-        if end is not None and len(found) <= size:
+        if end is not None:
             self.looked_through = SCAN_ROWS_MAX
         self.goes_up = rising
         if rising:
@@ -126,23 +128,46 @@ class KeysetList(ChangeList):
         self._link(rows, rising=rising, start=start, onward=onward)
         return rows
 
-    def _end_of_window(self, here: Q, order: list[str]) -> str | None:
-        """Return the place of the last row to look at; None: the table's own end."""
-        if not self.filter_form.is_active or self.filter_form.names_one_row:
-            return None
-        keyset = self.model_admin.keyset
-        last = (
-            self.root_queryset.filter(here)
-            .order_by(*order)
-            .values_list(*keyset.columns)[SCAN_ROWS_MAX - 1 : SCAN_ROWS_MAX]
-        )
-        return next((keyset.text(values) for values in last), None)
+    def _find(self, here: Q, *, rising: bool) -> tuple[list[Any], str | None]:
+        """
+        Return one row more than a page holds, if there are so many.
 
-    def _up_to(self, end: str, *, rising: bool) -> Q:
+        Also where the search was given up, or None when it was not.
+        """
+        order, wanted = self._order(rising), self.list_per_page + 1
+        if not self.filter_form.is_active or self.filter_form.names_one_row:
+            return list(self.queryset.filter(here).order_by(*order)[:wanted]), None
+        first = self._place_at(0, here, rising=rising)
+        last = self._place_at(0, here, rising=not rising)
+        if first is None or last is None or not self.filter_form.is_readable:
+            return [], None
+        found: list[Any] = []
+        here = self._beyond(first, rising=rising, including=True)
+        for _window in range(SCAN_ROWS_MAX // WINDOW_ROWS):
+            end = self._place_at(WINDOW_ROWS - 1, here, rising=rising)
+            window = here & self._beyond(end or last, rising=not rising, including=True)
+            matching = self.queryset.filter(window).order_by(*order)
+            found += matching[: wanted - len(found)]
+            if end is None or len(found) == wanted:
+                return found, None
+            here = self._beyond(end, rising=rising)
+        return found, end
+
+    def _place_at(self, offset: int, here: Q, *, rising: bool) -> str | None:
+        """Return the place of the row *offset* rows onward, filtered or not."""
         keyset = self.model_admin.keyset
-        if not rising:
-            return keyset.above(self.model, end, including=True)
-        return keyset.below(self.model, end, including=True)
+        rows = self.root_queryset.filter(here).order_by(*self._order(rising))
+        places = rows.values_list(*keyset.columns)[offset : offset + 1]
+        return next((keyset.text(values) for values in places), None)
+
+    def _beyond(self, place: str, *, rising: bool, including: bool = False) -> Q:
+        keyset = self.model_admin.keyset
+        beyond = keyset.above if rising else keyset.below
+        return beyond(self.model, place, including=including)
+
+    def _order(self, rising: bool) -> list[str]:
+        keyset = self.model_admin.keyset
+        return keyset.rising() if rising else keyset.falling()
 
     def _link(
         self, rows: list[Any], *, rising: bool, start: str, onward: str | None

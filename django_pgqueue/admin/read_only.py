@@ -268,7 +268,6 @@ class ReadOnlyAdmin(Base):
 
     def _elsewhere(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Go to the row that a job has become, or back to the list."""
-        name = self.opts.verbose_name
         key = self._key(object_id)
         if isinstance(key, int):
             for model in (Job, ArchivedJob, DeadLetter):
@@ -277,30 +276,33 @@ class ReadOnlyAdmin(Base):
                     f"pgqueue.view_{model._meta.model_name}"
                 )
                 if may_look and there.filter(pk=key).exists():
-                    text = _("Job %(id)s is no %(was)s now, but among the %(are)s.") % {
+                    text = _(
+                        "Job %(id)s has moved: it is among the %(plural)s now."
+                    ) % {
                         "id": key,
-                        "was": name,
-                        "are": model._meta.verbose_name_plural,
+                        "plural": model._meta.verbose_name_plural,
                     }
                     messages.info(request, text)
                     return HttpResponseRedirect(self._url(model, "change", key))
         text = _("There is no %(name)s %(id)s, or it has been purged.")
-        messages.warning(request, text % {"name": name, "id": object_id[:50]})
+        names = {"name": self.opts.verbose_name, "id": object_id[:50]}
+        messages.warning(request, text % names)
         return HttpResponseRedirect(self.list_url(request))
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: Any = None
     ) -> HttpResponse:
         """Show who did what to the job, in whichever table its row was then."""
+        if not self.has_view_permission(request):
+            # Asked before the row is: whether it exists is nobody else's business.
+            raise PermissionDenied
+        key = self._key(unquote(object_id))
         kinds = ContentType.objects.get_for_models(Job, ArchivedJob, DeadLetter)
-        entries = (
-            LogEntry.objects.filter(
-                object_id=unquote(object_id), content_type__in=kinds.values()
+        if key is not None and self.model in kinds:
+            entries = LogEntry.objects.filter(
+                object_id=str(key), content_type__in=kinds.values()
             )
-            .select_related("user")
-            .order_by("action_time")
-        )
-        if self.model in kinds:
+            entries = entries.select_related("user").order_by("action_time")
             page = Paginator(entries, SELECTED_ROWS_MAX).get_page(1)
             extra_context = {"action_list": page, **(extra_context or {})}
         return super().history_view(request, object_id, extra_context)

@@ -22,8 +22,6 @@ JSON_OBJECT = Value({}, models.JSONField())
 TIME_MIN = datetime(1900, 1, 1, tzinfo=UTC)
 TIME_MAX = datetime(9999, 1, 1, tzinfo=UTC)
 
-PRIORITY_MIN, PRIORITY_MAX = -100, 100
-
 # Each column default is the database's clock at that very moment, not the start of
 # the transaction: rows of one transaction keep their order.
 CLOCK = Func(

@@ -28,7 +28,8 @@ class JobReference(int):
         """
         for name in ("Job", "ArchivedJob", "DeadLetter", "Job"):
             model = apps.get_model("pgqueue", name)
-            row = model._default_manager.using(_alias()).filter(pk=int(self)).first()
+            rows = model._default_manager.using(_alias())
+            row: models.Model | None = rows.filter(pk=int(self)).first()
             if row is not None:
                 return row
         return None
@@ -38,10 +39,13 @@ class JobDescriptor(DeferredAttribute):
     """Turns what is assigned (an id, a result, a job's row) into a JobReference."""
 
     def __set__(self, instance: models.Model, value: Any) -> None:
-        instance.__dict__[self.field.attname] = self.field.to_python(value)
+        # An expression such as F("other") is the database's to resolve.
+        if not hasattr(value, "resolve_expression"):
+            value = self.field.to_python(value)
+        instance.__dict__[self.field.attname] = value
 
 
-class JobField(models.BigIntegerField):
+class JobField(models.BigIntegerField):  # type: ignore[type-arg]
     """
     A bigint column that holds the id of a job.
 

@@ -9,7 +9,7 @@ notices a dead peer within about half a minute instead of two hours.
 
 from __future__ import annotations
 
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -121,8 +121,3 @@ class Link:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-
-def literal(statement: str) -> LiteralString:
-    """Vouch for SQL that is built from constants of this package alone."""
-    return cast("LiteralString", statement)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 logger = logging.getLogger("django_pgqueue.wake")
@@ -36,6 +37,9 @@ NOTIFY = "SELECT pg_notify(pgqueue_channel(), %(queue)s)"
 NOTIFY_CHANNEL = "SELECT pg_notify(%(channel)s, %(token)s)"
 
 CHANNEL = "SELECT pgqueue_channel()"
+
+# Locks: none that matter; it registers at its own commit.
+LISTEN = "LISTEN {channel}"
 
 _last_sent: dict[tuple[str, str], float] = {}
 
@@ -66,6 +70,9 @@ def wake_after_commit(connection: Any, queue: str) -> None:
     """
     from django.db import transaction
 
+    if not (connection.in_atomic_block or connection.get_autocommit()):
+        # The caller commits by hand, which runs no hooks: the poll finds the job.
+        return
     transaction.on_commit(
         partial(_send, connection, queue), using=connection.alias, robust=True
     )
@@ -76,6 +83,12 @@ def channel(cursor: Any) -> str:
     cursor.execute(CHANNEL)
     name: str = cursor.fetchone()[0]
     return name
+
+
+def listen(cursor: Any, channels: Iterable[str]) -> None:
+    """Listen on *channels* from now on; the cursor must be in autocommit."""
+    for name in channels:
+        cursor.execute(sql.SQL(LISTEN).format(channel=sql.Identifier(name)))
 
 
 def prove(cursor: Any, *, channel: str, token: str) -> None:

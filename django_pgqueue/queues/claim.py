@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django_pgqueue.queues.errors import ROOM_FOR_ONE
+
 CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
 
 # Locks: row locks (FOR UPDATE) on at most %(limit)s rows, until the statement's
@@ -32,7 +34,7 @@ CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
 # MATERIALIZED, required: in a joined sub-select a nested loop may run LIMIT twice.
 # j.id = ANY(ARRAY(…)): a plain join once flipped to a sequential scan.
 # ::text: a payload that Python cannot read must fail in its own job, not here.
-LEASE_CANDIDATES = """
+LEASE_CANDIDATES = f"""
 leased AS (
     UPDATE pgqueue_job AS j
        SET visible_at = statement_timestamp() + %(lease)s::interval,
@@ -45,7 +47,7 @@ leased AS (
                           ELSE least(j.crashes, 32766) + 1 END,
            runs_alone = j.runs_alone OR (j.leased_by IS NOT NULL AND j.crashes > 0),
            errors = CASE WHEN j.leased_by IS NULL THEN j.errors
-                         ELSE j.errors || jsonb_build_object(
+                         ELSE {ROOM_FOR_ONE} || jsonb_build_object(
                              'kind', 'lease_expired', 'worker', j.leased_by,
                              'attempt', j.attempt, 'delivery', j.deliveries,
                              'at', statement_timestamp(),
@@ -221,7 +223,13 @@ def claim(
         ValueError: *limit* or *lease* is out of range.
     """
     _check(limit, lease)
-    params = {"queues": list(queues), "worker": worker, "limit": limit, "lease": lease}
+    params = {
+        # A name that is given twice would give each of its jobs twice.
+        "queues": list(dict.fromkeys(queues)),
+        "worker": worker,
+        "limit": limit,
+        "lease": lease,
+    }
     cursor.execute(CLAIM, params)
     return _in_run_order(cursor, limit)
 

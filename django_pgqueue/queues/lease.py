@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django_pgqueue.queues.errors import ROOM_FOR_ONE
+
 # Locks: row locks on the leased rows, for the statement. SKIP LOCKED: a plain UPDATE
 # deadlocks with settles that lock the same rows in another order, and hangs behind an
 # ack inside a task's own transaction. A row that is skipped is locked or lost: the
@@ -50,7 +52,7 @@ RETURNING j.id, j.queue
 # crashed: the attempt is given back, crashes counted, and the job runs alone from now
 # on. The others were only claimed and go back as if never claimed.
 # Not older than now: a lapsed lease is claimed as any due row is.
-RESCUE = """
+RESCUE = f"""
 WITH RECURSIVE found AS (
     (SELECT queue, priority FROM pgqueue_job
       ORDER BY queue, priority DESC, visible_at LIMIT 1)
@@ -86,7 +88,7 @@ UPDATE pgqueue_job AS j
        crashes = CASE WHEN crashed THEN least(j.crashes, 32766) + 1 ELSE j.crashes END,
        runs_alone = j.runs_alone OR crashed,
        errors = CASE WHEN crashed
-                     THEN j.errors || jsonb_build_object(
+                     THEN {ROOM_FOR_ONE} || jsonb_build_object(
                          'kind', 'worker_lost', 'worker', %(worker)s::text,
                          'attempt', j.attempt, 'delivery', j.deliveries,
                          'at', statement_timestamp(), 'message', %(message)s::text)

@@ -85,14 +85,10 @@ def make_partitions(cursor: Any, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
 
 def expired_partitions(cursor: Any, *, keep: timedelta) -> list[date]:
     """Return the days whose every row is older than *keep*, oldest first."""
-    cursor.execute(TODAY)
-    today: date = cursor.fetchone()[0]
-    last_kept = datetime.combine(today, datetime.min.time(), UTC) - keep
+    last_kept = _last_kept(cursor, keep)
     cursor.execute(ATTACHED)
     days = (day_of(name) for (name,) in cursor.fetchall())
-    return sorted(
-        day for day in days if day and day + timedelta(days=1) <= last_kept.date()
-    )
+    return sorted(day for day in days if day and day + timedelta(days=1) <= last_kept)
 
 
 def drop_partition(cursor: Any, day: date) -> None:
@@ -116,13 +112,12 @@ def sweep(cursor: Any, *, keep: timedelta) -> list[str]:
     cursor.execute(PENDING)
     for (name,) in cursor.fetchall():
         cursor.execute(sql.SQL(FINISH).format(name=sql.Identifier(name)))
-    cursor.execute(TODAY)
-    oldest = cursor.fetchone()[0] - keep
+    last_kept = _last_kept(cursor, keep)
     cursor.execute(LEFT_OVER)
     dropped = []
     for (name,) in cursor.fetchall():
         day = day_of(name)
-        if day is not None and day < oldest:
+        if day is not None and day + timedelta(days=1) <= last_kept:
             cursor.execute(sql.SQL(DROP).format(name=sql.Identifier(name)))
             dropped.append(name)
     return dropped
@@ -136,7 +131,17 @@ def partition_name(day: date) -> str:
 def day_of(name: str) -> date | None:
     """Return the day that a partition's name says, or None."""
     match = NAME.match(name)
-    return datetime.strptime(match[1], "%Y%m%d").date() if match else None  # noqa: DTZ007
+    try:
+        return date.fromisoformat(match[1]) if match else None
+    except ValueError:
+        return None  # Such as 20261399: somebody else's table.
+
+
+def _last_kept(cursor: Any, keep: timedelta) -> date:
+    """Return the day on which rows of the age *keep* were written."""
+    cursor.execute(TODAY)
+    midnight = datetime.combine(cursor.fetchone()[0], datetime.min.time(), UTC)
+    return (midnight - keep).date()
 
 
 def _make(cursor: Any, day: date) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
+
+from django_pgqueue.queues.errors import ROOM_FOR_ONE
 
 # What a job keeps wherever its row is; the same list in every move between tables.
 KEPT_COLUMNS = (
@@ -20,14 +21,10 @@ KEPT_COLUMNS = (
     " lane_capacity, progress, workflow_id, parent_id, message_id, schedule_id"
 )
 
-# Entries of errors kept per job: the first and the latest ones.
-ERRORS_MAX = 100
-
-# One more error at the end; above the limit the second entry goes, so that the first
-# failure, often the telling one, stays.
+# One more error at the end, if there is one.
 APPENDED = f"""
-CASE WHEN jsonb_array_length(j.errors) >= {ERRORS_MAX} THEN j.errors - 1
-     ELSE j.errors END || coalesce(ended.error::jsonb, '[]'::jsonb)
+CASE WHEN ended.error IS NULL THEN j.errors
+     ELSE {ROOM_FOR_ONE} || ended.error::jsonb END
 """
 
 # The rows of a batch that are still this worker's. id = ANY(array) besides the join:

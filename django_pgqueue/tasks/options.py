@@ -7,27 +7,29 @@ Who wins: the call over the task over the queue over the settings.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from django_pgqueue.conf import Duration, Settings, as_timedelta
+from django_pgqueue.conf import (
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    QUEUE_NAME,
+    SETTLES,
+    Duration,
+    Settings,
+    as_timedelta,
+)
 from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.tasks.retry import Retry, as_retry
 
-PRIORITY_MIN, PRIORITY_MAX = -100, 100
 PRIORITY_DEFAULT = 0
 QUEUE_DEFAULT = "default"
-
-# A name that a shell, a URL and a log line carry without quoting.
-QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 
 TASK_NAME_MAX = 255
 
 Settle = Literal["immediate", "batched"]
-SETTLES = ("immediate", "batched")
 
 TIME_MIN = datetime(1900, 1, 1, tzinfo=UTC)
 TIME_MAX = datetime(9000, 1, 1, tzinfo=UTC)

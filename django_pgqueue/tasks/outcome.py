@@ -22,7 +22,7 @@ from django_pgqueue.tasks.retry import Retry
 HOLD_SECONDS_MIN, HOLD_SECONDS_MAX = 5.0, 60.0
 
 
-class Reject(Exception):  # noqa: N818 - a word that a task says, not an error.
+class Reject(Exception):
     """
     Raised by a task: this job can never succeed. It becomes a dead letter at once.
 
@@ -35,7 +35,7 @@ class Reject(Exception):  # noqa: N818 - a word that a task says, not an error.
         self.why = why
 
 
-class _Later(Exception):  # noqa: N818
+class _Later(Exception):
     def __init__(
         self, delay: Duration | None = None, *, seconds: float | None = None
     ) -> None:

@@ -42,7 +42,7 @@ TAG = "__pgqueue__"
 SCALARS = frozenset({type(None), bool})
 
 
-class _Unfit(Exception):  # noqa: N818
+class _Unfit(Exception):
     """A value cannot travel; the path grows while the walk unwinds."""
 
     def __init__(self, problem: str) -> None:
@@ -204,7 +204,8 @@ def _plain_other(value: Any, depth: int) -> Any:
         if isinstance(value, known):
             return {TAG: tag, "value": WRITERS[tag](value)}
     # Subclasses of the plain types, such as SafeString, travel as those.
-    for base in (str, int, float, dict):
+    bases: tuple[Any, ...] = (str, int, float, dict)
+    for base in bases:
         if isinstance(value, base):
             return _plain(base(value), depth)
     return _plain_django(value, depth)

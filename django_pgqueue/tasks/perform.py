@@ -38,6 +38,8 @@ from django_pgqueue.tasks.task import Task
 TRACEBACK_CHARACTERS_MAX = 16_384
 MESSAGE_CHARACTERS_MAX = 2_048
 
+OUR_FILES = frozenset({__file__, Task.run.__code__.co_filename})
+
 UNKNOWN_SINCE = "pgqueue.unknown_since"
 
 
@@ -121,7 +123,7 @@ def perform(
     started = clock()
     try:
         value = prepared.task.run(context, prepared.args, prepared.kwargs)
-    except BaseException as error:  # noqa: BLE001 - see the docstring.
+    except BaseException as error:
         ran_seconds = clock() - started
         outcome = _after(job, prepared.options.retry, error)
         return Performed(outcome, error, ran_seconds)
@@ -243,7 +245,11 @@ def _message(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(error))
+        trace = error.__traceback__
+        # The first frames are ours and say nothing about the task.
+        while trace is not None and trace.tb_frame.f_code.co_filename in OUR_FILES:
+            trace = trace.tb_next
+        return "".join(traceback.format_exception(type(error), error, trace))
     except Exception as failure:
         return f"(formatting it raised {type(failure).__name__})"
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from django_pgqueue import telemetry
 from django_pgqueue.conf import Settings
-from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
 from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
 from django_pgqueue.tasks.perform import (
     Performed,
     Prepared,

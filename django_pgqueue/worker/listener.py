@@ -14,8 +14,6 @@ import threading
 import time
 from uuid import uuid4
 
-from psycopg import sql
-
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.worker.service import Service
@@ -26,9 +24,6 @@ logger = logging.getLogger("django_pgqueue.worker")
 WAIT_SECONDS = 1.0
 PROOF_INTERVAL_SECONDS = 15.0
 PROOF_PATIENCE_SECONDS = 5.0
-
-# Locks: none that matter; LISTEN registers at its own commit.
-LISTEN = "LISTEN {channel}"
 
 
 class Listener(Service):
@@ -80,8 +75,7 @@ class Listener(Service):
 
     def _listen(self) -> None:
         with self.link.cursor() as cursor:
-            for channel in (wake.channel(cursor), self.own_channel):
-                cursor.execute(sql.SQL(LISTEN).format(channel=sql.Identifier(channel)))
+            wake.listen(cursor, [wake.channel(cursor), self.own_channel])
         with self._proof_lock:
             self._token = None
 

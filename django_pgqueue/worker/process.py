@@ -55,7 +55,7 @@ SUMMARY_INTERVAL_SECONDS = 60.0
 JOIN_SECONDS = 5.0
 
 
-class Interrupted(Exception):  # noqa: N818 - noted on the job; nobody catches it.
+class Interrupted(Exception):
     """The worker stopped, and its grace was over, while the job ran."""
 
 

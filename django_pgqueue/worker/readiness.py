@@ -54,7 +54,7 @@ def check_readiness(alias: str) -> Readiness:
         for other in connections.all(initialized_only=True):
             other.close()
             if getattr(other, "pool", None):
-                other.close_pool()
+                other.close_pool()  # type: ignore[attr-defined]
 
 
 def _check_version(server: Facts) -> None:

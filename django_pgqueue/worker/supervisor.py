@@ -34,7 +34,7 @@ from django_pgqueue.worker.slots import Slots
 logger = logging.getLogger("django_pgqueue.worker")
 
 # A child that dies younger than this counts as one that could not start.
-YOUNG_SECONDS = 5.0
+YOUNG_SECONDS = 2.0
 RESTART_SECONDS_MAX = 30.0
 
 # After the grace, children get this long to write what they have and leave.
@@ -62,7 +62,7 @@ class Supervisor:
 
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
-        self._context = multiprocessing.get_context(
+        self._context: Any = multiprocessing.get_context(
             "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
         )
         self._children: dict[int, Child] = {}

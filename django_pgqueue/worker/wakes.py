@@ -1,4 +1,4 @@
-"""Wakes: which queues somebody said have new jobs. A flag each, however many said it."""
+"""Wakes: which queues may have new jobs. A flag each, however many said so."""
 
 from __future__ import annotations
 

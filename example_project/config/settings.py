@@ -33,6 +33,10 @@ DATABASES = {"default": env.db_url_config(database_url(CHECKOUT))}
 # A thread of the web server keeps its connection, and tests it before it is reused.
 DATABASES["default"]["CONN_MAX_AGE"] = 60
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+# Apart from that of the package's own tests, which may run at the same time.
+DATABASES["default"]["TEST"] = {
+    "NAME": f"test_postoffice_{DATABASES['default']['NAME']}"
+}
 
 INSTALLED_APPS = [
     "django.contrib.admin",

@@ -73,7 +73,8 @@ def main() -> int:
         "--exit", action="store_true", help="leave at the end instead of staying up"
     )
     stays = not parser.parse_args().exit
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    # SIGINT too: a shell that puts us into the background lets us ignore it.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     place = Place(Path(tempfile.mkdtemp(prefix="post-office-")))
     status = INTERRUPTED
@@ -112,10 +113,8 @@ def demonstrate(place: Place, database: str, *, stays: bool) -> int:
         except RunFailed as error:
             print(f"{processes.tails()}\n{error}")
             return 1
-        for sentence in verdict.contradictions:
-            print(sentence)
         if not verdict.holds:
-            print(processes.tails())
+            print("\n".join([processes.tails(), *verdict.findings]))
         print(verdict.line(), flush=True)
         if stays:
             stay_up(processes, port)
@@ -215,7 +214,7 @@ def run(place: Place, processes: Processes, port: int, worker: int) -> Verdict:
     wait_for_last_words()
     evidence = gather(clients.accepted, place.mailbox, place.ledger)
     verdict = judge(evidence.fates, evidence.copies, killer.kills)
-    verdict.contradictions += evidence.contradictions
+    verdict.findings += evidence.findings
     return verdict
 
 
@@ -266,7 +265,7 @@ def stay_up(processes: Processes, port: int) -> None:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Treat SIGTERM and SIGHUP as Ctrl+C."""
+    """Treat SIGTERM and SIGHUP as Ctrl+C, and Ctrl+C as Python does."""
     raise KeyboardInterrupt
 
 

@@ -22,7 +22,7 @@ class Evidence:
 
     fates: dict[int, Fate] = field(default_factory=dict)
     copies: dict[int, list[float]] = field(default_factory=dict)
-    contradictions: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
 
 
 def gather(
@@ -46,18 +46,18 @@ def gather(
     mails = read_mails(maildir)
     stored = Counter(mail["Message-ID"] for mail in mails)
     if stored != {message_id: len(found) for message_id, found in moments.items()}:
-        evidence.contradictions.append("Mailbox and ledger hold different mails.")
+        evidence.findings.append("Mailbox and ledger hold different mails.")
     for mail in mails:
         number = int(mail["X-Post-Office"])
         key = str(mail["Message-ID"])
         evidence.copies[number] = moments.get(key, [])
         posted = accepted.get(number)
         if posted and (wrong := _difference(mail, posted)):
-            evidence.contradictions.append(f"Mail {number} has another {wrong}.")
+            evidence.findings.append(f"Mail {number} has another {wrong}.")
         # "<installation-job@domain>": each mail is sent by its own job alone.
         job = key.partition("@")[0].rpartition("-")[2]
         if posted and job != str(job_of.get(number)):
-            evidence.contradictions.append(f"Mail {number} was sent by job {job}.")
+            evidence.findings.append(f"Mail {number} was sent by job {job}.")
     return evidence
 
 

@@ -82,7 +82,7 @@ class Killer:
             return False
         killed_at = time.monotonic()
         os.kill(target.pid, signal.SIGKILL)
-        while is_running(target.pid):
+        while exists(target.pid):
             if time.monotonic() > killed_at + DEATH_SECONDS_MAX:
                 raise RuntimeError(f"Process {target.pid} survives SIGKILL.")
             time.sleep(0.001)
@@ -112,29 +112,33 @@ def is_descendant(pid: int, ancestor: int) -> bool:
     for _ in range(4):
         if pid in (ancestor, 0, 1):
             return pid == ancestor
-        pid = int(_asked("ppid", pid) or 0)
+        pid = parent_of(pid)
     return False
 
 
-def is_running(pid: int) -> bool:
-    """Whether the process lives; a zombie does not."""
-    state = _asked("state", pid)
-    return bool(state) and not state.startswith(("Z", "X"))
-
-
-def _asked(column: str, pid: int) -> str:
-    """Return what the system says of a process; "" when there is none."""
+def parent_of(pid: int) -> int:
+    """Return the pid of the parent; 0 when there is no such process."""
+    if not Path("/proc/self/stat").exists():
+        command = ["/bin/ps", "-o", "ppid=", "-p", str(pid)]
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+        return int(said.stdout or 0)
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        if Path("/proc/self/stat").exists():
-            return ""
-        command = ["/bin/ps", "-o", f"{column}=", "-p", str(pid)]
-        return subprocess.run(
-            command, capture_output=True, text=True, check=False
-        ).stdout.strip()
-    except ProcessLookupError:
-        return ""
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
     # "pid (name) state ppid …", and the name may hold anything.
-    state, ppid = stat.rpartition(")")[2].split()[:2]
-    return {"state": state, "ppid": ppid}[column]
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def exists(pid: int) -> bool:
+    """
+    Whether the process is there, as a zombie at least.
+
+    Its first thread may be a zombie while others still hold its connections open; the
+    supervisor collects it when the last one is gone.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -13,7 +13,7 @@ MAILS = 1_000
 LATER_MAILS = 25
 NEVER_MAILS = 10
 
-NAMES = ("ann", "bob", "chloé", "dağhan", "fatima", "grace", "hiroshi", "jürgen")
+NAMES = ("ann", "bob", "chloe", "fatima", "grace", "hiroshi", "ines", "juergen")
 OCCASIONS = (
     ("Your order {number} is on its way", "It left our warehouse this morning."),
     ("Payment receipt {number}", "We have received your payment. Thank you!"),
@@ -39,10 +39,9 @@ def write_messages(file: Path, *, seed: int = 0) -> None:
 def _mail(draw: random.Random, number: int, domain: str) -> dict[str, Any]:
     name = draw.choice(NAMES)
     subject, text = draw.choice(OCCASIONS)
-    mailbox = f"{name.encode('ascii', 'ignore').decode()}.{number}"
     mail: dict[str, Any] = {
         "subject": subject.format(number=100_000 + number),
-        "to": [f"{mailbox}@{domain}"],
+        "to": [f"{name}.{number}@{domain}"],
         "body": f"Dear {name.title()},\n\n{text}\n\nYour post office\n",
     }
     if number % 7 == 0:

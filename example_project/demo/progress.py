@@ -6,6 +6,7 @@ Drawn with rich where that is installed, and with plain characters otherwise.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -34,7 +35,7 @@ class Progress(Protocol):
 
 def progress() -> Progress:
     """Return what suits the terminal, or its absence."""
-    if not sys.stdout.isatty():
+    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         return Lines()
     try:
         import rich  # noqa: F401 - is it installed?

@@ -14,7 +14,7 @@ def set_up_django() -> None:
     """Do what manage.py does: find the settings, load the apps."""
     if str(PROJECT) not in sys.path:
         sys.path.insert(0, str(PROJECT))
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
     import django
 
     django.setup()

@@ -58,13 +58,13 @@ class Verdict:
     # An id for each copy beyond the first.
     repeated: list[int] = field(default_factory=list)
     unexplained: list[int] = field(default_factory=list)
-    # Sentences: whatever else does not fit together.
-    contradictions: list[str] = field(default_factory=list)
+    # A sentence for each thing that is wrong.
+    findings: list[str] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
         """Whether the promise was kept."""
-        return not (self.lost or self.unexplained or self.contradictions)
+        return not self.findings
 
     def line(self) -> str:
         """Return the closing line."""
@@ -99,7 +99,7 @@ def judge(
     for mail, fate in sorted(fates.items()):
         _place(verdict, mail, fate, is_in_mailbox=mail in copies)
     for mail in sorted(copies.keys() - fates.keys()):
-        verdict.contradictions.append(
+        verdict.findings.append(
             f"Mail {mail} is in the mailbox, and nobody was told that it was accepted."
         )
     gaps = [
@@ -109,6 +109,8 @@ def judge(
     ]
     verdict.repeated = [mail for mail, _, _ in gaps]
     verdict.unexplained = _unexplained(gaps, fates, kills)
+    for mail in sorted(set(verdict.unexplained)):
+        verdict.findings.append(_told(mail, fates.get(mail), copies[mail], kills))
     return verdict
 
 
@@ -120,25 +122,28 @@ def _place(verdict: Verdict, mail: int, fate: Fate, *, is_in_mailbox: bool) -> N
     if fate.job == "dead" and not (is_in_mailbox and says_sent and may_be_both):
         verdict.dead.append(mail)
         if is_in_mailbox and not may_be_both:
-            verdict.contradictions.append(
+            verdict.findings.append(
                 f"Mail {mail} is in the mailbox, and its job is dead: {fate.reason}."
             )
         if fate.status != "error":
-            verdict.contradictions.append(
+            verdict.findings.append(
                 f"The job of mail {mail} is dead, and its row says {fate.status}."
             )
     elif is_in_mailbox:
         verdict.sent.append(mail)
         if not says_sent:
-            verdict.contradictions.append(
+            verdict.findings.append(
                 f"Mail {mail} is in the mailbox, and its row says {fate.status}."
             )
         if fate.job != "succeeded" and not may_be_both:
-            verdict.contradictions.append(
+            verdict.findings.append(
                 f"Mail {mail} is in the mailbox, and its job is {fate.job}."
             )
     else:
         verdict.lost.append(mail)
+        verdict.findings.append(
+            f"Mail {mail} is lost: its row says {fate.status}, its job is {fate.job}."
+        )
 
 
 def _unexplained(
@@ -192,6 +197,20 @@ def _able(
                 slots += [(number, thread) for thread in range(kill.threads)]
         able.append(slots)
     return able
+
+
+def _told(
+    mail: int, fate: Fate | None, moments: Sequence[float], kills: Sequence[Kill]
+) -> str:
+    """Tell what is known of a repeat that no kill explains."""
+    at = ", ".join(f"{moment:.4f}" for moment in sorted(moments))
+    said = f"Mail {mail} was repeated, and no kill explains it: 250 at {at}"
+    for worker in fate.crashed if fate else ():
+        said += f"; its job lost {worker}"
+        for kill in kills:
+            if kill.worker == worker:
+                said += f", killed from {kill.killed_at:.4f} to {kill.dead_at:.4f}"
+    return f"{said}."
 
 
 def _ids(mails: Sequence[int]) -> str:

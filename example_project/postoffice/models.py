@@ -73,8 +73,8 @@ class EmailMessageQuerySet(models.QuerySet["EmailMessage"]):
         row = self.filter(pk=pk)
         if row.filter(expected).update(status=to, updated_at=Now(), **columns):
             return True
-        row.update(duplicates=F("duplicates") + 1)
-        logger.warning("mail %s was dealt with by another: not %s again", pk, to)
+        if row.update(duplicates=F("duplicates") + 1):  # Else there is no such row.
+            logger.warning("mail %s was dealt with by another: not %s again", pk, to)
         return False
 
 

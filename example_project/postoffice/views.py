@@ -94,6 +94,7 @@ def message_list(request: HttpRequest) -> HttpResponse:
         rows, following = page(request)
     except ValueError:
         return HttpResponse("Follow the links of the page.", status=400)
+    counted = counts()
     return render(
         request,
         "postoffice/messages.html",
@@ -101,7 +102,8 @@ def message_list(request: HttpRequest) -> HttpResponse:
             "rows": [summary(message) for message in rows],
             "next": following,
             "is_first": "before" not in request.GET,
-            "counts": counts(),
+            "counts": counted,
+            "total": sum(counted[status] for status in Status.values),
             "status": request.GET.get("status", ""),
         },
     )

@@ -158,7 +158,11 @@ def test_a_plain_insert_of_a_task_is_a_whole_job(cursor):
     (before,) = cursor.fetchone()
     cursor.execute("INSERT INTO pgqueue_job (task) VALUES ('x') RETURNING *")
     row = dict(
-        zip((column.name for column in cursor.description), cursor.fetchone(), strict=True)
+        zip(
+            (column.name for column in cursor.description),
+            cursor.fetchone(),
+            strict=True,
+        )
     )
     cursor.execute("SELECT clock_timestamp()")
     (after,) = cursor.fetchone()

@@ -85,9 +85,7 @@ def test_a_job_on_the_move_is_never_missed(cursor, other_cursor):
     thread = threading.Thread(target=look)
     thread.start()
     for _ in range(100):
-        dead_letter(
-            cursor, worker="w", ended=[Ended(job.pk, 1, reason="rejected")]
-        )
+        dead_letter(cursor, worker="w", ended=[Ended(job.pk, 1, reason="rejected")])
         redrive(cursor, [job.pk])
         cursor.execute("UPDATE pgqueue_job SET leased_by = 'w' WHERE id = %s", [job.pk])
     stop.set()

@@ -12,6 +12,7 @@ from django.db import IntegrityError, connection
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.errors import ERRORS_MAX
 from django_pgqueue.queues.lease import rescue
 from django_pgqueue.queues.partitions import (
     drop_partition,
@@ -19,7 +20,6 @@ from django_pgqueue.queues.partitions import (
 )
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import (
-    ERRORS_MAX,
     KEPT_COLUMNS,
     Ended,
     ack,
@@ -219,7 +219,7 @@ def test_a_job_keeps_what_it_is_when_it_moves(cursor, verb, model):
     job = make_leased_job("a", **values)
     # The trigger parks what is inserted with these two.
     Job.objects.update(lane="l", run_after=datetime(2021, 1, 1, tzinfo=UTC))
-    kept = [name for name in KEPT_COLUMNS.split(", ")]
+    kept = KEPT_COLUMNS.split(", ")
     before = Job.objects.values(*kept).get()
 
     verb(cursor, worker="a", ended=[ended(job)])
@@ -565,24 +565,6 @@ def test_a_claim_passes_over_what_is_being_settled(cursor, other_cursor):
         )
 
     assert [waiting.pk] == [job.id for job in claimed]
-
-
-def test_settles_of_many_connections_do_not_deadlock(new_cursor):
-    """Batches of two workers in opposite orders, over and over, all get through."""
-    jobs = {
-        worker: [make_leased_job(worker) for _ in range(100)] for worker in ("a", "b")
-    }
-    cursors = {worker: new_cursor() for worker in jobs}
-
-    def settle_all(worker):
-        done = set()
-        for start in range(0, 100, 10):
-            batch = [ended(job) for job in jobs[worker][start : start + 10]]
-            done |= ack(cursors[worker], worker=worker, ended=batch[::-1])
-        return len(done)
-
-    with ThreadPoolExecutor(2) as pool:
-        assert [100, 100] == list(pool.map(settle_all, jobs))
 
 
 # A missing partition -----------------------------------------------------------------

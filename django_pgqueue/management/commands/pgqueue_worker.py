@@ -112,19 +112,21 @@ class Command(BaseCommand):
         settings, server = worker.settings, readiness.server
         needed, allowed = worker.connections_max, server.connections_max
         wake = "LISTEN, and " if settings.listen else ""
-        lines = [
+        self.stdout.write(
             f"django_pgqueue {__version__}, database {settings.database} "
-            f"({server.database}, PostgreSQL {server.version})",
-            f"  queues       {', '.join(worker.queues) or 'all'}",
-            f"  tasks        {len(declared_names())} declared",
-            f"  concurrency  {worker.processes} x {worker.threads} "
-            f"(processes x threads)",
-            f"  wake         {wake}a poll every {settings.poll_interval_seconds:g} s",
-            f"  lease        {settings.lease_seconds:g} s, renewed every "
-            f"{settings.lease_seconds / 3:g} s",
-            f"  connections  needs up to {needed}, the server allows {allowed}",
-        ]
-        self.stdout.write("\n".join(lines))
+            f"({server.database}, PostgreSQL {server.version})"
+        )
+        renewed = settings.lease_seconds / 3
+        understood = {
+            "queues": ", ".join(worker.queues) or "all",
+            "tasks": f"{len(declared_names())} declared",
+            "concurrency": f"{worker.processes} processes x {worker.threads} threads",
+            "wake": f"{wake}a poll every {settings.poll_interval_seconds:g} s",
+            "lease": f"{settings.lease_seconds:g} s, renewed every {renewed:g} s",
+            "connections": f"needs up to {needed}, the server allows {allowed}",
+        }
+        for label, text in understood.items():
+            self.stdout.write(f"  {label:<12} {text}")
         if needed > allowed:
             self.stderr.write(
                 self.style.WARNING(
@@ -138,7 +140,7 @@ class Command(BaseCommand):
             if worker.drain
             else "Ready. Ctrl+C stops after the running jobs; a second Ctrl+C leaves."
         )
-        self.stdout._out.flush()
+        self.stdout.flush()
 
 
 def show_log_lines(verbosity: int) -> None:

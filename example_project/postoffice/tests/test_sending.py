@@ -1,0 +1,291 @@
+"""How mails are sent, to a real SMTP server, and what becomes of those that are not."""
+
+from __future__ import annotations
+
+import socket
+from datetime import timedelta
+from uuid import uuid4
+
+from django.conf import settings
+from django.db import connection
+from django.db.models.functions import Now
+from django.test import TestCase, override_settings
+
+from django_pgqueue import Reject
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.signals import job_dead, worker_started
+from django_pgqueue.testing import drain
+from postoffice.acceptance import accept
+from postoffice.drafts import Draft
+from postoffice.models import EmailMessage, Status
+from postoffice.tasks import MESSAGE_ID_DOMAIN, send_email
+from postoffice.tests.mail_server import MailServer
+
+ANN, BOB, EVE = "ann@example.org", "bob@example.org", "eve@example.org"
+
+
+def accept_mail(**fields: list[str] | str) -> EmailMessage:
+    """Accept one mail and return its row."""
+    values = {"subject": "Receipt", "to": [ANN], "cc": [], "bcc": [], "body": "Hi"}
+    (email_id,) = accept([Draft(**{**values, **fields})])
+    return EmailMessage.objects.get(pk=email_id)
+
+
+def deliver_again(mail: EmailMessage) -> None:
+    """Undo the ack of its job, as if the worker had died before it."""
+    done = ArchivedJob.objects.get(pk=mail.job)
+    Job.objects.create(pk=done.pk, queue=done.queue, task=done.task, args=done.args)
+    ArchivedJob.objects.all().delete()
+
+
+def make_due() -> None:
+    """Let the time of every back-off pass."""
+    Job.objects.update(visible_at=Now())
+
+
+class MailTest(TestCase):
+    """Its mail goes to a server of its own."""
+
+    def setUp(self) -> None:
+        self.server = self.enterContext(MailServer())
+        self.enterContext(self.mail_goes_to(self.server.port))
+
+    def mail_goes_to(self, port: int) -> override_settings:
+        return override_settings(
+            EMAIL_BACKEND="postoffice.smtp.EmailBackend",
+            EMAIL_HOST="127.0.0.1",
+            EMAIL_PORT=port,
+        )
+
+    def assert_is(self, mail: EmailMessage, status: Status, error: str = "") -> None:
+        mail.refresh_from_db()
+        self.assertEqual((status, error), (mail.status, mail.error))
+
+
+class Sending(MailTest):
+    """The way of a mail through the mail server."""
+
+    def test_a_mail_is_sent_once_to_everybody(self) -> None:
+        """
+        to, cc and bcc get it, bcc unseen; its Message-ID is the idempotency key.
+        """
+        mail = accept_mail(subject="Grüße 🔑", cc=[BOB], bcc=[EVE], body="Schöne\n")
+        self.assertEqual(1, drain())
+        self.assertEqual(0, drain())
+
+        self.assert_is(mail, Status.SENT)
+        ((recipients, sent),) = self.server.mails
+        self.assertEqual([ANN, BOB, EVE], recipients)
+        self.assertEqual((ANN, BOB, None), (sent["To"], sent["Cc"], sent["Bcc"]))
+        job, domain = sent["Message-ID"].strip("<>").split("@")
+        self.assertEqual(MESSAGE_ID_DOMAIN, domain)
+        self.assertTrue(job.endswith(f"-{mail.job}"), job)
+        self.assertEqual("succeeded", ArchivedJob.objects.get(pk=mail.job).state)
+
+    def test_4xx_is_tried_again(self) -> None:
+        """
+        The mail waits, with the server's answer in its row, and is sent later.
+        """
+        self.server.refusals[ANN] = "451 4.7.1 Later"
+        mail = accept_mail()
+        drain()
+        self.assert_is(mail, Status.SCHEDULED, f"451 4.7.1 Later ({ANN})")
+        self.assertEqual(1, Job.objects.get(pk=mail.job).attempt)
+
+        self.server.refusals.clear()
+        make_due()
+        drain()
+        self.assert_is(mail, Status.SENT)
+        self.assertEqual(1, len(self.server.mails))
+
+    def test_every_attempt_has_the_same_message_id(self) -> None:
+        """
+        A receiver can recognise a repeat.
+        """
+        mail = accept_mail()
+        drain()
+        EmailMessage.objects.update(status=Status.CLAIMED)
+        deliver_again(mail)
+        drain()
+        first, second = (sent["Message-ID"] for _, sent in self.server.mails)
+        self.assertEqual(first, second)
+
+    def test_5xx_is_given_up_at_once(self) -> None:
+        """
+        The job is a dead letter, rejected; the mail is in error, with the answer.
+        """
+        self.server.refusals[ANN] = "550 5.1.1 No such mailbox"
+        mail = accept_mail()
+        drain()
+        self.assert_is(
+            mail, Status.ERROR, f"rejected: 550 5.1.1 No such mailbox ({ANN})"
+        )
+        self.assertEqual("rejected", DeadLetter.objects.get(pk=mail.job).reason)
+
+    def test_5xx_to_the_text_is_given_up_too(self) -> None:
+        """
+        It does not matter at which step the server says no.
+        """
+        self.server.answer = "554 5.6.0 Looks like spam"
+        mail = accept_mail()
+        drain()
+        self.assert_is(mail, Status.ERROR, "rejected: 554 5.6.0 Looks like spam")
+
+    def test_a_redriven_mail_is_sent(self) -> None:
+        """
+        Once the mailbox exists, the dead letter can go back to its queue.
+        """
+        self.server.refusals[ANN] = "550 5.1.1 No such mailbox"
+        mail = accept_mail()
+        drain()
+        self.server.refusals.clear()
+        with connection.cursor() as cursor:
+            redrive(cursor, [mail.job])
+        drain()
+        self.assert_is(mail, Status.SENT)
+
+    def test_one_refused_recipient_stops_the_mail(self) -> None:
+        """
+        Nobody gets what not everybody gets: no half delivery, no repeat by a retry.
+        """
+        for answer, status in (("451 Later", "scheduled"), ("550 Never", "error")):
+            with self.subTest(answer):
+                self.server.refusals[BOB] = answer
+                mail = accept_mail(cc=[BOB])
+                drain()
+                mail.refresh_from_db()
+                self.assertEqual(status, mail.status)
+                self.assertEqual([], self.server.mails)
+
+    def test_attempts_run_out(self) -> None:
+        """
+        The last failure makes a dead letter, and the mail says why.
+        """
+        self.server.answer = "452 Mailbox full"
+        mail = accept_mail()
+        Job.objects.update(max_attempts=2)
+        for _ in range(2):
+            make_due()
+            drain()
+        self.assert_is(mail, Status.ERROR, "exhausted: 452 Mailbox full")
+        self.assertEqual("exhausted", DeadLetter.objects.get(pk=mail.job).reason)
+
+    def test_a_server_that_is_down_is_tried_again(self) -> None:
+        """
+        Nobody listens: the mail waits.
+        """
+        with socket.socket() as bound:  # Bound, and not listening.
+            bound.bind(("127.0.0.1", 0))
+            with self.mail_goes_to(bound.getsockname()[1]):
+                mail = accept_mail()
+                drain()
+        mail.refresh_from_db()
+        self.assertEqual(Status.SCHEDULED, mail.status)
+        self.assertIn("ConnectionRefusedError", mail.error)
+
+    def test_a_mute_server_is_left_before_the_task_times_out(self) -> None:
+        """
+        EMAIL_TIMEOUT, to connect and for each answer, is below the task's own.
+        """
+        timeout = send_email.options.timeout
+        assert timeout is not None
+        self.assertLess(timedelta(seconds=settings.EMAIL_TIMEOUT * 2), timeout)
+
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            port = mute.getsockname()[1]
+            with self.mail_goes_to(port), self.settings(EMAIL_TIMEOUT=0.1):
+                mail = accept_mail()
+                drain()
+        mail.refresh_from_db()
+        self.assertEqual(Status.SCHEDULED, mail.status)
+        self.assertIn("timed out", mail.error)
+
+    def test_a_deleted_mail_is_rejected(self) -> None:
+        """
+        A job whose row is gone can never succeed.
+        """
+        mail = accept_mail()
+        EmailMessage.objects.all().delete()
+        drain()
+        self.assertEqual("rejected", DeadLetter.objects.get(pk=mail.job).reason)
+
+
+class Guards(MailTest):
+    """What a crash, or a worker that was taken for dead, can do to a row."""
+
+    def test_what_was_sent_is_not_sent_again(self) -> None:
+        """
+        The worker died between the update to sent and the ack: one duplicate, noticed.
+        """
+        mail = accept_mail()
+        drain()
+        deliver_again(mail)
+        with self.assertLogs("postoffice.models", "WARNING"):
+            self.assertEqual(1, drain())
+        self.assert_is(mail, Status.SENT)
+        self.assertEqual(1, mail.duplicates)
+        self.assertEqual(1, len(self.server.mails))
+
+    def test_what_may_have_been_sent_is_sent(self) -> None:
+        """
+        The worker died while the row said claimed: at least once, so it is sent.
+        """
+        mail = accept_mail()
+        self.assertTrue(EmailMessage.objects.claim(mail.pk, uuid4()))
+        drain()
+        self.assert_is(mail, Status.SENT)
+        self.assertEqual(0, mail.duplicates)
+
+    def test_a_worker_that_lost_its_claim_moves_nothing(self) -> None:
+        """
+        It was taken for dead, and another one claimed the row: each no is counted.
+        """
+        mail = accept_mail()
+        slept, works = uuid4(), uuid4()
+        mails = EmailMessage.objects
+        self.assertTrue(mails.claim(mail.pk, slept))
+        self.assertTrue(mails.claim(mail.pk, works))
+        with self.assertLogs("postoffice.models", "WARNING"):
+            self.assertFalse(mails.mark_sent(mail.pk, slept))
+            self.assertFalse(mails.postpone(mail.pk, slept, "late"))
+        self.assert_is(mail, Status.CLAIMED)
+        self.assertTrue(mails.mark_sent(mail.pk, works))
+        with self.assertLogs("postoffice.models", "WARNING"):
+            self.assertFalse(mails.mark_error(mail.pk, "late"))
+        self.assert_is(mail, Status.SENT)
+        self.assertEqual(3, mail.duplicates)
+
+    def test_a_job_that_kills_its_workers_ends_its_mail(self) -> None:
+        """
+        Whatever made the dead letter, the mail is in error with the reason.
+        """
+        mail = accept_mail()
+        EmailMessage.objects.claim(mail.pk, uuid4())
+        Job.objects.update(crashes=3, runs_alone=True)
+        drain()
+        self.assertEqual("worker_lost", DeadLetter.objects.get(pk=mail.job).reason)
+        self.assert_is(mail, Status.ERROR, "worker_lost")
+
+    def test_a_worker_ends_what_a_dead_one_could_not(self) -> None:
+        """
+        One died between the dead letter and the mail's row: the next makes up for it.
+        """
+        self.server.refusals[ANN] = "550 5.1.1 No such mailbox"
+        mail = accept_mail()
+        drain()
+        EmailMessage.objects.update(status=Status.CLAIMED, error="")
+        worker_started.send(None, worker="next")
+        self.assert_is(
+            mail, Status.ERROR, f"rejected: 550 5.1.1 No such mailbox ({ANN})"
+        )
+
+    def test_dead_jobs_of_other_tasks_change_no_mail(self) -> None:
+        """
+        The receiver hears of all dead jobs and heeds its own.
+        """
+        mail = accept_mail()
+        job = Job.objects.get(pk=mail.job)
+        job.task = "another"
+        job_dead.send(job.task, job=job, reason="rejected", error=Reject("no"))
+        self.assert_is(mail, Status.SCHEDULED)

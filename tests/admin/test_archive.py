@@ -1,0 +1,78 @@
+"""The jobs that have ended."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.factories import make_archived_job
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/archivedjob/"
+
+
+def test_the_list_shows_how_jobs_ended(admin_client):
+    """State, run time and worker of each, the latest id first."""
+    make_archived_job(
+        started_at=-timedelta(seconds=2, milliseconds=250),
+        finished_at=timedelta(0),
+        worker="web-1:42",
+    )
+    make_archived_job(state="expired", started_at=None, worker=None)
+
+    response = admin_client.get(URL)
+
+    html = response.content.decode()
+    assert ["expired", "succeeded"] == [
+        row.state for row in response.context["cl"].result_list
+    ]
+    assert ">2.25" in html
+    assert "web-1:42" in html
+
+
+def test_a_row_shows_its_result_and_times(admin_client):
+    """JSON is laid out in lines."""
+    result = {"rows": 7, "files": ["nightly.parquet", "nightly.csv"], "is_ok": [True]}
+    row = make_archived_job(result=result, enqueued_at=-timedelta(minutes=3))
+
+    html = admin_client.get(f"{URL}{row.pk}/change/").content.decode()
+
+    assert "&quot;files&quot;: [\n    &quot;nightly.parquet&quot;,\n" in html
+    assert "(3 min ago)" in html
+
+
+def test_a_job_without_result_shows_none(admin_client):
+    """NULL is no result, as after its retention; JSON null is one."""
+    rows = [make_archived_job(), make_archived_job(result=None)]
+
+    for row in rows:
+        response = admin_client.get(f"{URL}{row.pk}/change/")
+        labels = [str(payload.label) for payload in response.context["payloads"]]
+        assert "result" not in labels
+
+
+@pytest.mark.parametrize("state", ["succeeded", "cancelled", "expired"])
+def test_the_list_is_narrowed_to_a_state(admin_client, state):
+    """Each state of the form finds its rows."""
+    for each in ("succeeded", "cancelled", "expired"):
+        make_archived_job(state=each)
+
+    rows = admin_client.get(URL, {"state": state}).context["cl"].result_list
+
+    assert [state] == [row.state for row in rows]
+
+
+def test_nothing_can_be_done_with_the_archive(admin_client):
+    """No action is offered, and none is taken."""
+    row = make_archived_job()
+
+    response = admin_client.get(URL)
+    forged = admin_client.post(
+        URL, {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"}
+    )
+
+    assert response.context["action_form"] is None
+    assert 400 == forged.status_code
+    row.refresh_from_db()

@@ -1,0 +1,148 @@
+"""URLs that nobody's browser made: never an error of the server."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.factories import make_archived_job, make_dead_letter, make_job
+
+pytestmark = pytest.mark.django_db
+
+PAGES = ["job", "archivedjob", "deadletter", "queue", "worker"]
+
+OK = (200, 302, 400)
+
+QUERIES = [
+    "q=%00",
+    "q=" + "x" * 10_000,
+    "q=" + "9" * 5_000,
+    "q=9223372036854775807",
+    "q=9223372036854775808",
+    "q=-1",
+    "q=%25%27%5C_",
+    "q=%ff%fe",
+    "q=%D9%A1",  # A digit that is not one of ours.
+    "queue=%00",
+    "queue=" + "x" * 64,
+    "queue='%20OR%201=1--",
+    "state=x",
+    "state=%00",
+    "state__exact=x",
+    "reason=x",
+    "p=999999",
+    "p=-1",
+    "p=abc",
+    "o=1.2.-3",
+    "o=99.-x",
+    "all=",
+    "e=1",
+    "_facets=True",
+    "_popup=1",
+    "_to_field=id",
+    "_to_field=x",
+    "id__in=" + ",".join(map(str, range(5_000))),
+    "id__gt=abc",
+    "task__regex=(((",
+    "args__x=1",
+    "user__password__startswith=p",
+    "before=abc",
+    "before=",
+    "before=%00",
+    "before=99999999999999999999999999",
+    "before=-9223372036854775808",
+    "after=9223372036854775807",
+    "after=2026-11-20~1",
+    "before=2026-11-20T00:00:00~1",
+    "before=2026-11-20T00:00:00%2B00:00~abc",
+    "before=0001-01-01T00:00:00%2B14:00~1",
+    "after=9999-12-31T23:59:59-12:00~1",
+    "after=2026-13-45T99:00:00%2B00:00~1",
+    "before=1&after=2&oldest=3",
+    "oldest=x",
+    "q=&q=%00&queue=a&queue=b",
+]
+
+IDS = [
+    "abc",
+    "0",
+    "-1",
+    str(2**63 - 1),
+    str(2**63),
+    str(2**70),
+    "9" * 5_000,
+    "1;drop",
+    "1.0",
+    "1e3",
+    "%00",
+    "0b9e5c5e-4f58-4b0e-9d3b-7b8f5b7a9d10",
+    "../../job",
+    "_5F_",
+    "%F0%9F%90%98",
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_list_survives_any_query(admin_client, page):
+    """200, 400, or a redirect to the plain list."""
+    make_job()
+    make_archived_job()
+    make_dead_letter()
+    url = f"/admin/pgqueue/{page}/"
+
+    answers = {query: admin_client.get(f"{url}?{query}") for query in QUERIES}
+
+    statuses = {query: answer.status_code for query, answer in answers.items()}
+    assert {} == {q: status for q, status in statuses.items() if status not in OK}
+    moved = {answer.url for answer in answers.values() if answer.status_code == 302}
+    assert moved <= {f"{url}?e=1"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_row_that_cannot_be_is_not_found(admin_client, page):
+    """Back to the list with a message; no history, nothing to act on."""
+    make_job()
+    for id_ in IDS:
+        url = f"/admin/pgqueue/{page}/{id_}/"
+
+        looks = [admin_client.get(f"{url}{look}/") for look in ("change", "history")]
+        acts = [admin_client.post(f"{url}{act}/") for act in ("redrive", "retry")]
+
+        assert [302, 302] == [answer.status_code for answer in looks], id_
+        assert {answer.status_code for answer in acts} <= {302, 404}, id_
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("method", ["put", "patch", "delete", "options", "trace"])
+def test_other_methods_do_nothing(admin_client, page, method):
+    """405, or the page as for GET."""
+    row = {
+        "job": make_job,
+        "archivedjob": make_archived_job,
+        "deadletter": make_dead_letter,
+    }.get(page, make_job)()
+
+    for path in ("", f"{row.pk}/change/"):
+        response = getattr(admin_client, method)(f"/admin/pgqueue/{page}/{path}")
+        assert response.status_code in (200, 405)
+    assert type(row).objects.filter(pk=row.pk).exists()
+
+
+def test_a_filter_that_cannot_be_read_shows_nothing(admin_client):
+    """An unreadable filter must not look like one that all rows fulfil."""
+    make_job()
+
+    response = admin_client.get("/admin/pgqueue/job/", {"state": "runing"})
+
+    assert [] == response.context["cl"].result_list
+    assert b"cannot be read" in response.content
+    assert b"runing is not one of the available choices" in response.content
+
+
+def test_parameters_that_are_no_field_are_ignored(admin_client):
+    """No lookup and no order of the URL reaches the database."""
+    jobs = [make_job() for _ in range(3)]
+
+    response = admin_client.get("/admin/pgqueue/job/?id__lt=0&task__regex=((&o=1")
+
+    shown = [row.pk for row in response.context["cl"].result_list]
+    assert [job.pk for job in reversed(jobs)] == shown

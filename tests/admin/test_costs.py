@@ -1,0 +1,144 @@
+"""With many rows, every page is a few index probes: no scan, no count, no sort."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+pytestmark = pytest.mark.django_db
+
+# Rows spread over today's and the coming partitions, as if a week had passed.
+FILL = """
+-- New files: what other tests left behind as dead rows must not be walked over.
+TRUNCATE pgqueue_archived_job, pgqueue_dead_letter, pgqueue_job;
+
+INSERT INTO pgqueue_archived_job (id, queue, task, kwargs, state, attempt, deliveries,
+                                  started_at, finished_at, worker, result)
+SELECT n, CASE WHEN n %% 9 = 0 THEN 'few' ELSE 'most' END, 'app.tasks.t' || n %% 50,
+       '{"order_id": 4711}', 'succeeded', 1, 1, now(),
+       now() + n * interval '1 week' / %(rows)s, 'web-1:42', '{"ok": true}'
+  FROM generate_series(1, %(rows)s) n;
+
+INSERT INTO pgqueue_dead_letter (id, queue, task, kwargs, reason, attempt, deliveries,
+                                 finished_at, worker, errors)
+SELECT n, CASE WHEN n %% 9 = 0 THEN 'few' ELSE 'most' END, 'app.tasks.t' || n %% 50,
+       '{"order_id": 4711}', 'exhausted', 5, 5, now() - n * interval '1 s', 'web-1:42',
+       jsonb_build_array(jsonb_build_object(
+           'type', 'builtins.ValueError', 'message', 'bad ' || n,
+           'traceback', repeat('File x, line ' || n, 20)))
+  FROM generate_series(1, %(rows)s) n;
+
+INSERT INTO pgqueue_job (id, queue, task, kwargs, visible_at)
+SELECT n, CASE WHEN n %% 9 = 0 THEN 'few' ELSE 'most' END, 'app.tasks.t' || n %% 50,
+       '{"order_id": 4711}', now() + interval '1 day'
+  FROM generate_series(1, %(rows)s) n;
+"""
+ANALYZE = "ANALYZE pgqueue_archived_job, pgqueue_dead_letter, pgqueue_job"
+
+# Blocks of 8 kB that one statement may touch: a window of 1 000 rows and a merge of
+# the archive's days, and much less than any of the tables has.
+BLOCKS_MAX = 500
+
+QUERIES = [
+    "",
+    "?oldest=1",
+    "?q=77",
+    "?q=77777777777",
+    # Found nowhere, so the search goes as far as it may.
+    "?q=no.such.task",
+    "?q=no.such.task&oldest=1",
+    "?queue=no-such-queue",
+    "?queue=few&q=t17",
+    "?queue=most&q=no.such.task",
+    "?queue=most&q=no.such.task&oldest=1",
+]
+PLACES = {
+    "job": ["?before={middle}", "?after={middle}", "?state=running"],
+    "archivedjob": [
+        "?before={middle}",
+        "?after={middle}",
+        "?state=expired",
+        "?state=expired&before={middle}",
+    ],
+    "deadletter": [
+        "?before=2026-01-01T00:00:00%2B00:00~{middle}",
+        "?after=2026-01-01T00:00:00%2B00:00~{middle}",
+        "?reason=timeout",
+        "?reason=timeout&after=2026-01-01T00:00:00%2B00:00~{middle}",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "rows", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)]
+)
+def test_no_page_scans_or_counts_a_table(admin_client, rows):
+    """
+    Lists with every filter, at both ends and in the middle, and detail pages.
+
+    On tables that were never analysed, and then on the same analysed.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(FILL, {"rows": rows})
+    assert_pages_are_cheap(admin_client, rows)
+    with connection.cursor() as cursor:
+        cursor.execute(ANALYZE)
+    assert_pages_are_cheap(admin_client, rows)
+
+
+def test_the_check_sees_a_scan(db):
+    """A count, as Django's own list would make it, is found out."""
+    with connection.cursor() as cursor:
+        cursor.execute(FILL, {"rows": 50_000})
+
+    for table in ("archived_job", "dead_letter", "job"):
+        with pytest.raises(AssertionError, match=r"Seq Scan|blocks"):
+            assert_is_cheap(f"SELECT count(*) FROM pgqueue_{table}", "?")
+
+
+def assert_pages_are_cheap(client, rows):
+    for page, places in PLACES.items():
+        url = f"/admin/pgqueue/{page}/"
+        for query in [*QUERIES, *places, f"{rows // 2}/change/"]:
+            path = url + query.format(middle=rows // 2)
+            with CaptureQueriesContext(connection) as queries:
+                assert 200 == client.get(path).status_code
+            statements = [q["sql"] for q in queries if '"pgqueue_' in q["sql"]]
+            assert statements
+            assert not [sql for sql in statements if "count(" in sql.lower()]
+            for statement in of_each_shape(statements):
+                assert_is_cheap(statement, path)
+
+
+def of_each_shape(statements):
+    """Return the first, a middle and the last of those that differ in values only."""
+    shapes = defaultdict(list)
+    for statement in statements:
+        shapes[re.sub(r"\d+|'[^']*'", "?", statement)].append(statement)
+    for alike in shapes.values():
+        yield from {alike[0], alike[len(alike) // 2], alike[-1]}
+
+
+def assert_is_cheap(statement, path):
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}")
+        (answer,) = cursor.fetchone()
+    plan = (json.loads(answer) if isinstance(answer, str) else answer)[0]["Plan"]
+    blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    assert blocks <= BLOCKS_MAX, f"{blocks} blocks, {path}: {statement}"
+    for node in nodes(plan):
+        # A day without rows may be read whole: it has no blocks.
+        if node["Node Type"] == "Seq Scan":
+            assert node["Actual Rows"] == 0, f"Seq Scan, {path}: {statement}"
+            assert node["Shared Hit Blocks"] == 0, f"Seq Scan, {path}: {statement}"
+
+
+def nodes(plan):
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)

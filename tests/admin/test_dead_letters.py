@@ -1,0 +1,311 @@
+"""Dead letters: why they died, and the way back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.messages import get_messages
+from django.db import connection
+
+from django_pgqueue.admin import read_only
+from django_pgqueue.models import DeadLetter, Job
+from tests.factories import make_dead_letter
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/deadletter/"
+
+
+def error(attempt, **entry):
+    return {
+        "kind": "error",
+        "type": "shop.errors.CardDeclined",
+        "message": f"declined {attempt}",
+        "traceback": f"Traceback of attempt {attempt}",
+        "attempt": attempt,
+        "delivery": attempt,
+        "worker": f"web-{attempt}:42",
+        "at": "2026-11-20T20:10:00+00:00",
+        "ran_seconds": 0.25,
+        **entry,
+    }
+
+
+def redrive(client, *ids, **data):
+    return client.post(
+        URL, {"action": "redrive_selected", "_selected_action": ids, **data}
+    )
+
+
+def texts(response):
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+def test_the_list_shows_the_last_error_in_short(admin_client):
+    """Its class without the module, and the first line of its message."""
+    make_dead_letter(errors=[error(1), error(2, message="declined\nby the bank")])
+    make_dead_letter(errors=[{"kind": "worker_lost", "message": "signal 9"}])
+    make_dead_letter(errors=[error(1, message="x" * 5_000)])
+    make_dead_letter(errors=[])
+
+    html = admin_client.get(URL).content.decode()
+
+    assert ">CardDeclined: declined</span>" in html
+    assert ">worker_lost: signal 9</span>" in html
+    assert "by the bank" not in html
+    assert "x" * 150 + "…" not in html
+    assert "x" * 100 in html
+    assert "x" * 161 not in html
+
+
+def test_the_latest_comes_first(admin_client):
+    """By the time it gave up, not by the time it was enqueued."""
+    old = make_dead_letter(id=9_000_002, finished_at=-timedelta(hours=2))
+    new = make_dead_letter(id=9_000_001)
+
+    rows = admin_client.get(URL).context["cl"].result_list
+
+    assert [new.pk, old.pk] == [row.pk for row in rows]
+
+
+@pytest.mark.parametrize(
+    "query", [{"queue": "mail"}, {"q": "send"}, {"reason": "timeout"}]
+)
+def test_the_list_is_narrowed_by_queue_task_and_reason(admin_client, query):
+    """Each field finds the one that is asked for."""
+    wanted = make_dead_letter(queue="mail", task="shop.send", reason="timeout")
+    make_dead_letter()
+
+    rows = admin_client.get(URL, query).context["cl"].result_list
+
+    assert [wanted.pk] == [row.pk for row in rows]
+
+
+def test_a_dead_letter_shows_every_attempt(admin_client):
+    """Kind, class, message, traceback, time and worker; the last attempt is open."""
+    row = make_dead_letter(
+        errors=[
+            error(1),
+            {"kind": "lease_expired", "message": "The lease ran out", "worker": "w-9"},
+            error(3),
+        ]
+    )
+
+    html = admin_client.get(f"{URL}{row.pk}/change/").content.decode()
+
+    for attempt in (1, 3):
+        assert f"Traceback of attempt {attempt}" in html
+        assert f"declined {attempt}" in html
+        assert f"web-{attempt}:42" in html
+    assert "lease_expired" in html
+    assert "w-9" in html
+    assert "2026-11-20 20:10:00 UTC" in html
+    assert 3 == html.count("<details ")
+    assert 1 == html.count('<details class="pgqueue-failure" open>')
+    assert html.index("of attempt 3") < html.index("of attempt 1")
+
+
+def test_selected_dead_letters_go_back_to_their_queues(staff):
+    """From attempt 1 on, with the same id; the others stay."""
+    mail = make_dead_letter(queue="mail")
+    default = make_dead_letter()
+    other = make_dead_letter()
+    client = staff("view_deadletter", "retry")
+
+    response = redrive(client, mail.pk, default.pk)
+
+    assert URL == response.url
+    assert ["2 dead letters went back to their queues."] == texts(response)
+    assert {mail.pk: ("mail", 0), default.pk: ("default", 0)} == {
+        job.pk: (job.queue, job.attempt) for job in Job.objects.all()
+    }
+    assert [other.pk] == list(DeadLetter.objects.values_list("pk", flat=True))
+
+
+def test_the_message_tells_what_had_already_gone(staff):
+    """A form that is sent twice moves rows once and says so."""
+    first, second = make_dead_letter(), make_dead_letter()
+    client = staff("view_deadletter", "retry")
+    redrive(client, first.pk)
+
+    responses = [redrive(client, first.pk, second.pk) for _ in range(2)]
+
+    gone = "had already gone: redriven, purged, or being moved just now."
+    assert [
+        f"1 dead letter went back to its queue. 1 {gone}",
+        f"2 {gone}",
+    ] == [texts(response)[-1] for response in responses]
+    assert 2 == Job.objects.count()
+
+
+def test_the_button_redrives_one(staff):
+    """The detail page posts to its own URL, with a token."""
+    row = make_dead_letter(queue="mail")
+    client = staff("view_deadletter", "retry")
+    html = client.get(f"{URL}{row.pk}/change/").content.decode()
+
+    response = client.post(f"{URL}{row.pk}/redrive/")
+
+    assert f'<form method="post" action="{URL}{row.pk}/redrive/"' in html
+    assert "csrfmiddlewaretoken" in html
+    assert URL == response.url
+    assert ["1 dead letter went back to its queue."] == texts(response)
+    assert Job.objects.filter(pk=row.pk, queue="mail").exists()
+
+
+def test_redrive_is_logged_with_user_ids_and_queue(staff):
+    """One entry per row that moved; none for one that had gone."""
+    row = make_dead_letter(queue="mail", task="shop.send")
+    client = staff("view_deadletter", "retry")
+
+    redrive(client, row.pk, row.pk + 1_000_000)
+
+    entry = LogEntry.objects.get()
+    assert client.session["_auth_user_id"] == str(entry.user_id)
+    assert f"shop.send #{row.pk}" == entry.object_repr
+    assert 'Redriven to queue "mail".' == entry.get_change_message()
+
+
+def test_the_history_follows_a_job_through_its_tables(admin_client):
+    """Who redrove it is told on the page of the job that it became."""
+    row = make_dead_letter()
+    redrive(admin_client, row.pk)
+
+    html = admin_client.get(f"/admin/pgqueue/job/{row.pk}/history/").content.decode()
+
+    assert "Redriven to queue" in html
+
+
+@pytest.mark.parametrize("held", [("view_deadletter",), ("retry",), ("view_job",)])
+def test_redrive_needs_both_permissions_in_the_handler(staff, held):
+    """A forged POST of somebody who lacks one is refused, and nothing moves."""
+    row = make_dead_letter()
+    client = staff(*held)
+
+    assert 403 == redrive(client, row.pk).status_code
+    assert 403 == client.post(f"{URL}{row.pk}/redrive/").status_code
+    assert DeadLetter.objects.filter(pk=row.pk).exists()
+    assert not LogEntry.objects.exists()
+
+
+def test_those_who_may_only_look_are_offered_nothing(staff):
+    """Neither the action nor the button."""
+    row = make_dead_letter()
+    client = staff("view_deadletter")
+
+    assert client.get(URL).context["action_form"] is None
+    assert b"/redrive/" not in client.get(f"{URL}{row.pk}/change/").content
+
+
+def test_a_get_moves_nothing(admin_client):
+    """405 where it would act; on the list, parameters of an action are ignored."""
+    row = make_dead_letter()
+
+    assert 405 == admin_client.get(f"{URL}{row.pk}/redrive/").status_code
+    admin_client.get(URL, {"action": "redrive_selected", "_selected_action": row.pk})
+
+    assert DeadLetter.objects.filter(pk=row.pk).exists()
+
+
+def test_a_post_without_token_moves_nothing(staff):
+    """Both forms are guarded against other sites."""
+    row = make_dead_letter()
+    client = staff("view_deadletter", "retry", enforce_csrf_checks=True)
+
+    assert 403 == redrive(client, row.pk).status_code
+    assert 403 == client.post(f"{URL}{row.pk}/redrive/").status_code
+    assert DeadLetter.objects.filter(pk=row.pk).exists()
+
+
+def test_only_ticked_rows_move_whatever_the_form_says(admin_client):
+    """select_across asks for the whole table, which no request may lock."""
+    ticked, other = make_dead_letter(), make_dead_letter()
+
+    redrive(admin_client, ticked.pk, select_across="1")
+
+    assert [other.pk] == list(DeadLetter.objects.values_list("pk", flat=True))
+
+
+def test_one_request_moves_a_bounded_number(admin_client, monkeypatch):
+    """More than that are refused as a whole, with the limit."""
+    monkeypatch.setattr(read_only, "SELECTED_ROWS_MAX", 2)
+    rows = [make_dead_letter().pk for _ in range(3)]
+
+    response = redrive(admin_client, *rows)
+
+    assert ["Nothing was done: 3 rows were ticked, at most 2"] == texts(response)
+    assert 3 == DeadLetter.objects.count()
+    redrive(admin_client, *rows[:2])
+    assert 1 == DeadLetter.objects.count()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"_selected_action": ["1"]},
+        {"action": "", "_selected_action": ["1"]},
+        {"action": "redrive_selected"},
+        {},
+    ],
+)
+def test_half_a_form_does_nothing(admin_client, data):
+    """Without an action or without rows it is said what is missing."""
+    response = admin_client.post(URL, data)
+
+    expected = "Nothing was done: choose an action and tick some rows."
+    assert [expected] == texts(response)
+    assert URL == response.url
+
+
+@pytest.mark.parametrize(
+    "id_", ["abc", "1;drop", "", "1.5", str(2**70), "0x1", "\x00", "-1e3", "9" * 5_000]
+)
+def test_ids_that_are_none_are_refused(admin_client, id_):
+    """400, and the rows that were ticked besides do not move."""
+    row = make_dead_letter()
+
+    assert 400 == redrive(admin_client, row.pk, id_).status_code
+    assert DeadLetter.objects.filter(pk=row.pk).exists()
+
+
+@pytest.mark.parametrize("action", ["delete_selected", "facts", "__init__", "x" * 500])
+def test_an_unknown_action_is_refused(admin_client, action):
+    """Only what the page names can be called."""
+    row = make_dead_letter()
+
+    response = admin_client.post(URL, {"action": action, "_selected_action": [row.pk]})
+
+    assert 400 == response.status_code
+    assert DeadLetter.objects.filter(pk=row.pk).exists()
+
+
+def test_a_row_that_the_queue_refuses_moves_nothing(admin_client):
+    """A dead letter that was written by hand fails as a message, not as an error."""
+    good, bad = make_dead_letter(), make_dead_letter()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_dead_letter SET args = '{}' WHERE id = %s", [bad.pk]
+        )
+
+    response = redrive(admin_client, good.pk, bad.pk)
+
+    assert "pgqueue_job_payload_shapes" in texts(response)[0]
+    assert 2 == DeadLetter.objects.count()
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_are_woken_after_the_commit(committed, staff, new_cursor):
+    """One NOTIFY for each queue that got jobs back."""
+    listener = new_cursor()
+    listener.execute("SELECT pgqueue_channel()")
+    (channel,) = listener.fetchone()
+    listener.execute(f"LISTEN {channel}")
+    rows = [make_dead_letter(queue=name) for name in ("woken-a", "woken-b", "woken-b")]
+
+    redrive(staff("view_deadletter", "retry"), *(row.pk for row in rows))
+
+    heard = listener.connection.notifies(timeout=10, stop_after=2)
+    assert ["woken-a", "woken-b"] == sorted(notify.payload for notify in heard)

@@ -1,0 +1,144 @@
+"""What tasks and other people write is text on a page, never markup."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from django.db import connection
+from django.utils.html import escape
+
+from django_pgqueue.models import Queue
+from django_pgqueue.queues import workers
+from tests.factories import make_archived_job, make_dead_letter, make_job
+
+pytestmark = pytest.mark.django_db
+
+PAYLOADS = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    '"><h1 onclick="alert(1)">',
+    "'><svg/onload=alert(1)>",
+    "{{ 7|add:7 }}{% load i18n %}",
+    "javascript:alert(1)//<a>",
+    "\x1b[31m<b>red</b>\r\n",
+    "\u202e<i>evil</i>",
+]
+
+
+def everywhere(text, **columns):
+    """Return columns of a job with *text* in each that takes text."""
+    entry = dict.fromkeys(
+        ("kind", "type", "message", "traceback", "worker", "at", "attempt", "delivery"),
+        text,
+    )
+    return {
+        "queue": text[:63],
+        "task": text,
+        "args": [text],
+        "kwargs": {text: text},
+        "headers": {text: text},
+        "progress": text,
+        "errors": [entry, text],
+        "lane": text,
+        "dedup_key": text,
+        **columns,
+    }
+
+
+@pytest.mark.parametrize("text", PAYLOADS)
+def test_no_column_of_a_job_becomes_markup(admin_client, text):
+    """List, detail and history of all three tables, with the text in every column."""
+    worker = {"worker": text}
+    # A leased job is not parked, so the one with a lane stands by itself.
+    rows = [
+        ("job", make_job(**everywhere(text))),
+        (
+            "job",
+            make_job(
+                **everywhere(text, lane=None, dedup_key=None),
+                leased_by=text,
+                visible_at=timedelta(minutes=1),
+            ),
+        ),
+        (
+            "archivedjob",
+            make_archived_job(**everywhere(text, result={text: text}), **worker),
+        ),
+        ("deadletter", make_dead_letter(**everywhere(text), **worker)),
+    ]
+
+    for page, row in rows:
+        url = f"/admin/pgqueue/{page}/"
+        for path in (url, f"{url}{row.pk}/change/", f"{url}{row.pk}/history/"):
+            assert_is_text(admin_client.get(path), text)
+
+
+@pytest.mark.parametrize("text", PAYLOADS)
+def test_no_name_of_a_queue_or_worker_becomes_markup(admin_client, text):
+    """Queues and workers are named by whoever starts them."""
+    Queue.objects.create(name=text, paused_by=text, pause_reason=text)
+    with connection.cursor() as cursor:
+        workers.register(
+            cursor,
+            name=text,
+            hostname=text,
+            pid=1,
+            queues=[text],
+            threads=1,
+            version=text,
+        )
+
+    for page in ("queue", "worker"):
+        response = admin_client.get(f"/admin/pgqueue/{page}/")
+        (link,) = re.findall(
+            'class="field-title.*?href="(.*?)"', response.content.decode()
+        )
+        assert_is_text(response, text)
+        assert_is_text(admin_client.get(unescape(link)), text)
+
+
+@pytest.mark.parametrize("text", PAYLOADS)
+def test_what_an_action_logs_and_tells_is_text(admin_client, text):
+    """The message, the log entry and the recent actions of the index."""
+    row = make_dead_letter(queue=text[:63], task=text)
+
+    admin_client.post(f"/admin/pgqueue/deadletter/{row.pk}/redrive/")
+
+    assert_is_text(admin_client.get("/admin/pgqueue/job/"), text)
+    assert_is_text(admin_client.get(f"/admin/pgqueue/job/{row.pk}/history/"), text)
+    assert_is_text(admin_client.get("/admin/"), text)
+
+
+@pytest.mark.parametrize("text", PAYLOADS)
+@pytest.mark.parametrize("field", ["q", "queue", "state", "before", "x"])
+def test_what_stands_in_the_url_is_text(admin_client, field, text):
+    """A link that somebody sends cannot run anything either."""
+    response = admin_client.get("/admin/pgqueue/job/", {field: text}, follow=True)
+
+    assert b"<script>alert" not in response.content
+    assert b"<img src=x" not in response.content
+    assert b"<h1 onclick" not in response.content
+    assert b"<svg/onload" not in response.content
+
+
+def assert_is_text(response, text):
+    html = response.content.decode()
+    assert 200 == response.status_code
+    if "<" in text:
+        assert text not in html
+        for tag in (
+            "<script>alert",
+            "<img src=x",
+            "<svg/on",
+            "<h1 on",
+            "<b>red",
+            "<i>",
+        ):
+            assert tag not in html
+    # It is there, as text: nothing was just left out.
+    assert escape(text.strip()[:40]) in html
+    assert "{% load" in html or "{% load" not in text

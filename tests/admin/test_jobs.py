@@ -1,0 +1,275 @@
+"""The jobs in the queue: their state, and retry now."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.messages import get_messages
+from django.db import connection
+
+from django_pgqueue.admin.jobs import JobAdmin
+from django_pgqueue.models import Job
+from django_pgqueue.queues.find import find
+from tests.factories import make_archived_job, make_job, make_leased_job
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/job/"
+HOUR = timedelta(hours=1)
+
+
+def in_every_state():
+    """Return a job of each state, by the state's name."""
+    return {
+        "scheduled": make_job(run_after=HOUR),
+        "ready": make_job(),
+        "running": make_leased_job("web-1:42"),
+        "retrying": make_job(visible_at=HOUR, attempt=1, deliveries=1),
+        "parked": make_job(lane="account-7"),
+    }
+
+
+def texts(response):
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+def test_the_states_are_those_of_the_queue(admin_client):
+    """The list derives a state as find() does, also of a lease that ran out."""
+    jobs = in_every_state()
+    lapsed = make_leased_job(visible_at=-HOUR)
+
+    rows = admin_client.get(URL).context["cl"].result_list
+
+    shown = {row.pk: row.state for row in rows}
+    assert {job.pk: state for state, job in jobs.items()} | {
+        lapsed.pk: "ready"
+    } == shown
+    with connection.cursor() as cursor:
+        assert shown == {
+            pk: found.status for pk, found in find(cursor, list(shown)).items()
+        }
+
+
+@pytest.mark.parametrize(
+    "state", ["scheduled", "ready", "running", "retrying", "parked"]
+)
+def test_the_list_is_narrowed_to_a_state(admin_client, state):
+    """Each state of the form finds its job, and no other."""
+    jobs = in_every_state()
+
+    rows = admin_client.get(URL, {"state": state}).context["cl"].result_list
+
+    assert [jobs[state].pk] == [row.pk for row in rows]
+
+
+def test_the_list_is_narrowed_by_id_queue_and_part_of_a_task(admin_client):
+    """Digits are an id; other text is part of a task's name; a queue is exact."""
+    mail = make_job(task="shop.mail.send", queue="mail")
+    report = make_job(task="shop.reports.nightly", queue="mailbox")
+
+    def found(**query):
+        rows = admin_client.get(URL, query).context["cl"].result_list
+        return [row.pk for row in rows]
+
+    assert [mail.pk] == found(q=str(mail.pk))
+    assert [report.pk] == found(q="Reports")
+    assert [mail.pk] == found(queue="mail")
+    assert [] == found(queue="mail", q="nightly")
+    assert [report.pk, mail.pk] == found()
+
+
+def test_times_are_told_from_the_clock_of_the_database(admin_client):
+    """A scheduled job says when it is due, a ready one since when."""
+    make_job(run_after=timedelta(hours=5, minutes=1))
+    make_job(visible_at=-timedelta(minutes=2, seconds=5))
+
+    html = admin_client.get(URL).content.decode()
+
+    assert ">in 5 h</time>" in html
+    assert ">2 min ago</time>" in html
+
+
+def test_a_job_shows_its_worker_attempts_and_lease(admin_client):
+    """The detail page of a running job."""
+    job = make_leased_job("web-1:42", attempt=2, deliveries=3, crashes=1)
+
+    html = admin_client.get(f"{URL}{job.pk}/change/").content.decode()
+
+    assert "web-1:42" in html
+    assert "2 of 5" in html
+    assert "Lease ends" in html
+    assert 'class="pgqueue-badge pgqueue-running"' in html
+
+
+def test_retry_now_makes_waiting_jobs_due_and_leaves_others_alone(staff):
+    """Scheduled and retrying ones; not what runs, is parked, or has gone."""
+    jobs = in_every_state()
+    gone = make_archived_job()
+    client = staff("view_job", "retry")
+
+    response = client.post(
+        URL,
+        {
+            "action": "retry_selected",
+            "_selected_action": [*(job.pk for job in jobs.values()), gone.pk],
+        },
+    )
+
+    assert URL == response.url
+    due = set(Job.objects.due().values_list("pk", flat=True))
+    assert {jobs[name].pk for name in ("scheduled", "ready", "retrying")} == due
+    left = "4 were not waiting for a time: due, running, parked or ended."
+    assert [f"2 jobs are due now. {left}"] == texts(response)
+
+
+def test_retry_now_is_logged_with_user_and_ids(staff):
+    """One entry of Django's admin log per job that became due."""
+    first, second = make_job(run_after=HOUR), make_job(run_after=HOUR)
+    ready = make_job()
+    client = staff("view_job", "retry")
+
+    client.post(
+        URL,
+        {
+            "action": "retry_selected",
+            "_selected_action": [first.pk, second.pk, ready.pk],
+        },
+    )
+
+    entries = LogEntry.objects.all()
+    assert {str(first.pk), str(second.pk)} == {entry.object_id for entry in entries}
+    assert {client.session["_auth_user_id"]} == {str(e.user_id) for e in entries}
+    assert {f"tests.noop #{first.pk}", f"tests.noop #{second.pk}"} == {
+        entry.object_repr for entry in entries
+    }
+
+
+@pytest.mark.parametrize(
+    "state, offered",
+    [
+        ("scheduled", True),
+        ("retrying", True),
+        ("ready", False),
+        ("running", False),
+        ("parked", False),
+    ],
+)
+def test_the_detail_page_offers_retry_to_waiting_jobs(staff, state, offered):
+    """The button stands where it would do something."""
+    job = in_every_state()[state]
+    client = staff("view_job", "retry")
+
+    html = client.get(f"{URL}{job.pk}/change/").content.decode()
+
+    assert offered == (f'action="{URL}{job.pk}/retry/"' in html)
+
+
+def test_the_button_makes_the_job_due(staff):
+    """It posts, and comes back to the list."""
+    job = make_job(run_after=HOUR)
+    client = staff("view_job", "retry")
+
+    response = client.post(f"{URL}{job.pk}/retry/")
+
+    assert URL == response.url
+    assert ["1 job is due now."] == texts(response)
+    assert Job.objects.due().filter(pk=job.pk).exists()
+
+
+def test_filters_survive_a_look_at_a_job_and_an_action(staff):
+    """Back on the list, it is narrowed as it was."""
+    job = make_job(run_after=HOUR, queue="mail")
+    client = staff("view_job", "retry")
+    page = client.get(URL, {"queue": "mail"}).content.decode()
+    detail = f"{URL}{job.pk}/change/?_changelist_filters=queue%3Dmail"
+
+    assert detail in page
+    html = client.get(detail).content.decode()
+    back = client.post(f"{URL}{job.pk}/retry/?_changelist_filters=queue%3Dmail")
+
+    assert f'href="{URL}?queue=mail"' in html
+    assert f"{URL}?queue=mail" == back.url
+
+
+def test_a_job_that_has_moved_is_found_where_it_is(admin_client):
+    """A link to a job leads to the archive once it has ended."""
+    row = make_archived_job()
+
+    response = admin_client.get(f"{URL}{row.pk}/change/")
+
+    assert f"/admin/pgqueue/archivedjob/{row.pk}/change/" == response.url
+
+
+def test_a_job_that_has_moved_is_not_told_to_those_who_may_not_look(staff):
+    """Without permission for the archive, the job is just not there."""
+    row = make_archived_job()
+
+    response = staff("view_job").get(f"{URL}{row.pk}/change/")
+
+    assert URL == response.url
+
+
+def test_errors_of_any_shape_are_shown(admin_client):
+    """errors can be written by SQL: what is no entry of ours is shown as it is."""
+    job = make_job(errors=[7, "text", None, {"message": {"a": 1}, "at": 5}, ["x"]])
+
+    response = admin_client.get(f"{URL}{job.pk}/change/")
+
+    assert 5 == len(response.context["failures"])
+    assert 200 == response.status_code
+
+
+def test_payloads_that_python_cannot_read_are_shown(admin_client):
+    """1e5000 and three thousand brackets are jsonb that json.loads() refuses."""
+    job = make_job()
+    deep = "[" * 3_000 + "]" * 3_000
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_job SET args = %s::jsonb, errors = %s::jsonb,"
+            " kwargs = jsonb_build_object('big', 1e5000) WHERE id = %s",
+            [deep, deep, job.pk],
+        )
+
+    response = admin_client.get(f"{URL}{job.pk}/change/")
+
+    assert 200 == admin_client.get(URL).status_code
+    assert "1" + "0" * 5_000 in response.content.decode()
+    assert deep == "".join(response.context["payloads"][0].text.split())
+
+
+def test_a_payload_longer_than_a_page_is_cut_off(admin_client):
+    """100 000 characters of a column are shown, and it is said that there are more."""
+    short = make_job(args=["x" * 99_996])
+    long = make_job(args=["x" * 99_997])
+
+    pages = [
+        admin_client.get(f"{URL}{job.pk}/change/").context["payloads"][0]
+        for job in (short, long)
+    ]
+
+    assert [False, True] == [page.is_cut for page in pages]
+    assert [100_000, 100_000] == [len("".join(page.text.split())) for page in pages]
+
+
+def test_a_queue_in_the_list_leads_to_its_jobs(admin_client):
+    """Whatever characters its name has."""
+    make_job(queue="a&b=c/ü?")
+
+    html = admin_client.get(URL).content.decode()
+    rows = admin_client.get(f"{URL}?queue=a%26b%3Dc%2F%C3%BC%3F").context["cl"]
+
+    assert 'href="?queue=a%26b%3Dc%2F%C3%BC%3F"' in html
+    assert 1 == len(rows.result_list)
+
+
+def test_actions_of_the_whole_site_are_left_out(admin_client):
+    """Django's delete is not offered, and neither is a project's own export."""
+    make_job()
+
+    response = admin_client.get(URL)
+
+    choices = response.context["action_form"].fields["action"].choices
+    assert ["", "retry_selected"] == [name for name, _ in choices]
+    assert ("retry_selected",) == JobAdmin.actions

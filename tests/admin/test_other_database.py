@@ -1,0 +1,60 @@
+"""PGQUEUE["DATABASE"]: the admin shows the rows of that database, and no others."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.admin.models import LogEntry
+
+from django_pgqueue.models import DeadLetter, Job
+from tests.factories import make_archived_job, make_dead_letter, make_job
+
+pytestmark = pytest.mark.django_db(databases=["default", "queue"])
+
+MAKERS = {
+    "job": make_job,
+    "archivedjob": make_archived_job,
+    "deadletter": make_dead_letter,
+}
+
+
+@pytest.fixture(autouse=True)
+def queue_database(settings):
+    settings.PGQUEUE = {"DATABASE": "queue"}
+    # The admin names the alias itself, so it does not depend on a router.
+    settings.DATABASE_ROUTERS = []
+
+
+@pytest.mark.parametrize("page", MAKERS)
+def test_rows_come_from_the_database_of_the_queue(admin_client, page):
+    """Those of the default database are not shown."""
+    here = MAKERS[page](using="queue", task="in.the.queue", id=9_000_001)
+    there = MAKERS[page](using="default", task="in.the.default", id=9_000_002)
+    url = f"/admin/pgqueue/{page}/"
+
+    html = admin_client.get(url).content.decode()
+
+    assert "in.the.queue" in html
+    assert "in.the.default" not in html
+    assert 200 == admin_client.get(f"{url}{here.pk}/change/").status_code
+    assert 302 == admin_client.get(f"{url}{there.pk}/change/").status_code
+
+
+def test_redrive_moves_in_that_database_and_logs_in_the_default_one(admin_client):
+    """The log of Django's admin stays where its users are."""
+    row = make_dead_letter(using="queue")
+
+    admin_client.post(f"/admin/pgqueue/deadletter/{row.pk}/redrive/")
+
+    assert Job.objects.using("queue").filter(pk=row.pk).exists()
+    assert not DeadLetter.objects.using("queue").exists()
+    assert str(row.pk) == LogEntry.objects.using("default").get().object_id
+
+
+def test_a_job_that_has_moved_is_looked_for_in_that_database(admin_client):
+    """From the queue to the archive."""
+    row = make_archived_job(using="queue", id=9_000_003)
+    make_dead_letter(using="default", id=9_000_003)
+
+    response = admin_client.get(f"/admin/pgqueue/job/{row.pk}/change/")
+
+    assert f"/admin/pgqueue/archivedjob/{row.pk}/change/" == response.url

@@ -1,0 +1,131 @@
+"""Who may see which page, and what of it."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from tests.factories import make_archived_job, make_dead_letter, make_job
+
+pytestmark = pytest.mark.django_db
+
+MAKERS = {
+    "job": make_job,
+    "archivedjob": make_archived_job,
+    "deadletter": make_dead_letter,
+}
+PAGES = [*MAKERS, "queue", "worker"]
+
+SECRETS = {
+    "args": ["secret-arg"],
+    "kwargs": {"key": "secret-kwarg"},
+    "headers": {"trace": "secret-header"},
+    "progress": "secret-progress",
+    "errors": [
+        {
+            "kind": "error",
+            "type": "shop.Declined",
+            "message": "said by the bank",
+            "traceback": "File secret-traceback",
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_staff_without_permission_sees_no_page(staff, page):
+    """Neither the list nor a row, and the index does not name the app."""
+    client = staff()
+
+    assert 403 == client.get(f"/admin/pgqueue/{page}/").status_code
+    assert 403 == client.get(f"/admin/pgqueue/{page}/1/change/").status_code
+    assert 403 == client.get(f"/admin/pgqueue/{page}/1/history/").status_code
+    assert b"pgqueue" not in client.get("/admin/").content
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_anonymous_users_are_sent_to_the_login(client, page):
+    """A page is never shown to nobody."""
+    response = client.get(f"/admin/pgqueue/{page}/")
+
+    assert response.url.startswith("/admin/login/")
+
+
+@pytest.mark.parametrize("page", MAKERS)
+def test_the_view_permission_of_a_model_opens_its_pages_alone(staff, page):
+    """view_job shows jobs, and not the archive."""
+    row = MAKERS[page]()
+    client = staff(f"view_{page}")
+
+    assert 200 == client.get(f"/admin/pgqueue/{page}/").status_code
+    assert 200 == client.get(f"/admin/pgqueue/{page}/{row.pk}/change/").status_code
+    assert 200 == client.get(f"/admin/pgqueue/{page}/{row.pk}/history/").status_code
+    others = [other for other in MAKERS if other != page]
+    assert [403, 403] == [
+        client.get(f"/admin/pgqueue/{other}/").status_code for other in others
+    ]
+
+
+@pytest.mark.parametrize("page", MAKERS)
+def test_nobody_adds_changes_or_deletes(admin_client, page):
+    """Not even a superuser: a row that is added is code that runs."""
+    row = MAKERS[page]()
+    url = f"/admin/pgqueue/{page}/"
+
+    assert 403 == admin_client.get(f"{url}add/").status_code
+    assert 403 == admin_client.post(f"{url}add/", {"task": "x"}).status_code
+    assert 403 == admin_client.post(f"{url}{row.pk}/delete/", {"post": 1}).status_code
+    assert 405 == admin_client.post(f"{url}{row.pk}/change/", {"task": "x"}).status_code
+    row.refresh_from_db()
+    assert "tests.noop" == row.task
+
+
+@pytest.mark.parametrize("page", MAKERS)
+def test_payloads_need_a_permission_of_their_own(staff, page):
+    """Without view_payload they are not shown, and not even read."""
+    row = MAKERS[page](**SECRETS, **result_of(page))
+    client = staff(f"view_{page}")
+
+    with CaptureQueriesContext(connection) as queries:
+        html = client.get(f"/admin/pgqueue/{page}/{row.pk}/change/").content.decode()
+
+    assert "secret" not in html
+    assert "needs permission pgqueue.view_payload" in html
+    assert "shop.Declined" in html
+    assert "said by the bank" in html
+    read = " ".join(query["sql"] for query in queries)
+    assert '"kwargs"' not in read
+    assert '"args"' not in read
+
+
+@pytest.mark.parametrize("page", MAKERS)
+def test_payloads_are_shown_to_those_who_may_see_them(staff, page):
+    """Arguments, headers, progress, the result and tracebacks."""
+    row = MAKERS[page](**SECRETS, **result_of(page))
+    client = staff(f"view_{page}", "view_payload")
+
+    html = client.get(f"/admin/pgqueue/{page}/{row.pk}/change/").content.decode()
+
+    for name in ("arg", "kwarg", "header", "progress", "traceback"):
+        assert f"secret-{name}" in html
+    assert ("secret-result" in html) == (page == "archivedjob")
+    assert "view_payload" not in html
+
+
+@pytest.mark.parametrize("page", MAKERS)
+def test_lists_read_no_payload(admin_client, page):
+    """A list of 50 jobs with megabytes of arguments reads none of them."""
+    MAKERS[page](**SECRETS, **result_of(page))
+
+    with CaptureQueriesContext(connection) as queries:
+        response = admin_client.get(f"/admin/pgqueue/{page}/")
+
+    assert b"secret" not in response.content
+    read = " ".join(query["sql"] for query in queries)
+    for column in ("args", "kwargs", "headers", "result", "progress"):
+        assert f'"{column}"' not in read
+
+
+def result_of(page):
+    return {"result": "secret-result"} if page == "archivedjob" else {}

@@ -1,0 +1,195 @@
+"""
+kill -9 between every two hops of a job's life.
+
+The lease and the poll are ten minutes here: whatever is recovered within a test is
+recovered by the supervisor, which sees its child die.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.models import ArchivedJob, DeadLetter
+from tests.app import crash_tasks
+from tests.waiting import wait_for
+from tests.worker_process import enqueue, wait_until_final
+
+# From a kill to the next start of a taken-back job. A lease is 600 s here.
+RECOVERY_SECONDS_MAX = 2.0
+
+WAITS_FOR_LOCK = """
+SELECT count(*) FROM pg_stat_activity
+ WHERE application_name LIKE 'pgqueue settler%' AND wait_event_type = 'Lock'
+"""
+
+
+def states(final):
+    return {place.state for place in final.values()}
+
+
+def crashes(final):
+    return {job: place.crashes for job, place in final.items() if place.crashes}
+
+
+def test_a_kill_between_claim_and_start_costs_nothing(
+    start_worker, the_ledger, failpoint
+):
+    """Jobs that were only claimed go back as if never claimed, and run once."""
+    ids = enqueue(crash_tasks.record, 40)
+    point = failpoint("claimed", times=2)
+
+    start_worker(failpoint=point)
+    final = wait_until_final(ids)
+
+    assert 2 == len(point.hits())
+    assert {} == the_ledger.repeated()
+    assert {"succeeded"} == states(final)
+    assert {(0, 1)} == {(place.crashes, place.attempt) for place in final.values()}
+    assert max(place.deliveries for place in final.values()) > 1
+
+
+@pytest.mark.parametrize(
+    "point,repeats",
+    [("running", 1), ("performed", 1), ("ack.before", 1), ("ack.after", 0)],
+)
+def test_a_kill_repeats_exactly_the_job_that_had_no_ack(
+    start_worker, the_ledger, failpoint, point, repeats
+):
+    """
+    One thread: killed before the ack's commit, its job runs again; after it, none.
+
+    The attempt of the crash is given back, and the crash counted.
+    """
+    ids = enqueue(crash_tasks.record, 30)
+    killing = failpoint(point, times=2)
+
+    start_worker(threads=1, failpoint=killing)
+    final = wait_until_final(ids)
+
+    assert 2 == len(killing.hits())
+    assert {"succeeded"} == states(final)
+    # The same job again: its second process was killed at the same place.
+    assert 2 * repeats == sum(the_ledger.repeated().values())
+    assert the_ledger.repeated() == crashes(final)
+    assert {1} == {place.attempt for place in final.values()}
+
+
+@pytest.mark.parametrize("point", ["running", "performed", "ack.before", "ack.after"])
+def test_a_kill_repeats_at_most_one_job_per_thread(
+    start_worker, the_ledger, failpoint, point
+):
+    """Four threads, settle="immediate": no kill repeats more than four jobs."""
+    ids = enqueue(crash_tasks.record, 200)
+    killing = failpoint(point, times=3)
+
+    start_worker(threads=4, failpoint=killing)
+    final = wait_until_final(ids)
+
+    assert 3 == len(killing.hits())
+    assert {"succeeded"} == states(final)
+    assert sum(the_ledger.repeated().values()) <= 4 * 3
+    # A crash is counted for a job that was marked as running, and for no other. One
+    # that was marked and had not written its first line yet did not repeat.
+    counted = crashes(final)
+    assert all(n <= counted.get(job, 0) for job, n in the_ledger.repeated().items())
+    assert sum(counted.values()) <= 4 * 3
+    assert {1} == {place.attempt for place in final.values()}
+
+
+@pytest.mark.parametrize("point", ["performed", "ack.before", "ack.after"])
+def test_a_kill_loses_no_batched_job(start_worker, the_ledger, failpoint, point):
+    """settle="batched": jobs of the write under way may repeat; none is lost."""
+    ids = enqueue(crash_tasks.record_batched, 400)
+    killing = failpoint(point, times=2)
+
+    start_worker(threads=4, failpoint=killing)
+    final = wait_until_final(ids)
+
+    assert 2 == len(killing.hits())
+    assert {"succeeded"} == states(final)
+    assert len(ids) == len(the_ledger.starts())
+
+
+@pytest.mark.parametrize(
+    "point,starts",
+    [
+        ("retry.before", [1, 1, 2, 3]),
+        ("retry.after", [1, 2, 3]),
+        ("dead.before", [1, 2, 3, 3]),
+        ("dead.after", [1, 2, 3]),
+    ],
+)
+def test_a_kill_around_a_retry_or_dead_letter_write_burns_no_attempt(
+    start_worker, the_ledger, failpoint, point, starts
+):
+    """Killed before the write, the attempt runs again; after it, it does not."""
+    (job,) = enqueue(crash_tasks.fail_recorded)
+    killing = failpoint(point)
+
+    start_worker(threads=1, failpoint=killing)
+    final = wait_until_final([job])
+
+    assert 1 == len(killing.hits())
+    assert starts == [entry.attempt for entry in the_ledger.entries("start")]
+    assert ("dead", "exhausted", 3) == (
+        final[job].table,
+        final[job].state,
+        final[job].attempt,
+    )
+    kinds = [entry["kind"] for entry in DeadLetter.objects.get(pk=job).errors]
+    assert 3 == kinds.count("error")
+    assert len(starts) - 3 == kinds.count("worker_lost") == final[job].crashes
+
+
+def test_a_kill_inside_a_batch_write_that_commits_later_repeats_nothing(
+    start_worker, the_ledger, gate, cursor
+):
+    """
+    The server finishes the statement of a dead client: those jobs are done, and the
+    rescue, which comes while it is under way, must not bring them back.
+    """
+    ids = enqueue(crash_tasks.record_through_gate, 3, gate=str(gate))
+    worker = start_worker(threads=3)
+    wait_for(lambda: len(the_ledger.entries("start")) == 3, what="all three run")
+    (child,) = worker.children()
+
+    with cursor.connection.transaction():
+        cursor.execute("SELECT id FROM pgqueue_job WHERE id = %s FOR UPDATE", [ids[2]])
+        gate.touch()
+
+        def is_writing():
+            with connection.cursor() as asking:
+                asking.execute(WAITS_FOR_LOCK)
+                return asking.fetchone()[0]
+
+        wait_for(is_writing, what="the settler's statement waits for the row")
+        os.kill(child, signal.SIGKILL)
+        worker.wait_for_lines("died ")
+    final = wait_until_final(ids)
+
+    assert {"succeeded"} == states(final)
+    starts = the_ledger.starts()
+    # The row that was locked was certainly in the write under way.
+    assert 1 == starts[ids[2]]
+    assert the_ledger.repeated() == crashes(final)
+
+
+def test_jobs_of_a_killed_process_start_again_within_two_seconds(
+    start_worker, the_ledger, failpoint
+):
+    """Recovery takes the time of a new process, not of a lease."""
+    (job,) = enqueue(crash_tasks.record)
+    killing = failpoint("running")
+
+    start_worker(threads=1, failpoint=killing)
+    wait_until_final([job])
+
+    first, second = (entry.at for entry in the_ledger.entries("start"))
+    assert second - first < RECOVERY_SECONDS_MAX
+    (entry,) = ArchivedJob.objects.get(pk=job).errors
+    assert ("worker_lost", 1) == (entry["kind"], entry["attempt"])
+    assert "signal 9" in entry["message"]

@@ -1,0 +1,243 @@
+"""Connect: a connection of our own from Django's DATABASES."""
+
+from __future__ import annotations
+
+import threading
+
+import psycopg
+import pytest
+from django.db import connections
+
+from django_pgqueue.postgres.connect import (
+    DEFAULTS,
+    Link,
+    connect,
+    connection_params,
+)
+from tests.factories import make_job
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def options(monkeypatch):
+    """OPTIONS of the database "default", for this test alone."""
+    options = dict(connections["default"].settings_dict["OPTIONS"])
+    monkeypatch.setitem(connections["default"].settings_dict, "OPTIONS", options)
+    return options
+
+
+@pytest.fixture
+def nobody_listens(monkeypatch):
+    """Port 1 of the database's host, for this test alone."""
+    monkeypatch.setitem(connections["default"].settings_dict, "PORT", "1")
+
+
+@pytest.fixture
+def link():
+    link = Link("default", name="tests: link")
+    yield link
+    link.drop()
+
+
+def show(connection, name):
+    return connection.execute(f"SHOW {name}").fetchone()[0]
+
+
+def kill(cursor, connection):
+    """End the server's side of *connection*, as a restart or an operator does."""
+    pid = connection.info.backend_pid
+    cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+
+
+# connect() ---------------------------------------------------------------------------
+
+
+def test_each_statement_is_a_transaction_of_its_own():
+    """A claim that has returned is committed."""
+    with connect("default", name="tests") as connection:
+        assert connection.autocommit is True
+
+
+def test_it_is_the_database_that_django_uses():
+    """In a test run, the test database."""
+    with connect("default", name="tests") as connection:
+        assert connections["default"].settings_dict["NAME"] == connection.info.dbname
+
+
+def test_operators_see_whose_connection_it_is():
+    """The name stands in pg_stat_activity; a long one is cut by us, not by a notice."""
+    with connect("default", name="pgqueue claimer " + "x" * 100) as connection:
+        name = show(connection, "application_name")
+
+    assert "pgqueue claimer " + "x" * 47 == name
+
+
+@pytest.mark.parametrize("level", [r"repeatable\ read", "serializable"])
+def test_it_is_read_committed_whatever_the_role_says(options, level):
+    """A claim under REPEATABLE READ fails with 40001 instead of skipping."""
+    options["options"] = f"-c default_transaction_isolation={level}"
+
+    with connect("default", name="tests") as connection:
+        assert "read committed" == show(connection, "default_transaction_isolation")
+        assert "read committed" == show(connection, "transaction_isolation")
+
+
+def test_a_server_that_cannot_be_written_to_is_refused(options):
+    """As after a failover, when the old primary is a standby."""
+    options["options"] = "-c default_transaction_read_only=on"
+
+    with pytest.raises(psycopg.OperationalError, match="read-only"):
+        connect("default", name="tests")
+
+
+@pytest.mark.usefixtures("nobody_listens")
+def test_a_server_that_cannot_be_reached_is_an_error():
+    """Of the class that all loops know how to survive."""
+
+    with pytest.raises(psycopg.OperationalError):
+        connect("default", name="tests")
+
+
+def test_the_role_of_django_is_assumed(options, cursor):
+    """OPTIONS["assume_role"] holds for the worker's connections too."""
+    options["assume_role"] = "pg_monitor"
+
+    with connect("default", name="tests") as connection:
+        assert ("pg_monitor",) == connection.execute("SELECT current_user").fetchone()
+
+
+def test_a_role_that_cannot_be_assumed_leaves_no_connection_open(options, cursor):
+    """The error is the server's; nothing leaks."""
+    options["assume_role"] = "nobody-of-this-name"
+
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="nobody-of-this"):
+        connect("default", name="tests: leak")
+
+    cursor.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tests: leak'"
+        " AND state <> 'idle'"
+    )
+    assert (0,) == cursor.fetchone()
+
+
+def test_values_are_those_of_psycopg():
+    """jsonb is decoded and times are aware, as storage code expects them."""
+    job = make_job(args=[1])
+    with connect("default", name="tests") as connection:
+        row = connection.execute("SELECT args, visible_at FROM pgqueue_job").fetchone()
+
+    assert ([1], job.visible_at) == row
+
+
+# connection_params() -----------------------------------------------------------------
+
+
+def test_a_dead_peer_is_noticed_in_half_a_minute():
+    """Keepalives and time-outs are set unless OPTIONS says otherwise."""
+    params = connection_params("default")
+
+    assert DEFAULTS == {name: params[name] for name in DEFAULTS}
+    assert 10 + 5 * 3 <= 30
+
+
+def test_what_options_say_wins(options):
+    """The project knows its network better."""
+    options["connect_timeout"] = 3
+    options["target_session_attrs"] = "any"
+
+    params = connection_params("default")
+
+    assert (3, "any") == (params["connect_timeout"], params["target_session_attrs"])
+    assert 30_000 == params["tcp_user_timeout"]
+
+
+@pytest.mark.parametrize(
+    "options_of_django",
+    [
+        {"server_side_binding": True},
+        {"isolation_level": psycopg.IsolationLevel.SERIALIZABLE},
+        {"pool": {"min_size": 1, "max_size": 2}},
+        {"prepare_threshold": 5},
+        {"sslmode": "prefer"},
+    ],
+    ids=str,
+)
+def test_every_option_that_django_takes_is_survived(options, options_of_django):
+    """Those that are Django's own are left out, those of libpq are passed on."""
+    options.update(options_of_django)
+
+    with connect("default", name="tests") as connection:
+        assert (1,) == connection.execute("SELECT 1").fetchone()
+        assert "read committed" == show(connection, "transaction_isolation")
+
+
+def test_nothing_is_prepared_unless_options_say_so(options):
+    """Prepared statements break behind older poolers."""
+    with connect("default", name="tests") as connection:
+        assert connection.prepare_threshold is None
+    options["prepare_threshold"] = 5
+    with connect("default", name="tests") as connection:
+        assert 5 == connection.prepare_threshold
+
+
+# Link --------------------------------------------------------------------------------
+
+
+def test_a_link_opens_when_it_is_first_used(link):
+    """Nothing is connected before fork or spawn."""
+    assert link.is_open is False
+
+    assert (1,) == link.cursor().execute("SELECT 1").fetchone()
+
+    assert link.is_open is True
+
+
+def test_a_link_is_one_connection(link):
+    """However often it is used."""
+    first = link.connection.info.backend_pid
+
+    assert first == link.cursor().connection.info.backend_pid
+
+
+def test_a_link_is_reopened_after_it_broke(link, cursor):
+    """The statement that finds out fails; the next one runs."""
+    first = link.connection.info.backend_pid
+    kill(cursor, link.connection)
+    with pytest.raises(psycopg.OperationalError):
+        link.cursor().execute("SELECT 1")
+    assert link.is_open is False
+
+    assert (1,) == link.cursor().execute("SELECT 1").fetchone()
+    assert first != link.connection.info.backend_pid
+
+
+def test_a_dropped_link_is_reopened_too(link):
+    """Dropping is for a connection that may be half dead; twice does no harm."""
+    first = link.connection
+    link.drop()
+    link.drop()
+
+    assert (True, False) == (first.closed, link.is_open)
+    assert (1,) == link.cursor().execute("SELECT 1").fetchone()
+
+
+@pytest.mark.usefixtures("nobody_listens")
+def test_a_link_that_cannot_open_says_so_each_time(link):
+    """The loop that owns it waits and asks again."""
+    for _ in range(2):
+        with pytest.raises(psycopg.OperationalError):
+            link.cursor()
+    assert link.is_open is False
+
+
+def test_any_thread_may_ask_whether_a_link_is_open(link):
+    """The only thing that is shared."""
+    answers = []
+    link.cursor()
+
+    thread = threading.Thread(target=lambda: answers.append(link.is_open))
+    thread.start()
+    thread.join()
+
+    assert [True] == answers

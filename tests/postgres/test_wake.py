@@ -1,0 +1,281 @@
+"""Wake: one NOTIFY per queue right after the commit, and never inside it."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+import pytest
+from django.db import connection, transaction
+
+from django_pgqueue.postgres import wake as module
+from django_pgqueue.postgres.wake import (
+    WAKE_INTERVAL_SECONDS,
+    channel,
+    prove,
+    wake,
+    wake_after_commit,
+)
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_sent_yet(monkeypatch):
+    """What earlier tests have sent must not swallow a wake of this one."""
+    monkeypatch.setattr(module, "_last_sent", {})
+
+
+@pytest.fixture
+def no_coalescing(monkeypatch):
+    """Every wake that is due is sent, so that each can be counted."""
+    monkeypatch.setattr(module, "WAKE_INTERVAL_SECONDS", 0.0)
+
+
+@pytest.fixture
+def heard(cursor, other_cursor):
+    """
+    A function that returns the queues woken since it was last called.
+
+    It sends a marker behind them and reads up to it: nothing is waited for that may
+    never come.
+    """
+    name = channel(cursor)
+    cursor.execute(f'LISTEN "{name}"')
+
+    def heard():
+        marker = f"marker-{uuid.uuid4()}"
+        prove(other_cursor, channel=name, token=marker)
+        queues = []
+        for notify in cursor.connection.notifies(timeout=10):
+            if notify.payload == marker:
+                return queues
+            queues.append(notify.payload)
+        raise AssertionError(f"the marker was not heard; heard {queues}")
+
+    return heard
+
+
+# After the commit --------------------------------------------------------------------
+
+
+def test_a_wake_comes_after_the_commit_and_not_before(heard):
+    """A listener that hears it finds the job."""
+    with transaction.atomic():
+        wake_after_commit(connection, "mail")
+        before = heard()
+
+    assert ([], ["mail"]) == (before, heard())
+
+
+def test_a_wake_is_never_part_of_the_callers_transaction(heard):
+    """The transaction has not notified, so its commit takes no cluster-wide lock."""
+    statements = []
+
+    def record(execute, sql, params, many, context):
+        statements.append((sql, connection.in_atomic_block))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(record):
+        with transaction.atomic():
+            wake_after_commit(connection, "mail")
+        assert [(module.NOTIFY, False)] == [
+            entry for entry in statements if "pg_notify" in entry[0]
+        ]
+    assert ["mail"] == heard()
+
+
+def test_outside_of_a_transaction_a_wake_is_sent_at_once(heard):
+    """In autocommit the job is committed already."""
+    wake_after_commit(connection, "mail")
+
+    assert ["mail"] == heard()
+
+
+def test_a_transaction_wakes_each_queue_once(heard):
+    """However many jobs it has stored."""
+    with transaction.atomic():
+        for _ in range(50):
+            wake_after_commit(connection, "mail")
+            wake_after_commit(connection, "reports")
+
+    assert ["mail", "reports"] == sorted(heard())
+
+
+def test_a_rolled_back_transaction_wakes_nobody(heard):
+    """There is nothing to find."""
+    with transaction.atomic():
+        wake_after_commit(connection, "mail")
+        transaction.set_rollback(True)
+
+    assert [] == heard()
+
+
+# Savepoints and other hooks ----------------------------------------------------------
+
+
+def test_a_savepoint_that_rolls_back_takes_only_its_own_wake(heard):
+    """A job stored after it, in the same queue, still wakes its workers."""
+    with transaction.atomic():
+        with transaction.atomic():
+            wake_after_commit(connection, "mail")
+            transaction.set_rollback(True)
+        wake_after_commit(connection, "mail")
+
+    assert ["mail"] == heard()
+
+
+def test_a_savepoint_that_rolls_back_wakes_nobody(heard):
+    """What was stored in it was never there."""
+    with transaction.atomic(), transaction.atomic():
+        wake_after_commit(connection, "mail")
+        transaction.set_rollback(True)
+
+    assert [] == heard()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_robust_hook_that_raises_before_ours_costs_no_wake(heard):
+    """Django logs it and goes on to the next."""
+
+    def raise_error():
+        raise ZeroDivisionError
+
+    with transaction.atomic():
+        transaction.on_commit(raise_error, robust=True)
+        wake_after_commit(connection, "mail")
+
+    assert ["mail"] == heard()
+
+
+def test_a_wake_that_fails_does_not_fail_the_caller(heard, monkeypatch, caplog):
+    """The job is committed; a hint is not worth a request. It is logged."""
+    monkeypatch.setattr(module, "NOTIFY", "SELECT pg_notify(no_such_channel())")
+
+    with caplog.at_level(logging.WARNING), transaction.atomic():
+        wake_after_commit(connection, "mail")
+
+    assert ["wake failed queue=mail"] == [
+        record.getMessage()[:22] for record in caplog.records
+    ]
+    assert [] == heard()
+    monkeypatch.undo()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+
+
+# Transactions that Django does not know of -------------------------------------------
+
+
+def test_inside_a_raw_begin_nothing_is_sent(heard):
+    """Django's hook runs inside the transaction there; the poll finds the job."""
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        wake_after_commit(connection, "mail")
+        cursor.execute("COMMIT")
+
+    assert [] == heard()
+
+
+def test_after_a_raw_begin_wakes_are_sent_again(heard):
+    """What was left out inside it does not count as sent."""
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        wake_after_commit(connection, "mail")
+        cursor.execute("COMMIT")
+    wake_after_commit(connection, "mail")
+
+    assert ["mail"] == heard()
+
+
+def test_with_autocommit_off_an_enqueue_is_not_refused(heard):
+    """Django runs no hooks then; the poll finds the job."""
+    transaction.set_autocommit(False)
+    try:
+        wake_after_commit(connection, "mail")
+        transaction.commit()
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+    assert [] == heard()
+
+
+# Coalescing --------------------------------------------------------------------------
+
+
+def test_a_burst_sends_one_notify_per_queue(heard, monkeypatch):
+    """Within ten milliseconds of one process; a later one is sent."""
+    now = [100.0]
+    monkeypatch.setattr(module._send, "__defaults__", (lambda: now[0],))
+
+    for queue in ("mail", "reports", "mail", "mail"):
+        wake_after_commit(connection, queue)
+    assert ["mail", "reports"] == heard()
+    now[0] += WAKE_INTERVAL_SECONDS * 0.9
+    wake_after_commit(connection, "mail")
+    assert [] == heard()
+    now[0] += WAKE_INTERVAL_SECONDS * 0.2
+    wake_after_commit(connection, "mail")
+    assert ["mail"] == heard()
+
+
+def test_a_burst_is_over_after_ten_milliseconds(heard):
+    """By the real clock, transactions go on waking the workers."""
+
+    def is_heard():
+        wake_after_commit(connection, "mail")
+        return heard()
+
+    for _ in range(3):
+        assert ["mail"] == wait_for(is_heard, timeout=5)
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "queue"])
+def test_two_databases_are_woken_apart(heard):
+    """A wake on one alias does not swallow that of the other."""
+    from django.db import connections
+
+    wake_after_commit(connections["queue"], "mail")
+    wake_after_commit(connection, "mail")
+
+    assert ["mail"] == heard()
+
+
+@pytest.mark.usefixtures("no_coalescing")
+def test_what_is_remembered_of_queues_is_bounded(heard, monkeypatch):
+    """A million queue names do not fill the memory of a web process."""
+    monkeypatch.setattr(module, "QUEUES_REMEMBERED_MAX", 3)
+
+    for n in range(10):
+        wake_after_commit(connection, f"q{n}")
+
+    assert [f"q{n}" for n in range(10)] == heard()
+    assert len(module._last_sent) <= 3
+
+
+# The statements ----------------------------------------------------------------------
+
+
+def test_queues_are_woken_on_a_plain_cursor_too(heard, other_cursor):
+    """Workers and operators wake by the same function; a name is data, not SQL."""
+    wake(other_cursor, ["mail", "it's"])
+
+    assert ["mail", "it's"] == heard()
+
+
+def test_a_listener_hears_its_own_token(cursor):
+    """The proof that LISTEN works goes through the server and back."""
+    name = channel(cursor)
+    cursor.execute(f'LISTEN "{name}"')
+
+    prove(cursor, channel=name, token="token-1")
+
+    heard = list(cursor.connection.notifies(timeout=10, stop_after=1))
+    assert [(name, "token-1")] == [(notify.channel, notify.payload) for notify in heard]
+
+
+def test_a_channel_has_the_name_of_its_schema(cursor):
+    """So that two installations in one database do not wake each other."""
+    assert "pgqueue_public" == channel(cursor)

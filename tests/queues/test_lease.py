@@ -1,0 +1,382 @@
+"""Lease: renewed, handed back, or taken from a process that is known to be dead."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from django_pgqueue.models import ArchivedJob, Job
+from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.errors import ERRORS_MAX
+from django_pgqueue.queues.lease import Rescued, release, renew, rescue
+from django_pgqueue.queues.settle import Ended, ack
+from tests.factories import LEASE, make_job, make_jobs, make_leased_job
+from tests.waiting import wait_until_blocked
+
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+YESTERDAY = datetime.now(UTC) - timedelta(days=1)
+
+
+def clock(cursor):
+    cursor.execute("SELECT clock_timestamp()")
+    return cursor.fetchone()[0]
+
+
+def lease_of(job):
+    return (job.pk, job.deliveries)
+
+
+def row(job):
+    return Job.objects.values().get(pk=job.pk)
+
+
+def claim_default(cursor, limit=10, worker="a"):
+    return claim(cursor, queues=["default"], worker=worker, limit=limit, lease=LEASE)
+
+
+def release_all(cursor, claimed, worker="a"):
+    leases = [(job.id, job.delivery, job.due_at) for job in claimed]
+    return release(cursor, worker=worker, leases=leases)
+
+
+def rescue_from(cursor, worker="dead", running=(), lease=LEASE):
+    return rescue(
+        cursor, worker=worker, running=running, lease=lease, message="signal 9"
+    )
+
+
+# Renew -------------------------------------------------------------------------------
+
+
+def test_a_renewed_lease_ends_one_lease_from_now(cursor):
+    """Nothing else of the row changes: no attempt, no delivery."""
+    job = make_leased_job("a", visible_at=SECOND)
+    unchanged = {
+        name: value for name, value in row(job).items() if name != "visible_at"
+    }
+    before = clock(cursor)
+
+    assert {job.pk} == renew(cursor, worker="a", leases=[lease_of(job)], lease=HOUR)
+
+    renewed = row(job)
+    assert before + HOUR <= renewed.pop("visible_at") <= clock(cursor) + HOUR
+    assert unchanged == renewed
+
+
+def test_lost_leases_are_missing_from_the_answer(cursor):
+    """Taken over, rescued, settled, or of another worker; and they stay as they are."""
+    ours = make_leased_job("a")
+    lost = [
+        make_leased_job("b"),
+        make_job(attempt=1, deliveries=1),
+    ]
+    taken = make_leased_job("a", attempt=2, deliveries=2)
+    before = [row(job) for job in (*lost, taken)]
+    leases = [*map(lease_of, [ours, *lost]), (taken.pk, 1), (2**62, 1)]
+
+    assert {ours.pk} == renew(cursor, worker="a", leases=leases, lease=HOUR)
+    assert before == [row(job) for job in (*lost, taken)]
+
+
+def test_a_lapsed_lease_that_nobody_took_can_be_renewed(cursor):
+    """A worker that slept too long and was lucky keeps its job."""
+    job = make_leased_job("a", visible_at=-HOUR)
+
+    assert {job.pk} == renew(cursor, worker="a", leases=[lease_of(job)], lease=LEASE)
+    assert [] == claim_default(cursor, worker="b")
+
+
+def test_a_locked_row_is_skipped_not_waited_for(cursor, other_cursor):
+    """An ack inside a task's open transaction does not hold up the other leases."""
+    locked, free = make_leased_job("a"), make_leased_job("a")
+    leases = [lease_of(locked), lease_of(free)]
+    other_cursor.execute("SET lock_timeout = '1s'")
+
+    with cursor.connection.transaction(force_rollback=True):
+        ack(cursor, worker="a", ended=[Ended(locked.pk, 1)])
+        assert {free.pk} == renew(other_cursor, worker="a", leases=leases, lease=LEASE)
+
+    assert {locked.pk, free.pk} == renew(
+        other_cursor, worker="a", leases=leases, lease=LEASE
+    )
+
+
+def test_renewals_and_settles_of_the_same_rows_do_not_deadlock(new_cursor):
+    """Whatever order the two lock them in; every job is settled once."""
+    jobs = [make_leased_job("a") for _ in range(200)]
+    leases = [lease_of(job) for job in jobs]
+    settler, heart = new_cursor(), new_cursor()
+
+    def settle_all():
+        done = set()
+        for start in range(0, len(jobs), 20):
+            batch = jobs[start : start + 20]
+            ended = [Ended(job.pk, 1) for job in reversed(batch)]
+            done |= ack(settler, worker="a", ended=ended)
+        return len(done)
+
+    with ThreadPoolExecutor(1) as pool:
+        settled = pool.submit(settle_all)
+        while not settled.done():
+            renew(heart, worker="a", leases=leases, lease=LEASE)
+        assert len(jobs) == settled.result()
+
+    assert len(jobs) == ArchivedJob.objects.count()
+
+
+def test_no_leases_renew_nothing(cursor):
+    """An idle worker's question has an empty answer."""
+    make_leased_job("a")
+
+    assert set() == renew(cursor, worker="a", leases=[], lease=LEASE)
+
+
+# Release -----------------------------------------------------------------------------
+
+
+def test_a_released_job_is_as_if_it_had_never_been_claimed(cursor):
+    """Attempt and place are given back; the delivery is a token and stays."""
+    waiting = [make_job(visible_at=-seconds * SECOND) for seconds in (30, 20, 10)]
+    before = [row(job) for job in waiting]
+
+    claimed = claim_default(cursor, 2)
+    released = release_all(cursor, claimed)
+
+    assert {(job.pk, "default") for job in waiting[:2]} == set(released)
+    assert [
+        {**before[0], "deliveries": 1},
+        {**before[1], "deliveries": 1},
+        before[2],
+    ] == [row(job) for job in waiting]
+    assert [job.pk for job in waiting] == [job.id for job in claim_default(cursor)]
+
+
+def test_the_next_claim_of_a_released_job_is_its_first_attempt(cursor):
+    """However often workers are stopped before it starts."""
+    make_job()
+    for delivery in (1, 2, 3):
+        (claimed,) = claim_default(cursor)
+        assert (1, delivery, 0) == (claimed.attempt, claimed.delivery, claimed.crashes)
+        release_all(cursor, [claimed])
+
+
+def test_a_released_job_whose_last_lease_lapsed_has_its_attempt_back(cursor):
+    """The crash gave back the lost one; the release gives back that of this claim."""
+    job = make_leased_job("gone", attempt=2, deliveries=2, visible_at=-SECOND)
+    (claimed,) = claim_default(cursor)
+    release_all(cursor, [claimed])
+
+    released = Job.objects.get(pk=job.pk)
+    assert (1, 3, 1) == (released.attempt, released.deliveries, released.crashes)
+
+
+def test_a_release_is_fenced(cursor):
+    """Another worker's job, and one that was taken over since, stay leased."""
+    theirs = make_leased_job("b")
+    taken = make_leased_job("a", attempt=2, deliveries=2)
+    before = [row(theirs), row(taken)]
+
+    assert [] == release(
+        cursor,
+        worker="a",
+        leases=[(theirs.pk, 1, YESTERDAY), (taken.pk, 1, YESTERDAY)],
+    )
+    assert before == [row(theirs), row(taken)]
+
+
+def test_a_release_never_schedules_a_job_for_later(cursor):
+    """Whatever due time it is given, the job is due now at the latest."""
+    job = make_leased_job("a")
+
+    release(cursor, worker="a", leases=[(job.pk, 1, YESTERDAY + timedelta(days=9))])
+
+    assert 1 == Job.objects.due().count()
+
+
+def test_a_repeated_release_changes_nothing(cursor):
+    """The attempt is given back once."""
+    make_job(attempt=1, deliveries=1)
+    claimed = claim_default(cursor)
+
+    assert 1 == len(release_all(cursor, claimed))
+    assert [] == release_all(cursor, claimed)
+    assert 1 == Job.objects.get().attempt
+
+
+# Rescue ------------------------------------------------------------------------------
+
+
+def test_a_rescued_job_that_was_running_has_crashed(cursor):
+    """The attempt is given back, the crash counted and written down; it runs alone."""
+    job = make_leased_job("dead", attempt=2, deliveries=3)
+
+    assert [Rescued(job.pk, "default", crashed=True)] == rescue_from(
+        cursor, running=[(job.pk, 3)]
+    )
+
+    rescued = Job.objects.get(pk=job.pk)
+    assert (1, 1, 3, True) == (
+        rescued.attempt,
+        rescued.crashes,
+        rescued.deliveries,
+        rescued.runs_alone,
+    )
+    assert (None, None) == (rescued.leased_by, rescued.leased_at)
+    (error,) = rescued.errors
+    assert ("worker_lost", "dead", 2, 3, "signal 9") == (
+        error["kind"],
+        error["worker"],
+        error["attempt"],
+        error["delivery"],
+        error["message"],
+    )
+
+
+def test_a_rescued_job_that_was_only_claimed_did_not_crash(cursor):
+    """It goes back as if never claimed: no crash, no error, not alone."""
+    job = make_leased_job("dead")
+
+    assert [Rescued(job.pk, "default", crashed=False)] == rescue_from(cursor)
+
+    rescued = Job.objects.get(pk=job.pk)
+    assert (0, 0, 1, False, []) == (
+        rescued.attempt,
+        rescued.crashes,
+        rescued.deliveries,
+        rescued.runs_alone,
+        rescued.errors,
+    )
+
+
+def test_only_the_delivery_that_ran_has_crashed(cursor):
+    """A slot that names an older delivery of the job accuses nobody."""
+    job = make_leased_job("dead", attempt=2, deliveries=2)
+
+    assert [Rescued(job.pk, "default", crashed=False)] == rescue_from(
+        cursor, running=[(job.pk, 1)]
+    )
+
+
+def test_rescued_jobs_are_due_at_once_at_their_old_place(cursor):
+    """Before what was enqueued after them, in every queue and priority."""
+    younger = make_job(queue="mail")
+    older = make_leased_job("dead", queue="mail", enqueued_at=YESTERDAY)
+    other = make_leased_job("dead", priority=-9)
+    high = make_leased_job("dead", priority=9)
+
+    assert {older.pk, other.pk, high.pk} == {job.id for job in rescue_from(cursor)}
+
+    claimed = claim(
+        cursor, queues=["mail", "default"], worker="a", limit=9, lease=LEASE
+    )
+    assert [high.pk, older.pk, younger.pk, other.pk] == [job.id for job in claimed]
+
+
+def test_a_rescued_job_that_had_a_time_is_due_now_at_the_latest(cursor):
+    """retry_now ran it before its time: the rescue does not send it back to wait."""
+    job = make_leased_job("dead")
+    Job.objects.update(run_after=datetime(2050, 1, 1, tzinfo=UTC))
+
+    rescue_from(cursor, running=[lease_of(job)])
+
+    assert 1 == Job.objects.due().count()
+
+
+def test_nothing_of_other_workers_is_touched(cursor):
+    """Nor what waits, is parked, or has lapsed and will be claimed as it is."""
+    others = [
+        make_leased_job("alive"),
+        make_leased_job("alive", queue="mail", priority=5),
+        make_job(),
+        make_job(run_after=SECOND * 30),
+        make_job(visible_at=None),
+        make_leased_job("dead", visible_at=-SECOND),
+    ]
+    before = [row(job) for job in others]
+
+    assert [] == rescue_from(cursor, running=[lease_of(job) for job in others])
+    assert before == [row(job) for job in others]
+
+
+def test_all_leases_of_the_dead_are_found_in_every_line(cursor):
+    """However many queues and priorities they are spread over, among other rows."""
+    held = set()
+    for queue in ("a", "b", "c"):
+        for priority in (-100, 0, 100):
+            make_jobs(3, queue=queue, priority=priority)
+            make_jobs(3, queue=queue, priority=priority, run_after=HOUR)
+            make_leased_job("alive", queue=queue, priority=priority)
+            held.add(make_leased_job("dead", queue=queue, priority=priority).pk)
+
+    assert held == {job.id for job in rescue_from(cursor)}
+    assert 0 == Job.objects.filter(leased_by="dead").count()
+
+
+def test_a_rescue_again_finds_nothing(cursor):
+    """It is sent once more a second later, for what a dead client still committed."""
+    job = make_leased_job("dead")
+    rescue_from(cursor, running=[lease_of(job)])
+
+    assert [] == rescue_from(cursor, running=[lease_of(job)])
+    assert 1 == Job.objects.get().crashes
+
+
+def test_a_rescue_loses_against_a_settle_that_committed_first(
+    cursor, other_cursor, new_cursor
+):
+    """The dead client's last ack was on its way: the job is done, not rescued."""
+    job = make_leased_job("dead")
+
+    with ThreadPoolExecutor(1) as pool:
+        with cursor.connection.transaction():
+            ack(cursor, worker="dead", ended=[Ended(job.pk, 1)])
+            rescued = pool.submit(rescue_from, other_cursor, running=[lease_of(job)])
+            wait_until_blocked(new_cursor(), other_cursor)
+        assert [] == rescued.result()
+
+    assert 1 == ArchivedJob.objects.count()
+
+
+def test_a_rescue_loses_against_a_claim_that_committed_first(
+    cursor, other_cursor, new_cursor
+):
+    """The lease lapsed meanwhile and somebody runs the job: it stays theirs."""
+    job = make_leased_job("dead")
+
+    with ThreadPoolExecutor(1) as pool:
+        with cursor.connection.transaction():
+            cursor.execute(
+                "UPDATE pgqueue_job SET leased_by = 'alive', deliveries = 2"
+                " WHERE id = %s",
+                [job.pk],
+            )
+            rescued = pool.submit(rescue_from, other_cursor, running=[lease_of(job)])
+            wait_until_blocked(new_cursor(), other_cursor)
+        assert [] == rescued.result()
+
+    assert "alive" == Job.objects.get().leased_by
+
+
+@pytest.mark.parametrize("crashes", [32767])
+def test_counters_of_a_rescue_stop_at_the_end_of_their_type(cursor, crashes):
+    """A row with the largest number is rescued like any."""
+    job = make_leased_job("dead", crashes=crashes, attempt=0)
+
+    rescue_from(cursor, running=[lease_of(job)])
+
+    rescued = Job.objects.get()
+    assert (32767, 0, None) == (rescued.crashes, rescued.attempt, rescued.leased_by)
+
+
+def test_errors_of_a_rescue_are_bounded(cursor):
+    """A hundred entries are kept, the first and the latest, as a settle keeps them."""
+    job = make_leased_job("dead", errors=[{"n": n} for n in range(ERRORS_MAX)])
+
+    rescue_from(cursor, running=[lease_of(job)])
+
+    kept = Job.objects.get().errors
+    assert ERRORS_MAX == len(kept)
+    assert ({"n": 0}, {"n": 2}, "worker_lost") == (kept[0], kept[1], kept[-1]["kind"])

@@ -1,0 +1,324 @@
+"""Partitions: the archive's days are made and dropped beside running acks."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+
+import psycopg
+import pytest
+
+from django_pgqueue.models import ArchivedJob
+from django_pgqueue.queues.partitions import (
+    DAYS_AHEAD,
+    day_of,
+    drop_partition,
+    expired_partitions,
+    make_partitions,
+    partition_name,
+    sweep,
+)
+from django_pgqueue.queues.settle import Ended, ack
+from tests.factories import make_archived_job, make_leased_job
+from tests.waiting import wait_for, wait_until_blocked
+
+DAY = timedelta(days=1)
+WEEK = timedelta(days=7)
+
+TABLES = """
+SELECT c.relname::text, c.relispartition FROM pg_class c
+ WHERE c.relkind = 'r' AND c.relname ~ '^pgqueue_archived_job_'
+"""
+PENDING = """
+SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+ WHERE i.inhparent = 'pgqueue_archived_job'::regclass AND i.inhdetachpending
+"""
+
+
+def tables(cursor):
+    """Return whether each day's table is attached, by its day."""
+    cursor.execute(TABLES)
+    return {day_of(name): attached for name, attached in cursor.fetchall()}
+
+
+def make(cursor, days_ahead=DAYS_AHEAD):
+    with cursor.connection.transaction():
+        return make_partitions(cursor, days_ahead=days_ahead)
+
+
+def add_partition(cursor, day):
+    cursor.execute(
+        f"CREATE TABLE {partition_name(day)} PARTITION OF pgqueue_archived_job"
+        f" FOR VALUES FROM ('{day} 00:00+00') TO ('{day + DAY} 00:00+00')"
+    )
+
+
+@pytest.fixture
+def today(cursor):
+    """Today in UTC; the days of the archive are as before after the test."""
+    cursor.execute("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date")
+    (today,) = cursor.fetchone()
+    make(cursor)
+    before = set(tables(cursor))
+    yield today
+    for name in pending(cursor):
+        cursor.execute(
+            f"ALTER TABLE pgqueue_archived_job DETACH PARTITION {name} FINALIZE"
+        )
+    for day in set(tables(cursor)) - before:
+        cursor.execute(f"DROP TABLE {partition_name(day)}")
+    make(cursor)
+
+
+def pending(cursor):
+    cursor.execute(PENDING)
+    return [name for (name,) in cursor.fetchall()]
+
+
+# Making ------------------------------------------------------------------------------
+
+
+def test_the_missing_days_are_made(cursor, today):
+    """Today and the days ahead; those that are there are left alone."""
+    drop_partition(cursor, today)
+    drop_partition(cursor, today + 3 * DAY)
+
+    assert [today, today + 3 * DAY] == make(cursor)
+    assert [] == make(cursor)
+    assert [today + 8 * DAY] == make(cursor, days_ahead=8)
+
+
+def test_a_made_day_takes_the_rows_of_that_day_in_utc(cursor, today):
+    """From midnight to midnight, and it has the indexes of the archive."""
+    day = today + 8 * DAY
+    make(cursor, days_ahead=8)
+    midnight = datetime.combine(day, datetime.min.time(), UTC)
+    first = make_archived_job(finished_at=midnight)
+    last = make_archived_job(finished_at=midnight + DAY - timedelta(microseconds=1))
+
+    cursor.execute(f"SELECT id FROM {partition_name(day)} ORDER BY id")
+    assert [(first.pk,), (last.pk,)] == cursor.fetchall()
+    for partition in (today, day):
+        cursor.execute(
+            "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass"
+            " AND indisvalid",
+            [partition_name(partition)],
+        )
+        assert (2,) == cursor.fetchone()
+
+
+def test_a_made_day_refuses_what_the_archive_refuses(cursor, today):
+    """Constraints and NOT NULL are those of the parent."""
+    make(cursor, days_ahead=8)
+    midnight = datetime.combine(today + 8 * DAY, datetime.min.time(), UTC)
+
+    with pytest.raises(psycopg.errors.CheckViolation, match="archived_job_state"):
+        cursor.execute(
+            "INSERT INTO pgqueue_archived_job (id, task, state, finished_at)"
+            " VALUES (1, 'x', 'lost', %s)",
+            [midnight],
+        )
+
+
+def test_days_are_made_beside_open_acks(cursor, other_cursor, new_cursor, today):
+    """The maker waits for no open insert into the archive, and an ack for no maker."""
+    job, second = make_leased_job("a"), make_leased_job("a")
+    acking = new_cursor()
+    for waiting in (other_cursor, acking):
+        waiting.execute("SET lock_timeout = '1s'")
+
+    with cursor.connection.transaction():
+        ack(cursor, worker="a", ended=[Ended(job.pk, 1)])
+        with other_cursor.connection.transaction():
+            made = make_partitions(other_cursor, days_ahead=9)
+            acked = ack(acking, worker="a", ended=[Ended(second.pk, 1)])
+
+    assert [today + 8 * DAY, today + 9 * DAY] == made
+    assert {second.pk} == acked
+
+
+def test_days_are_made_beside_an_open_report(cursor, other_cursor, today):
+    """A reader that has been at it for an hour stalls neither maker nor ack."""
+    job = make_leased_job("a")
+    other_cursor.execute("SET lock_timeout = '1s'")
+
+    with cursor.connection.transaction():
+        cursor.execute("SELECT count(*) FROM pgqueue_archived_job")
+        assert [today + 8 * DAY] == make(other_cursor, days_ahead=8)
+        assert {job.pk} == ack(other_cursor, worker="a", ended=[Ended(job.pk, 1)])
+
+
+def test_two_makers_at_once_make_each_day_once(cursor, other_cursor, new_cursor, today):
+    """The second waits for the first's commit and finds nothing missing."""
+    with ThreadPoolExecutor(1) as pool:
+        with cursor.connection.transaction():
+            first = make_partitions(cursor, days_ahead=9)
+            second = pool.submit(make, other_cursor, 9)
+            wait_until_blocked(new_cursor(), other_cursor)
+        assert [] == second.result()
+
+    assert [today + 8 * DAY, today + 9 * DAY] == first
+
+
+# Dropping ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "keep,expired",
+    [
+        (WEEK, [8, 9]),
+        (timedelta(days=8), [9]),
+        (timedelta(days=6, hours=12), [8, 9]),
+        (timedelta(0), [1, 7, 8, 9]),
+        (timedelta(days=30), []),
+    ],
+    ids=str,
+)
+def test_a_day_has_expired_when_its_every_row_is_too_old(cursor, today, keep, expired):
+    """The oldest is named first; a day that could hold a younger row stays."""
+    for days_ago in (1, 7, 8, 9):
+        add_partition(cursor, today - days_ago * DAY)
+
+    assert [today - days_ago * DAY for days_ago in reversed(expired)] == (
+        expired_partitions(cursor, keep=keep)
+    )
+
+
+def test_a_dropped_day_is_gone(cursor, today):
+    """Rows and table."""
+    day = today - 9 * DAY
+    add_partition(cursor, day)
+    make_archived_job(finished_at=-9 * DAY)
+    kept = make_archived_job()
+
+    drop_partition(cursor, day)
+
+    assert day not in tables(cursor)
+    assert [kept.pk] == list(ArchivedJob.objects.values_list("pk", flat=True))
+
+
+def test_a_drop_waits_for_open_acks_and_makes_no_ack_wait(
+    cursor, other_cursor, new_cursor, today
+):
+    """It is detached concurrently: a long transaction delays the drop alone."""
+    day = today - 9 * DAY
+    add_partition(cursor, day)
+    first, second = make_leased_job("a"), make_leased_job("a")
+    acking = new_cursor()
+    acking.execute("SET lock_timeout = '1s'")
+
+    with ThreadPoolExecutor(1) as pool:
+        with cursor.connection.transaction():
+            ack(cursor, worker="a", ended=[Ended(first.pk, 1)])
+            dropped = pool.submit(drop_partition, other_cursor, day)
+            wait_until_blocked(acking, other_cursor)
+            assert {second.pk} == ack(acking, worker="a", ended=[Ended(second.pk, 1)])
+            make_archived_job()
+        dropped.result()
+
+    assert day not in tables(cursor)
+    assert 3 == ArchivedJob.objects.count()
+
+
+def test_a_drop_cannot_run_inside_a_transaction(cursor, today):
+    """The server says so, rather than stall everybody."""
+    add_partition(cursor, today - 9 * DAY)
+
+    with (
+        pytest.raises(psycopg.errors.ActiveSqlTransaction, match="CONCURRENTLY"),
+        cursor.connection.transaction(),
+    ):
+        drop_partition(cursor, today - 9 * DAY)
+
+
+# What a crash left half done ---------------------------------------------------------
+
+
+def test_a_detach_that_was_cut_off_is_finished_and_its_day_dropped(
+    cursor, other_cursor, new_cursor, today
+):
+    """The next sweep heals it; until then acks and reads go on."""
+    day = today - 9 * DAY
+    add_partition(cursor, day)
+    observer = new_cursor()
+    with ThreadPoolExecutor(1) as pool, cursor.connection.transaction():
+        cursor.execute("SELECT count(*) FROM pgqueue_archived_job")
+        dropped = pool.submit(drop_partition, other_cursor, day)
+        wait_until_blocked(observer, other_cursor)
+        wait_for(lambda: pending(observer), what="the detach is pending")
+        other_cursor.connection.cancel_safe()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            dropped.result()
+    assert [partition_name(day)] == pending(cursor)
+    make_archived_job()
+
+    assert [partition_name(day)] == sweep(cursor, keep=WEEK)
+
+    assert [] == pending(cursor)
+    assert day not in tables(cursor)
+
+
+def test_a_detached_day_that_is_old_is_dropped(cursor, today):
+    """The crash came between the detach and the drop."""
+    day = today - 9 * DAY
+    add_partition(cursor, day)
+    cursor.execute(
+        f"ALTER TABLE pgqueue_archived_job DETACH PARTITION {partition_name(day)}"
+    )
+
+    assert [partition_name(day)] == sweep(cursor, keep=WEEK)
+    assert day not in tables(cursor)
+
+
+@pytest.mark.parametrize(
+    "days_ago,keep", [(3, WEEK), (7, WEEK), (2, timedelta(hours=47))], ids=str
+)
+def test_a_detached_day_that_may_hold_younger_rows_stays(cursor, today, days_ago, keep):
+    """An operator put it aside."""
+    day = today - days_ago * DAY
+    add_partition(cursor, day)
+    cursor.execute(
+        f"ALTER TABLE pgqueue_archived_job DETACH PARTITION {partition_name(day)}"
+    )
+
+    assert [] == sweep(cursor, keep=keep)
+    assert False is tables(cursor)[day]
+
+
+def test_a_sweep_leaves_attached_days_and_other_tables_alone(cursor, today):
+    """Whatever their age; retention is the business of expired_partitions()."""
+    add_partition(cursor, today - 99 * DAY)
+    cursor.execute("CREATE TABLE pgqueue_archived_job_20200101_copy (id int)")
+    try:
+        assert [] == sweep(cursor, keep=WEEK)
+    finally:
+        cursor.execute("DROP TABLE pgqueue_archived_job_20200101_copy")
+
+
+# Names -------------------------------------------------------------------------------
+
+
+def test_a_partition_is_named_for_its_day():
+    """And its day is read from the name."""
+    day = date(2026, 11, 20)
+
+    assert "pgqueue_archived_job_20261120" == partition_name(day)
+    assert day == day_of(partition_name(day))
+
+
+@pytest.mark.parametrize(
+    "name", ["pgqueue_archived_job", "pgqueue_archived_job_2026", "x_20261120"]
+)
+def test_another_name_has_no_day(name):
+    """Tables that only look alike are nobody's day."""
+    assert day_of(name) is None
+
+
+def test_a_table_with_an_impossible_date_is_nobodys_day(cursor, today):
+    """Somebody's table of that shape does not stop the leader's chores."""
+    cursor.execute("CREATE TABLE pgqueue_archived_job_20261399 (id int)")
+    try:
+        assert [] == sweep(cursor, keep=WEEK)
+        assert [] == make(cursor)
+    finally:
+        cursor.execute("DROP TABLE pgqueue_archived_job_20261399")

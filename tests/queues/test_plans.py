@@ -1,0 +1,370 @@
+"""
+Every statement of the storage is valid, and the hot ones stay cheap.
+
+Statements are collected from the modules, so that a new one without an entry here
+fails. Each is EXPLAINed against the migrated schema: a column name written in SQL
+cannot drift. The hot ones are then run over large tables of every shape that a queue
+can have.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+import django_pgqueue.postgres
+import django_pgqueue.queues
+from django_pgqueue.queues import claim as claims
+from django_pgqueue.queues import lease as leases
+from django_pgqueue.queues import settle as settles
+from django_pgqueue.queues.claim import Line, claim_from_floors
+from django_pgqueue.queues.settle import Ended, ack
+from tests.factories import LEASE, make_jobs, make_leased_job
+
+ROWS = 200_000
+# For a claim of ten rows, whatever else is in the table.
+BUFFERS_MAX = 500
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+STATEMENT = re.compile(
+    r"\s*(WITH|SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|SET|SHOW|LISTEN|NOTIFY)\b"
+)
+PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+
+# Plausible parameters, by the names that statements use.
+VALUES = {
+    "args": "[]",
+    "attempts_back": [0],
+    "channel": "pgqueue_public",
+    "class": 1,
+    "delay": None,
+    "delays": [1.5],
+    "deliveries": [1],
+    "due": [NOON],
+    "errors": ['{"kind": "error"}'],
+    "expire_at": NOON,
+    "expire_in": LEASE,
+    "floors": [NOON],
+    "headers": "{}",
+    "hostname": "web-1",
+    "ids": [1],
+    "keep": timedelta(days=7),
+    "kwargs": "{}",
+    "lease": LEASE,
+    "limit": 10,
+    "max_attempts": 5,
+    "message": "signal 9",
+    "name": "worker",
+    "names": ["default"],
+    "pid": 42,
+    "priorities": [0],
+    "priority": 0,
+    "queue": "default",
+    "queues": ["default"],
+    "ran": [0.1],
+    "reasons": ["exhausted"],
+    "results": ["1"],
+    "run_at": NOON,
+    "state": "succeeded",
+    "task": "shop.send",
+    "term": LEASE,
+    "threads": 8,
+    "token": "token",
+    "unknown": [False],
+    "version": "0.1",
+    "worker": "worker",
+}
+
+# Statements whose parameters differ from those of their names above.
+SPECIAL = {
+    "enqueue.ENQUEUE_MANY": {"args": ["[]"], "kwargs": ["{}"]},
+    "workers.REGISTER": {"queues": "[]"},
+}
+
+# Every statement that EXPLAIN can show.
+EXPLAINED = {
+    "claim.CLAIM",
+    "claim.CLAIM_FROM_FLOORS",
+    "claim.KNOWN_QUEUES",
+    "claim.NEXT_DUE",
+    "claim.REMEMBER_QUEUES",
+    "enqueue.ENQUEUE",
+    "enqueue.ENQUEUE_MANY",
+    "find.FIND",
+    "lease.RELEASE",
+    "lease.RENEW",
+    "lease.RESCUE",
+    "partitions.ATTACHED",
+    "partitions.LEFT_OVER",
+    "partitions.LOCK",
+    "partitions.PENDING",
+    "partitions.TODAY",
+    "purge.DEAD_LETTERS",
+    "purge.RESULTS",
+    "purge.WORKERS",
+    "redrive.REDRIVE",
+    "redrive.RETRY_NOW",
+    "server.FACTS",
+    "server.INSTALLATION",
+    "server.MISSING_INDEXES",
+    "settle.APPLIED",
+    "settle.APPLIED_AWAY",
+    "settle.ARCHIVE",
+    "settle.DEAD_LETTER",
+    "settle.RETRY",
+    "wake.CHANNEL",
+    "wake.NOTIFY",
+    "wake.NOTIFY_CHANNEL",
+    "workers.FORGET",
+    "workers.HEARTBEAT",
+    "workers.LEAD",
+    "workers.LOCK",
+    "workers.REGISTER",
+}
+
+# Those that it cannot: they are run by the tests of their own modules.
+UTILITY = {
+    "connect.ISOLATION",
+    "connect.READ_COMMITTED",
+    "partitions.ATTACH",
+    "partitions.CREATE",
+    "partitions.DETACH",
+    "partitions.DROP",
+    "partitions.FINISH",
+}
+
+
+def collect():
+    """Return every statement of queues/ and postgres/ by module and name."""
+    found = {}
+    for package in (django_pgqueue.queues, django_pgqueue.postgres):
+        for info in pkgutil.iter_modules(package.__path__):
+            module = importlib.import_module(f"{package.__name__}.{info.name}")
+            found |= {
+                f"{info.name}.{name}": value
+                for name, value in vars(module).items()
+                if name.isupper() and isinstance(value, str) and STATEMENT.match(value)
+            }
+    return found
+
+
+STATEMENTS = collect()
+
+
+def parameters(name):
+    """Return the parameters that the statement *name* asks for."""
+    values = VALUES | SPECIAL.get(name, {})
+    return {key: values[key] for key in PLACEHOLDER.findall(STATEMENTS[name])}
+
+
+def explain(cursor, statement, params, *, how="FORMAT JSON"):
+    """Return the plan's root; what the statement changes is rolled back."""
+    with cursor.connection.transaction(force_rollback=True):
+        cursor.execute(f"EXPLAIN ({how}) {statement}", params)
+        return cursor.fetchone()[0][0]["Plan"]
+
+
+def explain_generic(cursor, statement, params):
+    """Return the root of the plan that is made without knowing the parameters."""
+    names = list(dict.fromkeys(PLACEHOLDER.findall(statement)))
+    prepared = PLACEHOLDER.sub(
+        lambda match: f"${names.index(match[1]) + 1}", statement
+    ).replace("%%", "%")
+    execute = psycopg.sql.SQL("EXPLAIN (FORMAT JSON) EXECUTE hot")
+    if names:
+        values = psycopg.sql.SQL(", ").join(params[name] for name in names)
+        execute += psycopg.sql.SQL("({})").format(values)
+    cursor.execute("SET plan_cache_mode = force_generic_plan")
+    cursor.execute(f"PREPARE hot AS {prepared}")
+    try:
+        cursor.execute(execute)
+        return cursor.fetchone()[0][0]["Plan"]
+    finally:
+        cursor.execute("DEALLOCATE hot")
+        cursor.execute("RESET plan_cache_mode")
+
+
+def nodes(plan):
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+def seq_scans(plan):
+    return [
+        node["Relation Name"]
+        for node in nodes(plan)
+        if node["Node Type"] == "Seq Scan" and node["Relation Name"] == "pgqueue_job"
+    ]
+
+
+def buffers(plan):
+    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+
+# Every statement ---------------------------------------------------------------------
+
+
+def test_every_statement_has_an_entry():
+    """A new one is added to this module, and so is explained or run."""
+    assert EXPLAINED | UTILITY == set(STATEMENTS)
+
+
+@pytest.mark.parametrize("name", sorted(EXPLAINED))
+def test_every_statement_is_valid_against_the_schema(cursor, name):
+    """Tables, columns, types and functions exist as they are written."""
+    assert explain(cursor, STATEMENTS[name], parameters(name))
+
+
+# The hot ones ------------------------------------------------------------------------
+
+DUE = """
+INSERT INTO pgqueue_job (task, priority)
+SELECT 'x', n % 3 FROM generate_series(1, {n}) n
+"""
+FUTURE = """
+INSERT INTO pgqueue_job (task, visible_at)
+SELECT 'x', clock_timestamp() + interval '1 hour' FROM generate_series(1, {n})
+"""
+PARKED = """
+INSERT INTO pgqueue_job (task, lane) SELECT 'x', 'one' FROM generate_series(1, {n})
+"""
+QUEUES = """
+INSERT INTO pgqueue_job (task, queue) SELECT 'x', 'q' || n % 1000
+  FROM generate_series(1, {n}) n
+"""
+
+# What fills the table, and when the planner last looked at it.
+SHAPES = {
+    "due, never analysed": [DUE],
+    "due, analysed when empty": ["ANALYZE pgqueue_job", DUE],
+    "due, analysed": [DUE, "ANALYZE pgqueue_job"],
+    "future, never analysed": [FUTURE],
+    "future, analysed": [FUTURE, "ANALYZE pgqueue_job"],
+    "parked in one lane, never analysed": [PARKED],
+    "parked in one lane, analysed": [PARKED, "ANALYZE pgqueue_job"],
+    "a thousand queues, never analysed": [QUEUES],
+    "a thousand queues, analysed": [QUEUES, "ANALYZE pgqueue_job"],
+}
+# The most buffers, those for each line (a priority of a queue) that the statement has
+# to look at, and the rows that there are to find; None: it depends on the shape.
+HOT = {
+    "claim.CLAIM": (BUFFERS_MAX, 0, 10),
+    "claim.CLAIM_FROM_FLOORS": (BUFFERS_MAX, 0, 10),
+    "claim.NEXT_DUE": (100, 0, 1),
+    "claim.KNOWN_QUEUES": (100, 6, None),
+    "settle.ARCHIVE": (BUFFERS_MAX, 0, 10),
+    "settle.RETRY": (BUFFERS_MAX, 0, 10),
+    "settle.DEAD_LETTER": (BUFFERS_MAX, 0, 10),
+    "lease.RENEW": (BUFFERS_MAX, 0, 10),
+    "lease.RELEASE": (BUFFERS_MAX, 0, 10),
+    "lease.RESCUE": (BUFFERS_MAX, 12, 10),
+}
+
+
+@pytest.fixture
+def unanalysed(cursor):
+    """The job table as the planner sees it before anybody has looked at it."""
+    cursor.execute("ALTER TABLE pgqueue_job SET (autovacuum_enabled = off)")
+    cursor.execute("DELETE FROM pg_statistic WHERE starelid = 'pgqueue_job'::regclass")
+    cursor.execute("TRUNCATE pgqueue_job")
+    yield
+    cursor.execute("DELETE FROM pg_statistic WHERE starelid = 'pgqueue_job'::regclass")
+    cursor.execute("ALTER TABLE pgqueue_job RESET (autovacuum_enabled)")
+
+
+@pytest.mark.usefixtures("unanalysed")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_hot_statements_use_indexes_whatever_the_table_holds(cursor, shape):
+    """No sequential scan, and few buffers for ten rows; nor with a generic plan."""
+    for statement in SHAPES[shape]:
+        cursor.execute(statement.format(n=ROWS))
+    make_jobs(20, visible_at=timedelta(0))
+    held = [make_leased_job("worker", priority=n % 2).pk for n in range(10)]
+    ten = {
+        "ids": held,
+        "deliveries": [1] * 10,
+        "results": ["1"] * 10,
+        "errors": ['{"kind": "error"}'] * 10,
+        "reasons": ["exhausted"] * 10,
+        "ran": [0.1] * 10,
+        "delays": [1.5] * 10,
+        "attempts_back": [0] * 10,
+        "unknown": [False] * 10,
+        "due": [NOON] * 10,
+        "floors": [NOON],
+    }
+    lines = 1_000 if QUEUES in SHAPES[shape] else 3
+    wrong = {}
+
+    for name, (buffers_max, buffers_per_line, rows) in HOT.items():
+        params = parameters(name)
+        params |= {key: ten[key] for key in params if key in ten}
+        plan = explain(
+            cursor, STATEMENTS[name], params, how="ANALYZE, BUFFERS, FORMAT JSON"
+        )
+        if seq_scans(plan) or buffers(plan) > buffers_max + lines * buffers_per_line:
+            wrong[name] = (buffers(plan), json.dumps(plan, indent=1))
+        if rows is not None and rows != plan["Actual Rows"]:
+            wrong[f"{name} (rows)"] = plan["Actual Rows"]
+        generic = explain_generic(cursor, STATEMENTS[name], params)
+        if seq_scans(generic):
+            wrong[f"{name} (generic)"] = json.dumps(generic, indent=1)
+
+    assert {} == wrong
+
+
+@pytest.mark.slow
+def test_draining_does_not_walk_over_what_it_has_finished(cursor, other_cursor):
+    """
+    Under a transaction that holds back vacuum, a claim from its floor stays flat.
+
+    The dead index entries of finished jobs stay until that transaction ends; the
+    claim without a floor reads them all.
+    """
+    batch = 1_000
+    make_jobs(20 * batch)
+    other_cursor.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    floor = datetime(2000, 1, 1, tzinfo=UTC)
+
+    with other_cursor.connection.transaction():
+        other_cursor.execute("SELECT count(*) FROM pgqueue_job")
+        for _ in range(18):
+            claimed = claim_from_floors(
+                cursor,
+                lines=[Line("default", 0, floor)],
+                worker="worker",
+                limit=batch,
+                lease=LEASE,
+            )
+            floor = claimed[-1].due_at
+            ack(
+                cursor,
+                worker="worker",
+                ended=[Ended(job.id, job.delivery) for job in claimed],
+            )
+        how = "ANALYZE, BUFFERS, FORMAT JSON"
+        floored = explain(
+            cursor,
+            claims.CLAIM_FROM_FLOORS,
+            parameters("claim.CLAIM_FROM_FLOORS") | {"floors": [floor]},
+            how=how,
+        )
+        unfloored = explain(cursor, claims.CLAIM, parameters("claim.CLAIM"), how=how)
+
+    assert (10, 10) == (floored["Actual Rows"], unfloored["Actual Rows"])
+    assert buffers(floored) <= BUFFERS_MAX < buffers(unfloored)
+
+
+def test_the_statements_of_this_module_are_those_that_run():
+    """The constants that are explained are the ones that the functions execute."""
+    assert STATEMENTS["claim.CLAIM"] is claims.CLAIM
+    assert STATEMENTS["lease.RENEW"] is leases.RENEW
+    assert STATEMENTS["settle.ARCHIVE"] is settles.ARCHIVE

@@ -1,0 +1,89 @@
+"""Purge: what its retention has outlived goes, in bounded batches."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django_pgqueue.models import ArchivedJob, DeadLetter, Worker
+from django_pgqueue.queues import purge as module
+from django_pgqueue.queues.purge import (
+    purge_dead_letters,
+    purge_results,
+    purge_workers,
+)
+from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.workers import register
+from tests.factories import make_archived_job, make_dead_letter
+
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+
+
+def make_worker(cursor, name, heard_ago):
+    register(cursor, name=name, hostname="h", pid=1, queues=[], threads=1, version="1")
+    cursor.execute(
+        "UPDATE pgqueue_worker SET heartbeat_at = now() - %s WHERE name = %s",
+        [heard_ago, name],
+    )
+
+
+def test_dead_letters_are_deleted_when_they_are_too_old(cursor):
+    """Younger ones stay."""
+    make_dead_letter(finished_at=-HOUR - MINUTE)
+    young = make_dead_letter(finished_at=-HOUR + MINUTE)
+
+    assert 1 == purge_dead_letters(cursor, keep=HOUR)
+    assert [young] == list(DeadLetter.objects.all())
+
+
+def test_a_purge_is_bounded_and_begins_with_the_oldest(cursor, monkeypatch):
+    """The caller pauses between batches; the count says when there are no more."""
+    monkeypatch.setattr(module, "PURGE_ROWS_MAX", 2)
+    letters = [make_dead_letter(finished_at=-n * HOUR) for n in (5, 4, 3, 2)]
+
+    counts = [purge_dead_letters(cursor, keep=HOUR)]
+    assert letters[2:] == list(DeadLetter.objects.order_by("pk"))
+    counts += [purge_dead_letters(cursor, keep=HOUR) for _ in range(2)]
+
+    assert [2, 2, 0] == counts
+
+
+def test_a_letter_that_is_being_redriven_is_passed_over(cursor, other_cursor):
+    """The purge waits for no operator, and takes nothing from one."""
+    moving = make_dead_letter(finished_at=-HOUR)
+    make_dead_letter(finished_at=-HOUR)
+    other_cursor.execute("SET lock_timeout = '1s'")
+
+    with cursor.connection.transaction():
+        redrive(cursor, [moving.pk])
+        assert 1 == purge_dead_letters(other_cursor, keep=MINUTE)
+
+
+def test_results_are_dropped_and_their_rows_stay(cursor):
+    """The archive keeps the job; only what it returned goes."""
+    old = make_archived_job(result={"n": 1}, finished_at=-HOUR)
+    young = make_archived_job(result={"n": 2})
+
+    assert 1 == purge_results(cursor, keep=MINUTE)
+    assert {old.pk: None, young.pk: {"n": 2}} == dict(
+        ArchivedJob.objects.values_list("pk", "result")
+    )
+    assert 0 == purge_results(cursor, keep=MINUTE)
+
+
+def test_dropping_results_is_bounded(cursor, monkeypatch):
+    """A batch at a time."""
+    monkeypatch.setattr(module, "PURGE_ROWS_MAX", 2)
+    for _ in range(3):
+        make_archived_job(result=1, finished_at=-HOUR)
+
+    assert [2, 1, 0] == [purge_results(cursor, keep=MINUTE) for _ in range(3)]
+
+
+def test_workers_that_were_killed_are_forgotten(cursor):
+    """Those not heard of for long; the others stay."""
+    make_worker(cursor, "killed", HOUR + MINUTE)
+    make_worker(cursor, "alive", HOUR - MINUTE)
+
+    assert 1 == purge_workers(cursor, keep=HOUR)
+    assert ["alive"] == list(Worker.objects.values_list("name", flat=True))

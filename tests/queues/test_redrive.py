@@ -1,0 +1,177 @@
+"""Redrive a dead letter; make a waiting job due now."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from django_pgqueue.models import DeadLetter, Job
+from django_pgqueue.queues import redrive as module
+from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.redrive import redrive, retry_now
+from tests.factories import LEASE, make_dead_letter, make_job, make_leased_job
+
+HOUR = timedelta(hours=1)
+
+
+def test_a_redriven_job_starts_again_at_its_first_attempt(cursor):
+    """Attempt and crashes begin anew; id, errors and deliveries stay."""
+    dead = make_dead_letter(
+        attempt=5, crashes=2, deliveries=9, errors=[{"n": 1}], max_attempts=5
+    )
+
+    assert [(dead.pk, "default")] == redrive(cursor, [dead.pk])
+
+    job = Job.objects.get(pk=dead.pk)
+    assert (0, 0, 9, 5, [{"n": 1}]) == (
+        job.attempt,
+        job.crashes,
+        job.deliveries,
+        job.max_attempts,
+        job.errors,
+    )
+    assert False is job.runs_alone
+    assert 0 == DeadLetter.objects.count()
+    (claimed,) = claim(cursor, queues=["default"], worker="a", limit=1, lease=LEASE)
+    assert (1, 10) == (claimed.attempt, claimed.delivery)
+
+
+def test_a_redriven_job_keeps_what_it_is(cursor):
+    """Task, payload, headers, priority, lane and relations travel back."""
+    values = {
+        "queue": "mail",
+        "task": "shop.send",
+        "args": [1],
+        "kwargs": {"a": 2},
+        "headers": {"trace": "t"},
+        "priority": 7,
+        "enqueued_at": datetime(2020, 1, 1, tzinfo=UTC),
+        "lane": "l",
+        "lane_capacity": 3,
+        "progress": {"done": 1},
+        "workflow_id": 1,
+        "parent_id": 2,
+        "message_id": 3,
+        "schedule_id": 4,
+    }
+    dead = make_dead_letter(**values)
+
+    redrive(cursor, [dead.pk])
+
+    assert values == Job.objects.values(*values).get()
+
+
+def test_a_redriven_job_leaves_its_times_behind(cursor):
+    """It is due now: it neither waits for its old time nor has expired already."""
+    dead = make_dead_letter(
+        run_after=datetime(2050, 1, 1, tzinfo=UTC),
+        expires_at=datetime(2020, 1, 1, tzinfo=UTC),
+    )
+
+    redrive(cursor, [dead.pk])
+
+    job = Job.objects.due().get()
+    assert (None, None) == (job.run_after, job.expires_at)
+
+
+def test_the_grace_of_an_unknown_task_starts_anew(cursor):
+    """The mark of its first hold is gone; other headers stay."""
+    dead = make_dead_letter(
+        headers={"trace": "t", "pgqueue.unknown_since": "2020-01-01T00:00:00+00:00"}
+    )
+
+    redrive(cursor, [dead.pk])
+
+    assert {"trace": "t"} == Job.objects.get().headers
+
+
+def test_a_dedup_key_is_left_behind(cursor):
+    """Another job may hold it by now, and must not make the redrive fail."""
+    dead = make_dead_letter(dedup_key="k")
+    make_job(dedup_key="k")
+
+    assert [(dead.pk, "default")] == redrive(cursor, [dead.pk])
+    assert Job.objects.get(pk=dead.pk).dedup_key is None
+
+
+def test_dead_letters_can_be_sent_to_another_queue(cursor):
+    """The answer says where each one is now, so that its workers are woken."""
+    dead = [make_dead_letter(queue=queue) for queue in ("a", "b")]
+    ids = [letter.pk for letter in dead]
+
+    assert {(job_id, "repair") for job_id in ids} == set(
+        redrive(cursor, ids, queue="repair")
+    )
+    assert 2 == Job.objects.filter(queue="repair").count()
+
+
+def test_what_is_no_dead_letter_is_passed_over(cursor):
+    """A live job, one redriven a moment ago, an id that never was."""
+    live, dead = make_job(), make_dead_letter()
+
+    assert [(dead.pk, "default")] == redrive(cursor, [live.pk, dead.pk, 2**62])
+    assert [] == redrive(cursor, [dead.pk])
+    assert [] == redrive(cursor, [])
+
+
+def test_two_operators_share_the_letters_without_waiting(cursor, other_cursor):
+    """Each letter is moved once."""
+    first, second = make_dead_letter(), make_dead_letter()
+    other_cursor.execute("SET lock_timeout = '1s'")
+
+    with cursor.connection.transaction():
+        ours = redrive(cursor, [first.pk])
+        theirs = redrive(other_cursor, [first.pk, second.pk])
+
+    assert ([first.pk], [second.pk]) == (
+        [job_id for job_id, _ in ours],
+        [job_id for job_id, _ in theirs],
+    )
+
+
+def test_many_letters_move_in_batches(cursor, monkeypatch):
+    """More ids than one statement takes are all moved."""
+    monkeypatch.setattr(module, "REDRIVE_ROWS_MAX", 3)
+    ids = [make_dead_letter().pk for _ in range(8)]
+
+    assert ids == [job_id for job_id, _ in redrive(cursor, ids)]
+
+
+def test_redriven_jobs_run_in_the_order_of_their_ids(cursor):
+    """As they were enqueued, whatever order they are selected in."""
+    ids = [make_dead_letter().pk for _ in range(5)]
+
+    redrive(cursor, ids[::-1])
+
+    claimed = claim(cursor, queues=["default"], worker="a", limit=9, lease=LEASE)
+    assert ids == [job.id for job in claimed]
+
+
+def test_a_waiting_job_is_made_due_now(cursor):
+    """One that is scheduled, and one in its back-off."""
+    scheduled = make_job(run_after=HOUR)
+    retrying = make_job(visible_at=HOUR, attempt=1, deliveries=1, queue="mail")
+
+    assert {(scheduled.pk, "default"), (retrying.pk, "mail")} == set(
+        retry_now(cursor, [scheduled.pk, retrying.pk])
+    )
+    assert 2 == Job.objects.due().count()
+    assert 1 == Job.objects.get(pk=retrying.pk).attempt
+
+
+def test_a_job_that_waits_for_no_time_is_not_hurried(cursor):
+    """A running one would run twice; a parked one would break its lane."""
+    others = [make_leased_job("a"), make_job(visible_at=None), make_job()]
+    before = list(Job.objects.order_by("pk").values())
+
+    assert [] == retry_now(cursor, [job.pk for job in others])
+    assert before == list(Job.objects.order_by("pk").values())
+
+
+def test_a_job_that_is_being_claimed_is_passed_over(cursor, other_cursor):
+    """The operator does not wait, and does not undo the claim."""
+    job = make_job(run_after=HOUR)
+    other_cursor.execute("SET lock_timeout = '1s'")
+
+    with cursor.connection.transaction():
+        cursor.execute("SELECT 1 FROM pgqueue_job FOR UPDATE")
+        assert [] == retry_now(other_cursor, [job.pk])

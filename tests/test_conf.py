@@ -1,0 +1,405 @@
+"""Settings: every key with its limits, and an error that names the way out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue.conf import (
+    DURATION_MAX,
+    LIMITS,
+    Retention,
+    Settings,
+    as_timedelta,
+    get_settings,
+    parse,
+)
+from django_pgqueue.exceptions import SettingsError
+
+DAY = 86_400
+TEN_YEARS = DURATION_MAX.total_seconds()
+
+# Key, smallest and largest value; both are accepted.
+NUMBERS = [
+    ("POLL_INTERVAL_SECONDS", 0.05, 3_600),
+    ("LEASE_SECONDS", 1, DAY),
+    ("GRACE_SECONDS", 0, DAY),
+    ("PAYLOAD_BYTES_MAX", 128, 268_435_455),
+    ("RESULT_BYTES_MAX", 0, 268_435_455),
+    ("RESULT_TTL_SECONDS", 0, TEN_YEARS),
+    ("UNKNOWN_TASK_GRACE_SECONDS", 0, TEN_YEARS),
+    ("DELIVERIES_MAX", 1, 1_000_000),
+    ("CRASHES_MAX", 1, 1_000),
+]
+SECONDS_KEYS = [key for key, _, _ in NUMBERS if key.endswith("_SECONDS")]
+COUNT_KEYS = [key for key, _, _ in NUMBERS if key.endswith("_MAX")]
+
+
+def value_of(key, raw):
+    return getattr(parse({key: raw}), key.lower())
+
+
+# Defaults ----------------------------------------------------------------------------
+
+
+def test_without_settings_the_defaults_hold():
+    """They are those of the reference page."""
+    assert parse({}) == Settings(
+        database="default",
+        listen=True,
+        listen_database=None,
+        poll_interval_seconds=5.0,
+        lease_seconds=60.0,
+        grace_seconds=30.0,
+        payload_bytes_max=1_048_576,
+        result_bytes_max=65_536,
+        result_ttl_seconds=86_400.0,
+        retention=Retention(archive=timedelta(days=7), dead_letters=timedelta(days=90)),
+        queues={},
+        defaults={},
+        unknown_task_grace_seconds=3_600.0,
+        deliveries_max=100,
+        crashes_max=3,
+        task_modules=("tasks",),
+    )
+
+
+def test_the_defaults_are_within_the_limits():
+    """A default that is written out is accepted and changes nothing."""
+    for key, _, _ in NUMBERS:
+        default = getattr(Settings(), key.lower())
+        assert default == value_of(key, default)
+
+
+def test_a_project_that_says_nothing_has_the_defaults(settings):
+    """PGQUEUE need not exist."""
+    del settings.PGQUEUE
+
+    assert Settings() == get_settings()
+
+
+def test_a_changed_setting_is_seen_at_once(settings):
+    """As override_settings needs it; an unchanged one is not parsed again."""
+    settings.PGQUEUE = {"LEASE_SECONDS": 5}
+    assert 5 == get_settings().lease_seconds
+    assert get_settings() is get_settings()
+
+    settings.PGQUEUE = {"LEASE_SECONDS": 7}
+    assert 7 == get_settings().lease_seconds
+
+
+def test_a_dict_that_is_changed_in_place_is_seen(settings):
+    """The value counts, not the object."""
+    settings.PGQUEUE = {"LEASE_SECONDS": 5}
+    get_settings()
+    settings.PGQUEUE["LEASE_SECONDS"] = 7
+
+    assert 7 == get_settings().lease_seconds
+
+
+# Numbers -----------------------------------------------------------------------------
+
+
+def test_every_number_has_limits():
+    """And every limit is tested here."""
+    assert {key.lower() for key, _, _ in NUMBERS} == set(LIMITS)
+    assert set(LIMITS) == {
+        item.name
+        for item in fields(Settings)
+        if item.name.endswith(("_seconds", "_max"))
+    }
+
+
+@pytest.mark.parametrize("key,low,high", NUMBERS)
+def test_the_limits_themselves_are_accepted(key, low, high):
+    """The smallest and the largest value."""
+    assert low == value_of(key, low)
+    assert high == value_of(key, high)
+
+
+@pytest.mark.parametrize("key,low,high", NUMBERS)
+def test_a_number_beyond_its_limits_is_refused(key, low, high):
+    """The error names the key and the value."""
+    step = 0.01 if key.endswith("_SECONDS") else 1
+    for value in (low - step, high + step):
+        with pytest.raises(SettingsError, match=re.escape(f"PGQUEUE['{key}'] is ")):
+            parse({key: value})
+
+
+@pytest.mark.parametrize("key", COUNT_KEYS)
+@pytest.mark.parametrize("value", [True, 5.0, "5", None, float("nan"), [5]])
+def test_a_count_is_a_whole_number(key, value):
+    """Neither a bool, nor a float, nor text."""
+    with pytest.raises(
+        SettingsError, match=re.escape(f"PGQUEUE['{key}'] must be a whole number")
+    ):
+        parse({key: value})
+
+
+@pytest.mark.parametrize("key", SECONDS_KEYS)
+@pytest.mark.parametrize("value", [10, 10.0, timedelta(seconds=10), "10s", "10000ms"])
+def test_seconds_may_be_any_duration(key, value):
+    """A number of seconds, a timedelta, or text."""
+    assert 10.0 == value_of(key, value)
+
+
+@pytest.mark.parametrize("key", SECONDS_KEYS)
+@pytest.mark.parametrize(
+    "value", [True, None, "10", "10 parsecs", "", float("nan"), float("inf"), [1], -1]
+)
+def test_what_is_no_duration_is_refused(key, value):
+    """The error names the key and the value."""
+    with pytest.raises(
+        SettingsError, match=re.escape(f"PGQUEUE['{key}'] is {value!r}")
+    ):
+        parse({key: value})
+
+
+# Other keys --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [None, 1, "False", 0])
+def test_listen_is_a_bool(value):
+    """A text that looks like one is not."""
+    assert value_of("LISTEN", False) is False
+    with pytest.raises(SettingsError, match=r"PGQUEUE\['LISTEN'\] must be True or Fal"):
+        parse({"LISTEN": value})
+
+
+@pytest.mark.parametrize("value", [1, True, ["default"], b"default"])
+@pytest.mark.parametrize("key", ["DATABASE", "LISTEN_DATABASE"])
+def test_a_database_is_the_name_of_an_alias(key, value):
+    """LISTEN_DATABASE may be None, which means the same as DATABASE."""
+    assert "queue" == value_of(key, "queue")
+    assert value_of("LISTEN_DATABASE", None) is None
+    with pytest.raises(
+        SettingsError, match=rf"PGQUEUE\['{key}'\] must be the name of a database"
+    ):
+        parse({key: value})
+
+
+def test_jobs_cannot_be_stored_nowhere():
+    """DATABASE has no None."""
+    with pytest.raises(SettingsError, match="must be the name of a database, not None"):
+        parse({"DATABASE": None})
+
+
+@pytest.mark.parametrize(
+    "raw,expected",
+    [
+        ({}, Retention()),
+        ({"archive": "1d"}, Retention(archive=timedelta(days=1))),
+        ({"dead_letters": None}, Retention(dead_letters=None)),
+        (
+            {"archive": None, "dead_letters": 60},
+            Retention(archive=None, dead_letters=timedelta(minutes=1)),
+        ),
+    ],
+)
+def test_retention_is_by_table(raw, expected):
+    """What is not given keeps its default; None keeps rows for ever."""
+    assert expected == value_of("RETENTION", raw)
+
+
+@pytest.mark.parametrize(
+    "raw,message",
+    [
+        ("7d", r"PGQUEUE\['RETENTION'\] must be a dict, not '7d'"),
+        ({"archives": 1}, r"unknown key 'archives'. Did you mean 'archive'\?"),
+        ({"archive": "soon"}, r"PGQUEUE\['RETENTION'\]\['archive'\] is 'soon'"),
+        ({"archive": -1}, r"PGQUEUE\['RETENTION'\]\['archive'\] is -1"),
+    ],
+)
+def test_a_retention_that_cannot_be_read_is_refused(raw, message):
+    """The error names the key, the table and the value."""
+    with pytest.raises(SettingsError, match=message):
+        parse({"RETENTION": raw})
+
+
+def test_queues_and_defaults_hold_options_of_tasks():
+    """priority, retries, timeout and settle, by queue or for all."""
+    options = {"priority": 5, "retries": 2, "timeout": "1m", "settle": "batched"}
+
+    assert {"mail": options} == value_of("QUEUES", {"mail": options})
+    assert options == value_of("DEFAULTS", options)
+
+
+@pytest.mark.parametrize(
+    "raw,message",
+    [
+        ({"QUEUES": ["mail"]}, r"PGQUEUE\['QUEUES'\] must be a dict by queue name"),
+        ({"QUEUES": {"mail": 5}}, r"PGQUEUE\['QUEUES'\]\['mail'\] must be a dict"),
+        (
+            {"QUEUES": {"mail": {"prority": 5}}},
+            r"unknown option .prority.; known are .*\. Did you mean .priority.\?",
+        ),
+        ({"DEFAULTS": {"queue": "x"}}, "unknown option 'queue'"),
+        ({"DEFAULTS": 5}, r"PGQUEUE\['DEFAULTS'\] must be a dict of options, not 5"),
+    ],
+)
+def test_options_that_cannot_be_read_are_refused(raw, message):
+    """The error names where they stand."""
+    with pytest.raises(SettingsError, match=message):
+        parse(raw)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"DEFAULTS": {"priority": 101}},
+        {"DEFAULTS": {"priority": "high"}},
+        {"DEFAULTS": {"retries": -1}},
+        {"DEFAULTS": {"timeout": "soon"}},
+        {"DEFAULTS": {"settle": "later"}},
+        {"QUEUES": {"mail": {"priority": 101}}},
+        {"QUEUES": {"not a name": {"priority": 1}}},
+    ],
+    ids=str,
+)
+def test_a_wrong_option_is_found_when_the_settings_are_read(raw):
+    """Not by the first request that enqueues a job of that queue."""
+    with pytest.raises(SettingsError):
+        parse(raw)
+
+
+def test_task_modules_are_names():
+    """Any sequence of them; a single text is a mistake."""
+    assert ("tasks", "jobs") == value_of("TASK_MODULES", ["tasks", "jobs"])
+    assert () == value_of("TASK_MODULES", [])
+
+
+@pytest.mark.parametrize("value", ["tasks", [1], 5, None])
+def test_task_modules_that_are_no_names_are_refused(value):
+    """The error names the value."""
+    with pytest.raises(
+        SettingsError,
+        match=re.escape(f"must be a list of module names, not {value!r}"),
+    ):
+        parse({"TASK_MODULES": value})
+
+
+# Unknown keys ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "key,near",
+    [
+        ("LEASE_SECOND", "LEASE_SECONDS"),
+        ("lease_seconds", "LEASE_SECONDS"),
+        ("Database", "DATABASE"),
+        ("POLL_INTERVAL", "POLL_INTERVAL_SECONDS"),
+        ("RETENTIONS", "RETENTION"),
+        ("QUEUE", "QUEUES"),
+    ],
+)
+def test_a_key_that_is_nearly_right_is_refused_with_the_right_one(key, near):
+    """A typo that is silently ignored is found in production."""
+    with pytest.raises(
+        SettingsError, match=rf"unknown key '{key}'. Did you mean '{near}'\?"
+    ):
+        parse({key: 1})
+
+
+@pytest.mark.parametrize("key", ["XYZZY", 1, None])
+def test_a_key_that_is_like_none_is_refused_without_a_guess(key):
+    """Better none than a wrong one."""
+    with pytest.raises(SettingsError, match=rf"unknown key {key!r}\.$"):
+        parse({key: 1})
+
+
+@pytest.mark.parametrize("raw", [None, [], "LEASE_SECONDS=5", 5])
+def test_the_setting_itself_is_a_dict(raw):
+    """The error names what it is instead."""
+    with pytest.raises(
+        SettingsError, match=f"PGQUEUE must be a dict, not {type(raw).__name__}"
+    ):
+        parse(raw)
+
+
+# Durations ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value,seconds",
+    [
+        (0, 0),
+        (1.5, 1.5),
+        (timedelta(minutes=2), 120),
+        ("250ms", 0.25),
+        ("90s", 90),
+        ("5m", 300),
+        ("24h", DAY),
+        ("7d", 7 * DAY),
+        ("2w", 14 * DAY),
+        ("1.5h", 5_400),
+        (" 5 m ", 300),
+        (TEN_YEARS, TEN_YEARS),
+        (timedelta.resolution, 0.000_001),
+    ],
+)
+def test_a_duration_is_seconds_a_timedelta_or_text(value, seconds):
+    """Each unit from milliseconds to weeks."""
+    assert timedelta(seconds=seconds) == as_timedelta(value, name="x")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "5",
+        "m",
+        "5 minutes",
+        "5M",
+        "-5m",
+        "1h30m",
+        "٣m",
+        "1e3s",
+        "5m\n5m",
+        None,
+        True,
+        5j,
+    ],
+)
+def test_text_that_is_no_duration_is_refused(value):
+    """The error shows how to write one."""
+    with pytest.raises(
+        ValueError, match=re.escape(f"x is {value!r}, which is no duration: write")
+    ):
+        as_timedelta(value, name="x")
+
+
+@pytest.mark.parametrize("value", [-1, -0.001, timedelta(seconds=-1)])
+def test_a_negative_duration_is_refused(value):
+    """Of whatever type."""
+    with pytest.raises(ValueError, match=r"x is .*; it must be zero or longer than"):
+        as_timedelta(value, name="x")
+
+
+@pytest.mark.parametrize("value", [0, 0.0, "0s", timedelta(0)])
+def test_zero_is_refused_where_it_makes_no_sense(value):
+    """A time-out of zero, say."""
+    assert timedelta(0) == as_timedelta(value, name="x")
+    with pytest.raises(ValueError, match=r"; it must be longer than zero"):
+        as_timedelta(value, name="x", zero=False)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        TEN_YEARS + 1,
+        "3654d",
+        "99999999999999999999w",
+        10**400,
+        timedelta.max,
+        float("inf"),
+        float("-inf"),
+        float("nan"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_duration_beyond_ten_years_is_refused(value):
+    """It is a typing error, and PostgreSQL could not add it to now."""
+    with pytest.raises(ValueError, match=r"x is .*; the longest is 3653 d\."):
+        as_timedelta(value, name="x")

@@ -1,0 +1,18 @@
+"""Settings of the worker processes that tests start: the suite's, on its database."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from tests.settings import *
+from tests.settings import DATABASES, INSTALLED_APPS
+
+# What the test that started this process hands down; see tests/worker_process.py.
+_told = json.loads(os.environ["PGQUEUE_TEST_WORKER"])
+
+for _alias, _changes in _told["databases"].items():
+    DATABASES[_alias] = {**DATABASES[_alias], **_changes}
+
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.crashes.failpoints.FailpointsConfig"]
+PGQUEUE = {"TASK_MODULES": ["tasks", "crash_tasks"], **_told["pgqueue"]}
