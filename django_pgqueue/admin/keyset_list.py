@@ -32,8 +32,8 @@ PLACES = (BEFORE, AFTER, OLDEST)
 # how far it looked and offers to look further. Small windows, bounded on both sides: a
 # larger one, or one bounded on one side, was planned as a sequential scan of a million
 # rows wherever the table had not been analysed yet.
-WINDOW_ROWS = 1_000
-SCAN_ROWS_MAX = 50_000
+WINDOW_ROWS = 500
+SCAN_ROWS_MAX = 30_000
 
 
 class KeysetList(ChangeList):

@@ -75,8 +75,10 @@ class Claimer(Service):
         self._wake_not_before = 0.0
         self._empty_wakes = 0
         self._full_not_before = 0.0
-        # Jobs found by the last full look over all queues; None: none yet.
-        self.last_full_found: int | None = None
+        # How often look_now() was called; and, of the last look over all queues, that
+        # number when it began and how many jobs it found.
+        self._asked = 0
+        self._last_full: tuple[int, int] | None = None
 
     def retry_in(self, seconds: float) -> None:
         """Note that a job of ours becomes visible again in *seconds*."""
@@ -86,11 +88,17 @@ class Claimer(Service):
             self.wake.set()
 
     def look_now(self) -> None:
-        """Look at all queues at once; last_full_found is None until that is done."""
-        self.last_full_found = None
+        """Look at all queues at once; found_since_asked() says what came of it."""
+        self._asked += 1
         self._queues_due_at = self._poll_at = 0.0
         self._is_draining = False
         self.wake.set()
+
+    def found_since_asked(self) -> int | None:
+        """Return what a look that began after look_now() found; None: not yet."""
+        if self._last_full is None or self._last_full[0] != self._asked:
+            return None
+        return self._last_full[1]
 
     def tick(self) -> float:
         """Claim once, if there is room and a reason to look."""
@@ -197,11 +205,12 @@ class Claimer(Service):
 
     def _full(self, room: int, queues: list[str] | None) -> int:
         """Look without floors, at all queues or at some; return how many it found."""
+        number = self._asked
         asked = self._rotated(self._queues if queues is None else queues)
         if not asked:
             if queues is None:
                 self._poll_at = time.monotonic() + self._poll_seconds
-                self.last_full_found = 0
+                self._last_full = (number, 0)
             return 0
         started = time.monotonic()
         with self.link.cursor() as cursor:
@@ -219,7 +228,7 @@ class Claimer(Service):
         if queues is None:
             self._floors.clear()
             self._poll_at = time.monotonic() + self._poll_seconds
-            self.last_full_found = len(jobs)
+            self._last_full = (number, len(jobs))
         self._hand_over(jobs, started)
         return len(jobs)
 

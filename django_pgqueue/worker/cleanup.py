@@ -8,29 +8,46 @@ is closed after it, so that nothing leaks into the next job.
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 from django.conf import settings
 from django.db import connections, reset_queries
 from psycopg.pq import TransactionStatus
 
+logger = logging.getLogger("django_pgqueue.worker")
+
 
 def clean_connections() -> None:
-    """Close what is stale, broken or inside a transaction, in this thread."""
+    """
+    Close what is stale, broken or inside a transaction, in this thread.
+
+    Never raises: the outcome of the job that has just ended is still to be settled.
+    """
     for connection in connections.all(initialized_only=True):
-        if connection.connection is None:
-            continue
-        if connection.in_atomic_block or not _is_idle(connection.connection):
-            # A task that opened a transaction by hand and forgot it: rolled back.
-            connection.in_atomic_block = False
-            connection.savepoint_ids = []
-            connection.atomic_blocks = []
-            connection.needs_rollback = False
-            connection.run_on_commit = []
-            connection.closed_in_transaction = False
-            connection.close()
-        else:
-            connection.close_if_unusable_or_obsolete()
+        try:
+            _clean(connection)
+        except Exception as error:
+            logger.warning("closing    alias=%s error=%r", connection.alias, error)
+            connection.connection = None
     if settings.DEBUG:
         reset_queries()
+
+
+def _clean(connection: Any) -> None:
+    if connection.connection is None:
+        return
+    if not connection.in_atomic_block and _is_idle(connection.connection):
+        connection.close_if_unusable_or_obsolete()
+        return
+    # A task that opened a transaction by hand and forgot it: rolled back.
+    connection.in_atomic_block = False
+    connection.savepoint_ids = []
+    connection.atomic_blocks = []
+    connection.needs_rollback = False
+    connection.run_on_commit = []
+    connection.closed_in_transaction = False
+    connection.close()
 
 
 def _is_idle(raw: object) -> bool:

@@ -41,6 +41,8 @@ from django_pgqueue.worker.watchdog import Watchdog
 
 logger = logging.getLogger("django_pgqueue.worker")
 
+STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
+
 EXIT_CLEAN = 0
 EXIT_LEFT_BEHIND = 3
 # The supervisor starts another one at once.
@@ -79,6 +81,8 @@ class Process:
         signal.signal(signal.SIGTERM, self._on_term)
         # Ctrl+C reaches the whole group; the supervisor passes it on in order.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Blocked by the supervisor over the fork, so that none met its handlers.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         try:
             first = self._connect_first()
             if first is None:
@@ -198,10 +202,10 @@ class Process:
         elif not self._asked_when_idle:
             self._asked_when_idle = True
             self._claimer.look_now()
-        elif self._claimer.last_full_found == 0:
+        elif self._claimer.found_since_asked() == 0:
             self._stop_asked = True
             return 0.0
-        elif self._claimer.last_full_found:
+        elif self._claimer.found_since_asked():
             self._asked_when_idle = False
         return 0.01
 

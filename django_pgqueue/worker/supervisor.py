@@ -26,6 +26,7 @@ from django_pgqueue.worker.process import (
     EXIT_CLEAN,
     EXIT_LEFT_BEHIND,
     EXIT_RECYCLE,
+    STOP_SIGNALS,
     Process,
 )
 from django_pgqueue.worker.rescuer import Lost, Rescuer
@@ -80,7 +81,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Run until stopped, or until everything is drained; return the status."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
         os.set_blocking(self._pipe[0], False)
         os.set_blocking(self._pipe[1], False)
@@ -114,7 +115,12 @@ class Supervisor:
         )
         sys.stdout.flush()
         sys.stderr.flush()
-        process.start()
+        # A signal between the fork and the child's own handlers would be lost on ours.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         return Child(place, name, process, slots, time.monotonic())
 
     def _wait(self) -> None:
@@ -142,6 +148,8 @@ class Supervisor:
     def _after_exit(self, child: Child, status: int) -> None:
         if status == EXIT_LEFT_BEHIND:
             self._left_behind = True
+            # What it could neither settle nor hand back itself; a stop is no crash.
+            self._rescuer.add(Lost(child.name, [], "Its worker stopped."))
         if status not in (EXIT_CLEAN, EXIT_LEFT_BEHIND):
             self._note_death(child, status)
         if status == EXIT_CLEAN and self._options.drain:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ from uuid import uuid4
 
 import pytest
 
+from example_project.demo.smtp_server import has_hung_up
 from example_project.demo.verdict import Fate, Kill, Verdict, judge
 from tests.system import require_system
 from tests.waiting import wait_for
@@ -158,6 +161,38 @@ def test_what_does_not_fit_together_breaks_the_promise(fates, copies):
     verdict = judge(fates, copies, [])
     assert 1 == len(verdict.findings)
     assert not verdict.holds
+
+
+def test_a_client_that_is_gone_gets_no_250():
+    """
+    The mail server sees that it hung up, even before its event loop is told.
+    """
+
+    async def gone_before_and_after() -> tuple[bool, bool]:
+        accepted: asyncio.Future[asyncio.Transport] = asyncio.Future()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Accepting(accepted), "127.0.0.1", 0
+        )
+        with socket.create_connection(server.sockets[0].getsockname()[:2]) as client:
+            transport = await accepted
+            before = has_hung_up(transport)
+            client.close()
+            after = has_hung_up(transport)
+        transport.abort()
+        server.close()
+        return before, after
+
+    assert (False, True) == asyncio.run(gone_before_and_after())
+
+
+class Accepting(asyncio.Protocol):
+    """Tells of its connection."""
+
+    def __init__(self, accepted: asyncio.Future[asyncio.Transport]) -> None:
+        self.accepted = accepted
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.accepted.set_result(transport)
 
 
 # The example's own tests ------------------------------------------------------------

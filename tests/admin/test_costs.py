@@ -40,7 +40,7 @@ SELECT n, CASE WHEN n %% 9 = 0 THEN 'few' ELSE 'most' END, 'app.tasks.t' || n %%
 """
 ANALYZE = "ANALYZE pgqueue_archived_job, pgqueue_dead_letter, pgqueue_job"
 
-# Blocks of 8 kB that one statement may touch: a window of 1 000 rows and a merge of
+# Blocks of 8 kB that one statement may touch: a window of 500 rows and a merge of
 # the archive's days, and much less than any of the tables has.
 BLOCKS_MAX = 500
 

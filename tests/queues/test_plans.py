@@ -138,6 +138,7 @@ UTILITY = {
     "partitions.DETACH",
     "partitions.DROP",
     "partitions.FINISH",
+    "wake.LISTEN",
 }
 
 

@@ -120,7 +120,7 @@ class Command(BaseCommand):
         understood = {
             "queues": ", ".join(worker.queues) or "all",
             "tasks": f"{len(declared_names())} declared",
-            "concurrency": f"{worker.processes} processes x {worker.threads} threads",
+            "concurrency": f"{worker.processes} x {worker.threads} (processes x threads)",
             "wake": f"{wake}a poll every {settings.poll_interval_seconds:g} s",
             "lease": f"{settings.lease_seconds:g} s, renewed every {renewed:g} s",
             "connections": f"needs up to {needed}, the server allows {allowed}",
