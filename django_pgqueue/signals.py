@@ -4,7 +4,9 @@ Every event as a Django signal, with its fields and units.
 A signal that nobody listens to costs one attribute look-up. Receivers are called in
 the process and thread where the event happened: those of jobs inside the worker, that
 of job_enqueued inside the caller's transaction. An exception in a receiver of a worker
-is logged and does not touch the job.
+is logged and does not touch the job. The sender of a job's signals is its Task, so
+``connect(receiver, sender=send_receipt)`` hears of that task alone; it is None for a
+job of a task that is not declared.
 """
 
 from __future__ import annotations
@@ -12,26 +14,26 @@ from __future__ import annotations
 from django.dispatch import Signal
 
 # A job was stored, in a transaction that may still roll back.
-# sender: the task's name (str). job_id: int. task: str. queue: str.
+# sender: the Task. job_id: int. task: its name. queue: str.
 # Bulk enqueues send it once per job.
 job_enqueued = Signal()
 
-# A worker is about to call the task. sender: task name. job: worker.Claimed.
+# A worker is about to call the task. sender: the Task. job: worker.Claimed.
 job_started = Signal()
 
-# The ack is committed. sender: task name. job. ran_seconds: float.
+# The ack is committed. sender: the Task. job. ran_seconds: float.
 job_succeeded = Signal()
 
-# The attempt failed and the job waits for its next one. sender: task name. job.
+# The attempt failed and the job waits for its next one. sender: the Task. job.
 # error: the exception. delay_seconds: float until the next attempt.
 job_retried = Signal()
 
-# The job moved to the dead letters. sender: task name. job. reason: str.
+# The job moved to the dead letters. sender: the Task. job. reason: str.
 # error: the exception, or None when none was caught.
 job_dead = Signal()
 
 # A settle found that the job is no longer this worker's; nothing was written.
-# sender: task name. job_id: int. delivery: int. kind: "ack", "retry" or "dead".
+# sender: the Task. job_id: int. delivery: int. kind: "ack", "retry" or "dead".
 settle_stale = Signal()
 
 # A worker process is ready to claim, or has settled its last job.

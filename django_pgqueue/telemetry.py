@@ -27,9 +27,9 @@ def send(signal: Signal, sender: Any, **fields: Any) -> None:
             logger.error("receiver failed receiver=%r", receiver, exc_info=answer)
 
 
-def started(job: Any) -> None:
+def started(sender: Any, job: Any) -> None:
     """Tell that a task is about to be called."""
-    send(signals.job_started, job.task, job=job)
+    send(signals.job_started, sender, job=job)
     if logger.isEnabledFor(logging.DEBUG):
         waited = (job.claimed_at - job.due_at).total_seconds() * 1000
         logger.debug(
@@ -41,9 +41,9 @@ def started(job: Any) -> None:
         )
 
 
-def succeeded(job: Any, *, ran_seconds: float) -> None:
+def succeeded(sender: Any, job: Any, *, ran_seconds: float) -> None:
     """Tell that an ack is committed."""
-    send(signals.job_succeeded, job.task, job=job, ran_seconds=ran_seconds)
+    send(signals.job_succeeded, sender, job=job, ran_seconds=ran_seconds)
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(
             "succeeded  job=%d task=%s attempt=%d ran=%.0fms",
@@ -54,11 +54,13 @@ def succeeded(job: Any, *, ran_seconds: float) -> None:
         )
 
 
-def retried(job: Any, *, error: BaseException | None, delay_seconds: float) -> None:
+def retried(
+    sender: Any, job: Any, *, error: BaseException | None, delay_seconds: float
+) -> None:
     """Tell that a job waits for its next attempt."""
     send(
         signals.job_retried,
-        job.task,
+        sender,
         job=job,
         error=error,
         delay_seconds=delay_seconds,
@@ -74,9 +76,9 @@ def retried(job: Any, *, error: BaseException | None, delay_seconds: float) -> N
     )
 
 
-def dead(job: Any, *, reason: str, error: BaseException | None) -> None:
+def dead(sender: Any, job: Any, *, reason: str, error: BaseException | None) -> None:
     """Tell that a job moved to the dead letters."""
-    send(signals.job_dead, job.task, job=job, reason=reason, error=error)
+    send(signals.job_dead, sender, job=job, reason=reason, error=error)
     logger.warning(
         "dead       job=%d task=%s attempt=%d/%d reason=%s error=%s",
         job.id,
@@ -93,11 +95,11 @@ def expired(job: Any) -> None:
     logger.info("expired    job=%d task=%s", job.id, job.task)
 
 
-def stale(job: Any, *, kind: str) -> None:
+def stale(sender: Any, job: Any, *, kind: str) -> None:
     """Tell that a settle found the job to be somebody else's."""
     send(
         signals.settle_stale,
-        job.task,
+        sender,
         job_id=job.id,
         delivery=job.delivery,
         kind=kind,

@@ -40,6 +40,7 @@ from django_pgqueue.tasks.perform import (
     prepare,
     refuse,
 )
+from django_pgqueue.tasks.registry import find_sender
 
 WORKER = "drain"
 LEASE = timedelta(minutes=5)
@@ -140,12 +141,12 @@ def _as_without_transaction(connection: Any) -> Iterator[None]:
         yield
         return
     hooks = len(connection.run_on_commit)
-    savepoint = transaction.savepoint(using=connection.alias)
+    savepoint = connection.savepoint()
     yield
     if connection.connection.info.transaction_status == TransactionStatus.INERROR:
-        transaction.savepoint_rollback(savepoint, using=connection.alias)
+        connection.savepoint_rollback(savepoint)
     else:
-        transaction.savepoint_commit(savepoint, using=connection.alias)
+        connection.savepoint_commit(savepoint)
     connection.needs_rollback = False
     fresh = connection.run_on_commit[hooks:]
     del connection.run_on_commit[hooks:]
@@ -179,16 +180,18 @@ def _tell(job: Claimed, performed: Performed) -> None:
     outcome, error = performed.outcome, performed.error
     if isinstance(outcome, Retried):
         signals.job_retried.send(
-            sender=job.task,
+            sender=find_sender(job.task),
             job=job,
             error=error,
             delay_seconds=outcome.delay.total_seconds(),
         )
     elif isinstance(outcome, GaveUp):
         signals.job_dead.send(
-            sender=job.task, job=job, reason=outcome.reason, error=error
+            sender=find_sender(job.task), job=job, reason=outcome.reason, error=error
         )
     elif not isinstance(outcome, Expired):
         signals.job_succeeded.send(
-            sender=job.task, job=job, ran_seconds=performed.ran_seconds or 0.0
+            sender=find_sender(job.task),
+            job=job,
+            ran_seconds=performed.ran_seconds or 0.0,
         )

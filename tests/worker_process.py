@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,9 @@ PATIENCE_SECONDS = 20.0
 
 # A lease and a poll that no test outlives: what happens, happens for another reason.
 NEVER = {"LEASE_SECONDS": 600, "POLL_INTERVAL_SECONDS": 600}
+
+# Longer than any pause between two looks of a worker that has just run dry.
+DRY_SECONDS = 0.6
 
 # One row per place where a job is. There must be one, ever, and at the end no live one.
 PLACES = """
@@ -221,7 +225,8 @@ def the_ledger(tmp_path: Path) -> Ledger:
 
 def _databases(changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return what a worker must change in DATABASES to share the test's databases."""
-    names = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
+    ours = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
+    names = {alias: ours["default"] for alias in changes} | ours
     return {
         alias: {"NAME": name, **changes.get(alias, {})} for alias, name in names.items()
     }
@@ -280,6 +285,16 @@ def wait_until_final(
     except AssertionError as error:
         raise AssertionError(f"{error}; {left()}") from None
     return {job: rows[0] for job, rows in places(cursor).items() if job in asked}
+
+
+def wait_until_dry(the_ledger: Ledger) -> None:
+    """Return when the workers have looked, found nothing, and do not look again."""
+
+    def dry() -> bool:
+        claims = the_ledger.entries("claim")
+        return bool(claims) and time.monotonic() - claims[-1].at > DRY_SECONDS
+
+    wait_for(dry, what="the workers ran dry")
 
 
 def enqueue(task: Any, count: int = 1, **kwargs: Any) -> list[int]:

@@ -87,10 +87,6 @@ class KeysetList(ChangeList):
             request, self.queryset, self.list_per_page
         )
 
-    def get_ordering(self, request: HttpRequest, queryset: Any) -> list[Any]:
-        """Return the one order that an index serves, whatever the URL says."""
-        return list(self.model_admin.keyset.falling())
-
     def get_ordering_field_columns(self) -> dict[int, Any]:
         """No column can be sorted by."""
         return {}

@@ -151,18 +151,19 @@ class ReadOnlyAdmin(Base):
         """Return the list that pages by key."""
         return KeysetList
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+    def get_actions(
+        self, request: HttpRequest, action_location: Any = None
+    ) -> dict[str, Any]:
         """
         Return our own actions that the user is permitted.
 
         Actions that a project adds to every page of its site are left out: they get
         whole rows, so an export would show what view_payload protects.
         """
-        return {
-            name: action
-            for name, action in super().get_actions(request).items()
-            if name in (self.actions or ())
-        }
+        # Django 6.1 asks for a place of the actions, and 5.2 knows none.
+        place = {} if action_location is None else {"action_location": action_location}
+        actions = super().get_actions(request, **place)
+        return {name: actions[name] for name in actions if name in (self.actions or ())}
 
     def changelist_view(
         self, request: HttpRequest, extra_context: Any = None
@@ -239,6 +240,9 @@ class ReadOnlyAdmin(Base):
             "subtitle": None,
             "opts": self.opts,
             "original": row,
+            "has_view_permission": True,
+            "add": False,
+            "is_popup": False,
             "media": forms.Media(css={"all": ["pgqueue/admin.css"]}),
             "heading": self.heading(row),
             "buttons": self.buttons(request, row),

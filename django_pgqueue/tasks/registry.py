@@ -52,6 +52,11 @@ def find_task(name: str) -> Task[Any, Any]:
         ) from None
 
 
+def find_sender(name: str) -> Task[Any, Any] | None:
+    """Return the task that signals about a job name as their sender, if declared."""
+    return _tasks.get(name)
+
+
 def declared_names() -> list[str]:
     """Return the names of all declared tasks, without aliases, in order."""
     return sorted({task.name for task in _tasks.values()})

@@ -123,7 +123,7 @@ class Enqueuer(Generic[P, R]):
         placement = self._placement()
         with connection.cursor() as cursor:
             job_id = enqueue(cursor, placement, args=encoded[0], kwargs=encoded[1])
-        _announce(connection, placement, [job_id])
+        _announce(connection, task, placement, [job_id])
         return JobResult(job_id)
 
     enqueue = delay
@@ -156,7 +156,7 @@ class Enqueuer(Generic[P, R]):
             connection.cursor() as cursor,
         ):
             ids = enqueue_many(cursor, placement, payloads)
-            _announce(connection, placement, ids)
+            _announce(connection, task, placement, ids)
         return [JobResult(job_id) for job_id in ids]
 
     def _placement(self) -> Placement:
@@ -565,12 +565,14 @@ def _open_alias(besides: str | None = None) -> str | None:
     return None
 
 
-def _announce(connection: Any, placement: Placement, ids: Sequence[int]) -> None:
+def _announce(
+    connection: Any, task: Task[Any, Any], placement: Placement, ids: Sequence[int]
+) -> None:
     wake_after_commit(connection, placement.queue)
     if signals.job_enqueued.receivers:
         for job_id in ids:
             signals.job_enqueued.send(
-                sender=placement.task,
+                sender=task,
                 job_id=job_id,
                 task=placement.task,
                 queue=placement.queue,

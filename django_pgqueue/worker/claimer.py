@@ -102,6 +102,16 @@ class Claimer(Service):
 
     def tick(self) -> float:
         """Claim once, if there is room and a reason to look."""
+        try:
+            return self._look()
+        except Exception:
+            # The flags that this look took are gone with it, and its floors may be
+            # wrong by now: the next try looks at everything.
+            self._queues_due_at = self._poll_at = 0.0
+            self._is_draining = False
+            raise
+
+    def _look(self) -> float:
         now = time.monotonic()
         room = self._room()
         if room <= 0:
@@ -141,7 +151,7 @@ class Claimer(Service):
     def _look_after_wake(self, room: int) -> float:
         if time.monotonic() < self._full_not_before:
             return self._drain_known(room)
-        flagged = self._wakes.take()
+        flagged = self._take_flags()
         queues = None if flagged is None else self._served(flagged)
         found = self._full(room, queues)
         if found:
@@ -161,7 +171,7 @@ class Claimer(Service):
             self._poll_at = max(self._poll_at, self._full_not_before)
             return self._pause()
         # What is flagged now is looked at now.
-        self._wakes.take()
+        self._take_flags()
         found = self._full(room, None)
         if found:
             self._after(found, room)
@@ -183,7 +193,7 @@ class Claimer(Service):
         ):
             # A wake in the middle of a drain may mean a line of higher priority; the
             # poll, a queue that nobody woke us for.
-            flagged = self._wakes.take()
+            flagged = self._take_flags()
             everything = flagged is None or now >= self._poll_at
             if self._full(room, None if everything else self._served(flagged or set())):
                 return 0.0
@@ -192,6 +202,13 @@ class Claimer(Service):
             self._is_draining = False
             self._look_at = time.monotonic()
         return 0.0
+
+    def _take_flags(self) -> set[str] | None:
+        """Take the flags; before a look at all queues, learn of new ones among them."""
+        flagged = self._wakes.take()
+        if flagged is None or not flagged.issubset(self._queues):
+            self._refresh_queues(time.monotonic())
+        return flagged
 
     def _served(self, flagged: set[str]) -> list[str]:
         """Return the flagged queues that this worker serves; learn new names."""

@@ -191,7 +191,7 @@ class Executor:
         if isinstance(prepared, Performed):
             performed, settle = prepared, "immediate"
         else:
-            telemetry.started(job)
+            telemetry.started(prepared.task, job)
             performed = self._call(job, prepared)
             settle = prepared.options.settle
             self._learn(performed.ran_seconds or 0.0)

@@ -30,6 +30,7 @@ from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.queues.settle import Ended
 from django_pgqueue.tasks.outcome import Expired, GaveUp, Retried
 from django_pgqueue.tasks.perform import Performed, ended
+from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.worker.leases import Leases
 from django_pgqueue.worker.service import Service, is_broken
 
@@ -239,7 +240,7 @@ class Settler(Service):
         self._leases.drop(item.job)
         if is_stale:
             self.counts["stale"] += 1
-            telemetry.stale(item.job, kind=kind)
+            telemetry.stale(find_sender(item.job.task), item.job, kind=kind)
         else:
             self._tell(item, kind)
         if item.done is not None:
@@ -253,15 +254,17 @@ class Settler(Service):
         job, performed = item.job, item.performed
         if performed is None:
             return
-        outcome = performed.outcome
+        outcome, sender = performed.outcome, find_sender(job.task)
         self.counts[kind] += 1
         if kind == "ack":
-            telemetry.succeeded(job, ran_seconds=performed.ran_seconds or 0.0)
+            telemetry.succeeded(sender, job, ran_seconds=performed.ran_seconds or 0.0)
         elif isinstance(outcome, Retried):
             delay_seconds = outcome.delay.total_seconds()
             self._on_retry(delay_seconds)
-            telemetry.retried(job, error=performed.error, delay_seconds=delay_seconds)
+            telemetry.retried(
+                sender, job, error=performed.error, delay_seconds=delay_seconds
+            )
         elif isinstance(outcome, GaveUp):
-            telemetry.dead(job, reason=outcome.reason, error=performed.error)
+            telemetry.dead(sender, job, reason=outcome.reason, error=performed.error)
         else:
             telemetry.expired(job)

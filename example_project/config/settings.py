@@ -5,7 +5,7 @@ What the queue needs is marked with (1) to (4). Everything else is what
 `django-admin startproject` writes, read from the environment by django-environ:
 
     DATABASE_URL   postgres://user:password@host:5432/name
-    EMAIL_URL      smtp://user:password@host:587, smtps:// for STARTTLS, consolemail://
+    EMAIL_URL      smtp://user:password@host:587, and others: see mail.py
     SECRET_KEY     required unless DEBUG is on
     DEBUG          on by default, so that `manage.py runserver` just works
     ALLOWED_HOSTS  names of the web server, with commas between them
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import environ
 
+from config.mail import mail_settings
 from django_pgqueue.postgres.embedded import database_url
 
 env = environ.Env()
@@ -45,6 +46,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django.contrib.postgres",  # For the lists of addresses in postoffice/models.py.
     # (2) The queue: its tables, its admin pages, and `manage.py pgqueue_worker`. It
     # imports tasks.py of every app here, so that every worker knows every task.
     "django_pgqueue",
@@ -55,22 +57,12 @@ INSTALLED_APPS = [
 # to stop gives the mails that it is sending this long.
 PGQUEUE = {"GRACE_SECONDS": 20}
 
-# (4) What the tasks themselves need; here, where mail goes. `smtp` is the backend of
-# postoffice/smtp.py, which is Django's but never delivers to half of the recipients.
-for scheme in ("smtp", "smtps", "smtp+tls", "smtp+ssl"):
-    env.EMAIL_SCHEMES[scheme] = "postoffice.smtp.EmailBackend"
-EMAIL = env.email_url("EMAIL_URL", default="consolemail://")
-EMAIL_BACKEND = EMAIL["EMAIL_BACKEND"]
-EMAIL_HOST = EMAIL["EMAIL_HOST"] or "localhost"
-EMAIL_PORT = EMAIL["EMAIL_PORT"] or 25
-EMAIL_HOST_USER = EMAIL["EMAIL_HOST_USER"] or ""
-EMAIL_HOST_PASSWORD = EMAIL["EMAIL_HOST_PASSWORD"] or ""
-EMAIL_FILE_PATH = EMAIL["EMAIL_FILE_PATH"] or None
-EMAIL_USE_TLS = EMAIL.get("EMAIL_USE_TLS", False)
-EMAIL_USE_SSL = EMAIL.get("EMAIL_USE_SSL", False)
-# Seconds to connect, and for each answer of the server. Well below the timeout of the
-# task (postoffice/tasks.py), so that a mute server ends in an error that says so.
-EMAIL_TIMEOUT = 10
+# (4) What the tasks themselves need; here, where mail goes. Seconds to connect, and for
+# each answer of the server: well below the timeout of the task (postoffice/tasks.py),
+# so that a mute server ends in an error that says so.
+MAIL_TIMEOUT = 10
+EMAIL_URL = env("EMAIL_URL", default="consolemail://")
+globals().update(mail_settings(EMAIL_URL, timeout=MAIL_TIMEOUT))
 DEFAULT_FROM_EMAIL = "Post office <post-office@example.org>"
 
 MIDDLEWARE = [

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import psycopg
+
+from django_pgqueue import EmbeddedServerError
 from example_project.demo.clients import CLIENTS, Clients
 from example_project.demo.database import own_database
 from example_project.demo.killer import KILLS, Killer
@@ -37,6 +40,9 @@ SETTLE_SECONDS_MAX = 3.0  # From the end of the last job to the last word in a r
 LOOK_SECONDS = 0.2
 WATCH_SECONDS = 1.0
 
+FINDINGS_MAX = 20  # Shown.
+
+FAILED = 1
 INTERRUPTED = 130  # The exit status that shells give for Ctrl+C.
 
 
@@ -76,19 +82,35 @@ def main() -> int:
     # SIGINT too: a shell that puts us into the background lets us ignore it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
-    place = Place(Path(tempfile.mkdtemp(prefix="post-office-")))
-    status = INTERRUPTED
     try:
         with own_database() as database:
-            status = demonstrate(place, database, stays=stays)
+            return in_a_folder(database, stays=stays)
     except KeyboardInterrupt:
         print("\nInterrupted.")
+        return INTERRUPTED
+    except (EmbeddedServerError, psycopg.Error) as error:
+        print(f"The database cannot be used: {error}")
+    except DemoFailed as error:
+        print(error)
+    return FAILED
+
+
+def in_a_folder(database: str, *, stays: bool) -> int:
+    """Run the demonstration in a folder of its own, kept only if something failed."""
+    place = Place(Path(tempfile.mkdtemp(prefix="post-office-")))
+    is_kept = True
+    try:
+        status = demonstrate(place, database, stays=stays)
+        is_kept = status != 0
+        return status
+    except KeyboardInterrupt:
+        is_kept = False
+        raise
     finally:
-        if status in (0, INTERRUPTED):
-            shutil.rmtree(place.folder, ignore_errors=True)
-        else:
+        if is_kept:
             print(f"Kept for you to look at: {place.folder}")
-    return status
+        else:
+            shutil.rmtree(place.folder, ignore_errors=True)
 
 
 def demonstrate(place: Place, database: str, *, stays: bool) -> int:
@@ -110,19 +132,24 @@ def demonstrate(place: Place, database: str, *, stays: bool) -> int:
         introduce(place, database, port, mail_url, password)
         try:
             verdict = run(place, processes, port, worker)
-        except RunFailed as error:
-            print(f"{processes.tails()}\n{error}")
-            return 1
-        if not verdict.holds:
-            print("\n".join([processes.tails(), *verdict.findings]))
-        print(verdict.line(), flush=True)
-        if stays:
-            stay_up(processes, port)
-        return 0 if verdict.holds else 1
+            if not verdict.holds:
+                print(processes.tails(), *verdict.findings[:FINDINGS_MAX], sep="\n")
+                if len(verdict.findings) > FINDINGS_MAX:
+                    print(f"… and {len(verdict.findings) - FINDINGS_MAX} more")
+            print(verdict.line(), flush=True)
+            if stays:
+                stay_up(processes, port)
+        except (ProcessDied, PartFailed) as error:
+            raise DemoFailed(f"{processes.tails()}\n{error}") from error
+        return 0 if verdict.holds else FAILED
 
 
-class RunFailed(Exception):
-    """The demonstration itself did not get through."""
+class PartFailed(Exception):
+    """A client or the killer could not do its part."""
+
+
+class DemoFailed(Exception):
+    """The demonstration itself did not get through; with the ends of the logs."""
 
 
 def prepare_database() -> str:
@@ -176,7 +203,8 @@ def run(place: Place, processes: Processes, port: int, worker: int) -> Verdict:
     Post and kill until nothing is left to do, and judge.
 
     Raises:
-        RunFailed: It could not be carried through.
+        ProcessDied: One of the processes ended.
+        PartFailed: A client or the killer met something else than it should.
     """
     from example_project.demo.evidence import gather
 
@@ -198,16 +226,14 @@ def run(place: Place, processes: Processes, port: int, worker: int) -> Verdict:
                 if time.monotonic() > started_at + RUN_SECONDS_MAX:
                     break  # The verdict says what is missing.
                 time.sleep(LOOK_SECONDS)
-    except ProcessDied as error:
-        raise RunFailed(str(error)) from error
     finally:
         clients.stop()
         killer.stop()
     for failure in (clients.failure, killer.failure):
         if failure is not None:
-            raise RunFailed(f"{type(failure).__name__}: {failure}") from failure
+            raise PartFailed(f"{type(failure).__name__}: {failure}") from failure
     if len(killer.kills) < KILLS:
-        raise RunFailed(
+        raise PartFailed(
             f"Only {len(killer.kills)} of {KILLS} kills met a busy process."
         )
 

@@ -34,7 +34,7 @@ class SMTPOverTLS(AllOrNone, smtplib.SMTP_SSL):
 
 
 class EmailBackend(smtp.EmailBackend):
-    """What EMAIL_URL=smtp://… names in config/settings.py."""
+    """What EMAIL_URL=smtp://… names in config/mail.py."""
 
     @property
     def connection_class(self) -> type[smtplib.SMTP]:

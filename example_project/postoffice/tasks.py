@@ -59,7 +59,7 @@ def deliver(message: EmailMessage, *, message_id: str) -> None:
 
     Raises:
         smtplib.SMTPException: What the server said.
-        OSError: It cannot be reached, or is mute for longer than EMAIL_TIMEOUT.
+        OSError: It cannot be reached, or is mute for longer than MAIL_TIMEOUT.
     """
     mail.EmailMessage(
         subject=message.subject,

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.cache import cache
 from django.core.exceptions import RequestDataTooBig
-from django.db import DatabaseError
+from django.db import Error
 from django.db.models import Count, QuerySet, Sum
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -129,7 +129,7 @@ def health(request: HttpRequest) -> JsonResponse:
                 **counts(),
             }
         )
-    except DatabaseError as error:
+    except Error as error:
         return JsonResponse(
             {"status": "no database", "error": type(error).__name__}, status=503
         )

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from django.contrib.auth.models import Permission, User
-from django.db import connection
 from django.test import Client
 
 Staff = Callable[..., Client]
-
-
-@pytest.fixture
-def committed(transactional_db: None) -> Iterator[None]:
-    """For a test whose users and log entries are committed: they go after it."""
-    yield
-    with connection.cursor() as cursor:
-        # CASCADE: a user has groups, permissions and log entries, if only empty ones.
-        cursor.execute("TRUNCATE auth_user, django_session CASCADE")
 
 
 @pytest.fixture

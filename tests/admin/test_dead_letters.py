@@ -297,7 +297,7 @@ def test_a_row_that_the_queue_refuses_moves_nothing(admin_client):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_workers_are_woken_after_the_commit(committed, staff, new_cursor):
+def test_workers_are_woken_after_the_commit(staff, new_cursor):
     """One NOTIFY for each queue that got jobs back."""
     listener = new_cursor()
     listener.execute("SELECT pgqueue_channel()")

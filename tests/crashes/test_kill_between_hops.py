@@ -84,19 +84,20 @@ def test_a_kill_repeats_at_most_one_job_per_thread(
 ):
     """Four threads, settle="immediate": no kill repeats more than four jobs."""
     ids = enqueue(crash_tasks.record, 200)
-    killing = failpoint(point, times=3)
+    # Two: what a third kill hits alone is dead-lettered as the cause of them.
+    killing = failpoint(point, times=2)
 
     start_worker(threads=4, failpoint=killing)
     final = wait_until_final(ids)
 
-    assert 3 == len(killing.hits())
+    assert 2 == len(killing.hits())
     assert {"succeeded"} == states(final)
-    assert sum(the_ledger.repeated().values()) <= 4 * 3
+    assert sum(the_ledger.repeated().values()) <= 4 * 2
     # A crash is counted for a job that was marked as running, and for no other. One
     # that was marked and had not written its first line yet did not repeat.
     counted = crashes(final)
     assert all(n <= counted.get(job, 0) for job, n in the_ledger.repeated().items())
-    assert sum(counted.values()) <= 4 * 3
+    assert sum(counted.values()) <= 4 * 2
     assert {1} == {place.attempt for place in final.values()}
 
 

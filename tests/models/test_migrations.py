@@ -66,7 +66,10 @@ def scratch_database(django_db_setup: None, django_db_blocker: Any) -> Iterator[
     settings = {
         **connection.settings_dict,
         "NAME": name,
-        "OPTIONS": {"options": "-c search_path=installation"},
+        "OPTIONS": {
+            **connection.settings_dict["OPTIONS"],
+            "options": "-c search_path=installation",
+        },
     }
     # Not the mark django_db: that would forbid an alias it has never heard of.
     with django_db_blocker.unblock():

@@ -66,7 +66,7 @@ def test_it_is_the_database_that_django_uses():
 
 
 def test_operators_see_whose_connection_it_is():
-    """The name stands in pg_stat_activity; a long one is cut by us, not by a notice."""
+    """The name stands in pg_stat_activity; a long one is cut, and no error."""
     with connect("default", name="pgqueue claimer " + "x" * 100) as connection:
         name = show(connection, "application_name")
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 from django.db import connection, transaction
 
-from django_pgqueue.postgres.server import HOT_INDEXES, facts, missing_indexes
+from django_pgqueue.postgres.server import (
+    HOT_INDEXES,
+    facts,
+    installation,
+    missing_indexes,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -25,7 +32,7 @@ def test_the_facts_are_those_of_the_server():
     assert known.connections_max > 0
 
 
-def test_connections_that_are_reserved_are_not_promised(django_db_blocker):
+def test_connections_that_are_reserved_are_not_promised():
     """Neither those of superusers, nor those of PostgreSQL 16's reserved role."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -38,6 +45,13 @@ def test_connections_that_are_reserved_are_not_promised(django_db_blocker):
         (available,) = cursor.fetchone()
 
     assert available == ask(facts).connections_max
+
+
+def test_an_installation_has_a_uuid_that_stays():
+    """The first half of every idempotency key, as text."""
+    first = ask(installation)
+
+    assert first == str(uuid.UUID(first)) == ask(installation)
 
 
 def test_a_migrated_database_has_all_hot_indexes():

@@ -6,12 +6,13 @@ import logging
 import uuid
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 from django_pgqueue.postgres import wake as module
 from django_pgqueue.postgres.wake import (
     WAKE_INTERVAL_SECONDS,
     channel,
+    listen,
     prove,
     wake,
     wake_after_commit,
@@ -42,7 +43,7 @@ def heard(cursor, other_cursor):
     never come.
     """
     name = channel(cursor)
-    cursor.execute(f'LISTEN "{name}"')
+    listen(cursor, [name])
 
     def heard():
         marker = f"marker-{uuid.uuid4()}"
@@ -233,9 +234,10 @@ def test_a_burst_is_over_after_ten_milliseconds(heard):
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "queue"])
-def test_two_databases_are_woken_apart(heard):
-    """A wake on one alias does not swallow that of the other."""
-    from django.db import connections
+def test_two_databases_are_woken_apart(heard, monkeypatch):
+    """A wake on one alias does not swallow that of the other in the same moment."""
+    monkeypatch.setattr(module._send, "__defaults__", (lambda: 100.0,))
+    connections["queue"].ensure_connection()
 
     wake_after_commit(connections["queue"], "mail")
     wake_after_commit(connection, "mail")
@@ -268,12 +270,24 @@ def test_queues_are_woken_on_a_plain_cursor_too(heard, other_cursor):
 def test_a_listener_hears_its_own_token(cursor):
     """The proof that LISTEN works goes through the server and back."""
     name = channel(cursor)
-    cursor.execute(f'LISTEN "{name}"')
+    listen(cursor, [name])
 
     prove(cursor, channel=name, token="token-1")
 
     heard = list(cursor.connection.notifies(timeout=10, stop_after=1))
     assert [(name, "token-1")] == [(notify.channel, notify.payload) for notify in heard]
+
+
+def test_a_worker_listens_on_several_channels(cursor, other_cursor):
+    """Its schema's and one of its own; a name is quoted, whatever it holds."""
+    names = ["pgqueue_public", 'of "my" own; --']
+    listen(cursor, names)
+
+    for name in names:
+        prove(other_cursor, channel=name, token="token")
+
+    heard = list(cursor.connection.notifies(timeout=10, stop_after=2))
+    assert names == [notify.channel for notify in heard]
 
 
 def test_a_channel_has_the_name_of_its_schema(cursor):

@@ -142,11 +142,17 @@ UTILITY = {
 }
 
 
+# These run in a database, and on tables, of their own.
+OF_THE_BENCH = {"scratch", "yardstick"}
+
+
 def collect():
     """Return every statement of queues/ and postgres/ by module and name."""
     found = {}
     for package in (django_pgqueue.queues, django_pgqueue.postgres):
         for info in pkgutil.iter_modules(package.__path__):
+            if info.name in OF_THE_BENCH:
+                continue
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             found |= {
                 f"{info.name}.{name}": value

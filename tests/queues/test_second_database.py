@@ -9,6 +9,7 @@ from django.db import connections, transaction
 
 from django_pgqueue import WrongDatabase
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.postgres.wake import listen, prove
 from django_pgqueue.queues.claim import claim, known_queues, remember_queues
 from django_pgqueue.queues.enqueue import Placement, enqueue
 from django_pgqueue.queues.find import find
@@ -16,6 +17,7 @@ from django_pgqueue.queues.lease import release, renew, rescue
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import Ended, ack, applied, dead_letter, retry
+from django_pgqueue.testing import capture, drain
 from tests.app.models import Order
 from tests.app.tasks import add, make_order, noop
 from tests.factories import LEASE, make_job
@@ -170,6 +172,28 @@ def test_bulk_stores_all_jobs_on_the_second_database():
     assert 0 == on_default(Job)
 
 
+def test_drain_runs_the_jobs_of_the_second_database():
+    """Their rows are written where the task writes them, their results read back."""
+    order, total = make_order.delay("x"), add.delay(1, 2)
+
+    assert 2 == drain()
+
+    assert ("succeeded", "succeeded", 3) == (order.status, total.status, total.result)
+    assert order.result == Order.objects.get().pk
+    assert 2 == ArchivedJob.objects.count()
+    assert 0 == on_default(ArchivedJob)
+
+
+def test_capture_finds_the_jobs_of_the_second_database():
+    """As a project's own tests ask for them."""
+    with capture() as jobs:
+        result = add.delay(1, 2)
+
+    assert [(result.id, "tests.app.tasks.add", [1, 2])] == [
+        (job.pk, job.task, job.args) for job in jobs
+    ]
+
+
 def test_a_job_field_on_default_finds_its_job_on_the_second_database():
     """The row and the job are in two databases; the number joins them."""
     order = Order.objects.create(receipt=noop.delay())
@@ -180,12 +204,25 @@ def test_a_job_field_on_default_finds_its_job_on_the_second_database():
 def test_workers_are_woken_on_the_second_database(new_cursor):
     """The NOTIFY goes to the database that holds the job."""
     listener = new_cursor("queue")
-    listener.execute("LISTEN pgqueue_public")
+    listen(listener, ["pgqueue_public"])
 
     noop.using(queue="mail").delay()
 
     heard = list(listener.connection.notifies(timeout=10, stop_after=1))
     assert ["mail"] == [notify.payload for notify in heard]
+
+
+def test_a_wake_waits_for_the_commit_of_its_own_database(new_cursor):
+    """Not for that of "default", which has no transaction open."""
+    listener, other = new_cursor("queue"), new_cursor("queue")
+    listen(listener, ["pgqueue_public"])
+
+    with transaction.atomic(using="queue"):
+        noop.using(queue="reports").delay()
+        prove(other, channel="pgqueue_public", token="still open")
+
+    heard = listener.connection.notifies(timeout=10, stop_after=2)
+    assert ["still open", "reports"] == [notify.payload for notify in heard]
 
 
 def test_the_two_databases_are_two(queue_cursor, cursor):

@@ -117,10 +117,11 @@ class Command(BaseCommand):
             f"({server.database}, PostgreSQL {server.version})"
         )
         renewed = settings.lease_seconds / 3
+        slots = f"{worker.processes} x {worker.threads}"
         understood = {
             "queues": ", ".join(worker.queues) or "all",
             "tasks": f"{len(declared_names())} declared",
-            "concurrency": f"{worker.processes} x {worker.threads} (processes x threads)",
+            "concurrency": f"{slots} (processes x threads)",
             "wake": f"{wake}a poll every {settings.poll_interval_seconds:g} s",
             "lease": f"{settings.lease_seconds:g} s, renewed every {renewed:g} s",
             "connections": f"needs up to {needed}, the server allows {allowed}",

@@ -189,6 +189,7 @@ class RefusedMails(Posting):
             ("to[0]", ["ann@example.org, bob@example.org"]),
             ("to[0]", ["Ann <ann@example.org>"]),
             ("to[0]", ["änn@example.org"]),
+            ("to[0]", ["ann@bücher.example"]),
             ("to[0]", ['"ann bob"@example.org']),
             ("to[0]", ["a" * 64 + "@" + "b" * 63 + ".c" * 70 + ".org"]),
             ("cc[1]", ["bob@example.org", "BOB@example.org"]),

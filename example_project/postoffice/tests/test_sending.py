@@ -6,6 +6,7 @@ import socket
 from datetime import timedelta
 from uuid import uuid4
 
+from config.mail import mail_settings
 from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
@@ -51,12 +52,9 @@ class MailTest(TestCase):
         self.server = self.enterContext(MailServer())
         self.enterContext(self.mail_goes_to(self.server.port))
 
-    def mail_goes_to(self, port: int) -> override_settings:
-        return override_settings(
-            EMAIL_BACKEND="postoffice.smtp.EmailBackend",
-            EMAIL_HOST="127.0.0.1",
-            EMAIL_PORT=port,
-        )
+    def mail_goes_to(self, port: int, timeout: float = 10) -> override_settings:
+        url = f"smtp://127.0.0.1:{port}"
+        return override_settings(**mail_settings(url, timeout=timeout))
 
     def assert_is(self, mail: EmailMessage, status: Status, error: str = "") -> None:
         mail.refresh_from_db()
@@ -186,15 +184,15 @@ class Sending(MailTest):
 
     def test_a_mute_server_is_left_before_the_task_times_out(self) -> None:
         """
-        EMAIL_TIMEOUT, to connect and for each answer, is below the task's own.
+        MAIL_TIMEOUT, to connect and for each answer, is below the task's own.
         """
         timeout = send_email.options.timeout
         assert timeout is not None
-        self.assertLess(timedelta(seconds=settings.EMAIL_TIMEOUT * 2), timeout)
+        self.assertLess(timedelta(seconds=settings.MAIL_TIMEOUT * 2), timeout)
 
         with socket.create_server(("127.0.0.1", 0)) as mute:
             port = mute.getsockname()[1]
-            with self.mail_goes_to(port), self.settings(EMAIL_TIMEOUT=0.1):
+            with self.mail_goes_to(port, timeout=0.1):
                 mail = accept_mail()
                 drain()
         mail.refresh_from_db()

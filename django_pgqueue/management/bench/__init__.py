@@ -1,0 +1,1 @@
+"""The parts of pgqueue_bench: one file a measure, and what the measures share."""

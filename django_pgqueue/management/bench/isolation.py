@@ -1,0 +1,74 @@
+"""
+Isolation: this process uses a scratch database, and nothing of the project's own runs.
+
+For the benchmark and for its workers, which are processes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.db import connections
+from django.dispatch import Signal
+
+from django_pgqueue import signals
+from django_pgqueue.conf import get_settings
+
+
+@contextmanager
+def isolated(database: str) -> Iterator[None]:
+    """
+    Point the queue's aliases at *database*, until the block ends.
+
+    Receivers of the package's signals are away meanwhile, since they may write
+    anywhere; and DEBUG is off, since it keeps every query in memory.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_changed(settings, "DEBUG", False))
+        for signal in vars(signals).values():
+            if isinstance(signal, Signal):
+                stack.enter_context(_changed(signal, "receivers", []))
+        for alias in queue_aliases():
+            stack.enter_context(_renamed(alias, database))
+        yield
+
+
+def queue_aliases() -> set[str]:
+    """Return the aliases that enqueue, claim and listen."""
+    told = get_settings()
+    return {told.database, told.listen_database or told.database}
+
+
+@contextmanager
+def _changed(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def _renamed(alias: str, database: str) -> Iterator[None]:
+    # The dict that every thread's connection of this alias reads, as the test runner
+    # of Django changes it too.
+    told = connections.settings[alias]
+    before = told["NAME"]
+    _close(alias)
+    told["NAME"] = database
+    try:
+        yield
+    finally:
+        _close(alias)
+        told["NAME"] = before
+
+
+def _close(alias: str) -> None:
+    connection = connections[alias]
+    connection.close()
+    if getattr(connection, "pool", None):
+        connection.close_pool()  # type: ignore[attr-defined]

@@ -1,0 +1,36 @@
+"""The tasks that are measured. Imported by the benchmark and by its workers alone."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django_pgqueue.tasks.task import task
+
+# With it, the arguments of a job take about 100 bytes as JSON.
+NOTE = "x" * 72
+
+
+@task(settle="batched", name="pgqueue_bench.batched")
+def batched(order_id: int, note: str) -> None:
+    """Do nothing; the thread goes on while the ack is written."""
+
+
+@task(settle="immediate", name="pgqueue_bench.immediate")
+def immediate(order_id: int, note: str) -> None:
+    """Do nothing; the thread waits for its ack."""
+
+
+@task(settle="immediate", name="pgqueue_bench.tells_time")
+def tells_time(order_id: int, note: str) -> float:
+    """Return when it started: the monotonic clock of the machine."""
+    return time.monotonic()
+
+
+def payloads(count: int) -> list[dict[str, Any]]:
+    """Return the arguments of *count* jobs."""
+    return [{"order_id": n, "note": NOTE} for n in range(count)]
+
+
+def nothing(payload: dict[str, Any]) -> None:
+    """What the yardstick calls for each of its rows."""

@@ -1,0 +1,186 @@
+"""Jobs that cannot run, do not end, or should not run any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from tests.app import crash_tasks
+from tests.app.models import Order
+from tests.waiting import wait_for
+from tests.worker_process import enqueue, live_row, wait_until_final
+
+RECORD = "tests.app.crash_tasks.record"
+
+
+def ends(final):
+    return {job: (place.table, place.state) for job, place in final.items()}
+
+
+# Time-outs ---------------------------------------------------------------------------
+
+
+def test_a_task_that_runs_too_long_gets_an_exception_where_it_is(
+    start_worker, the_ledger, gate
+):
+    """TaskTimeout is raised inside it; its process and its neighbours go on."""
+    worker = start_worker()
+    beside = enqueue(crash_tasks.record_through_gate, gate=str(gate))
+    wait_for(lambda: the_ledger.entries("start"), what="the neighbour runs")
+
+    (slow,) = enqueue(crash_tasks.too_slow, gate=str(gate))
+    final = wait_until_final([slow])
+    gate.touch()
+    final |= wait_until_final(beside)
+
+    assert {slow: ("dead", "timeout"), beside[0]: ("archive", "succeeded")} == ends(
+        final
+    )
+    (error,) = DeadLetter.objects.get(pk=slow).errors
+    assert error["type"].endswith("TaskTimeout")
+    assert "in too_slow" in error["traceback"]
+    assert 0.3 <= error["ran_seconds"] < 3
+    assert 1 == len(worker.names())
+
+
+@pytest.mark.slow
+def test_a_task_that_hears_no_exception_costs_its_process_after_the_hard_timeout(
+    start_worker, the_ledger
+):
+    """Stuck in recv(): it is settled as timed out and the process is replaced."""
+    worker = start_worker(threads=2)
+
+    (stuck,) = enqueue(crash_tasks.stuck)
+    final = wait_until_final([stuck], 30)
+    worker.wait_for_lines("recycled ")
+    worker.wait_for_lines("started ", 2)
+    after = enqueue(crash_tasks.record, 5)
+    final |= wait_until_final(after)
+
+    assert ("dead", "timeout") == ends(final)[stuck]
+    assert (0, 1) == (final[stuck].crashes, the_ledger.starts()[stuck])
+    assert {0} == {final[job].crashes for job in after}
+    assert 0 == worker.stop()
+
+
+# Unknown and unreadable --------------------------------------------------------------
+
+
+def test_a_job_of_an_unknown_task_waits_for_a_deploy_and_burns_no_attempt(
+    start_worker, cursor
+):
+    """It is held; once UNKNOWN_TASK_GRACE_SECONDS are over, it is a dead letter."""
+    start_worker("--queues=default", pgqueue={"POLL_INTERVAL_SECONDS": 0.5})
+    job = Job.objects.create(task="gone.away").pk
+
+    def since():
+        return live_row(job, "headers ->> 'pgqueue.unknown_since'")[0]
+
+    wait_for(since, what="the worker met it")
+    held = live_row(job, "attempt", "leased_by", "crashes", "visible_at > now()")
+    assert (0, None, 0, True) == held
+    # Two hours later, and looked at again.
+    cursor.execute(
+        "UPDATE pgqueue_job SET visible_at = now(), headers = jsonb_build_object("
+        "'pgqueue.unknown_since', now() - interval '2 hours') WHERE id = %s",
+        [job],
+    )
+    final = wait_until_final([job])
+
+    assert {job: ("dead", "unknown_task")} == ends(final)
+    (error,) = DeadLetter.objects.get(pk=job).errors
+    assert "gone.away" in error["message"]
+
+
+def test_a_row_that_names_a_module_function_is_not_run(start_worker):
+    """os.system is no declared task: nothing is imported because a row says so."""
+    job = Job.objects.create(task="os.system", args=["exit 1"]).pk
+
+    start_worker(pgqueue={"UNKNOWN_TASK_GRACE_SECONDS": 0})
+
+    assert {job: ("dead", "unknown_task")} == ends(wait_until_final([job]))
+
+
+def test_rows_that_cannot_be_decoded_are_dead_alone(start_worker, the_ledger, cursor):
+    """PostgreSQL stores numbers and depths that Python does not read."""
+    statement = "INSERT INTO pgqueue_job (task, args) VALUES (%s, %s) RETURNING id"
+    unreadable = []
+    good = enqueue(crash_tasks.record, 5)
+    for args in ("[1e5000]", "[" * 3_000 + "]" * 3_000):
+        cursor.execute(statement, [RECORD, args])
+        unreadable.append(cursor.fetchone()[0])
+    good += enqueue(crash_tasks.record, 5)
+
+    worker = start_worker()
+    final = wait_until_final(good + unreadable)
+
+    assert {("dead", "undecodable")} == {ends(final)[job] for job in unreadable}
+    assert {("archive", "succeeded")} == {ends(final)[job] for job in good}
+    assert dict.fromkeys(good, 1) == the_ledger.starts()
+    assert 1 == len(worker.names())
+
+
+def test_a_job_whose_model_instance_is_gone_is_rejected(start_worker, the_ledger):
+    """Fetched when it runs; a row that was deleted will not come back."""
+    kept, gone = Order.objects.create(name="kept"), Order.objects.create(name="gone")
+    kept_job = crash_tasks.takes_order.delay(kept).id
+    gone_job = crash_tasks.takes_order.delay(gone).id
+    gone.delete()
+
+    start_worker()
+    final = wait_until_final([kept_job, gone_job])
+
+    assert {
+        kept_job: ("archive", "succeeded"),
+        gone_job: ("dead", "rejected"),
+    } == ends(final)
+    assert ["kept"] == [entry.note for entry in the_ledger.entries("start")]
+
+
+# Too late, too often -----------------------------------------------------------------
+
+
+def test_an_expired_job_is_archived_and_never_run(start_worker, the_ledger, cursor):
+    """Its time passed while no worker ran."""
+    job = crash_tasks.record.using(expires="1h").delay().id
+    cursor.execute(
+        "UPDATE pgqueue_job SET expires_at = now() - interval '1s' WHERE id = %s", [job]
+    )
+    fresh = crash_tasks.record.using(expires="1h").delay().id
+
+    start_worker()
+    final = wait_until_final([job, fresh])
+
+    assert {job: ("archive", "expired"), fresh: ("archive", "succeeded")} == ends(final)
+    assert {fresh: 1} == the_ledger.starts()
+    assert ArchivedJob.objects.get(pk=job).started_at is None
+
+
+def test_a_job_is_dead_after_deliveries_max_claims_of_any_kind(
+    start_worker, the_ledger
+):
+    """One that snoozes for ever burns no attempt, and ends all the same."""
+    (job,) = enqueue(crash_tasks.later, how="snooze", times=1_000)
+
+    start_worker(pgqueue={"DELIVERIES_MAX": 4})
+    final = wait_until_final([job])
+
+    assert {job: ("dead", "exhausted")} == ends(final)
+    assert {job: 4} == the_ledger.starts()
+
+
+def test_a_job_claimed_with_its_attempts_used_up_is_dead_and_not_run(
+    start_worker, the_ledger, cursor
+):
+    """The policy is asked before the attempt: a row says so, whoever wrote it."""
+    (job,) = enqueue(crash_tasks.record)
+    cursor.execute(
+        "UPDATE pgqueue_job SET attempt = max_attempts, deliveries = max_attempts"
+        " WHERE id = %s",
+        [job],
+    )
+
+    start_worker()
+
+    assert {job: ("dead", "exhausted")} == ends(wait_until_final([job]))
+    assert {} == the_ledger.starts()

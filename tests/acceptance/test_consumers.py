@@ -1,0 +1,39 @@
+"""Many consumers, one backlog: every job is run once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.app import crash_tasks
+from tests.worker_process import enqueue, wait_until_final
+
+
+def consume(start_worker, the_ledger, task, jobs, workers):
+    """Run *jobs* jobs with *workers* consumers; assert that each ran exactly once."""
+    ids = enqueue(task, jobs)
+    started = [start_worker(threads=4, wait=False) for _ in range(workers)]
+    final = wait_until_final(ids, 100)
+
+    assert {("succeeded", 0, 1)} == {
+        (place.state, place.crashes, place.deliveries) for place in final.values()
+    }
+    assert dict.fromkeys(ids, 1) == the_ledger.starts()
+    assert [] == the_ledger.entries("stale")
+    assert workers == len({entry.pid for entry in the_ledger.entries("claim")})
+    for worker in started:
+        assert 0 == worker.stop()
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_consumers_share_a_backlog_without_a_duplicate(
+    start_worker, the_ledger, workers
+):
+    """settle="immediate", each consumer a supervisor with a process of its own."""
+    consume(start_worker, the_ledger, crash_tasks.record, 1_000, workers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_twenty_thousand_jobs_run_once_each(start_worker, the_ledger, workers):
+    """settle="batched": two, four and eight consumers, as article 000 has it."""
+    consume(start_worker, the_ledger, crash_tasks.record_batched, 20_000, workers)

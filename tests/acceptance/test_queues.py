@@ -1,0 +1,112 @@
+"""Which queues a worker serves, and in which order."""
+
+from __future__ import annotations
+
+from django_pgqueue.models import Queue
+from tests.app import crash_tasks
+from tests.waiting import wait_for
+from tests.worker_process import live_row, wait_until_final
+
+POLL = {"POLL_INTERVAL_SECONDS": 0.5}
+
+
+def put(queue, count=1, priority=0, note=None):
+    """Enqueue *count* jobs in a queue; each notes its queue, or *note*."""
+    to = crash_tasks.record.using(queue=queue, priority=priority)
+    return [result.id for result in to.bulk([{"note": note or queue}] * count)]
+
+
+def order(the_ledger):
+    return [entry.note for entry in the_ledger.entries("start") if entry.note]
+
+
+def test_a_worker_leaves_other_queues_alone(start_worker, the_ledger):
+    """--queues a,b: what is in c stays as it was."""
+    c = put("c")
+    ids = put("a") + put("b")
+
+    start_worker("--queues=a,b", pgqueue=POLL)
+    wait_until_final(ids)
+    more = put("c") + put("b")
+    wait_until_final(more[1:])
+
+    for job in (*c, more[0]):
+        assert (0, 0, None) == live_row(job, "attempt", "deliveries", "leased_by")
+    assert {"a", "b"} == set(order(the_ledger))
+
+
+def test_a_worker_without_queues_serves_one_that_did_not_exist(
+    start_worker, the_ledger
+):
+    """Its name comes with the wake, ten minutes before the poll."""
+    start_worker()
+    wait_until_final(put("first"))
+
+    wait_until_final(put("never_seen_before"))
+
+    wait_for(
+        lambda: (
+            {"first", "never_seen_before"}
+            <= set(Queue.objects.values_list("name", flat=True))
+        ),
+        what="both have a row",
+    )
+
+
+def test_a_paused_queue_is_left_alone_until_it_is_resumed(start_worker, the_ledger):
+    """Others go on; nothing is claimed from it, not even when it is woken for."""
+    Queue.objects.create(name="quiet")
+    Queue.objects.filter(name="quiet").update(paused_at="2026-01-01T00:00Z")
+    start_worker(pgqueue=POLL)
+    (paused,) = put("quiet")
+    for _ in range(5):
+        wait_until_final(put("busy", 5))
+
+    assert (0, 0) == live_row(paused, "attempt", "deliveries")
+    Queue.objects.filter(name="quiet").update(paused_at=None)
+    wait_until_final([paused])
+
+
+def test_priority_goes_before_age_over_all_queues(start_worker, the_ledger):
+    """One thread: the highest first, whichever queue it is in, the oldest of equals."""
+    ids = [
+        *put("a", priority=0, note="a0"),
+        *put("b", priority=0, note="b0"),
+        *put("a", priority=10, note="a10"),
+        *put("b", priority=50, note="b50"),
+        *put("a", priority=-5, note="a-5"),
+        *put("c", priority=100, note="c100"),
+    ]
+
+    start_worker("--queues=a,b,c", threads=1)
+    wait_until_final(ids)
+
+    ordered = order(the_ledger)
+    assert ["c100", "b50", "a10"] == ordered[:3]
+    assert {"a0", "b0"} == set(ordered[3:5])
+    assert "a-5" == ordered[5]
+
+
+def test_a_job_of_high_priority_overtakes_a_backlog(start_worker, the_ledger, gate):
+    """Enqueued behind jobs that nobody claimed yet, it is the next to run."""
+    gated = crash_tasks.record_through_gate.using(queue="bulk").delay(str(gate)).id
+    start_worker(threads=1)
+    wait_for(lambda: the_ledger.starts()[gated], what="the only thread is busy")
+    bulk = put("bulk", 20)
+    (urgent,) = put("other", priority=50, note="urgent")
+
+    gate.touch()
+    wait_until_final([gated, urgent, *bulk])
+
+    assert "urgent" == order(the_ledger)[0]
+
+
+def test_two_queues_of_equal_priority_share_a_worker(start_worker, the_ledger):
+    """Both have a backlog: neither waits until the other one is empty."""
+    ids = put("a", 600) + put("b", 600)
+
+    start_worker("--queues=a,b", threads=2)
+    wait_until_final(ids, 30)
+
+    half = order(the_ledger)[:600]
+    assert min(half.count("a"), half.count("b")) >= 150

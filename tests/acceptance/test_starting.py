@@ -1,0 +1,135 @@
+"""What a worker says when it starts, and when it refuses to."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from django.db import connection, connections
+from psycopg import sql
+
+from django_pgqueue.postgres.connect import connection_params
+from tests.app import crash_tasks
+from tests.worker_process import enqueue, wait_until_final
+
+EXIT_REFUSED, EXIT_USAGE = 1, 2
+
+
+@pytest.fixture
+def empty_database(transactional_db):
+    """The name of a database without any table."""
+    params = connection_params("default")
+    name = f"{params['dbname']}_empty"
+    with psycopg.connect(**{**params, "dbname": "postgres"}, autocommit=True) as other:
+        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
+        other.execute(drop.format(sql.Identifier(name)))
+        other.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        yield name
+        other.execute(drop.format(sql.Identifier(name)))
+
+
+def refused(worker, *words):
+    """Assert that it refused in one clear message that holds these words."""
+    assert EXIT_REFUSED == worker.wait()
+    text = worker.log.read_text()
+    assert "Traceback" not in text
+    for word in words:
+        assert word in text
+    return True
+
+
+def test_it_prints_what_it_understood(start_worker):
+    """Queues, concurrency, wake, lease; and the connections it needs and may have."""
+    worker = start_worker("--queues=b,a", "--queues=c", processes=2, threads=3)
+
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW max_connections")
+        most = int(cursor.fetchone()[0])
+        cursor.execute("SHOW superuser_reserved_connections")
+        most -= int(cursor.fetchone()[0])
+    text = worker.log.read_text()
+    assert "queues       b, a, c" in text
+    assert "2 x 3" in text
+    # Four loops and three threads in each process, and two for the chores.
+    assert f"needs up to 16, the server allows {most}" in text
+    assert connections["default"].settings_dict["NAME"] in text
+
+
+def test_it_warns_when_the_server_allows_fewer_connections(start_worker):
+    """It starts all the same: not all of them may be needed."""
+    worker = start_worker(threads=1_000)
+
+    assert worker.lines("lower --processes or --threads")
+
+
+def test_it_refuses_a_database_without_migrations(start_worker, empty_database):
+    """The message names them and the command."""
+    worker = start_worker(databases={"default": {"NAME": empty_database}}, wait=False)
+
+    assert refused(worker, "0001_initial", "manage.py migrate pgqueue")
+
+
+def test_it_refuses_a_database_without_the_claim_index(start_worker):
+    """Claims would scan the table."""
+    rename = "ALTER INDEX {} RENAME TO {}"
+    with connection.cursor() as cursor:
+        cursor.execute(rename.format("pgqueue_job_claim", "hidden"))
+        try:
+            worker = start_worker(wait=False)
+            assert refused(worker, "pgqueue_job_claim", "REINDEX")
+        finally:
+            cursor.execute(rename.format("hidden", "pgqueue_job_claim"))
+
+
+def test_it_refuses_another_engine(start_worker, tmp_path):
+    """Jobs need PostgreSQL; the message says which setting to change."""
+    sqlite = {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": str(tmp_path / "db.sqlite3"),
+        "OPTIONS": {},
+    }
+    worker = start_worker(databases={"default": sqlite}, wait=False)
+
+    assert refused(worker, "sqlite", "PGQUEUE['DATABASE']")
+
+
+def test_it_refuses_a_database_that_is_down(start_worker):
+    """One line, no traceback."""
+    nobody = {"HOST": "127.0.0.1", "PORT": 1}
+    worker = start_worker(databases={"default": nobody}, wait=False)
+
+    assert refused(worker, "cannot be used", "refused")
+
+
+def test_it_refuses_an_unknown_setting_with_a_suggestion(start_worker):
+    """A typo that is ignored is found in production. Django itself fails to start."""
+    worker = start_worker(pgqueue={"LEASE_SECOND": 5}, wait=False)
+
+    assert EXIT_REFUSED == worker.wait()
+    assert "'LEASE_SECOND'. Did you mean 'LEASE_SECONDS'?" in worker.lines()[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments,word",
+    [
+        (["--threads=0"], "--threads"),
+        (["--processes=many"], "--processes"),
+        (["--queues=a b"], "--queues"),
+        (["--grace=-1"], "--grace"),
+        (["--no-such-option"], "--no-such-option"),
+    ],
+)
+def test_a_wrong_command_line_has_status_2(start_worker, arguments, word):
+    """The usage names the option."""
+    worker = start_worker(*arguments, wait=False)
+
+    assert EXIT_USAGE == worker.wait()
+    assert word in worker.log.read_text()
+
+
+def test_it_works_with_listen_off(start_worker):
+    """Polling alone."""
+    worker = start_worker(pgqueue={"LISTEN": False, "POLL_INTERVAL_SECONDS": 0.2})
+
+    wait_until_final(enqueue(crash_tasks.record, 5))
+
+    assert "LISTEN" not in worker.log.read_text()

@@ -1,0 +1,206 @@
+"""NOTIFY is a hint: jobs start soon with it, and within the poll without it."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+from django.db import connection
+
+from django_pgqueue.models import ArchivedJob, Job
+from tests.app import crash_tasks
+from tests.waiting import wait_for
+from tests.worker_process import enqueue, wait_until_dry, wait_until_final
+
+INSERT = "INSERT INTO pgqueue_job (task, queue) VALUES (%s, %s) RETURNING id"
+NOTIFY_MANY = """
+SELECT pg_notify(pgqueue_channel(), 'stranger.' || n) FROM generate_series(%s::int, %s::int) n
+"""
+RECORD = "tests.app.crash_tasks.record"
+
+POLL = {"POLL_INTERVAL_SECONDS": 0.5}
+
+# Between the moment a job could start and its start, on a busy machine.
+DELAY_MAX = timedelta(seconds=1)
+
+
+def insert(cursor, queue="default"):
+    """Enqueue as psql would: without a wake."""
+    cursor.execute(INSERT, [RECORD, queue])
+    return cursor.fetchone()[0]
+
+
+def claims(the_ledger):
+    return len(the_ledger.entries("claim"))
+
+
+def test_a_wake_starts_a_job_long_before_the_poll(start_worker, the_ledger):
+    """The poll is ten minutes away."""
+    start_worker("--queues=default")
+    wait_until_dry(the_ledger)
+
+    (job,) = enqueue(crash_tasks.record)
+    wait_until_final([job])
+
+    row = ArchivedJob.objects.get(pk=job)
+    assert row.started_at - row.enqueued_at < DELAY_MAX
+
+
+def test_a_job_whose_wake_was_lost_starts_within_the_poll(
+    start_worker, the_ledger, cursor
+):
+    """A plain INSERT notifies nobody."""
+    start_worker("--queues=default", pgqueue=POLL)
+
+    job = insert(cursor)
+    wait_until_final([job])
+
+    row = ArchivedJob.objects.get(pk=job)
+    assert row.started_at - row.enqueued_at < timedelta(seconds=0.5) + DELAY_MAX
+
+
+def test_a_job_committed_while_no_worker_runs_starts_with_the_next_one(
+    start_worker, the_ledger
+):
+    """Its NOTIFY was heard by nobody."""
+    ids = enqueue(crash_tasks.record, 3)
+
+    start_worker()
+
+    wait_until_final(ids)
+    assert dict.fromkeys(ids, 1) == the_ledger.starts()
+
+
+def test_a_scheduled_job_starts_at_its_time_not_at_the_next_poll(start_worker):
+    """Due in a second, while the poll is ten minutes away."""
+    start_worker()
+
+    job = crash_tasks.record.using(run_after=1).delay().id
+    wait_until_final([job])
+
+    row = ArchivedJob.objects.get(pk=job)
+    assert row.run_after - row.enqueued_at > timedelta(seconds=0.9)
+    assert timedelta(0) <= row.started_at - row.run_after < DELAY_MAX
+
+
+def test_a_locked_row_is_found_once_its_transaction_rolled_back(
+    start_worker, the_ledger, cursor, other_cursor
+):
+    """The worker looked while somebody held the row; nobody tells it of the end."""
+    start_worker("--queues=default", pgqueue=POLL)
+
+    with other_cursor.connection.transaction(force_rollback=True):
+        job = insert(cursor)
+        other_cursor.execute(
+            "SELECT id FROM pgqueue_job WHERE id = %s FOR UPDATE", [job]
+        )
+        locked_at = claims(the_ledger)
+        cursor.execute("SELECT pg_notify(pgqueue_channel(), 'default')")
+        wait_for(lambda: claims(the_ledger) > locked_at + 4, what="it looked in vain")
+        assert 0 == the_ledger.starts()[job]
+    wait_until_final([job], 5)
+
+    assert 1 == the_ledger.starts()[job]
+
+
+def test_a_flood_of_foreign_notifications_costs_little(
+    start_worker, the_ledger, cursor
+):
+    """
+    60 000 NOTIFYs, each with a name of its own, to a worker of all queues: its memory
+    does not grow, it claims a few times a second, and a real job starts at once.
+    """
+    worker = start_worker()
+    wait_until_final(enqueue(crash_tasks.record, 50))  # Everything is loaded.
+    (child,) = worker.children()
+    memory_before = resident_mib(child)
+    claims_before = claims(the_ledger)
+    cursor.execute("SELECT clock_timestamp()")
+    (flood_began,) = cursor.fetchone()
+
+    for first in range(0, 60_000, 1_000):
+        cursor.execute(NOTIFY_MANY, [first, first + 999])
+        if first == 30_000:
+            (job,) = enqueue(crash_tasks.record)
+    wait_until_final([job])
+    (last,) = enqueue(crash_tasks.record)  # Behind all of the notifications.
+    wait_until_final([last])
+
+    for row in ArchivedJob.objects.filter(pk__in=[job, last]):
+        assert row.started_at - row.enqueued_at < DELAY_MAX
+        flood_ended = row.finished_at
+    seconds = (flood_ended - flood_began).total_seconds()
+    assert claims(the_ledger) - claims_before < 60 + 30 * seconds
+    assert resident_mib(child) - memory_before < 16
+    assert not Job.objects.exists()
+
+
+def test_a_job_starts_soon_after_the_listener_was_terminated(start_worker, the_ledger):
+    """
+    The server ends the listener's connection: it comes back, looks at everything
+    that came in between, and hears the next wake.
+    """
+    worker = start_worker("--queues=default")
+    wait_until_dry(the_ledger)
+
+    terminated = terminate("pgqueue listener %")
+    missed, heard = [], []
+    missed += enqueue(crash_tasks.record)
+    wait_until_final(missed)
+    worker.wait_for_lines("recovered  loop=listener")
+    wait_for(lambda: listener_pid() not in {None, terminated}, what="it listens again")
+    heard += enqueue(crash_tasks.record)
+    wait_until_final(heard)
+
+    row = ArchivedJob.objects.get(pk=heard[0])
+    assert row.started_at - row.enqueued_at < DELAY_MAX
+    assert 1 == len(worker.lines("failed     loop=listener"))
+
+
+def test_every_connection_of_a_worker_is_replaced_when_it_is_terminated(
+    start_worker, the_ledger, gate
+):
+    """All backends of a worker end in the middle of jobs: nothing is lost or stale."""
+    worker = start_worker()
+    ids = enqueue(crash_tasks.record_through_gate, 4, gate=str(gate))
+    wait_for(lambda: len(the_ledger.entries("start")) == 4, what="they run")
+
+    terminate("pgqueue %")
+    gate.touch()
+    wait_until_final(ids)
+    terminate("pgqueue %")
+    more = enqueue(crash_tasks.record, 50)
+    wait_until_final(more)
+
+    assert dict.fromkeys([*ids, *more], 1) == the_ledger.starts()
+    assert [] == the_ledger.entries("stale")
+    assert 0 == worker.stop()
+
+
+def resident_mib(pid):
+    status = Path(f"/proc/{pid}/status").read_text()
+    match = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(match[1]) / 1024
+
+
+def listener_pid():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT min(pid) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name LIKE 'pgqueue listener %'"
+        )
+        return cursor.fetchone()[0]
+
+
+def terminate(names):
+    """End the backends of these application names; return the last one's pid."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT max(pid), bool_and(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name LIKE %s",
+            [names],
+        )
+        pid, _ = cursor.fetchone()
+    assert pid is not None, f"nobody is called {names}"
+    return pid
