@@ -226,7 +226,7 @@ def the_ledger(tmp_path: Path) -> Ledger:
 def _databases(changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return what a worker must change in DATABASES to share the test's databases."""
     ours = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
-    names = {alias: ours["default"] for alias in changes} | ours
+    names = dict.fromkeys(changes, ours["default"]) | ours
     return {
         alias: {"NAME": name, **changes.get(alias, {})} for alias, name in names.items()
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from tests.settings import *
+from tests.settings import *  # noqa: F403  # Django's way to widen settings.
 from tests.settings import DATABASES, INSTALLED_APPS
 
 # What the test that started this process hands down; see tests/worker_process.py.

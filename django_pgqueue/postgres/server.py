@@ -15,7 +15,9 @@ FACTS = """
 SELECT current_setting('server_version'),
        current_setting('server_version_num')::int,
        current_setting('max_connections')::int
-           - current_setting('superuser_reserved_connections')::int,
+           - current_setting('superuser_reserved_connections')::int
+           -- Since PostgreSQL 16.
+           - coalesce(current_setting('reserved_connections', true)::int, 0),
        current_database()
 """
 

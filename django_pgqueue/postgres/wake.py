@@ -61,8 +61,10 @@ def wake_after_commit(connection: Any, queue: str) -> None:
     Arrange one NOTIFY for *queue* right after the caller's transaction commits.
 
     The hook is registered at every call and coalesced when it fires: one that was
-    registered inside a savepoint goes with it when that rolls back. robust: a hook
-    of somebody else that raises before ours must not cost the wake.
+    registered inside a savepoint goes with it when that rolls back. robust: ours
+    never costs somebody else's hook. (One of theirs that is not robust and raises
+    before ours does cost the wake, since Django drops the rest: the poll finds the
+    job.)
 
     Args:
         connection: Django's connection on which the job was just stored.

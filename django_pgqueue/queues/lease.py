@@ -17,7 +17,6 @@ from django_pgqueue.queues.errors import ROOM_FOR_ONE
 # deadlocks with settles that lock the same rows in another order, and hangs behind an
 # ack inside a task's own transaction. A row that is skipped is locked or lost: the
 # caller asks again before the lease ends.
-# An operator may have asked to cancel: the answer carries that too.
 RENEW = """
 WITH held AS MATERIALIZED (
     SELECT j.id FROM pgqueue_job j
@@ -52,6 +51,8 @@ RETURNING j.id, j.queue
 # crashed: the attempt is given back, crashes counted, and the job runs alone from now
 # on. The others were only claimed and go back as if never claimed.
 # Not older than now: a lapsed lease is claimed as any due row is.
+# OFFSET 0 keeps the planner from flattening the range per line into one scan of the
+# table, as PostgreSQL 15 did.
 RESCUE = f"""
 WITH RECURSIVE found AS (
     (SELECT queue, priority FROM pgqueue_job
@@ -80,7 +81,8 @@ held AS MATERIALIZED (
             WHERE j.queue = found.queue AND j.priority = found.priority
               AND j.visible_at > statement_timestamp()
               AND j.visible_at <= statement_timestamp() + %(lease)s::interval
-              AND j.leased_by = %(worker)s) held)
+              AND j.leased_by = %(worker)s
+            ORDER BY j.visible_at OFFSET 0) held)
 UPDATE pgqueue_job AS j
    SET visible_at = least(coalesce(j.run_after, j.enqueued_at), statement_timestamp()),
        leased_by = NULL, leased_at = NULL,

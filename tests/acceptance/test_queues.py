@@ -103,10 +103,10 @@ def test_a_job_of_high_priority_overtakes_a_backlog(start_worker, the_ledger, ga
 
 def test_two_queues_of_equal_priority_share_a_worker(start_worker, the_ledger):
     """Both have a backlog: neither waits until the other one is empty."""
-    ids = put("a", 600) + put("b", 600)
+    ids = put("a", 900) + put("b", 900)
 
     start_worker("--queues=a,b", threads=2)
     wait_until_final(ids, 30)
 
-    half = order(the_ledger)[:600]
+    half = order(the_ledger)[:900]
     assert min(half.count("a"), half.count("b")) >= 150

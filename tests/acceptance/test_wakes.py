@@ -15,7 +15,8 @@ from tests.worker_process import enqueue, wait_until_dry, wait_until_final
 
 INSERT = "INSERT INTO pgqueue_job (task, queue) VALUES (%s, %s) RETURNING id"
 NOTIFY_MANY = """
-SELECT pg_notify(pgqueue_channel(), 'stranger.' || n) FROM generate_series(%s::int, %s::int) n
+SELECT pg_notify(pgqueue_channel(), 'stranger.' || n)
+  FROM generate_series(%s::int, %s::int) n
 """
 RECORD = "tests.app.crash_tasks.record"
 

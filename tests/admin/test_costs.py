@@ -12,7 +12,8 @@ from django.test.utils import CaptureQueriesContext
 
 pytestmark = pytest.mark.django_db
 
-# Rows spread over today's and the coming partitions, as if a week had passed.
+# Archived rows fill six whole days, from tomorrow on: a day with few rows, as today at
+# one in the morning, is rightly read as a whole.
 FILL = """
 -- New files: what other tests left behind as dead rows must not be walked over.
 TRUNCATE pgqueue_archived_job, pgqueue_dead_letter, pgqueue_job;
@@ -21,7 +22,8 @@ INSERT INTO pgqueue_archived_job (id, queue, task, kwargs, state, attempt, deliv
                                   started_at, finished_at, worker, result)
 SELECT n, CASE WHEN n %% 9 = 0 THEN 'few' ELSE 'most' END, 'app.tasks.t' || n %% 50,
        '{"order_id": 4711}', 'succeeded', 1, 1, now(),
-       now() + n * interval '1 week' / %(rows)s, 'web-1:42', '{"ok": true}'
+       date_trunc('day', now(), 'UTC') + interval '1 day'
+       + (n - 1) * interval '6 days' / %(rows)s, 'web-1:42', '{"ok": true}'
   FROM generate_series(1, %(rows)s) n;
 
 INSERT INTO pgqueue_dead_letter (id, queue, task, kwargs, reason, attempt, deliveries,

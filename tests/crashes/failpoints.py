@@ -117,14 +117,18 @@ class FailpointsConfig(AppConfig):
         from django_pgqueue.queues import claim, lease
         from django_pgqueue.worker import executor, settler
 
-        claim.claim = _counted(claim.claim)
+        for verb in ("claim", "claim_from_floors"):
+            setattr(claim, verb, _counted(getattr(claim, verb)))
         if VARIABLE not in os.environ:
             return
         # Between hops 7 and 8: the claim is committed, nothing has started.
-        claim.claim = after("claimed", claim.claim)
+        for verb in ("claim", "claim_from_floors"):
+            setattr(claim, verb, after("claimed", getattr(claim, verb)))
         # Between hops 8 and 10: the task is done, nobody knows.
         executor.perform = after("performed", executor.perform)
         # Around hop 11: before the statement, and after its commit.
         for kind, write in list(settler.KINDS.items()):
-            settler.KINDS[kind] = after(f"{kind}.after", before(f"{kind}.before", write))
+            settler.KINDS[kind] = after(
+                f"{kind}.after", before(f"{kind}.before", write)
+            )
         lease.release = after("released", lease.release)

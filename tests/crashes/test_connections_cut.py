@@ -23,7 +23,12 @@ def proxy():
     "task,statement,starts,end",
     [
         (crash_tasks.record, b"INTO pgqueue_archived_job", 1, ("archive", "succeeded")),
-        (crash_tasks.reject_recorded, b"INTO pgqueue_dead_letter", 1, ("dead", "rejected")),
+        (
+            crash_tasks.reject_recorded,
+            b"INTO pgqueue_dead_letter",
+            1,
+            ("dead", "rejected"),
+        ),
         (crash_tasks.fail_recorded, b"attempts_back", 3, ("dead", "exhausted")),
     ],
     ids=["ack", "dead", "retry"],

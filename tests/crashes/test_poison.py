@@ -11,7 +11,8 @@ from tests.worker_process import enqueue, wait_until_final
 
 
 @pytest.mark.parametrize(
-    "how,cause", [("exit", "exit status 7"), ("kill", "signal 9"), ("segfault", "signal 11")]
+    "how,cause",
+    [("exit", "exit status 7"), ("kill", "signal 9"), ("segfault", "signal 11")],
 )
 def test_a_poison_job_is_dead_after_three_deaths_and_costs_neighbours_one(
     start_worker, the_ledger, tmp_path, how, cause
