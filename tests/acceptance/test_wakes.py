@@ -159,6 +159,18 @@ def test_a_job_starts_soon_after_the_listener_was_terminated(start_worker, the_l
     assert 1 == len(worker.lines("failed     loop=listener"))
 
 
+def test_a_wake_is_not_lost_with_the_claim_that_it_asked_for(start_worker, the_ledger):
+    """The claim fails on a dead connection: the next one does not wait for the poll."""
+    worker = start_worker("--queues=default")
+    wait_until_dry(the_ledger)
+
+    terminate("pgqueue claimer %")
+    (job,) = enqueue(crash_tasks.record)
+    wait_until_final([job])
+
+    assert worker.lines("failed     loop=claimer")
+
+
 def test_every_connection_of_a_worker_is_replaced_when_it_is_terminated(
     start_worker, the_ledger, gate
 ):

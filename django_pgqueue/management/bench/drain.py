@@ -44,6 +44,7 @@ class Drain:
 
     def product(self, jobs: int) -> list[float]:
         """Return jobs per second."""
+        self._worker.rest()
         alias = self._scratch.alias
         committed_at: list[float] = []
         with transaction.atomic(using=alias):

@@ -45,6 +45,7 @@ class Latency:
 
     def product(self, jobs: int) -> list[float]:
         """Return a latency per job, in milliseconds."""
+        self._worker.rest()
         committed_at = dict(self._delay(item) for item in _paced(jobs))
         self._worker.wait_until_done(list(committed_at))
         started_at = dict(

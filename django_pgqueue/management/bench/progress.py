@@ -34,7 +34,7 @@ def progress(pairs_count: int, runs: int) -> Iterator[Tell]:
         with _bar(pairs_count, runs) as tell:
             yield tell
     else:
-        yield lambda pairs: print(_line(pairs, runs), file=sys.stderr, flush=True)
+        yield lambda pairs: _say(_line(pairs, runs))
 
 
 @contextlib.contextmanager
@@ -49,6 +49,11 @@ def _bar(pairs_count: int, runs: int) -> Iterator[Tell]:
     with rich.progress.Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("warming up", total=pairs_count)
         yield lambda pairs: bar.update(task, advance=1, description=_line(pairs, runs))
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def _line(pairs: Pairs, runs: int) -> str:

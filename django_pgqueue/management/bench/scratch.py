@@ -70,9 +70,9 @@ def scratch_database() -> Iterator[Scratch]:
 def _create(alias: str, name: str) -> None:
     try:
         with connect(alias, name="pgqueue bench") as connection:
+            role = connection.info.user
             scratch.create_database(connection.cursor(), name)
     except psycopg.errors.InsufficientPrivilege as error:
-        role = connection.info.user
         raise CommandError(
             f"The benchmark makes a database of its own, and role {role!r} of database "
             f"{alias!r} may not. Run ALTER ROLE {role} CREATEDB, or let {alias!r} lead "

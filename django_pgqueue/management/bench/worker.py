@@ -21,6 +21,10 @@ ENTRY = "django_pgqueue.management.bench.worker_process"
 # The error of the time that is measured, and the cost of looking: about 2 % of a core.
 POLL_SECONDS = 0.01
 
+# After its tables were emptied: a claim that had to wait for that makes the claimer
+# put off the next ones for some hundred milliseconds.
+REST_SECONDS = 1.0
+
 # Nothing finished for as long means that nothing will.
 PATIENCE_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -42,7 +46,7 @@ class Worker:
             )
         # Its lines belong to nobody's standard output; they are shown if it fails.
         self._log = tempfile.TemporaryFile("w+")
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603  # Our own module, no shell.
             [sys.executable, "-m", ENTRY, *self._arguments],
             env={
                 **os.environ,
@@ -68,6 +72,10 @@ class Worker:
             self._process.kill()
             self._process.wait()
         self._log.close()
+
+    def rest(self) -> None:
+        """Let the worker become idle, as it is when nothing was due for a while."""
+        time.sleep(REST_SECONDS)
 
     def wait_until_done(self, ids: list[int]) -> float:
         """

@@ -38,14 +38,14 @@ def _work(threads: int, processes: int) -> int:
     from django_pgqueue.worker.supervisor import Supervisor
 
     show_log_lines(verbosity=1)
-    _stop_with(os.getppid())
+    pass
     return Supervisor(
         WorkerOptions(settings=get_settings(), threads=threads, processes=processes)
     ).run()
 
 
 def _stop_with(parent: int) -> None:
-    """Stop when the benchmark was killed. A timer, since a supervisor has no threads."""
+    """Stop when the benchmark was killed; a timer, as a supervisor has no threads."""
 
     def check(number: int, frame: Any) -> None:
         if os.getppid() != parent:

@@ -96,7 +96,7 @@ class Command(BaseCommand):
             with _signals_as_interrupts():
                 measured = self._measure(names, options["runs"], options["jobs"])
         except KeyboardInterrupt:
-            self.stderr.write("Interrupted; the scratch database is dropped.")
+            self.stderr.write("Interrupted; the database was dropped.", style_func=str)
             sys.exit(EXIT_INTERRUPTED)
         except (PgQueueError, django.db.Error) as error:
             raise CommandError(str(error).strip()) from error
@@ -111,6 +111,8 @@ class Command(BaseCommand):
             scratch_database() as scratch,
             progress(len(names) * runs, runs) as tell,
         ):
+            # On standard error, as all that is not the result.
+            self.stderr.write(f"Measuring in database {scratch.name}.", style_func=str)
             return [
                 run_pairs(
                     measure, scratch, jobs=jobs or measure.jobs, runs=runs, tell=tell

@@ -1,0 +1,627 @@
+"""The documentation says what the code does: nothing is left out, nothing invented."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.core.management import get_commands, load_command_class
+from django.core.management.base import BaseCommand
+from django.db import connection, models
+from django.dispatch import Signal
+
+import django_pgqueue
+from django_pgqueue import conf, exceptions, signals, testing
+from django_pgqueue.admin.states import LiveState
+from django_pgqueue.models import ArchivedJob, Job, Queue, Worker
+from django_pgqueue.models.archived_job import ArchivedState
+from django_pgqueue.models.dead_letter import Reason
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks.context import JobContext
+from django_pgqueue.tasks.result import JobResult
+from django_pgqueue.tasks.retry import Retry
+from django_pgqueue.tasks.task import Task
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+PACKAGE = ROOT / "django_pgqueue"
+
+README = ROOT / "README.md"
+PAGES = [README, *sorted(DOCS.rglob("*.md"))]
+
+# A constant that ends so is a limit. Those of the benchmark are limits of its options.
+LIMIT = re.compile(r"[A-Z_]+_MAX")
+
+# Told under another name, or a step of a computation and no limit of its own.
+UNLISTED_LIMITS = {
+    "conf.SECONDS_MAX",  # DURATION_MAX in seconds.
+    "tasks.options.TIME_MAX",  # In words.
+    "models.columns.TIME_MAX",  # In words.
+    "postgres.embedded.LOG_BYTES_MAX",  # Of a file that nobody need know.
+    "postgres.embedded.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
+    "admin.payload.LINE_CHARACTERS_MAX",  # Of the layout.
+    "admin.payload.INDENT_LEVELS_MAX",  # Of the layout.
+}
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def read(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def section(text: str, heading: str) -> str:
+    """Return what stands under *heading*, up to the next one of its level."""
+    level = heading.index(" ")
+    found = re.search(
+        rf"^{re.escape(heading)}$(.*?)(?=^#{{1,{level}}} |\Z)",
+        text,
+        re.MULTILINE | re.DOTALL,
+    )
+    assert found, f"no heading {heading!r}"
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the cells of every table in *text*, without heads."""
+    tables = re.findall(r"^\|.*\n\|[ \-|]+\|\n((?:\|.*\n?)*)", text, re.MULTILINE)
+    return [
+        [cell.strip() for cell in line.strip().strip("|").split("|")]
+        for table in tables
+        for line in table.splitlines()
+    ]
+
+
+def names_in(cell: str) -> list[str]:
+    """Return what stands between backticks."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def first_names(text: str) -> set[str]:
+    """Return the names in the first cell of every row."""
+    return {name for row in rows(text) for name in names_in(row[0])}
+
+
+def blocks(page: Path, *languages: str) -> Iterator[str]:
+    """Return the code blocks of *page*, also those inside of lists."""
+    kinds = "|".join(languages)
+    for found in re.finditer(
+        rf"^( *)```(?:{kinds})\n(.*?)^\1```$", read(page), re.MULTILINE | re.DOTALL
+    ):
+        yield textwrap.dedent(found[2])
+
+
+# Code and links ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_in_the_pages_compiles(page):
+    """What a reader copies is Python."""
+    for block in blocks(page, "python"):
+        compile(block, name_of(page), "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_the_pages_import_exists(page):
+    """An import from the package in a code block finds its names."""
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if not isinstance(node, ast.ImportFrom) or node.module is None:
+                continue
+            if node.module.partition(".")[0] == "django_pgqueue":
+                module = importlib.import_module(node.module)
+                missing = [n.name for n in node.names if not hasattr(module, n.name)]
+                assert [] == missing, f"from {node.module} import …"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_between_pages_lead_somewhere(page):
+    """Each relative link names a file that exists."""
+    text = re.sub(r"^( *)```.*?^\1```$", "", read(page), flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+    broken = [
+        link for link in links if ":" not in link and not (page.parent / link).exists()
+    ]
+
+    assert [] == broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_nobody_is_told_to_install_another_project(page):
+    """On PyPI, the name django-pgqueue is another project's: ours has no release."""
+    commands = re.findall(r"pip3? install[^\n`]*", read(page))
+
+    assert [] == [line for line in commands if "django-pgqueue" in line]
+
+
+def test_files_that_the_pages_name_exist():
+    """A path in backticks that looks like one of ours is one."""
+    missing = {
+        f"{name_of(page)}: {path}"
+        for page in PAGES
+        for path in re.findall(
+            r"`((?:tests|example_project|docs|django_pgqueue)/[\w./-]*)`", read(page)
+        )
+        if not (ROOT / path).exists()
+    }
+
+    assert set() == missing
+
+
+def test_make_targets_that_the_pages_name_exist():
+    """`make something` is a target of the Makefile."""
+    targets = set(re.findall(r"^([a-z]+):", read(ROOT / "Makefile"), re.MULTILINE))
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"(?:^\$ |`)make ([a-z]+)", read(page), re.MULTILINE)
+    }
+
+    assert named
+    assert set() == named - targets
+
+
+def test_tests_that_a_decision_names_exist():
+    """ "Shown by" names files, and in brackets the beginnings of tests in them."""
+    missing = []
+    for page in sorted((DOCS / "contributing" / "decisions").glob("*.md")):
+        shown = re.search(r"\*\*Shown by\.\*\*(.*)", read(page), re.DOTALL)
+        assert shown, name_of(page)
+        for file, named in re.findall(
+            r"`(tests/[\w/]+\.py)`(?:\s+\(([^)]*)\))?", shown[1]
+        ):
+            source = read(ROOT / file)
+            missing += [
+                f"{name_of(page)}: {file} {test}"
+                for test in names_in(named)
+                if f"def test_{test}" not in source and f"_{test}" not in source
+            ]
+
+    assert [] == missing
+
+
+# Reference: settings -----------------------------------------------------------------
+
+
+def said(value: object) -> str:
+    """Return a default or a limit as settings.md writes it."""
+    if isinstance(value, bool) or value is None:
+        return f"`{value}`"
+    if isinstance(value, (int, float)):
+        return f"{value:,.10g}"
+    if isinstance(value, str):
+        return f'`"{value}"`'
+    if isinstance(value, tuple):
+        return '`("' + '", "'.join(value) + '",)`'
+    return f"`{value}`"
+
+
+def default_of(item) -> object:
+    return item.default if item.default is not MISSING else item.default_factory()
+
+
+def test_every_setting_is_documented_with_its_default_and_limits():
+    """settings.md has exactly the fields of conf.Settings."""
+    documented = {
+        names_in(row[0])[0]: (row[1], row[2])
+        for row in rows(read(REFERENCE / "settings.md"))
+        if len(row) == 4
+    }
+    expected = {}
+    for item in fields(conf.Settings):
+        default = default_of(item)
+        limits = ""
+        if item.name in conf.LIMITS:
+            low, high = conf.LIMITS[item.name]
+            limits = f"{said(low)} to {said(high)}"
+        if isinstance(default, conf.Retention):
+            expected[item.name.upper()] = ("see below", limits)
+        else:
+            expected[item.name.upper()] = (said(default), limits)
+
+    assert expected == documented
+
+
+def test_retention_is_documented_with_its_defaults():
+    """Each kind of finished row, and how many days it is kept."""
+    text = section(read(REFERENCE / "settings.md"), "## RETENTION")
+    documented = {names_in(row[0])[0]: row[1] for row in rows(text)}
+    expected = {item.name: f"{item.default.days} d" for item in fields(conf.Retention)}
+
+    assert expected == documented
+
+
+def test_options_of_queues_are_documented():
+    """QUEUES and DEFAULTS take exactly these."""
+    text = section(read(REFERENCE / "settings.md"), "## QUEUES and DEFAULTS")
+    sentence = re.search(r"Options of a queue: (.*?), as", text)
+
+    assert sentence
+    assert list(conf.OPTION_KEYS) == names_in(sentence[1])
+
+
+# Reference: events and exceptions ----------------------------------------------------
+
+
+def test_every_signal_is_documented():
+    """events.md has a row for each signal, and for nothing else."""
+    existing = {n for n, value in vars(signals).items() if isinstance(value, Signal)}
+
+    assert existing == first_names(read(REFERENCE / "events.md"))
+
+
+def test_every_field_of_a_signal_is_documented():
+    """What signals.py says that a signal carries stands in its row."""
+    source = read(PACKAGE / "signals.py")
+    comments = {
+        name: comment
+        for comment, name in re.findall(
+            r"((?:^# .*\n)+)(\w+) = Signal", source, re.MULTILINE
+        )
+    }
+    table = {names_in(row[0])[0]: row for row in rows(read(REFERENCE / "events.md"))}
+    for name, comment in comments.items():
+        facts = " ".join(comment.replace("#", " ").split()).partition("sender:")[2]
+        told = set(re.findall(r"\b([a-z_]+): ", facts)) | (
+            {"job"} if re.search(r"\. job\.", facts) else set()
+        )
+
+        assert told, name
+        assert told <= set(names_in(table[name][3])), name
+
+
+def test_what_a_signal_says_of_its_job_exists():
+    """The attributes that events.md names are those of a claimed job."""
+    paragraph = re.search(
+        r"^`job` is the job as it was claimed:(.*?)\n\n",
+        read(REFERENCE / "events.md"),
+        re.MULTILINE | re.DOTALL,
+    )
+
+    assert paragraph
+    assert set(Claimed._fields) - {"expired"} == set(names_in(paragraph[1]))
+
+
+def exception_tree() -> dict[str, tuple[str, str | None]]:
+    """Return each exception's parent of ours, and the built-in one that it also is."""
+    tree = {}
+    for name, kind in vars(exceptions).items():
+        if not (inspect.isclass(kind) and issubclass(kind, exceptions.PgQueueError)):
+            continue
+        bases = [base.__name__ for base in kind.__bases__]
+        tree[name] = (bases[0], bases[1] if len(bases) > 1 else None)
+    return tree
+
+
+def test_the_tree_of_exceptions_is_that_of_the_code():
+    """Every exception, below its parent, with the built-in one that it also is."""
+    (block,) = blocks(REFERENCE / "exceptions.md", "text")
+    path: list[str] = []
+    documented = {}
+    for line in block.splitlines():
+        found = re.match(r"(\W*)(\w+)(?:\s+\((\w+)\))?", line)
+        assert found, line
+        depth = 0 if not found[1] else 1 if found[1].startswith((" ├", " └")) else 2
+        path[depth:] = [found[2]]
+        documented[found[2]] = (path[depth - 1] if depth else "Exception", found[3])
+
+    assert exception_tree() == documented
+
+
+def test_attributes_of_exceptions_are_documented():
+    """Each attribute that an exception sets when it is made."""
+    tree = ast.parse(read(PACKAGE / "exceptions.py"))
+    existing = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            attributes = [
+                target.attr
+                for child in ast.walk(node)
+                if isinstance(child, ast.Assign)
+                for target in child.targets
+                if isinstance(target, ast.Attribute)
+            ]
+            if attributes:
+                existing[node.name] = attributes
+    documented = {
+        names_in(row[0])[0]: names_in(row[1])
+        for row in rows(read(REFERENCE / "exceptions.md"))
+    }
+
+    assert existing == documented
+
+
+# Reference: the API ------------------------------------------------------------------
+
+
+def test_every_public_name_is_documented():
+    """A heading of its own in api.md, or a line of the tree of exceptions."""
+    api = read(REFERENCE / "api.md")
+    headed = {
+        name.strip()
+        for line in re.findall(r"^## (.*)$", api, re.MULTILINE)
+        for name in line.split(",")
+    }
+    public = set(django_pgqueue.__all__)
+
+    assert public - exception_tree().keys() == headed & public
+    assert exception_tree().keys() <= public
+
+
+def test_what_api_md_imports_is_public():
+    """The import at its top is all that is no exception."""
+    first = next(blocks(REFERENCE / "api.md", "python"))
+    (node,) = ast.parse(first).body
+
+    assert isinstance(node, ast.ImportFrom)
+    assert set(django_pgqueue.__all__) - exception_tree().keys() == {
+        name.name for name in node.names
+    }
+
+
+@pytest.mark.parametrize(
+    "heading, function",
+    [
+        ("## task", django_pgqueue.task),
+        ("### using", Task.using),
+        ("## Retry", Retry),
+    ],
+    ids=["task", "using", "Retry"],
+)
+def test_every_option_is_documented(heading, function):
+    """The table has the keyword arguments of the function, and no other."""
+    text = section(read(REFERENCE / "api.md"), heading)
+    table = re.split(r"\n\n", text[text.index("| Option") :])[0]
+    parameters = inspect.signature(function).parameters.values()
+    existing = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    assert existing == first_names(table + "\n")
+
+
+def test_every_option_of_apply_async_is_documented():
+    """The signature in the text is that of the code."""
+    text = section(read(REFERENCE / "api.md"), "### apply_async")
+    documented = re.search(r"`apply_async\((.*?)\)`", text)
+    existing = list(inspect.signature(Task.apply_async).parameters)[1:]
+
+    assert documented
+    assert sorted(existing) == sorted(
+        word.strip().removesuffix("=…") for word in documented[1].split(",")
+    )
+
+
+@pytest.mark.parametrize(
+    "heading, kind",
+    [("## JobContext", JobContext), ("## JobResult", JobResult)],
+    ids=["JobContext", "JobResult"],
+)
+def test_every_attribute_is_documented(heading, kind):
+    """The first table has the public attributes and methods, and no other."""
+    text = section(read(REFERENCE / "api.md"), heading).split("\n\n\n")[0]
+    table = text[: text.index("\n\n", text.index("|"))] + "\n"
+    existing = {name for name in dir(kind) if not name.startswith("_")}
+
+    assert existing == {name.removesuffix("()") for name in first_names(table)}
+
+
+def test_every_method_of_a_task_is_documented():
+    """What a task can do, but for what the worker asks of it."""
+    text = section(read(REFERENCE / "api.md"), "## task")
+    methods = set(re.findall(r"`t\.(\w+)", text))
+    for_the_worker = {"run", "encode", "encode_item"}
+    existing = {name for name in vars(Task) if not name.startswith("_")}
+
+    assert existing - for_the_worker <= methods
+    assert {"name", "function", "aliases", "options"} == methods - existing
+
+
+def test_the_testing_kit_is_documented():
+    """Each public function of django_pgqueue.testing."""
+    text = section(read(REFERENCE / "api.md"), "## testing")
+    existing = {
+        name
+        for name, value in vars(testing).items()
+        if inspect.isfunction(value)
+        and value.__module__ == testing.__name__
+        and not name.startswith("_")
+    }
+
+    assert existing == set(re.findall(r"^`(\w+)\(", text, re.MULTILINE))
+
+
+# Reference: commands -----------------------------------------------------------------
+
+
+def our_commands() -> list[str]:
+    return [name for name, app in get_commands().items() if app == "django_pgqueue"]
+
+
+def test_every_command_is_documented():
+    """commands.md has a heading for each command, and for nothing else."""
+    headed = re.findall(r"^## (\w+)$", read(REFERENCE / "commands.md"), re.MULTILINE)
+
+    assert sorted(our_commands()) == sorted(headed)
+
+
+@pytest.mark.parametrize("name", our_commands())
+def test_every_option_of_a_command_is_documented(name):
+    """The table of a command has the options that it adds to Django's."""
+    text = section(read(REFERENCE / "commands.md"), f"## {name}")
+    parser = load_command_class("django_pgqueue", name).create_parser("manage.py", name)
+    djangos = BaseCommand().create_parser("manage.py", name)._option_string_actions
+    existing = set(parser._option_string_actions) - set(djangos)
+    table = re.split(r"\n\n", text[text.index("| Option") :])[0]
+
+    assert existing == set(re.findall(r"`(--[a-z-]+)", table))
+
+
+def test_every_log_line_of_the_worker_is_documented():
+    """The first word of each line that the worker logs."""
+    source = "\n".join(
+        read(path)
+        for path in [*(PACKAGE / "worker").glob("*.py"), PACKAGE / "telemetry.py"]
+    )
+    calls = re.findall(
+        r"logger\.(?:debug|info|warning|error|exception)\(\s*\"([a-z]+) ", source
+    )
+    text = section(read(REFERENCE / "commands.md"), "### Log lines")
+    documented = {line.split()[0] for line in first_names(text)}
+    # A receiver's failure is told with its name; two more are told in passing.
+    in_passing = {"receiver", "closing", "row"}
+
+    assert set(calls) - in_passing == documented
+
+
+# Reference: schema, states, limits ---------------------------------------------------
+
+
+def columns(*kinds: type[models.Model]) -> set[str]:
+    return {field.column for kind in kinds for field in kind._meta.fields}
+
+
+def test_every_column_of_a_job_is_documented():
+    """schema.md has exactly the columns of the table."""
+    text = section(read(REFERENCE / "schema.md"), "## pgqueue_job")
+    table = text[: text.index("### One job per key")]
+
+    assert columns(Job) == first_names(table)
+
+
+def test_every_column_of_the_other_tables_is_documented():
+    """What archive and dead letters add to a job; queues; workers."""
+    text = read(REFERENCE / "schema.md")
+    archive = section(text, "## pgqueue_archived_job")
+    queues = section(text, "## pgqueue_queue")
+    workers = section(text, "## pgqueue_worker")
+
+    assert columns(ArchivedJob) - columns(Job) == first_names(archive)
+    assert columns(Queue) == first_names(queues)
+    assert columns(Worker) <= set(names_in(workers))
+
+
+PARAMETERS = """
+SELECT p.name, pg_catalog.format_type(t.type, NULL)
+  FROM pg_proc f, unnest(f.proargnames, f.proargtypes::oid[]) AS t(name, type),
+       LATERAL (SELECT t.name) AS p(name)
+ WHERE f.oid = 'pgqueue_enqueue'::regproc
+"""
+
+
+@pytest.mark.django_db
+def test_every_parameter_of_pgqueue_enqueue_is_documented():
+    """Names and types are those of the function in the database."""
+    with connection.cursor() as cursor:
+        cursor.execute(PARAMETERS)
+        existing = dict(cursor.fetchall())
+    text = section(read(REFERENCE / "schema.md"), "## Enqueue from SQL")
+    documented = {names_in(row[0])[0]: row[1] for row in rows(text)}
+    long = {"timestamptz": "timestamp with time zone"}
+
+    assert existing == {name: long.get(t, t) for name, t in documented.items()}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "page",
+    [REFERENCE / "schema.md", DOCS / "howto" / "enqueue-from-sql.md"],
+    ids=name_of,
+)
+def test_sql_in_the_pages_runs(page, new_cursor):
+    """Each statement that a reader copies is accepted by the migrated schema."""
+    cursor = new_cursor()
+    cursor.execute("CREATE TABLE shop_order (id bigserial, customer text)")
+    try:
+        for block in blocks(page, "sql", "postgresql"):
+            cursor.execute(block)
+            cursor.execute("DELETE FROM pgqueue_job")
+    finally:
+        cursor.execute("ROLLBACK")
+        cursor.execute("DROP TABLE shop_order")
+        cursor.execute("DROP FUNCTION IF EXISTS receipt_for_order")
+
+
+def test_every_state_and_reason_is_documented():
+    """states.md has those that rows can show, and no other."""
+    text = read(REFERENCE / "states.md")
+
+    assert set(LiveState.values) == first_names(
+        section(text, "## Live: a row of pgqueue_job")
+    )
+    assert {*ArchivedState.values, "dead"} == first_names(section(text, "## Ended"))
+    assert set(Reason.values) == first_names(
+        section(text, "## Reasons of a dead letter")
+    )
+
+
+def limits() -> dict[str, object]:
+    """Return every constant of the package that is a limit, by its dotted name."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        if {"migrations", "management"} & set(parts):
+            continue
+        tree = ast.parse(read(path))
+        for node in tree.body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            for name in (n.id for t in targets for n in ast.walk(t) if _is_name(n)):
+                if LIMIT.fullmatch(name):
+                    module = importlib.import_module(".".join((PACKAGE.name, *parts)))
+                    found[".".join((*parts, name))] = getattr(module, name)
+    return found
+
+
+def _is_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name)
+
+
+def test_every_limit_is_documented():
+    """limits.md names each constant that ends in _MAX."""
+    named = {
+        name
+        for row in rows(read(REFERENCE / "limits.md"))
+        for name in names_in(row[-1])
+    }
+
+    assert set() == limits().keys() - UNLISTED_LIMITS - named
+    assert set() == UNLISTED_LIMITS - limits().keys()
+
+
+def constants_in_limits_md() -> Iterator[tuple[str, str]]:
+    for row in rows(read(REFERENCE / "limits.md")):
+        for name in names_in(row[-1]):
+            yield name, row[1]
+
+
+@pytest.mark.parametrize(
+    "name, told", list(constants_in_limits_md()), ids=lambda value: value.split()[0]
+)
+def test_a_limit_is_told_as_the_code_has_it(name, told):
+    """The number in limits.md is the value of the constant, or of the setting."""
+    if "." in name:
+        module, _, constant = name.rpartition(".")
+        value = getattr(importlib.import_module(f"{PACKAGE.name}.{module}"), constant)
+    else:
+        value = getattr(conf.Settings(), name.lower())
+    if isinstance(value, timedelta):
+        value = value.days
+    if constant_is_short_interval(name):
+        value = value * 1000
+    numbers = re.findall(r"-?\d+(?:,\d{3})*(?:\.\d+)?", told)
+
+    assert f"{value:,.10g}" in numbers
+
+
+def constant_is_short_interval(name: str) -> bool:
+    """Whether limits.md tells it in milliseconds."""
+    return name == "postgres.wake.WAKE_INTERVAL_SECONDS"
