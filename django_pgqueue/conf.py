@@ -77,7 +77,8 @@ class Settings:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     # Seconds that a job of an undeclared task waits for a deploy before it is dead.
     unknown_task_grace_seconds: float = 3_600.0
-    # Claims of one job, of any kind, before it is dead.
+    # Claims of one job that were no attempt (snoozes, crashes, returns) before it is
+    # dead; a redrive counts anew.
     deliveries_max: int = 100
     # Deliveries that ended without a settle before a job is dead.
     crashes_max: int = 3

@@ -33,7 +33,8 @@ job_retried = Signal()
 job_dead = Signal()
 
 # A settle found that the job is no longer this worker's; nothing was written.
-# sender: the Task. job_id: int. delivery: int. kind: "ack", "retry" or "dead".
+# sender: the Task. job_id: int. delivery: int. kind: "ack", "retry", "dead",
+# "expire" or "release".
 settle_stale = Signal()
 
 # A worker process is ready to claim, or has settled its last job.

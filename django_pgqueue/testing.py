@@ -35,6 +35,7 @@ from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks.outcome import Expired, GaveUp, Retried
 from django_pgqueue.tasks.perform import (
     Performed,
+    Prepared,
     ended,
     perform,
     prepare,
@@ -122,10 +123,17 @@ def _run(connection: Any, job: Claimed, settings: Settings) -> None:
             performed = (
                 prepared
                 if isinstance(prepared, Performed)
-                else perform(job, prepared, settings, installation=uuid)
+                else _perform(job, prepared, settings, uuid)
             )
     _settle(connection, job, performed)
     _tell(job, performed)
+
+
+def _perform(
+    job: Claimed, prepared: Prepared, settings: Settings, uuid: str
+) -> Performed:
+    signals.job_started.send(sender=prepared.task, job=job)
+    return perform(job, prepared, settings, installation=uuid)
 
 
 @contextmanager

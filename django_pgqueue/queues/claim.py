@@ -56,7 +56,8 @@ leased AS (
      WHERE j.id = ANY(ARRAY(SELECT id FROM candidate))
     RETURNING j.id, j.deliveries, j.task, j.args::text, j.kwargs::text,
               j.headers::text, j.queue, j.priority, j.attempt, j.max_attempts,
-              j.crashes, j.runs_alone, j.enqueued_at,
+              j.crashes, j.runs_alone, j.errors->-1->>'kind' AS last_error,
+              j.enqueued_at,
               j.expires_at <= statement_timestamp() AS expired,
               statement_timestamp() AS claimed_at)
 SELECT leased.*, candidate.due_at
@@ -178,6 +179,7 @@ class Claimed(NamedTuple):
     max_attempts: int
     crashes: int
     runs_alone: bool
+    last_error: str | None  # Its kind: "error", "worker_lost", "lease_expired", ….
     enqueued_at: datetime
     expired: bool | None  # None: it has no expiry.
     claimed_at: datetime  # By the database's clock.

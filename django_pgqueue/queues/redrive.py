@@ -24,10 +24,16 @@ MOVED = (
     " schedule_id"
 )
 
+HEADERS = """
+headers - 'pgqueue.unknown_since'
+    || jsonb_build_object('pgqueue.deliveries_before', deliveries)
+"""
+
 # Locks: row locks on the chosen dead letters; SKIP LOCKED, so that two operators (or
 # the purge) share them without waiting. The dedup key is left behind: another job may
 # hold it by now, and one row must not make the statement fail.
-# headers: the mark of an unknown task goes, so that its grace period starts anew.
+# headers: the mark of an unknown task goes, so that its grace period starts anew; and
+# the deliveries so far are noted, so that DELIVERIES_MAX counts anew.
 REDRIVE = f"""
 WITH chosen AS MATERIALIZED (
     SELECT id FROM pgqueue_dead_letter WHERE id = ANY(%(ids)s::bigint[])
@@ -36,7 +42,7 @@ gone AS (
     DELETE FROM pgqueue_dead_letter
      WHERE id = ANY(ARRAY(SELECT id FROM chosen)) RETURNING *)
 INSERT INTO pgqueue_job ({MOVED}, queue, attempt, crashes)
-SELECT {MOVED.replace("headers", "headers - 'pgqueue.unknown_since'")},
+SELECT {MOVED.replace("headers", HEADERS)},
        coalesce(%(queue)s, queue), 0, 0
   FROM gone ORDER BY id
 RETURNING id, queue

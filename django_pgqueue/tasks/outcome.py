@@ -18,8 +18,10 @@ from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.retry import Retry
 
 # A job of an undeclared task is looked at again after its age, within these limits:
-# soon after it appears (a deploy takes seconds), seldom later.
+# soon after it appears (a deploy takes seconds), seldom later. The share of the grace
+# period bounds how many deliveries the wait takes, however long it is.
 HOLD_SECONDS_MIN, HOLD_SECONDS_MAX = 5.0, 60.0
+HOLD_SHARE = 1 / 30
 
 
 class Reject(Exception):
@@ -85,7 +87,7 @@ class GaveUp:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The job's time has passed; it moves to the archive and never ran."""
+    """The job's time has passed; it moves to the archive and does not run (again)."""
 
 
 Outcome = Succeeded | Retried | GaveUp | Expired
@@ -125,19 +127,27 @@ def decide(
 
 
 def decide_before(
-    job: Claimed, *, deliveries_max: int, crashes_max: int
+    job: Claimed, *, deliveries_max: int, crashes_max: int, deliveries_before: int = 0
 ) -> Outcome | None:
     """
     Ask the policy before the attempt: has this job had enough? None: run it.
 
     What ended every delivery so far without a settle would end this one too, so the
     job must not run to find out.
+
+    Args:
+        job: As it was claimed.
+        deliveries_max: Deliveries that are no attempts (snoozes, crashes, returns).
+        crashes_max: Deliveries that ended without a settle.
+        deliveries_before: Those before the latest redrive, which do not count.
     """
     if job.expired:
         return Expired()
     if job.crashes >= crashes_max:
-        return GaveUp("worker_lost" if job.runs_alone else "lease_expired")
-    if job.attempt > job.max_attempts or job.delivery > deliveries_max:
+        is_lapse = job.last_error == "lease_expired"
+        return GaveUp("lease_expired" if is_lapse else "worker_lost")
+    others = job.delivery - deliveries_before - job.attempt
+    if job.attempt > job.max_attempts or others >= deliveries_max:
         return GaveUp("exhausted")
     return None
 
@@ -154,7 +164,8 @@ def decide_unknown(
     age = timedelta(0) if unknown_since is None else now - unknown_since
     if age >= grace:
         return GaveUp("unknown_task")
-    seconds = min(max(age.total_seconds(), HOLD_SECONDS_MIN), HOLD_SECONDS_MAX)
+    longest = max(HOLD_SECONDS_MAX, grace.total_seconds() * HOLD_SHARE)
+    seconds = min(max(age.total_seconds(), HOLD_SECONDS_MIN), longest)
     return Retried(
         timedelta(seconds=seconds),
         gives_attempt_back=True,

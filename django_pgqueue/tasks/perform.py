@@ -41,6 +41,7 @@ MESSAGE_CHARACTERS_MAX = 2_048
 OUR_FILES = frozenset({__file__, Task.run.__code__.co_filename})
 
 UNKNOWN_SINCE = "pgqueue.unknown_since"
+DELIVERIES_BEFORE = "pgqueue.deliveries_before"
 
 
 @dataclass(slots=True)
@@ -67,8 +68,14 @@ class Performed:
 
 def refuse(job: Claimed, settings: Settings) -> Performed | None:
     """Ask the policy before the attempt; None: the job may run."""
+    before = 0
+    if job.delivery > settings.deliveries_max and DELIVERIES_BEFORE in job.headers:
+        before = _deliveries_before(job)
     refused = decide_before(
-        job, deliveries_max=settings.deliveries_max, crashes_max=settings.crashes_max
+        job,
+        deliveries_max=settings.deliveries_max,
+        crashes_max=settings.crashes_max,
+        deliveries_before=before,
     )
     return None if refused is None else Performed(refused)
 
@@ -125,6 +132,9 @@ def perform(
         value = prepared.task.run(context, prepared.args, prepared.kwargs)
     except BaseException as error:
         ran_seconds = clock() - started
+        if isinstance(error, TaskTimeout) and not error.args:
+            # It was raised from outside, as a bare class.
+            error.args = (timeout_message(job, prepared.options.timeout),)
         outcome = _after(job, prepared.options.retry, error)
         return Performed(outcome, error, ran_seconds)
     ran_seconds = clock() - started
@@ -132,6 +142,12 @@ def perform(
     if value is not None:
         _store_result(performed, value, settings)
     return performed
+
+
+def timeout_message(job: Claimed, timeout: timedelta | None) -> str:
+    """Say that a job ran longer than its timeout."""
+    limit = "" if timeout is None else f" of {timeout.total_seconds():g} s"
+    return f"{job.task} ran longer than its timeout{limit}."
 
 
 def timed_out(
@@ -193,6 +209,15 @@ def error_entry(
         "ran_seconds": performed.ran_seconds,
     }
     return json.dumps(entry)
+
+
+def _deliveries_before(job: Claimed) -> int:
+    """Return the deliveries that were before the latest redrive."""
+    try:
+        noted = json.loads(job.headers)[DELIVERIES_BEFORE]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return 0
+    return noted if isinstance(noted, int) and 0 <= noted < job.delivery else 0
 
 
 def _held(job: Claimed, settings: Settings) -> Outcome:

@@ -157,6 +157,7 @@ class Settler(Service):
                 matched = self._release(cursor, items)
             else:
                 matched = self._settle(cursor, kind, items)
+                wake.wake(cursor, _due_at_once(items, matched))
             missing = [item for item in items if item.job.id not in matched]
             if missing and self._is_uncertain:
                 matched |= settle.applied(
@@ -268,3 +269,15 @@ class Settler(Service):
             telemetry.dead(sender, job, reason=outcome.reason, error=performed.error)
         else:
             telemetry.expired(job)
+
+
+def _due_at_once(items: list[Settlement], matched: set[int]) -> set[str]:
+    """Return the queues of jobs that any worker may run now, as after a stop."""
+    return {
+        item.job.queue
+        for item in items
+        if item.job.id in matched
+        and item.performed is not None
+        and isinstance(item.performed.outcome, Retried)
+        and not item.performed.outcome.delay
+    }

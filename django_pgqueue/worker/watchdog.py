@@ -17,7 +17,7 @@ from datetime import timedelta
 
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.tasks.perform import Performed, timeout_message
 
 # From the soft timeout to the hard one.
 HARD_GRACE_SECONDS = 15.0
@@ -90,7 +90,7 @@ class Watchdog(threading.Thread):
             _raise_in(watched.ident)
             return
         self._watched.discard(watched)
-        message = _sentence(watched.job, watched.timeout)
+        message = timeout_message(watched.job, watched.timeout)
         self._on_hard(
             watched.job,
             TaskTimeout(
@@ -98,10 +98,6 @@ class Watchdog(threading.Thread):
                 f"so its process was replaced."
             ),
         )
-
-
-def _sentence(job: Claimed, timeout: timedelta) -> str:
-    return f"{job.task} ran longer than its timeout of {timeout.total_seconds():g} s."
 
 
 def _raise_in(ident: int) -> None:

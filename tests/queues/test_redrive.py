@@ -57,7 +57,10 @@ def test_a_redriven_job_keeps_what_it_is(cursor):
 
     redrive(cursor, [dead.pk])
 
-    assert values == Job.objects.values(*values).get()
+    moved = Job.objects.values(*values).get()
+
+    assert dead.deliveries == moved["headers"].pop("pgqueue.deliveries_before")
+    assert values == moved
 
 
 def test_a_redriven_job_leaves_its_times_behind(cursor):
@@ -81,7 +84,8 @@ def test_the_grace_of_an_unknown_task_starts_anew(cursor):
 
     redrive(cursor, [dead.pk])
 
-    assert {"trace": "t"} == Job.objects.get().headers
+    noted = {"pgqueue.deliveries_before": dead.deliveries}
+    assert {"trace": "t", **noted} == Job.objects.get().headers
 
 
 def test_a_dedup_key_is_left_behind(cursor):

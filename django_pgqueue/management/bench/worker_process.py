@@ -38,7 +38,7 @@ def _work(threads: int, processes: int) -> int:
     from django_pgqueue.worker.supervisor import Supervisor
 
     show_log_lines(verbosity=1)
-    pass
+    _stop_with(os.getppid())
     return Supervisor(
         WorkerOptions(settings=get_settings(), threads=threads, processes=processes)
     ).run()
