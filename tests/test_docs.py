@@ -46,8 +46,8 @@ UNLISTED_LIMITS = {
     "conf.SECONDS_MAX",  # DURATION_MAX in seconds.
     "tasks.options.TIME_MAX",  # In words.
     "models.columns.TIME_MAX",  # In words.
-    "postgres.embedded.LOG_BYTES_MAX",  # Of a file that nobody need know.
-    "postgres.embedded.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
+    "postgres.embedded.launch.LOG_BYTES_MAX",  # Of a file that nobody need know.
+    "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
     "admin.payload.LINE_CHARACTERS_MAX",  # Of the layout.
     "admin.payload.INDENT_LEVELS_MAX",  # Of the layout.
 }

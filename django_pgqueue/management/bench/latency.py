@@ -1,7 +1,8 @@
 """
-latency: from the answer to COMMIT to the first line of the task, on an idle worker.
+latency: from COMMIT to the first line of the task, on an idle worker.
 
-Both sides read the monotonic clock of the machine, which all its processes share.
+The clock is read right before COMMIT is sent, since a worker may well start before
+the producer has its answer. It is the machine's, which all its processes share.
 """
 
 from __future__ import annotations
@@ -46,34 +47,31 @@ class Latency:
     def product(self, jobs: int) -> list[float]:
         """Return a latency per job, in milliseconds."""
         self._worker.rest()
-        committed_at = dict(self._delay(item) for item in _paced(jobs))
-        self._worker.wait_until_done(list(committed_at))
+        commits_at = dict(self._delay(item) for item in _paced(jobs))
+        self._worker.wait_until_done(list(commits_at))
         started_at = dict(
             ArchivedJob.objects.using(self._scratch.alias)
-            .filter(pk__in=committed_at)
+            .filter(pk__in=commits_at)
             .values_list("pk", "result")
         )
-        return _milliseconds(committed_at, started_at)
+        return _milliseconds(commits_at, started_at)
 
     def yardstick(self, jobs: int) -> list[float]:
         """Return a latency per row, in milliseconds."""
-        committed_at = dict(
+        commits_at = dict(
             yardstick.publish(self._publisher, item) for item in _paced(jobs)
         )
         until = time.monotonic() + LAST_SECONDS
         started_at = self._consumer.started_at
-        while not committed_at.keys() <= started_at.keys() and time.monotonic() < until:
+        while not commits_at.keys() <= started_at.keys() and time.monotonic() < until:
             time.sleep(PAUSE_SECONDS_MIN)
-        return _milliseconds(committed_at, started_at)
+        return _milliseconds(commits_at, started_at)
 
     def _delay(self, item: dict[str, object]) -> tuple[int, float]:
-        alias = self._scratch.alias
-        moments: list[float] = []
-        with transaction.atomic(using=alias):
-            # Registered first, so it runs between the commit and the wake.
-            transaction.on_commit(lambda: moments.append(time.monotonic()), using=alias)
+        with transaction.atomic(using=self._scratch.alias):
             result = tells_time.delay(**item)  # type: ignore[arg-type]
-        return result.id, moments[0]
+            commits_at = time.monotonic()
+        return result.id, commits_at
 
 
 def _paced(jobs: int) -> Iterator[dict[str, object]]:
@@ -83,10 +81,10 @@ def _paced(jobs: int) -> Iterator[dict[str, object]]:
 
 
 def _milliseconds(
-    committed_at: dict[int, float], started_at: dict[int, float]
+    commits_at: dict[int, float], started_at: dict[int, float]
 ) -> list[float]:
     return [
-        (started_at[row_id] - moment) * 1_000 for row_id, moment in committed_at.items()
+        (started_at[row_id] - moment) * 1_000 for row_id, moment in commits_at.items()
     ]
 
 
@@ -108,7 +106,7 @@ def _open(scratch: Scratch) -> Iterator[Latency]:
 
 LATENCY = Measure(
     name="latency",
-    what="from commit to the first line of the task, idle",
+    what="from COMMIT to the first line of the task, idle",
     unit="ms",
     jobs=100,
     open=_open,

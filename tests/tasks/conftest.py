@@ -1,0 +1,15 @@
+"""What the tests of this folder share."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue.tasks import registry
+
+
+@pytest.fixture
+def declared(monkeypatch):
+    """The declared tasks; what a test declares is forgotten after it."""
+    tasks = dict(registry._tasks)
+    monkeypatch.setattr(registry, "_tasks", tasks)
+    return tasks

@@ -1,0 +1,172 @@
+"""Outcome: what becomes of a job after an attempt, decided without side effects."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from django_pgqueue import Reject, Retry, RetryLater, Snooze, TaskTimeout
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks.outcome import (
+    Expired,
+    GaveUp,
+    Retried,
+    Succeeded,
+    decide,
+    decide_before,
+    decide_unknown,
+)
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+PLAIN = Retry(backoff="constant", base=7, jitter="none")
+PICKY = Retry(on=(OSError,), base=7, jitter="none")
+
+
+def claimed(**fields):
+    """Return a claimed job as a plain value."""
+    return Claimed(
+        **{
+            "id": 1,
+            "delivery": 1,
+            "task": "shop.send",
+            "args": "[]",
+            "kwargs": "{}",
+            "headers": "{}",
+            "queue": "default",
+            "priority": 0,
+            "attempt": 1,
+            "max_attempts": 5,
+            "crashes": 0,
+            "runs_alone": False,
+            "enqueued_at": NOW,
+            "expired": None,
+            "claimed_at": NOW,
+            "due_at": NOW,
+            **fields,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "attempt", "error", "expected"),
+    [
+        (PLAIN, 1, None, Succeeded()),
+        (PLAIN, 5, None, Succeeded()),
+        (PLAIN, 1, ValueError(), Retried(timedelta(seconds=7))),
+        (PLAIN, 4, ValueError(), Retried(timedelta(seconds=7))),
+        (PLAIN, 5, ValueError(), GaveUp("exhausted")),
+        (PLAIN, 6, ValueError(), GaveUp("exhausted")),
+        (PLAIN, 1, SystemExit(), Retried(timedelta(seconds=7))),
+        (PICKY, 1, OSError(), Retried(timedelta(seconds=7))),
+        (PICKY, 1, ValueError(), GaveUp("exhausted")),
+        (PLAIN, 1, Reject("no"), GaveUp("rejected")),
+        (PLAIN, 5, Reject("no"), GaveUp("rejected")),
+        (PLAIN, 1, TaskTimeout(), Retried(timedelta(seconds=7))),
+        (PLAIN, 5, TaskTimeout(), GaveUp("timeout")),
+        (Retry(never=(TaskTimeout,)), 1, TaskTimeout(), GaveUp("timeout")),
+        # TaskTimeout is a TimeoutError, and that is an OSError.
+        (PICKY, 1, TaskTimeout(), Retried(timedelta(seconds=7))),
+        (PLAIN, 1, RetryLater(seconds=30), Retried(timedelta(seconds=30))),
+        (PICKY, 1, RetryLater("2m"), Retried(timedelta(minutes=2))),
+        (PLAIN, 5, RetryLater(seconds=30), GaveUp("exhausted")),
+    ],
+)
+def test_an_attempt_ends_as_the_policy_says(policy, attempt, error, expected):
+    """The fifth attempt of five is the last."""
+    assert expected == decide(policy, attempt=attempt, max_attempts=5, error=error)
+
+
+@pytest.mark.parametrize("attempt", [1, 5, 32_767])
+def test_a_snooze_burns_no_attempt_and_is_no_failure(attempt):
+    """Also in the last attempt: it may be asked for without end."""
+    assert Retried(MINUTE, gives_attempt_back=True, is_failure=False) == decide(
+        PLAIN, attempt=attempt, max_attempts=5, error=Snooze("1m")
+    )
+
+
+def test_the_row_wins_over_the_policy():
+    """A call may have asked for fewer attempts than the task declares."""
+    assert GaveUp("exhausted") == decide(
+        Retry(max_attempts=9), attempt=2, max_attempts=2, error=ValueError()
+    )
+
+
+def test_the_jitter_is_drawn_once_from_what_is_given():
+    """So decide() is pure in tests."""
+    outcome = decide(
+        Retry(base=100),
+        attempt=1,
+        max_attempts=2,
+        error=ValueError(),
+        random=lambda: 0.25,
+    )
+
+    assert Retried(timedelta(seconds=25)) == outcome
+
+
+@pytest.mark.parametrize("word", [Snooze, RetryLater])
+def test_a_delay_is_given_in_one_way(word):
+    """A duration or seconds; neither, both and nonsense are errors."""
+    assert MINUTE == word(MINUTE).delay == word(seconds=60).delay == word("1m").delay
+    with pytest.raises(TypeError, match=f"{word.__name__} takes one delay"):
+        word()
+    with pytest.raises(TypeError, match=f"{word.__name__} takes one delay"):
+        word("1m", seconds=60)
+    with pytest.raises(ValueError, match=f"{word.__name__} is -1"):
+        word(seconds=-1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, None),
+        ({"attempt": 5}, None),
+        ({"attempt": 6}, GaveUp("exhausted")),
+        ({"delivery": 100}, None),
+        ({"delivery": 101}, GaveUp("exhausted")),
+        ({"crashes": 2}, None),
+        ({"crashes": 2, "runs_alone": True}, None),
+        ({"crashes": 3}, GaveUp("lease_expired")),
+        ({"crashes": 3, "runs_alone": True}, GaveUp("worker_lost")),
+        ({"expired": False}, None),
+        ({"expired": True}, Expired()),
+        # It never ran to its end and its time has passed: nobody's failure.
+        ({"expired": True, "crashes": 3, "attempt": 6}, Expired()),
+    ],
+)
+def test_a_job_that_has_had_enough_is_not_run_to_find_out(fields, expected):
+    """None: run it. The limits themselves are still allowed."""
+    assert expected == decide_before(
+        claimed(**fields), deliveries_max=100, crashes_max=3
+    )
+
+
+@pytest.mark.parametrize(
+    ("age", "seconds"),
+    [(None, 5), (0, 5), (4, 5), (20, 20), (59, 59), (61, 60), (3_599, 60)],
+)
+def test_a_job_of_an_unknown_task_is_held_for_about_its_age(age, seconds):
+    """Soon at first, then once a minute; it burns no attempt."""
+    since = None if age is None else NOW - timedelta(seconds=age)
+
+    assert Retried(
+        timedelta(seconds=seconds),
+        gives_attempt_back=True,
+        is_failure=False,
+        unknown_task=True,
+    ) == decide_unknown(unknown_since=since, now=NOW, grace=timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    ("age", "grace"), [(3_600, 3_600), (9_999, 3_600), (0, 0), (None, 0)]
+)
+def test_after_the_grace_an_unknown_task_is_a_dead_letter(age, grace):
+    """A grace of zero holds nothing."""
+    since = None if age is None else NOW - timedelta(seconds=age)
+
+    assert GaveUp("unknown_task") == decide_unknown(
+        unknown_since=since, now=NOW, grace=timedelta(seconds=grace)
+    )

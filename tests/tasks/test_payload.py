@@ -1,0 +1,474 @@
+"""Payload: arguments to JSON and back, exactly, or refused before any SQL."""
+
+from __future__ import annotations
+
+import enum
+import json
+import socket
+from collections import OrderedDict, defaultdict, namedtuple
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from functools import partial
+from ipaddress import ip_address
+from pathlib import PurePosixPath
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection
+from django.utils.functional import SimpleLazyObject
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext_lazy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_pgqueue import InvalidArgument, PayloadTooLarge, Reject, UndecodablePayload
+from django_pgqueue.models import Job
+from django_pgqueue.tasks.payload import (
+    DEPTH_MAX,
+    TAG,
+    decode,
+    decode_value,
+    encode,
+    encode_value,
+)
+from tests.app.models import Order
+from tests.app.tasks import noop
+from tests.factories import make_job
+
+MEBIBYTE = 1_048_576
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def written(*args, **kwargs):
+    return encode("shop.send", args, kwargs, payload_bytes_max=MEBIBYTE)
+
+
+def again(value):
+    """Return *value* as the task gets it."""
+    ((got,), _) = decode(*written(value))
+    return got
+
+
+def exactly(value):
+    """Return *value* with the types of all its parts, so that 1 is not True."""
+    if isinstance(value, list):
+        return [exactly(item) for item in value]
+    if isinstance(value, dict):
+        return {key: exactly(item) for key, item in value.items()}
+    return type(value), repr(value)
+
+
+# Characters that PostgreSQL stores: neither NUL nor half a surrogate pair.
+TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT
+)
+TAGGED = (
+    st.datetimes()
+    | st.datetimes(
+        timezones=st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
+    )
+    | st.dates()
+    | st.times()
+    | st.timedeltas()
+    | st.decimals(allow_nan=False, allow_infinity=False)
+    | st.uuids()
+    | st.binary()
+)
+KEYS = TEXT.filter(lambda key: key != TAG)
+
+
+def nested(leaves):
+    return st.recursive(
+        leaves, lambda item: st.lists(item) | st.dictionaries(KEYS, item)
+    )
+
+
+# What comes back ---------------------------------------------------------------------
+
+
+@given(nested(SCALARS | TAGGED))
+def test_every_value_comes_back_as_it_went(value):
+    """The same types and the same values, however deep."""
+    assert exactly(value) == exactly(again(value))
+
+
+@given(nested(SCALARS))
+def test_plain_json_is_stored_as_plain_json(value):
+    """Other languages read it without knowing this package."""
+    args, kwargs = written(value, key=value)
+
+    assert ([value], {"key": value}) == (json.loads(args), json.loads(kwargs))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "value",
+    [
+        2**53 + 1,
+        2**63,
+        -(2**63),
+        10**4_000,
+        -(10**4_000),
+        0.1,
+        1e308,
+        5e-324,
+        "😀",
+        "e\u0301 is not \u00e9",
+        "\u202eright to left",
+        "\\u0000 is text",
+        "\x01\x1f\x7f\u2028",
+        "'; DROP TABLE pgqueue_job; --",
+        "%s %(a)s {}",
+        {"a.b": 1, "": 2, "😀": 3, "'": 4},
+        Decimal("1.10"),
+        Decimal("1E+999999"),
+        Decimal("-0"),
+        datetime.max,
+        datetime.min,
+        datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN),
+        datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1),
+        datetime(1, 1, 1, tzinfo=UTC),
+        time(12, 30, tzinfo=UTC),
+        timedelta.max,
+        timedelta.min,
+        b"\x00\xff",
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_a_value_survives_the_database(value):
+    """Stored as jsonb and read back as text, it is the same value."""
+    result = noop.delay(value, key=value)
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT args::text, kwargs::text FROM pgqueue_job WHERE id = %s",
+            [result.id],
+        )
+        (got,), named = decode(*cursor.fetchone())
+    assert (value, value) == (got, named["key"])
+    assert type(value) is type(got)
+    if isinstance(value, datetime):
+        assert value.utcoffset() == got.utcoffset()
+    if isinstance(value, Decimal):
+        assert str(value) == str(got)
+
+
+@pytest.mark.django_db
+def test_jsonb_folds_minus_zero():
+    """Documented by PostgreSQL: it has numbers, not floats."""
+    result = noop.delay(-0.0)
+
+    assert "0.0" == str(Job.objects.get(pk=result.id).args[0]).lstrip("-")
+
+
+class Colour(str, enum.Enum):
+    """Text with a name."""
+
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    """A number with a name."""
+
+    HIGH = 3
+
+
+class Plain(enum.Enum):
+    """A name for a text."""
+
+    ONE = "one"
+
+
+class Opaque(enum.Enum):
+    """A name for what cannot travel."""
+
+    PAIR = (1, 2)
+
+
+Point = namedtuple("Point", "x y")
+
+
+class Half(float):
+    """A float of a library's own."""
+
+
+class Big(int):
+    """An int of a library's own."""
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ((1, (2,)), [1, [2]]),
+        (Point(1, 2), [1, 2]),
+        (Colour.RED, "red"),
+        (Level.HIGH, 3),
+        (Plain.ONE, "one"),
+        (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
+        (defaultdict(list, a=[1]), {"a": [1]}),
+        (mark_safe("<b>"), "<b>"),
+        ({mark_safe("k"): Colour.RED}, {"k": "red"}),
+        (Half(0.5), 0.5),
+        (Big(7), 7),
+    ],
+    ids=repr,
+)
+def test_subclasses_arrive_as_what_json_has(value, expected):
+    """A tuple as a list, a member of an Enum as its value."""
+    assert exactly(expected) == exactly(again(value))
+
+
+# Model instances ---------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_model_instance_is_stored_as_its_key_and_fetched_at_run_time():
+    """What the task gets is the row as it is then."""
+    order = Order.objects.create(name="before")
+    args, kwargs = written(order, [order])
+    Order.objects.update(name="after")
+
+    (first, (second,)), _ = decode(args, kwargs)
+
+    assert [
+        {TAG: "model", "value": "testapp.order", "pk": order.pk, "db": "default"},
+    ] == json.loads(args)[:1]
+    assert (order, "after") == (first, first.name)
+    assert order == second
+
+
+@pytest.mark.django_db(databases=["default", "queue"])
+def test_a_model_instance_is_fetched_from_where_it_was():
+    """Two rows with one key, in two databases."""
+    here = make_job(using="default", queue="here")
+    there = make_job(using="queue", queue="there", id=here.pk)
+
+    (first, second), _ = decode(*written(here, there))
+
+    assert ("default", "here") == (first._state.db, first.queue)
+    assert ("queue", "there") == (second._state.db, second.queue)
+
+
+@pytest.mark.django_db
+def test_a_model_instance_that_is_gone_rejects_the_job():
+    """Nothing that could come later would bring it back."""
+    order = Order.objects.create(name="x")
+    payload = written(order)
+    pk = order.pk
+    order.delete()
+
+    with pytest.raises(Reject, match=f"testapp.order with primary key {pk} is gone"):
+        decode(*payload)
+
+
+@pytest.mark.django_db
+def test_an_instance_that_a_manager_hides_is_still_found():
+    """As a foreign key finds it: by the base manager."""
+    kind = ContentType.objects.get_for_model(Order)
+
+    assert kind == again(kind)
+
+
+@pytest.mark.django_db
+def test_a_deleted_instance_is_refused():
+    """It has no key any more."""
+    order = Order.objects.create(name="x")
+    order.delete()
+
+    with pytest.raises(InvalidArgument, match=r"args\[0\] is an unsaved testapp.Order"):
+        written(order)
+
+
+def test_what_depends_on_the_moment_of_evaluation_is_refused(db):
+    """And no query is sent to find that out."""
+    lazy_user = SimpleLazyObject(lambda: get_user_model()(username="x"))
+    for value, message in [
+        (Order(), r"args\[0\] is an unsaved testapp.Order: save it first"),
+        (Order(pk=5), r"args\[0\] is an unsaved testapp.Order: save it first"),
+        (Order.objects.all(), r"args\[0\] is a QuerySet.*values_list"),
+        (gettext_lazy("job"), r"args\[0\] is a lazy text.*pass str"),
+        (lazy_user, r"args\[0\] is an unsaved auth.User"),
+    ]:
+        with pytest.raises(InvalidArgument, match=message):
+            written(value)
+
+
+# What is refused ---------------------------------------------------------------------
+
+
+class Unprintable:
+    """Raises whatever it is asked."""
+
+    def __repr__(self):
+        raise ZeroDivisionError
+
+    __str__ = __repr__
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (float("nan"), "is nan, which JSON cannot hold"),
+        (float("inf"), "is inf, which JSON cannot hold"),
+        (Half("-inf"), "is -inf, which JSON cannot hold"),
+        ("a\x00b", "holds a NUL character"),
+        ("\ud800", "holds a lone surrogate"),
+        (mark_safe("\x00"), "holds a NUL character"),
+        ({"a\x00": 1}, "holds a NUL character"),
+        ({"\udfff": 1}, "holds a lone surrogate"),
+        ({1: "a", "1": "b"}, "has the key 1; JSON keys are text"),
+        ({None: 1}, "has the key None; JSON keys are text"),
+        ({True: 1}, "has the key True; JSON keys are text"),
+        ({Unprintable(): 1}, "JSON keys are text"),
+        ({TAG: "model"}, f"has the key '{TAG}', which is reserved"),
+        (10**5_000, "has more than 4,300 digits"),
+        (-(10**5_000), "has more than 4,300 digits"),
+        (Decimal("NaN"), "is NaN, which is no number"),
+        (Decimal("-Infinity"), "is -Infinity, which is no number"),
+        (time(12, tzinfo=BERLIN), "its offset depends on the date"),
+        (Opaque.PAIR, "is <Opaque.PAIR.*an Enum without a str or int value"),
+        ({1, 2}, "is a builtins.set, which cannot be stored"),
+        (frozenset(), "is a builtins.frozenset, which cannot be stored"),
+        (memoryview(b""), "is a builtins.memoryview, which cannot be stored"),
+        (bytearray(), "is a builtins.bytearray, which cannot be stored"),
+        (PurePosixPath("/"), "is a pathlib.*PurePosixPath, which cannot be stored"),
+        (ip_address("::1"), "is a ipaddress.IPv6Address, which cannot be stored"),
+        (1j, "is a builtins.complex, which cannot be stored"),
+        (object(), "is a builtins.object, which cannot be stored"),
+        (Unprintable(), r"is a .*Unprintable, which cannot be stored"),
+        (print, "is a builtins.builtin_function_or_method"),
+        (lambda: 0, "is a builtins.function"),
+        ((n for n in ()), "is a builtins.generator"),
+        (partial(print), "is a functools.partial"),
+        (Order, "which cannot be stored"),
+        (ValueError("x"), "is a builtins.ValueError"),
+        (socket.AF_INET.__class__, "which cannot be stored"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
+)
+def test_what_cannot_travel_is_refused_with_its_path(value, problem):
+    """Wherever it is; nothing else is raised on the way."""
+    with pytest.raises(InvalidArgument, match=r"^shop\.send: args\[0\].* ?" + problem):
+        written(value)
+    with pytest.raises(InvalidArgument, match=r"kwargs\.a\[1\]\['b c'\]\.d.*" + problem):
+        written(a=[0, {"b c": {"d": value}}])
+
+
+def test_the_error_of_an_argument_has_its_parts():
+    """For a form or an API that shows where."""
+    with pytest.raises(InvalidArgument) as caught:
+        written(items=[{"price": float("nan")}])
+
+    assert ("shop.send", "kwargs.items[0].price") == (
+        caught.value.task,
+        caught.value.path,
+    )
+    assert isinstance(caught.value, TypeError)
+
+
+def deep(levels, leaf=0):
+    """Return lists within lists, *levels* of them."""
+    value = leaf
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_one_hundred_levels_travel_and_one_more_does_not():
+    """The list of the arguments is the first level."""
+    value = deep(DEPTH_MAX - 1)
+
+    assert value == again(value)
+    with pytest.raises(InvalidArgument, match="deeper than 100 levels, or holds itsel"):
+        written(deep(DEPTH_MAX))
+
+
+@pytest.mark.parametrize("levels", [1_200, 60_000])
+def test_no_depth_breaks_the_interpreter(levels):
+    """A refusal, not a RecursionError."""
+    with pytest.raises(InvalidArgument, match="deeper than 100 levels"):
+        written(deep(levels))
+
+
+def test_what_holds_itself_is_refused():
+    """Lists and dicts alike."""
+    circle: list = []
+    circle.append({"again": circle})
+
+    with pytest.raises(InvalidArgument, match="deeper than 100 levels, or holds itsel"):
+        written(circle)
+
+
+def test_the_limit_counts_bytes_not_characters():
+    """Of args and kwargs together, as UTF-8; the limit itself is allowed."""
+    args, kwargs = '["ä"]', '{"k":"😀"}'
+    size = len((args + kwargs).encode())
+
+    assert (args, kwargs) == encode("t", ["ä"], {"k": "😀"}, payload_bytes_max=size)
+    with pytest.raises(
+        PayloadTooLarge, match=f"t: arguments take {size} bytes.*{size - 1}"
+    ) as caught:
+        encode("t", ["ä"], {"k": "😀"}, payload_bytes_max=size - 1)
+    assert (size, size - 1) == (
+        caught.value.payload_bytes,
+        caught.value.payload_bytes_max,
+    )
+
+
+# Reading -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ("{}", "{}", "args must be a JSON array.*not dict and dict"),
+        ("[]", "[]", "kwargs a JSON object, not list and list"),
+        ("[1" + "0" * 5_000 + "]", "{}", "stored JSON cannot be read"),
+        ("[" * 60_000 + "]" * 60_000, "{}", "stored JSON cannot be read"),
+        ("[{", "{}", "stored JSON cannot be read"),
+        ('[{"__pgqueue__": "pickle", "value": ""}]', "{}", "unknown type 'pickle'"),
+        ('[{"__pgqueue__": "uuid"}]', "{}", "stored uuid cannot be read"),
+        ('[{"__pgqueue__": "uuid", "value": 5}]', "{}", "cannot be read"),
+        ('[{"__pgqueue__": "decimal", "value": "x"}]', "{}", "stored decimal"),
+        ('[{"__pgqueue__": "timedelta", "value": [1]}]', "{}", "stored timedelta"),
+        ('[{"__pgqueue__": "bytes", "value": 1}]', "{}", "stored bytes"),
+        ('[{"__pgqueue__": "model"}]', "{}", "stored model cannot be read"),
+        (
+            '[{"__pgqueue__": "model", "value": "no.such", "pk": 1, "db": "default"}]',
+            "{}",
+            "stored model cannot be read",
+        ),
+        ('[{"__pgqueue__": ["x"]}]', "{}", "cannot be read|unknown type"),
+    ],
+    ids=lambda value: value[:30],
+)
+def test_a_row_that_cannot_be_read_says_why(args, kwargs, message):
+    """One error for all of them, so that the job alone is dead."""
+    with pytest.raises(UndecodablePayload, match=message):
+        decode(args, kwargs)
+
+
+@pytest.mark.django_db
+def test_a_stored_key_that_does_not_fit_the_model_says_why():
+    """Text where the key is a number."""
+    stored = {TAG: "model", "value": "testapp.order", "pk": "x", "db": "default"}
+
+    with pytest.raises(UndecodablePayload, match="stored model cannot be read"):
+        decode(json.dumps([stored]), "{}")
+
+
+def test_a_value_alone_travels_too():
+    """A result, or headers."""
+    value = {"at": date(2026, 11, 20), "id": UUID(int=5), "n": [1, None]}
+
+    assert value == decode_value(encode_value(value))
+    with pytest.raises(ValueError, match=r"^value\.at\[0\] is nan, which JSON"):
+        encode_value({"at": [float("nan")]})
