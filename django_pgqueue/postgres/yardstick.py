@@ -1,9 +1,10 @@
 """
 Yardstick: what plain psycopg reaches on this server, with nothing around it.
 
-A table with a payload and a time, one index, and the statements that one would write
-by hand in an afternoon. It has no attempts, no fence, no archive and no second queue:
-the distance between it and the product is what those cost. Times in seconds on the
+The queue that one would write by hand in an afternoon: a table with the columns that a
+job cannot do without, one index beside its key, and a statement for each thing to do.
+It has no fence, no error history, no archive, no crash recovery and no threads: the
+distance between it and the product is what those cost. Times in seconds on the
 client's monotonic clock.
 """
 
@@ -28,36 +29,53 @@ PREPARE_AFTER = 5
 # How long a consumer waits for a notification before it looks whether to stop.
 STOP_CHECK_SECONDS = 0.2
 
+QUEUE, TASK, WORKER = "default", "pgqueue_bench.nothing", "yardstick"
+
 # Locks: ACCESS EXCLUSIVE on the new table.
 CREATE = f"""
 CREATE TABLE {TABLE} (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    payload jsonb NOT NULL,
-    visible_at timestamptz NOT NULL DEFAULT clock_timestamp());
-CREATE INDEX ON {TABLE} (visible_at)
+    queue text NOT NULL,
+    task text NOT NULL,
+    args jsonb NOT NULL,
+    kwargs jsonb NOT NULL,
+    priority smallint NOT NULL DEFAULT 0,
+    attempt smallint NOT NULL DEFAULT 0,
+    enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    visible_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    leased_by text);
+CREATE INDEX ON {TABLE} (queue, priority DESC, visible_at)
 """
 
 # Locks: at its commit, the cluster-wide lock of NOTIFY, across the fsync.
 INSERT_AND_NOTIFY = f"""
-WITH new AS (INSERT INTO {TABLE} (payload) VALUES (%s::jsonb) RETURNING id)
-SELECT id, pg_notify('{CHANNEL}', '') FROM new
+WITH new AS (
+    INSERT INTO {TABLE} (queue, task, args, kwargs)
+    VALUES (%s, %s, '[]', %s::jsonb) RETURNING id, queue)
+SELECT id, pg_notify('{CHANNEL}', queue) FROM new
 """
 
 # Locks: none that another insert waits for.
 INSERT_MANY = f"""
-INSERT INTO {TABLE} (payload)
-SELECT item::jsonb FROM unnest(%s::text[]) AS item
+INSERT INTO {TABLE} (queue, task, args, kwargs)
+SELECT %s, %s, '[]', item::jsonb FROM unnest(%s::text[]) AS item
+RETURNING id
 """
 
 # Locks: row locks on the claimed rows, for the statement.
 CLAIM = f"""
 WITH candidate AS MATERIALIZED (
-    SELECT id FROM {TABLE} WHERE visible_at <= statement_timestamp()
-     ORDER BY visible_at LIMIT %s FOR UPDATE SKIP LOCKED)
-UPDATE {TABLE} AS y SET visible_at = statement_timestamp() + interval '60 s'
+    SELECT id FROM {TABLE}
+     WHERE queue = %s AND visible_at <= statement_timestamp()
+     ORDER BY priority DESC, visible_at LIMIT %s FOR UPDATE SKIP LOCKED)
+UPDATE {TABLE} AS y
+   SET visible_at = statement_timestamp() + interval '60 s',
+       attempt = y.attempt + 1, leased_by = %s
   FROM candidate WHERE y.id = candidate.id
-RETURNING y.id, y.payload
+RETURNING y.id, y.task, y.args, y.kwargs, y.attempt, y.enqueued_at
 """
+
+KWARGS = 3  # Its place in a row of CLAIM.
 
 # Locks: row locks on the deleted rows, for the statement.
 DELETE = f"DELETE FROM {TABLE} WHERE id = ANY(%s)"
@@ -83,7 +101,7 @@ def enqueue(connection: Connection, payloads: Sequence[Any]) -> float:
     started = time.perf_counter()
     with connection.cursor() as cursor:
         for payload in payloads:
-            cursor.execute(INSERT_AND_NOTIFY, [json.dumps(payload)])
+            cursor.execute(INSERT_AND_NOTIFY, [QUEUE, TASK, json.dumps(payload)])
             cursor.fetchone()
     return time.perf_counter() - started
 
@@ -92,7 +110,8 @@ def bulk(connection: Connection, payloads: Sequence[Any]) -> float:
     """Insert all in one statement; return the seconds."""
     started = time.perf_counter()
     with connection.cursor() as cursor:
-        cursor.execute(INSERT_MANY, [[json.dumps(payload) for payload in payloads]])
+        items = [json.dumps(payload) for payload in payloads]
+        cursor.execute(INSERT_MANY, [QUEUE, TASK, items]).fetchall()
     return time.perf_counter() - started
 
 
@@ -106,10 +125,10 @@ def drain(connection: Connection, work: Callable[[Any], None]) -> tuple[int, flo
     count = 0
     started = time.perf_counter()
     with connection.cursor() as cursor:
-        while rows := cursor.execute(CLAIM, [CLAIM_ROWS]).fetchall():
-            for _, payload in rows:
-                work(payload)
-            cursor.execute(DELETE, [[row_id for row_id, _ in rows]])
+        while rows := cursor.execute(CLAIM, [QUEUE, CLAIM_ROWS, WORKER]).fetchall():
+            for row in rows:
+                work(row[KWARGS])
+            cursor.execute(DELETE, [[row[0] for row in rows]])
             count += len(rows)
     return count, time.perf_counter() - started
 
@@ -117,7 +136,8 @@ def drain(connection: Connection, work: Callable[[Any], None]) -> tuple[int, flo
 def publish(connection: Connection, payload: Any) -> tuple[int, float]:
     """Insert and notify in one transaction; return the id and when it was to commit."""
     with connection.transaction():
-        row = connection.execute(INSERT_AND_NOTIFY, [json.dumps(payload)]).fetchone()
+        values = [QUEUE, TASK, json.dumps(payload)]
+        row = connection.execute(INSERT_AND_NOTIFY, values).fetchone()
         commits_at = time.monotonic()
     assert row is not None
     return row[0], commits_at
@@ -151,8 +171,9 @@ class Consumer(threading.Thread):
         self.join()
 
     def _take(self) -> None:
-        rows = self._claiming.execute(CLAIM, [CLAIM_ROWS]).fetchall()
+        values = [QUEUE, CLAIM_ROWS, WORKER]
+        rows = self._claiming.execute(CLAIM, values).fetchall()
         now = time.monotonic()
-        for row_id, _ in rows:
-            self.started_at[row_id] = now
-        self._claiming.execute(DELETE, [[row_id for row_id, _ in rows]])
+        for row in rows:
+            self.started_at[row[0]] = now
+        self._claiming.execute(DELETE, [[row[0] for row in rows]])

@@ -45,7 +45,9 @@ UPDATE pgqueue_job AS j
 RETURNING j.id, j.queue
 """
 
-# Locks: row locks on what the dead process held, for the statement. Its leases end at
+# Locks: row locks on what the dead process held, for the statement. SKIP LOCKED: the
+# supervisor must not hang behind a stranger's transaction, or behind a statement of
+# the dead client; what is skipped is named in the answer. Its leases end at
 # most one lease from now, and a lease end is what visible_at holds, so the claim index
 # finds them: one range per line, however long the backlog. Those that it was running
 # crashed: the attempt is given back, crashes counted, and the job runs alone from now
@@ -70,19 +72,23 @@ WITH RECURSIVE found AS (
            LIMIT 1) next
 ),
 held AS MATERIALIZED (
-    SELECT held.id, held.deliveries,
+    SELECT held.id, held.queue, held.deliveries,
            EXISTS (SELECT 1 FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[])
                                  AS running(id, delivery)
                     WHERE running.id = held.id
                       AND running.delivery = held.deliveries) AS crashed
       FROM found
      CROSS JOIN LATERAL (
-           SELECT j.id, j.deliveries FROM pgqueue_job j
+           SELECT j.id, j.queue, j.deliveries FROM pgqueue_job j
             WHERE j.queue = found.queue AND j.priority = found.priority
               AND j.visible_at > statement_timestamp()
               AND j.visible_at <= statement_timestamp() + %(lease)s::interval
               AND j.leased_by = %(worker)s
-            ORDER BY j.visible_at OFFSET 0) held)
+            ORDER BY j.visible_at OFFSET 0) held),
+free AS MATERIALIZED (
+    SELECT j.id FROM pgqueue_job j
+     WHERE j.id = ANY(ARRAY(SELECT id FROM held)) FOR UPDATE SKIP LOCKED),
+taken AS (
 UPDATE pgqueue_job AS j
    SET visible_at = least(coalesce(j.run_after, j.enqueued_at), statement_timestamp()),
        leased_by = NULL, leased_at = NULL,
@@ -96,9 +102,11 @@ UPDATE pgqueue_job AS j
                          'at', statement_timestamp(), 'message', %(message)s::text)
                      ELSE j.errors END
   FROM held
- WHERE j.id = ANY(ARRAY(SELECT id FROM held)) AND j.id = held.id
+ WHERE j.id = ANY(ARRAY(SELECT id FROM free)) AND j.id = held.id
    AND j.deliveries = held.deliveries AND j.leased_by = %(worker)s
-RETURNING j.id, j.queue, crashed
+RETURNING j.id)
+SELECT held.id, held.queue, held.crashed, taken.id IS NULL
+  FROM held LEFT JOIN taken ON taken.id = held.id
 """
 
 
@@ -108,6 +116,7 @@ class Rescued(NamedTuple):
     id: int
     queue: str
     crashed: bool  # It was running, rather than only claimed.
+    is_locked: bool = False  # Not taken back: somebody holds its row. Ask again.
 
 
 def renew(

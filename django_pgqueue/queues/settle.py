@@ -100,28 +100,38 @@ RETURNING j.id
 # Locks: a row lock on each row that is still there, which waits for a COMMIT of ours
 # that is still on its way; a plain look would miss it.
 # Which of these settles were applied, although the answer was lost: the row has gone
-# with this delivery, or it is nobody's and still carries this delivery.
-APPLIED = """
+# with this delivery, or it is nobody's and still carries this delivery; or somebody
+# claimed it since, and it carries the error that this delivery's retry has written.
+HAS_ERROR = """
+EXISTS (SELECT 1 FROM jsonb_array_elements({row}.errors) entry
+         WHERE entry -> 'delivery' = to_jsonb(asked.delivery)
+           AND entry ->> 'kind' = 'error')
+"""
+APPLIED = f"""
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[])
                   AS asked(id, delivery)),
 here AS MATERIALIZED (
-    SELECT j.id, j.deliveries, j.leased_by FROM pgqueue_job j
+    SELECT j.id, j.deliveries, j.leased_by, j.errors FROM pgqueue_job j
      WHERE j.id = ANY(%(ids)s::bigint[]) FOR UPDATE)
-SELECT asked.id FROM asked JOIN here
-    ON here.id = asked.id AND here.deliveries = asked.delivery
-   AND here.leased_by IS NULL
+SELECT asked.id FROM asked JOIN here ON here.id = asked.id
+ WHERE (here.deliveries = asked.delivery AND here.leased_by IS NULL)
+    OR (here.deliveries > asked.delivery AND {HAS_ERROR.format(row="here")})
 """
-APPLIED_AWAY = """
+APPLIED_AWAY = f"""
 SELECT a.id FROM pgqueue_archived_job a
   JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS asked(id, delivery)
-    ON a.id = asked.id AND a.deliveries = asked.delivery
+    ON a.id = asked.id
  WHERE a.id = ANY(%(ids)s::bigint[])
+   AND (a.deliveries = asked.delivery
+        OR (a.deliveries > asked.delivery AND {HAS_ERROR.format(row="a")}))
 UNION ALL
 SELECT d.id FROM pgqueue_dead_letter d
   JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS asked(id, delivery)
-    ON d.id = asked.id AND d.deliveries = asked.delivery
+    ON d.id = asked.id
  WHERE d.id = ANY(%(ids)s::bigint[])
+   AND (d.deliveries = asked.delivery
+        OR (d.deliveries > asked.delivery AND {HAS_ERROR.format(row="d")}))
 """
 
 

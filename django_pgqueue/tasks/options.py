@@ -21,7 +21,7 @@ from django_pgqueue.conf import (
     Settings,
     as_timedelta,
 )
-from django_pgqueue.exceptions import InvalidOption
+from django_pgqueue.exceptions import DeclarationError, InvalidOption
 from django_pgqueue.tasks.retry import Retry, as_retry
 
 PRIORITY_DEFAULT = 0
@@ -121,8 +121,7 @@ class CallOptions:
         if priority is not None:
             changed["priority"] = check_priority(priority)
         if retries is not None:
-            policy = as_retry(retries)
-            changed["max_attempts"] = policy and policy.max_attempts
+            changed["max_attempts"] = check_retries(retries)
         if run_after is not None:
             changed["run_at"], changed["delay"] = check_when("run_after", run_after)
         if expires is not None:
@@ -155,6 +154,16 @@ def check_priority(value: object) -> int:
             f"{PRIORITY_MAX}; higher runs first."
         )
     return value
+
+
+def check_retries(value: Retry | int) -> int:
+    """Return the attempts that *value* allows; raise InvalidOption."""
+    try:
+        policy = as_retry(value)
+    except DeclarationError as error:
+        raise InvalidOption(str(error)) from None
+    assert policy is not None
+    return policy.max_attempts
 
 
 def check_settle(value: object) -> Settle:

@@ -7,8 +7,9 @@ the mirror image and happens inside the job's own try: a row that cannot be read
 as one dead letter and its neighbours run.
 
 Besides JSON's own types these travel, as ``{"__pgqueue__": type, "value": …}``:
-datetime, date, time, timedelta, Decimal, UUID, bytes, and saved model instances, of
-which model, primary key and database are stored and the row is fetched at run time.
+datetime, date, time, timedelta, Decimal, UUID, bytes, floats from 1e16 on, and saved
+model instances, of which model, primary key and database are stored and the row is
+fetched at run time. A datetime keeps its offset, not the name of its zone.
 Tuples arrive as lists; members of an Enum with a str or int value as that value.
 """
 
@@ -34,10 +35,16 @@ from django_pgqueue.tasks.outcome import Reject
 # Python 3.11 reads no JSON deeper than about 1,000 levels; nobody needs a tenth.
 DEPTH_MAX = 100
 
+# jsonb keeps digits, not exponents: from here on a float would come back as an int.
+FLOAT_PLAIN_MAX = 1e16
+
 # Python turns no text of more digits into an int (sys.int_info.default_max_str_digits).
 INTEGER_LIMIT = 10**4_300
 
 TAG = "__pgqueue__"
+
+# Characters of a value in an error.
+SHOWN_MAX = 80
 
 SCALARS = frozenset({type(None), bool})
 
@@ -149,7 +156,9 @@ def _plain(value: Any, depth: int) -> Any:
     if kind is float:
         if not math.isfinite(value):
             raise _Unfit(f"is {value}, which JSON cannot hold")
-        return value
+        if -FLOAT_PLAIN_MAX < value < FLOAT_PLAIN_MAX:
+            return value
+        return {TAG: "float", "value": repr(value)}
     if kind is dict:
         return _plain_dict(value, depth)
     if kind is list or isinstance(value, (list, tuple)):
@@ -164,14 +173,14 @@ def _plain_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
     for key, item in value.items():
         if not isinstance(key, str):
             raise _Unfit(
-                f"has the key {key!r}; JSON keys are text, so it would come back as "
-                f"another key: use str(key)"
+                f"has the key {shown(key)}; JSON keys are text, so it would come back "
+                f"as another key: use str(key)"
             )
         if key == TAG:
             raise _Unfit(f"has the key {TAG!r}, which is reserved")
         try:
             _check_text(key)
-            plain[str(key)] = _plain(item, depth + 1)
+            plain[str.__str__(key)] = _plain(item, depth + 1)
         except _Unfit as unfit:
             unfit.path = (
                 f".{key}{unfit.path}"
@@ -204,7 +213,9 @@ def _plain_other(value: Any, depth: int) -> Any:
         if isinstance(value, known):
             return {TAG: tag, "value": WRITERS[tag](value)}
     # Subclasses of the plain types, such as SafeString, travel as those.
-    bases: tuple[Any, ...] = (str, int, float, dict)
+    if isinstance(value, str):
+        return _plain(str.__str__(value), depth)
+    bases: tuple[Any, ...] = (int, float, dict)
     for base in bases:
         if isinstance(value, base):
             return _plain(base(value), depth)
@@ -237,6 +248,15 @@ def _plain_django(value: Any, depth: int) -> Any:
     )
 
 
+def shown(value: object) -> str:
+    """Return *value* as an error shows it; its own __repr__ may be long, or raise."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"a {type(value).__qualname__}"
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
+
 def _check_text(value: str) -> None:
     if "\x00" in value:
         raise _Unfit("holds a NUL character, which PostgreSQL cannot store")
@@ -251,6 +271,15 @@ def _write_decimal(value: Decimal) -> str:
     if not value.is_finite():
         raise _Unfit(f"is {value}, which is no number")
     return str(value)
+
+
+def _write_time(value: time) -> str:
+    if value.tzinfo is not None and value.utcoffset() is None:
+        raise _Unfit(
+            f"is {value!r}; its offset depends on the date, so it would come back "
+            f"without one: pass a datetime, or the zone's name"
+        )
+    return value.isoformat()
 
 
 def _read_timedelta(value: Sequence[int]) -> timedelta:
@@ -271,7 +300,7 @@ TAGGED: dict[type, str] = {
 WRITERS: dict[str, Callable[[Any], Any]] = {
     "datetime": datetime.isoformat,
     "date": date.isoformat,
-    "time": time.isoformat,
+    "time": _write_time,
     "timedelta": lambda value: [value.days, value.seconds, value.microseconds],
     "decimal": _write_decimal,
     "uuid": str,
@@ -281,11 +310,15 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "datetime": datetime.fromisoformat,
     "date": date.fromisoformat,
     "time": time.fromisoformat,
+    "float": float,
     "timedelta": _read_timedelta,
     "decimal": Decimal,
     "uuid": UUID,
     "bytes": base64.b64decode,
 }
+
+# UUID(5) is an AttributeError, Decimal("x") an ArithmeticError.
+READING_FAILS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def _untag(value: dict[str, Any]) -> Any:
@@ -294,11 +327,11 @@ def _untag(value: dict[str, Any]) -> Any:
         return value
     if tag == "model":
         return _fetch(value)
-    if tag not in READERS:
-        raise UndecodablePayload(f"unknown type {tag!r} in a stored argument")
+    if not isinstance(tag, str) or tag not in READERS:
+        raise UndecodablePayload(f"unknown type {shown(tag)} in a stored argument")
     try:
         return READERS[tag](value["value"])
-    except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+    except READING_FAILS as error:
         raise UndecodablePayload(f"stored {tag} cannot be read: {error}") from error
 
 
@@ -309,7 +342,7 @@ def _fetch(value: dict[str, Any]) -> Any:
         model = apps.get_model(value["value"])
         manager = model._base_manager.using(value["db"])
         row = manager.filter(pk=value["pk"]).first()
-    except (KeyError, LookupError, TypeError, ValueError) as error:
+    except READING_FAILS as error:
         raise UndecodablePayload(f"stored model cannot be read: {error}") from error
     if row is None:
         raise Reject(f"{value['value']} with primary key {value['pk']!r} is gone")

@@ -24,15 +24,17 @@ def declare(task: Task[Any, Any]) -> None:
     Declaring the same function again, as a reload of its module does, replaces it.
 
     Raises:
-        DeclarationError: Another function has the name already.
+        DeclarationError: Another function has the name already; nothing is declared.
     """
-    for name in (task.name, *task.aliases):
+    names = (task.name, *task.aliases)
+    for name in names:
         other = _tasks.get(name)
         if other is not None and not _is_same_function(other, task):
             raise DeclarationError(
                 f"Two tasks are called {name!r}: {_where(other)} and {_where(task)}. "
                 f"Give one of them another name with @task(name=…)."
             )
+    for name in names:
         _tasks[name] = task
 
 

@@ -25,7 +25,12 @@ from typing import (
 
 from django_pgqueue import signals
 from django_pgqueue.conf import Duration, as_timedelta, get_settings
-from django_pgqueue.exceptions import DeclarationError, InvalidArgument, WrongDatabase
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidArgument,
+    PayloadTooLarge,
+    WrongDatabase,
+)
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
 from django_pgqueue.tasks import payload
@@ -117,14 +122,7 @@ class Enqueuer(Generic[P, R]):
             PayloadTooLarge: They exceed PGQUEUE['PAYLOAD_BYTES_MAX'].
             WrongDatabase: A transaction is open on another alias than the queue's.
         """
-        task, settings = self._task, get_settings()
-        encoded = task.encode(args, kwargs, settings.payload_bytes_max)
-        connection = _queue_connection(task.name, settings.database)
-        placement = self._placement()
-        with connection.cursor() as cursor:
-            job_id = enqueue(cursor, placement, args=encoded[0], kwargs=encoded[1])
-        _announce(connection, task, placement, [job_id])
-        return JobResult(job_id)
+        return self._store(*self._checked(args, kwargs))
 
     enqueue = delay
 
@@ -159,6 +157,20 @@ class Enqueuer(Generic[P, R]):
             _announce(connection, task, placement, ids)
         return [JobResult(job_id) for job_id in ids]
 
+    def _checked(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Placement, str, str]:
+        """Return all that a job's row holds; what is wrong with it is raised."""
+        encoded = self._task.encode(args, kwargs, get_settings().payload_bytes_max)
+        return self._placement(), *encoded
+
+    def _store(self, placement: Placement, args: str, kwargs: str) -> JobResult[R]:
+        connection = _queue_connection(self._task.name, get_settings().database)
+        with connection.cursor() as cursor:
+            job_id = enqueue(cursor, placement, args=args, kwargs=kwargs)
+        _announce(connection, self._task, placement, [job_id])
+        return JobResult(job_id)
+
     def _placement(self) -> Placement:
         said, task, settings = self._options, self._task, get_settings()
         queue = said.queue or task.options.queue or QUEUE_DEFAULT
@@ -166,7 +178,7 @@ class Enqueuer(Generic[P, R]):
         return Placement(
             queue=queue,
             task=task.name,
-            headers=_headers(task.name, said.headers),
+            headers=_headers(task.name, said.headers, settings.payload_bytes_max),
             priority=resolved.priority if said.priority is None else said.priority,
             max_attempts=said.max_attempts or resolved.retry.max_attempts,
             run_at=said.run_at,
@@ -195,12 +207,14 @@ class Task(Generic[P, R]):
         aliases: Sequence[str],
         options: TaskOptions,
     ) -> None:
+        name = _checked_name(function, name)
+        # First: it copies the function's own attributes, whatever they are called.
+        functools.update_wrapper(self, function)
         self.function = function
-        self.name = _checked_name(function, name)
+        self.name = name
         self.aliases = tuple(aliases)
         self.options = options
         self._signature = _job_signature(function, options.takes_context)
-        functools.update_wrapper(self, function)
         declare(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -327,11 +341,17 @@ class Task(Generic[P, R]):
                 path=f"item {place}",
                 problem=str(error).removeprefix(f"{self.name}: "),
             ) from None
+        except PayloadTooLarge as error:
+            raise PayloadTooLarge(
+                task=f"{self.name}: item {place}",
+                payload_bytes=error.payload_bytes,
+                payload_bytes_max=error.payload_bytes_max,
+            ) from None
         raise InvalidArgument(
             task=self.name,
             path=f"item {place}",
-            problem=f"is {item!r}; it must be a dict of keyword arguments, or a list "
-            f"or tuple of positional ones",
+            problem=f"is a {type(item).__qualname__}; it must be a dict of keyword "
+            f"arguments, or a list or tuple of positional ones",
         )
 
     @property
@@ -355,15 +375,15 @@ class Deferred(Generic[P, R]):
         """
         Check the arguments now, and store the job after the commit.
 
-        Returns nothing: there is no job, and no id, before that.
+        What is stored is what the arguments are now. Returns nothing: there is no job,
+        and no id, before the commit.
         """
         from django.db import transaction
 
-        task = self._enqueuer._task
-        task.encode(args, kwargs, get_settings().payload_bytes_max)
+        checked = self._enqueuer._checked(args, kwargs)
         alias = self._using or _open_alias() or get_settings().database
         transaction.on_commit(
-            functools.partial(self._enqueuer.delay, *args, **kwargs), using=alias
+            functools.partial(self._enqueuer._store, *checked), using=alias
         )
 
     enqueue = delay
@@ -488,6 +508,12 @@ def _checked_name(function: object, name: str | None) -> str:
         )
     if inspect.isgeneratorfunction(function):
         raise DeclarationError(f"@task: {function.__qualname__} is a generator.")
+    owner = function.__qualname__.rpartition(".")[0]
+    if owner and not owner.endswith("<locals>"):
+        raise DeclarationError(
+            f"@task: {function.__qualname__} is a method; declare a function at module "
+            f"level, and pass it the primary key."
+        )
     if name is None:
         if "<" in function.__qualname__:
             raise DeclarationError(
@@ -509,6 +535,8 @@ def _checked_text(what: str, name: object) -> str:
         raise DeclarationError(
             f"@task: the {what} {name!r} must have 1 to {TASK_NAME_MAX} characters."
         )
+    if not name.isprintable():
+        raise DeclarationError(f"@task: the {what} {name!r} must be printable text.")
     return name
 
 
@@ -530,15 +558,23 @@ def _job_signature(
     return signature.replace(parameters=parameters[1:])
 
 
-def _headers(task_name: str, headers: Mapping[str, Any]) -> str:
+def _headers(task_name: str, headers: Mapping[str, Any], bytes_max: int) -> str:
     if not headers:
         return "{}"
+    problem = ""
     try:
-        return payload.encode_value(dict(headers))
+        text = payload.encode_value(dict(headers))
     except ValueError as error:
-        raise InvalidArgument(
-            task=task_name, path="headers", problem=str(error)
-        ) from None
+        problem = str(error)
+    else:
+        size = len(text.encode())
+        if size <= bytes_max:
+            return text
+        problem = (
+            f"take {size:,} bytes as JSON; the limit is {bytes_max:,} "
+            f"(PGQUEUE['PAYLOAD_BYTES_MAX'])"
+        )
+    raise InvalidArgument(task=task_name, path="headers", problem=problem)
 
 
 def _queue_connection(task_name: str, alias: str) -> Any:

@@ -31,6 +31,10 @@ RECHECK_SECONDS = (0.015, 0.06, 0.25)
 # the longest. So a flood of foreign notifications costs few claims.
 EMPTY_WAKE_SECONDS_MIN, EMPTY_WAKE_SECONDS_MAX = 0.004, 0.25
 
+# While one line keeps us busy, others are looked for this often: their floors join in,
+# and from then on lines of equal priority take turns.
+SHARE_SECONDS = 0.1
+
 # A full look that takes longer than this is dear (vacuum is held back) and is rationed
 # to a tenth of the loop's time, though never fewer than one in a poll interval.
 DEAR_SECONDS = 0.01
@@ -75,6 +79,7 @@ class Claimer(Service):
         self._wake_not_before = 0.0
         self._empty_wakes = 0
         self._full_not_before = 0.0
+        self._share_at = 0.0
         # How often look_now() was called; and, of the last look over all queues, that
         # number when it began and how many jobs it found.
         self._asked = 0
@@ -189,12 +194,12 @@ class Claimer(Service):
     def _drain(self, room: int) -> float:
         now = time.monotonic()
         if now >= self._full_not_before and (
-            self._wakes.pending or now >= self._poll_at
+            self._wakes.pending or now >= self._share_at
         ):
             # A wake in the middle of a drain may mean a line of higher priority; the
             # poll, a queue that nobody woke us for.
             flagged = self._take_flags()
-            everything = flagged is None or now >= self._poll_at
+            everything = flagged is None or now >= self._share_at
             if self._full(room, None if everything else self._served(flagged or set())):
                 return 0.0
         found = self._from_floors(room) if self._floors else 0
@@ -243,8 +248,12 @@ class Claimer(Service):
             ration = min(took * RATION, self._poll_seconds)
             self._full_not_before = time.monotonic() + ration
         if queues is None:
-            self._floors.clear()
+            if len(jobs) < room:
+                self._floors.clear()
+            for job in jobs:
+                self._floors.pop((job.queue, job.priority), None)
             self._poll_at = time.monotonic() + self._poll_seconds
+            self._share_at = time.monotonic() + min(SHARE_SECONDS, self._poll_seconds)
             self._last_full = (number, len(jobs))
         self._hand_over(jobs, started)
         return len(jobs)

@@ -124,8 +124,13 @@ class Heartbeat(Service):
         self._leader.set_leading(leads)
 
     def _prove_listener(self) -> None:
-        token = None if self._listener is None else self._listener.next_token()
-        if token is not None:
-            assert self._listener is not None
+        listener = self._listener
+        token = None if listener is None else listener.next_token()
+        if listener is None or token is None:
+            return
+        try:
             with self.link.cursor() as cursor:
-                wake.prove(cursor, channel=self._listener.own_channel, token=token)
+                wake.prove(cursor, channel=listener.own_channel, token=token)
+        except Exception:
+            listener.forget_token()
+            raise

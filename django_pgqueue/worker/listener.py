@@ -73,11 +73,15 @@ class Listener(Service):
             self._token, self._token_sent_at = uuid4().hex, now
             return self._token
 
+    def forget_token(self) -> None:
+        """Take back a token that could not be sent, so that nobody waits for it."""
+        with self._proof_lock:
+            self._token = None
+
     def _listen(self) -> None:
         with self.link.cursor() as cursor:
             wake.listen(cursor, [wake.channel(cursor), self.own_channel])
-        with self._proof_lock:
-            self._token = None
+        self.forget_token()
 
     def _heard(self, token: str) -> None:
         with self._proof_lock:

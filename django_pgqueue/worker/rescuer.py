@@ -80,18 +80,19 @@ class Rescuer:
 
     def _rescue(self, lost: Lost) -> None:
         with self._link.cursor() as cursor:
-            rescued = lease.rescue(
+            found = lease.rescue(
                 cursor,
                 worker=lost.worker,
                 running=lost.running,
                 lease=self._lease + timedelta(seconds=AGAIN_SECONDS),
                 message=lost.message,
             )
+            rescued = [job for job in found if not job.is_locked]
             workers.forget(cursor, [lost.worker])
             wake.wake(cursor, {job.queue for job in rescued})
         lost.rescues += 1
         lost.due_at = time.monotonic() + AGAIN_SECONDS
-        if lost.rescues > 1:
+        if lost.rescues > 1 and len(rescued) == len(found):
             self._lost.remove(lost)
         if rescued or lost.rescues == 1:
             logger.warning(

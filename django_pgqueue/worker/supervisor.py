@@ -176,7 +176,9 @@ class Supervisor:
 
     def _restart_at(self, child: Child) -> float:
         now = time.monotonic()
-        if now - child.started_at >= YOUNG_SECONDS:
+        # A job that ends its process is no process that cannot start; how often it
+        # may do so is limited by its crashes.
+        if now - child.started_at >= YOUNG_SECONDS or child.slots.running():
             self._young_deaths[child.place] = 0
             return now
         self._young_deaths[child.place] += 1

@@ -45,8 +45,10 @@ class Proxy:
 
     def __init__(self, alias: str = "default") -> None:
         settings = connections[alias].settings_dict
-        self._host = str(settings["HOST"] or "/tmp")  # noqa: S108  # libpq's default.
-        self._port = int(settings["PORT"] or 5432)
+        # The embedded server's socket is named in OPTIONS.
+        where = {**settings["OPTIONS"], "HOST": settings["HOST"]}
+        self._host = str(where["HOST"] or where.get("host") or "/tmp")  # noqa: S108
+        self._port = int(settings["PORT"] or where.get("port") or 5432)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
         self._passages: list[Passage] = []

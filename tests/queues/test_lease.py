@@ -13,7 +13,6 @@ from django_pgqueue.queues.errors import ERRORS_MAX
 from django_pgqueue.queues.lease import Rescued, release, renew, rescue
 from django_pgqueue.queues.settle import Ended, ack
 from tests.factories import LEASE, make_job, make_jobs, make_leased_job
-from tests.waiting import wait_until_blocked
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
@@ -324,40 +323,50 @@ def test_a_rescue_again_finds_nothing(cursor):
     assert 1 == Job.objects.get().crashes
 
 
-def test_a_rescue_loses_against_a_settle_that_committed_first(
-    cursor, other_cursor, new_cursor
-):
-    """The dead client's last ack was on its way: the job is done, not rescued."""
+def test_a_rescue_passes_over_a_settle_that_is_on_its_way(cursor, other_cursor):
+    """The dead client's last ack may still commit: nobody waits, and it wins."""
     job = make_leased_job("dead")
+    other_cursor.execute("SET lock_timeout = '1s'")
 
-    with ThreadPoolExecutor(1) as pool:
-        with cursor.connection.transaction():
-            ack(cursor, worker="dead", ended=[Ended(job.pk, 1)])
-            rescued = pool.submit(rescue_from, other_cursor, running=[lease_of(job)])
-            wait_until_blocked(new_cursor(), other_cursor)
-        assert [] == rescued.result()
+    with cursor.connection.transaction():
+        ack(cursor, worker="dead", ended=[Ended(job.pk, 1)])
+        (met,) = rescue_from(other_cursor, running=[lease_of(job)])
+    again = rescue_from(other_cursor, running=[lease_of(job)])
 
+    assert (job.pk, True) == (met.id, met.is_locked)
+    assert [] == again
     assert 1 == ArchivedJob.objects.count()
 
 
-def test_a_rescue_loses_against_a_claim_that_committed_first(
-    cursor, other_cursor, new_cursor
-):
+def test_a_rescue_passes_over_a_row_that_is_being_claimed(cursor, other_cursor):
     """The lease lapsed meanwhile and somebody runs the job: it stays theirs."""
     job = make_leased_job("dead")
+    other_cursor.execute("SET lock_timeout = '1s'")
 
-    with ThreadPoolExecutor(1) as pool:
-        with cursor.connection.transaction():
-            cursor.execute(
-                "UPDATE pgqueue_job SET leased_by = 'alive', deliveries = 2"
-                " WHERE id = %s",
-                [job.pk],
-            )
-            rescued = pool.submit(rescue_from, other_cursor, running=[lease_of(job)])
-            wait_until_blocked(new_cursor(), other_cursor)
-        assert [] == rescued.result()
+    with cursor.connection.transaction():
+        cursor.execute(
+            "UPDATE pgqueue_job SET leased_by = 'alive', deliveries = 2 WHERE id = %s",
+            [job.pk],
+        )
+        (met,) = rescue_from(other_cursor, running=[lease_of(job)])
+    again = rescue_from(other_cursor, running=[lease_of(job)])
 
+    assert (job.pk, True) == (met.id, met.is_locked)
+    assert [] == again
     assert "alive" == Job.objects.get().leased_by
+
+
+def test_what_a_rescue_passed_over_is_taken_when_it_is_free_again(cursor, other_cursor):
+    """The settle rolled back: asked again, the rescue takes the job."""
+    job = make_leased_job("dead")
+
+    with cursor.connection.transaction(force_rollback=True):
+        ack(cursor, worker="dead", ended=[Ended(job.pk, 1)])
+        rescue_from(other_cursor, running=[lease_of(job)])
+    (taken,) = rescue_from(other_cursor, running=[lease_of(job)])
+
+    assert (job.pk, True, False) == (taken.id, taken.crashed, taken.is_locked)
+    assert None is Job.objects.get().leased_by
 
 
 @pytest.mark.parametrize("crashes", [32767])

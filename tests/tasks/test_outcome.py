@@ -41,6 +41,7 @@ def claimed(**fields):
             "max_attempts": 5,
             "crashes": 0,
             "runs_alone": False,
+            "last_error": None,
             "enqueued_at": NOW,
             "expired": None,
             "claimed_at": NOW,
@@ -51,7 +52,7 @@ def claimed(**fields):
 
 
 @pytest.mark.parametrize(
-    ("policy", "attempt", "error", "expected"),
+    "policy, attempt, error, expected",
     [
         (PLAIN, 1, None, Succeeded()),
         (PLAIN, 5, None, Succeeded()),
@@ -120,17 +121,17 @@ def test_a_delay_is_given_in_one_way(word):
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    "fields, expected",
     [
         ({}, None),
         ({"attempt": 5}, None),
         ({"attempt": 6}, GaveUp("exhausted")),
-        ({"delivery": 100}, None),
-        ({"delivery": 101}, GaveUp("exhausted")),
+        # Those that were attempts do not count among the deliveries.
+        ({"attempt": 3, "delivery": 102}, None),
+        ({"attempt": 3, "delivery": 103}, GaveUp("exhausted")),
         ({"crashes": 2}, None),
-        ({"crashes": 2, "runs_alone": True}, None),
-        ({"crashes": 3}, GaveUp("lease_expired")),
-        ({"crashes": 3, "runs_alone": True}, GaveUp("worker_lost")),
+        ({"crashes": 3, "last_error": "lease_expired"}, GaveUp("lease_expired")),
+        ({"crashes": 3, "last_error": "worker_lost"}, GaveUp("worker_lost")),
         ({"expired": False}, None),
         ({"expired": True}, Expired()),
         # It never ran to its end and its time has passed: nobody's failure.
@@ -145,11 +146,11 @@ def test_a_job_that_has_had_enough_is_not_run_to_find_out(fields, expected):
 
 
 @pytest.mark.parametrize(
-    ("age", "seconds"),
-    [(None, 5), (0, 5), (4, 5), (20, 20), (59, 59), (61, 60), (3_599, 60)],
+    "age, seconds",
+    [(None, 5), (0, 5), (4, 5), (20, 20), (119, 119), (121, 120), (3_599, 120)],
 )
 def test_a_job_of_an_unknown_task_is_held_for_about_its_age(age, seconds):
-    """Soon at first, then once a minute; it burns no attempt."""
+    """Soon at first, then for a thirtieth of the grace; it burns no attempt."""
     since = None if age is None else NOW - timedelta(seconds=age)
 
     assert Retried(
@@ -160,8 +161,21 @@ def test_a_job_of_an_unknown_task_is_held_for_about_its_age(age, seconds):
     ) == decide_unknown(unknown_since=since, now=NOW, grace=timedelta(hours=1))
 
 
+def test_a_redrive_counts_deliveries_anew():
+    """Those before it are told by its header."""
+    job = claimed(delivery=150, attempt=1)
+
+    assert (
+        decide_before(job, deliveries_max=100, crashes_max=3, deliveries_before=100)
+        is None
+    )
+    assert GaveUp("exhausted") == decide_before(
+        job, deliveries_max=100, crashes_max=3, deliveries_before=49
+    )
+
+
 @pytest.mark.parametrize(
-    ("age", "grace"), [(3_600, 3_600), (9_999, 3_600), (0, 0), (None, 0)]
+    "age, grace", [(3_600, 3_600), (9_999, 3_600), (0, 0), (None, 0)]
 )
 def test_after_the_grace_an_unknown_task_is_a_dead_letter(age, grace):
     """A grace of zero holds nothing."""

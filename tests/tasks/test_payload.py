@@ -61,6 +61,13 @@ def exactly(value):
     return type(value), repr(value)
 
 
+def plain(value):
+    """Return *value*, with its offset from UTC in place of its zone."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.replace(tzinfo=timezone(value.utcoffset()), fold=0)
+    return value
+
+
 # Characters that PostgreSQL stores: neither NUL nor half a surrogate pair.
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
 SCALARS = (
@@ -71,12 +78,13 @@ SCALARS = (
     | TEXT
 )
 TAGGED = (
-    st.datetimes()
+    # A fold says something only where a zone knows of it.
+    st.datetimes().map(lambda value: value.replace(fold=0))
     | st.datetimes(
         timezones=st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
-    )
+    ).map(lambda value: value.replace(fold=0))
     | st.dates()
-    | st.times()
+    | st.times().map(lambda value: value.replace(fold=0))
     | st.timedeltas()
     | st.decimals(allow_nan=False, allow_infinity=False)
     | st.uuids()
@@ -100,7 +108,7 @@ def test_every_value_comes_back_as_it_went(value):
     assert exactly(value) == exactly(again(value))
 
 
-@given(nested(SCALARS))
+@given(nested(SCALARS.filter(lambda v: not isinstance(v, float) or abs(v) < 1e16)))
 def test_plain_json_is_stored_as_plain_json(value):
     """Other languages read it without knowing this package."""
     args, kwargs = written(value, key=value)
@@ -118,6 +126,8 @@ def test_plain_json_is_stored_as_plain_json(value):
         10**4_000,
         -(10**4_000),
         0.1,
+        1e16,
+        -1e16,
         1e308,
         5e-324,
         "😀",
@@ -131,8 +141,8 @@ def test_plain_json_is_stored_as_plain_json(value):
         Decimal("1.10"),
         Decimal("1E+999999"),
         Decimal("-0"),
-        datetime.max,
-        datetime.min,
+        datetime.max,  # noqa: DTZ901
+        datetime.min,  # noqa: DTZ901
         datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN),
         datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1),
         datetime(1, 1, 1, tzinfo=UTC),
@@ -153,23 +163,19 @@ def test_a_value_survives_the_database(value):
             [result.id],
         )
         (got,), named = decode(*cursor.fetchone())
-    assert (value, value) == (got, named["key"])
-    assert type(value) is type(got)
-    if isinstance(value, datetime):
-        assert value.utcoffset() == got.utcoffset()
-    if isinstance(value, Decimal):
-        assert str(value) == str(got)
+    # In another way than ==: a datetime at a fold equals nothing of another zone.
+    assert exactly(plain(value)) == exactly(got) == exactly(named["key"])
 
 
 @pytest.mark.django_db
 def test_jsonb_folds_minus_zero():
     """Documented by PostgreSQL: it has numbers, not floats."""
-    result = noop.delay(-0.0)
+    job = Job.objects.get(pk=noop.delay(-0.0).id)
 
-    assert "0.0" == str(Job.objects.get(pk=result.id).args[0]).lstrip("-")
+    assert "0.0" == repr(job.args[0])
 
 
-class Colour(str, enum.Enum):
+class Colour(str, enum.Enum):  # noqa: UP042
     """Text with a name."""
 
     RED = "red"
@@ -205,7 +211,7 @@ class Big(int):
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    "value, expected",
     [
         ((1, (2,)), [1, [2]]),
         (Point(1, 2), [1, 2]),
@@ -216,6 +222,7 @@ class Big(int):
         (defaultdict(list, a=[1]), {"a": [1]}),
         (mark_safe("<b>"), "<b>"),
         ({mark_safe("k"): Colour.RED}, {"k": "red"}),
+        ({Colour.RED: 1}, {"red": 1}),
         (Half(0.5), 0.5),
         (Big(7), 7),
     ],
@@ -314,7 +321,7 @@ class Unprintable:
 
 
 @pytest.mark.parametrize(
-    ("value", "problem"),
+    "value, problem",
     [
         (float("nan"), "is nan, which JSON cannot hold"),
         (float("inf"), "is inf, which JSON cannot hold"),
@@ -358,7 +365,9 @@ def test_what_cannot_travel_is_refused_with_its_path(value, problem):
     """Wherever it is; nothing else is raised on the way."""
     with pytest.raises(InvalidArgument, match=r"^shop\.send: args\[0\].* ?" + problem):
         written(value)
-    with pytest.raises(InvalidArgument, match=r"kwargs\.a\[1\]\['b c'\]\.d.*" + problem):
+    with pytest.raises(
+        InvalidArgument, match=r"kwargs\.a\[1\]\['b c'\]\.d.*" + problem
+    ):
         written(a=[0, {"b c": {"d": value}}])
 
 
@@ -427,7 +436,7 @@ def test_the_limit_counts_bytes_not_characters():
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs", "message"),
+    "args, kwargs, message",
     [
         ("{}", "{}", "args must be a JSON array.*not dict and dict"),
         ("[]", "[]", "kwargs a JSON object, not list and list"),

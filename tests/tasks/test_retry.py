@@ -23,7 +23,7 @@ def delays(policy, count=6, random=lambda: 1.0):
 
 
 @pytest.mark.parametrize(
-    ("backoff", "expected"),
+    "backoff, expected",
     [
         ("exponential", [5, 10, 20, 40, 80, 160]),
         ("linear", [5, 10, 15, 20, 25, 30]),
@@ -103,7 +103,7 @@ def test_full_jitter_spreads_jobs_that_failed_together():
 
 
 @pytest.mark.parametrize(
-    ("policy", "error", "expected"),
+    "policy, error, expected",
     [
         (Retry(), ValueError(), True),
         (Retry(), SystemExit(), True),
@@ -121,7 +121,7 @@ def test_on_and_never_say_which_errors_are_retried(policy, error, expected):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"max_attempts": 0}, r"max_attempts=0\): it must be from 1 to 32,767"),
         ({"max_attempts": -1}, r"max_attempts=-1\).*from 1 to 32,767"),

@@ -1,0 +1,306 @@
+"""Options: what is allowed, and who wins where several have a say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from django_pgqueue import InvalidOption, Retry, task
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import Job
+from django_pgqueue.tasks.options import (
+    CallOptions,
+    TaskOptions,
+    check_headers,
+    check_priority,
+    check_queue,
+    check_settle,
+    check_when,
+)
+
+HOUR = timedelta(hours=1)
+
+
+def stored(result):
+    return Job.objects.get(pk=result.id)
+
+
+# Who wins ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def layers(settings, declared):
+    """Settings for all, for the queue "mail", and two tasks, one of which says all."""
+    settings.PGQUEUE = {
+        "DEFAULTS": {"priority": 1, "retries": 1, "timeout": 1, "settle": "batched"},
+        "QUEUES": {"mail": {"priority": 2, "retries": 2, "timeout": 2}},
+    }
+
+    @task(name="plain")
+    def plain():
+        pass
+
+    @task(
+        name="loud",
+        queue="mail",
+        priority=3,
+        retries=3,
+        timeout=3,
+        settle="immediate",
+    )
+    def loud():
+        pass
+
+    return plain, loud
+
+
+def resolved(task, queue):
+    options = task.options.for_queue(queue, get_settings())
+    seconds = options.timeout.total_seconds() if options.timeout else None
+    return options.priority, options.retry.max_attempts, seconds, options.settle
+
+
+def test_the_task_wins_over_the_queue_and_the_queue_over_the_settings(layers):
+    """For each option by itself."""
+    plain, loud = layers
+
+    assert (1, 2, 1, "batched") == resolved(plain, "other")
+    assert (2, 3, 2, "batched") == resolved(plain, "mail")
+    assert (3, 4, 3, "immediate") == resolved(loud, "mail")
+
+
+def test_without_any_say_the_defaults_hold(settings, declared):
+    """Priority 0, five attempts, no timeout, acks that are waited for."""
+    settings.PGQUEUE = {}
+
+    options = TaskOptions().for_queue("default", get_settings())
+
+    assert (0, Retry(), None, "immediate") == (
+        options.priority,
+        options.retry,
+        options.timeout,
+        options.settle,
+    )
+
+
+@pytest.mark.parametrize("zero", [{"priority": 0, "retries": 0}])
+def test_zero_is_a_say(settings, zero):
+    """It is not taken for nothing."""
+    settings.PGQUEUE = {"DEFAULTS": {"priority": 9, "retries": 9}}
+
+    by_task = TaskOptions(priority=0, retries=Retry(max_attempts=1))
+    settings_alone = TaskOptions().for_queue("x", get_settings())
+    options = by_task.for_queue("x", get_settings())
+
+    assert (9, 10) == (settings_alone.priority, settings_alone.retry.max_attempts)
+    assert (0, 1) == (options.priority, options.retry.max_attempts)
+
+
+@pytest.mark.django_db
+def test_the_call_wins_over_all(layers):
+    """Its queue decides which queue's options are asked."""
+    plain, loud = layers
+
+    rows = [
+        stored(result)
+        for result in (
+            plain.delay(),
+            plain.using(queue="mail").delay(),
+            loud.delay(),
+            loud.using(queue="other").delay(),
+            loud.using(queue="other", priority=0, retries=0).delay(),
+            loud.apply_async(queue="x", priority=-100),
+            plain.using(retries=Retry(max_attempts=9)).delay(),
+        )
+    ]
+
+    assert [
+        ("default", 1, 2),
+        ("mail", 2, 3),
+        ("mail", 3, 4),
+        ("other", 3, 4),
+        ("other", 0, 1),
+        ("x", -100, 4),
+        ("default", 1, 9),
+    ] == [(row.queue, row.priority, row.max_attempts) for row in rows]
+
+
+@pytest.mark.django_db
+def test_using_again_replaces_what_is_said_and_keeps_the_rest(layers):
+    """Headers are merged; the one before is not changed."""
+    plain, _ = layers
+    first = plain.using(priority=5, headers={"a": 1, "b": 1}, run_after="1h")
+    second = first.using(queue="mail", headers={"b": 2}, run_after=0)
+
+    one, two = stored(first.delay()), stored(second.delay())
+
+    assert ("default", 5, {"a": 1, "b": 1}) == (one.queue, one.priority, one.headers)
+    assert ("mail", 5, {"a": 1, "b": 2}) == (two.queue, two.priority, two.headers)
+    assert abs(one.visible_at - one.enqueued_at - HOUR) < timedelta(seconds=5)
+    assert two.visible_at - two.enqueued_at < timedelta(seconds=5)
+
+
+# Values ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "_", "9", "A.b-c_d", "x" * 63, "default", "mail.eu-1"]
+)
+def test_a_queue_name_is_what_needs_no_quoting(name):
+    """In a shell, a URL and a log line."""
+    assert name == check_queue(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "a b",
+        "a/b",
+        "../x",
+        "a;drop",
+        "%s",
+        'a"b',
+        "ä",
+        "*",
+        "a,b",
+        "-a",
+        ".a",
+        "x" * 64,
+        "x" * 10000,
+        "a\n",
+        "a\x00",
+        None,
+        5,
+        b"a",
+        ["a"],
+    ],
+    ids=lambda name: repr(name)[:12],
+)
+def test_other_queue_names_are_refused(name):
+    """The error says what a name may be."""
+    with pytest.raises(InvalidOption, match="a queue name has 1 to 63 characters"):
+        check_queue(name)
+
+
+@pytest.mark.parametrize("value", [-100, 0, 100])
+def test_a_priority_is_from_minus_to_plus_one_hundred(value):
+    """Django's scale, higher first."""
+    assert value == check_priority(value)
+
+
+@pytest.mark.parametrize(
+    "value", [-101, 101, 2**15, -(2**31), "5", 1.5, float("nan"), True, None]
+)
+def test_another_priority_is_refused(value):
+    """A bool is no number here."""
+    with pytest.raises(InvalidOption, match="a whole number from -100 to 100"):
+        check_priority(value)
+
+
+def test_a_settle_strength_is_one_of_two():
+    """Later ones come with their own issue."""
+    assert ("immediate", "batched") == (
+        check_settle("immediate"),
+        check_settle("batched"),
+    )
+    with pytest.raises(InvalidOption, match="one of immediate, batched"):
+        check_settle("atomic")
+
+
+@pytest.mark.parametrize(
+    "value, seconds",
+    [
+        (0, 0),
+        (1.5, 1.5),
+        (HOUR, 3600),
+        ("250ms", 0.25),
+        ("90s", 90),
+        (" 5 m ", 300),
+        ("24h", 86_400),
+        ("7d", 604_800),
+        ("1.5w", 907_200),
+    ],
+)
+def test_a_duration_counts_from_the_clock_of_the_database(value, seconds):
+    """So it stays a duration until it is there."""
+    assert (None, timedelta(seconds=seconds)) == check_when("run_after", value)
+
+
+def test_a_moment_stays_a_moment():
+    """Of any zone; a naive one is in the current time zone."""
+    aware = datetime(2030, 7, 1, 12, tzinfo=ZoneInfo("Asia/Tokyo"))
+
+    assert (aware, None) == check_when("run_after", aware)
+
+
+def test_a_naive_moment_is_in_the_current_time_zone(settings):
+    """As Django takes it in a form; also one that the clocks skip."""
+    settings.TIME_ZONE = "Europe/Berlin"
+
+    noon, _ = check_when("run_after", datetime(2030, 7, 1, 12))  # noqa: DTZ001
+    gap, _ = check_when("run_after", datetime(2030, 3, 31, 2, 30))  # noqa: DTZ001
+
+    assert datetime(2030, 7, 1, 10, tzinfo=UTC) == noon
+    assert gap.astimezone(UTC).minute == 30
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        (-1, "run_after is -1; it must be zero or longer"),
+        (-HOUR, "it must be zero or longer"),
+        (1e12, "the longest is 3653 d"),
+        (10**400, "the longest is 3653 d"),
+        (timedelta(days=10**7), "the longest is 3653 d"),
+        (float("nan"), "run_after=nan: it must be finite"),
+        (float("inf"), "run_after=inf: it must be finite"),
+        ("infinity", "run_after is 'infinity', which is no duration"),
+        ("", "which is no duration"),
+        ("-5m", "which is no duration"),
+        ("5 parsecs", "which is no duration"),
+        ("\u0665m", "which is no duration"),
+        ("2030-01-01", "which is no duration"),
+        (True, "which is no duration"),
+        (None, "which is no duration"),
+        (datetime.max.replace(tzinfo=UTC), "in the years 1900 to 9000"),
+        (datetime.min.replace(tzinfo=UTC), "in the years 1900 to 9000"),
+        (datetime.max.replace(tzinfo=ZoneInfo("Asia/Tokyo")), "years 1900 to 9000"),
+        (datetime.min.replace(tzinfo=ZoneInfo("Asia/Tokyo")), "years 1900 to 9000"),
+        (datetime(1899, 12, 31, 23, tzinfo=UTC), "in the years 1900 to 9000"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_another_time_is_refused(value, message):
+    """The error names the option, the value and the limit."""
+    with pytest.raises(InvalidOption, match=message):
+        check_when("run_after", value)
+
+
+def test_headers_are_a_mapping_with_text_keys():
+    """An immutable one too."""
+    assert {"a": 1} == check_headers(MappingProxyType({"a": 1}))
+    with pytest.raises(InvalidOption, match=r"headers=\['a'\]: it must be a dict"):
+        check_headers(["a"])
+    for key in (1, None, ""):
+        with pytest.raises(InvalidOption, match=r"headers has the key .*must be text"):
+            check_headers({key: 1})
+
+
+def test_headers_of_the_package_are_its_own():
+    """pgqueue.* is written by nobody else."""
+    for key in ("pgqueue.", "pgqueue.unknown_since", "pgqueue.deliveries_before"):
+        with pytest.raises(InvalidOption, match=r"begin with 'pgqueue.' are reserved"):
+            check_headers({key: 1})
+    assert {"pgqueue": 1} == check_headers({"pgqueue": 1})
+
+
+@pytest.mark.parametrize("value", [-1, True, "5", 1.5, 32_767])
+def test_retries_of_a_call_are_refused_as_an_option(value):
+    """With the error that all options of a call have."""
+    with pytest.raises(InvalidOption, match=r"retries=|max_attempts="):
+        CallOptions().with_(retries=value)

@@ -1,0 +1,245 @@
+"""Registry: the declared tasks, by name and alias."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+
+import pytest
+
+from django_pgqueue import DeclarationError, UnknownTask, task
+from django_pgqueue.tasks.registry import declared_names, find_sender, find_task
+from django_pgqueue.tasks.task import Task
+from tests.app import tasks as sample
+
+pytestmark = pytest.mark.usefixtures("declared")
+
+
+def fresh(name="fresh", *, aliases=()):
+    """Declare a task whose function no other one shares."""
+
+    def function():
+        pass
+
+    function.__qualname__ = f"{name}_{id(function)}"
+    return task(name=name, aliases=aliases)(function)
+
+
+def test_a_task_is_known_by_the_path_of_its_function():
+    """Which is what its jobs' rows say."""
+    assert "tests.app.tasks.noop" == sample.noop.name
+    assert sample.noop is find_task("tests.app.tasks.noop")
+    assert "tests.app.tasks.noop" in declared_names()
+
+
+def test_old_rows_find_a_renamed_task_by_its_alias():
+    """The list of names shows the new one alone."""
+    declared = fresh("new", aliases=["old", "older"])
+
+    assert declared is find_task("old") is find_task("older") is find_sender("old")
+    assert {"old", "older"}.isdisjoint(declared_names())
+    assert "new" in declared_names()
+
+
+@pytest.mark.parametrize("name", ["os.system", "tests.app.tasks", "", "NOOP", "\x00"])
+def test_a_name_that_is_not_declared_is_never_imported(name):
+    """The error says what may be missing."""
+    with pytest.raises(UnknownTask, match=r"TASK_MODULES.*aliases"):
+        find_task(name)
+    assert find_sender(name) is None
+
+
+def test_two_functions_cannot_share_a_name():
+    """The error names the name and both functions."""
+    fresh("shared")
+
+    with pytest.raises(
+        DeclarationError, match=r"called 'shared': \S+shared_\d+ and \S+shared_"
+    ):
+        fresh("shared")
+
+
+@pytest.mark.parametrize("aliases", [["taken"], ["free", "taken"]])
+def test_an_alias_cannot_be_another_tasks_name(aliases):
+    """And nothing of the refused task stays behind."""
+    first = fresh("taken")
+
+    with pytest.raises(DeclarationError, match="Two tasks are called 'taken'"):
+        fresh("late", aliases=aliases)
+
+    assert first is find_task("taken")
+    for name in ("late", "free"):
+        with pytest.raises(UnknownTask):
+            find_task(name)
+
+
+def test_a_name_cannot_be_another_tasks_alias():
+    """Neither way round."""
+    fresh("one", aliases=["other"])
+
+    with pytest.raises(DeclarationError, match="Two tasks are called 'other'"):
+        fresh("other")
+
+
+def test_a_reloaded_module_declares_its_tasks_anew(monkeypatch, tmp_path):
+    """As autoreload and notebooks do: the new function is the one that runs."""
+    module = tmp_path / "reloaded_tasks.py"
+    source = "from django_pgqueue import task\n@task\ndef answer():\n    return {}\n"
+    module.write_text(source.format(1))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    first = importlib.import_module("reloaded_tasks")
+    monkeypatch.setitem(sys.modules, "reloaded_tasks", first)
+    old = first.answer
+    module.write_text(source.format(22))
+    importlib.invalidate_caches()
+    second = importlib.reload(first)
+
+    assert old is not second.answer is find_task("reloaded_tasks.answer")
+    assert 22 == find_task("reloaded_tasks.answer")()
+
+
+# What can be declared ----------------------------------------------------------------
+
+
+class Shop:
+    """Things that are no functions at module level."""
+
+    def method(self):
+        """Have a self that no worker could make."""
+
+    @staticmethod
+    def static():
+        """Stand in a class."""
+
+    @classmethod
+    def of_class(cls):
+        """Have a class."""
+
+
+async def coroutine():
+    """Be async."""
+
+
+async def async_generator():
+    """Be async and yield."""
+    yield 1
+
+
+def generator():
+    """Yield."""
+    yield 1
+
+
+def at_module_level():
+    """Be what can be declared."""
+
+
+def nested():
+    """Return what no import path leads to."""
+
+    def inner():
+        pass
+
+    return inner
+
+
+@pytest.mark.parametrize(
+    "function, message",
+    [
+        (coroutine, "coroutine is async; declare a plain function.*async_to_sync"),
+        (async_generator, "async_generator is async"),
+        (generator, "generator is a generator"),
+        (nested(), "inner must be defined at module level, or declared with name="),
+        (lambda: 0, "<lambda> must be defined at module level"),
+        (Shop.method, "Shop.method is a method; declare a function at module level"),
+        (Shop.static, "Shop.static is a method"),
+        (Shop.of_class, "takes a function defined with def"),
+        (Shop().method, "takes a function defined with def, not <bound method"),
+        (Shop, "takes a function defined with def, not <class"),
+        (functools.partial(at_module_level), "takes a function defined with def"),
+        (len, "takes a function defined with def, not <built-in"),
+        (sample.noop, "takes a function defined with def, not <Task"),
+        (5, "takes a function defined with def, not 5"),
+        ("mail", "takes a function defined with def, not 'mail'"),
+    ],
+    ids=lambda value: getattr(value, "__qualname__", repr(value)[:20]),
+)
+def test_only_a_plain_function_at_module_level_is_a_task(function, message):
+    """A worker finds it by its import path."""
+    with pytest.raises(DeclarationError, match=message):
+        task(function)
+
+
+def test_with_a_name_a_nested_function_can_be_a_task():
+    """Whoever makes it declares it in every process."""
+    declared = task(name="made.here")(nested())
+
+    assert declared is find_task("made.here")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"name": ""}, "the name '' must have 1 to 255 characters"),
+        ({"name": "x" * 256}, "must have 1 to 255 characters"),
+        ({"name": 5}, "the name 5 must have 1 to 255 characters"),
+        ({"name": "a\x00b"}, "must be printable text"),
+        ({"name": "a\nb"}, "must be printable text"),
+        ({"name": "\ud800"}, "must be printable text"),
+        ({"aliases": "old.name"}, "aliases='old.name'.*must be a list"),
+        ({"aliases": [""]}, "the alias '' must have 1 to 255 characters"),
+        ({"queue": "a b"}, "queue='a b': a queue name has 1 to 63 characters"),
+        ({"priority": 101}, "priority=101.*from -100 to 100"),
+        ({"priority": True}, "priority=True"),
+        ({"retries": -1}, "retries=-1"),
+        ({"retries": "5"}, "retries='5'"),
+        ({"timeout": 0}, "timeout is 0; it must be longer than zero"),
+        ({"timeout": -1}, "timeout is -1"),
+        ({"timeout": float("inf")}, "timeout is inf"),
+        ({"timeout": "soon"}, "timeout is 'soon'"),
+        ({"settle": "later"}, "settle='later'"),
+        ({"takes_context": True}, "at_module_level needs a first positional parameter"),
+    ],
+    ids=repr,
+)
+def test_options_out_of_range_are_refused_at_import(options, message):
+    """The error names the option and its limit, and nothing is declared."""
+    before = declared_names()
+
+    with pytest.raises(DeclarationError, match=message):
+        task(**options)(at_module_level)
+
+    assert before == declared_names()
+
+
+def test_a_keyword_cannot_be_the_context():
+    """It is passed by position."""
+    with pytest.raises(DeclarationError, match="needs a first positional parameter"):
+
+        @task(name="x", takes_context=True)
+        def keyword_only(*, ctx):
+            pass
+
+
+def test_a_task_looks_like_its_function():
+    """For help(), Sphinx and whoever reads a traceback."""
+    assert "noop" == sample.noop.__name__ == sample.noop.__wrapped__.__name__
+    assert "Take anything and do nothing." == sample.noop.__doc__
+    assert "tests.app.tasks" == sample.noop.__module__
+    assert "<Task tests.app.tasks.noop>" == repr(sample.noop)
+
+
+def test_attributes_of_a_function_do_not_become_the_tasks():
+    """Another decorator may have set any name."""
+
+    def function():
+        return 1
+
+    function.name = function.options = function.function = function.mark = "theirs"
+    declared = task(name="marked")(function)
+
+    assert isinstance(declared, Task)
+    assert ("marked", "theirs", 1) == (declared.name, declared.mark, declared())
+    assert declared.options.queue is None

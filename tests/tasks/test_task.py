@@ -1,0 +1,559 @@
+"""Task: every way to enqueue, one query each, in the caller's transaction."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection, connections, transaction
+from django.test.utils import CaptureQueriesContext
+
+from django_pgqueue import (
+    InvalidArgument,
+    InvalidOption,
+    PayloadTooLarge,
+    WrongDatabase,
+    signals,
+    task,
+)
+from django_pgqueue.models import Job
+from django_pgqueue.queues.enqueue import BULK_ROWS_MAX
+from django_pgqueue.tasks.result import JobResult
+from tests.app.models import Order
+from tests.app.tasks import add, noop, with_options
+
+HOUR = timedelta(hours=1)
+SOON = timedelta(seconds=10)
+
+in_transaction = pytest.mark.django_db
+committed = pytest.mark.django_db(transaction=True)
+two_databases = pytest.mark.django_db(databases=["default", "queue"], transaction=True)
+
+
+def stored(result):
+    return Job.objects.get(pk=result.id)
+
+
+@contextmanager
+def rolled_back(using="default"):
+    """A transaction, or a savepoint inside one, that is rolled back at its end."""
+    with transaction.atomic(using):
+        yield
+        transaction.set_rollback(True, using)
+
+
+def payloads():
+    return list(Job.objects.order_by("pk").values_list("args", "kwargs"))
+
+
+# One job -----------------------------------------------------------------------------
+
+
+def test_a_task_is_still_a_function():
+    """Called inline: no job, no database."""
+    assert 3 == add(1, right=2)
+
+
+@in_transaction
+@pytest.mark.parametrize(
+    "store",
+    [
+        lambda: add.delay(1, right=2),
+        lambda: add.enqueue(1, right=2),
+        lambda: add.using().delay(1, right=2),
+        lambda: add.using().enqueue(1, right=2),
+        lambda: add.apply_async((1,), {"right": 2}),
+    ],
+    ids=["delay", "enqueue", "using.delay", "using.enqueue", "apply_async"],
+)
+def test_one_job_is_one_query(store):
+    """In the caller's transaction; the wake comes after its commit."""
+    with transaction.atomic(), CaptureQueriesContext(connection) as queries:
+        result = store()
+
+    assert 1 == len(queries)
+    job = stored(result)
+    assert isinstance(result, JobResult)
+    assert ("tests.app.tasks.add", [1], {"right": 2}) == (
+        job.task,
+        job.args,
+        job.kwargs,
+    )
+    assert (job.run_after, job.expires_at, job.headers) == (None, None, {})
+
+
+@in_transaction
+def test_the_options_of_the_task_are_in_the_row():
+    """Those that a worker needs to choose; the rest it reads from the task."""
+    job = stored(with_options.delay(7))
+
+    assert ("mail", 10, 3) == (job.queue, job.priority, job.max_attempts)
+
+
+@in_transaction
+def test_an_alias_is_not_what_new_rows_say(declared):
+    """They say the name of today."""
+
+    @task(name="new", aliases=["old"])
+    def renamed():
+        pass
+
+    assert "new" == stored(renamed.delay()).task
+
+
+@in_transaction
+@pytest.mark.parametrize(
+    "run_after, seconds",
+    [(HOUR, 3600), (90, 90), (0.5, 0.5), ("10m", 600), ("1h", 3600), (0, 0)],
+)
+def test_a_duration_counts_from_the_clock_of_the_database(run_after, seconds):
+    """However it is written; run_after keeps what was asked for."""
+    job = stored(noop.using(run_after=run_after).delay())
+
+    after = job.run_after - job.enqueued_at - timedelta(seconds=seconds)
+    assert timedelta(0) <= abs(after) < SOON
+    assert job.visible_at >= job.run_after
+
+
+@in_transaction
+@pytest.mark.parametrize("past", [datetime(1970, 1, 1, tzinfo=UTC), "naive"])
+def test_a_moment_in_the_past_is_now(past):
+    """A job for 1970 overtakes nobody; run_after keeps what was asked for."""
+    if past == "naive":
+        past = datetime(1970, 1, 1)  # noqa: DTZ001
+    job = stored(noop.using(run_after=past).delay())
+
+    assert datetime(1970, 1, 1, tzinfo=UTC) == job.run_after
+    assert abs(job.visible_at - job.enqueued_at) < SOON
+    assert 1 == Job.objects.due().count()
+
+
+@in_transaction
+def test_a_moment_in_the_future_is_when_it_becomes_visible():
+    """To the microsecond, whatever the zone."""
+    at = datetime(2100, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
+
+    result = noop.using(run_after=at, expires=at + HOUR).delay()
+
+    job = stored(result)
+    assert (at, at, at + HOUR) == (job.run_after, job.visible_at, job.expires_at)
+    assert "scheduled" == result.status
+
+
+@in_transaction
+def test_apply_async_speaks_celery():
+    """countdown or eta, expires, queue, priority, headers."""
+    at = datetime(2100, 1, 1, tzinfo=UTC)
+    first = stored(
+        noop.apply_async(
+            [1],
+            {"a": 2},
+            countdown=3600,
+            expires="2h",
+            queue="mail",
+            priority=7,
+            headers={"tags": ["x"]},
+        )
+    )
+    second = stored(noop.apply_async(eta=at))
+
+    assert ([1], {"a": 2}, "mail", 7, {"tags": ["x"]}) == (
+        first.args,
+        first.kwargs,
+        first.queue,
+        first.priority,
+        first.headers,
+    )
+    assert abs(first.run_after - first.enqueued_at - HOUR) < SOON
+    assert abs(first.expires_at - first.enqueued_at - 2 * HOUR) < SOON
+    assert (at, [], {}) == (second.visible_at, second.args, second.kwargs)
+
+
+def test_apply_async_takes_one_time():
+    """Two would contradict each other; zero is one too."""
+    with pytest.raises(TypeError, match="apply_async takes countdown or eta, not both"):
+        noop.apply_async(countdown=0, eta=datetime(2100, 1, 1, tzinfo=UTC))
+
+
+# What is refused ---------------------------------------------------------------------
+
+
+class Refused:
+    """A call that cannot be right, and what is said about it."""
+
+    def __init__(self, call, error, message):
+        self.call, self.error, self.message = call, error, message
+
+
+NAN = float("nan")
+
+REFUSED = {
+    "nan": Refused(
+        lambda: noop.delay([{"a": NAN}]), InvalidArgument, r"args\[0\]\[0\]\.a is nan"
+    ),
+    "nul": Refused(lambda: noop.delay("\x00"), InvalidArgument, "NUL character"),
+    "too few": Refused(
+        lambda: add.delay(1), InvalidArgument, "arguments do not fit: missing.*'right'"
+    ),
+    "too many": Refused(
+        lambda: add.delay(1, 2, 3), InvalidArgument, "too many positional arguments"
+    ),
+    "wrong keyword": Refused(
+        lambda: add.delay(1, rigth=2), InvalidArgument, "arguments do not fit: "
+    ),
+    "named context": Refused(
+        lambda: add.delay(1, 2, context=3), InvalidArgument, "keyword.*'context'"
+    ),
+    "named queue": Refused(
+        lambda: add.delay(1, 2, queue="x"), InvalidArgument, "keyword.*'queue'"
+    ),
+    "named self": Refused(lambda: add.delay(1, 2, self=3), TypeError, "'self'"),
+    "queue": Refused(
+        lambda: noop.using(queue="a b").delay(), InvalidOption, "queue='a b'"
+    ),
+    "priority": Refused(
+        lambda: noop.using(priority=1000).delay(), InvalidOption, "priority=1000"
+    ),
+    "retries": Refused(
+        lambda: noop.using(retries=-1).delay(), InvalidOption, "retries=-1"
+    ),
+    "run_after": Refused(
+        lambda: noop.using(run_after=-1).delay(), InvalidOption, "run_after is -1"
+    ),
+    "expires": Refused(
+        lambda: noop.using(expires="never").delay(), InvalidOption, "expires is 'never'"
+    ),
+    "reserved header": Refused(
+        lambda: noop.using(headers={"pgqueue.x": 1}).delay(), InvalidOption, "reserved"
+    ),
+    "header": Refused(
+        lambda: noop.using(headers={"a": [NAN]}).delay(),
+        InvalidArgument,
+        r"headers value\.a\[0\] is nan",
+    ),
+    "header key": Refused(
+        lambda: noop.using(headers={"\x00": 1}).delay(),
+        InvalidArgument,
+        "headers .*NUL",
+    ),
+    "large headers": Refused(
+        lambda: noop.using(headers={"a": "x" * 2_000_000}).delay(),
+        InvalidArgument,
+        "headers take 2,000,008 bytes as JSON; the limit is 1,048,576",
+    ),
+    "large": Refused(
+        lambda: noop.delay("x" * 2_000_000), PayloadTooLarge, "2,000,00. bytes"
+    ),
+    "bulk": Refused(
+        lambda: add.bulk([(1, 2), (1,)]), InvalidArgument, "item 1 arguments do not fit"
+    ),
+    "bulk nan": Refused(
+        lambda: noop.bulk([{"a": 1}, {"a": NAN}]),
+        InvalidArgument,
+        r"^tests\.app\.tasks\.noop: item 1 kwargs\.a is nan",
+    ),
+    "bulk large": Refused(
+        lambda: noop.bulk([(), ("x" * 2_000_000,)]),
+        PayloadTooLarge,
+        r"^tests\.app\.tasks\.noop: item 1: arguments take 2,000,00",
+    ),
+    "bulk of values": Refused(
+        lambda: noop.bulk([(1,), 5]), InvalidArgument, "item 1 is a int; it must be a d"
+    ),
+    "bulk of texts": Refused(
+        lambda: noop.bulk(["ab"]), InvalidArgument, "item 0 is a str; it must be a dict"
+    ),
+    "bulk of keys": Refused(
+        lambda: noop.bulk([{1: 2}]), InvalidArgument, "item 0 arguments do not fit: "
+    ),
+    "bulk of querysets": Refused(
+        lambda: noop.bulk([Order.objects.all()]),
+        InvalidArgument,
+        "item 0 is a QuerySet; it must be a dict",
+    ),
+    "bulk options": Refused(
+        lambda: noop.using(headers={"a": NAN}).bulk([()]), InvalidArgument, "headers"
+    ),
+}
+
+
+@in_transaction
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_call_leaves_the_transaction_usable(name):
+    """Nothing is sent to the database, so nothing there has failed."""
+    refused = REFUSED[name]
+
+    with transaction.atomic():
+        Order.objects.create(name="before")
+        with (
+            CaptureQueriesContext(connection) as queries,
+            pytest.raises(refused.error, match=refused.message),
+        ):
+            refused.call()
+        Order.objects.create(name="after")
+
+    assert 0 == len(queries)
+    assert 0 == Job.objects.count()
+    assert 2 == Order.objects.count()
+
+
+# Transactions ------------------------------------------------------------------------
+
+
+@committed
+def test_a_job_commits_with_the_data_it_is_about(cursor):
+    """Until then nobody else sees it; rolled back, it was never there."""
+    with transaction.atomic():
+        noop.delay(1)
+        cursor.execute("SELECT count(*) FROM pgqueue_job")
+        assert (0,) == cursor.fetchone()
+    assert [([1], {})] == payloads()
+
+    with rolled_back():
+        noop.delay(2)
+    assert [([1], {})] == payloads()
+
+
+@committed
+def test_a_savepoint_takes_its_jobs_with_it():
+    """And only its own."""
+    with transaction.atomic():
+        noop.delay(1)
+        with rolled_back():
+            noop.delay(2)
+        noop.delay(3)
+
+    assert [([1], {}), ([3], {})] == payloads()
+
+
+@committed
+def test_without_a_transaction_a_job_is_committed_at_once(cursor):
+    """As any other statement in autocommit."""
+    result = noop.delay()
+
+    cursor.execute("SELECT id FROM pgqueue_job")
+    assert [(result.id,)] == cursor.fetchall()
+
+
+@committed
+def test_in_a_broken_transaction_the_error_is_djangos():
+    """Not one of ours, and not after a query."""
+    with transaction.atomic():
+        transaction.set_rollback(True)
+        with pytest.raises(transaction.TransactionManagementError):
+            noop.delay()
+
+    assert 0 == Job.objects.count()
+
+
+# Bulk --------------------------------------------------------------------------------
+
+
+@in_transaction
+def test_bulk_stores_one_job_per_item_in_their_order():
+    """Dicts are keyword arguments, lists and tuples positional ones."""
+    results = add.using(queue="mail", priority=3).bulk(
+        item for item in [{"left": 1, "right": 2}, (3, 4), [5, 6]]
+    )
+
+    assert [([], {"left": 1, "right": 2}), ([3, 4], {}), ([5, 6], {})] == payloads()
+    rows = Job.objects.in_bulk([result.id for result in results])
+    assert [r.id for r in results] == sorted(rows)
+    assert {("mail", 3)} == {(row.queue, row.priority) for row in rows.values()}
+
+
+@in_transaction
+def test_an_empty_bulk_does_nothing():
+    """No query, no wake."""
+    with CaptureQueriesContext(connection) as queries:
+        assert [] == noop.bulk([])
+        assert [] == noop.bulk(item for item in ())
+
+    assert 0 == len(queries)
+
+
+@in_transaction
+@pytest.mark.parametrize(
+    "count, statements", [(1, 1), (BULK_ROWS_MAX, 1), (BULK_ROWS_MAX + 1, 2)]
+)
+def test_a_bulk_is_one_statement_per_five_thousand(count, statements):
+    """In the caller's transaction there is nothing else."""
+    with CaptureQueriesContext(connection) as queries:
+        results = noop.bulk([n] for n in range(count))
+
+    assert statements == len(queries)
+    assert count == len(results) == Job.objects.count()
+    assert [[0], [count - 1]] == [stored(results[n]).args for n in (0, -1)]
+    assert 5_000 == BULK_ROWS_MAX
+
+
+@committed
+def test_a_bulk_is_all_or_nothing(cursor):
+    """Also without a transaction of the caller's, when a later statement fails."""
+    cursor.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE 'refused'; END $$;"
+        "CREATE TRIGGER refuse BEFORE INSERT ON pgqueue_job FOR EACH ROW"
+        " WHEN (NEW.args = '[5000]') EXECUTE FUNCTION refuse()"
+    )
+    try:
+        with pytest.raises(Exception, match="refused"):
+            noop.bulk([n] for n in range(BULK_ROWS_MAX + 1))
+    finally:
+        cursor.execute("DROP FUNCTION refuse CASCADE")
+
+    assert 0 == Job.objects.count()
+    assert not connection.in_atomic_block
+
+
+# Another database --------------------------------------------------------------------
+
+
+@pytest.fixture
+def jobs_on_queue(settings):
+    """Jobs are stored in the database "queue"."""
+    settings.PGQUEUE = {"DATABASE": "queue"}
+
+
+@pytest.mark.usefixtures("jobs_on_queue")
+class TestAnotherDatabase:
+    """Jobs that would not roll back with the open transaction."""
+
+    @two_databases
+    @pytest.mark.parametrize(
+        "store",
+        [noop.delay, lambda: noop.bulk([()]), lambda: noop.bulk([]), noop.apply_async],
+        ids=["delay", "bulk", "empty bulk", "apply_async"],
+    )
+    def test_are_refused(self, store):
+        """The error names both databases and the way out."""
+        with (
+            transaction.atomic(),
+            CaptureQueriesContext(connections["queue"]) as queries,
+            pytest.raises(WrongDatabase, match=r"noop\.on_commit\(\)\.") as caught,
+        ):
+            store()
+
+        assert ("default", "queue") == (
+            caught.value.open_alias,
+            caught.value.queue_alias,
+        )
+        assert 0 == len(queries)
+
+    @two_databases
+    def test_are_refused_also_inside_a_transaction_of_the_queue(self):
+        """It is the other one that they would not roll back with."""
+        with (
+            transaction.atomic("queue"),
+            transaction.atomic("default"),
+            pytest.raises(WrongDatabase),
+        ):
+            noop.delay()
+
+    @pytest.mark.django_db(databases=["default", "queue"])
+    def test_are_stored_inside_a_plain_test_case(self):
+        """The transactions of TestCase are none of the application's."""
+        assert connections["default"].in_atomic_block
+        noop.delay()
+        noop.bulk([(), ()])
+
+        assert 3 == Job.objects.using("queue").count()
+        with transaction.atomic("default"), pytest.raises(WrongDatabase):
+            noop.delay()
+
+    @two_databases
+    def test_are_stored_after_the_commit_that_was_asked_for(self):
+        """By default that of the open transaction, which need not be the queue's."""
+        with transaction.atomic("default"):
+            assert noop.on_commit().delay(1) is None
+            assert noop.using(queue="mail").on_commit().enqueue(2) is None
+            assert 0 == Job.objects.count()
+
+        assert ["default", "mail"] == list(
+            Job.objects.order_by("pk").values_list("queue", flat=True)
+        )
+
+    @two_databases
+    def test_are_never_stored_after_a_rollback(self):
+        """Neither of the transaction nor of the savepoint."""
+        with transaction.atomic("default"):
+            noop.on_commit().delay(1)
+            with rolled_back("default"):
+                noop.on_commit().delay(2)
+        assert [([1], {})] == payloads()
+
+        with rolled_back("default"):
+            noop.on_commit().delay(3)
+        assert [([1], {})] == payloads()
+
+    @two_databases
+    def test_wait_for_the_alias_that_is_named(self):
+        """Where two are open at once."""
+        with transaction.atomic("default"):
+            with transaction.atomic("queue"):
+                noop.on_commit(using="default").delay()
+            assert 0 == Job.objects.count()
+
+        assert 1 == Job.objects.count()
+
+
+@committed
+def test_on_commit_without_a_transaction_stores_at_once():
+    """There is nothing to wait for."""
+    noop.on_commit().delay(1)
+
+    assert [([1], {})] == payloads()
+
+
+@in_transaction
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: add.on_commit().delay(1),
+        lambda: noop.on_commit().delay(NAN),
+        lambda: noop.using(headers={"a": NAN}).on_commit().delay(),
+    ],
+)
+def test_on_commit_refuses_before_the_commit(call):
+    """Afterwards it would be too late to roll back."""
+    with pytest.raises(InvalidArgument):
+        call()
+
+
+@committed
+def test_on_commit_stores_what_the_arguments_were():
+    """Not what they have become by then."""
+    items = [1]
+    with transaction.atomic():
+        noop.on_commit().delay(items)
+        items.append(object())
+
+    assert [([[1]], {})] == payloads()
+
+
+# Signals -----------------------------------------------------------------------------
+
+
+@in_transaction
+def test_every_enqueue_sends_a_signal_from_its_task():
+    """Bulk sends one per job; a refused call sends none."""
+    heard = []
+
+    def receiver(sender, signal, **fields):
+        heard.append((sender, fields))
+
+    signals.job_enqueued.connect(receiver, sender=noop)
+    try:
+        result = noop.using(queue="mail").delay()
+        results = noop.bulk([(), ()])
+        add.delay(1, 2)
+        with pytest.raises(InvalidArgument):
+            noop.delay(NAN)
+    finally:
+        signals.job_enqueued.disconnect(receiver, sender=noop)
+
+    assert [
+        (noop, {"job_id": r.id, "task": noop.name, "queue": queue})
+        for r, queue in [(result, "mail"), *((r, "default") for r in results)]
+    ] == heard

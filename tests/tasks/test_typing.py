@@ -1,0 +1,173 @@
+"""Typing: editors and mypy know the arguments and the result of a task."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+import pytest
+from mypy import api
+
+# Each line with a comment "E: …" must be an error that says this; "N: …" is what
+# reveal_type() answers; no other line may say anything.
+PROGRAM = """
+from collections.abc import Callable
+from datetime import timedelta
+
+from django_pgqueue import Retry, task
+from django_pgqueue.tasks.context import JobContext
+
+
+@task
+def bare(order_id: int, lang: str = "en") -> str:
+    return lang
+
+
+@task(queue="mail", priority=10, retries=5, timeout="60s", settle="batched")
+def with_options(order_id: int, *, tenant_id: int) -> list[int]:
+    return [order_id, tenant_id]
+
+
+@task(takes_context=True, retries=Retry(max_attempts=3))
+def with_context(ctx: JobContext, path: str) -> None:
+    reveal_type(ctx.attempt)  # N: "builtins.int"
+
+
+# Right calls.
+bare.delay(1)
+bare.delay(1, "de")
+bare.delay(order_id=1, lang="de")
+bare.enqueue(1)
+bare.using(queue="q", run_after=timedelta(hours=1), headers={"a": 1}).delay(1, lang="x")
+bare.using(priority=5).using(expires="1h").enqueue(1)
+bare.on_commit().delay(1)
+bare.on_commit(using="other").enqueue(1, "de")
+bare.apply_async((1,), {"lang": "de"}, countdown=10)
+bare.bulk([{"order_id": 1}, (2, "de"), [3]])
+with_options.delay(1, tenant_id=2)
+with_context.delay("x")
+with_context("x")
+with_context.bulk([("x",)])
+
+# What comes back.
+reveal_type(bare(1))  # N: "builtins.str"
+reveal_type(bare.delay(1))  # N: JobResult[builtins.str]"
+reveal_type(bare.delay(1).result)  # N: "builtins.str | None"
+reveal_type(bare.delay(1).refresh().id)  # N: "builtins.int"
+reveal_type(bare.using(queue="q").delay(1).result)  # N: "builtins.str | None"
+reveal_type(bare.apply_async((1,)).result)  # N: "builtins.str | None"
+reveal_type(bare.bulk([])[0].result)  # N: "builtins.str | None"
+reveal_type(bare.on_commit().delay(1))  # N: "None"
+reveal_type(with_options.delay(1, tenant_id=2).result)  # N: "builtins.list[builtins.int]
+
+# Wrong calls.
+bare.delay("1")  # E: Argument 1 to "delay" of "Task" has incompatible type "str"
+bare.delay()  # E: Missing positional argument "order_id" in call to "delay"
+bare.delay(1, langg="de")  # E: Unexpected keyword argument "langg" for "delay"
+bare.delay(1, "de", 3)  # E: Too many arguments for "delay"
+bare.enqueue("1")  # E: Argument 1 to "enqueue" of "Task"
+bare("1")  # E: Argument 1 to "__call__" of "Task"
+bare.using(queue="q").delay("1")  # E: Argument 1 to "delay" of "Enqueuer"
+bare.using(queue="q").enqueue()  # E: Missing positional argument "order_id"
+bare.on_commit().delay("1")  # E: Argument 1 to "delay" of "Deferred"
+bare.on_commit().enqueue()  # E: Missing positional argument "order_id"
+bare.using(queu="q")  # E: Unexpected keyword argument "queu" for "using"
+bare.using(priority="high")  # E: Argument "priority" to "using"
+bare.apply_async(1)  # E: Argument 1 to "apply_async"
+bare.bulk([1])  # E: List item 0 has incompatible type "int"
+with_options.delay(1)  # E: Missing named argument "tenant_id" for "delay" of "Task"
+with_options.delay(1, 2)  # E: Too many positional arguments for "delay"
+with_context.delay(1)  # E: Argument 1 to "delay" of "Task" has incompatible type "int"
+with_context.delay(JobContext, "x")  # E: Too many arguments for "delay"
+task(setle="batched")  # E: No overload variant of "task" matches
+task(settle="eventual")  # E: No overload variant of "task" matches
+
+
+@task(takes_context=True)  # E: Argument 1 has incompatible type
+def forgot_context(path: str) -> None: ...
+"""
+
+# The types of Django matter nothing here, and reading them takes most of the time.
+CONFIG = """
+[mypy]
+strict = True
+python_version = 3.11
+follow_imports = silent
+[mypy-django.*]
+follow_imports = skip
+[mypy-psycopg.*]
+follow_imports = skip
+"""
+
+SAID = re.compile(r"\w+\.py:(\d+): (error|note): (.*)")
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory, request):
+    """What mypy says about PROGRAM, by line; its cache is kept between runs."""
+    folder = tmp_path_factory.mktemp("typing")
+    (folder / "mypy.ini").write_text(CONFIG)
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    out, err, _ = api.run(
+        [
+            f"--config-file={folder / 'mypy.ini'}",
+            f"--cache-dir={request.config.cache.mkdir('mypy')}",
+            "--hide-error-context",
+            "--no-error-summary",
+            "--no-pretty",
+            "--no-color-output",
+            str(program),
+        ]
+    )
+    assert "" == err
+    lines: dict[int, str] = {}
+    for line in out.splitlines():
+        match = SAID.search(line)
+        assert match, line
+        number = int(match[1])
+        kind = {"error": "E", "note": "N"}[match[2]]
+        lines[number] = f"{lines.get(number, '')}{kind}: {match[3]}\n"
+    return lines
+
+
+def commented():
+    """Return (number, code, comment) of each line of PROGRAM."""
+    for number, line in enumerate(PROGRAM.splitlines(), start=1):
+        code, _, comment = line.partition("  # ")
+        yield number, code, comment
+
+
+WRONG = [line for line in commented() if line[2].startswith("E: ")]
+REVEALED = [line for line in commented() if line[2].startswith("N: ")]
+
+
+@pytest.mark.parametrize("number, code, comment", WRONG, ids=[c for _, c, _ in WRONG])
+def test_a_wrong_call_fails(said, number, code, comment):
+    """Before it is ever run, with the name of the argument."""
+    assert comment in said.get(number, f"nothing about {code}")
+
+
+@pytest.mark.parametrize(
+    "number, code, comment", REVEALED, ids=[c.strip() for _, c, _ in REVEALED]
+)
+def test_the_type_of_a_result_is_that_of_the_function(said, number, code, comment):
+    """Through every way to call and to enqueue."""
+    assert "N: Revealed type is" in said.get(number, f"nothing about {code}")
+    assert comment.removeprefix("N: ").rstrip('"') in said[number]
+
+
+def test_right_calls_pass(said):
+    """No other line of the program is an error."""
+    expected = {number for number, *_ in (*WRONG, *REVEALED)}
+    # mypy may answer for a decorator at the function that it stands above.
+    surplus = {number: said[number] for number in said.keys() - expected}
+
+    assert {} == surplus, textwrap.indent("".join(surplus.values()), "  ")
+
+
+def test_the_package_says_that_it_is_typed():
+    """Else type checkers would ignore all of it."""
+    import importlib.resources
+
+    assert importlib.resources.files("django_pgqueue").joinpath("py.typed").is_file()
