@@ -17,8 +17,9 @@ back. The statements are those of the worker.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -42,6 +43,8 @@ from django_pgqueue.tasks.perform import (
     refuse,
 )
 from django_pgqueue.tasks.registry import find_sender
+
+logger = logging.getLogger("django_pgqueue.testing")
 
 WORKER = "drain"
 LEASE = timedelta(minutes=5)
@@ -118,7 +121,7 @@ def _run(connection: Any, job: Claimed, settings: Settings) -> None:
     if performed is None:
         with connection.cursor() as cursor:
             uuid = installation(cursor)
-        with _as_without_transaction(connection):
+        with _as_without_transaction():
             prepared = prepare(job, settings)
             performed = (
                 prepared
@@ -133,33 +136,55 @@ def _perform(
     job: Claimed, prepared: Prepared, settings: Settings, uuid: str
 ) -> Performed:
     signals.job_started.send(sender=prepared.task, job=job)
-    return perform(job, prepared, settings, installation=uuid)
+    performed = perform(job, prepared, settings, installation=uuid)
+    if isinstance(performed.error, KeyboardInterrupt):
+        # Ctrl+C in a test run is meant for the test.
+        raise performed.error
+    return performed
 
 
 @contextmanager
-def _as_without_transaction(connection: Any) -> Iterator[None]:
+def _as_without_transaction() -> Iterator[None]:
+    """Let a task run inside a test's transactions as it would outside of them."""
+    with ExitStack() as stack:
+        for connection in connections.all(initialized_only=True):
+            if connection.in_atomic_block:
+                stack.enter_context(_savepoint(connection))
+        yield
+
+
+@contextmanager
+def _savepoint(connection: Any) -> Iterator[None]:
     """
-    Let a task run inside a test's transaction as it would outside of one.
+    Undo what breaks the transaction, and run what waits for its commit.
 
     A statement that fails breaks an open transaction; a worker has none. So there is a
     savepoint to go back to, which is used for that alone: what the task wrote before
     an error of another kind stays, as it does in a worker.
     """
-    if not connection.in_atomic_block:
-        yield
-        return
     hooks = len(connection.run_on_commit)
     savepoint = connection.savepoint()
     yield
-    if connection.connection.info.transaction_status == TransactionStatus.INERROR:
+    if _is_broken(connection.connection):
         connection.savepoint_rollback(savepoint)
     else:
         connection.savepoint_commit(savepoint)
     connection.needs_rollback = False
-    fresh = connection.run_on_commit[hooks:]
-    del connection.run_on_commit[hooks:]
-    for _, hook, *_ in fresh:
-        hook()
+    # One by one: a hook may register another.
+    while len(connection.run_on_commit) > hooks:
+        _, hook, is_robust = connection.run_on_commit.pop(hooks)
+        try:
+            hook()
+        except Exception:
+            if not is_robust:
+                raise
+            logger.exception("an on_commit hook failed")
+
+
+def _is_broken(raw: Any) -> bool:
+    # Another engine than psycopg, on another alias, has no broken transactions.
+    info = getattr(raw, "info", None)
+    return info is not None and info.transaction_status == TransactionStatus.INERROR
 
 
 def _settle(connection: Any, job: Claimed, performed: Performed) -> None:

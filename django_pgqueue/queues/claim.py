@@ -138,7 +138,9 @@ ON CONFLICT (name) DO NOTHING
 """
 
 # Locks: none. Seconds until the next row of these queues becomes visible, one index
-# probe per line; NULL when nothing waits for a time.
+# probe per line; NULL when nothing waits for a time. Rows that became visible in the
+# last seconds count too: the caller's claim, a moment ago, may have been too early for
+# them. Its answer then is not above zero.
 NEXT_DUE = """
 WITH RECURSIVE line AS (
     SELECT q.queue, first.priority
@@ -159,7 +161,7 @@ SELECT extract(epoch FROM min(due.visible_at) - statement_timestamp())::float8
  CROSS JOIN LATERAL (
        SELECT j.visible_at FROM pgqueue_job j
         WHERE j.queue = line.queue AND j.priority = line.priority
-          AND j.visible_at > statement_timestamp()
+          AND j.visible_at > statement_timestamp() - %(just_now)s::interval
         ORDER BY j.visible_at LIMIT 1) due
 """
 
@@ -271,9 +273,19 @@ def remember_queues(cursor: Any, names: Sequence[str]) -> None:
     cursor.execute(REMEMBER_QUEUES, {"names": list(names)})
 
 
-def seconds_until_due(cursor: Any, queues: Sequence[str]) -> float | None:
-    """Return the seconds until the next job becomes visible; None: none will."""
-    cursor.execute(NEXT_DUE, {"queues": list(queues)})
+def seconds_until_due(
+    cursor: Any, queues: Sequence[str], *, just_now: timedelta = timedelta(0)
+) -> float | None:
+    """
+    Return the seconds until the next job becomes visible; None: none will.
+
+    Args:
+        cursor: An open cursor.
+        queues: Names of queues.
+        just_now: How far to look back for jobs that have just become visible; then
+            the answer is not above zero.
+    """
+    cursor.execute(NEXT_DUE, {"queues": list(queues), "just_now": just_now})
     seconds: float | None = cursor.fetchone()[0]
     return seconds
 

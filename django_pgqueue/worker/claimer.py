@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
@@ -26,6 +26,10 @@ from django_pgqueue.worker.wakes import Wakes
 # After running dry, looks that catch what coalesced wakes, and crashes between a
 # commit and its NOTIFY, leave out; and rows that were locked and rolled back.
 RECHECK_SECONDS = (0.015, 0.06, 0.25)
+
+# What became due between a look that found nothing and the question what is due next.
+# Longer than either takes; a row that somebody keeps locked is looked for this long.
+JUST_NOW = timedelta(seconds=5)
 
 # Wakes that find nothing make the next one wait: this long at first, doubling up to
 # the longest. So a flood of foreign notifications costs few claims.
@@ -189,6 +193,8 @@ class Claimer(Service):
         found = self._from_floors(room) if self._floors else 0
         if found < room:
             self._wake_not_before = self._full_not_before
+        if found:
+            self._after(found, room)
         return self._pause()
 
     def _drain(self, room: int) -> float:
@@ -306,10 +312,15 @@ class Claimer(Service):
         self._look_at = now + self._poll_seconds
         if self._queues:
             with self.link.cursor() as cursor:
-                seconds = claims.seconds_until_due(cursor, self._queues)
-            if seconds is not None:
+                seconds = claims.seconds_until_due(
+                    cursor, self._queues, just_now=JUST_NOW
+                )
+            if seconds is not None and seconds <= 0:
+                # Due since the look that found nothing; or somebody holds its row.
+                self._look_at = min(self._look_at, now + RECHECK_SECONDS[-1])
+            elif seconds is not None:
                 # A millisecond late rather than early: early finds nothing.
-                self._look_at = min(self._look_at, now + max(seconds, 0.0) + 0.001)
+                self._look_at = min(self._look_at, now + seconds + 0.001)
 
     def _rotated(self, queues: list[str]) -> list[str]:
         if len(queues) < 2:

@@ -57,6 +57,7 @@ VALUES = {
     "ids": [1],
     "keep": timedelta(days=7),
     "kwargs": "{}",
+    "just_now": LEASE,
     "lease": LEASE,
     "limit": 10,
     "max_attempts": 5,

@@ -30,7 +30,7 @@ def with_options(order_id: int, *, tenant_id: int) -> list[int]:
 
 @task(takes_context=True, retries=Retry(max_attempts=3))
 def with_context(ctx: JobContext, path: str) -> None:
-    reveal_type(ctx.attempt)  # N: "builtins.int"
+    reveal_type(ctx.attempt)  # N: "int"
 
 
 # Right calls.
@@ -50,15 +50,15 @@ with_context("x")
 with_context.bulk([("x",)])
 
 # What comes back.
-reveal_type(bare(1))  # N: "builtins.str"
-reveal_type(bare.delay(1))  # N: JobResult[builtins.str]"
-reveal_type(bare.delay(1).result)  # N: "builtins.str | None"
-reveal_type(bare.delay(1).refresh().id)  # N: "builtins.int"
-reveal_type(bare.using(queue="q").delay(1).result)  # N: "builtins.str | None"
-reveal_type(bare.apply_async((1,)).result)  # N: "builtins.str | None"
-reveal_type(bare.bulk([])[0].result)  # N: "builtins.str | None"
+reveal_type(bare(1))  # N: "str"
+reveal_type(bare.delay(1))  # N: JobResult[str]"
+reveal_type(bare.delay(1).result)  # N: "str | None"
+reveal_type(bare.delay(1).refresh().id)  # N: "int"
+reveal_type(bare.using(queue="q").delay(1).result)  # N: "str | None"
+reveal_type(bare.apply_async((1,)).result)  # N: "str | None"
+reveal_type(bare.bulk([])[0].result)  # N: "str | None"
 reveal_type(bare.on_commit().delay(1))  # N: "None"
-reveal_type(with_options.delay(1, tenant_id=2).result)  # N: "builtins.list[builtins.int]
+reveal_type(with_options.delay(1, tenant_id=2).result)  # N: "list[int] | None"
 
 # Wrong calls.
 bare.delay("1")  # E: Argument 1 to "delay" of "Task" has incompatible type "str"
@@ -68,9 +68,9 @@ bare.delay(1, "de", 3)  # E: Too many arguments for "delay"
 bare.enqueue("1")  # E: Argument 1 to "enqueue" of "Task"
 bare("1")  # E: Argument 1 to "__call__" of "Task"
 bare.using(queue="q").delay("1")  # E: Argument 1 to "delay" of "Enqueuer"
-bare.using(queue="q").enqueue()  # E: Missing positional argument "order_id"
+bare.using(queue="q").enqueue()  # E: Too few arguments
 bare.on_commit().delay("1")  # E: Argument 1 to "delay" of "Deferred"
-bare.on_commit().enqueue()  # E: Missing positional argument "order_id"
+bare.on_commit().enqueue()  # E: Too few arguments
 bare.using(queu="q")  # E: Unexpected keyword argument "queu" for "using"
 bare.using(priority="high")  # E: Argument "priority" to "using"
 bare.apply_async(1)  # E: Argument 1 to "apply_async"
@@ -79,7 +79,7 @@ with_options.delay(1)  # E: Missing named argument "tenant_id" for "delay" of "T
 with_options.delay(1, 2)  # E: Too many positional arguments for "delay"
 with_context.delay(1)  # E: Argument 1 to "delay" of "Task" has incompatible type "int"
 with_context.delay(JobContext, "x")  # E: Too many arguments for "delay"
-task(setle="batched")  # E: No overload variant of "task" matches
+task(setle="batched")  # E: Unexpected keyword argument "setle"
 task(settle="eventual")  # E: No overload variant of "task" matches
 
 
@@ -127,7 +127,9 @@ def said(tmp_path_factory, request):
         assert match, line
         number = int(match[1])
         kind = {"error": "E", "note": "N"}[match[2]]
-        lines[number] = f"{lines.get(number, '')}{kind}: {match[3]}\n"
+        # Older versions of mypy say builtins.str.
+        said = match[3].replace("builtins.", "")
+        lines[number] = f"{lines.get(number, '')}{kind}: {said}\n"
     return lines
 
 
@@ -154,7 +156,7 @@ def test_a_wrong_call_fails(said, number, code, comment):
 def test_the_type_of_a_result_is_that_of_the_function(said, number, code, comment):
     """Through every way to call and to enqueue."""
     assert "N: Revealed type is" in said.get(number, f"nothing about {code}")
-    assert comment.removeprefix("N: ").rstrip('"') in said[number]
+    assert comment.removeprefix("N: ") in said[number]
 
 
 def test_right_calls_pass(said):

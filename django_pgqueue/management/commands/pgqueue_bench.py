@@ -107,18 +107,20 @@ class Command(BaseCommand):
             self.stdout.write(table(measured))
 
     def _measure(self, names: list[str], runs: int, jobs: int | None) -> list[Pairs]:
-        with (
-            scratch_database() as scratch,
-            progress(len(names) * runs, runs) as tell,
-        ):
+        with scratch_database() as scratch:
             # On standard error, as all that is not the result.
             self.stderr.write(f"Measuring in database {scratch.name}.", style_func=str)
-            return [
-                run_pairs(
-                    measure, scratch, jobs=jobs or measure.jobs, runs=runs, tell=tell
-                )
-                for measure in map(MEASURES.__getitem__, names)
-            ]
+            with progress(len(names) * runs, runs) as tell:
+                return [
+                    run_pairs(
+                        measure,
+                        scratch,
+                        jobs=jobs or measure.jobs,
+                        runs=runs,
+                        tell=tell,
+                    )
+                    for measure in map(MEASURES.__getitem__, names)
+                ]
 
 
 def measure_name(text: str) -> str:
