@@ -91,7 +91,7 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
     except UnknownTask as error:
         return Performed(_held(job, settings), error)
     try:
-        options = task.options.for_queue(job.queue, settings)
+        options = task.resolve(job.queue, settings)
         args, kwargs = payload.decode(job.args, job.kwargs)
         headers = payload.decode_value(job.headers)
     except UndecodablePayload as error:
@@ -100,7 +100,7 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
         return Performed(GaveUp("rejected"), error)
     except Exception as error:
         # Fetching a model instance failed: the database's fault, so it may pass.
-        policy = task.options.for_queue(job.queue, settings).retry
+        policy = task.resolve(job.queue, settings).retry
         return Performed(_after(job, policy, error), error)
     return Prepared(task, options, args, kwargs, headers)
 
@@ -154,7 +154,7 @@ def timed_out(
     job: Claimed, settings: Settings, error: TaskTimeout, ran_seconds: float | None
 ) -> Performed:
     """Say what becomes of a job whose attempt was ended by its timeout."""
-    policy = find_task(job.task).options.for_queue(job.queue, settings).retry
+    policy = find_task(job.task).resolve(job.queue, settings).retry
     return Performed(_after(job, policy, error), error, ran_seconds)
 
 

@@ -24,7 +24,7 @@ from typing import (
 )
 
 from django_pgqueue import signals
-from django_pgqueue.conf import Duration, as_timedelta, get_settings
+from django_pgqueue.conf import Duration, Settings, as_timedelta, get_settings
 from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidArgument,
@@ -39,6 +39,7 @@ from django_pgqueue.tasks.options import (
     QUEUE_DEFAULT,
     TASK_NAME_MAX,
     CallOptions,
+    ResolvedOptions,
     Settle,
     TaskOptions,
     When,
@@ -52,6 +53,9 @@ from django_pgqueue.tasks.retry import Retry, as_retry
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+# Queues whose options a task keeps resolved: bounded memory.
+QUEUES_REMEMBERED_MAX = 1_000
 
 Item = Mapping[str, Any] | Sequence[Any]
 
@@ -174,7 +178,7 @@ class Enqueuer(Generic[P, R]):
     def _placement(self) -> Placement:
         said, task, settings = self._options, self._task, get_settings()
         queue = said.queue or task.options.queue or QUEUE_DEFAULT
-        resolved = task.options.for_queue(queue, settings)
+        resolved = task.resolve(queue, settings)
         return Placement(
             queue=queue,
             task=task.name,
@@ -215,11 +219,24 @@ class Task(Generic[P, R]):
         self.aliases = tuple(aliases)
         self.options = options
         self._signature = _job_signature(function, options.takes_context)
+        self._resolved: dict[str, tuple[Settings, ResolvedOptions]] = {}
         declare(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the task here and now; no job, no retry."""
         return self.run(inline_context(self.name), args, kwargs)
+
+    def resolve(self, queue: str, settings: Settings) -> ResolvedOptions:
+        """Return what holds for this task's jobs in *queue*; kept for the next job."""
+        kept = self._resolved.get(queue)
+        # The same object for as long as the setting does not change.
+        if kept is not None and kept[0] is settings:
+            return kept[1]
+        if len(self._resolved) >= QUEUES_REMEMBERED_MAX:
+            self._resolved.clear()
+        resolved = self.options.for_queue(queue, settings)
+        self._resolved[queue] = (settings, resolved)
+        return resolved
 
     def run(
         self, context: JobContext, args: Sequence[Any], kwargs: Mapping[str, Any]

@@ -39,9 +39,12 @@ EMPTY_WAKE_SECONDS_MIN, EMPTY_WAKE_SECONDS_MAX = 0.004, 0.25
 # and from then on lines of equal priority take turns.
 SHARE_SECONDS = 0.1
 
-# A full look that takes longer than this is dear (vacuum is held back) and is rationed
-# to a tenth of the loop's time, though never fewer than one in a poll interval.
+# A full look that takes longer than this is dear. Several in a row mean that vacuum is
+# held back, rather than that one waited for a lock or a busy processor: from then on
+# they are rationed to a tenth of the loop's time, though never fewer than one in a poll
+# interval, until one is cheap again.
 DEAR_SECONDS = 0.01
+DEAR_LOOKS = 3
 RATION = 9.0
 
 
@@ -83,6 +86,7 @@ class Claimer(Service):
         self._wake_not_before = 0.0
         self._empty_wakes = 0
         self._full_not_before = 0.0
+        self._dear_looks = 0
         self._share_at = 0.0
         # How often look_now() was called; and, of the last look over all queues, that
         # number when it began and how many jobs it found.
@@ -250,7 +254,8 @@ class Claimer(Service):
                 lease=self._options.lease,
             )
         took = time.monotonic() - started
-        if took > DEAR_SECONDS:
+        self._dear_looks = self._dear_looks + 1 if took > DEAR_SECONDS else 0
+        if self._dear_looks >= DEAR_LOOKS:
             ration = min(took * RATION, self._poll_seconds)
             self._full_not_before = time.monotonic() + ration
         if queues is None:

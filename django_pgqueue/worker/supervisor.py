@@ -78,13 +78,14 @@ class Supervisor:
         self._is_killed = False
         self._left_behind = False
         self._pipe = os.pipe()
+        os.set_blocking(self._pipe[0], False)
+        os.set_blocking(self._pipe[1], False)
+        # From here on a stop is orderly, also before the first child runs.
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
 
     def run(self) -> int:
         """Run until stopped, or until everything is drained; return the status."""
-        for number in STOP_SIGNALS:
-            signal.signal(number, self._on_signal)
-        os.set_blocking(self._pipe[0], False)
-        os.set_blocking(self._pipe[1], False)
         while True:
             self._follow_signals()
             self._start_children()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
@@ -106,7 +108,8 @@ def test_rows_that_cannot_be_decoded_are_dead_alone(start_worker, the_ledger, cu
     statement = "INSERT INTO pgqueue_job (task, args) VALUES (%s, %s) RETURNING id"
     unreadable = []
     good = enqueue(crash_tasks.record, 5)
-    for args in ("[1e5000]", "[" * 3_000 + "]" * 3_000):
+    deep = "[" * 3_000 + "]" * 3_000  # Since 3.13, Python reads that.
+    for args in ("[1e5000]", "[9e4999]" if sys.version_info >= (3, 13) else deep):
         cursor.execute(statement, [RECORD, args])
         unreadable.append(cursor.fetchone()[0])
     good += enqueue(crash_tasks.record, 5)

@@ -137,6 +137,8 @@ def test_ctrl_c_is_a_term(start_worker, the_ledger, gate):
 def test_term_at_start_up_stops_it_cleanly(start_worker, round_number):
     """Sent the moment the first child exists, it reaches all four."""
     worker = start_worker(processes=4, wait=False)
+    # Before that its only child may be a helper of the embedded server.
+    worker.wait_for_lines("Ready")
     wait_for(worker.children, what="a child was forked")
 
     assert EXIT_CLEAN == worker.stop(8)

@@ -32,6 +32,11 @@ def insert(cursor, queue="default"):
     return cursor.fetchone()[0]
 
 
+def database_time(cursor):
+    cursor.execute("SELECT clock_timestamp()")
+    return cursor.fetchone()[0]
+
+
 def claims(the_ledger):
     return len(the_ledger.entries("claim"))
 
@@ -92,10 +97,18 @@ def test_a_locked_row_is_found_once_its_transaction_rolled_back(
     start_worker("--queues=default", pgqueue=POLL)
 
     with other_cursor.connection.transaction(force_rollback=True):
-        job = insert(cursor)
-        other_cursor.execute(
-            "SELECT id FROM pgqueue_job WHERE id = %s FOR UPDATE", [job]
+        # Due only once it is locked, or the worker might be faster than this test.
+        cursor.execute(
+            "INSERT INTO pgqueue_job (task, run_after)"
+            " VALUES (%s, clock_timestamp() + interval '1s') RETURNING id",
+            [RECORD],
         )
+        (job,) = cursor.fetchone()
+        other_cursor.execute(
+            "SELECT visible_at FROM pgqueue_job WHERE id = %s FOR UPDATE", [job]
+        )
+        (due_at,) = other_cursor.fetchone()
+        wait_for(lambda: database_time(cursor) > due_at, what="it is due")
         locked_at = claims(the_ledger)
         cursor.execute("SELECT pg_notify(pgqueue_channel(), 'default')")
         wait_for(lambda: claims(the_ledger) > locked_at + 4, what="it looked in vain")

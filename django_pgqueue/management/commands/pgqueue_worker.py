@@ -91,8 +91,10 @@ class Command(BaseCommand):
             ) from error
         worker = self._options(settings, options)
         show_log_lines(options["verbosity"])
+        # Made first, so that whoever reads "Ready" may send a signal.
+        supervisor = Supervisor(worker)
         self._print_banner(worker, readiness)
-        status = Supervisor(worker).run()
+        status = supervisor.run()
         if status:
             sys.exit(status)
 

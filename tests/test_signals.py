@@ -1,0 +1,202 @@
+"""Signals and log lines: every event, at its level, and free when nobody asks."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from django.dispatch import Signal
+
+from django_pgqueue import signals, telemetry
+from tests.app.tasks import add, noop
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+JOB = SimpleNamespace(
+    id=7,
+    task="shop.send",
+    attempt=2,
+    max_attempts=5,
+    delivery=3,
+    claimed_at=NOW,
+    due_at=NOW - timedelta(milliseconds=150),
+)
+
+# Each event: how it is told, its signal, the fields of that, its level and its line.
+EVENTS = {
+    "started": (
+        lambda sender: telemetry.started(sender, JOB),
+        signals.job_started,
+        {"job": JOB},
+        logging.DEBUG,
+        "started    job=7 task=shop.send attempt=2 waited=150ms",
+    ),
+    "succeeded": (
+        lambda sender: telemetry.succeeded(sender, JOB, ran_seconds=0.25),
+        signals.job_succeeded,
+        {"job": JOB, "ran_seconds": 0.25},
+        logging.DEBUG,
+        "succeeded  job=7 task=shop.send attempt=2 ran=250ms",
+    ),
+    "retried": (
+        lambda sender: telemetry.retried(sender, JOB, error=None, delay_seconds=5.0),
+        signals.job_retried,
+        {"job": JOB, "error": None, "delay_seconds": 5.0},
+        logging.INFO,
+        "retry      job=7 task=shop.send attempt=2/5 next=+5.0s error=NoneType",
+    ),
+    "dead": (
+        lambda sender: telemetry.dead(sender, JOB, reason="exhausted", error=None),
+        signals.job_dead,
+        {"job": JOB, "reason": "exhausted", "error": None},
+        logging.WARNING,
+        "dead       job=7 task=shop.send attempt=2/5 reason=exhausted error=-",
+    ),
+    "stale": (
+        lambda sender: telemetry.stale(sender, JOB, kind="ack"),
+        signals.settle_stale,
+        {"job_id": 7, "delivery": 3, "kind": "ack"},
+        logging.WARNING,
+        (
+            "stale      job=7 task=shop.send delivery=3 kind=ack: its lease was taken "
+            "over, nothing was written"
+        ),
+    ),
+}
+each_event = pytest.mark.parametrize("name", EVENTS)
+
+
+@contextmanager
+def heard(signal, **connect):
+    """What a receiver of *signal* hears."""
+    calls = []
+
+    def receiver(**fields):
+        fields.pop("signal")
+        calls.append(fields)
+
+    signal.connect(receiver, **connect)
+    try:
+        yield calls
+    finally:
+        signal.disconnect(receiver, **connect)
+
+
+@each_event
+def test_an_event_sends_its_signal_with_its_fields(name):
+    """From the task that it is about."""
+    tell, signal, fields, _, _ = EVENTS[name]
+
+    with heard(signal) as calls:
+        tell(noop)
+
+    assert [{"sender": noop, **fields}] == calls
+
+
+@each_event
+def test_a_receiver_of_one_task_hears_of_that_task_alone(name):
+    """connect(receiver, sender=task)."""
+    tell, signal, *_ = EVENTS[name]
+
+    with heard(signal, sender=noop) as calls:
+        for sender in (add, None, noop):
+            tell(sender)
+
+    assert [noop] == [call["sender"] for call in calls]
+
+
+@each_event
+def test_an_event_writes_one_line_at_its_level(name, caplog):
+    """A line per job at DEBUG, failures above."""
+    tell, _, _, level, line = EVENTS[name]
+    caplog.set_level(logging.DEBUG, "django_pgqueue.worker")
+
+    tell(noop)
+
+    assert [("django_pgqueue.worker", level, line)] == caplog.record_tuples
+
+
+def test_an_expired_job_is_told(caplog):
+    """It has no signal of its own: nothing failed."""
+    caplog.set_level(logging.INFO, "django_pgqueue.worker")
+
+    telemetry.expired(JOB)
+
+    assert [logging.INFO] == [record.levelno for record in caplog.records]
+    assert "expired    job=7 task=shop.send" == caplog.messages[0]
+
+
+@each_event
+def test_a_signal_that_nobody_listens_to_is_not_sent(name, monkeypatch):
+    """One attribute look-up."""
+    tell, *_ = EVENTS[name]
+
+    def never(self, *args, **kwargs):
+        raise AssertionError("sent")
+
+    monkeypatch.setattr(Signal, "send", never)
+    monkeypatch.setattr(Signal, "send_robust", never)
+    tell(noop)
+
+
+@pytest.mark.django_db
+def test_an_enqueue_that_nobody_listens_to_sends_nothing(monkeypatch):
+    """Neither for one job nor for many."""
+
+    def never(self, *args, **kwargs):
+        raise AssertionError("sent")
+
+    monkeypatch.setattr(Signal, "send", never)
+    noop.delay()
+    noop.bulk([(), ()])
+
+
+def test_a_line_that_nobody_reads_is_not_formatted(caplog):
+    """No field of the job is even read."""
+    caplog.set_level(logging.INFO, "django_pgqueue.worker")
+    blank = SimpleNamespace()
+
+    telemetry.started(noop, blank)
+    telemetry.succeeded(noop, blank, ran_seconds=0.1)
+
+    assert [] == caplog.records
+
+
+@each_event
+def test_a_receiver_that_raises_is_logged_and_touches_nothing(name, caplog):
+    """The others are called, and so is whoever told the event."""
+    tell, signal, *_ = EVENTS[name]
+
+    def bad(**fields):
+        raise ZeroDivisionError
+
+    signal.connect(bad)
+    try:
+        with heard(signal) as calls:
+            tell(noop)
+    finally:
+        signal.disconnect(bad)
+
+    assert 1 == len(calls)
+    (failure,) = [r for r in caplog.records if "receiver failed" in r.getMessage()]
+    assert logging.ERROR == failure.levelno
+    assert ZeroDivisionError is failure.exc_info[0]
+
+
+def test_every_event_of_the_list_is_a_signal():
+    """Those that users were promised, and no others."""
+    names = {name for name, value in vars(signals).items() if isinstance(value, Signal)}
+
+    assert {
+        "job_enqueued",
+        "job_started",
+        "job_succeeded",
+        "job_retried",
+        "job_dead",
+        "settle_stale",
+        "worker_started",
+        "worker_stopped",
+    } == names

@@ -1,0 +1,60 @@
+"""What the tests of the worker's loops share: claimed jobs, links, waiting threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.queues.claim import claim
+from django_pgqueue.worker.leases import Leases
+from tests.factories import LEASE
+
+WORKER = "worker"
+
+
+@pytest.fixture
+def link(transactional_db):
+    """A loop's own connection, closed after the test."""
+    link = Link("default", name="tests: loop")
+    yield link
+    link.drop()
+
+
+@pytest.fixture
+def leases():
+    """The leases of a process, each of 60 seconds."""
+    return Leases(60.0)
+
+
+@pytest.fixture
+def claim_all(cursor, leases):
+    """A function that claims what is due, as the claimer of this process does."""
+
+    def claim_all(limit=100, worker=WORKER, queues=("default",)):
+        asked_at = time.monotonic()
+        jobs = claim(cursor, queues=queues, worker=worker, limit=limit, lease=LEASE)
+        if worker == WORKER:
+            leases.add(jobs, asked_at)
+        return jobs
+
+    return claim_all
+
+
+@pytest.fixture
+def in_thread():
+    """A function that runs another in a thread, which is joined after the test."""
+    threads = []
+
+    def in_thread(function, *args):
+        thread = threading.Thread(target=function, args=args, daemon=True)
+        threads.append(thread)
+        thread.start()
+        return thread
+
+    yield in_thread
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive(), f"{thread} still runs"

@@ -1,0 +1,505 @@
+"""Claimer: when it looks, where, and for how many. Ticked by hand, on its own clock."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+from types import SimpleNamespace
+
+import psycopg
+import pytest
+
+from django_pgqueue.conf import parse
+from django_pgqueue.models import Job, Queue
+from django_pgqueue.queues import claim as claims
+from django_pgqueue.worker import claimer as module
+from django_pgqueue.worker.claimer import (
+    DEAR_SECONDS,
+    EMPTY_WAKE_SECONDS_MAX,
+    RATION,
+    RECHECK_SECONDS,
+    SHARE_SECONDS,
+    Claimer,
+)
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.wakes import Wakes
+from tests.factories import make_job, make_jobs
+from tests.worker.conftest import WORKER
+
+DAY = timedelta(days=1)
+POLL = 5.0
+
+
+class Desk:
+    """A claimer, the clock it reads, and a record of every look it took."""
+
+    def __init__(self, link, leases, monkeypatch):
+        self.now = 1_000.0
+        self.room = 10
+        self.put: list = []
+        self.looks: list = []
+        # What the next looks do beside looking: take time, or fail.
+        self.takes = 0.0
+        self.fails: Exception | None = None
+        self._link, self._leases = link, leases
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+        for kind, name in [("full", "claim"), ("floors", "claim_from_floors")]:
+            monkeypatch.setattr(
+                claims, name, self._recorded(kind, getattr(claims, name))
+            )
+
+    def serve(self, *queues):
+        """Make the claimer of a worker with --queues, or of all."""
+        settings = parse({"POLL_INTERVAL_SECONDS": POLL})
+        self.claimer = Claimer(
+            self._link,
+            worker=WORKER,
+            options=WorkerOptions(settings=settings, queues=queues),
+            wakes=Wakes(queues, SimpleNamespace(set=lambda: None)),
+            leases=self._leases,
+            room=lambda: self.room,
+            put=self.put.extend,
+        )
+        self.wakes = self.claimer._wakes
+        return self
+
+    def _recorded(self, kind, real):
+        def look(cursor, **options):
+            self.now += self.takes
+            if self.fails is not None:
+                error, self.fails = self.fails, None
+                raise error
+            jobs = real(cursor, **options)
+            asked = options.get("queues") or options["lines"]
+            self.looks.append(SimpleNamespace(kind=kind, asked=asked, found=len(jobs)))
+            return jobs
+
+        return look
+
+    def tick(self):
+        """Tick once; return the pause it asks for and the looks it took."""
+        before = len(self.looks)
+        pause = self.claimer.tick()
+        return pause, self.looks[before:]
+
+    def run_dry(self):
+        """Tick until all re-checks are done; return the pauses in between."""
+        pauses = []
+        while True:
+            pause, _ = self.tick()
+            pauses.append(pause)
+            if pause > RECHECK_SECONDS[-1]:
+                return pauses
+            self.now += pause
+            assert len(pauses) < 50
+
+    def kinds(self):
+        return [look.kind for look in self.looks]
+
+
+@pytest.fixture
+def desk(link, leases, monkeypatch):
+    return Desk(link, leases, monkeypatch).serve()
+
+
+# What a look does --------------------------------------------------------------------
+
+
+def test_the_first_look_is_at_all_queues(desk, leases):
+    """What it finds is leased and put into the buffer, in run order."""
+    low, high = make_job(queue="a"), make_job(queue="b", priority=5)
+
+    desk.tick()
+
+    assert [high.pk, low.pk] == [job.id for job in desk.put]
+    assert {"a", "b"} == set(desk.looks[0].asked)
+    assert {1_000.0} == {held.claimed_at for held in leases.all()}
+    assert 2 == len(leases) == Job.objects.running().count()
+
+
+def test_without_room_nothing_is_asked(desk):
+    """The executor says when there is some."""
+    make_job()
+    desk.room = 0
+
+    assert (POLL, []) == desk.tick()
+    assert not desk.claimer.link.is_open
+    desk.room = 1
+    assert 1 == desk.tick()[1][0].found
+
+
+def test_no_more_is_claimed_than_can_start(desk):
+    """The rest stays for others."""
+    make_jobs(5)
+    desk.room = 2
+
+    desk.tick()
+
+    assert 2 == len(desk.put) == Job.objects.running().count()
+
+
+def test_a_worker_of_named_queues_asks_for_those_alone(desk):
+    """In the order in which they were named."""
+    make_job(queue="other")
+    desk.serve("mail", "reports")
+
+    desk.tick()
+
+    assert ["mail", "reports"] == sorted(desk.looks[0].asked)
+    assert [] == desk.put
+
+
+def test_a_paused_queue_is_left_and_found_again_when_resumed(desk):
+    """Within a poll interval, whatever its wakes say."""
+    make_job(queue="a")
+    make_job(queue="b")
+    paused = Queue.objects.create(name="a", paused_at="2026-11-20T00:00:00Z")
+
+    desk.tick()
+    desk.wakes.flag("a")
+    desk.now += 1
+    desk.tick()
+    assert ["b"] == [job.queue for job in desk.put]
+    assert all("a" not in look.asked for look in desk.looks)
+
+    paused.paused_at = None
+    paused.save()
+    desk.now += POLL
+    desk.tick()
+    assert ["b", "a"] == [job.queue for job in desk.put]
+
+
+def test_queues_take_turns_at_being_first(desk):
+    """Where the limit is short, who is first is served first."""
+    for queue in "abc":
+        make_jobs(4, queue=queue)
+    desk.room = 1
+
+    for _ in range(6):
+        desk.claimer.look_now()
+        desk.tick()
+
+    assert sorted("abcabc") == sorted(job.queue for job in desk.put)
+
+
+# Draining ----------------------------------------------------------------------------
+
+
+def test_a_drain_starts_at_floors_and_ends_with_a_full_look(desk):
+    """A short answer from the floors may have missed what committed below them."""
+    make_jobs(5, visible_at=-DAY)
+    desk.room = 2
+
+    for _ in range(4):
+        assert 0.0 == desk.tick()[0] or desk.kinds()[-1] == "full"
+
+    assert ["full", "floors", "floors", "full"] == desk.kinds()
+    assert [2, 2, 1, 0] == [look.found for look in desk.looks]
+    assert RECHECK_SECONDS[0] == pytest.approx(desk.claimer._look_at - desk.now)
+
+
+def test_a_floor_is_the_latest_time_that_was_claimed(desk):
+    """Of its own line."""
+    times = [-timedelta(hours=3), -timedelta(hours=2), -timedelta(hours=1)]
+    jobs = [make_job(visible_at=at) for at in times]
+    desk.room = 2
+    desk.tick()
+    desk.tick()
+
+    (line,) = desk.looks[1].asked
+    assert ("default", 0, jobs[1].visible_at) == line
+    assert 1 == desk.looks[1].found
+
+
+def test_what_commits_below_a_floor_is_found_when_the_drain_ends(desk):
+    """An older visible_at, of a transaction that took its time."""
+    make_jobs(4)
+    desk.room = 2
+    desk.tick()
+    late = make_job(visible_at=-DAY)
+
+    for _ in range(4):
+        desk.tick()
+
+    assert late.pk in {job.id for job in desk.put}
+
+
+def test_lines_of_equal_priority_share_a_drain(desk):
+    """A second queue that fills up meanwhile is not kept waiting for the first."""
+    make_jobs(60, queue="deep")
+    desk.room = 1
+    desk.tick()
+    make_jobs(60, queue="second")
+
+    for _ in range(40):
+        desk.now += SHARE_SECONDS / 5
+        desk.tick()
+
+    served = [job.queue for job in desk.put]
+    assert served.count("second") > 10
+    assert served.count("deep") > 10
+
+
+def test_a_wake_in_the_middle_of_a_drain_is_heard(desk):
+    """It may be for a job of higher priority."""
+    make_jobs(10)
+    desk.room = 2
+    desk.tick()
+    urgent = make_job(priority=50)
+    desk.wakes.flag("default")
+
+    desk.tick()
+
+    assert urgent.pk == desk.put[2].id
+
+
+# Running dry -------------------------------------------------------------------------
+
+
+def test_after_running_dry_it_looks_three_times_and_then_waits_for_the_poll(desk):
+    """What coalesced wakes and crashes before a NOTIFY leave out is found."""
+    pauses = desk.run_dry()
+
+    assert [*RECHECK_SECONDS, POLL] == pytest.approx(pauses, abs=0.4)
+    assert (0.015, 0.06, 0.25) == RECHECK_SECONDS
+    # A queue that nobody has named is not asked about.
+    assert [] == desk.looks
+    assert pytest.approx(list(RECHECK_SECONDS)) == pauses[:3]
+
+
+def test_rechecks_begin_anew_after_every_job(desk):
+    """Its like may be on its way."""
+    make_job()
+    desk.run_dry()
+    make_job()
+    desk.wakes.flag("default")
+    desk.now += 1
+
+    assert pytest.approx(list(RECHECK_SECONDS)) == desk.run_dry()[:3]
+
+
+def test_a_job_is_waited_for_to_its_time(desk):
+    """Not until the poll."""
+    make_job(visible_at=timedelta(seconds=2))
+
+    pauses = desk.run_dry()
+
+    assert 1.0 < pauses[-1] <= 2.001
+
+
+def test_a_job_far_away_is_not_waited_for_beyond_the_poll(desk):
+    """The poll comes first."""
+    make_job(visible_at=DAY)
+
+    assert POLL >= desk.run_dry()[-1] > POLL - 0.5
+
+
+def test_a_row_that_somebody_holds_is_looked_for_again(desk, other_cursor):
+    """A claim that rolls back gives it back, and nobody notifies."""
+    make_job()
+    with other_cursor.connection.transaction():
+        other_cursor.execute("SELECT id FROM pgqueue_job FOR UPDATE")
+        for _ in range(10):
+            pause, _ = desk.tick()
+            assert pause <= RECHECK_SECONDS[-1]
+            desk.now += pause
+    assert [] == desk.put
+
+    desk.tick()
+
+    assert 1 == len(desk.put)
+
+
+def test_a_retry_of_ours_is_looked_for_when_it_is_due(desk):
+    """Nobody will notify us of it."""
+    desk.run_dry()
+    desk.now += 0.1
+    desk.claimer.wake.clear()
+
+    desk.claimer.retry_in(3_600)
+    assert not desk.claimer.wake.is_set()
+    desk.claimer.retry_in(1.5)
+    assert desk.claimer.wake.is_set()
+    assert pytest.approx(1.5) == desk.tick()[0]
+
+
+# Wakes and the poll ------------------------------------------------------------------
+
+
+def test_a_wake_asks_for_its_queue_alone(desk):
+    """The others have not said anything."""
+    make_job(queue="a", visible_at=DAY)
+    make_job(queue="b", visible_at=DAY)
+    desk.run_dry()
+    job = make_job(queue="b")
+    desk.wakes.flag("b")
+
+    _, looks = desk.tick()
+
+    assert [["b"]] == [look.asked for look in looks]
+    assert [job.pk] == [claimed.id for claimed in desk.put]
+
+
+def test_a_worker_of_all_queues_learns_a_new_one_from_its_wake(desk):
+    """And makes its row."""
+    desk.run_dry()
+    make_job(queue="brand-new")
+    desk.wakes.flag("brand-new")
+
+    desk.tick()
+
+    assert ["brand-new"] == [job.queue for job in desk.put]
+    assert Queue.objects.filter(name="brand-new").exists()
+
+
+def test_no_stream_of_wakes_starves_the_poll(desk):
+    """All queues are looked at once in every poll interval."""
+    make_job(queue="a", visible_at=DAY)
+    make_job(queue="b", visible_at=DAY)
+    desk.run_dry()
+    desk.looks.clear()
+    at = []
+    while desk.now < 1_060:
+        desk.wakes.flag("a")
+        pause, looks = desk.tick()
+        at += [desk.now for look in looks if "b" in look.asked]
+        desk.now += min(pause, 0.01) or 0.001
+
+    gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
+    assert 10 <= len(at)
+    assert max(gaps) < POLL + 0.1
+
+
+def test_empty_wakes_back_off(desk):
+    """Ten seconds of 10 000 foreign notifications a second cost few claims."""
+    make_job(queue="a", visible_at=DAY)
+    desk.run_dry()
+    desk.looks.clear()
+    end = desk.now + 10
+    while desk.now < end:
+        desk.wakes.flag("a")
+        desk.tick()
+        desk.now += 0.001
+
+    assert 10 / EMPTY_WAKE_SECONDS_MAX <= len(desk.looks) < 150
+
+
+def test_a_wake_that_finds_a_job_ends_the_back_off(desk):
+    """The next one is served at once."""
+    make_job(queue="a", visible_at=DAY)
+    desk.run_dry()
+    for _ in range(10):
+        desk.wakes.flag("a")
+        desk.tick()
+        desk.now += EMPTY_WAKE_SECONDS_MAX
+    make_job(queue="a")
+    desk.wakes.flag("a")
+    desk.tick()
+    assert 1 == len(desk.put)
+    make_job(queue="a")
+    desk.wakes.flag("a")
+
+    desk.tick()
+
+    assert 2 == len(desk.put)
+
+
+def test_a_wake_that_was_taken_in_a_look_that_failed_is_not_lost(desk):
+    """The next look is at everything, without floors."""
+    make_job(queue="a", visible_at=DAY)
+    make_job(queue="b", visible_at=DAY)
+    desk.run_dry()
+    job = make_job(queue="a")
+    desk.wakes.flag("a")
+    desk.fails = psycopg.OperationalError("cut off")
+    with pytest.raises(psycopg.OperationalError):
+        desk.tick()
+
+    _, (look,) = desk.tick()
+
+    assert ("full", {"a", "b"}) == (look.kind, set(look.asked))
+    assert [job.pk] == [claimed.id for claimed in desk.put]
+
+
+# Dear looks --------------------------------------------------------------------------
+
+
+def test_dear_looks_are_rationed_and_wakes_served_from_the_floors(desk):
+    """A tenth of the loop's time, while vacuum is held back."""
+    make_jobs(3)
+    desk.takes = 10 * DEAR_SECONDS
+    desk.tick()
+    free_at = desk.now + 10 * DEAR_SECONDS * RATION
+    desk.looks.clear()
+    desk.takes = 0.0
+    job = make_job()
+    desk.wakes.flag("default")
+    desk.now += 0.01
+
+    desk.tick()
+
+    assert ["floors"] == desk.kinds()
+    assert job.pk == desk.put[-1].id
+    while desk.now < free_at - 0.02:
+        desk.wakes.flag("default")
+        desk.tick()
+        desk.now += 0.01
+    assert "full" not in desk.kinds()
+    desk.now = free_at + 0.01
+    desk.tick()
+    assert "full" == desk.kinds()[-1]
+
+
+def test_a_cheap_look_is_not_rationed(desk):
+    """Which is nearly every one."""
+    make_job()
+    desk.takes = DEAR_SECONDS / 2
+    desk.tick()
+    make_job()
+    desk.wakes.flag("default")
+
+    desk.tick()
+
+    assert ["full", "full"] == desk.kinds()
+
+
+def test_however_dear_there_is_a_full_look_in_a_poll_interval(desk):
+    """A tenth of the time would be less."""
+    make_job()
+    desk.takes = 3.0
+    desk.tick()
+    desk.takes = 0.0
+    desk.looks.clear()
+    desk.now += POLL - 0.1
+    desk.tick()
+    assert [] == desk.looks
+
+    desk.now += 0.2
+    desk.tick()
+
+    assert ["full"] == desk.kinds()
+
+
+# Being asked -------------------------------------------------------------------------
+
+
+def test_who_asks_for_a_look_hears_what_came_of_it(desk):
+    """Of one that began after the question."""
+    make_job()
+    desk.tick()
+    assert 1 == desk.claimer.found_since_asked()
+
+    desk.claimer.look_now()
+    assert desk.claimer.found_since_asked() is None
+    assert desk.claimer.wake.is_set()
+    desk.tick()
+    assert 0 == desk.claimer.found_since_asked()
+
+
+def test_without_any_queue_a_look_finds_nothing(desk):
+    """And still answers who asked."""
+    desk.claimer.look_now()
+    desk.tick()
+
+    assert 0 == desk.claimer.found_since_asked()
+    assert [] == desk.looks

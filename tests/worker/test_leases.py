@@ -1,0 +1,62 @@
+"""Leases: the jobs that this process holds, from the claim until the settle."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue.worker.leases import Leases
+from tests.tasks.test_outcome import claimed
+
+
+@pytest.fixture
+def leases():
+    return Leases(60.0)
+
+
+def test_a_lease_ends_no_later_than_the_databases(leases):
+    """It counts from before the claim was sent."""
+    job = claimed(id=1)
+    leases.add([job], 100.0)
+
+    held = leases.get(job)
+    assert (100.0, 100.0, 160.0, False) == (
+        held.claimed_at,
+        held.renewed_at,
+        held.valid_until,
+        held.is_lost,
+    )
+    assert 1 == len(leases)
+    assert [held] == leases.all()
+
+
+def test_a_settled_lease_is_forgotten_once(leases):
+    """The second one to settle hears that it was not held."""
+    job = claimed(id=1)
+    leases.add([job], 0.0)
+
+    assert leases.drop(job)
+    assert not leases.drop(job)
+    assert leases.get(job) is None
+    assert 0 == len(leases)
+
+
+def test_a_later_delivery_of_a_job_is_another_lease(leases):
+    """The late settle of the first one does not end the second one's lease."""
+    first, second = claimed(id=1, delivery=1), claimed(id=1, delivery=2)
+    leases.add([first], 0.0)
+    leases.add([second], 1.0)
+
+    assert leases.get(first) is None
+    assert not leases.drop(first)
+    assert second is leases.get(second).job
+
+
+def test_what_is_returned_can_be_walked_while_others_settle(leases):
+    """It is a copy."""
+    jobs = [claimed(id=number) for number in range(10)]
+    leases.add(jobs, 0.0)
+
+    for held in leases.all():
+        leases.drop(held.job)
+
+    assert 0 == len(leases)

@@ -1,0 +1,87 @@
+"""Wakes: a flag per queue, however many said so."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from django_pgqueue.worker.wakes import NAMES_MAX, Wakes
+
+
+@pytest.fixture
+def signal():
+    return threading.Event()
+
+
+def taken(wakes):
+    """Wakes whose first flag, for everything, is already taken."""
+    assert wakes.take() is None
+    return wakes
+
+
+def test_the_first_look_is_at_everything(signal):
+    """Jobs may have come before this worker listened."""
+    wakes = Wakes((), signal)
+
+    assert wakes.pending
+    assert wakes.take() is None
+    assert not wakes.pending
+    assert set() == wakes.take()
+
+
+def test_many_wakes_of_one_queue_are_one_flag(signal):
+    """Taking it lowers it."""
+    wakes = taken(Wakes((), signal))
+    for _ in range(10_000):
+        wakes.flag("mail")
+    wakes.flag("reports")
+
+    assert signal.is_set()
+    assert wakes.pending
+    assert {"mail", "reports"} == wakes.take()
+    assert not wakes.pending
+
+
+def test_wakes_of_other_queues_are_nothing_to_a_worker(signal):
+    """It does not even wake up."""
+    wakes = taken(Wakes(("mail",), signal))
+
+    wakes.flag("reports")
+    assert not signal.is_set()
+    assert not wakes.pending
+
+    wakes.flag("mail")
+    assert signal.is_set()
+    assert {"mail"} == wakes.take()
+
+
+def test_a_stranger_with_made_up_names_fills_bounded_memory(signal):
+    """Beyond it, the flag is for any queue."""
+    wakes = taken(Wakes((), signal))
+    for number in range(100_000):
+        wakes.flag(f"q{number}")
+
+    assert NAMES_MAX == len(wakes._names)
+    assert wakes.take() is None
+    assert set() == wakes.take()
+
+
+def test_as_many_queues_as_fit_are_named(signal):
+    """One more is not."""
+    wakes = taken(Wakes((), signal))
+    for number in range(NAMES_MAX):
+        wakes.flag(f"q{number}")
+
+    assert NAMES_MAX == len(wakes.take())
+
+
+def test_a_reconnect_flags_everything(signal):
+    """Whatever was notified meanwhile was not heard."""
+    wakes = taken(Wakes(("mail",), signal))
+    wakes.flag("mail")
+    wakes.flag_any()
+
+    assert signal.is_set()
+    assert wakes.take() is None
+    assert not wakes.pending
