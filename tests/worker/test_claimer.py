@@ -14,6 +14,7 @@ from django_pgqueue.models import Job, Queue
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker import claimer as module
 from django_pgqueue.worker.claimer import (
+    DEAR_LOOKS,
     DEAR_SECONDS,
     EMPTY_WAKE_SECONDS_MAX,
     RATION,
@@ -81,6 +82,15 @@ class Desk:
         before = len(self.looks)
         pause = self.claimer.tick()
         return pause, self.looks[before:]
+
+    def look_dear(self, seconds, times):
+        """Look at everything *times* times, each of which takes *seconds*."""
+        self.takes = seconds
+        for _ in range(times):
+            self.claimer.look_now()
+            self.tick()
+        self.takes = 0.0
+        self.looks.clear()
 
     def run_dry(self):
         """Tick until all re-checks are done; return the pauses in between."""
@@ -230,6 +240,7 @@ def test_lines_of_equal_priority_share_a_drain(desk):
     desk.room = 1
     desk.tick()
     make_jobs(60, queue="second")
+    desk.wakes.flag("second")
 
     for _ in range(40):
         desk.now += SHARE_SECONDS / 5
@@ -426,12 +437,10 @@ def test_a_wake_that_was_taken_in_a_look_that_failed_is_not_lost(desk):
 
 def test_dear_looks_are_rationed_and_wakes_served_from_the_floors(desk):
     """A tenth of the loop's time, while vacuum is held back."""
-    make_jobs(3)
-    desk.takes = 10 * DEAR_SECONDS
-    desk.tick()
+    for _ in range(DEAR_LOOKS):
+        make_job()
+        desk.look_dear(10 * DEAR_SECONDS, 1)
     free_at = desk.now + 10 * DEAR_SECONDS * RATION
-    desk.looks.clear()
-    desk.takes = 0.0
     job = make_job()
     desk.wakes.flag("default")
     desk.now += 0.01
@@ -450,26 +459,41 @@ def test_dear_looks_are_rationed_and_wakes_served_from_the_floors(desk):
     assert "full" == desk.kinds()[-1]
 
 
-def test_a_cheap_look_is_not_rationed(desk):
-    """Which is nearly every one."""
-    make_job()
-    desk.takes = DEAR_SECONDS / 2
-    desk.tick()
+@pytest.mark.parametrize(
+    "seconds, times", [(DEAR_SECONDS / 2, 10), (10 * DEAR_SECONDS, DEAR_LOOKS - 1)]
+)
+def test_cheap_looks_and_a_few_dear_ones_are_not_rationed(desk, seconds, times):
+    """One may have waited for a lock, or for a busy processor."""
+    make_job(visible_at=DAY)
+    desk.look_dear(seconds, times)
     make_job()
     desk.wakes.flag("default")
 
     desk.tick()
 
-    assert ["full", "full"] == desk.kinds()
+    assert ["full"] == desk.kinds()
+    assert 1 == len(desk.put)
+
+
+def test_a_cheap_look_ends_the_ration(desk):
+    """The next dear one is the first again."""
+    make_job(visible_at=DAY)
+    desk.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
+    desk.now += POLL
+    desk.look_dear(0.0, 1)
+    desk.look_dear(10 * DEAR_SECONDS, 1)
+    make_job()
+    desk.wakes.flag("default")
+
+    desk.tick()
+
+    assert ["full"] == desk.kinds()
 
 
 def test_however_dear_there_is_a_full_look_in_a_poll_interval(desk):
     """A tenth of the time would be less."""
-    make_job()
-    desk.takes = 3.0
-    desk.tick()
-    desk.takes = 0.0
-    desk.looks.clear()
+    make_job(visible_at=DAY)
+    desk.look_dear(3.0, DEAR_LOOKS)
     desk.now += POLL - 0.1
     desk.tick()
     assert [] == desk.looks

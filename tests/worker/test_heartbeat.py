@@ -1,0 +1,292 @@
+"""Heartbeat: leases are renewed in time, the worker's row is kept, a leader elected."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+from types import SimpleNamespace
+
+import psycopg
+import pytest
+
+from django_pgqueue.models import Job, Worker
+from django_pgqueue.postgres.wake import listen
+from django_pgqueue.queues import workers
+from django_pgqueue.worker import heartbeat as module
+from django_pgqueue.worker.heartbeat import (
+    ASK_AGAIN_SECONDS,
+    LEADER_TERM,
+    ROW_INTERVAL_SECONDS,
+    Heartbeat,
+)
+from django_pgqueue.worker.listener import Listener
+from django_pgqueue.worker.wakes import Wakes
+from tests.factories import make_job, make_jobs
+from tests.worker.conftest import WORKER
+
+LEASE_SECONDS = 60.0
+
+
+class Clock:
+    """Our own clock, moved by the test; the database's goes on as ever."""
+
+    def __init__(self):
+        # A little ahead: the jobs of a test are claimed after this.
+        self.now = time.monotonic() + 1.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def make_heartbeat(link, leases, name=WORKER, listener=None):
+    """Return a heartbeat whose leadership and registrations can be seen."""
+    leader = SimpleNamespace(leads=None)
+    leader.set_leading = lambda leads: setattr(leader, "leads", leads)
+
+    def register():
+        with link.cursor() as cursor:
+            workers.register(
+                cursor,
+                name=name,
+                hostname="h",
+                pid=1,
+                queues=[],
+                threads=1,
+                version="0",
+            )
+
+    heartbeat = Heartbeat(
+        link,
+        worker=name,
+        leases=leases,
+        register=register,
+        leader=leader,
+        listener=listener,
+    )
+    heartbeat.register, heartbeat.leader = register, leader
+    return heartbeat
+
+
+@pytest.fixture
+def heartbeat(link, leases, clock):
+    heartbeat = make_heartbeat(link, leases)
+    heartbeat.register()
+    return heartbeat
+
+
+def lease_end(job):
+    return Job.objects.get(pk=job.id).visible_at
+
+
+# Leases ------------------------------------------------------------------------------
+
+
+def test_a_young_lease_is_left_alone(heartbeat, claim_all, clock):
+    """Most jobs are done long before a third of it."""
+    make_job()
+    (job,) = claim_all()
+    before = lease_end(job)
+    clock.now += LEASE_SECONDS / 3 - 2
+
+    assert 1.0 == heartbeat.tick()
+    assert before == lease_end(job)
+
+
+def test_a_lease_is_renewed_after_a_third_of_its_length(
+    heartbeat, claim_all, clock, leases
+):
+    """All that are old, in one statement; by both clocks."""
+    make_jobs(3)
+    jobs = claim_all()
+    before = [lease_end(job) for job in jobs]
+    clock.now += LEASE_SECONDS / 3
+
+    heartbeat.tick()
+
+    assert all(new > old for new, old in zip(map(lease_end, jobs), before, strict=True))
+    assert {(clock.now, clock.now + LEASE_SECONDS)} == {
+        (held.renewed_at, held.valid_until) for held in leases.all()
+    }
+    assert {1} == {job.deliveries for job in Job.objects.all()}
+
+
+def test_a_renewed_lease_is_young_again(heartbeat, claim_all, clock):
+    """The next renewal is a third of a lease later."""
+    make_job()
+    (job,) = claim_all()
+    clock.now += LEASE_SECONDS / 3
+    heartbeat.tick()
+    renewed = lease_end(job)
+
+    clock.now += LEASE_SECONDS / 3 - 1
+    heartbeat.tick()
+    assert renewed == lease_end(job)
+    clock.now += 1
+    heartbeat.tick()
+    assert renewed < lease_end(job)
+
+
+def test_a_short_lease_is_looked_after_more_often(link, clock, leases):
+    """A sixth of it, and at least once a second."""
+    leases.lease_seconds = 1.2
+    heartbeat = make_heartbeat(link, leases)
+
+    assert pytest.approx(0.2) == heartbeat.tick()
+
+
+def test_a_locked_row_is_asked_for_again_and_not_waited_for(
+    heartbeat, claim_all, clock, leases, other_cursor
+):
+    """An atomic ack, or an operator, holds it; the others are renewed."""
+    make_jobs(2)
+    locked, free = claim_all()
+    clock.now += LEASE_SECONDS / 3
+    with other_cursor.connection.transaction():
+        other_cursor.execute(
+            "SELECT id FROM pgqueue_job WHERE id = %s FOR UPDATE", [locked.id]
+        )
+        assert ASK_AGAIN_SECONDS == heartbeat.tick()
+
+    assert clock.now == leases.get(free).renewed_at
+    assert clock.now > leases.get(locked).renewed_at
+    assert not leases.get(locked).is_lost
+    assert 1.0 == heartbeat.tick()
+    assert clock.now == leases.get(locked).renewed_at
+
+
+def test_a_lease_that_was_taken_over_is_lost_when_it_has_run_out_here_too(
+    heartbeat, claim_all, clock, leases, caplog
+):
+    """Until then it may be a lock; it is told once."""
+    make_job()
+    (job,) = claim_all()
+    Job.objects.update(leased_by="other", deliveries=2)
+    clock.now += LEASE_SECONDS / 3
+    assert ASK_AGAIN_SECONDS == heartbeat.tick()
+    assert not leases.get(job).is_lost
+
+    clock.now += LEASE_SECONDS
+    for _ in range(3):
+        assert 1.0 == heartbeat.tick()
+
+    assert leases.get(job).is_lost
+    lines = [message for message in caplog.messages if message.startswith("lost")]
+    assert 1 == len(lines)
+    assert f"job={job.id} " in lines[0]
+    assert "other" == Job.objects.get().leased_by
+
+
+def test_a_job_that_is_settled_meanwhile_is_not_lost(
+    heartbeat, claim_all, clock, leases, monkeypatch, caplog
+):
+    """Between the list of what is old and the answer."""
+    make_job()
+    (job,) = claim_all()
+    clock.now += 2 * LEASE_SECONDS
+    real = module.lease.renew
+
+    def renew(*args, **options):
+        Job.objects.all().delete()
+        leases.drop(job)
+        return real(*args, **options)
+
+    monkeypatch.setattr(module.lease, "renew", renew)
+
+    assert 1.0 == heartbeat.tick()
+    assert [] == caplog.messages
+
+
+# The row and the election ------------------------------------------------------------
+
+
+def test_a_worker_says_every_ten_seconds_that_it_lives(heartbeat, clock):
+    """In its row."""
+    heartbeat.tick()
+    before = Worker.objects.get().heartbeat_at
+    clock.now += ROW_INTERVAL_SECONDS - 1
+    heartbeat.tick()
+    assert before == Worker.objects.get().heartbeat_at
+
+    clock.now += 1
+    heartbeat.tick()
+
+    assert before < Worker.objects.get().heartbeat_at
+
+
+def test_a_worker_whose_row_was_purged_registers_again(heartbeat, clock):
+    """As after an hour without the database."""
+    Worker.objects.all().delete()
+
+    heartbeat.tick()
+
+    assert [WORKER] == list(Worker.objects.values_list("name", flat=True))
+
+
+def test_one_worker_leads_until_its_term_is_over(link, leases, clock, new_cursor):
+    """Then another may."""
+    first, second = (make_heartbeat(link, leases, name) for name in ("a", "b"))
+    for heartbeat in (first, second, first):
+        heartbeat.register()
+        heartbeat.tick()
+        clock.now += ROW_INTERVAL_SECONDS
+    assert (True, False) == (first.leader.leads, second.leader.leads)
+
+    new_cursor().execute(
+        "UPDATE pgqueue_worker SET leader_until = now() - interval '1s'"
+    )
+    second.tick()
+    first.tick()
+
+    assert (False, True) == (first.leader.leads, second.leader.leads)
+    assert timedelta(seconds=2 * ROW_INTERVAL_SECONDS) < LEADER_TERM
+
+
+# The listener's proof ----------------------------------------------------------------
+
+
+@pytest.fixture
+def listener(new_cursor):
+    """A listener that listens, on a link of its own."""
+    from django_pgqueue.postgres.connect import Link
+
+    link = Link("default", name="tests: listener")
+    listener = Listener(link, Wakes((), threading.Event()))
+    listener._listening_on = object()
+    yield listener
+    link.drop()
+
+
+def test_it_sends_the_listeners_token_on_its_own_connection(
+    link, leases, listener, cursor
+):
+    """So the way through the server is proved."""
+    listen(cursor, [listener.own_channel])
+    heartbeat = make_heartbeat(link, leases, listener=listener)
+
+    heartbeat.tick()
+
+    (heard,) = cursor.connection.notifies(timeout=10, stop_after=1)
+    assert listener._token == heard.payload
+
+
+def test_a_token_that_cannot_be_sent_is_taken_back(link, leases, listener, monkeypatch):
+    """The listener is not deaf for that."""
+
+    def prove(*args, **options):
+        raise psycopg.OperationalError("gone")
+
+    monkeypatch.setattr(module.wake, "prove", prove)
+    heartbeat = make_heartbeat(link, leases, listener=listener)
+
+    with pytest.raises(psycopg.OperationalError):
+        heartbeat.tick()
+
+    assert listener._token is None

@@ -1,0 +1,156 @@
+"""Purger: what its retention has outlived goes, a batch at a time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from django_pgqueue.conf import parse
+from django_pgqueue.models import ArchivedJob, DeadLetter, Worker
+from django_pgqueue.queues import purge
+from django_pgqueue.queues.partitions import DAYS_AHEAD, day_of, partition_name
+from django_pgqueue.worker.purger import (
+    BATCH_PAUSE_SECONDS,
+    PARTITIONS_PAUSE_SECONDS,
+    PAUSE_SECONDS,
+    chores,
+)
+from tests.factories import make_archived_job, make_dead_letter
+
+DAY = timedelta(days=1)
+
+
+def run_all(link, settings):
+    """Run every chore once; return the pauses that they ask for."""
+    return [chore(link) for chore in chores(parse(settings))]
+
+
+@pytest.fixture
+def days(cursor):
+    """A function that returns the days of the archive; as before after the test."""
+
+    def days():
+        cursor.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits"
+            " WHERE inhparent = 'pgqueue_archived_job'::regclass"
+        )
+        return {day_of(name) for (name,) in cursor.fetchall()}
+
+    before = days()
+    yield days
+    for day in days() - before:
+        cursor.execute(f"DROP TABLE {partition_name(day)}")
+
+
+def test_all_is_kept_for_as_long_as_the_settings_say(link, days):
+    """Nothing is purged of what is young enough."""
+    make_archived_job(result=1)
+    make_dead_letter(finished_at=-89 * DAY)
+
+    assert [
+        PARTITIONS_PAUSE_SECONDS,
+        PARTITIONS_PAUSE_SECONDS,
+        PAUSE_SECONDS,
+        PAUSE_SECONDS,
+        PAUSE_SECONDS,
+    ] == run_all(link, {})
+
+    assert (1, 1) == (ArchivedJob.objects.count(), DeadLetter.objects.count())
+    assert 1 == ArchivedJob.objects.get().result
+
+
+def test_days_are_made_a_week_ahead(link, days, cursor, caplog):
+    """So that no ack has to make one."""
+    caplog.set_level("INFO", "django_pgqueue.worker")
+    last = datetime.now(UTC).date() + DAYS_AHEAD * DAY
+    run_all(link, {})
+    cursor.execute(f"DROP TABLE {partition_name(last)}")
+
+    run_all(link, {})
+
+    assert last in days()
+    assert f"made       archive partition day={last}" in caplog.messages
+
+
+def test_days_past_the_retention_are_dropped_whole(link, days, cursor, caplog):
+    """The youngest of them is a day older than the retention."""
+    caplog.set_level("INFO", "django_pgqueue.worker")
+    today = datetime.now(UTC).date()
+    for age in (8, 7, 5):
+        day = today - age * DAY
+        cursor.execute(f"DROP TABLE IF EXISTS {partition_name(day)}")
+        cursor.execute(
+            f"CREATE TABLE {partition_name(day)} PARTITION OF pgqueue_archived_job"
+            f" FOR VALUES FROM ('{day} 00:00+00') TO ('{day + DAY} 00:00+00')"
+        )
+
+    run_all(link, {"RETENTION": {"archive": "7d"}})
+
+    assert {today - 7 * DAY, today - 5 * DAY} <= days()
+    assert today - 8 * DAY not in days()
+    assert f"dropped    archive partition day={today - 8 * DAY}" in caplog.messages
+
+
+def test_what_is_kept_for_ever_has_no_chore(link, days):
+    """Not even a look."""
+    make_dead_letter(finished_at=-1_000 * DAY)
+
+    settings = {"RETENTION": {"archive": None, "dead_letters": None}}
+    run_all(link, settings)
+
+    assert 1 == DeadLetter.objects.count()
+    assert 3 == len(chores(parse(settings)))
+
+
+def test_dead_letters_go_in_batches_with_pauses(link, days, monkeypatch, caplog):
+    """A full batch asks for the next one soon."""
+    caplog.set_level("INFO", "django_pgqueue.worker")
+    monkeypatch.setattr(purge, "PURGE_ROWS_MAX", 2)
+    for _ in range(3):
+        make_dead_letter(finished_at=-91 * DAY)
+    young = make_dead_letter(finished_at=-DAY)
+    (chore,) = [
+        chore for chore in chores(parse({})) if "dead letters" in _closed_over(chore)
+    ]
+
+    assert BATCH_PAUSE_SECONDS == chore(link)
+    assert 2 == DeadLetter.objects.count()
+    assert PAUSE_SECONDS == chore(link)
+
+    assert [young] == list(DeadLetter.objects.all())
+    assert ["purged     dead letters=2", "purged     dead letters=1"] == caplog.messages
+
+
+def _closed_over(chore):
+    return [cell.cell_contents for cell in chore.__closure__ or ()]
+
+
+def test_old_results_are_dropped_and_their_jobs_stay(link, days):
+    """RESULT_TTL_SECONDS, a day."""
+    today = make_archived_job(result=1)
+    make_archived_job(result=2, started_at=-DAY, finished_at=timedelta(0))
+
+    run_all(link, {"RESULT_TTL_SECONDS": 0})
+
+    assert [None, None] == list(ArchivedJob.objects.values_list("result", flat=True))
+    assert today.pk in ArchivedJob.objects.values_list("pk", flat=True)
+
+
+def test_workers_not_heard_of_for_an_hour_are_forgotten(link, days):
+    """They were killed without a good-bye."""
+    now = datetime.now(UTC)
+    for name, age in [("old", 61), ("young", 59)]:
+        Worker.objects.create(
+            name=name,
+            hostname="h",
+            pid=1,
+            queues=[],
+            threads=1,
+            version="0",
+            heartbeat_at=now - timedelta(minutes=age),
+        )
+
+    run_all(link, {})
+
+    assert ["young"] == list(Worker.objects.values_list("name", flat=True))
