@@ -43,6 +43,9 @@ INTEGER_LIMIT = 10**4_300
 
 TAG = "__pgqueue__"
 
+# One for all: json.dumps() makes an encoder at each call with options.
+ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
 # Characters of a value in an error.
 SHOWN_MAX = 80
 
@@ -138,7 +141,7 @@ def decode_value(text: str) -> Any:
 
 
 def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return ENCODER.encode(value)
 
 
 def _plain(value: Any, depth: int) -> Any:

@@ -97,6 +97,7 @@ EXPLAINED = {
     "claim.NEXT_DUE",
     "claim.REMEMBER_QUEUES",
     "enqueue.ENQUEUE",
+    "enqueue.ENQUEUE_NOW",
     "enqueue.ENQUEUE_MANY",
     "find.FIND",
     "lease.RELEASE",
