@@ -259,7 +259,8 @@ class Claimer(Service):
             ration = min(took * RATION, self._poll_seconds)
             self._full_not_before = time.monotonic() + ration
         if queues is None:
-            if len(jobs) < room:
+            # While looks are dear, the lines that are known serve the wakes.
+            if len(jobs) < room and not self._dear_looks:
                 self._floors.clear()
             for job in jobs:
                 self._floors.pop((job.queue, job.priority), None)

@@ -43,6 +43,9 @@ class Leader(Service):
             if self.stopping:
                 break
             if time.monotonic() >= self._due_at[place]:
+                # Noted before: a chore that fails must not keep the others from
+                # running, so it is tried again with the next round.
+                self._due_at[place] = time.monotonic() + CHORES_INTERVAL_SECONDS
                 pause = chore(self.link)
                 self._due_at[place] = time.monotonic() + pause
         nearest = min(self._due_at) - time.monotonic()

@@ -205,9 +205,16 @@ class Settler(Service):
                 if len(items) > 1:
                     self._write_alone(kind, item)
                     continue
-            except psycopg.DataError as refused:
+            except psycopg.Error as refused:
+                if _is_lost(self.link, refused):
+                    raise
                 error = refused
-            self._write_bare(kind, item, error)
+            try:
+                self._write_bare(kind, item, error)
+            except psycopg.Error as refused:
+                if _is_lost(self.link, refused):
+                    raise
+                self._give_up(kind, item, refused)
 
     def _write_alone(self, kind: str, item: Settlement) -> None:
         with self.link.cursor() as cursor:
@@ -237,13 +244,34 @@ class Settler(Service):
         )
         self._write_alone(kind, item)
 
+    def _give_up(self, kind: str, item: Settlement, error: psycopg.Error) -> None:
+        """
+        Leave a job to its lease: no row for it can be written at all.
+
+        For one, whose id a dead letter has already, inserted by hand: the job runs
+        again when its lease has run out, and every other job goes on.
+        """
+        logger.error(
+            "unsettled  job=%d task=%s: the database refused its %s: %s",
+            item.job.id,
+            item.job.task,
+            kind,
+            error,
+        )
+        self.counts["unsettled"] += 1
+        self._batch.remove(item)
+        self._release_waiting(item)
+
     def _finish(self, item: Settlement, kind: str, *, is_stale: bool) -> None:
-        self._leases.drop(item.job)
         if is_stale:
             self.counts["stale"] += 1
             telemetry.stale(find_sender(item.job.task), item.job, kind=kind)
         else:
             self._tell(item, kind)
+        self._release_waiting(item)
+
+    def _release_waiting(self, item: Settlement) -> None:
+        self._leases.drop(item.job)
         if item.done is not None:
             item.done.release()
         with self._idle:
@@ -269,6 +297,13 @@ class Settler(Service):
             telemetry.dead(sender, job, reason=outcome.reason, error=performed.error)
         else:
             telemetry.expired(job)
+
+
+def _is_lost(link: Link, error: psycopg.Error) -> bool:
+    """Whether the write may be tried again as it is, on another connection."""
+    return isinstance(
+        error, (psycopg.OperationalError, psycopg.InterfaceError)
+    ) or is_broken(link, error)
 
 
 def _due_at_once(items: list[Settlement], matched: set[int]) -> set[str]:

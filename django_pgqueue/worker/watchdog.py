@@ -26,14 +26,17 @@ HARD_GRACE_SECONDS = 15.0
 class Watched:
     """One running task that has a timeout."""
 
-    __slots__ = ("deadline", "ident", "job", "soft_sent", "timeout")
+    __slots__ = ("deadline", "ident", "is_sent", "job", "may_end", "timeout")
 
     def __init__(self, job: Claimed, timeout: timedelta) -> None:
         self.job = job
         self.timeout = timeout
         self.deadline = time.monotonic() + timeout.total_seconds()
         self.ident = threading.get_ident()
-        self.soft_sent = False
+        # Taken once, by whoever is first: the watchdog, to raise TaskTimeout; or the
+        # thread, when its job is over. list.pop() is atomic.
+        self.may_end = [None]
+        self.is_sent = False
 
 
 class Watchdog(threading.Thread):
@@ -56,25 +59,45 @@ class Watchdog(threading.Thread):
             TaskTimeout: It arrived when the task was done and *call* was not.
         """
         watched = Watched(job, timeout)
-        with self._changed:
-            self._watched.add(watched)
-            self._changed.notify()
         try:
+            with self._changed:
+                self._watched.add(watched)
+                self._changed.notify()
             return call()
         finally:
-            with self._changed:
-                self._watched.discard(watched)
+            try:
+                self._forget(watched)
+            except TaskTimeout:
+                # It arrived in here. Only one is sent, so this time nothing disturbs.
+                self._forget(watched)
+                raise
+
+    def _forget(self, watched: Watched) -> None:
+        """
+        Return once nothing can be raised in this thread for the job any more.
+
+        Takes no lock: an exception that arrives between two instructions could leave
+        it held for ever.
+        """
+        try:
+            watched.may_end.pop()
+        except IndexError:
+            # The watchdog was first: TaskTimeout was raised, or will be in a moment.
+            while not watched.is_sent:
+                time.sleep(0)
             # One that was sent and not yet raised belongs to this job alone.
             _withdraw(watched.ident)
+        self._watched.discard(watched)
 
     def run(self) -> None:
         """Wait for deadlines until stopped."""
         with self._changed:
             while not self._stopping:
                 now = time.monotonic()
-                for watched in [w for w in self._watched if w.deadline <= now]:
+                # A copy: threads take theirs out of it at any time.
+                for watched in [w for w in list(self._watched) if w.deadline <= now]:
                     self._expire(watched, now)
-                nearest = min((w.deadline for w in self._watched), default=None)
+                nearest = min((w.deadline for w in list(self._watched)), default=None)
                 self._changed.wait(None if nearest is None else max(nearest - now, 0))
 
     def stop(self) -> None:
@@ -84,10 +107,15 @@ class Watchdog(threading.Thread):
             self._changed.notify()
 
     def _expire(self, watched: Watched, now: float) -> None:
-        if not watched.soft_sent:
-            watched.soft_sent = True
+        if not watched.is_sent:
+            try:
+                watched.may_end.pop()
+            except IndexError:
+                self._watched.discard(watched)  # Over in this very moment.
+                return
             watched.deadline = now + HARD_GRACE_SECONDS
             _raise_in(watched.ident)
+            watched.is_sent = True
             return
         self._watched.discard(watched)
         message = timeout_message(watched.job, watched.timeout)

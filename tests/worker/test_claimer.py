@@ -208,6 +208,23 @@ def test_a_drain_starts_at_floors_and_ends_with_a_full_look(desk):
     assert RECHECK_SECONDS[0] == pytest.approx(desk.claimer._look_at - desk.now)
 
 
+def test_a_drain_after_a_wake_ends_with_a_full_look_too(desk):
+    """At once, not when the next look had been due."""
+    desk.run_dry()
+    make_jobs(5)
+    desk.room = 2
+    desk.wakes.flag("default")
+    for _ in range(3):
+        desk.tick()
+    assert ("floors", 1) == (desk.looks[-1].kind, desk.looks[-1].found)
+    make_job(visible_at=-DAY)
+
+    desk.tick()
+
+    assert "full" == desk.looks[-1].kind
+    assert 6 == len(desk.put)
+
+
 def test_a_floor_is_the_latest_time_that_was_claimed(desk):
     """Of its own line."""
     times = [-timedelta(hours=3), -timedelta(hours=2), -timedelta(hours=1)]
@@ -381,6 +398,21 @@ def test_no_stream_of_wakes_starves_the_poll(desk):
     assert max(gaps) < POLL + 0.1
 
 
+def test_no_stream_of_jobs_starves_the_poll(desk):
+    """A queue that keeps us busy does not hide one that nobody woke us for."""
+    make_job(queue="a", visible_at=DAY)
+    make_job(queue="b", visible_at=DAY)
+    desk.run_dry()
+    unannounced = make_job(queue="b")
+    for _ in range(12):
+        make_job(queue="a")
+        desk.wakes.flag("a")
+        desk.tick()
+        desk.now += 0.5
+
+    assert unannounced.pk in {job.id for job in desk.put}
+
+
 def test_empty_wakes_back_off(desk):
     """Ten seconds of 10 000 foreign notifications a second cost few claims."""
     make_job(queue="a", visible_at=DAY)
@@ -457,6 +489,20 @@ def test_dear_looks_are_rationed_and_wakes_served_from_the_floors(desk):
     desk.now = free_at + 0.01
     desk.tick()
     assert "full" == desk.kinds()[-1]
+
+
+def test_a_dear_look_that_finds_nothing_keeps_the_floors(desk):
+    """Else the wakes of the ration would wait for its end."""
+    make_job()
+    desk.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
+    job = make_job()
+    desk.wakes.flag("default")
+    desk.now += 0.01
+
+    desk.tick()
+
+    assert ["floors"] == desk.kinds()
+    assert job.pk == desk.put[-1].id
 
 
 @pytest.mark.parametrize(

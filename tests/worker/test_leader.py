@@ -104,3 +104,23 @@ def test_a_stop_does_not_wait_for_all_chores(link, clock):
     leader.tick()
 
     assert ["first"] == log
+
+
+def test_a_chore_that_fails_does_not_keep_the_others_from_running(link, clock):
+    """A partition that cannot be dropped is no reason to keep dead letters for ever."""
+    log = []
+
+    def fails(link):
+        log.append("fails")
+        raise ZeroDivisionError
+
+    leader = Leader(link, [fails, chore(log, "works", 100)])
+    leader.set_leading(True)
+
+    leader._tick_safely()
+    leader._tick_safely()
+    assert ["fails", "works"] == log
+
+    clock.now += CHORES_INTERVAL_SECONDS
+    leader._tick_safely()
+    assert ["fails", "works", "fails"] == log

@@ -19,7 +19,7 @@ from django_pgqueue.tasks.perform import Performed
 from django_pgqueue.worker import settler as module
 from django_pgqueue.worker.settler import Settlement, Settler
 from tests.app.tasks import noop
-from tests.factories import make_job, make_jobs
+from tests.factories import make_dead_letter, make_job, make_jobs
 from tests.waiting import wait_for, wait_until_blocked
 from tests.worker.conftest import WORKER
 
@@ -296,6 +296,25 @@ def test_a_single_row_that_is_refused_is_settled_without_it(settler, claim_all):
         "state", "result"
     ).get()
     assert 1 == settler.counts["ack"]
+
+
+def test_a_row_that_cannot_be_written_at_all_is_left_to_its_lease(
+    settler, claim_all, leases, caplog
+):
+    """Somebody inserted it with the id of a dead letter; its neighbours are settled."""
+    dead = make_dead_letter()
+    make_job(id=dead.pk)
+    make_job()
+    settle(settler, claim_all(), Performed(GaveUp("rejected"), None, 0.5))
+
+    settler._tick_safely()
+
+    assert settler.wait_until_idle(0)
+    assert 2 == DeadLetter.objects.count()
+    assert [dead.pk] == list(Job.objects.values_list("pk", flat=True))
+    assert f"unsettled  job={dead.pk} " in caplog.text
+    assert 0 == len(leases)
+    assert (1, 1) == (settler.counts["dead"], settler.counts["unsettled"])
 
 
 # Lost answers ------------------------------------------------------------------------

@@ -172,6 +172,55 @@ def test_a_task_in_c_code_is_settled_from_outside(watchdog, hard, monkeypatch):
     assert not watchdog._watched
 
 
+def test_a_timeout_in_the_last_moment_leaves_everything_usable():
+    """It arrives while the thread says that its job is over: no lock stays held."""
+    # Not started: the test is its thread.
+    watchdog = Watchdog(lambda job, error: None)
+    release, over, ended = threading.Event(), threading.Event(), []
+
+    def forget(watched, real=watchdog._forget):
+        assert release.wait(10)
+        real(watched)
+
+    watchdog._forget = forget
+
+    def run():
+        try:
+            watchdog.watch(JOB, LONG, over.set)
+        except TaskTimeout:
+            ended.append("timeout")
+        else:
+            ended.append("in time")
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert over.wait(10)
+    (watched,) = watchdog._watched
+    with watchdog._changed:
+        watchdog._expire(watched, time.monotonic())
+        release.set()
+        thread.join(10)
+
+    assert ["timeout"] == ended
+    assert not watchdog._watched
+    with watchdog._changed:
+        watchdog._expire(watched, time.monotonic())
+
+
+def test_a_job_that_is_over_is_told_nothing():
+    """Its thread was first."""
+    watchdog = Watchdog(lambda job, error: pytest.fail("told"))
+    watched = module.Watched(JOB, LONG)
+    watchdog._watched.add(watched)
+    watchdog._forget(watched)
+
+    watchdog._expire(watched, time.monotonic())
+    for _ in range(1_000):
+        pass
+
+    assert not watchdog._watched
+
+
 def test_it_ends_when_it_is_told(hard):
     """Also while it sleeps for ever."""
     watchdog = Watchdog(lambda job, error: None)
