@@ -15,15 +15,6 @@ from typing import Any
 # Rows per statement. Larger ones gain nothing and hold the caller longer.
 BULK_ROWS_MAX = 5_000
 
-# Locks: as ENQUEUE. The common case, without a time: the expressions of ENQUEUE that
-# come out as NULL cost the server more than the rest of the row.
-ENQUEUE_NOW = """
-INSERT INTO pgqueue_job (queue, task, args, kwargs, headers, priority, max_attempts)
-VALUES (%(queue)s, %(task)s, %(args)s::jsonb, %(kwargs)s::jsonb, %(headers)s::jsonb,
-        %(priority)s, %(max_attempts)s)
-RETURNING id
-"""
-
 # Locks: none that another enqueue waits for, except with a dedup key: a second job
 # of the same key waits until the first one's transaction ends, and then conflicts.
 # run_at is the caller's time, delay is counted from the database's clock; with
@@ -36,6 +27,15 @@ VALUES (%(queue)s, %(task)s, %(args)s::jsonb, %(kwargs)s::jsonb, %(headers)s::js
         coalesce(%(run_at)s::timestamptz, clock_timestamp() + %(delay)s::interval),
         coalesce(%(expire_at)s::timestamptz,
                  clock_timestamp() + %(expire_in)s::interval))
+RETURNING id
+"""
+
+# Locks: as ENQUEUE. The common case, without a time: it spares the server the
+# expressions of ENQUEUE that would come out as NULL.
+ENQUEUE_NOW = """
+INSERT INTO pgqueue_job (queue, task, args, kwargs, headers, priority, max_attempts)
+VALUES (%(queue)s, %(task)s, %(args)s::jsonb, %(kwargs)s::jsonb, %(headers)s::jsonb,
+        %(priority)s, %(max_attempts)s)
 RETURNING id
 """
 
