@@ -17,18 +17,24 @@ if TYPE_CHECKING:
         EnqueueError,
         InvalidArgument,
         InvalidOption,
+        JobFailed,
         JobNotFound,
+        LeaseLost,
         PayloadTooLarge,
         PgQueueError,
+        ResultTimeout,
         SchemaError,
         SettingsError,
         TaskTimeout,
         UndecodablePayload,
         UnknownTask,
         WrongDatabase,
+        WrongState,
     )
     from django_pgqueue.models.job_field import JobField
-    from django_pgqueue.tasks.outcome import Reject, RetryLater, Snooze
+    from django_pgqueue.tasks.context import JobContext
+    from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
+    from django_pgqueue.tasks.result import JobResult
     from django_pgqueue.tasks.retry import Retry
     from django_pgqueue.tasks.task import task
 
@@ -38,6 +44,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "task": "tasks.task",
     "Retry": "tasks.retry",
+    "Cancel": "tasks.outcome",
+    "JobContext": "tasks.context",
+    "JobResult": "tasks.result",
     "Reject": "tasks.outcome",
     "RetryLater": "tasks.outcome",
     "Snooze": "tasks.outcome",
@@ -48,6 +57,10 @@ _HOMES = {
     "InvalidArgument": "exceptions",
     "InvalidOption": "exceptions",
     "JobNotFound": "exceptions",
+    "WrongState": "exceptions",
+    "ResultTimeout": "exceptions",
+    "LeaseLost": "exceptions",
+    "JobFailed": "exceptions",
     "PayloadTooLarge": "exceptions",
     "PgQueueError": "exceptions",
     "SchemaError": "exceptions",
@@ -59,16 +72,22 @@ _HOMES = {
 }
 
 __all__ = [
+    "Cancel",
     "DeclarationError",
     "EmbeddedServerError",
     "EnqueueError",
     "InvalidArgument",
     "InvalidOption",
+    "JobContext",
+    "JobFailed",
     "JobField",
     "JobNotFound",
+    "JobResult",
+    "LeaseLost",
     "PayloadTooLarge",
     "PgQueueError",
     "Reject",
+    "ResultTimeout",
     "Retry",
     "RetryLater",
     "SchemaError",
@@ -78,6 +97,7 @@ __all__ = [
     "UndecodablePayload",
     "UnknownTask",
     "WrongDatabase",
+    "WrongState",
     "task",
 ]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import lru_cache
@@ -31,10 +31,28 @@ SECONDS_MAX = int(DURATION_MAX.total_seconds())
 Duration = timedelta | int | float | str
 
 # Options that a queue or the whole project may set for its tasks, and nothing else.
-OPTION_KEYS = ("priority", "retries", "timeout", "settle")
+OPTION_KEYS = ("priority", "retries", "timeout", "settle", "ack_policy", "middleware")
 
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 SETTLES = ("immediate", "batched")
+ACK_POLICIES = ("on_success", "first", "reject_on_error", "manual")
+MODES = ("normal", "immediate")
+
+# Keys of arguments and headers whose values are never shown: a pattern matches a key
+# that it occurs in, whatever the case.
+REDACT_DEFAULT = (
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "api_key",
+    "apikey",
+    "authorization",
+    "credential",
+    "cookie",
+    "private_key",
+    "signature",
+)
 
 # A name that a shell, a URL and a log line carry without quoting.
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
@@ -84,6 +102,11 @@ class Settings:
     crashes_max: int = 3
     # Modules imported from every app at start, so that their tasks are declared.
     task_modules: tuple[str, ...] = ("tasks",)
+    # Keys whose values the admin, the commands and exports replace; regular
+    # expressions, found anywhere in a key, whatever the case.
+    redact: tuple[str, ...] = REDACT_DEFAULT
+    # "immediate": delay() runs the job at once, in the caller's transaction; for tests.
+    mode: str = "normal"
 
 
 # Smallest and largest value of each number, both allowed.
@@ -212,25 +235,37 @@ def _value(name: str, value: Any) -> Any:
     key = f"PGQUEUE[{name.upper()!r}]"
     if name in LIMITS:
         return _number(name, key, value)
-    if name == "retention":
-        return _retention(key, value)
-    if name == "queues":
-        return _queues(key, value)
-    if name == "defaults":
-        return _options(key, value)
-    if name == "task_modules":
-        if not isinstance(value, (list, tuple)) or not all(
-            isinstance(item, str) for item in value
-        ):
-            raise SettingsError(f"{key} must be a list of module names, not {value!r}.")
-        return tuple(value)
-    if name == "listen":
-        if not isinstance(value, bool):
-            raise SettingsError(f"{key} must be True or False, not {value!r}.")
-        return value
-    if not (isinstance(value, str) or (value is None and name == "listen_database")):
+    return READERS[name](key, value)
+
+
+def _task_modules(key: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(
+        isinstance(item, str) for item in value
+    ):
+        raise SettingsError(f"{key} must be a list of module names, not {value!r}.")
+    return tuple(value)
+
+
+def _listen(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise SettingsError(f"{key} must be True or False, not {value!r}.")
+    return value
+
+
+def _mode(key: str, value: Any) -> str:
+    if value not in MODES:
+        raise SettingsError(f"{key} is {value!r}; it must be {_either(MODES)}.")
+    return str(value)
+
+
+def _alias(key: str, value: Any) -> str:
+    if not isinstance(value, str):
         raise SettingsError(f"{key} must be the name of a database, not {value!r}.")
     return value
+
+
+def _alias_or_none(key: str, value: Any) -> str | None:
+    return None if value is None else _alias(key, value)
 
 
 def _number(name: str, key: str, value: Any) -> float | int:
@@ -246,6 +281,25 @@ def _number(name: str, key: str, value: Any) -> float | int:
     if not low <= value <= high:
         raise SettingsError(f"{key} is {value!r}; it must be from {low} to {high:,}.")
     return int(value) if whole else float(value)
+
+
+def _patterns(key: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(
+        isinstance(item, str) and item for item in value
+    ):
+        raise SettingsError(f"{key} must be a list of patterns, not {value!r}.")
+    for pattern in value:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise SettingsError(
+                f"{key} has {pattern!r}, which is no regular expression: {error}."
+            ) from None
+    return tuple(value)
+
+
+def _either(choices: tuple[str, ...]) -> str:
+    return " or ".join(repr(choice) for choice in choices)
 
 
 def _retention(key: str, value: Any) -> Retention:
@@ -302,6 +356,16 @@ def _check_option(key: str, option: str, value: Any) -> None:
         )
     if option == "settle" and value not in SETTLES:
         raise SettingsError(f"{key} is {value!r}; it must be {' or '.join(SETTLES)}.")
+    if option == "ack_policy" and value not in ACK_POLICIES:
+        raise SettingsError(f"{key} is {value!r}; it must be {_either(ACK_POLICIES)}.")
+    if option == "middleware" and (
+        not isinstance(value, (list, tuple))
+        or not all(isinstance(item, str) or callable(item) for item in value)
+    ):
+        raise SettingsError(
+            f"{key} is {value!r}; it must be a list of functions or of their import "
+            f"paths."
+        )
     # A Retry is known by what it has: this module is below the one that defines it.
     if option == "retries" and not (
         _is_int(value, 0, 32_766) or hasattr(value, "max_attempts")
@@ -319,3 +383,16 @@ def _check_option(key: str, option: str, value: Any) -> None:
 def _is_int(value: Any, low: int, high: int) -> bool:
     is_int = isinstance(value, int) and not isinstance(value, bool)
     return is_int and low <= value <= high
+
+
+READERS: dict[str, Callable[[str, Any], Any]] = {
+    "database": _alias,
+    "listen": _listen,
+    "listen_database": _alias_or_none,
+    "retention": _retention,
+    "queues": _queues,
+    "defaults": _options,
+    "task_modules": _task_modules,
+    "redact": _patterns,
+    "mode": _mode,
+}

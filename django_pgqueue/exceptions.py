@@ -16,6 +16,10 @@ code and Spark executors can use it without Django.
      ├── UndecodablePayload       a stored row cannot become Python values
      ├── UnknownTask              no declared task has this name
      ├── JobNotFound              no table holds a job with this id
+     ├── WrongState               a job cannot be edited, cancelled, retried as it is
+     ├── JobFailed                get() found that the job will never have a result
+     ├── ResultTimeout            get() waited for as long as it was told to
+     ├── LeaseLost                the job belongs to another worker by now
      ├── TaskTimeout              raised inside a task that ran too long
      ├── SchemaError              migrations or indexes the worker needs are missing
      └── EmbeddedServerError      the embedded PostgreSQL cannot be used
@@ -99,6 +103,55 @@ class JobNotFound(PgQueueError, LookupError):
             f"never committed, or its retention (PGQUEUE['RETENTION']) has passed."
         )
         self.job_id = job_id
+
+
+class WrongState(PgQueueError, RuntimeError):
+    """A job's state does not allow what was asked: editing a running job, say."""
+
+    def __init__(self, job_id: int, status: str, problem: str) -> None:
+        super().__init__(f"Job {job_id} is {status}: {problem}")
+        self.job_id = job_id
+        self.status = status
+
+
+class JobFailed(PgQueueError, RuntimeError):
+    """
+    A job ended without success: dead, cancelled or expired.
+
+    Attributes:
+        status: "dead", "cancelled" or "expired".
+        reason: That of the dead letter, else None.
+    """
+
+    def __init__(
+        self, job_id: int, status: str, reason: str | None, problem: str
+    ) -> None:
+        why = f" ({reason})" if reason else ""
+        super().__init__(f"Job {job_id} is {status}{why}. {problem}".strip())
+        self.job_id = job_id
+        self.status = status
+        self.reason = reason
+
+
+class ResultTimeout(PgQueueError, TimeoutError):
+    """A job had not ended when the time given to get() was over."""
+
+
+class LeaseLost(PgQueueError, RuntimeError):
+    """
+    The lease of a job ran out, or was taken over, while its task ran.
+
+    Raised inside the task by its context. What the task does from here on is in vain:
+    another worker may be running the job.
+    """
+
+    def __init__(self, job_id: int, delivery: int) -> None:
+        super().__init__(
+            f"Job {job_id}: delivery {delivery} has lost its lease; another worker may "
+            f"be running the job."
+        )
+        self.job_id = job_id
+        self.delivery = delivery
 
 
 class TaskTimeout(PgQueueError, TimeoutError):

@@ -17,16 +17,22 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Whoever changes this list changes the API: say so in the CHANGELOG.
 PUBLIC_NAMES = [
+    "Cancel",
     "DeclarationError",
     "EmbeddedServerError",
     "EnqueueError",
     "InvalidArgument",
     "InvalidOption",
+    "JobContext",
+    "JobFailed",
     "JobField",
     "JobNotFound",
+    "JobResult",
+    "LeaseLost",
     "PayloadTooLarge",
     "PgQueueError",
     "Reject",
+    "ResultTimeout",
     "Retry",
     "RetryLater",
     "SchemaError",
@@ -36,6 +42,7 @@ PUBLIC_NAMES = [
     "UndecodablePayload",
     "UnknownTask",
     "WrongDatabase",
+    "WrongState",
     "task",
 ]
 

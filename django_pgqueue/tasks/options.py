@@ -7,12 +7,13 @@ Who wins: the call over the task over the queue over the settings.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from django_pgqueue.conf import (
+    ACK_POLICIES,
     PRIORITY_MAX,
     PRIORITY_MIN,
     QUEUE_NAME,
@@ -30,6 +31,11 @@ QUEUE_DEFAULT = "default"
 TASK_NAME_MAX = 255
 
 Settle = Literal["immediate", "batched"]
+AckPolicy = Literal["on_success", "first", "reject_on_error", "manual"]
+
+# What stands around a task: called with the job's context and a function without
+# arguments that goes on; returns what that returned, or something else.
+Middleware = Callable[[Any, Callable[[], Any]], Any]
 
 TIME_MIN = datetime(1900, 1, 1, tzinfo=UTC)
 TIME_MAX = datetime(9000, 1, 1, tzinfo=UTC)
@@ -49,7 +55,14 @@ class TaskOptions:
     retries: Retry | None = None
     timeout: timedelta | None = None
     settle: Settle | None = None
+    ack_policy: AckPolicy | None = None
+    # Around the task, the first one outermost; those of the queue and of the settings
+    # are around them in turn.
+    middleware: tuple[Middleware, ...] = ()
+    # The ack is part of the task's own transaction. Sync tasks only.
+    atomic: bool = False
     takes_context: bool = False
+    is_async: bool = False
 
     def for_queue(self, name: str, settings: Settings) -> ResolvedOptions:
         """Return what holds for a job of this task in the queue *name*."""
@@ -73,6 +86,12 @@ class TaskOptions:
             if timeout is None
             else as_timedelta(timeout, name="timeout", zero=False),
             settle=check_settle(first("settle", "immediate")),
+            ack_policy=check_ack_policy(first("ack_policy", "on_success")),
+            middleware=(
+                *as_middleware(settings.defaults.get("middleware", ())),
+                *as_middleware(by_queue.get("middleware", ())),
+                *self.middleware,
+            ),
         )
 
 
@@ -84,6 +103,8 @@ class ResolvedOptions:
     retry: Retry
     timeout: timedelta | None
     settle: Settle
+    ack_policy: AckPolicy = "on_success"
+    middleware: tuple[Middleware, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +194,31 @@ def check_settle(value: object) -> Settle:
     if value == "batched":
         return "batched"
     raise InvalidOption(f"settle={value!r}: it must be one of {', '.join(SETTLES)}.")
+
+
+def check_ack_policy(value: object) -> AckPolicy:
+    """Return *value*; raise InvalidOption unless it is an ack policy."""
+    for policy in ACK_POLICIES:
+        if value == policy:
+            return cast("AckPolicy", policy)
+    raise InvalidOption(
+        f"ack_policy={value!r}: it must be one of {', '.join(ACK_POLICIES)}."
+    )
+
+
+def as_middleware(value: Sequence[Middleware | str]) -> tuple[Middleware, ...]:
+    """Return *value* with its import paths resolved; raise InvalidOption."""
+    from django.utils.module_loading import import_string
+
+    found: list[Middleware] = []
+    for item in value:
+        try:
+            found.append(import_string(item) if isinstance(item, str) else item)
+        except ImportError as error:
+            raise InvalidOption(f"middleware {item!r}: {error}") from None
+        if not callable(found[-1]):
+            raise InvalidOption(f"middleware {item!r} is not callable.")
+    return tuple(found)
 
 
 def check_when(name: str, value: When) -> tuple[datetime | None, timedelta | None]:

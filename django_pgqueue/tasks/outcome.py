@@ -37,6 +37,10 @@ class Reject(Exception):
         self.why = why
 
 
+class Cancel(Exception):
+    """Raised by a task: there is nothing left to do. The job ends as cancelled."""
+
+
 class _Later(Exception):
     def __init__(
         self, delay: Duration | None = None, *, seconds: float | None = None
@@ -90,7 +94,12 @@ class Expired:
     """The job's time has passed; it moves to the archive and does not run (again)."""
 
 
-Outcome = Succeeded | Retried | GaveUp | Expired
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The job moves to the archive as cancelled."""
+
+
+Outcome = Succeeded | Retried | GaveUp | Expired | Cancelled
 
 
 def decide(
@@ -113,6 +122,8 @@ def decide(
     """
     if error is None:
         return Succeeded()
+    if isinstance(error, Cancel):
+        return Cancelled()
     if isinstance(error, Reject):
         return GaveUp("rejected")
     if isinstance(error, Snooze):
