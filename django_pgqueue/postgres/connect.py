@@ -9,10 +9,12 @@ notices a dead peer within about half a minute instead of two hours.
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 
 # What libpq is told unless OPTIONS in DATABASES says otherwise. read-write: after a
 # failover, a connection to what is now a standby is refused instead of used.
@@ -49,7 +51,14 @@ def connect(alias: str, *, name: str) -> psycopg.Connection[tuple[Any, ...]]:
     params = connection_params(alias)
     role = params.pop("assume_role", None)
     params["application_name"] = name[:APPLICATION_NAME_BYTES_MAX]
-    connection = psycopg.connect(**params, autocommit=True)
+    try:
+        connection = psycopg.connect(**params, autocommit=True)
+    except psycopg.Error as error:
+        # An attempt that timed out has a socket, and perhaps a session of the server.
+        # The error's frames hold it, and a cycle holds them until the garbage
+        # collector comes by; an idle worker may not see it for hours.
+        traceback.clear_frames(error.__traceback__)
+        raise
     try:
         if role:
             statement = sql.SQL("SET ROLE {}").format(sql.Identifier(role))
@@ -99,6 +108,14 @@ class Link:
     def is_open(self) -> bool:
         """Whether there is a connection that is not known to be broken."""
         return self._connection is not None and not self._connection.closed
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its user, being busy, waits for the server."""
+        connection = self._connection
+        if connection is None or connection.closed:
+            return True  # It is being opened.
+        return connection.info.transaction_status == TransactionStatus.ACTIVE
 
     @property
     def connection(self) -> psycopg.Connection[tuple[Any, ...]]:

@@ -60,7 +60,7 @@ leased AS (
               j.enqueued_at,
               j.expires_at <= statement_timestamp() AS expired,
               statement_timestamp() AS claimed_at)
-SELECT leased.*, candidate.due_at
+SELECT leased.*, candidate.due_at, candidate.cancel_requested
   FROM leased JOIN candidate ON candidate.id = leased.id
 """
 
@@ -83,10 +83,12 @@ WITH RECURSIVE line AS (
             ORDER BY j.priority DESC, j.visible_at LIMIT 1) next
 ),
 candidate AS MATERIALIZED (
-    SELECT due.id, due.due_at
+    SELECT due.id, due.due_at, due.cancel_requested
       FROM (SELECT queue, priority FROM line ORDER BY priority DESC, place) AS line
      CROSS JOIN LATERAL (
-           SELECT j.id, j.visible_at AS due_at FROM pgqueue_job j
+           SELECT j.id, j.visible_at AS due_at,
+                  j.cancel_requested_at IS NOT NULL AS cancel_requested
+             FROM pgqueue_job j
             WHERE j.queue = line.queue AND j.priority = line.priority
               AND j.visible_at <= statement_timestamp()
             ORDER BY j.visible_at LIMIT %(limit)s
@@ -99,11 +101,13 @@ candidate AS MATERIALIZED (
 # that may still be found there. Draining then never walks over what it has finished.
 CLAIM_FROM_FLOORS = f"""
 WITH candidate AS MATERIALIZED (
-    SELECT due.id, due.due_at
+    SELECT due.id, due.due_at, due.cancel_requested
       FROM unnest(%(queues)s::text[], %(priorities)s::int2[], %(floors)s::timestamptz[])
            AS line(queue, priority, floor)
      CROSS JOIN LATERAL (
-           SELECT j.id, j.visible_at AS due_at FROM pgqueue_job j
+           SELECT j.id, j.visible_at AS due_at,
+                  j.cancel_requested_at IS NOT NULL AS cancel_requested
+             FROM pgqueue_job j
             WHERE j.queue = line.queue AND j.priority = line.priority
               AND j.visible_at >= line.floor
               AND j.visible_at <= statement_timestamp()
@@ -186,6 +190,7 @@ class Claimed(NamedTuple):
     expired: bool | None  # None: it has no expiry.
     claimed_at: datetime  # By the database's clock.
     due_at: datetime  # When it had become visible.
+    cancel_requested: bool = False  # It ran before, and somebody has cancelled it.
 
 
 class Line(NamedTuple):

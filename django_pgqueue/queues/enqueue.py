@@ -55,6 +55,61 @@ SELECT %(queue)s, %(task)s, item.args::jsonb, item.kwargs::jsonb, %(headers)s::j
 RETURNING id
 """
 
+# Locks: as ENQUEUE_MANY. The rows of a query become jobs without leaving the server;
+# ids rise in the query's order, since a CTE is read in the order it was written. When
+# the largest is too large, nothing is stored and nothing has failed: the caller is
+# told the size, and his transaction stays usable.
+ENQUEUE_FROM_SELECT = """
+WITH item AS MATERIALIZED (
+    SELECT jsonb_build_object({arguments}) AS kwargs
+      FROM ({query}) AS source({columns})
+), largest AS (
+    SELECT max(octet_length(kwargs::text)) AS bytes FROM item
+), stored AS (
+    INSERT INTO pgqueue_job (queue, task, kwargs, headers, priority, max_attempts,
+                             run_after, expires_at)
+    SELECT %s, %s, item.kwargs, %s::jsonb, %s, %s,
+           coalesce(%s::timestamptz, clock_timestamp() + %s::interval),
+           coalesce(%s::timestamptz, clock_timestamp() + %s::interval)
+      FROM item
+     WHERE (SELECT bytes FROM largest) <= %s
+    RETURNING id
+)
+SELECT (SELECT count(*) FROM stored), coalesce(largest.bytes, 0),
+       CASE WHEN %s THEN (SELECT array_agg(id ORDER BY id) FROM stored) END
+  FROM largest
+"""
+
+# How a column becomes the JSON that tasks/payload.py writes for the same value, by the
+# name of its kind. Where both differ in form they read the same: a float is always
+# tagged, since to_jsonb() writes 3.0 as 3. to_jsonb() gives times in ISO 8601 whatever
+# DateStyle says.
+TAGGED_AS = """
+CASE WHEN {column} IS NOT NULL THEN
+     jsonb_build_object('__pgqueue__', '%s', 'value', %s) END
+"""
+COLUMN_AS_JSON = {
+    "plain": "to_jsonb({column})",
+    "integer": "to_jsonb(trunc({column}::numeric))",
+    "float": TAGGED_AS % ("float", "{column}::float8::text"),
+    "decimal": TAGGED_AS % ("decimal", "{column}::numeric::text"),
+    "uuid": TAGGED_AS % ("uuid", "{column}::text"),
+    "bytes": TAGGED_AS % ("bytes", "translate(encode({column}, 'base64'), E'\\n', '')"),
+    "date": TAGGED_AS % ("date", "to_jsonb({column}::date)"),
+    "time": TAGGED_AS % ("time", "to_jsonb({column}::time)"),
+    "naive datetime": TAGGED_AS % ("datetime", "to_jsonb({column}::timestamp)"),
+    "datetime": TAGGED_AS
+    % (
+        "datetime",
+        "(to_jsonb({column}::timestamptz AT TIME ZONE 'UTC') #>> '{{}}') || '+00:00'",
+    ),
+    "timedelta": TAGGED_AS
+    % (
+        "timedelta",
+        "jsonb_build_array(0, 0, trunc(extract(epoch FROM {column}) * 1000000))",
+    ),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
@@ -115,3 +170,69 @@ def enqueue_many(
         cursor.execute(ENQUEUE_MANY, params)
         ids.extend(job_id for (job_id,) in cursor.fetchall())
     return ids
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One keyword argument of the jobs that a query becomes."""
+
+    name: str
+    # Of COLUMN_AS_JSON; None: a constant, and not a column of the query.
+    kind: str | None
+    constant: str = "null"  # JSON text.
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of a query whose rows were to be jobs."""
+
+    count: int
+    largest_bytes: int  # Of the arguments of a job.
+    ids: Sequence[int]  # Empty unless they were asked for.
+
+
+def enqueue_from_select(
+    cursor: Any,
+    placement: Placement,
+    *,
+    arguments: Sequence[Argument],
+    query: str,
+    params: Sequence[Any],
+    payload_bytes_max: int,
+    with_ids: bool,
+) -> Stored:
+    """
+    Store one job per row of *query*; none, when the largest is too large.
+
+    Args:
+        cursor: Django's or psycopg's; the caller commits.
+        placement: Queue, task, priority, times.
+        arguments: Keyword arguments; those with a kind are, in this order, the first
+            columns of the query. Up to 50.
+        query: A SELECT with %s for its parameters, and %% for a percent sign.
+        params: The parameters of query.
+        payload_bytes_max: The most bytes of a job's arguments, as PostgreSQL writes
+            JSON: with a blank after each colon and comma.
+        with_ids: Whether to return the ids, in the order of the rows.
+    """
+    parts: list[str] = []
+    constants: list[str] = []
+    columns: list[str] = []
+    for argument in arguments:
+        constants.append(argument.name)
+        if argument.kind is None:
+            parts.append("%s::text, %s::jsonb")
+            constants.append(argument.constant)
+        else:
+            columns.append(f"c{len(columns)}")
+            value = COLUMN_AS_JSON[argument.kind].format(column=f"source.{columns[-1]}")
+            parts.append(f"%s::text, {value}")
+    statement = ENQUEUE_FROM_SELECT.format(
+        arguments=", ".join(parts), query=query, columns=", ".join(columns or ["c0"])
+    )
+    placed = [getattr(placement, name) for name in placement.__slots__]
+    cursor.execute(
+        statement, [*constants, *params, *placed, payload_bytes_max, with_ids]
+    )
+    count, largest_bytes, ids = cursor.fetchone()
+    return Stored(count, largest_bytes, ids or [])

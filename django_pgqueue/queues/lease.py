@@ -17,6 +17,7 @@ from django_pgqueue.queues.errors import ROOM_FOR_ONE
 # deadlocks with settles that lock the same rows in another order, and hangs behind an
 # ack inside a task's own transaction. A row that is skipped is locked or lost: the
 # caller asks again before the lease ends.
+# greatest: a task may have extended its lease beyond ours.
 RENEW = """
 WITH held AS MATERIALIZED (
     SELECT j.id FROM pgqueue_job j
@@ -25,9 +26,37 @@ WITH held AS MATERIALIZED (
      WHERE j.id = ANY(%(ids)s::bigint[]) AND j.leased_by = %(worker)s
        FOR UPDATE OF j SKIP LOCKED)
 UPDATE pgqueue_job AS j
-   SET visible_at = statement_timestamp() + %(lease)s::interval
+   SET visible_at = greatest(j.visible_at,
+                             statement_timestamp() + %(lease)s::interval)
  WHERE j.id = ANY(ARRAY(SELECT id FROM held))
 RETURNING j.id
+"""
+
+# Locks: a row lock on the job, for the statement. It waits for whoever has the row,
+# since the task that asks must be told whether the job is still its own; it holds no
+# other row meanwhile.
+EXTEND = """
+UPDATE pgqueue_job
+   SET visible_at = greatest(visible_at, statement_timestamp() + %(lease)s::interval)
+ WHERE id = %(id)s AND deliveries = %(delivery)s AND leased_by = %(worker)s
+RETURNING extract(epoch FROM visible_at - statement_timestamp())::float8
+"""
+
+# Locks: as EXTEND. No index covers progress, so the update is HOT where its page has
+# room.
+PROGRESS = """
+UPDATE pgqueue_job SET progress = %(progress)s::jsonb
+ WHERE id = %(id)s AND deliveries = %(delivery)s AND leased_by = %(worker)s
+RETURNING id
+"""
+
+# Locks: none. One index probe per lease.
+CANCEL_REQUESTS = """
+SELECT j.id FROM pgqueue_job j
+  JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS mine(id, delivery)
+    ON j.id = mine.id AND j.deliveries = mine.delivery
+ WHERE j.id = ANY(%(ids)s::bigint[]) AND j.leased_by = %(worker)s
+   AND j.cancel_requested_at IS NOT NULL
 """
 
 # Locks: row locks on the rows handed back, for the statement. Handed back as if never
@@ -52,6 +81,8 @@ RETURNING j.id, j.queue
 # finds them: one range per line, however long the backlog. Those that it was running
 # crashed: the attempt is given back, crashes counted, and the job runs alone from now
 # on. The others were only claimed and go back as if never claimed.
+# A running task may have extended its lease beyond that range: those are looked up by
+# their ids.
 # Not older than now: a lapsed lease is claimed as any due row is.
 # OFFSET 0 keeps the planner from flattening the range per line into one scan of the
 # table, as PostgreSQL 15 did.
@@ -84,7 +115,13 @@ held AS MATERIALIZED (
               AND j.visible_at > statement_timestamp()
               AND j.visible_at <= statement_timestamp() + %(lease)s::interval
               AND j.leased_by = %(worker)s
-            ORDER BY j.visible_at OFFSET 0) held),
+            ORDER BY j.visible_at OFFSET 0) held
+    UNION ALL
+    SELECT j.id, j.queue, j.deliveries, true
+      FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS running(id, delivery)
+      JOIN pgqueue_job j ON j.id = running.id AND j.deliveries = running.delivery
+     WHERE j.id = ANY(%(ids)s::bigint[]) AND j.leased_by = %(worker)s
+       AND j.visible_at > statement_timestamp() + %(lease)s::interval),
 free AS MATERIALIZED (
     SELECT j.id FROM pgqueue_job j
      WHERE j.id = ANY(ARRAY(SELECT id FROM held)) FOR UPDATE SKIP LOCKED),
@@ -138,6 +175,61 @@ def renew(
             "deliveries": [delivery for _, delivery in leases],
             "worker": worker,
             "lease": lease,
+        },
+    )
+    return {job_id for (job_id,) in cursor.fetchall()}
+
+
+def extend(
+    cursor: Any, *, worker: str, job_id: int, delivery: int, lease: timedelta
+) -> float | None:
+    """
+    Let one lease end no sooner than *lease* from now; never makes it end sooner.
+
+    Returns:
+        The seconds that the lease has left, by the database's clock; None: the job is
+        somebody else's, or gone.
+    """
+    cursor.execute(
+        EXTEND, {"id": job_id, "delivery": delivery, "worker": worker, "lease": lease}
+    )
+    row = cursor.fetchone()
+    return None if row is None else float(row[0])
+
+
+def report_progress(
+    cursor: Any, *, worker: str, job_id: int, delivery: int, progress: str
+) -> bool:
+    """
+    Store what a running task says about its progress; False: the lease is lost.
+
+    Args:
+        cursor: An open cursor; the caller commits.
+        worker: Whose lease it is.
+        job_id: Of the job.
+        delivery: The fencing token.
+        progress: JSON text.
+    """
+    params = {
+        "id": job_id,
+        "delivery": delivery,
+        "worker": worker,
+        "progress": progress,
+    }
+    cursor.execute(PROGRESS, params)
+    return cursor.fetchone() is not None
+
+
+def cancel_requests(
+    cursor: Any, *, worker: str, leases: Sequence[tuple[int, int]]
+) -> set[int]:
+    """Return the ids of those *leases*, (id, delivery) each, that are to stop."""
+    cursor.execute(
+        CANCEL_REQUESTS,
+        {
+            "ids": [job_id for job_id, _ in leases],
+            "deliveries": [delivery for _, delivery in leases],
+            "worker": worker,
         },
     )
     return {job_id for (job_id,) in cursor.fetchall()}

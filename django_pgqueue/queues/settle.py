@@ -80,9 +80,15 @@ RETURNING id
 # Locks: row locks on the updated rows, for the statement. attempts_back: 1 gives the
 # attempt back (snooze, hold), 0 burns it. A retry never meets its own dedup key: the
 # row keeps it.
+# A job that was asked to stop is due at once, whatever its delay: it does not run
+# again, since the next claim tells its worker of the request and settles it as
+# cancelled. It is not archived here: a request that commits while this statement waits
+# for the row would then be missed, or make the settle look stale.
 RETRY = f"""
 UPDATE pgqueue_job AS j
-   SET visible_at = statement_timestamp() + make_interval(secs => ended.delay_seconds),
+   SET visible_at = statement_timestamp() + make_interval(
+           secs => CASE WHEN j.cancel_requested_at IS NULL THEN ended.delay_seconds
+                        ELSE 0 END),
        leased_by = NULL, leased_at = NULL,
        attempt = greatest(j.attempt - ended.attempts_back, 0),
        headers = CASE WHEN ended.unknown AND NOT j.headers ? 'pgqueue.unknown_since'
@@ -135,6 +141,21 @@ SELECT d.id FROM pgqueue_dead_letter d
 """
 
 
+# Locks: row locks on the archived rows, for the statement. The fence of a settle, on
+# rows that this worker has archived itself. finished_at stays: it is the partition's
+# key, and says when the job was acked.
+NOTE = f"""
+UPDATE pgqueue_archived_job AS j
+   SET errors = {APPENDED}, result = coalesce(ended.result::jsonb, j.result)
+  FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(results)s::text[],
+              %(errors)s::text[])
+       AS ended(id, delivery, result, error)
+ WHERE j.id = ANY(%(ids)s::bigint[])
+   AND j.id = ended.id AND j.deliveries = ended.delivery AND j.worker = %(worker)s
+RETURNING j.id
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """
@@ -167,6 +188,23 @@ def ack(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
 def expire(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     """Move jobs whose time has passed to the archive, never run; as ack()."""
     return _archive(cursor, worker, ended, "expired")
+
+
+def cancel(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+    """Move jobs that were asked to stop, or stop themselves, to the archive."""
+    return _archive(cursor, worker, ended, "cancelled")
+
+
+def note(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+    """
+    Add an error, or a result, to jobs that this worker has archived already.
+
+    For a task that is acked before it runs. The state stays, and so do the times.
+    Returns the ids that were found.
+    """
+    params = _params(worker, ended)
+    params["results"] = [item.result for item in ended]
+    return _ids(cursor, NOTE, params)
 
 
 def dead_letter(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:

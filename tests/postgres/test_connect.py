@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import socket
 import threading
 
 import psycopg
@@ -97,6 +99,26 @@ def test_a_server_that_cannot_be_reached_is_an_error():
 
     with pytest.raises(psycopg.OperationalError):
         connect("default", name="tests")
+
+
+def test_an_attempt_that_timed_out_leaves_no_socket_open(options, monkeypatch):
+    """Not even until the garbage collector comes by: it may be one more session."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = connections["default"].settings_dict
+        monkeypatch.setitem(where, "HOST", "127.0.0.1")
+        monkeypatch.setitem(where, "PORT", silent.getsockname()[1])
+        options.update(connect_timeout=2, sslmode="disable", gssencmode="disable")
+        gc.disable()
+        try:
+            with pytest.raises(psycopg.OperationalError, match="timeout"):
+                connect("default", name="tests")
+            accepted, _ = silent.accept()
+            with accepted:
+                accepted.settimeout(5)
+                while accepted.recv(1_000):  # The start-up packet, then the end.
+                    pass
+        finally:
+            gc.enable()
 
 
 def test_the_role_of_django_is_assumed(options, cursor):

@@ -10,7 +10,14 @@ import pytest
 from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.errors import ERRORS_MAX
-from django_pgqueue.queues.lease import Rescued, release, renew, rescue
+from django_pgqueue.queues.lease import (
+    Rescued,
+    extend,
+    release,
+    renew,
+    report_progress,
+    rescue,
+)
 from django_pgqueue.queues.settle import Ended, ack
 from tests.factories import LEASE, make_job, make_jobs, make_leased_job
 
@@ -389,3 +396,100 @@ def test_errors_of_a_rescue_are_bounded(cursor):
     kept = Job.objects.get().errors
     assert ERRORS_MAX == len(kept)
     assert ({"n": 0}, {"n": 2}, "worker_lost") == (kept[0], kept[1], kept[-1]["kind"])
+
+
+# A task asks for more time -----------------------------------------------------------
+
+
+def extend_by(cursor, job, lease, *, worker="a", delivery=1):
+    return extend(cursor, worker=worker, job_id=job.pk, delivery=delivery, lease=lease)
+
+
+def test_a_lease_is_extended_to_what_the_task_asks_for(cursor):
+    """From now on, by the database's clock; the answer is what it has left."""
+    job = make_leased_job("a")
+
+    left = extend_by(cursor, job, timedelta(hours=1))
+
+    assert 3600 == pytest.approx(left, abs=0.001)
+    more = Job.objects.get().visible_at - job.visible_at
+    assert 3540 == pytest.approx(more.total_seconds(), abs=5)
+
+
+def test_an_extension_never_shortens_a_lease(cursor):
+    """The answer is what is left, however little was asked for."""
+    job = make_leased_job("a", visible_at=timedelta(hours=1))
+
+    left = extend_by(cursor, job, timedelta(seconds=1))
+
+    assert 3600 == pytest.approx(left, abs=5)
+    assert job.visible_at == Job.objects.get().visible_at
+
+
+def test_a_heartbeat_does_not_take_an_extension_back(cursor):
+    """It renews with the worker's own, shorter lease."""
+    job = make_leased_job("a")
+    extend_by(cursor, job, timedelta(hours=1))
+    before = Job.objects.get().visible_at
+
+    assert {job.pk} == renew(cursor, worker="a", leases=[(job.pk, 1)], lease=LEASE)
+    assert before == Job.objects.get().visible_at
+
+
+def test_a_lapsed_lease_that_nobody_took_can_be_extended(cursor):
+    """Nobody else has run the job."""
+    job = make_leased_job("a", visible_at=-LEASE)
+
+    assert 60 == pytest.approx(extend_by(cursor, job, LEASE), abs=0.001)
+
+
+@pytest.mark.parametrize(
+    "who", [{"worker": "b"}, {"delivery": 2}, {"delivery": 0}], ids=str
+)
+def test_extensions_and_progress_are_fenced(cursor, who):
+    """Another worker, or another delivery, is told that the lease is lost."""
+    job = make_leased_job("a")
+    before = Job.objects.values().get()
+    fence = {"worker": "a", "job_id": job.pk, "delivery": 1, **who}
+
+    assert None is extend(cursor, **fence, lease=LEASE)
+    assert False is report_progress(cursor, **fence, progress="1")
+    assert before == Job.objects.values().get()
+
+
+def test_a_job_that_is_gone_has_no_lease_to_extend(cursor):
+    """It was settled by somebody else."""
+    job = make_leased_job("a")
+    ack(cursor, worker="a", ended=[Ended(job.pk, 1)])
+
+    assert None is extend_by(cursor, job, LEASE)
+    assert False is report_progress(
+        cursor, worker="a", job_id=job.pk, delivery=1, progress="1"
+    )
+
+
+def test_the_latest_progress_is_what_a_row_shows(cursor):
+    """Nothing else of it changes: the lease stays as it is."""
+    job = make_leased_job("a")
+    before = Job.objects.values().get()
+
+    for progress in ('{"done": 1}', '{"done": 2, "note": "ü"}'):
+        assert True is report_progress(
+            cursor, worker="a", job_id=job.pk, delivery=1, progress=progress
+        )
+
+    after = Job.objects.values().get()
+    assert before | {"progress": {"done": 2, "note": "ü"}} == after
+
+
+def test_a_rescue_finds_leases_that_were_extended(cursor):
+    """Those of running jobs, by their ids: they end later than any lease."""
+    running = make_leased_job("dead", visible_at=timedelta(hours=5))
+    other = make_leased_job("dead", visible_at=timedelta(hours=5))
+
+    taken = rescue_from(cursor, running=[lease_of(running), (other.pk, 2)])
+
+    assert [(running.pk, True)] == [(job.id, job.crashed) for job in taken]
+    assert {other.pk: "dead", running.pk: None} == dict(
+        Job.objects.values_list("pk", "leased_by")
+    )

@@ -98,13 +98,21 @@ def test_a_made_day_takes_the_rows_of_that_day_in_utc(cursor, today):
 
     cursor.execute(f"SELECT id FROM {partition_name(day)} ORDER BY id")
     assert [(first.pk,), (last.pk,)] == cursor.fetchall()
+    key, result, tags = (
+        "(id, finished_at)",
+        "(finished_at) WHERE (result IS NOT NULL)",
+        "(((headers -> 'tags'::text))) WITH (gin_pending_list_limit='256')"
+        " WHERE ((headers -> 'tags'::text) IS NOT NULL)",
+    )
     for partition in (today, day):
         cursor.execute(
-            "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass"
-            " AND indisvalid",
+            "SELECT split_part(pg_get_indexdef(indexrelid), ' USING ', 2)"
+            "  FROM pg_index WHERE indrelid = %s::regclass AND indisvalid",
             [partition_name(partition)],
         )
-        assert (2,) == cursor.fetchone()
+        assert [f"btree {result}", f"btree {key}", f"gin {tags}"] == sorted(
+            definition for (definition,) in cursor.fetchall()
+        )
 
 
 def test_a_made_day_refuses_what_the_archive_refuses(cursor, today):

@@ -24,8 +24,10 @@ from django_pgqueue.queues.settle import (
     Ended,
     ack,
     applied,
+    cancel,
     dead_letter,
     expire,
+    note,
     retry,
 )
 from tests.factories import (
@@ -40,12 +42,23 @@ from tests.waiting import wait_until_blocked
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
 
-VERBS = {"ack": ack, "expire": expire, "dead_letter": dead_letter, "retry": retry}
+VERBS = {
+    "ack": ack,
+    "cancel": cancel,
+    "expire": expire,
+    "dead_letter": dead_letter,
+    "retry": retry,
+}
 every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
 every_move = pytest.mark.parametrize(
     "verb,model",
-    [(ack, ArchivedJob), (expire, ArchivedJob), (dead_letter, DeadLetter)],
-    ids=["ack", "expire", "dead_letter"],
+    [
+        (ack, ArchivedJob),
+        (cancel, ArchivedJob),
+        (expire, ArchivedJob),
+        (dead_letter, DeadLetter),
+    ],
+    ids=["ack", "cancel", "expire", "dead_letter"],
 )
 
 
@@ -284,6 +297,17 @@ def test_an_expired_job_is_archived_as_expired(cursor):
     assert ("expired", None) == ArchivedJob.objects.values_list("state", "result").get()
 
 
+def test_a_cancelled_job_is_archived_as_cancelled(cursor):
+    """With what its task said when it stopped, and no result."""
+    job = make_leased_job("a", cancel_requested_at=-SECOND)
+
+    cancel(cursor, worker="a", ended=[ended(job, error=error("stopped"))])
+
+    row = ArchivedJob.objects.get()
+    assert ("cancelled", None) == (row.state, row.result)
+    assert ["stopped"] == [entry["message"] for entry in row.errors]
+
+
 def test_a_dead_letter_has_its_reason_and_every_error(cursor):
     """The errors of earlier attempts, and the last one at the end."""
     job = make_leased_job("a", errors=[{"kind": "error", "message": "first"}])
@@ -395,6 +419,37 @@ def test_a_retry_of_a_known_task_marks_nothing(cursor):
     retry(cursor, worker="a", ended=[ended(job)])
 
     assert {"trace": "t"} == Job.objects.get(pk=job.pk).headers
+
+
+def test_a_retry_of_a_job_that_was_asked_to_stop_does_not_wait(cursor):
+    """It is due at once, so that a claim finds it and settles it as cancelled."""
+    asked = make_leased_job("a", cancel_requested_at=-SECOND)
+    other = make_leased_job("a")
+
+    retry(
+        cursor,
+        worker="a",
+        ended=[ended(asked, delay_seconds=3600), ended(other, delay_seconds=3600)],
+    )
+
+    assert [asked.pk] == list(Job.objects.due().values_list("pk", flat=True))
+    assert Job.objects.get(pk=asked.pk).cancel_requested_at is not None
+
+
+def test_a_request_that_commits_while_a_retry_waits_is_seen(
+    cursor, other_cursor, new_cursor
+):
+    """The retry was late by a moment: it is settled all the same, and due at once."""
+    job = make_leased_job("a")
+    batch = [ended(job, delay_seconds=3600)]
+
+    with ThreadPoolExecutor(1) as pool:
+        with other_cursor.connection.transaction():
+            other_cursor.execute("UPDATE pgqueue_job SET cancel_requested_at = now()")
+            settled = pool.submit(retry, cursor, worker="a", ended=batch)
+            wait_until_blocked(new_cursor(), cursor)
+        assert {job.pk} == settled.result()
+    assert 1 == Job.objects.due().count()
 
 
 def test_a_retried_job_keeps_its_dedup_key(cursor):
@@ -616,3 +671,61 @@ def test_dead_letters_need_no_partition(cursor):
     job = make_leased_job("a")
 
     assert {job.pk} == dead_letter(cursor, worker="a", ended=[ended(job)])
+
+
+# A note to what was acked before it ran ----------------------------------------------
+
+
+def test_a_job_that_was_acked_first_can_be_given_its_failure(cursor):
+    """State and times stay: the job was over when its task began."""
+    job = make_leased_job("a", errors=[{"kind": "error", "message": "old"}])
+    ack(cursor, worker="a", ended=[ended(job)])
+    before = ArchivedJob.objects.values().get()
+
+    assert {job.pk} == note(cursor, worker="a", ended=[ended(job, error=error("x"))])
+
+    after = ArchivedJob.objects.values().get()
+    assert ["old", "x"] == [entry["message"] for entry in after.pop("errors")]
+    before.pop("errors")
+    assert before == after
+
+
+def test_a_job_that_was_acked_first_can_be_given_its_result(cursor):
+    """A note without one leaves it, and a note without an error leaves those."""
+    job = make_leased_job("a")
+    ack(cursor, worker="a", ended=[ended(job)])
+
+    note(cursor, worker="a", ended=[ended(job, result='{"n": 1}')])
+    note(cursor, worker="a", ended=[ended(job)])
+
+    row = ArchivedJob.objects.get()
+    assert ({"n": 1}, []) == (row.result, row.errors)
+
+
+def test_a_note_is_fenced(cursor):
+    """Another worker, another delivery, or a job that is not archived: nothing."""
+    archived = make_archived_job(worker="a")
+    live = make_leased_job("a")
+    before = everything()
+    failure = error("x")
+
+    assert set() == note(cursor, worker="b", ended=[Ended(archived.pk, 1)])
+    assert set() == note(
+        cursor, worker="a", ended=[Ended(archived.pk, 2, error=failure)]
+    )
+    assert set() == note(cursor, worker="a", ended=[Ended(live.pk, 1, error=failure)])
+    assert set() == note(cursor, worker="a", ended=[])
+    assert before == everything()
+
+
+def test_notes_are_bounded(cursor):
+    """As the errors of every settle are."""
+    archived = make_archived_job(
+        worker="a", errors=[{"message": str(n)} for n in range(ERRORS_MAX)]
+    )
+
+    note(cursor, worker="a", ended=[Ended(archived.pk, 1, error=error("new"))])
+
+    errors = ArchivedJob.objects.get().errors
+    assert ERRORS_MAX == len(errors)
+    assert ["0", "2", "new"] == [errors[n]["message"] for n in (0, 1, -1)]

@@ -1,0 +1,196 @@
+"""
+Health: what else the server does that slows a queue down or stops it.
+
+Asked by the doctor alone. A role that is no superuser sees the rows of other roles in
+pg_stat_activity without their details; what it may not see is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import psycopg
+
+from django_pgqueue.postgres import wake
+
+# Locks: none beyond ACCESS SHARE on catalogues; so have all of these.
+CONNECTIONS = """
+SELECT count(*), count(*) FILTER (WHERE application_name LIKE 'pgqueue %%')
+  FROM pg_stat_activity WHERE backend_type = 'client backend'
+"""
+
+# What keeps vacuum from removing dead rows, by how many transactions: a session, a
+# prepared transaction, a replication slot. Ordered by age, the oldest first.
+HORIZON = """
+SELECT kind, name, seconds, transactions FROM (
+    SELECT 'session' AS kind,
+           format('%%s of %%s, process %%s, %%s', coalesce(nullif(application_name, ''),
+                  'a session'), coalesce(usename, '?'), pid, coalesce(state, '?'))
+               AS name,
+           extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds,
+           age(backend_xmin) AS transactions
+      FROM pg_stat_activity
+     WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
+       AND datname = current_database()
+    UNION ALL
+    SELECT 'prepared', gid, extract(epoch FROM clock_timestamp() - prepared)::float8,
+           age(transaction)
+      FROM pg_prepared_xacts WHERE database = current_database()
+    UNION ALL
+    SELECT 'slot', slot_name::text, NULL, age(xmin)
+      FROM pg_replication_slots WHERE xmin IS NOT NULL
+) held
+ ORDER BY transactions DESC LIMIT 1
+"""
+
+PREPARED = """
+SELECT count(*), extract(epoch FROM clock_timestamp() - min(prepared))::float8
+  FROM pg_prepared_xacts WHERE database = current_database()
+"""
+
+# Until the transaction ends.
+PATIENCE = "SELECT set_config('statement_timeout', %(timeout)s, true)"
+
+NOTIFICATIONS = "SELECT pg_notification_queue_usage()"
+
+CLOCK = "SELECT clock_timestamp()"
+
+BACKEND = "SELECT pg_backend_pid()"
+
+VACUUM = """
+SELECT current_setting('autovacuum')::bool, n_live_tup, n_dead_tup,
+       extract(epoch FROM clock_timestamp()
+               - greatest(last_autovacuum, last_vacuum))::float8
+  FROM pg_stat_user_tables WHERE relid = to_regclass('pgqueue_job')
+"""
+
+# An index that CREATE INDEX CONCURRENTLY or REINDEX CONCURRENTLY left half made.
+INVALID_INDEXES = """
+SELECT c.relname::text FROM pg_index i
+  JOIN pg_class c ON c.oid = i.indexrelid
+  JOIN pg_class t ON t.oid = i.indrelid
+ WHERE NOT (i.indisvalid AND i.indisready) AND t.relname LIKE 'pgqueue\\_%%'
+   AND t.relnamespace = (SELECT relnamespace FROM pg_class
+                          WHERE oid = to_regclass('pgqueue_job'))
+ ORDER BY 1
+"""
+
+
+class Horizon(NamedTuple):
+    """Who keeps vacuum from removing dead rows."""
+
+    kind: str  # "session", "prepared" or "slot".
+    name: str
+    seconds: float | None  # Since its transaction began; a slot has none.
+    transactions: int  # Begun since.
+
+
+class Vacuum(NamedTuple):
+    """What is known of the hot table."""
+
+    is_on: bool
+    live: int
+    dead: int
+    seconds: float | None  # Since it was last vacuumed; None: never.
+
+
+def limit_statements(cursor: Any, *, seconds: int) -> None:
+    """Let no statement of the open transaction take longer than *seconds*."""
+    cursor.execute(PATIENCE, {"timeout": f"{seconds}s"})
+
+
+def connection_counts(cursor: Any) -> tuple[int, int]:
+    """Return how many clients are connected to the server, and how many are ours."""
+    cursor.execute(CONNECTIONS, {})
+    everybody, ours = cursor.fetchone()
+    return everybody, ours
+
+
+def horizon(cursor: Any) -> Horizon | None:
+    """Return what holds vacuum back most; None: nothing does."""
+    cursor.execute(HORIZON, {})
+    row = cursor.fetchone()
+    return None if row is None else Horizon(*row)
+
+
+def prepared(cursor: Any) -> tuple[int, float | None]:
+    """Return how many transactions are prepared, and the oldest's age in seconds."""
+    cursor.execute(PREPARED)
+    count, seconds = cursor.fetchone()
+    return count, seconds
+
+
+def notification_usage(cursor: Any) -> float:
+    """Return how full the queue of notifications is, from 0 to 1."""
+    cursor.execute(NOTIFICATIONS)
+    usage: float = cursor.fetchone()[0]
+    return usage
+
+
+def clock_skew(cursor: Any) -> tuple[float, float]:
+    """
+    Return how many seconds this machine's clock is ahead of the database's.
+
+    And how many that may be wrong by: half of the round trip.
+    """
+    before, started = datetime.now(UTC), time.monotonic()
+    cursor.execute(CLOCK)
+    theirs: datetime = cursor.fetchone()[0]
+    round_trip = time.monotonic() - started
+    ours = before.timestamp() + round_trip / 2
+    return ours - theirs.timestamp(), round_trip / 2
+
+
+def vacuum(cursor: Any) -> Vacuum | None:
+    """Return the state of pgqueue_job as vacuum sees it; None without statistics."""
+    cursor.execute(VACUUM)
+    row = cursor.fetchone()
+    return None if row is None else Vacuum(*row)
+
+
+def invalid_indexes(cursor: Any) -> list[str]:
+    """Return the indexes of our tables that are there and not in use."""
+    cursor.execute(INVALID_INDEXES, {})
+    return [name for (name,) in cursor.fetchall()]
+
+
+def is_pooled(connection: psycopg.Connection[Any]) -> bool:
+    """
+    Whether something between us and the server shares its connections.
+
+    A pooler answers the start of a session with a process id of its own making; the
+    server then tells another one.
+    """
+    row = connection.execute(BACKEND).fetchone()
+    return row is not None and row[0] != connection.info.backend_pid
+
+
+def hears(
+    listener: psycopg.Connection[Any],
+    notifier: psycopg.Connection[Any],
+    *,
+    patience_seconds: float,
+) -> float | None:
+    """
+    Listen on one connection, notify on the other; return the seconds until heard.
+
+    None: nothing was heard in *patience_seconds*. Both must be in autocommit.
+    """
+    channel, token = f"pgqueue_doctor_{uuid4().hex}", uuid4().hex
+    with listener.cursor() as cursor:
+        wake.listen(cursor, [channel])
+    started = time.monotonic()
+    with notifier.cursor() as cursor:
+        wake.prove(cursor, channel=channel, token=token)
+    # Closed here, and not when the garbage is collected.
+    with contextlib.closing(
+        listener.notifies(timeout=patience_seconds, stop_after=1)
+    ) as notices:
+        for notice in notices:
+            if notice.payload == token:
+                return time.monotonic() - started
+    return None

@@ -1,0 +1,83 @@
+"""
+Limits of one transaction: how long a statement may take, and which plans it may have.
+
+For pages that people open: whoever closes a page that hangs leaves its query running,
+opens it again, and so on until the database does nothing else.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, NamedTuple
+
+# Locks: none. The third argument: until the transaction ends. A shorter timeout, of
+# the role say, stays; '0' is none. MATERIALIZED: read before it is changed.
+LIMIT = """
+WITH before AS MATERIALIZED (
+    SELECT current_setting('statement_timeout') AS timeout,
+           current_setting('enable_seqscan') AS seqscan,
+           current_setting('enable_bitmapscan') AS bitmapscan,
+           current_setting('jit') AS jit)
+SELECT timeout, seqscan, bitmapscan, jit,
+       set_config('statement_timeout',
+                  CASE WHEN timeout <> '0'
+                        AND timeout::interval < %(timeout)s::text::interval
+                       THEN timeout ELSE %(timeout)s::text END, true),
+       set_config('enable_seqscan', coalesce(%(seqscan)s::text, seqscan), true),
+       set_config('enable_bitmapscan', coalesce(%(bitmapscan)s::text, bitmapscan),
+                  true),
+       set_config('jit', 'off', true)
+  FROM before
+"""
+
+RESTORE = """
+SELECT set_config('statement_timeout', %(timeout)s, true),
+       set_config('enable_seqscan', %(seqscan)s, true),
+       set_config('enable_bitmapscan', %(bitmapscan)s, true),
+       set_config('jit', %(jit)s, true)
+"""
+
+
+class Plans(Enum):
+    """
+    Which scans of a table the planner may choose.
+
+    A statement that is bounded by the order of an index is planned otherwise before
+    PostgreSQL has statistics of the table: as a scan and a sort of all of it.
+    """
+
+    ANY = (None, None)
+    # Along an index, in its order.
+    IN_ORDER = ("off", "off")
+    # By an index that has no order, such as that of the tags.
+    BY_INDEX = ("off", "on")
+
+
+class Before(NamedTuple):
+    """What held before limit()."""
+
+    timeout: str
+    seqscan: str
+    bitmapscan: str
+    jit: str
+
+
+def limit(cursor: Any, *, seconds: int, plans: Plans = Plans.ANY) -> Before:
+    """
+    Limit the statements of the open transaction, and return what held before.
+
+    Args:
+        cursor: A cursor inside of a transaction.
+        seconds: What a statement may take; it fails with QueryCanceled then.
+        plans: Which scans they may use.
+    """
+    seqscan, bitmapscan = plans.value
+    cursor.execute(
+        LIMIT, {"timeout": f"{seconds}s", "seqscan": seqscan, "bitmapscan": bitmapscan}
+    )
+    return Before(*cursor.fetchone()[: len(Before._fields)])
+
+
+def restore(cursor: Any, before: Before) -> None:
+    """Undo limit() inside of a transaction that goes on."""
+    cursor.execute(RESTORE, before._asdict())

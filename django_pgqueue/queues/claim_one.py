@@ -1,0 +1,46 @@
+"""
+Claim one: lease a job that is named, as a claim would.
+
+For those who run jobs without a worker: the immediate mode and the testing kit. The
+lease, the attempt, the fence and the crash of a lapsed lease are those of claim.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from django_pgqueue.queues.claim import LEASE_CANDIDATES, Claimed
+
+# Locks: a row lock on the job, until the statement's transaction ends. SKIP LOCKED: a
+# worker that is claiming it at this moment has it. A paused queue gives nothing, as it
+# gives nothing to a worker.
+CLAIM_ONE = f"""
+WITH candidate AS MATERIALIZED (
+    SELECT j.id, j.visible_at AS due_at,
+           j.cancel_requested_at IS NOT NULL AS cancel_requested
+      FROM pgqueue_job j
+     WHERE j.id = %(id)s AND j.visible_at <= statement_timestamp()
+       AND NOT EXISTS (SELECT 1 FROM pgqueue_queue q
+                        WHERE q.name = j.queue AND q.paused_at IS NOT NULL)
+       FOR UPDATE OF j SKIP LOCKED),
+{LEASE_CANDIDATES}
+"""
+
+
+def claim_one(
+    cursor: Any, job_id: int, *, worker: str, lease: timedelta
+) -> Claimed | None:
+    """
+    Lease the job to *worker*, if it is due and its queue is not paused.
+
+    Args:
+        cursor: An open cursor, Django's or psycopg's. The caller commits.
+        job_id: The job.
+        worker: The name written to the row; at most 100 characters.
+        lease: How long the job stays ours without a heartbeat.
+    """
+    cursor.execute(CLAIM_ONE, {"id": job_id, "worker": worker, "lease": lease})
+    row: Sequence[Any] | None = cursor.fetchone()
+    return None if row is None else Claimed(*row)

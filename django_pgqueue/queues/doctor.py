@@ -1,0 +1,115 @@
+"""
+Doctor: what is wrong with jobs and workers that nobody would notice otherwise.
+
+Every count stops at a limit, so that asking costs the same in any table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any, NamedTuple
+
+from django_pgqueue.queues import partitions
+
+# Locks: none; so have all of these.
+# Leases that ran out and whose job nobody has taken: workers that died, and none that
+# lives. Of each line, the oldest due rows.
+LAPSED = """
+WITH RECURSIVE line AS (
+    (SELECT queue, priority FROM pgqueue_job ORDER BY queue, priority DESC LIMIT 1)
+    UNION ALL
+    SELECT next.queue, next.priority FROM line
+     CROSS JOIN LATERAL (
+           (SELECT j.queue, j.priority FROM pgqueue_job j
+             WHERE j.queue = line.queue AND j.priority < line.priority
+             ORDER BY j.priority DESC, j.visible_at LIMIT 1)
+           UNION ALL
+           (SELECT j.queue, j.priority FROM pgqueue_job j WHERE j.queue > line.queue
+             ORDER BY j.queue, j.priority DESC LIMIT 1)
+           LIMIT 1) next
+)
+SELECT count(due.leased_by),
+       extract(epoch FROM statement_timestamp() - min(due.visible_at)
+               FILTER (WHERE due.leased_by IS NOT NULL))::float8
+  FROM line
+ CROSS JOIN LATERAL (
+       SELECT j.leased_by, j.visible_at FROM pgqueue_job j
+        WHERE j.queue = line.queue AND j.priority = line.priority
+          AND j.visible_at <= statement_timestamp()
+        ORDER BY j.visible_at LIMIT %(limit)s) due
+"""
+
+WORKERS = """
+SELECT name, queues,
+       extract(epoch FROM statement_timestamp() - heartbeat_at)::float8,
+       coalesce(leader_until > statement_timestamp(), false), version
+  FROM pgqueue_worker ORDER BY heartbeat_at DESC LIMIT %(limit)s
+"""
+
+# The tasks of the oldest and of the newest jobs.
+TASKS = """
+SELECT task, count(*) FROM (
+    SELECT task FROM (SELECT id, task FROM pgqueue_job ORDER BY id LIMIT %(limit)s) o
+    UNION ALL
+    SELECT task FROM (SELECT id, task FROM pgqueue_job
+                       ORDER BY id DESC LIMIT %(limit)s) n
+) seen GROUP BY task ORDER BY 2 DESC
+"""
+
+NEW_DEAD_LETTERS = """
+SELECT reason, count(*) FROM (
+    SELECT reason FROM pgqueue_dead_letter
+     WHERE finished_at > statement_timestamp() - %(period)s::interval
+     ORDER BY finished_at DESC LIMIT %(limit)s) fresh
+ GROUP BY reason ORDER BY 2 DESC
+"""
+
+
+class Seen(NamedTuple):
+    """A worker process, by its row."""
+
+    name: str
+    queues: list[str]  # Empty: all.
+    silent_seconds: float
+    leads: bool
+    version: str
+
+
+def lapsed_leases(cursor: Any, *, limit: int) -> tuple[int, float | None]:
+    """Return how many leases ran out untaken, and how many seconds ago the oldest."""
+    cursor.execute(LAPSED, {"limit": limit})
+    count, seconds = cursor.fetchone()
+    return count, seconds
+
+
+def workers_seen(cursor: Any, *, limit: int) -> list[Seen]:
+    """Return the workers, those that were heard of last first."""
+    cursor.execute(WORKERS, {"limit": limit})
+    return [Seen(*row) for row in cursor.fetchall()]
+
+
+def tasks_in_use(cursor: Any, *, limit: int) -> dict[str, int]:
+    """
+    Return the names of tasks that live jobs have, and how often each was seen.
+
+    The *limit* oldest and newest jobs are looked at; in a small table these overlap, so
+    the numbers say how common a name is and no more.
+    """
+    cursor.execute(TASKS, {"limit": limit})
+    return dict(cursor.fetchall())
+
+
+def new_dead_letters(cursor: Any, *, period: Any, limit: int) -> dict[str, int]:
+    """Return how many jobs gave up within *period*, by reason."""
+    cursor.execute(NEW_DEAD_LETTERS, {"period": period, "limit": limit})
+    return dict(cursor.fetchall())
+
+
+def archive_days(cursor: Any) -> tuple[date, Sequence[date]]:
+    """Return today, by the database, and the days that the archive has tables for."""
+    cursor.execute(partitions.TODAY)
+    today: date = cursor.fetchone()[0]
+    cursor.execute(partitions.ATTACHED)
+    days = (partitions.day_of(name) for (name,) in cursor.fetchall())
+    return today, sorted(day for day in days if day is not None)

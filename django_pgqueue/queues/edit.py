@@ -1,0 +1,96 @@
+"""
+Edit: other arguments for a job that waits, or for a dead letter.
+
+What has been delivered before may have had effects under its old arguments. Its header
+pgqueue.edits then counts the edits and goes into the idempotency key, so that another
+system does not take the edited job for the one that it has seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from django_pgqueue.queues.errors import ROOM_FOR_ONE
+
+EDITS = "pgqueue.edits"
+
+# Locks: a row lock on the job or the dead letter, until the caller's transaction ends.
+# SKIP LOCKED: a row that is being claimed, settled, redriven or purged is not waited
+# for; the caller asks again. One id, so both tables are one index probe.
+# Two statements, since FOR UPDATE goes with no UNION.
+LOCK_JOB = """
+SELECT j.task, j.args::text, j.kwargs::text, j.leased_by IS NOT NULL
+  FROM pgqueue_job j WHERE j.id = %(id)s FOR UPDATE SKIP LOCKED
+"""
+LOCK_DEAD_LETTER = """
+SELECT j.task, j.args::text, j.kwargs::text, false
+  FROM pgqueue_dead_letter j WHERE j.id = %(id)s FOR UPDATE SKIP LOCKED
+"""
+
+# What both tables get. A value of the header that SQL wrote and that is no number
+# counts as none.
+CHANGES = f"""
+args = %(args)s::jsonb, kwargs = %(kwargs)s::jsonb,
+headers = CASE WHEN j.deliveries = 0 THEN j.headers
+    ELSE j.headers || jsonb_build_object('{EDITS}', 1 + CASE
+        WHEN j.headers ->> '{EDITS}' ~ '^[0-9]{{1,9}}$'
+        THEN (j.headers ->> '{EDITS}')::bigint ELSE 0 END) END,
+errors = {ROOM_FOR_ONE} || jsonb_strip_nulls(jsonb_build_object(
+    'kind', 'edited', 'by', nullif(%(by)s::text, ''), 'at', statement_timestamp(),
+    'message', 'Its arguments were edited.'))
+"""
+
+# Locks: the row lock that the caller has already.
+EDIT_JOB = f"""
+UPDATE pgqueue_job AS j SET {CHANGES}
+ WHERE j.id = %(id)s AND j.leased_by IS NULL
+RETURNING j.id
+"""
+EDIT_DEAD_LETTER = f"""
+UPDATE pgqueue_dead_letter AS j SET {CHANGES} WHERE j.id = %(id)s RETURNING j.id
+"""
+
+
+class Editable(NamedTuple):
+    """A job or dead letter whose row this transaction has locked."""
+
+    task: str
+    args: str  # JSON text.
+    kwargs: str  # JSON text.
+    is_leased: bool  # Some worker may be running it: it cannot be edited.
+
+
+def lock(cursor: Any, job_id: int) -> Editable | None:
+    """
+    Lock the row of a live job or a dead letter; None: there is none, or it is locked.
+
+    Call it, and edit() after it, inside one transaction.
+    """
+    for statement in (LOCK_JOB, LOCK_DEAD_LETTER):
+        cursor.execute(statement, {"id": job_id})
+        row = cursor.fetchone()
+        if row is not None:
+            return Editable(*row)
+    return None
+
+
+def edit(cursor: Any, job_id: int, *, args: str, kwargs: str, by: str = "") -> bool:
+    """
+    Replace the arguments of a row that lock() has locked.
+
+    Args:
+        cursor: The one that locked it, in the same transaction.
+        job_id: Of the row.
+        args: A JSON array as text.
+        kwargs: A JSON object as text.
+        by: Who edits, for the errors of the job; "": nobody is named.
+
+    Returns:
+        False: it is leased, or gone.
+    """
+    params = {"id": job_id, "args": args, "kwargs": kwargs, "by": by}
+    for statement in (EDIT_JOB, EDIT_DEAD_LETTER):
+        cursor.execute(statement, params)
+        if cursor.fetchone() is not None:
+            return True
+    return False

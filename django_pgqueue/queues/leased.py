@@ -1,0 +1,81 @@
+"""
+Leased: which jobs workers hold just now, for people to look at.
+
+As in a rescue (lease.py), the claim index finds them: a lease end is what visible_at
+holds. Jobs that are scheduled for the same minutes stand between them, so each line is
+read up to a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+# Rows read of each line, and lines, that is priorities of queues, read at all.
+LINE_ROWS_MAX = 2_000
+LINES_MAX = 500
+
+# Locks: none. OFFSET 0: see RESCUE in lease.py.
+LEASED = """
+WITH RECURSIVE found AS (
+    (SELECT queue, priority FROM pgqueue_job
+      ORDER BY queue, priority DESC, visible_at LIMIT 1)
+    UNION ALL
+    SELECT next.queue, next.priority FROM found
+     CROSS JOIN LATERAL (
+           (SELECT j.queue, j.priority FROM pgqueue_job j
+             WHERE j.queue = found.queue AND j.priority < found.priority
+             ORDER BY j.queue, j.priority DESC, j.visible_at LIMIT 1)
+           UNION ALL
+           (SELECT j.queue, j.priority FROM pgqueue_job j
+             WHERE j.queue > found.queue
+             ORDER BY j.queue, j.priority DESC, j.visible_at LIMIT 1)
+           LIMIT 1) next
+)
+SELECT near.id, near.task, near.queue, near.leased_by, near.leased_at
+  FROM (SELECT queue, priority FROM found LIMIT %(lines)s) line
+ CROSS JOIN LATERAL (
+       SELECT j.id, j.task, j.queue, j.leased_by, j.leased_at FROM pgqueue_job j
+        WHERE j.queue = line.queue AND j.priority = line.priority
+          AND j.visible_at > statement_timestamp()
+          AND j.visible_at <= statement_timestamp() + %(lease)s::interval
+        ORDER BY j.visible_at LIMIT %(rows)s OFFSET 0) near
+ WHERE near.leased_by = ANY(%(workers)s::text[])
+ ORDER BY near.leased_at LIMIT %(limit)s
+"""
+
+
+class Leased(NamedTuple):
+    """A job that a worker holds."""
+
+    id: int
+    task: str
+    queue: str
+    worker: str
+    leased_at: datetime | None
+
+
+def leased(
+    cursor: Any, *, workers: Sequence[str], lease: timedelta, limit: int
+) -> list[Leased]:
+    """
+    Return jobs that *workers* hold, the ones held longest first.
+
+    Args:
+        cursor: An open cursor.
+        workers: Their names.
+        lease: How far ahead a lease can end; those that end later are not found.
+        limit: How many at most.
+    """
+    cursor.execute(
+        LEASED,
+        {
+            "workers": list(workers),
+            "lease": lease,
+            "limit": limit,
+            "rows": LINE_ROWS_MAX,
+            "lines": LINES_MAX,
+        },
+    )
+    return [Leased(*row) for row in cursor.fetchall()]

@@ -1,0 +1,62 @@
+"""
+Read: all that is known of one job, wherever it is.
+
+find() tells where a job is; this is the whole row, in one statement, so that a job that
+moves at that very moment is seen once.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django_pgqueue.queues.find import LIVE_STATE
+
+# Locks: none. Payloads as text, decoded by whoever wants them: PostgreSQL stores JSON
+# that Python cannot read.
+READ = f"""
+SELECT id, {LIVE_STATE}, task, queue, args::text, kwargs::text, headers::text,
+       priority, attempt, max_attempts, run_after, enqueued_at, leased_at,
+       NULL::timestamptz, leased_by, errors::text, NULL::text, NULL::text
+  FROM pgqueue_job WHERE id = %(id)s
+UNION ALL
+SELECT id, state, task, queue, args::text, kwargs::text, headers::text,
+       priority, attempt, max_attempts, run_after, enqueued_at, started_at,
+       finished_at, worker, errors::text, result::text, NULL
+  FROM pgqueue_archived_job WHERE id = %(id)s
+UNION ALL
+SELECT id, 'dead', task, queue, args::text, kwargs::text, headers::text,
+       priority, attempt, max_attempts, run_after, enqueued_at, started_at,
+       finished_at, worker, errors::text, NULL, reason
+  FROM pgqueue_dead_letter WHERE id = %(id)s
+"""
+
+
+class Row(NamedTuple):
+    """One job, as its table has it."""
+
+    id: int
+    status: str
+    task: str
+    queue: str
+    args: str  # JSON text.
+    kwargs: str  # JSON text.
+    headers: str  # JSON text.
+    priority: int
+    attempt: int
+    max_attempts: int
+    run_after: datetime | None
+    enqueued_at: datetime
+    started_at: datetime | None  # Of the latest attempt.
+    finished_at: datetime | None
+    worker: str | None  # That holds its lease, or settled it.
+    errors: str  # JSON text.
+    result: str | None  # JSON text.
+    reason: str | None
+
+
+def read(cursor: Any, job_id: int) -> Row | None:
+    """Return the job with this id; None when no table has it."""
+    cursor.execute(READ, {"id": job_id})
+    found = cursor.fetchone()
+    return None if found is None else Row(*found)

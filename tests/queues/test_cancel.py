@@ -1,0 +1,355 @@
+"""Cancel: what waits is archived at once, what runs is asked to stop."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.queues import cancel as module
+from django_pgqueue.queues.cancel import ASK_AGAIN_SECONDS, cancel
+from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.errors import ERRORS_MAX
+from django_pgqueue.queues.lease import cancel_requests, release, renew, rescue
+from django_pgqueue.queues.partitions import drop_partition, make_partitions
+from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.settle import (
+    KEPT_COLUMNS,
+    Ended,
+    ack,
+    applied,
+    dead_letter,
+    retry,
+)
+from django_pgqueue.queues.settle import cancel as settle_cancelled
+from tests.factories import (
+    LEASE,
+    make_archived_job,
+    make_dead_letter,
+    make_job,
+    make_jobs,
+    make_leased_job,
+)
+
+HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+
+NOT_RUNNING = {
+    "ready": {},
+    "scheduled": {"visible_at": HOUR},
+    "retrying": {"visible_at": HOUR, "attempt": 2, "deliveries": 3},
+    "parked": {"visible_at": None},
+    "in a lane": {"lane": "l"},
+    "asked to stop before": {"cancel_requested_at": -HOUR, "deliveries": 1},
+}
+
+
+def summary(answer):
+    return sorted(answer.cancelled), sorted(answer.requested), sorted(answer.locked)
+
+
+def claim_one(cursor, worker="a"):
+    (job,) = claim(cursor, queues=["default"], worker=worker, limit=1, lease=LEASE)
+    return job
+
+
+# What becomes of a job ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", NOT_RUNNING.values(), ids=NOT_RUNNING.keys())
+def test_a_job_that_does_not_run_is_archived_at_once(cursor, columns):
+    """In one statement: it is in the archive and in no other table."""
+    job = make_job(**columns)
+
+    assert ([job.pk], [], []) == summary(cancel(cursor, [job.pk]))
+    assert ("cancelled", None, None) == ArchivedJob.objects.values_list(
+        "state", "started_at", "worker"
+    ).get(pk=job.pk)
+    assert 0 == Job.objects.count()
+
+
+def test_a_cancelled_job_keeps_what_it_is(cursor):
+    """Every shared column arrives unchanged."""
+    job = make_job(
+        queue="mail",
+        args=[1],
+        kwargs={"b": "ü"},
+        headers={"tags": ["x"]},
+        priority=7,
+        expires_at=HOUR,
+        attempt=2,
+        max_attempts=9,
+        crashes=1,
+        deliveries=4,
+        dedup_key="k",
+        progress={"done": 1},
+        workflow_id=1,
+        parent_id=2,
+        message_id=3,
+        schedule_id=4,
+    )
+    kept = KEPT_COLUMNS.split(", ")
+    before = Job.objects.values(*kept).get()
+
+    cancel(cursor, [job.pk])
+
+    assert before == ArchivedJob.objects.values(*kept).get()
+
+
+def test_a_running_job_is_asked_to_stop(cursor):
+    """The row stays with its worker, and says since when."""
+    job = make_leased_job("a")
+
+    assert ([], [job.pk], []) == summary(cancel(cursor, [job.pk]))
+
+    row = Job.objects.get(pk=job.pk)
+    assert ("a", job.visible_at, 1) == (row.leased_by, row.visible_at, row.deliveries)
+    assert row.cancel_requested_at is not None
+
+
+def test_a_second_request_changes_nothing(cursor):
+    """The first one's time and name stay."""
+    job = make_leased_job("a")
+    cancel(cursor, [job.pk], by="anna")
+    before = Job.objects.values().get()
+
+    assert ([], [job.pk], []) == summary(cancel(cursor, [job.pk], by="bert"))
+    assert before == Job.objects.values().get()
+
+
+def test_a_job_whose_lease_has_lapsed_is_archived_and_taken_over(cursor):
+    """It is shown as ready. Its old worker can neither settle it nor claim it did."""
+    job = make_leased_job("paused", visible_at=-SECOND)
+
+    assert ([job.pk], [], []) == summary(cancel(cursor, [job.pk]))
+    assert 2 == ArchivedJob.objects.get(pk=job.pk).deliveries
+    assert set() == ack(cursor, worker="paused", ended=[Ended(job.pk, 1)])
+    assert set() == applied(cursor, [(job.pk, 1)])
+
+
+@pytest.mark.parametrize("make", [make_archived_job, make_dead_letter])
+def test_what_has_ended_is_passed_over(cursor, make):
+    """So is an id that never was."""
+    row = make()
+
+    assert ([], [], []) == summary(cancel(cursor, [row.pk, 2**62]))
+    assert (0, 1) == (
+        Job.objects.count(),
+        ArchivedJob.objects.count() + DeadLetter.objects.count(),
+    )
+
+
+def test_who_cancelled_is_noted_in_the_errors(cursor):
+    """After what is there; nobody is named when nobody was."""
+    waiting = make_job(errors=[{"kind": "error"}])
+    nameless = make_job()
+    running = make_leased_job("a")
+    before = running.enqueued_at
+
+    cancel(cursor, [waiting.pk, running.pk], by="anna")
+    cancel(cursor, [nameless.pk])
+
+    first, note = ArchivedJob.objects.get(pk=waiting.pk).errors
+    assert ("error", "cancelled", "anna") == (first["kind"], note["kind"], note["by"])
+    assert before.isoformat() < note["at"]
+    (request,) = Job.objects.get(pk=running.pk).errors
+    assert ("cancel_requested", "anna") == (request["kind"], request["by"])
+    assert "by" not in ArchivedJob.objects.get(pk=nameless.pk).errors[0]
+
+
+def test_errors_stay_bounded(cursor):
+    """The first stays, the second goes, for both kinds of entry."""
+    errors = [{"n": n} for n in range(ERRORS_MAX)]
+    waiting, running = make_job(errors=errors), make_leased_job("a", errors=errors)
+
+    cancel(cursor, [waiting.pk, running.pk])
+
+    for row in (ArchivedJob.objects.get(), Job.objects.get()):
+        assert ERRORS_MAX == len(row.errors)
+        assert [{"n": 0}, {"n": 2}] == row.errors[:2]
+
+
+def test_more_than_one_statement_full_is_cancelled(cursor, monkeypatch):
+    """Each statement is bounded, and each id is answered once."""
+    monkeypatch.setattr(module, "CANCEL_ROWS_MAX", 3)
+    waiting = make_jobs(7)
+    running = [make_leased_job("a").pk for _ in range(4)]
+
+    assert (waiting, running, []) == summary(cancel(cursor, waiting + running))
+
+
+def test_a_cancelled_job_frees_its_dedup_key(cursor):
+    """The next job of that key can be enqueued at once."""
+    cancel(cursor, [make_job(dedup_key="k").pk])
+
+    assert make_job(dedup_key="k").pk
+
+
+def test_a_day_without_a_partition_is_the_callers_to_make(cursor):
+    """Nothing has happened then, and the same call succeeds afterwards."""
+    job = make_job()
+    cursor.execute("SELECT (now() AT TIME ZONE 'UTC')::date")
+    (today,) = cursor.fetchone()
+    drop_partition(cursor, today)
+    try:
+        with pytest.raises(psycopg.errors.CheckViolation, match="no partition"):
+            cancel(cursor, [job.pk])
+        assert 1 == Job.objects.count()
+    finally:
+        with cursor.connection.transaction():
+            make_partitions(cursor)
+    assert ([job.pk], [], []) == summary(cancel(cursor, [job.pk]))
+
+
+# What is locked -----------------------------------------------------------------------
+
+
+def test_a_locked_row_is_asked_for_again_and_then_passed_over(cursor, other_cursor):
+    """It is never waited for, so cancels cannot deadlock with settles."""
+    held, free = make_job(), make_job()
+    slept = []
+
+    with other_cursor.connection.transaction():
+        other_cursor.execute(
+            "SELECT 1 FROM pgqueue_job WHERE id = %s FOR UPDATE", [held.pk]
+        )
+        answer = cancel(cursor, [held.pk, free.pk], sleep=slept.append)
+
+    assert ([free.pk], [], [held.pk]) == summary(answer)
+    assert list(ASK_AGAIN_SECONDS) == slept
+
+
+def test_a_job_that_is_being_claimed_is_asked_to_stop(cursor, other_cursor):
+    """The claim's transaction ends while cancel asks again, and it then runs."""
+    job = make_job()
+    other_cursor.execute("BEGIN")
+    claim_one(other_cursor)
+
+    answer = cancel(
+        cursor, [job.pk], sleep=lambda _seconds: other_cursor.execute("COMMIT")
+    )
+
+    assert ([], [job.pk], []) == summary(answer)
+    assert "a" == Job.objects.get(pk=job.pk).leased_by
+
+
+def test_a_claim_passes_over_a_job_that_is_being_cancelled(cursor, other_cursor):
+    """It takes its neighbour, and does not wait."""
+    job, neighbour = make_job(), make_job()
+
+    with cursor.connection.transaction():
+        cancel(cursor, [job.pk])
+        claimed = claim(
+            other_cursor, queues=["default"], worker="a", limit=10, lease=LEASE
+        )
+
+    assert [neighbour.pk] == [row.id for row in claimed]
+
+
+# A request, from the worker's side ----------------------------------------------------
+
+
+def test_a_worker_is_told_which_of_its_leases_are_to_stop(cursor):
+    """Those of others, and other deliveries, are none of its business."""
+    mine, other, untouched = (
+        make_leased_job("a"),
+        make_leased_job("b"),
+        make_leased_job("a"),
+    )
+    cancel(cursor, [mine.pk, other.pk])
+    held = [(mine.pk, 1), (other.pk, 1), (untouched.pk, 1)]
+
+    assert {mine.pk} == cancel_requests(cursor, worker="a", leases=held)
+    assert set() == cancel_requests(cursor, worker="a", leases=[(mine.pk, 2)])
+    assert set() == cancel_requests(cursor, worker="a", leases=[])
+
+
+def test_a_claim_tells_of_a_request(cursor):
+    """A job that lapsed with one is not to run again; its neighbours are."""
+    job = make_leased_job("a", visible_at=-SECOND, cancel_requested_at=-SECOND)
+    neighbour = make_job()
+
+    claimed = claim(cursor, queues=["default"], worker="b", limit=2, lease=LEASE)
+
+    assert {job.pk: True, neighbour.pk: False} == {
+        row.id: row.cancel_requested for row in claimed
+    }
+
+
+AGAIN = {
+    "released": lambda cursor, job: release(
+        cursor, worker="a", leases=[(job.pk, 1, job.enqueued_at)]
+    ),
+    "rescued": lambda cursor, job: rescue(
+        cursor, worker="a", running=[(job.pk, 1)], lease=LEASE, message="gone"
+    ),
+    "retried": lambda cursor, job: retry(
+        cursor, worker="a", ended=[Ended(job.pk, 1, delay_seconds=3600)]
+    ),
+    "snoozed": lambda cursor, job: retry(
+        cursor,
+        worker="a",
+        ended=[Ended(job.pk, 1, delay_seconds=3600, gives_attempt_back=True)],
+    ),
+}
+
+
+@pytest.mark.parametrize("hand_back", AGAIN.values(), ids=AGAIN.keys())
+def test_a_request_outlives_the_delivery(cursor, hand_back):
+    """
+    However the job comes back, the next claim is at once, and is told of the request.
+
+    Also after a retry with a long delay: the worker had not heard yet.
+    """
+    job = make_leased_job("a")
+    cancel(cursor, [job.pk])
+
+    hand_back(cursor, job)
+    claimed = claim_one(cursor, "b")
+
+    assert (job.pk, True) == (claimed.id, claimed.cancel_requested)
+    assert {job.pk} == settle_cancelled(
+        cursor, worker="b", ended=[Ended(job.pk, claimed.delivery)]
+    )
+    assert "cancelled" == ArchivedJob.objects.get(pk=job.pk).state
+
+
+def test_a_job_that_waits_with_a_request_can_be_cancelled_outright(cursor):
+    """In a paused queue no claim would come."""
+    job = make_leased_job("a")
+    cancel(cursor, [job.pk])
+    retry(cursor, worker="a", ended=[Ended(job.pk, 1, delay_seconds=3600)])
+
+    assert ([job.pk], [], []) == summary(cancel(cursor, [job.pk]))
+
+
+def test_a_task_that_returns_in_spite_of_a_request_has_succeeded(cursor):
+    """The work is done; nothing is gained by saying otherwise."""
+    job = make_leased_job("a")
+    cancel(cursor, [job.pk])
+
+    assert {job.pk} == ack(cursor, worker="a", ended=[Ended(job.pk, 1)])
+    assert "succeeded" == ArchivedJob.objects.get(pk=job.pk).state
+
+
+def test_a_request_does_not_hold_up_the_heartbeat(cursor):
+    """The lease goes on until the task has looked."""
+    job = make_leased_job("a")
+    cancel(cursor, [job.pk])
+
+    assert {job.pk} == renew(cursor, worker="a", leases=[(job.pk, 1)], lease=LEASE)
+    assert Job.objects.get(pk=job.pk).cancel_requested_at is not None
+
+
+def test_a_redriven_job_is_asked_nothing(cursor):
+    """A request dies with the job that it was about."""
+    job = make_leased_job("a")
+    cancel(cursor, [job.pk])
+    dead_letter(cursor, worker="a", ended=[Ended(job.pk, 1, reason="exhausted")])
+
+    redrive(cursor, [job.pk])
+
+    assert None is Job.objects.get(pk=job.pk).cancel_requested_at
+    assert False is claim_one(cursor).cancel_requested

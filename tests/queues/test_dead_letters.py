@@ -1,0 +1,115 @@
+"""Dead letters are set aside to the archive, or deleted."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue.models import ArchivedJob, DeadLetter
+from django_pgqueue.queues import dead_letters as module
+from django_pgqueue.queues.dead_letters import delete, set_aside
+from django_pgqueue.queues.errors import ERRORS_MAX
+from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.settle import KEPT_COLUMNS
+from tests.factories import make_archived_job, make_dead_letter, make_job
+
+HOUR = timedelta(hours=1)
+
+VERBS = {"set aside": set_aside, "delete": delete}
+every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
+
+
+def test_a_dead_letter_that_is_set_aside_is_archived_as_cancelled(cursor):
+    """What it is stays; it finished now, so that its retention starts now."""
+    dead = make_dead_letter(
+        args=[1], headers={"tags": ["x"]}, finished_at=-HOUR, started_at=-HOUR
+    )
+    kept = KEPT_COLUMNS.split(", ")
+    before = DeadLetter.objects.values(*kept).get()
+
+    assert [dead.pk] == set_aside(cursor, [dead.pk])
+
+    assert before == ArchivedJob.objects.values(*kept).get()
+    row = ArchivedJob.objects.get()
+    assert ("cancelled", "worker", dead.started_at) == (
+        row.state,
+        row.worker,
+        row.started_at,
+    )
+    assert HOUR <= row.finished_at - dead.finished_at
+    assert 0 == DeadLetter.objects.count()
+
+
+def test_who_set_it_aside_and_why_is_its_last_error(cursor):
+    """With what it had died of, which the archive has no column for."""
+    dead = make_dead_letter(reason="timeout", errors=[{"kind": "error"}])
+    nameless = make_dead_letter()
+
+    set_aside(cursor, [dead.pk], by="anna", reason="customer has left")
+    set_aside(cursor, [nameless.pk])
+
+    first, last = ArchivedJob.objects.get(pk=dead.pk).errors
+    assert "error" == first["kind"]
+    assert last.pop("at")
+    assert {
+        "kind": "set_aside",
+        "by": "anna",
+        "dead_for": "timeout",
+        "message": "customer has left",
+    } == last
+    (bare,) = ArchivedJob.objects.get(pk=nameless.pk).errors
+    assert {"kind", "at", "dead_for"} == set(bare)
+
+
+def test_errors_stay_bounded(cursor):
+    """The first stays."""
+    dead = make_dead_letter(errors=[{"n": n} for n in range(ERRORS_MAX)])
+
+    set_aside(cursor, [dead.pk])
+
+    errors = ArchivedJob.objects.get().errors
+    assert (ERRORS_MAX, {"n": 0}, "set_aside") == (
+        len(errors),
+        errors[0],
+        errors[-1]["kind"],
+    )
+
+
+def test_a_deleted_dead_letter_is_gone(cursor):
+    """From everywhere; its neighbour stays."""
+    dead, other = make_dead_letter(), make_dead_letter()
+
+    assert [dead.pk] == delete(cursor, [dead.pk])
+    assert [other.pk] == list(DeadLetter.objects.values_list("pk", flat=True))
+    assert 0 == ArchivedJob.objects.count()
+
+
+@every_verb
+def test_only_dead_letters_are_touched(cursor, verb):
+    """Live and archived jobs, and ids that never were, are passed over."""
+    job, archived = make_job(), make_archived_job()
+
+    assert [] == verb(cursor, [job.pk, archived.pk, 2**62])
+    assert (1, 1) == (type(job).objects.count(), ArchivedJob.objects.count())
+
+
+@every_verb
+def test_what_is_being_redriven_is_passed_over(cursor, other_cursor, verb):
+    """Two operators share the rows without waiting for one another."""
+    held, free = make_dead_letter(), make_dead_letter()
+
+    with other_cursor.connection.transaction():
+        redrive(other_cursor, [held.pk])
+        assert [free.pk] == verb(cursor, [held.pk, free.pk])
+    assert [] == verb(cursor, [held.pk])
+
+
+@every_verb
+def test_each_statement_is_bounded(cursor, verb, monkeypatch):
+    """All are moved all the same."""
+    monkeypatch.setattr(module, "ROWS_MAX", 2)
+    ids = [make_dead_letter().pk for _ in range(5)]
+
+    assert ids == sorted(verb(cursor, ids))
+    assert [] == verb(cursor, [])

@@ -1,0 +1,90 @@
+"""Pause a queue, and resume it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.utils import timezone
+
+from django_pgqueue.models import Queue
+from django_pgqueue.queues.claim import known_queues
+from django_pgqueue.queues.pause import pause, resume
+from tests.factories import make_job
+from tests.waiting import wait_until_blocked
+
+
+@pytest.mark.parametrize("has_row", [False, True])
+def test_a_queue_is_paused_by_somebody_for_a_reason(cursor, has_row):
+    """Also one that no worker has met yet."""
+    if has_row:
+        Queue.objects.create(name="bank")
+    before = timezone.now()
+
+    assert True is pause(cursor, "bank", by="anna", reason="bank is down")
+
+    row = Queue.objects.get()
+    assert ("bank", "anna", "bank is down") == (
+        row.name,
+        row.paused_by,
+        row.pause_reason,
+    )
+    assert before <= row.paused_at
+
+
+def test_nobody_and_no_reason_are_null(cursor):
+    """As in a row that SQL has paused."""
+    pause(cursor, "bank")
+
+    assert (None, None) == Queue.objects.values_list("paused_by", "pause_reason").get()
+
+
+def test_a_paused_queue_stays_as_it_was_paused(cursor):
+    """Who paused it first, and why, is what the next one has to know."""
+    pause(cursor, "bank", by="anna", reason="down")
+    before = Queue.objects.values().get()
+
+    assert False is pause(cursor, "bank", by="bert", reason="holiday")
+    assert before == Queue.objects.values().get()
+
+
+def test_a_resumed_queue_is_as_if_never_paused(cursor):
+    """And it can be paused again."""
+    pause(cursor, "bank", by="anna", reason="down")
+
+    assert True is resume(cursor, "bank")
+    assert (None, None, None) == Queue.objects.values_list(
+        "paused_at", "paused_by", "pause_reason"
+    ).get()
+    assert True is pause(cursor, "bank")
+
+
+def test_a_queue_that_is_not_paused_cannot_be_resumed(cursor):
+    """Nor one without a row, which gets none by this."""
+    Queue.objects.create(name="bank")
+
+    assert (False, False) == (resume(cursor, "bank"), resume(cursor, "mail"))
+    assert 1 == Queue.objects.count()
+
+
+def test_a_worker_learns_of_both(cursor):
+    """known_queues() is what its claimer asks."""
+    make_job(queue="bank")
+
+    pause(cursor, "bank")
+    paused = known_queues(cursor)
+    resume(cursor, "bank")
+
+    assert [("bank", True, True)] == paused
+    assert [("bank", True, False)] == known_queues(cursor)
+
+
+def test_of_two_who_pause_at_once_one_does(cursor, other_cursor, new_cursor):
+    """The second waits, and then finds the queue paused."""
+    with ThreadPoolExecutor(1) as pool:
+        with cursor.connection.transaction():
+            first = pause(cursor, "bank", by="anna")
+            second = pool.submit(pause, other_cursor, "bank", by="bert")
+            wait_until_blocked(new_cursor(), other_cursor)
+        assert (True, False) == (first, second.result())
+    assert "anna" == Queue.objects.get().paused_by

@@ -1,0 +1,126 @@
+"""Stats: how many jobs of each state a queue has, counted up to a limit."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue.queues import stats as module
+from django_pgqueue.queues.pause import pause
+from django_pgqueue.queues.stats import QueueStats, queue_stats
+from tests.factories import make_dead_letter, make_job, make_jobs, make_leased_job
+
+HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+
+
+def one(cursor, name="default", **limits):
+    (stats,) = queue_stats(cursor, [name], **limits)
+    return stats
+
+
+def test_each_state_is_counted(cursor):
+    """Over all priorities; a lapsed lease is ready."""
+    make_job(visible_at=-HOUR)
+    make_leased_job("a", visible_at=-SECOND, priority=3)
+    make_job(visible_at=HOUR)
+    make_jobs(2, visible_at=HOUR, priority=-1)
+    make_leased_job("a")
+    make_jobs(4, visible_at=HOUR, attempt=1, deliveries=1)
+    make_jobs(5, visible_at=None)
+    for _ in range(6):
+        make_dead_letter()
+
+    stats = one(cursor)
+
+    assert (2, 3, 1, 4, 5, 6) == (
+        stats.ready,
+        stats.scheduled,
+        stats.running,
+        stats.retrying,
+        stats.parked,
+        stats.dead,
+    )
+    assert False is stats.is_partial
+    assert 3600 == pytest.approx(stats.oldest_ready_seconds, abs=10)
+
+
+def test_a_queue_without_anything_has_zeros(cursor):
+    """It was asked for by name."""
+    assert QueueStats(name="nowhere") == one(cursor, "nowhere")
+
+
+def test_all_queues_are_those_with_a_job_a_dead_letter_or_a_row(cursor):
+    """Each once, in the order of names."""
+    make_job(queue="b", priority=1)
+    make_job(queue="b")
+    make_dead_letter(queue="c")
+    make_dead_letter(queue="b")
+    pause(cursor, "a")
+
+    found = queue_stats(cursor)
+
+    assert [("a", 0, 0), ("b", 2, 1), ("c", 0, 1)] == [
+        (stats.name, stats.ready, stats.dead) for stats in found
+    ]
+
+
+def test_an_empty_installation_has_no_queues(cursor):
+    """Nor have no names."""
+    assert ([], []) == (queue_stats(cursor), queue_stats(cursor, []))
+
+
+def test_a_paused_queue_says_who_and_why(cursor):
+    """What is not paused says nothing."""
+    make_job(queue="mail")
+    pause(cursor, "bank", by="anna", reason="down")
+
+    bank, mail = queue_stats(cursor)
+
+    assert ("anna", "down") == (bank.paused_by, bank.pause_reason)
+    assert None is not bank.paused_at
+    assert (None, None, None) == (mail.paused_at, mail.paused_by, mail.pause_reason)
+
+
+def test_counts_stop_at_the_limit(cursor):
+    """Then the number means "or more"; those of other queues are not affected."""
+    make_jobs(5)
+    make_jobs(5, priority=1)
+    make_jobs(9, visible_at=HOUR)
+    make_jobs(9, visible_at=None)
+    make_jobs(3, queue="mail")
+    for _ in range(8):
+        make_dead_letter()
+
+    default, mail = queue_stats(cursor, count_max=7)
+
+    assert (7, 7, 7, 7, 7) == (
+        default.ready,
+        default.scheduled,
+        default.parked,
+        default.dead,
+        default.count_max,
+    )
+    assert (True, False) == (default.is_partial, mail.is_partial)
+    assert 3 == mail.ready
+
+
+def test_with_many_queues_each_is_counted_less_far(cursor, monkeypatch):
+    """So that all of them together stay within a limit."""
+    monkeypatch.setattr(module, "ROWS_MAX", 40)
+    monkeypatch.setattr(module, "COUNT_MIN", 3)
+    for name in "abcd":
+        make_jobs(20, queue=name)
+
+    assert [10] * 4 == [stats.ready for stats in queue_stats(cursor)]
+    assert 20 == one(cursor, "a").ready
+    many = queue_stats(cursor, ["a", *(f"q{n}" for n in range(30))])
+    assert (3, 3) == (many[0].ready, many[0].count_max)
+
+
+@pytest.mark.parametrize("count_max", [0, -1])
+def test_a_limit_below_one_is_refused(cursor, count_max):
+    """It would count nothing and say so of everything."""
+    with pytest.raises(ValueError, match=f"must be 1 or more, not {count_max}"):
+        queue_stats(cursor, count_max=count_max)

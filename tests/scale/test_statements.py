@@ -1,0 +1,254 @@
+"""
+Every statement costs what its batch costs, however large the tables are.
+
+EXPLAIN (ANALYZE, BUFFERS) over a hundred thousand rows (PGQUEUE_SCALE_ROWS: a million)
+of every shape that a queue can have, before the planner has ever looked at the tables
+and right after it did.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.queues.test_plans import EXPLAINED, STATEMENTS, parameters
+from tests.scale import shapes
+from tests.scale.database import own_cursor, own_database
+from tests.scale.plans import SCANNED_ROWS_MAX, explain, faults
+
+pytestmark = [
+    pytest.mark.slow,
+    # At full size, a shape takes half a minute to fill and another to look at.
+    pytest.mark.timeout(900),
+]
+
+ALIAS = "scale"
+WORKER = "worker"
+TEN = 10
+
+# For a claim of ten rows, whatever else is in the table.
+CLAIM_BUFFERS_MAX = 500
+
+# Of one row: found by its key, written, and entered into each index of its table.
+ROW_BUFFERS = 25
+
+# What a line (a priority of a queue), and a queue, may cost those who look at all.
+LINE_BUFFERS = 12
+
+# A thousand are many of a small table's rows: there a scan may well be cheaper.
+STATS_LIMIT = shapes.ROWS // 1_000
+PURGE_LIMIT = shapes.ROWS // 1_000
+
+ACTORS = """
+WITH waiting AS (
+    INSERT INTO pgqueue_job (task) SELECT 'x' FROM generate_series(1, 20)
+    RETURNING id),
+future AS (
+    INSERT INTO pgqueue_job (task, visible_at)
+    SELECT 'x', clock_timestamp() + interval '1 hour' FROM generate_series(1, 10)
+    RETURNING id),
+leased AS (
+    INSERT INTO pgqueue_job (task, visible_at, leased_by, leased_at, attempt,
+                             deliveries)
+    SELECT 'x', clock_timestamp() + interval '50 s', 'worker', clock_timestamp(), 1, 1
+      FROM generate_series(1, 10)
+    RETURNING id),
+archived AS (
+    INSERT INTO pgqueue_archived_job (id, task, state, attempt, deliveries, worker,
+                                      finished_at)
+    SELECT nextval(pg_get_serial_sequence('pgqueue_job', 'id')), 'x', 'succeeded', 1, 1,
+           'worker', statement_timestamp() FROM generate_series(1, 10)
+    RETURNING id),
+dead AS (
+    INSERT INTO pgqueue_dead_letter (id, task, reason, attempt, deliveries, worker,
+                                     finished_at)
+    SELECT nextval(pg_get_serial_sequence('pgqueue_job', 'id')), 'x', 'exhausted', 5, 5,
+           'worker', statement_timestamp() FROM generate_series(1, 10)
+    RETURNING id)
+SELECT (SELECT array_agg(id) FROM waiting), (SELECT array_agg(id) FROM future),
+       (SELECT array_agg(id) FROM leased), (SELECT array_agg(id) FROM archived),
+       (SELECT array_agg(id) FROM dead)
+"""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a statement is asked for, and the most that it may read."""
+
+    ids: str = ""  # Which of the actors.
+    buffers: int = 0
+    per_queue: int = 0
+    scanned: int = SCANNED_ROWS_MAX
+    params: tuple[tuple[str, object], ...] = ()
+
+
+def ten(actors, **params):
+    return Bound(actors, buffers=TEN * ROW_BUFFERS, params=tuple(params.items()))
+
+
+def one(actors, **params):
+    return Bound(actors, buffers=3 * ROW_BUFFERS, params=tuple(params.items()))
+
+
+def batch(rows, per_row, **params):
+    return Bound(buffers=rows * per_row + 200, params=tuple(params.items()))
+
+
+RARE = Bound(
+    buffers=100 + 3 * shapes.ROWS // shapes.RARE, params=(("tags", '["rare"]'),)
+)
+
+BOUNDS = {
+    "cancel.CANCEL": Bound("waiting", buffers=20 * ROW_BUFFERS),
+    "cancel.CANCEL (running)": ten("leased"),
+    "claim.CLAIM": Bound(buffers=CLAIM_BUFFERS_MAX),
+    "claim.CLAIM_FROM_FLOORS": Bound(buffers=CLAIM_BUFFERS_MAX),
+    "claim.KNOWN_QUEUES": Bound(buffers=100, per_queue=LINE_BUFFERS),
+    "claim.NEXT_DUE": Bound(buffers=100),
+    "claim_one.CLAIM_ONE": one("waiting"),
+    "dead_letters.DELETE": ten("dead"),
+    "dead_letters.SET_ASIDE": ten("dead"),
+    "doctor.LAPSED": Bound(buffers=CLAIM_BUFFERS_MAX, per_queue=2 * LINE_BUFFERS),
+    "doctor.NEW_DEAD_LETTERS": one("dead"),
+    "doctor.TASKS": one("waiting"),
+    "edit.EDIT_DEAD_LETTER": one("dead"),
+    "edit.EDIT_JOB": one("waiting"),
+    "edit.LOCK_DEAD_LETTER": one("dead"),
+    "edit.LOCK_JOB": one("waiting"),
+    "enqueue.ENQUEUE": one("waiting"),
+    "enqueue.ENQUEUE_MANY": one("waiting"),
+    "enqueue.ENQUEUE_NOW": one("waiting"),
+    "find.FIND": ten("dead"),
+    "lease.CANCEL_REQUESTS": ten("leased"),
+    "lease.EXTEND": one("leased"),
+    "lease.PROGRESS": one("leased"),
+    "lease.RELEASE": ten("leased"),
+    "lease.RENEW": ten("leased"),
+    "lease.RESCUE": Bound(
+        "leased", buffers=CLAIM_BUFFERS_MAX, per_queue=2 * LINE_BUFFERS
+    ),
+    "leased.LEASED": Bound(
+        buffers=CLAIM_BUFFERS_MAX, per_queue=2 * LINE_BUFFERS, params=(("rows", 100),)
+    ),
+    "purge.DEAD_LETTERS": batch(PURGE_LIMIT, 8, limit=PURGE_LIMIT),
+    "purge.RESULTS": batch(
+        PURGE_LIMIT, ROW_BUFFERS, limit=PURGE_LIMIT, keep=timedelta(0)
+    ),
+    "read.READ": one("dead"),
+    "redrive.REDRIVE": ten("dead"),
+    "redrive.RETRY_NOW": ten("future"),
+    "settle.APPLIED": ten("leased"),
+    "settle.APPLIED_AWAY": ten("archived"),
+    "settle.ARCHIVE": ten("leased"),
+    "settle.DEAD_LETTER": ten("leased"),
+    "settle.NOTE": ten("archived"),
+    "settle.RETRY": ten("leased"),
+    "stats.LINES": batch(3 * 3 * STATS_LIMIT, 1, limit=STATS_LIMIT),
+    "stats.NAMES": Bound(buffers=100, per_queue=2 * LINE_BUFFERS),
+    # Every tenth dead letter is of this queue, so ten times as many may be met.
+    "stats.QUEUES": Bound(
+        buffers=STATS_LIMIT + 1_000,
+        scanned=20 * STATS_LIMIT,
+        params=(("limit", STATS_LIMIT), ("queues", ["q1"])),
+    ),
+    "tagged.TAGGED_ARCHIVED": RARE,
+    "tagged.TAGGED_DEAD_LETTERS": RARE,
+    "tagged.TAGGED_JOBS": RARE,
+}
+
+# Those that never touch the three tables, or only their catalogue.
+SMALL_MODULES = {
+    "clock",
+    "health",
+    "limits",
+    "partitions",
+    "pause",
+    "server",
+    "wake",
+    "workers",
+}
+SMALL = {
+    "claim.REMEMBER_QUEUES",
+    "doctor.ATTACHED",
+    "doctor.TODAY",
+    "doctor.WORKERS",
+    "purge.WORKERS",
+}
+
+
+def of_ten(ids, rows):
+    """Return parameters of the length of *ids*, by the names that statements use."""
+    count = len(ids)
+    return {
+        "ids": ids,
+        "id": ids[0] if ids else 1,
+        "deliveries": [1] * count,
+        "results": ["1"] * count,
+        "errors": ['{"kind": "error"}'] * count,
+        "reasons": ["exhausted"] * count,
+        "ran": [0.1] * count,
+        "delays": [1.5] * count,
+        "attempts_back": [0] * count,
+        "unknown": [False] * count,
+        "due": [datetime(2026, 1, 1, tzinfo=UTC)] * count,
+        "limit": TEN,
+        # Where a worker that is draining would look on.
+        "floors": [datetime(2020, 1, 1, tzinfo=UTC)],
+        "keep": timedelta(seconds=rows),
+        "worker": WORKER,
+    }
+
+
+@pytest.fixture(scope="module")
+def scale(django_db_setup, django_db_blocker):
+    """A cursor on a database of its own."""
+    with django_db_blocker.unblock(), own_database(ALIAS), own_cursor(ALIAS) as cursor:
+        yield cursor
+
+
+def look(cursor, shape):
+    """Return the faults of every statement's plan, by its name."""
+    cursor.execute(ACTORS)
+    names = ("waiting", "future", "leased", "archived", "dead")
+    actors = dict(zip(names, cursor.fetchone(), strict=True))
+    queues = shapes.QUEUES if shape == "a thousand queues" else TEN
+    found = {}
+    for name, bound in BOUNDS.items():
+        statement = name.partition(" ")[0]
+        params = parameters(statement)
+        own = of_ten(actors.get(bound.ids, []), shapes.ROWS) | dict(bound.params)
+        params |= {key: own[key] for key in params if key in own}
+        if statement == "enqueue.ENQUEUE_MANY":
+            params |= {"args": ["[]"], "kwargs": ["{}"]}
+        plan = explain(cursor, STATEMENTS[statement], params)
+        wrong = faults(
+            plan,
+            buffers_max=bound.buffers + queues * bound.per_queue,
+            scanned_max=bound.scanned,
+        )
+        if wrong:
+            found[name] = [*wrong, json.dumps(plan)]
+    return found
+
+
+def test_every_statement_has_a_bound_or_is_small():
+    """A new one is added here."""
+    known = {name.partition(" ")[0] for name in BOUNDS} | SMALL
+    large = {name for name in EXPLAINED if name.partition(".")[0] not in SMALL_MODULES}
+
+    assert set() == large - known
+
+
+@pytest.mark.parametrize("shape", shapes.SHAPES)
+def test_no_statement_grows_with_the_table(scale, shape, django_db_blocker):
+    """No Seq Scan, no large Sort, few buffers: never analysed, and freshly so."""
+    shapes.fill(scale, shape)
+    with django_db_blocker.unblock():
+        never = look(scale, shape)
+        shapes.analyse(scale)
+        freshly = look(scale, shape)
+
+    assert ({}, {}) == (never, freshly)
