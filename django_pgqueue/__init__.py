@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     )
     from django_pgqueue.models.job_field import JobField
     from django_pgqueue.tasks.context import JobContext
+    from django_pgqueue.tasks.declare import task
     from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
     from django_pgqueue.tasks.result import JobResult
     from django_pgqueue.tasks.retry import Retry
-    from django_pgqueue.tasks.task import task
 
 __version__ = "0.1.0"
 
 # Where each public name lives.
 _HOMES = {
-    "task": "tasks.task",
+    "task": "tasks.declare",
     "Retry": "tasks.retry",
     "Cancel": "tasks.outcome",
     "JobContext": "tasks.context",

@@ -1,11 +1,122 @@
-"""Context: the job as its task sees it."""
+"""Context: the job as its task sees it, and what the task may say to it meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import timedelta
+from typing import Any, Protocol
 from uuid import uuid4
+
+from django_pgqueue.conf import Duration, as_timedelta
+from django_pgqueue.exceptions import WrongState
+from django_pgqueue.tasks.outcome import AskedAgain, Reject, RetryLater
+
+# Characters kept of the note of a progress report, and the largest of its numbers.
+NOTE_CHARACTERS_MAX = 500
+NUMBER_MAX = 10**15
+
+# A lease that a lost host holds keeps its job from everybody for this long at most.
+EXTENSION_MAX = timedelta(days=1)
+
+
+class JobControl(Protocol):
+    """
+    What a context does to its job.
+
+    A worker's is in worker/control.py; without a worker it is Inline, below. Safe to
+    be called from any thread. Each call raises WrongState once the job has ended.
+    """
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody has asked the job to stop."""
+
+    @property
+    def has_said(self) -> bool:
+        """Whether say() was called, and not refused."""
+
+    @property
+    def said(self) -> BaseException | None:
+        """What it was called with."""
+
+    @property
+    def is_settled(self) -> bool | None:
+        """Whether that is written: None: not yet; False: the lease was lost."""
+
+    def extend(self, duration: timedelta | None) -> None:
+        """Let the lease end no sooner than this from now; LeaseLost."""
+
+    def report(self, progress: Mapping[str, Any]) -> None:
+        """Keep what the task says about its progress; returns at once."""
+
+    def say(self, error: BaseException | None) -> None:
+        """
+        Settle the job while its task runs; returns when that is committed.
+
+        Args:
+            error: What raising it would mean; None: acked.
+
+        Raises:
+            LeaseLost: The job is somebody else's by now; nothing was written.
+            WrongState: It has ended already.
+        """
+
+    def ack_within(self, cursor: Any, performed: Any) -> bool | None:
+        """
+        Write the ack of an atomic task in its own transaction, not yet committed.
+
+        Returns:
+            What Performed.settled is once it is committed: None where somebody else
+            writes the ack, as testing.drain() does.
+
+        Raises:
+            LeaseLost: The job is somebody else's by now.
+        """
+
+    def committed(self) -> None:
+        """Note that the transaction of ack_within() is committed."""
+
+    def is_applied(self) -> bool:
+        """Find out whether it is, where COMMIT got no answer; waits until it knows."""
+
+
+class Inline:
+    """The control of a call without a worker: what is said is kept, and that is all."""
+
+    __slots__ = ("has_said", "is_cancelled", "is_settled", "progress", "said")
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+        self.is_settled: bool | None = None
+        self.progress: Mapping[str, Any] | None = None
+        self.has_said = False
+        self.said: BaseException | None = None
+
+    def extend(self, duration: timedelta | None) -> None:
+        """Do nothing: there is no lease."""
+
+    def report(self, progress: Mapping[str, Any]) -> None:
+        """Keep the report."""
+        self.progress = progress
+
+    def say(self, error: BaseException | None) -> None:
+        """Keep the word; a second one is refused."""
+        if self.has_said:
+            raise has_ended(0)
+        self.has_said, self.said = True, error
+
+    def ack_within(self, cursor: Any, performed: Any) -> bool | None:
+        """Leave it to the caller, who has the same connection."""
+        return None
+
+    def committed(self) -> None:
+        """Do nothing: there is no lease to forget."""
+
+    def is_applied(self) -> bool:
+        """Say no: nothing was written."""
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +124,10 @@ class JobContext:
     """
     Passed as the first argument to a task declared with takes_context=True.
 
-    Called inline, without a job, a task gets a context with id 0 and attempt 1.
+    Called inline, without a job, a task gets a context with id 0 and attempt 1; its
+    methods then change nothing but the context. Use it while the task runs: afterwards
+    extend(), progress(), ack(), reject() and retry() raise WrongState and touch
+    nothing.
     """
 
     id: int  # The same through every retry and redrive.
@@ -23,13 +137,133 @@ class JobContext:
     max_attempts: int
     headers: Mapping[str, Any] = field(default_factory=dict)
     # Names the job to other systems, so that they can recognise a repeat:
-    # "<installation>-<id>", the same through every retry and redrive.
+    # "<installation>-<id>", the same through every retry and redrive. One whose
+    # arguments were edited after it had run is another piece of work: ".<edits>" is
+    # added.
     idempotency_key: str
+    tags: tuple[str, ...] = ()
+    ack_policy: str | None = None  # None: without a job, whatever is said is right.
+    control: JobControl = field(default_factory=Inline, repr=False, compare=False)
 
     @property
     def is_last_attempt(self) -> bool:
         """Whether a failure of this attempt makes the job a dead letter."""
         return self.attempt >= self.max_attempts
+
+    @property
+    def cancelled(self) -> bool:
+        """
+        Whether somebody has asked this job to stop.
+
+        A task that looks here can tidy up and return, or raise Cancel. One that is
+        declared with async def is interrupted besides, by asyncio.CancelledError.
+        """
+        return self.control.is_cancelled
+
+    def extend(self, duration: Duration | None = None) -> None:
+        """
+        Make sure that the job stays this worker's for *duration* from now.
+
+        A worker renews the leases of its jobs by itself; this is for code that keeps
+        the whole process from running for longer than LEASE_SECONDS, and for whoever
+        wants to know that the job is still his. Never makes a lease end sooner.
+
+        Args:
+            duration: By the database's clock; LEASE_SECONDS by default. At most a day:
+                if the whole host is lost, nobody else runs the job for that long.
+
+        Raises:
+            ValueError: No duration, or more than a day.
+            LeaseLost: The job is another worker's by now.
+            WrongState: It has ended.
+        """
+        self.control.extend(_checked_extension(duration))
+
+    async def aextend(self, duration: Duration | None = None) -> None:
+        """As extend(), from async code."""
+        await asyncio.to_thread(self.extend, duration)
+
+    def progress(
+        self, done: float, total: float | None = None, note: str | None = None
+    ) -> None:
+        """
+        Say how far the task is, for the admin and the command line.
+
+        Costs next to nothing: what is said is stored about once a second, and the last
+        of it when the job ends.
+
+        Args:
+            done: A number, of whatever is counted; up to 10^15.
+            total: How many there are; None: nobody knows.
+            note: A few words; 500 characters are kept.
+
+        Raises:
+            TypeError: Not numbers, or the note is no text.
+            ValueError: A number is beyond that, or no number (NaN).
+            WrongState: The job has ended.
+        """
+        said: dict[str, Any] = {"done": _checked_number("done", done)}
+        if total is not None:
+            said["total"] = _checked_number("total", total)
+        if note is not None:
+            said["note"] = _checked_note(note)
+        self.control.report(said)
+
+    async def aprogress(
+        self, done: float, total: float | None = None, note: str | None = None
+    ) -> None:
+        """As progress(), which does not wait."""
+        self.progress(done, total, note)
+
+    def ack(self) -> None:
+        """
+        Say that the job is done; it is written and committed when this returns.
+
+        For ack_policy="manual". The task may go on; what it raises then is noted in
+        the archived row, and nothing is retried.
+
+        Raises:
+            LeaseLost: The job is another worker's by now; nothing was written.
+            WrongState: It has ended, or another ack_policy speaks for it.
+        """
+        self._say("ack", None)
+
+    def reject(self, why: str = "rejected by the task") -> None:
+        """Make the job a dead letter, as raising Reject does; otherwise as ack()."""
+        self._say("reject", Reject(why))
+
+    def retry(self, delay: Duration | None = None) -> None:
+        """
+        Say that this attempt failed and let the job run again; otherwise as ack().
+
+        The last attempt makes it a dead letter.
+
+        Args:
+            delay: Until the next attempt; by default what the task's Retry says.
+        """
+        self._say("retry", AskedAgain() if delay is None else RetryLater(delay))
+
+    async def aack(self) -> None:
+        """As ack(), from async code."""
+        await asyncio.to_thread(self.ack)
+
+    async def areject(self, why: str = "rejected by the task") -> None:
+        """As reject(), from async code."""
+        await asyncio.to_thread(self.reject, why)
+
+    async def aretry(self, delay: Duration | None = None) -> None:
+        """As retry(), from async code."""
+        await asyncio.to_thread(self.retry, delay)
+
+    def _say(self, word: str, error: BaseException | None) -> None:
+        if self.ack_policy not in (None, "manual"):
+            raise WrongState(
+                self.id,
+                "running",
+                f"{word}() is for tasks declared with ack_policy='manual'; that of "
+                f"{self.task} is {self.ack_policy!r}.",
+            )
+        self.control.say(error)
 
 
 def inline_context(task: str) -> JobContext:
@@ -42,3 +276,38 @@ def inline_context(task: str) -> JobContext:
         max_attempts=1,
         idempotency_key=f"inline-{uuid4()}",
     )
+
+
+def has_ended(job_id: int) -> WrongState:
+    """Return the error of a context that is used after its job's end."""
+    return WrongState(
+        job_id, "ended", "its context can be used until the job is settled, once."
+    )
+
+
+def _checked_extension(duration: Duration | None) -> timedelta | None:
+    if duration is None:
+        return None
+    extension = as_timedelta(duration, name="extend(…)", zero=False)
+    if extension > EXTENSION_MAX:
+        raise ValueError(f"extend({duration!r}): the longest is one day.")
+    return extension
+
+
+def _checked_number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(
+            f"progress({name}={type(value).__qualname__}): it must be a number."
+        )
+    # False for NaN, too.
+    if not -NUMBER_MAX <= value <= NUMBER_MAX:
+        raise ValueError(f"progress({name}=…): it must be from -10^15 to 10^15.")
+    return value
+
+
+def _checked_note(note: object) -> str:
+    if not isinstance(note, str):
+        raise TypeError(f"progress(note={type(note).__qualname__}): it must be text.")
+    # What PostgreSQL cannot store is shown escaped: NUL, and surrogates.
+    text = note[:NOTE_CHARACTERS_MAX].replace("\x00", "\\x00")
+    return text.encode(errors="backslashreplace").decode()

@@ -7,10 +7,12 @@ Who wins: the call over the task over the queue over the settings.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, cast
+
+from asgiref.sync import iscoroutinefunction
 
 from django_pgqueue.conf import (
     ACK_POLICIES,
@@ -24,11 +26,15 @@ from django_pgqueue.conf import (
 )
 from django_pgqueue.exceptions import DeclarationError, InvalidOption
 from django_pgqueue.tasks.retry import Retry, as_retry
+from django_pgqueue.tasks.shown import shown
 
 PRIORITY_DEFAULT = 0
 QUEUE_DEFAULT = "default"
 
 TASK_NAME_MAX = 255
+
+TAGS_MAX = 20
+TAG_CHARACTERS_MAX = 63
 
 Settle = Literal["immediate", "batched"]
 AckPolicy = Literal["on_success", "first", "reject_on_error", "manual"]
@@ -40,8 +46,9 @@ Middleware = Callable[[Any, Callable[[], Any]], Any]
 TIME_MIN = datetime(1900, 1, 1, tzinfo=UTC)
 TIME_MAX = datetime(9000, 1, 1, tzinfo=UTC)
 
-# Header keys with this beginning are written by the package alone.
-RESERVED = "pgqueue."
+# Header keys that the package writes; callers have options for them, or no say.
+RESERVED = ("tags", "trace", "request_id")
+RESERVED_PREFIX = "pgqueue."
 
 When = datetime | Duration
 
@@ -63,9 +70,16 @@ class TaskOptions:
     atomic: bool = False
     takes_context: bool = False
     is_async: bool = False
+    # On every job of the task; a call adds its own.
+    tags: tuple[str, ...] = ()
 
     def for_queue(self, name: str, settings: Settings) -> ResolvedOptions:
-        """Return what holds for a job of this task in the queue *name*."""
+        """
+        Return what holds for a job of this task in the queue *name*.
+
+        Raises:
+            InvalidOption: A middleware of the settings does not fit the task.
+        """
         by_queue = settings.queues.get(name, {})
 
         def first(option: str, default: Any) -> Any:
@@ -85,12 +99,21 @@ class TaskOptions:
             timeout=None
             if timeout is None
             else as_timedelta(timeout, name="timeout", zero=False),
-            settle=check_settle(first("settle", "immediate")),
-            ack_policy=check_ack_policy(first("ack_policy", "on_success")),
-            middleware=(
-                *as_middleware(settings.defaults.get("middleware", ())),
-                *as_middleware(by_queue.get("middleware", ())),
-                *self.middleware,
+            # The ack of an atomic task is part of its transaction, whatever a queue or
+            # the settings say for the others.
+            settle="immediate"
+            if self.atomic
+            else check_settle(first("settle", "immediate")),
+            ack_policy="on_success"
+            if self.atomic
+            else check_ack_policy(first("ack_policy", "on_success")),
+            middleware=check_fit(
+                (
+                    *as_middleware(settings.defaults.get("middleware", ())),
+                    *as_middleware(by_queue.get("middleware", ())),
+                    *self.middleware,
+                ),
+                is_async=self.is_async,
             ),
         )
 
@@ -119,6 +142,7 @@ class CallOptions:
     expire_at: datetime | None = None
     expire_in: timedelta | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
 
     def with_(
         self,
@@ -129,6 +153,7 @@ class CallOptions:
         run_after: When | None = None,
         expires: When | None = None,
         headers: Mapping[str, Any] | None = None,
+        tags: Collection[str] | None = None,
     ) -> CallOptions:
         """
         Return these options with those that are given replaced.
@@ -150,6 +175,8 @@ class CallOptions:
             changed["expire_at"], changed["expire_in"] = at, after
         if headers is not None:
             changed["headers"] = {**self.headers, **check_headers(headers)}
+        if tags is not None:
+            changed["tags"] = check_tags([*self.tags, *check_tags(tags)])
         return replace(self, **changed)
 
 
@@ -157,8 +184,8 @@ def check_queue(name: object) -> str:
     """Return *name*; raise InvalidOption when it is no valid queue name."""
     if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
         raise InvalidOption(
-            f"queue={name!r}: a queue name has 1 to 63 characters: letters, digits, "
-            f"'_', '.' and '-', the first no '.' or '-'."
+            f"queue={shown(name)}: a queue name has 1 to 63 characters: letters, "
+            f"digits, '_', '.' and '-', the first no '.' or '-'."
         )
     return name
 
@@ -171,8 +198,8 @@ def check_priority(value: object) -> int:
         or not PRIORITY_MIN <= value <= PRIORITY_MAX
     ):
         raise InvalidOption(
-            f"priority={value!r}: it must be a whole number from {PRIORITY_MIN} to "
-            f"{PRIORITY_MAX}; higher runs first."
+            f"priority={shown(value)}: it must be a whole number from {PRIORITY_MIN} "
+            f"to {PRIORITY_MAX}; higher runs first."
         )
     return value
 
@@ -193,7 +220,9 @@ def check_settle(value: object) -> Settle:
         return "immediate"
     if value == "batched":
         return "batched"
-    raise InvalidOption(f"settle={value!r}: it must be one of {', '.join(SETTLES)}.")
+    raise InvalidOption(
+        f"settle={shown(value)}: it must be one of {', '.join(SETTLES)}."
+    )
 
 
 def check_ack_policy(value: object) -> AckPolicy:
@@ -202,23 +231,57 @@ def check_ack_policy(value: object) -> AckPolicy:
         if value == policy:
             return cast("AckPolicy", policy)
     raise InvalidOption(
-        f"ack_policy={value!r}: it must be one of {', '.join(ACK_POLICIES)}."
+        f"ack_policy={shown(value)}: it must be one of {', '.join(ACK_POLICIES)}."
     )
 
 
 def as_middleware(value: Sequence[Middleware | str]) -> tuple[Middleware, ...]:
     """Return *value* with its import paths resolved; raise InvalidOption."""
-    from django.utils.module_loading import import_string
-
     found: list[Middleware] = []
     for item in value:
-        try:
-            found.append(import_string(item) if isinstance(item, str) else item)
-        except ImportError as error:
-            raise InvalidOption(f"middleware {item!r}: {error}") from None
+        found.append(_imported(item) if isinstance(item, str) else item)
         if not callable(found[-1]):
             raise InvalidOption(f"middleware {item!r} is not callable.")
     return tuple(found)
+
+
+def check_fit(
+    middleware: tuple[Middleware, ...], *, is_async: bool
+) -> tuple[Middleware, ...]:
+    """
+    Return *middleware*; raise InvalidOption where it cannot stand around the task.
+
+    Around a plain task there is no event loop that could await it.
+    """
+    if not is_async:
+        for item in middleware:
+            call = getattr(item, "__call__", None)  # noqa: B004 - Of an object.
+            if iscoroutinefunction(item) or iscoroutinefunction(call):
+                raise InvalidOption(
+                    f"middleware {item!r} is async, and the task is not: write it "
+                    f"with def, or declare the task with async def."
+                )
+    return middleware
+
+
+def check_tags(tags: object) -> tuple[str, ...]:
+    """Return *tags* without repeats; raise InvalidOption."""
+    if isinstance(tags, str) or not isinstance(tags, Collection):
+        raise InvalidOption(f"tags={shown(tags)}: it must be a list of texts.")
+    for tag in tags:
+        if (
+            not isinstance(tag, str)
+            or not 1 <= len(tag) <= TAG_CHARACTERS_MAX
+            or not tag.isprintable()
+        ):
+            raise InvalidOption(
+                f"tags has {shown(tag)}; a tag is text of 1 to {TAG_CHARACTERS_MAX} "
+                f"printable characters."
+            )
+    unique = tuple(dict.fromkeys(str.__str__(tag) for tag in tags))
+    if len(unique) > TAGS_MAX:
+        raise InvalidOption(f"tags has {len(unique)} tags; a job has up to {TAGS_MAX}.")
+    return unique
 
 
 def check_when(name: str, value: When) -> tuple[datetime | None, timedelta | None]:
@@ -232,7 +295,7 @@ def check_when(name: str, value: When) -> tuple[datetime | None, timedelta | Non
     """
     if not isinstance(value, datetime):
         if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidOption(f"{name}={value!r}: it must be finite.")
+            raise InvalidOption(f"{name}={shown(value)}: it must be finite.")
         try:
             return None, as_timedelta(value, name=name)
         except ValueError as error:
@@ -241,7 +304,13 @@ def check_when(name: str, value: When) -> tuple[datetime | None, timedelta | Non
         from django.utils import timezone
 
         value = timezone.make_aware(value)
-    if not TIME_MIN <= value <= TIME_MAX:
+    try:
+        is_readable = TIME_MIN <= value <= TIME_MAX
+    except Exception as error:
+        raise InvalidOption(
+            f"{name}: its time zone fails with {shown(error)}."
+        ) from error
+    if not is_readable:
         raise InvalidOption(f"{name}={value}: it must be in the years 1900 to 9000.")
     return value, None
 
@@ -249,13 +318,27 @@ def check_when(name: str, value: When) -> tuple[datetime | None, timedelta | Non
 def check_headers(headers: object) -> Mapping[str, Any]:
     """Return *headers*; raise InvalidOption for a reserved key or no dict."""
     if not isinstance(headers, Mapping):
-        raise InvalidOption(f"headers={headers!r}: it must be a dict.")
+        raise InvalidOption(f"headers={shown(headers)}: it must be a dict.")
     for key in headers:
         if not isinstance(key, str) or not key:
-            raise InvalidOption(f"headers has the key {key!r}; keys must be text.")
-        if key.startswith(RESERVED):
+            raise InvalidOption(f"headers has the key {shown(key)}; keys must be text.")
+        if key.startswith(RESERVED_PREFIX):
             raise InvalidOption(
-                f"headers has the key {key!r}; keys that begin with {RESERVED!r} are "
-                f"reserved."
+                f"headers has the key {shown(key)}; keys that begin with "
+                f"{RESERVED_PREFIX!r} are reserved."
+            )
+        if key in RESERVED:
+            way_out = ": say using(tags=[…])" if key == "tags" else ""
+            raise InvalidOption(
+                f"headers has the key {key!r}, which is reserved{way_out}."
             )
     return headers
+
+
+def _imported(path: str) -> Middleware:
+    from django.utils.module_loading import import_string
+
+    try:
+        return cast("Middleware", import_string(path))
+    except ImportError as error:
+        raise InvalidOption(f"middleware {path!r}: {error}") from None

@@ -17,6 +17,9 @@ from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.retry import Retry
 
+ON_SUCCESS = "on_success"
+REJECT_ON_ERROR = "reject_on_error"
+
 # A job of an undeclared task is looked at again after its age, within these limits:
 # soon after it appears (a deploy takes seconds), seldom later. The share of the grace
 # period bounds how many deliveries the wait takes, however long it is.
@@ -67,6 +70,10 @@ class RetryLater(_Later):
     """
 
 
+class AskedAgain(Exception):
+    """What a context's retry() stands for when it names no delay: the policy's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Succeeded:
     """The task returned."""
@@ -109,6 +116,9 @@ def decide(
     max_attempts: int,
     error: BaseException | None,
     random: Callable[[], float] = random_module.random,
+    age: timedelta = timedelta(0),
+    ack_policy: str = ON_SUCCESS,
+    is_cancelled: bool = False,
 ) -> Outcome:
     """
     Say what follows an attempt.
@@ -119,22 +129,29 @@ def decide(
         max_attempts: Those that this job has; its row wins over the policy.
         error: What the task raised; None when it returned.
         random: Draws the jitter, from 0 to 1.
+        age: Of the job, from its enqueue until now.
+        ack_policy: "reject_on_error": a failure is the last one.
+        is_cancelled: Somebody has asked the job to stop. One that returned has done
+            its work nevertheless; any other end is what was asked for.
     """
     if error is None:
         return Succeeded()
-    if isinstance(error, Cancel):
+    if is_cancelled or isinstance(error, Cancel):
         return Cancelled()
-    if isinstance(error, Reject):
-        return GaveUp("rejected")
     if isinstance(error, Snooze):
         return Retried(error.delay, gives_attempt_back=True, is_failure=False)
-    if attempt >= max_attempts or not (
-        isinstance(error, RetryLater) or policy.handles(error)
-    ):
-        return GaveUp("timeout" if isinstance(error, TaskTimeout) else "exhausted")
-    if isinstance(error, RetryLater):
-        return Retried(error.delay)
-    return Retried(policy.delay(attempt, error, random=random))
+    if isinstance(error, Reject) or ack_policy == REJECT_ON_ERROR:
+        return GaveUp("rejected")
+    is_asked = isinstance(error, (RetryLater, AskedAgain))
+    if attempt < max_attempts and (is_asked or policy.handles(error)):
+        delay = (
+            error.delay
+            if isinstance(error, RetryLater)
+            else policy.delay(attempt, error, random=random)
+        )
+        if not policy.is_too_old(age + delay):
+            return Retried(delay)
+    return GaveUp("timeout" if isinstance(error, TaskTimeout) else "exhausted")
 
 
 def decide_before(
@@ -152,6 +169,8 @@ def decide_before(
         crashes_max: Deliveries that ended without a settle.
         deliveries_before: Those before the latest redrive, which do not count.
     """
+    if job.cancel_requested:
+        return Cancelled()
     if job.expired:
         return Expired()
     if job.crashes >= crashes_max:

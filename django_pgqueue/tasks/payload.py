@@ -31,6 +31,7 @@ from django_pgqueue.exceptions import (
     UndecodablePayload,
 )
 from django_pgqueue.tasks.outcome import Reject
+from django_pgqueue.tasks.shown import shown
 
 # Python 3.11 reads no JSON deeper than about 1,000 levels; nobody needs a tenth.
 DEPTH_MAX = 100
@@ -45,9 +46,6 @@ TAG = "__pgqueue__"
 
 # One for all: json.dumps() makes an encoder at each call with options.
 ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-# Characters of a value in an error.
-SHOWN_MAX = 80
 
 SCALARS = frozenset({type(None), bool})
 
@@ -76,14 +74,10 @@ def encode(
         InvalidArgument: A value cannot travel; the message says which and why.
         PayloadTooLarge: Together they are larger than payload_bytes_max.
     """
-    texts = []
-    for name, values in (("args", list(args)), ("kwargs", dict(kwargs))):
-        try:
-            texts.append(_dumps(_plain(values, 0)))
-        except _Unfit as unfit:
-            raise InvalidArgument(
-                task=task, path=name + unfit.path, problem=unfit.problem
-            ) from None
+    texts = [
+        encode_at(task, "args", list(args)),
+        encode_at(task, "kwargs", dict(kwargs)),
+    ]
     payload_bytes = sum(
         len(text) if text.isascii() else len(text.encode()) for text in texts
     )
@@ -94,6 +88,26 @@ def encode(
     return texts[0], texts[1]
 
 
+def encode_at(task: str, path: str, value: Any) -> str:
+    """
+    Return one value as JSON text.
+
+    Args:
+        task: The task's name, for errors.
+        path: Where the value stands, for errors.
+        value: Any that can travel.
+
+    Raises:
+        InvalidArgument: It cannot travel; its path tells where in it the reason is.
+    """
+    try:
+        return _text(value)
+    except _Unfit as unfit:
+        raise InvalidArgument(
+            task=task, path=path + unfit.path, problem=unfit.problem
+        ) from unfit.__cause__
+
+
 def encode_value(value: Any) -> str:
     """
     Return one value (a result, headers) as JSON text.
@@ -102,9 +116,9 @@ def encode_value(value: Any) -> str:
         ValueError: It cannot travel; the message says where and why.
     """
     try:
-        return _dumps(_plain(value, 0))
+        return _text(value)
     except _Unfit as unfit:
-        raise ValueError(f"value{unfit.path} {unfit.problem}") from None
+        raise ValueError(f"value{unfit.path} {unfit.problem}") from unfit.__cause__
 
 
 def decode(args: str, kwargs: str) -> tuple[list[Any], dict[str, Any]]:
@@ -140,8 +154,14 @@ def decode_value(text: str) -> Any:
         raise UndecodablePayload(f"stored JSON cannot be read: {error}") from error
 
 
-def _dumps(value: Any) -> str:
-    return ENCODER.encode(value)
+def _text(value: Any) -> str:
+    try:
+        return ENCODER.encode(_plain(value, 0))
+    except _Unfit:
+        raise
+    except Exception as error:
+        # Of a subclass whose methods raise, or a time zone: not our error to die of.
+        raise _Unfit(f"cannot be read: {shown(error)}") from error
 
 
 def _plain(value: Any, depth: int) -> Any:
@@ -164,7 +184,7 @@ def _plain(value: Any, depth: int) -> Any:
         return {TAG: "float", "value": repr(value)}
     if kind is dict:
         return _plain_dict(value, depth)
-    if kind is list or isinstance(value, (list, tuple)):
+    if kind is list or issubclass(kind, (list, tuple)):
         return _plain_list(value, depth)
     return _plain_other(value, depth)
 
@@ -208,21 +228,31 @@ def _plain_list(value: Sequence[Any], depth: int) -> list[Any]:
 
 
 def _plain_other(value: Any, depth: int) -> Any:
-    if isinstance(value, Enum):
+    # The type and not isinstance(): a lazy object claims to be what it wraps.
+    kind = type(value)
+    if issubclass(kind, Enum):
         if isinstance(value.value, (str, int)):
             return _plain(value.value, depth)
-        raise _Unfit(f"is {value!r}, an Enum without a str or int value")
+        raise _Unfit(f"is {shown(value)}, an Enum without a str or int value")
     for known, tag in TAGGED.items():
-        if isinstance(value, known):
-            return {TAG: tag, "value": WRITERS[tag](value)}
+        if issubclass(kind, known):
+            return _tagged(value, tag)
     # Subclasses of the plain types, such as SafeString, travel as those.
-    if isinstance(value, str):
+    if issubclass(kind, str):
         return _plain(str.__str__(value), depth)
     bases: tuple[Any, ...] = (int, float, dict)
     for base in bases:
-        if isinstance(value, base):
+        if issubclass(kind, base):
             return _plain(base(value), depth)
     return _plain_django(value, depth)
+
+
+def _tagged(value: Any, tag: str) -> dict[str, Any]:
+    written = {TAG: tag, "value": WRITERS[tag](value)}
+    if tag in FOLDED and value.fold and value.tzinfo is None:
+        # The second of two equal readings of a clock that is set back.
+        written["fold"] = 1
+    return written
 
 
 def _plain_django(value: Any, depth: int) -> Any:
@@ -245,19 +275,11 @@ def _plain_django(value: Any, depth: int) -> Any:
         )
     if isinstance(value, Promise):
         raise _Unfit("is a lazy text, whose language is not decided yet: pass str(…)")
+    kind = type(value)
     raise _Unfit(
-        f"is a {type(value).__module__}.{type(value).__qualname__}, which cannot be "
-        f"stored as JSON: pass its data or its primary key"
+        f"is a {kind.__module__}.{kind.__qualname__}, which cannot be stored as JSON: "
+        f"pass its data or its primary key"
     )
-
-
-def shown(value: object) -> str:
-    """Return *value* as an error shows it; its own __repr__ may be long, or raise."""
-    try:
-        text = repr(value)
-    except Exception:
-        return f"a {type(value).__qualname__}"
-    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
 def _check_text(value: str) -> None:
@@ -320,6 +342,9 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "bytes": base64.b64decode,
 }
 
+# Types whose values have a fold.
+FOLDED = frozenset({"datetime", "time"})
+
 # UUID(5) is an AttributeError, Decimal("x") an ArithmeticError.
 READING_FAILS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -333,19 +358,23 @@ def _untag(value: dict[str, Any]) -> Any:
     if not isinstance(tag, str) or tag not in READERS:
         raise UndecodablePayload(f"unknown type {shown(tag)} in a stored argument")
     try:
-        return READERS[tag](value["value"])
+        read = READERS[tag](value["value"])
+        if tag in FOLDED and "fold" in value:
+            read = read.replace(fold=value["fold"])
+        return read
     except READING_FAILS as error:
         raise UndecodablePayload(f"stored {tag} cannot be read: {error}") from error
 
 
 def _fetch(value: dict[str, Any]) -> Any:
     from django.apps import apps
+    from django.utils.connection import ConnectionDoesNotExist
 
     try:
         model = apps.get_model(value["value"])
         manager = model._base_manager.using(value["db"])
         row = manager.filter(pk=value["pk"]).first()
-    except READING_FAILS as error:
+    except (*READING_FAILS, ConnectionDoesNotExist) as error:
         raise UndecodablePayload(f"stored model cannot be read: {error}") from error
     if row is None:
         raise Reject(f"{value['value']} with primary key {value['pk']!r} is gone")

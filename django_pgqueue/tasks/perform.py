@@ -3,30 +3,39 @@ Perform: run one claimed job and say what becomes of it.
 
 The eighth hop of a job's life, used by the worker's threads and by testing.drain().
 Whatever the row or the task does wrong ends here as an outcome of this one job.
+
+The steps are apart, so that an event loop takes the same ones: refuse(), prepare(),
+context_of(), then the call, then after_return() or after_error().
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+from asgiref.sync import async_to_sync
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TaskTimeout, UndecodablePayload, UnknownTask
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.settle import Ended
 from django_pgqueue.tasks import payload
-from django_pgqueue.tasks.context import JobContext
+from django_pgqueue.tasks.atomic import in_transaction
+from django_pgqueue.tasks.context import Inline, JobContext, JobControl
+from django_pgqueue.tasks.middleware import wrap
 from django_pgqueue.tasks.options import ResolvedOptions
 from django_pgqueue.tasks.outcome import (
     GaveUp,
     Outcome,
     Reject,
     Retried,
+    Succeeded,
     decide,
     decide_before,
     decide_unknown,
@@ -38,10 +47,23 @@ from django_pgqueue.tasks.task import Task
 TRACEBACK_CHARACTERS_MAX = 16_384
 MESSAGE_CHARACTERS_MAX = 2_048
 
-OUR_FILES = frozenset({__file__, Task.run.__code__.co_filename})
+OUR_FILES = frozenset(
+    {__file__, Task.run.__code__.co_filename, in_transaction.__code__.co_filename}
+)
 
 UNKNOWN_SINCE = "pgqueue.unknown_since"
 DELIVERIES_BEFORE = "pgqueue.deliveries_before"
+EDITS = "pgqueue.edits"
+
+# How a task with ack_policy="manual" fails when it says nothing.
+SILENT = (
+    "returned without a word: with ack_policy='manual' it must call ack(), reject() or "
+    "retry() of its context, or raise."
+)
+
+# Calls the function that it is given; what is raised in there from outside, by a
+# watchdog, is raised in there alone.
+Guard = Callable[[Callable[[], Any]], Any]
 
 
 @dataclass(slots=True)
@@ -64,6 +86,11 @@ class Performed:
     ran_seconds: float | None = None  # None: it never started.
     result: str | None = None  # JSON text.
     note: str | None = None  # Why a result was not stored.
+    # None: the outcome is still to be written. True: it is, by the task's own word or
+    # transaction; an error or a result came after it. False: it cannot be, since the
+    # lease was lost.
+    settled: bool | None = None
+    progress: str | None = None  # JSON text of the last report, if it is not written.
 
 
 def refuse(job: Claimed, settings: Settings) -> Performed | None:
@@ -100,9 +127,37 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
         return Performed(GaveUp("rejected"), error)
     except Exception as error:
         # Fetching a model instance failed: the database's fault, so it may pass.
-        policy = task.resolve(job.queue, settings).retry
-        return Performed(_after(job, policy, error), error)
+        options = task.resolve(job.queue, settings)
+        return Performed(_after(job, options, error, False, 0.0), error)
     return Prepared(task, options, args, kwargs, headers)
+
+
+def context_of(
+    job: Claimed, prepared: Prepared, installation: str, control: JobControl
+) -> JobContext:
+    """Return what the task sees of its job, and can say to it through *control*."""
+    headers = prepared.headers
+    key = f"{installation}-{job.id}"
+    if EDITS in headers:
+        # Other arguments are another piece of work to those who are told the key.
+        key = f"{key}.{headers[EDITS]}"
+    return JobContext(
+        id=job.id,
+        task=job.task,
+        queue=job.queue,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        headers=headers,
+        idempotency_key=key,
+        tags=_tags(headers),
+        ack_policy=prepared.options.ack_policy,
+        control=control,
+    )
+
+
+def unguarded(call: Callable[[], Any]) -> Any:
+    """Call it; nobody looks at the time."""
+    return call()
 
 
 def perform(
@@ -112,36 +167,96 @@ def perform(
     *,
     installation: str,
     clock: Callable[[], float] = time.monotonic,
+    control: JobControl | None = None,
+    guard: Guard = unguarded,
 ) -> Performed:
     """
     Call the task, and say what becomes of the job.
 
     Catches everything, SystemExit too: a task must not end its worker by raising.
+
+    Args:
+        job: As it was claimed.
+        prepared: Its task and arguments.
+        settings: For the jobs' database, and the limit of a result.
+        installation: The uuid that begins its idempotency key.
+        clock: Monotonic seconds.
+        control: What its context works on; by default on nothing but itself.
+        guard: Calls the task; TaskTimeout is raised in there.
     """
-    context = JobContext(
-        id=job.id,
-        task=job.task,
-        queue=job.queue,
-        attempt=job.attempt,
-        max_attempts=job.max_attempts,
-        headers=prepared.headers,
-        idempotency_key=f"{installation}-{job.id}",
+    control = Inline() if control is None else control
+    task, options = prepared.task, prepared.options
+    context: Any = None
+    if task.options.takes_context or options.middleware:
+        # Not for nothing: it costs more than anything else in here.
+        context = context_of(job, prepared, installation, control)
+    call: Callable[[], Any] = functools.partial(
+        task.run, context, prepared.args, prepared.kwargs
     )
+    if task.options.is_async:
+        # Where there is no event loop, as in testing.drain().
+        call = functools.partial(_run_async, call)
+    if options.middleware:
+        call = wrap(options.middleware, context, call)
     started = clock()
     try:
-        value = prepared.task.run(context, prepared.args, prepared.kwargs)
+        if options.ack_policy == "first":
+            control.say(None)
+            started = clock()
+        if task.options.atomic:
+            return _perform_atomic(job, prepared, settings, control, call, guard, clock)
+        value = guard(call)
     except BaseException as error:
-        ran_seconds = clock() - started
-        if isinstance(error, TaskTimeout) and not error.args:
-            # It was raised from outside, as a bare class.
-            error.args = (timeout_message(job, prepared.options.timeout),)
-        outcome = _after(job, prepared.options.retry, error)
-        return Performed(outcome, error, ran_seconds)
-    ran_seconds = clock() - started
-    performed = Performed(_after(job, prepared.options.retry, None), None, ran_seconds)
-    if value is not None:
+        return after_error(job, prepared, control, error, clock() - started)
+    return after_return(job, prepared, settings, control, value, clock() - started)
+
+
+def after_return(
+    job: Claimed,
+    prepared: Prepared,
+    settings: Settings,
+    control: JobControl,
+    value: Any,
+    ran_seconds: float,
+) -> Performed:
+    """Say what becomes of a job whose task returned *value*."""
+    policy = prepared.options.ack_policy
+    if policy == "manual" and not control.has_said:
+        return after_error(
+            job, prepared, control, RuntimeError(f"{job.task} {SILENT}"), ran_seconds
+        )
+    outcome, settled = _word(job, prepared, control)
+    performed = Performed(outcome, None, ran_seconds, settled=settled)
+    if value is not None and isinstance(outcome, Succeeded):
         _store_result(performed, value, settings)
     return performed
+
+
+def after_error(
+    job: Claimed,
+    prepared: Prepared,
+    control: JobControl,
+    error: BaseException,
+    ran_seconds: float | None,
+) -> Performed:
+    """Say what becomes of a job whose task raised *error*."""
+    if isinstance(error, TaskTimeout) and not error.args:
+        # It was raised from outside, as a bare class.
+        error.args = (timeout_message(job, prepared.options.timeout),)
+    if control.has_said:
+        outcome, settled = _word(job, prepared, control)
+        return Performed(outcome, error, ran_seconds, settled=settled)
+    is_cancelled, ran = control.is_cancelled, ran_seconds or 0.0
+    outcome = _after(job, prepared.options, error, is_cancelled, ran)
+    return Performed(outcome, error, ran_seconds)
+
+
+def after_word(
+    job: Claimed, prepared: Prepared, error: BaseException | None
+) -> Performed:
+    """Say what becomes of a job whose task says so while it runs; see JobControl."""
+    outcome = _after(job, prepared.options, error, False, 0.0)
+    return Performed(outcome, error)
 
 
 def timeout_message(job: Claimed, timeout: timedelta | None) -> str:
@@ -151,11 +266,17 @@ def timeout_message(job: Claimed, timeout: timedelta | None) -> str:
 
 
 def timed_out(
-    job: Claimed, settings: Settings, error: TaskTimeout, ran_seconds: float | None
+    job: Claimed,
+    settings: Settings,
+    error: TaskTimeout,
+    ran_seconds: float | None,
+    *,
+    is_cancelled: bool = False,
 ) -> Performed:
     """Say what becomes of a job whose attempt was ended by its timeout."""
-    policy = find_task(job.task).resolve(job.queue, settings).retry
-    return Performed(_after(job, policy, error), error, ran_seconds)
+    options = find_task(job.task).resolve(job.queue, settings)
+    outcome = _after(job, options, error, is_cancelled, ran_seconds or 0.0)
+    return Performed(outcome, error, ran_seconds)
 
 
 def ended(job: Claimed, performed: Performed, *, worker: str, waited: float) -> Ended:
@@ -211,6 +332,29 @@ def error_entry(
     return json.dumps(entry)
 
 
+def _perform_atomic(
+    job: Claimed,
+    prepared: Prepared,
+    settings: Settings,
+    control: JobControl,
+    call: Callable[[], Any],
+    guard: Guard,
+    clock: Callable[[], float],
+) -> Performed:
+    started = clock()
+
+    def returned(value: Any) -> Performed:
+        ran_seconds = clock() - started
+        return after_return(job, prepared, settings, control, value, ran_seconds)
+
+    def failed(error: BaseException) -> Performed:
+        return after_error(job, prepared, control, error, clock() - started)
+
+    return in_transaction(
+        settings.database, guard, call, control, returned=returned, failed=failed
+    )
+
+
 def _deliveries_before(job: Claimed) -> int:
     """Return the deliveries that were before the latest redrive."""
     try:
@@ -230,14 +374,50 @@ def _held(job: Claimed, settings: Settings) -> Outcome:
         return decide_unknown(unknown_since=None, now=job.claimed_at, grace=grace)
 
 
-def _after(job: Claimed, policy: Any, error: BaseException | None) -> Outcome:
+def _after(
+    job: Claimed,
+    options: ResolvedOptions,
+    error: BaseException | None,
+    is_cancelled: bool,
+    ran_seconds: float,
+) -> Outcome:
+    age = job.claimed_at - job.enqueued_at + timedelta(seconds=ran_seconds)
     try:
         return decide(
-            policy, attempt=job.attempt, max_attempts=job.max_attempts, error=error
+            options.retry,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            error=error,
+            age=age,
+            ack_policy=options.ack_policy,
+            is_cancelled=is_cancelled,
         )
     except Exception:
         # A back-off function of the user's that raises must not cost the job.
         return Retried(timedelta(minutes=1))
+
+
+def _word(
+    job: Claimed, prepared: Prepared, control: JobControl
+) -> tuple[Outcome, bool | None]:
+    """Return what was said through the context, and whether it is written."""
+    if not control.has_said:
+        return Succeeded(), None
+    word = after_word(job, prepared, control.said)
+    return word.outcome, control.is_settled
+
+
+def _tags(headers: Mapping[str, Any]) -> tuple[str, ...]:
+    tags = headers.get("tags")
+    # A row written by SQL may hold anything.
+    return tuple(map(str, tags)) if isinstance(tags, list) else ()
+
+
+def _run_async(call: Callable[[], Any]) -> Any:
+    async def run() -> Any:
+        return await call()
+
+    return async_to_sync(run)()
 
 
 def _store_result(performed: Performed, value: Any, settings: Settings) -> None:

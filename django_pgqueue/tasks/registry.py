@@ -64,6 +64,11 @@ def declared_names() -> list[str]:
     return sorted({task.name for task in _tasks.values()})
 
 
+def has_async_tasks() -> bool:
+    """Whether any declared task is async."""
+    return any(task.options.is_async for task in list(_tasks.values()))
+
+
 def _is_same_function(one: Task[Any, Any], other: Task[Any, Any]) -> bool:
     return _where(one) == _where(other)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import random as random_module
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, TypeAlias
 
+from asgiref.sync import iscoroutinefunction
+
 from django_pgqueue.conf import Duration, as_timedelta
 from django_pgqueue.exceptions import DeclarationError
+from django_pgqueue.tasks.shown import shown
 
 ATTEMPTS_MAX = 32_767  # The column is a smallint.
 
@@ -37,6 +41,8 @@ class Retry:
             do not come back together; "equal" from half of it; "none" takes it as is.
         on: Only these exceptions are retried; others go to the dead letters at once.
         never: These exceptions are not retried, also where ``on`` holds them.
+        max_age: No attempt starts later than this after the job was enqueued; a
+            failure whose next attempt would is the last. None: no limit.
 
     Raises:
         DeclarationError: A value is out of its range.
@@ -49,17 +55,14 @@ class Retry:
     jitter: Literal["full", "equal", "none"] = "full"
     on: tuple[type[BaseException], ...] = (BaseException,)
     never: tuple[type[BaseException], ...] = ()
+    max_age: Duration | None = None
 
     def __post_init__(self) -> None:
         _check_attempts(self.max_attempts)
-        if not callable(self.backoff) and self.backoff not in BACKOFFS:
+        _check_backoff(self.backoff)
+        if not _is_one_of(self.jitter, JITTERS):
             raise DeclarationError(
-                f"Retry(backoff={self.backoff!r}): it must be one of "
-                f"{', '.join(BACKOFFS)}, or a function of (attempt, error)."
-            )
-        if self.jitter not in JITTERS:
-            raise DeclarationError(
-                f"Retry(jitter={self.jitter!r}): it must be one of "
+                f"Retry(jitter={shown(self.jitter)}): it must be one of "
                 f"{', '.join(JITTERS)}."
             )
         for name in ("on", "never"):
@@ -67,12 +70,26 @@ class Retry:
         try:
             as_timedelta(self.base, name="Retry(base=…)")
             as_timedelta(self.cap, name="Retry(cap=…)")
+            if self.max_age is not None:
+                as_timedelta(self.max_age, name="Retry(max_age=…)", zero=False)
         except ValueError as error:
             raise DeclarationError(str(error)) from None
 
     def handles(self, error: BaseException) -> bool:
         """Whether a job that failed with *error* may be tried again at all."""
         return isinstance(error, self.on) and not isinstance(error, self.never)
+
+    def is_too_old(self, age: timedelta) -> bool:
+        """
+        Whether an attempt that starts at this age of its job comes too late.
+
+        Args:
+            age: From the job's enqueued_at to the start of the attempt: now, and the
+                delay before it.
+        """
+        if self.max_age is None:
+            return False
+        return age > as_timedelta(self.max_age, name="Retry(max_age=…)")
 
     def delay(
         self,
@@ -99,7 +116,8 @@ class Retry:
 
     def _whole(self, attempt: int, error: BaseException, cap: timedelta) -> timedelta:
         if callable(self.backoff):
-            return as_timedelta(self.backoff(attempt, error), name="backoff")
+            delay = self.backoff(attempt, error)
+            return as_timedelta(delay, name="what the back-off function returned")
         base = as_timedelta(self.base, name="Retry(base=…)")
         if self.backoff == "constant":
             return base
@@ -123,7 +141,7 @@ def as_retry(value: Retry | int | None) -> Retry | None:
         return value
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise DeclarationError(
-            f"retries={value!r}: it must be a whole number from 0 to "
+            f"retries={shown(value)}: it must be a whole number from 0 to "
             f"{ATTEMPTS_MAX - 1:,}, or Retry(…)."
         )
     return Retry(max_attempts=value + 1)
@@ -132,12 +150,40 @@ def as_retry(value: Retry | int | None) -> Retry | None:
 def _check_attempts(value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise DeclarationError(
-            f"Retry(max_attempts={value!r}): it must be a whole number."
+            f"Retry(max_attempts={shown(value)}): it must be a whole number."
         )
     if not 1 <= value <= ATTEMPTS_MAX:
         raise DeclarationError(
-            f"Retry(max_attempts={value!r}): it must be from 1 to {ATTEMPTS_MAX:,}."
+            f"Retry(max_attempts={shown(value)}): it must be from 1 to "
+            f"{ATTEMPTS_MAX:,}."
         )
+
+
+def _check_backoff(value: object) -> None:
+    if _is_one_of(value, BACKOFFS):
+        return
+    if not callable(value):
+        raise DeclarationError(
+            f"Retry(backoff={shown(value)}): it must be one of {', '.join(BACKOFFS)}, "
+            f"or a function of (attempt, error)."
+        )
+    try:
+        inspect.signature(value).bind(1, Exception())
+    except TypeError:
+        raise DeclarationError(
+            f"Retry(backoff={shown(value)}): it must take two arguments, the attempt "
+            f"that failed and the error."
+        ) from None
+    except ValueError:
+        pass  # A built-in that does not tell its signature.
+    if iscoroutinefunction(value):
+        raise DeclarationError(
+            f"Retry(backoff={shown(value)}): it must be a plain function, not async."
+        )
+
+
+def _is_one_of(value: object, words: tuple[str, ...]) -> bool:
+    return isinstance(value, str) and value in words
 
 
 def _check_exceptions(name: str, value: object) -> None:
@@ -145,5 +191,5 @@ def _check_exceptions(name: str, value: object) -> None:
         isinstance(item, type) and issubclass(item, BaseException) for item in value
     ):
         raise DeclarationError(
-            f"Retry({name}={value!r}): it must be a tuple of exception classes."
+            f"Retry({name}={shown(value)}): it must be a tuple of exception classes."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import threading
@@ -97,3 +98,17 @@ def kills_its_process() -> None:
 @task(queue="mail", priority=10, retries=2, timeout="60s", settle="batched")
 def with_options(order_id: int) -> None:
     """Carry every option."""
+
+
+@task(aliases=["tests.app.tasks.old_echo"])
+def echo(value: Any) -> Any:
+    """Return what came, so that a result shows what the task was given."""
+    return value
+
+
+@task
+def enqueues_itself(left: int) -> int:
+    """Enqueue the next one of *left* more, and tell how deep this call stands."""
+    if left:
+        enqueues_itself.delay(left - 1)
+    return len(inspect.stack(0))

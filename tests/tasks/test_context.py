@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 
 import pytest
 
+from django_pgqueue import Reject, RetryLater, WrongState
 from django_pgqueue.queues.redrive import redrive
-from django_pgqueue.tasks.context import JobContext, inline_context
+from django_pgqueue.tasks.context import Inline, JobContext, inline_context
+from django_pgqueue.tasks.outcome import AskedAgain
 from django_pgqueue.testing import drain
 from tests.app.tasks import tells_context
 from tests.factories import make_dead_letter
@@ -17,7 +20,7 @@ from tests.factories import make_dead_letter
 def test_a_task_sees_its_job():
     """Id, attempts, queue, headers and the key that names it to other systems."""
     result = tells_context.using(
-        queue="mail", retries=2, headers={"trace": "t", "n": [1]}
+        queue="mail", retries=2, headers={"site": "t", "n": [1]}
     ).delay()
     drain()
 
@@ -27,7 +30,7 @@ def test_a_task_sees_its_job():
         "attempt": 1,
         "max_attempts": 3,
         "queue": "mail",
-        "headers": {"trace": "t", "n": [1]},
+        "headers": {"site": "t", "n": [1]},
     } == {name: seen[name] for name in seen if name != "idempotency_key"}
     installation, _, job_id = seen["idempotency_key"].rpartition("-")
     assert str(result.id) == job_id
@@ -88,3 +91,125 @@ def test_a_context_cannot_be_changed():
 
     with pytest.raises(dataclasses.FrozenInstanceError):
         context.attempt = 5
+
+
+# What is said through it -------------------------------------------------------------
+
+
+@pytest.fixture
+def control():
+    return Inline()
+
+
+@pytest.fixture
+def context(control):
+    return dataclasses.replace(inline_context("t"), control=control)
+
+
+def test_progress_is_kept(context, control):
+    """What is not said is left out."""
+    context.progress(3, total=10.5, note="rows")
+    assert {"done": 3, "total": 10.5, "note": "rows"} == control.progress
+
+    context.progress(4)
+    assert {"done": 4} == control.progress
+
+
+@pytest.mark.parametrize(
+    "said, error, match",
+    [
+        ({"done": "3"}, TypeError, r"progress\(done=str\): it must be a number"),
+        ({"done": True}, TypeError, r"progress\(done=bool\)"),
+        ({"done": float("nan")}, ValueError, r"from -10\^15 to 10\^15"),
+        ({"done": float("inf")}, ValueError, r"progress\(done=…\)"),
+        ({"done": 10**400}, ValueError, r"progress\(done=…\)"),
+        ({"done": 1, "total": "x"}, TypeError, r"progress\(total=str\)"),
+        ({"done": 1, "note": 5}, TypeError, r"progress\(note=int\): it must be text"),
+    ],
+)
+def test_progress_that_makes_no_sense_is_refused(context, control, said, error, match):
+    """Before anything is kept."""
+    with pytest.raises(error, match=match):
+        context.progress(**said)
+    assert control.progress is None
+
+
+def test_a_note_is_cut_and_what_postgresql_cannot_store_is_shown_escaped(
+    context, control
+):
+    """It may come from anywhere, such as the name of a file."""
+    context.progress(1, note="a\x00b\ud800" + "x" * 1_000)
+
+    assert "a\\x00b\\ud800" + "x" * 496 == control.progress["note"]
+
+
+@pytest.mark.parametrize(
+    "duration, match",
+    [
+        (0, "longer than zero"),
+        (-1, "longer than zero"),
+        ("soon", "no duration"),
+        ("2d", "the longest is one day"),
+    ],
+)
+def test_an_extension_that_makes_no_sense_is_refused(context, duration, match):
+    """A lost host would keep its job from everybody for that long."""
+    with pytest.raises(ValueError, match=match):
+        context.extend(duration)
+
+
+def test_without_a_job_there_is_no_lease_and_no_cancel(context):
+    """So that a task can be called as it is."""
+    context.extend()
+    context.extend("24h")
+
+    assert not context.cancelled
+
+
+@pytest.mark.parametrize(
+    "say, meant",
+    [
+        (lambda context: context.ack(), type(None)),
+        (lambda context: context.reject("no"), Reject),
+        (lambda context: context.retry(), AskedAgain),
+        (lambda context: context.retry("5m"), RetryLater),
+    ],
+    ids=["ack", "reject", "retry", "retry later"],
+)
+def test_a_word_means_what_raising_would(context, control, say, meant):
+    """And is said once."""
+    say(context)
+
+    assert control.has_said
+    assert meant is type(control.said)
+    with pytest.raises(WrongState, match="until the job is settled, once"):
+        context.ack()
+
+
+@pytest.mark.parametrize("policy", ["on_success", "first", "reject_on_error"])
+@pytest.mark.parametrize("word", ["ack", "reject", "retry"])
+def test_a_word_is_for_manual_alone(context, control, policy, word):
+    """Another policy speaks for the job."""
+    context = dataclasses.replace(context, ack_policy=policy)
+
+    with pytest.raises(WrongState, match=rf"{word}\(\) is for tasks .* is '{policy}'"):
+        getattr(context, word)()
+    assert not control.has_said
+
+
+def test_each_method_has_a_twin_for_async_code(context, control):
+    """With an a before its name."""
+
+    async def run():
+        await context.aextend(5)
+        await context.aprogress(1)
+        await context.areject("no")
+        with pytest.raises(WrongState, match="once"):
+            await context.aack()
+        with pytest.raises(WrongState, match="once"):
+            await context.aretry(5)
+
+    asyncio.run(run())
+
+    assert {"done": 1} == control.progress
+    assert "no" == control.said.why

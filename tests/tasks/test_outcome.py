@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from django_pgqueue import Reject, Retry, RetryLater, Snooze, TaskTimeout
+from django_pgqueue import Cancel, Reject, Retry, RetryLater, Snooze, TaskTimeout
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.outcome import (
+    AskedAgain,
+    Cancelled,
     Expired,
     GaveUp,
     Retried,
@@ -184,3 +186,92 @@ def test_after_the_grace_an_unknown_task_is_a_dead_letter(age, grace):
     assert GaveUp("unknown_task") == decide_unknown(
         unknown_since=since, now=NOW, grace=timedelta(seconds=grace)
     )
+
+
+# Cancelled ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error, expected",
+    [
+        (None, Succeeded()),
+        (ValueError(), Cancelled()),
+        (Reject("no"), Cancelled()),
+        (Snooze(5), Cancelled()),
+        (RetryLater(5), Cancelled()),
+        (TaskTimeout(), Cancelled()),
+        (SystemExit(), Cancelled()),
+        (Cancel(), Cancelled()),
+    ],
+)
+def test_a_job_that_was_asked_to_stop_ends(error, expected):
+    """One that returned has done its work; any other end is what was asked for."""
+    assert expected == decide(
+        PLAIN, attempt=1, max_attempts=5, error=error, is_cancelled=True
+    )
+
+
+def test_a_task_may_cancel_itself():
+    """Whatever its attempt; it is no failure."""
+    assert Cancelled() == decide(PLAIN, attempt=5, max_attempts=5, error=Cancel())
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"expired": True}, {"crashes": 9}, {"attempt": 9, "delivery": 9}]
+)
+def test_a_job_that_was_asked_to_stop_does_not_run_again(fields):
+    """Whatever else holds, that is the reason which people have given."""
+    job = claimed(cancel_requested=True, **fields)
+
+    assert Cancelled() == decide_before(job, deliveries_max=100, crashes_max=3)
+
+
+# Policies ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error, expected",
+    [
+        (None, Succeeded()),
+        (ValueError(), GaveUp("rejected")),
+        (RetryLater(5), GaveUp("rejected")),
+        (TaskTimeout(), GaveUp("rejected")),
+        (Cancel(), Cancelled()),
+        (
+            Snooze(5),
+            Retried(timedelta(seconds=5), gives_attempt_back=True, is_failure=False),
+        ),
+    ],
+)
+def test_reject_on_error_gives_up_at_any_failure(error, expected):
+    """A snooze is none, and neither is a cancel."""
+    assert expected == decide(
+        PLAIN, attempt=1, max_attempts=5, error=error, ack_policy="reject_on_error"
+    )
+
+
+def test_a_retry_that_is_asked_for_passes_the_policys_choice_of_errors():
+    """on= is about errors; asking is none. Its delay is the policy's."""
+    asked = AskedAgain()
+
+    assert Retried(timedelta(seconds=7)) == decide(
+        PICKY, attempt=1, max_attempts=5, error=asked
+    )
+    assert GaveUp("exhausted") == decide(PICKY, attempt=5, max_attempts=5, error=asked)
+
+
+@pytest.mark.parametrize(
+    "age, error, expected",
+    [
+        (timedelta(0), ValueError(), Retried(timedelta(seconds=7))),
+        (timedelta(seconds=53), ValueError(), Retried(timedelta(seconds=7))),
+        (timedelta(seconds=54), ValueError(), GaveUp("exhausted")),
+        (timedelta(seconds=54), TaskTimeout(), GaveUp("timeout")),
+        (timedelta(seconds=31), RetryLater(30), GaveUp("exhausted")),
+    ],
+)
+def test_no_attempt_starts_beyond_max_age(age, error, expected):
+    """The delay before it counts, whoever names it."""
+    policy = Retry(backoff="constant", base=7, jitter="none", max_age="1m")
+
+    assert expected == decide(policy, attempt=1, max_attempts=5, error=error, age=age)

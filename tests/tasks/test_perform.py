@@ -8,11 +8,20 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import transaction
 
 from django_pgqueue import Reject, Retry, TaskTimeout, UndecodablePayload, task
 from django_pgqueue.conf import parse
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.outcome import Expired, GaveUp, Retried, Snooze, Succeeded
+from django_pgqueue.tasks.context import Inline
+from django_pgqueue.tasks.outcome import (
+    Cancelled,
+    Expired,
+    GaveUp,
+    Retried,
+    Snooze,
+    Succeeded,
+)
 from django_pgqueue.tasks.perform import (
     Performed,
     Prepared,
@@ -89,6 +98,7 @@ def test_a_job_that_may_run_is_not_refused():
         ({"expired": True}, Expired()),
         ({"attempt": 6, "delivery": 6}, GaveUp("exhausted")),
         ({"crashes": 3, "last_error": "worker_lost"}, GaveUp("worker_lost")),
+        ({"cancel_requested": True}, Cancelled()),
         ({"delivery": 101}, GaveUp("exhausted")),
     ],
 )
@@ -166,12 +176,12 @@ def test_a_job_whose_model_instance_is_gone_is_rejected():
 
 @pytest.mark.parametrize("attempt, outcome", [(1, Retried), (4, Retried), (5, GaveUp)])
 def test_a_database_that_cannot_be_asked_is_a_failed_attempt(attempt, outcome):
-    """It may be back for the next one; the last one is the last."""
-    job = claimed(args=stored_order(5, "nowhere"), attempt=attempt)
+    """It may be back for the next one; the last one is the last. No django_db here."""
+    job = claimed(args=stored_order(5), attempt=attempt)
     performed = prepare(job, SETTINGS)
 
     assert outcome is type(performed.outcome)
-    assert "nowhere" in str(performed.error)
+    assert "Database access not allowed" in str(performed.error)
 
 
 @pytest.mark.parametrize(
@@ -463,3 +473,222 @@ def test_a_task_gets_the_row_that_it_was_given():
     prepared = prepare(claimed(args=stored_order(order.pk)), SETTINGS)
 
     assert [order] == prepared.args
+
+
+# Policies, middleware, contexts ------------------------------------------------------
+
+
+@pytest.fixture
+def with_control(declared):
+    """A function that runs *function* as a task; returns what came of it, and how."""
+
+    def with_control(function, *, fields=None, is_cancelled=False, **options):
+        declared.pop("of.test", None)
+        task(name="of.test", takes_context=True, **options)(function)
+        job = claimed("of.test", **(fields or {}))
+        control = Inline()
+        control.is_cancelled = is_cancelled
+        prepared = prepare(job, SETTINGS)
+        return perform(job, prepared, SETTINGS, installation="uuid", control=control)
+
+    return with_control
+
+
+def fail(context):
+    raise ValueError("failed")
+
+
+def test_first_is_acked_whatever_comes_of_it(with_control):
+    """A failure is noted beside the ack."""
+    performed = with_control(fail, ack_policy="first")
+
+    assert Succeeded() == performed.outcome
+    assert isinstance(performed.error, ValueError)
+    row = ended(claimed(), performed, worker="w", waited=0.0)
+    assert "failed" == json.loads(row.error)["message"]
+
+
+@pytest.mark.parametrize(
+    "speak, outcome, result",
+    [
+        (lambda context: context.ack(), Succeeded(), "5"),
+        (lambda context: context.reject("no"), GaveUp("rejected"), None),
+        (lambda context: context.retry(9), Retried(timedelta(seconds=9)), None),
+    ],
+)
+def test_a_manual_task_says_what_follows(with_control, speak, outcome, result):
+    """What it returns is kept where the job has succeeded."""
+
+    def manual(context):
+        speak(context)
+        return 5
+
+    performed = with_control(manual, ack_policy="manual")
+
+    assert (outcome, result, None) == (
+        performed.outcome,
+        performed.result,
+        performed.settled,
+    )
+
+
+def test_a_manual_task_that_says_nothing_has_failed(with_control):
+    """It would be lost, or stay leased for ever, otherwise."""
+    performed = with_control(lambda context: 5, ack_policy="manual")
+
+    assert isinstance(performed.outcome, Retried)
+    assert "of.test returned without a word" in str(performed.error)
+
+
+def test_a_failure_after_the_word_does_not_change_it(with_control):
+    """It is noted."""
+
+    def manual(context):
+        context.ack()
+        raise ValueError("late")
+
+    performed = with_control(manual, ack_policy="manual")
+
+    assert Succeeded() == performed.outcome
+    assert "late" == str(performed.error)
+
+
+def test_a_failure_after_a_cancel_is_a_cancel(with_control):
+    """The task did not look at its context; that is all the same."""
+    performed = with_control(fail, is_cancelled=True)
+
+    assert Cancelled() == performed.outcome
+    assert isinstance(performed.error, ValueError)
+
+
+def test_middleware_is_around_the_task_the_first_one_outermost(with_control):
+    """It sees the context, and what it returns is the result."""
+    seen = []
+
+    def named(name):
+        def middleware(context, call_next):
+            seen.append((name, context.attempt))
+            value = call_next()
+            seen.append((name, value))
+            return f"{name}({value})"
+
+        return middleware
+
+    performed = with_control(
+        lambda context: "task", middleware=[named("outer"), named("inner")]
+    )
+
+    assert '"outer(inner(task))"' == performed.result
+    assert [
+        ("outer", 1),
+        ("inner", 1),
+        ("inner", "task"),
+        ("outer", "inner(task)"),
+    ] == seen
+
+
+def test_middleware_can_keep_a_task_from_running_or_replace_its_failure(with_control):
+    """It is part of the task, as far as anybody else can tell."""
+
+    def refuse_all(context, call_next):
+        raise Reject("not today")
+
+    def swallow(context, call_next):
+        try:
+            return call_next()
+        except ValueError:
+            return "mended"
+
+    assert GaveUp("rejected") == with_control(fail, middleware=[refuse_all]).outcome
+    assert '"mended"' == with_control(fail, middleware=[swallow]).result
+
+
+def test_a_context_has_tags_and_a_key_that_an_edit_changes(with_control):
+    """Other arguments are another piece of work to those who are told the key."""
+    seen = []
+
+    def look(context):
+        seen.append(context)
+
+    headers = {"tags": ["a", "b"], "pgqueue.edits": 2}
+    with_control(look, fields={"headers": json.dumps(headers)})
+
+    (context,) = seen
+    assert (("a", "b"), "uuid-7.2") == (context.tags, context.idempotency_key)
+
+
+@pytest.mark.parametrize("tags", ["x", 5, {"a": 1}, None])
+def test_tags_that_are_no_list_are_none(with_control, tags):
+    """A row written by SQL may hold anything."""
+    seen = []
+
+    def look(context):
+        seen.append(context)
+
+    with_control(look, fields={"headers": json.dumps({"tags": tags})})
+
+    assert () == seen[0].tags
+
+
+def test_an_async_task_runs_where_there_is_no_loop(with_control):
+    """As in testing.drain()."""
+
+    async def coroutine(context):
+        return context.attempt
+
+    assert "1" == with_control(coroutine).result
+
+
+def test_the_age_of_a_job_counts_against_max_age(with_control):
+    """By the database's clock, from its enqueue."""
+    enqueued_at = NOW - timedelta(hours=2)
+    performed = with_control(
+        fail, fields={"enqueued_at": enqueued_at}, retries=Retry(max_age="1h")
+    )
+
+    assert GaveUp("exhausted") == performed.outcome
+
+
+# Atomic, inside of a test's transaction ----------------------------------------------
+
+
+@pytest.mark.django_db
+def test_an_atomic_task_that_fails_leaves_nothing(with_control):
+    """As in a worker, although the test's own transaction goes on."""
+
+    def write_and_fail(context):
+        Order.objects.create(name="x")
+        raise ValueError("failed")
+
+    performed = with_control(write_and_fail, atomic=True)
+
+    assert isinstance(performed.outcome, Retried)
+    assert 0 == Order.objects.count()
+
+
+@pytest.mark.django_db
+def test_an_atomic_task_that_returns_is_left_to_be_acked(with_control):
+    """Nobody has written its ack."""
+    performed = with_control(
+        lambda context: Order.objects.create(name="x").name, atomic=True
+    )
+
+    assert (Succeeded(), '"x"', None) == (
+        performed.outcome,
+        performed.result,
+        performed.settled,
+    )
+    assert 1 == Order.objects.count()
+
+
+@pytest.mark.django_db
+def test_an_atomic_task_whose_transaction_is_marked_for_rollback_fails(with_control):
+    """It returned, but nothing of it can stay."""
+
+    def mark(context):
+        transaction.set_rollback(True)
+
+    performed = with_control(mark, atomic=True)
+
+    assert isinstance(performed.outcome, Retried)
+    assert "can only be rolled back" in str(performed.error)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib
 import sys
 
 import pytest
+from asgiref.sync import iscoroutinefunction
 
 from django_pgqueue import DeclarationError, UnknownTask, task
 from django_pgqueue.tasks.registry import declared_names, find_sender, find_task
-from django_pgqueue.tasks.task import Task
+from django_pgqueue.tasks.task import AsyncTask, Task
 from tests.app import tasks as sample
 
 pytestmark = pytest.mark.usefixtures("declared")
@@ -148,21 +150,20 @@ def nested():
 @pytest.mark.parametrize(
     "function, message",
     [
-        (coroutine, "coroutine is async; declare a plain function.*async_to_sync"),
-        (async_generator, "async_generator is async"),
+        (async_generator, "async_generator is a generator"),
         (generator, "generator is a generator"),
         (nested(), "inner must be defined at module level, or declared with name="),
         (lambda: 0, "<lambda> must be defined at module level"),
         (Shop.method, "Shop.method is a method; declare a function at module level"),
         (Shop.static, "Shop.static is a method"),
         (Shop.of_class, "takes a function defined with def"),
-        (Shop().method, "takes a function defined with def, not <bound method"),
-        (Shop, "takes a function defined with def, not <class"),
+        (Shop().method, "def or async def, not <bound method"),
+        (Shop, "def or async def, not <class"),
         (functools.partial(at_module_level), "takes a function defined with def"),
-        (len, "takes a function defined with def, not <built-in"),
-        (sample.noop, "takes a function defined with def, not <Task"),
-        (5, "takes a function defined with def, not 5"),
-        ("mail", "takes a function defined with def, not 'mail'"),
+        (len, "def or async def, not <built-in"),
+        (sample.noop, "def or async def, not <Task"),
+        (5, "def or async def, not 5"),
+        ("mail", "def or async def, not 'mail'"),
     ],
     ids=lambda value: getattr(value, "__qualname__", repr(value)[:20]),
 )
@@ -170,6 +171,45 @@ def test_only_a_plain_function_at_module_level_is_a_task(function, message):
     """A worker finds it by its import path."""
     with pytest.raises(DeclarationError, match=message):
         task(function)
+
+
+def wrapped(function):
+    """Decorate an async function as a decorator that knows of async does."""
+
+    @functools.wraps(function)
+    async def wrapper(*args, **kwargs):
+        return await function(*args, **kwargs)
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    "function, is_async",
+    [(coroutine, True), (wrapped(coroutine), True), (at_module_level, False)],
+    ids=["async", "wrapped", "plain"],
+)
+def test_an_async_function_is_a_task_too(function, is_async):
+    """A plain call returns its coroutine, as asgiref and Django know."""
+    declared = task(function)
+
+    assert is_async is declared.options.is_async
+    assert is_async is isinstance(declared, AsyncTask)
+    assert is_async is iscoroutinefunction(declared)
+    assert None is (asyncio.run(declared()) if is_async else declared())
+
+
+def test_a_coroutine_that_nobody_awaits_is_an_error():
+    """A decorator written with def hides that its function is async."""
+
+    @functools.wraps(coroutine)
+    def hides():
+        return coroutine()
+
+    declared = task(name="hides")(hides)
+
+    assert not declared.options.is_async
+    with pytest.raises(TypeError, match="hides is a plain function and returned a co"):
+        declared()
 
 
 def test_with_a_name_a_nested_function_can_be_a_task():

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from asgiref.sync import async_to_sync
+from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue import JobNotFound
+from django_pgqueue import (
+    InvalidArgument,
+    JobFailed,
+    JobNotFound,
+    ResultTimeout,
+    UndecodablePayload,
+    WrongState,
+)
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.queues.find import FIND
+from django_pgqueue.tasks.payload import encode_value
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.testing import drain
-from tests.app.tasks import add, fails_once, noop
+from tests.app.models import Order
+from tests.app.tasks import add, fails_once, noop, rejects, runs_for
 from tests.factories import (
     make_archived_job,
     make_dead_letter,
@@ -110,3 +122,277 @@ def test_results_of_one_job_are_equal():
     assert 1 == len({JobResult(5), JobResult(5)})
     assert JobResult(5) != 5
     assert "<JobResult 5>" == repr(JobResult(5))
+
+
+# Waiting for a result ----------------------------------------------------------------
+
+committed = pytest.mark.django_db(transaction=True)
+
+
+def get(result, *args, **kwargs):
+    return result.get(*args, **kwargs)
+
+
+def aget(result, *args, **kwargs):
+    return async_to_sync(result.aget)(*args, **kwargs)
+
+
+both = pytest.mark.parametrize("get", [get, aget])
+
+
+@pytest.fixture
+def drain_elsewhere():
+    """Start a thread that waits until the test has looked once, and drains."""
+    looked = threading.Event()
+    threads = []
+
+    def drain_then():
+        looked.wait(10)
+        try:
+            drain()
+        finally:
+            connections.close_all()
+
+    def note(execute, sql, *args):
+        answer = execute(sql, *args)
+        if sql == FIND:
+            looked.set()
+        return answer
+
+    with connection.execute_wrapper(note):
+        threads.append(threading.Thread(target=drain_then))
+        threads[0].start()
+        yield
+        looked.set()
+        threads[0].join()
+
+
+@committed
+@both
+@pytest.mark.usefixtures("drain_elsewhere")
+def test_get_waits_for_a_worker(get):
+    """And returns what the task returned; no transaction is open meanwhile."""
+    result = add.delay(1, 2)
+
+    assert 3 == get(result, timeout=20)
+    assert "succeeded" == result.status
+    assert not connection.in_atomic_block
+
+
+@both
+def test_get_of_what_has_ended_asks_once(get):
+    """Also inside of a transaction, since there is nothing to wait for."""
+    one, nothing = add.delay(1, 2), noop.delay()
+    drain()
+
+    with transaction.atomic(), CaptureQueriesContext(connection) as queries:
+        assert (3, None) == (get(one), get(nothing, timeout=0))
+    assert 2 == len(queries)
+
+
+@both
+@pytest.mark.parametrize(
+    "make, columns, status, reason",
+    [
+        (make_dead_letter, {"reason": "rejected"}, "dead", "rejected"),
+        (make_archived_job, {"state": "cancelled"}, "cancelled", None),
+        (make_archived_job, {"state": "expired"}, "expired", None),
+    ],
+    ids=["dead", "cancelled", "expired"],
+)
+def test_get_raises_for_a_job_that_will_never_succeed(
+    get, make, columns, status, reason
+):
+    """It tells the status and the reason."""
+    row = make(**columns)
+
+    with pytest.raises(JobFailed, match=f"Job {row.pk} is {status}") as caught:
+        get(JobResult(row.pk))
+
+    assert (row.pk, status, reason) == (
+        caught.value.job_id,
+        caught.value.status,
+        caught.value.reason,
+    )
+
+
+def test_a_failed_job_tells_its_last_error():
+    """The type and the message of the exception."""
+    result = fails_once.delay("out of luck")
+    drain()
+
+    with pytest.raises(
+        JobFailed, match=r"\(exhausted\)\. tests\.app\.tasks\.Unlucky: out of luck"
+    ):
+        result.get()
+
+
+@both
+def test_get_waits_no_longer_than_told(get):
+    """The time is a duration; zero is one look."""
+    result = noop.delay()
+
+    with CaptureQueriesContext(connection) as queries:
+        with pytest.raises(ResultTimeout, match=f"Job {result.id} is ready; it has no"):
+            get(result, timeout=0)
+        assert 1 == len(queries)
+        with pytest.raises(ResultTimeout):
+            get(result, timeout="60ms")
+    # 10 ms, 15 ms, 22 ms, …: ever less often.
+    assert 3 <= len(queries) <= 6
+    for wrong in (-1, "soon", float("nan"), True):
+        with pytest.raises(ValueError, match="timeout is"):
+            get(result, timeout=wrong)
+
+
+@both
+def test_get_of_no_job_is_an_error(get):
+    """At once: what was rolled back never comes."""
+    with pytest.raises(JobNotFound):
+        get(JobResult(5))
+
+
+@committed
+@both
+def test_get_refuses_to_wait_for_itself(get):
+    """A worker sees the job after the commit that get() would hold up."""
+    with transaction.atomic():
+        result = noop.delay()
+        with pytest.raises(WrongState, match="a transaction is open on 'default'"):
+            get(result, timeout=60)
+
+
+@committed
+def test_get_refuses_in_a_transaction_by_hand():
+    """After set_autocommit(False) there is one, too."""
+    transaction.set_autocommit(False)
+    try:
+        result = noop.delay()
+        with pytest.raises(WrongState, match="a transaction is open"):
+            result.get()
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+@both
+def test_get_does_not_hang_a_test_case(get):
+    """No worker will ever see what it enqueued; with a timeout it may wait."""
+    with pytest.raises(WrongState, match=r"Run it first, .*drain\(\)"):
+        get(noop.delay())
+
+
+def test_a_result_whose_row_is_gone_cannot_be_read():
+    """The error is none that another task would be rejected by."""
+    order = Order.objects.create(name="x")
+    row = make_archived_job()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_archived_job SET result = %s WHERE id = %s",
+            [encode_value(order), row.pk],
+        )
+    result = JobResult(row.pk)
+
+    assert order == result.result
+    order.delete()
+    for read in (lambda: result.result, result.get):
+        with pytest.raises(UndecodablePayload, match=f"job {row.pk} .* is gone"):
+            read()
+
+
+# What can be done to a job -----------------------------------------------------------
+
+
+def test_a_waiting_job_can_be_cancelled():
+    """Once; what has ended is left alone."""
+    result = noop.delay()
+
+    assert result.cancel() is True
+    assert "cancelled" == result.status
+    assert result.cancel() is False
+
+
+def test_a_running_job_is_asked_to_stop():
+    """It goes on running until it looks."""
+    row = make_leased_job()
+    result = JobResult(row.pk)
+
+    assert result.cancel() is True
+    assert "running" == result.status
+    assert Job.objects.get(pk=row.pk).cancel_requested_at is not None
+
+
+@committed
+def test_a_row_that_somebody_holds_is_not_waited_for(cursor):
+    """The error says so; nothing was done."""
+    result = noop.delay()
+    with cursor.connection.transaction():
+        cursor.execute("SELECT FROM pgqueue_job FOR UPDATE")
+        with pytest.raises(WrongState, match="held by somebody just now; try again"):
+            result.cancel()
+
+    assert result.cancel() is True
+
+
+def test_a_job_can_be_made_due_now():
+    """One that waits for its time; one that is due is left alone."""
+    result = noop.using(run_after="1h").delay()
+    assert "scheduled" == result.status
+
+    assert result.retry() is True
+    assert "ready" == result.status
+    assert result.retry() is False
+
+
+def test_a_dead_letter_is_edited_and_retried():
+    """With other arguments it succeeds, under the same id."""
+    result = rejects.delay("bad address")
+    drain()
+    assert "dead" == result.status
+
+    edited = result.edit(args=["good address"])
+    assert edited is result
+    with pytest.raises(InvalidArgument, match="arguments do not fit"):
+        result.edit(kwargs={"why": 1, "how": 2})
+    assert result.retry() is True
+
+    assert "ready" == result.status
+    assert ["good address"] == result.job.args
+
+
+def test_a_running_job_is_not_edited():
+    """Its arguments are in use."""
+    row = make_leased_job(task="tests.app.tasks.noop")
+
+    with pytest.raises(WrongState, match="running"):
+        JobResult(row.pk).edit(args=[1])
+
+
+@pytest.mark.parametrize(
+    "act", ["cancel", "retry", "edit", "acancel", "aretry", "aedit", "arefresh"]
+)
+def test_what_is_nowhere_can_neither_be_cancelled_nor_edited(act):
+    """JobNotFound, whatever is asked for."""
+    method = getattr(JobResult(5), act)
+    call = async_to_sync(method) if act.startswith("a") else method
+
+    with pytest.raises(JobNotFound):
+        call(**({"args": [1]} if act.endswith("edit") else {}))
+
+
+def test_each_method_has_a_twin_for_async_code():
+    """They join the transaction that Django has open."""
+
+    async def acts():
+        result = await add.using(run_after="1h").adelay(1, 2)
+        await result.aedit(args=[3, 4])
+        assert await result.aretry() is True
+        assert "ready" == (await result.arefresh()).status
+        other = await runs_for.adelay(0)
+        assert await other.acancel() is True
+        return result
+
+    result = async_to_sync(acts)()
+    drain()
+
+    assert 7 == result.get()

@@ -45,6 +45,46 @@ def test_the_default_is_five_attempts_up_to_an_hour():
     assert [0, 0, 0] == delays(policy, 3, random=lambda: 0.0)
 
 
+def test_a_job_may_be_too_old_for_another_attempt():
+    """By its age when that attempt would start."""
+    policy = Retry(max_age="2d")
+
+    assert not policy.is_too_old(timedelta(days=2))
+    assert policy.is_too_old(timedelta(days=2, microseconds=1))
+    assert not Retry().is_too_old(timedelta(days=3_000))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"max_age": 0}, r"Retry\(max_age=…\) is 0; it must be longer than zero"),
+        ({"max_age": "long"}, r"Retry\(max_age=…\) is 'long', which is no duration"),
+        ({"backoff": lambda attempt: 5}, "it must take two arguments, the attempt"),
+        ({"backoff": ["linear"]}, "it must be one of exponential, linear, constant"),
+        ({"jitter": ["full"]}, "it must be one of full, equal, none"),
+        ({"base": -1}, r"Retry\(base=…\) is -1"),
+        ({"cap": "5 parsecs"}, r"Retry\(cap=…\) is '5 parsecs'"),
+        ({"on": ValueError}, "it must be a tuple of exception classes"),
+        ({"never": ("x",)}, "it must be a tuple of exception classes"),
+    ],
+    ids=str,
+)
+def test_what_no_policy_can_be_is_refused_where_it_is_written(options, message):
+    """Not after the first failure."""
+    with pytest.raises(DeclarationError, match=message):
+        Retry(**options)
+
+
+def test_an_async_back_off_is_refused():
+    """Nobody would await it."""
+
+    async def later(attempt, error):
+        return 5
+
+    with pytest.raises(DeclarationError, match="it must be a plain function"):
+        Retry(backoff=later)
+
+
 @pytest.mark.parametrize("backoff", BACKOFFS)
 def test_the_cap_holds_for_every_attempt_a_job_can_have(backoff):
     """Also where the power of two has long left every timedelta."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from asgiref.sync import async_to_sync
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
@@ -153,12 +156,13 @@ def test_apply_async_speaks_celery():
             expires="2h",
             queue="mail",
             priority=7,
-            headers={"tags": ["x"]},
+            headers={"a": 1},
+            tags=["x"],
         )
     )
     second = stored(noop.apply_async(eta=at))
 
-    assert ([1], {"a": 2}, "mail", 7, {"tags": ["x"]}) == (
+    assert ([1], {"a": 2}, "mail", 7, {"a": 1, "tags": ["x"]}) == (
         first.args,
         first.kwargs,
         first.queue,
@@ -208,7 +212,26 @@ REFUSED = {
     "named queue": Refused(
         lambda: add.delay(1, 2, queue="x"), InvalidArgument, "keyword.*'queue'"
     ),
-    "named self": Refused(lambda: add.delay(1, 2, self=3), TypeError, "'self'"),
+    "named self": Refused(
+        lambda: add.delay(1, 2, self=3), InvalidArgument, "keyword.*'self'"
+    ),
+    "apply_async args": Refused(
+        lambda: noop.apply_async("ab"), InvalidArgument, "args is a str; it must be a l"
+    ),
+    "apply_async kwargs": Refused(
+        lambda: noop.apply_async((), [1]), InvalidArgument, "kwargs is a list; it must"
+    ),
+    "tags": Refused(
+        lambda: noop.using(tags=["a\n"]).delay(), InvalidOption, "printable characters"
+    ),
+    "reserved tags": Refused(
+        lambda: noop.using(headers={"tags": ["a"]}).delay(),
+        InvalidOption,
+        r"the key 'tags', which is reserved: say using\(tags=\[…\]\)",
+    ),
+    "reserved trace": Refused(
+        lambda: noop.using(headers={"trace": "t"}).delay(), InvalidOption, "'trace', w"
+    ),
     "queue": Refused(
         lambda: noop.using(queue="a b").delay(), InvalidOption, "queue='a b'"
     ),
@@ -230,12 +253,12 @@ REFUSED = {
     "header": Refused(
         lambda: noop.using(headers={"a": [NAN]}).delay(),
         InvalidArgument,
-        r"headers value\.a\[0\] is nan",
+        r"headers\.a\[0\] is nan",
     ),
     "header key": Refused(
         lambda: noop.using(headers={"\x00": 1}).delay(),
         InvalidArgument,
-        "headers .*NUL",
+        "headers.*NUL",
     ),
     "large headers": Refused(
         lambda: noop.using(headers={"a": "x" * 2_000_000}).delay(),
@@ -530,6 +553,181 @@ def test_on_commit_stores_what_the_arguments_were():
         items.append(object())
 
     assert [([[1]], {})] == payloads()
+
+
+@committed
+def test_a_bulk_can_wait_for_the_commit():
+    """Checked now, stored then, all or nothing."""
+    with transaction.atomic():
+        assert noop.on_commit().bulk([(1,), {"a": 2}]) is None
+        with pytest.raises(InvalidArgument, match="item 1"):
+            noop.on_commit().bulk([(1,), (NAN,)])
+        assert [] == payloads()
+    assert [([1], {}), ([], {"a": 2})] == payloads()
+
+
+@two_databases
+@pytest.mark.usefixtures("jobs_on_queue")
+def test_on_commit_means_the_commit_that_it_names():
+    """A transaction around it, on a third alias, does not refuse the job then."""
+    with transaction.atomic("default"):
+        with transaction.atomic("queue"):
+            noop.on_commit(using="queue").delay(1)
+        assert 1 == Job.objects.using("queue").count()
+
+
+# Transactions by hand ----------------------------------------------------------------
+
+
+@two_databases
+@pytest.mark.usefixtures("jobs_on_queue")
+def test_a_transaction_by_hand_elsewhere_is_the_wrong_one():
+    """After set_autocommit(False) nothing is committed until it is said."""
+    transaction.set_autocommit(False, using="default")
+    try:
+        with pytest.raises(WrongDatabase, match="'default'"):
+            noop.delay()
+    finally:
+        transaction.rollback(using="default")
+        transaction.set_autocommit(True, using="default")
+
+    noop.delay()
+    assert 1 == Job.objects.using("queue").count()
+
+
+@committed
+def test_a_transaction_by_hand_takes_its_jobs_with_it(cursor):
+    """Commit and rollback are the caller's."""
+    transaction.set_autocommit(False)
+    try:
+        noop.delay(1)
+        transaction.rollback()
+        noop.delay(2)
+        transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+
+    assert [([2], {})] == payloads()
+
+
+# Async -------------------------------------------------------------------------------
+
+REQUEST = ContextVar("request", default="none")
+
+
+@in_transaction
+@pytest.mark.parametrize(
+    "store",
+    [
+        lambda: add.adelay(1, right=2),
+        lambda: add.aenqueue(1, right=2),
+        lambda: add.using(queue="mail").adelay(1, right=2),
+        lambda: add.using(queue="mail").aenqueue(1, right=2),
+        lambda: add.abulk([(1, 2)]),
+        lambda: add.using(queue="mail").abulk([(1, 2)]),
+        lambda: add.on_commit().adelay(1, 2),
+        lambda: add.on_commit().aenqueue(1, 2),
+        lambda: add.on_commit().abulk([(1, 2)]),
+    ],
+)
+def test_async_code_joins_djangos_transaction(
+    store, django_capture_on_commit_callbacks
+):
+    """The twin runs in the thread that holds Django's connection."""
+
+    async def call():
+        return await store()
+
+    with django_capture_on_commit_callbacks(execute=True), transaction.atomic():
+        async_to_sync(call)()
+        transaction.on_commit(lambda: None)
+    assert 1 == Job.objects.count()
+    with rolled_back():
+        async_to_sync(call)()
+
+    assert 1 == Job.objects.count()
+
+
+@in_transaction
+def test_async_twins_keep_context_variables():
+    """A receiver of job_enqueued sees the request that the caller serves."""
+    seen = []
+
+    def receiver(sender, **fields):
+        seen.append(REQUEST.get())
+
+    async def call():
+        REQUEST.set("r-1")
+        await noop.adelay()
+
+    signals.job_enqueued.connect(receiver, sender=noop)
+    try:
+        async_to_sync(call)()
+    finally:
+        signals.job_enqueued.disconnect(receiver, sender=noop)
+
+    assert ["r-1"] == seen
+
+
+@in_transaction
+@pytest.mark.parametrize("wrong", [lambda: add.adelay(1), lambda: add.abulk([(1,)])])
+def test_async_twins_refuse_what_the_others_do(wrong):
+    """With the same errors."""
+
+    async def call():
+        await wrong()
+
+    with pytest.raises(InvalidArgument, match="arguments do not fit"):
+        async_to_sync(call)()
+
+
+@in_transaction
+def test_in_async_code_delay_is_djangos_error():
+    """A query would block the event loop; the twin is adelay()."""
+
+    async def call():
+        noop.delay()
+
+    with pytest.raises(SynchronousOnlyOperation):
+        async_to_sync(call)()
+
+
+# Tags --------------------------------------------------------------------------------
+
+
+@in_transaction
+def test_tags_of_a_call_are_added_to_those_of_the_task(declared):
+    """Once each, in their order; every way to enqueue stores them."""
+
+    @task(name="tagged", tags=["a", "b"])
+    def tagged():
+        pass
+
+    results = [
+        tagged.delay(),
+        tagged.using(tags=["c", "a"]).using(tags=["d"]).delay(),
+        tagged.apply_async(tags=("e",), headers={"x": 1}),
+        *tagged.using(tags={"f"}).bulk([()]),
+    ]
+
+    assert [
+        {"tags": ["a", "b"]},
+        {"tags": ["a", "b", "c", "d"]},
+        {"x": 1, "tags": ["a", "b", "e"]},
+        {"tags": ["a", "b", "f"]},
+    ] == [stored(result).headers for result in results]
+
+
+@in_transaction
+def test_a_job_has_up_to_twenty_tags(declared):
+    """Those of its task included."""
+
+    @task(name="tagged", tags=["x"])
+    def tagged():
+        pass
+
+    with pytest.raises(InvalidOption, match="tags has 21 tags; a job has up to 20"):
+        tagged.using(tags=[str(n) for n in range(20)]).delay()
 
 
 # Signals -----------------------------------------------------------------------------

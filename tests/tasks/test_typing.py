@@ -33,6 +33,21 @@ def with_context(ctx: JobContext, path: str) -> None:
     reveal_type(ctx.attempt)  # N: "int"
 
 
+@task
+async def bare_async(order_id: int) -> str:
+    return ""
+
+
+@task(queue="mail", tags=["x"], ack_policy="first")
+async def with_options_async(order_id: int) -> list[int]:
+    return [order_id]
+
+
+@task(takes_context=True, atomic=False, middleware=["shop.middleware.log"])
+async def with_context_async(ctx: JobContext, path: str) -> int:
+    return 1
+
+
 # Right calls.
 bare.delay(1)
 bare.delay(1, "de")
@@ -48,6 +63,26 @@ with_options.delay(1, tenant_id=2)
 with_context.delay("x")
 with_context("x")
 with_context.bulk([("x",)])
+bare.using(tags=["a", "b"]).delay(1)
+bare.on_commit().bulk([(1,)])
+with_context_async.delay("x")
+
+
+async def calls() -> None:
+    await bare.adelay(1, lang="de")
+    await bare.using(queue="q").aenqueue(1)
+    await bare.on_commit().adelay(1)
+    reveal_type(await bare.adelay(1))  # N: JobResult[str]"
+    reveal_type(await bare.abulk([(1,)]))  # N: "list[django_pgqueue.tasks.result.JobR
+    reveal_type(await bare_async(1))  # N: "str"
+    reveal_type(await bare_async.aenqueue(1))  # N: JobResult[str]"
+    reveal_type(await with_options_async(1))  # N: "list[int]"
+    reveal_type(await with_context_async("x"))  # N: "int"
+    reveal_type(bare_async.delay(1).get(timeout=1))  # N: "str"
+    reveal_type(await bare_async.delay(1).aget())  # N: "str"
+    reveal_type(bare.delay(1).edit(args=[2]).retry())  # N: "bool"
+    await bare.adelay("1")  # E: Argument 1 to "adelay" of "Task"
+    await bare.using().aenqueue()  # E: Too few arguments
 
 # What comes back.
 reveal_type(bare(1))  # N: "str"
@@ -58,6 +93,8 @@ reveal_type(bare.using(queue="q").delay(1).result)  # N: "str | None"
 reveal_type(bare.apply_async((1,)).result)  # N: "str | None"
 reveal_type(bare.bulk([])[0].result)  # N: "str | None"
 reveal_type(bare.on_commit().delay(1))  # N: "None"
+reveal_type(bare_async.delay(1).result)  # N: "str | None"
+reveal_type(with_context_async.delay("x").result)  # N: "int | None"
 reveal_type(with_options.delay(1, tenant_id=2).result)  # N: "list[int] | None"
 
 # Wrong calls.
@@ -77,13 +114,16 @@ bare.apply_async(1)  # E: Argument 1 to "apply_async"
 bare.bulk([1])  # E: List item 0 has incompatible type "int"
 with_options.delay(1)  # E: Missing named argument "tenant_id" for "delay" of "Task"
 with_options.delay(1, 2)  # E: Too many positional arguments for "delay"
+bare_async.delay("1")  # E: Argument 1 to "delay" of "Task" has incompatible type "str"
+bare_async("1")  # E: Argument 1 to "__call__" of "AsyncTask"
+with_context_async.delay(1)  # E: Argument 1 to "delay" of "Task" has incompatible type
 with_context.delay(1)  # E: Argument 1 to "delay" of "Task" has incompatible type "int"
 with_context.delay(JobContext, "x")  # E: Too many arguments for "delay"
 task(setle="batched")  # E: Unexpected keyword argument "setle"
 task(settle="eventual")  # E: No overload variant of "task" matches
 
 
-@task(takes_context=True)  # E: Argument 1 has incompatible type
+@task(takes_context=True)  # E: Argument 1 to "__call__" of "DeclaresWithCont
 def forgot_context(path: str) -> None: ...
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from django_pgqueue.tasks.task import task
+from django_pgqueue.tasks.declare import task
 
 # With it, the arguments of a job take about 100 bytes as JSON.
 NOTE = "x" * 72

@@ -1,0 +1,407 @@
+"""
+Enqueuer: every way to store jobs of a task, in the caller's transaction.
+
+The first hop of a job's life. delay() binds the arguments to the function's signature,
+checks them, and stores one job: it commits with the data that it is about, or was
+never there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from asgiref.sync import sync_to_async
+
+from django_pgqueue import signals
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import (
+    InvalidArgument,
+    PayloadTooLarge,
+    WrongDatabase,
+)
+from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.queues.enqueue import (
+    Placement,
+    enqueue,
+    enqueue_from_select,
+    enqueue_many,
+)
+from django_pgqueue.tasks import payload
+from django_pgqueue.tasks.from_queryset import check_queryset, select
+from django_pgqueue.tasks.open_transaction import open_alias
+from django_pgqueue.tasks.options import (
+    QUEUE_DEFAULT,
+    CallOptions,
+    When,
+    check_tags,
+)
+from django_pgqueue.tasks.result import JobResult
+from django_pgqueue.tasks.retry import Retry
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from django_pgqueue.tasks.task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+Item = Mapping[str, Any] | Sequence[Any]
+
+
+class Enqueuer(Generic[P, R]):
+    """A task together with what one call says about its jobs."""
+
+    __slots__ = ("_options", "_task")
+
+    def __init__(self, task: Task[P, R], options: CallOptions) -> None:
+        self._task = task
+        self._options = options
+
+    def using(
+        self,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        retries: Retry | int | None = None,
+        run_after: When | None = None,
+        expires: When | None = None,
+        headers: Mapping[str, Any] | None = None,
+        tags: Collection[str] | None = None,
+    ) -> Enqueuer[P, R]:
+        """
+        Return this with other options; what is not given stays.
+
+        Args:
+            queue: A queue name.
+            priority: -100 to 100, higher first.
+            retries: How many retries the job has; the back-off stays the task's.
+            run_after: A datetime, or a duration from now on the database's clock.
+            expires: Likewise; a job not started by then is archived as expired.
+            headers: Merged into those given before; JSON, reserved keys refused.
+            tags: Added to those of the task, and to those given before.
+
+        Raises:
+            InvalidOption: A value is out of its range.
+        """
+        options = self._options.with_(
+            queue=queue,
+            priority=priority,
+            retries=retries,
+            run_after=run_after,
+            expires=expires,
+            headers=headers,
+            tags=tags,
+        )
+        return Enqueuer(self._task, options)
+
+    def on_commit(self, *, using: str | None = None) -> Deferred[P, R]:
+        """
+        Enqueue only after the open transaction has committed.
+
+        For a transaction on another database than the jobs are in. A crash between
+        the commit and the enqueue loses the job; inside one database, plain delay()
+        cannot.
+
+        Args:
+            using: The alias whose commit to wait for; by default the one that has a
+                transaction open.
+        """
+        return Deferred(self, using)
+
+    def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
+        """
+        Store one job, in the caller's transaction: one query.
+
+        Raises:
+            InvalidArgument: The arguments do not fit the function, or cannot travel.
+            PayloadTooLarge: They exceed PGQUEUE['PAYLOAD_BYTES_MAX'].
+            WrongDatabase: A transaction is open on another alias than the queue's.
+        """
+        return self.store(args, kwargs)
+
+    enqueue = delay
+
+    async def adelay(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
+        """
+        Store one job from async code; as delay().
+
+        It runs in the thread that runs all of Django's database code for this
+        context, so it joins a transaction that is open there.
+        """
+        return await _in_thread(self.store, args, kwargs)
+
+    aenqueue = adelay
+
+    def store(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> JobResult[R]:
+        """Store one job whose arguments are data; as delay()."""
+        return self._store(*self._checked(args, kwargs))
+
+    def bulk(self, items: Iterable[Item]) -> list[JobResult[R]]:
+        """
+        Store one job per item: all or nothing, one statement per 5,000.
+
+        Args:
+            items: For each job a dict of keyword arguments, or a list or tuple of
+                positional ones. Empty: nothing happens.
+
+        Raises:
+            InvalidArgument: An item does not fit, before anything is stored; the
+                message says which.
+        """
+        return self._store_many(*self._checked_many(items))
+
+    async def abulk(self, items: Iterable[Item]) -> list[JobResult[R]]:
+        """Store one job per item from async code; as bulk()."""
+        return await _in_thread(self.bulk, items)
+
+    def from_queryset(self, queryset: QuerySet[Any, Any], /, **fields: Any) -> int:
+        """
+        Store one job per row of a queryset, in the database: INSERT … SELECT.
+
+            send_receipt.from_queryset(Order.objects.unpaid(), order_id="pk")
+
+        All or nothing, in one statement; no row comes to Python. Where job_enqueued
+        has receivers, the ids do.
+
+        Args:
+            queryset: Whose rows become jobs, in its order.
+            fields: For each parameter of the task the name of a field ("pk",
+                "customer__email"), an expression, or a constant as Value(…); at most
+                50. The arguments are those that delay() would store.
+
+        Returns:
+            How many jobs were stored.
+
+        Raises:
+            InvalidArgument: The fields do not fit the task, do not exist, or hold
+                what the database cannot write as JSON; or the queryset is on another
+                database than the jobs.
+            PayloadTooLarge: The arguments of a row are too large; nothing is stored.
+            WrongDatabase: A transaction is open on another alias than the queue's.
+        """
+        task, settings = self._task, get_settings()
+        check_queryset(task.name, queryset, settings.database)
+        task.bind((), fields)
+        selected = select(task.name, queryset, fields, settings.database)
+        placement = self._placement()
+        connection = _queue_connection(task.name, settings.database)
+        if selected is None:
+            return 0
+        arguments, query, params = selected
+        with connection.cursor() as cursor:
+            stored = enqueue_from_select(
+                cursor,
+                placement,
+                arguments=arguments,
+                query=query,
+                params=params,
+                payload_bytes_max=settings.payload_bytes_max,
+                with_ids=bool(signals.job_enqueued.receivers)
+                or settings.mode == "immediate",
+            )
+        if stored.largest_bytes > settings.payload_bytes_max:
+            raise PayloadTooLarge(
+                task=f"{task.name}: a row",
+                payload_bytes=stored.largest_bytes,
+                payload_bytes_max=settings.payload_bytes_max,
+            )
+        if stored.count:
+            _announce(connection, task, placement, stored.ids)
+            _run_if_immediate(stored.ids)
+        return stored.count
+
+    async def afrom_queryset(
+        self, queryset: QuerySet[Any, Any], /, **fields: Any
+    ) -> int:
+        """Store one job per row of a queryset from async code; as from_queryset()."""
+        return await _in_thread(
+            functools.partial(self.from_queryset, queryset, **fields)
+        )
+
+    def _checked(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Placement, str, str]:
+        """Return all that a job's row holds; what is wrong with it is raised."""
+        encoded = self._task.encode(args, kwargs, get_settings().payload_bytes_max)
+        return self._placement(), *encoded
+
+    def _checked_many(
+        self, items: Iterable[Item]
+    ) -> tuple[Placement, list[tuple[str, str]]]:
+        """Return all that the rows hold; what is wrong with an item is raised."""
+        bytes_max = get_settings().payload_bytes_max
+        encode = self._task.encode_item
+        if not isinstance(items, Iterable):
+            problem = f"is a {type(items).__qualname__}; it must be an iterable"
+            raise InvalidArgument(task=self._task.name, path="items", problem=problem)
+        payloads = [encode(place, item, bytes_max) for place, item in enumerate(items)]
+        return self._placement(), payloads
+
+    def _store(
+        self, placement: Placement, args: str, kwargs: str, *, anywhere: bool = False
+    ) -> JobResult[R]:
+        connection = _queue_connection(
+            self._task.name, get_settings().database, anywhere=anywhere
+        )
+        with connection.cursor() as cursor:
+            job_id = enqueue(cursor, placement, args=args, kwargs=kwargs)
+        _announce(connection, self._task, placement, [job_id])
+        _run_if_immediate([job_id])
+        return JobResult(job_id)
+
+    def _store_many(
+        self,
+        placement: Placement,
+        payloads: Sequence[tuple[str, str]],
+        *,
+        anywhere: bool = False,
+    ) -> list[JobResult[R]]:
+        from django.db import transaction
+
+        connection = _queue_connection(
+            self._task.name, get_settings().database, anywhere=anywhere
+        )
+        if not payloads:
+            return []
+        with (
+            transaction.atomic(using=connection.alias, savepoint=False),
+            connection.cursor() as cursor,
+        ):
+            ids = enqueue_many(cursor, placement, payloads)
+            _announce(connection, self._task, placement, ids)
+        _run_if_immediate(ids)
+        return [JobResult(job_id) for job_id in ids]
+
+    def _placement(self) -> Placement:
+        said, task, settings = self._options, self._task, get_settings()
+        queue = said.queue or task.options.queue or QUEUE_DEFAULT
+        resolved = task.resolve(queue, settings)
+        return Placement(
+            queue=queue,
+            task=task.name,
+            headers=_headers(
+                task.name,
+                said.headers,
+                (*task.options.tags, *said.tags),
+                settings.payload_bytes_max,
+            ),
+            priority=resolved.priority if said.priority is None else said.priority,
+            max_attempts=said.max_attempts or resolved.retry.max_attempts,
+            run_at=said.run_at,
+            delay=said.delay,
+            expire_at=said.expire_at,
+            expire_in=said.expire_in,
+        )
+
+
+class Deferred(Generic[P, R]):
+    """What on_commit() returns: it enqueues once a transaction has committed."""
+
+    __slots__ = ("_enqueuer", "_using")
+
+    def __init__(self, enqueuer: Enqueuer[P, R], using: str | None) -> None:
+        self._enqueuer = enqueuer
+        self._using = using
+
+    def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """
+        Check the arguments now, and store the job after the commit.
+
+        What is stored is what the arguments are now. Returns nothing: there is no job,
+        and no id, before the commit.
+        """
+        checked = self._enqueuer._checked(args, kwargs)
+        self._after_commit(self._enqueuer._store, *checked)
+
+    enqueue = delay
+
+    async def adelay(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Store the job after the commit, from async code; as delay()."""
+        await _in_thread(functools.partial(self.delay, *args, **kwargs))
+
+    aenqueue = adelay
+
+    def bulk(self, items: Iterable[Item]) -> None:
+        """Check the items now, and store one job for each after the commit."""
+        checked = self._enqueuer._checked_many(items)
+        self._after_commit(self._enqueuer._store_many, *checked)
+
+    async def abulk(self, items: Iterable[Item]) -> None:
+        """Store one job per item after the commit, from async code; as bulk()."""
+        await _in_thread(self.bulk, items)
+
+    def _after_commit(self, store: Callable[..., object], *checked: Any) -> None:
+        from django.db import transaction
+
+        alias = self._using or open_alias() or get_settings().database
+        # anywhere: the caller has said which commit the jobs belong to, and by then
+        # it has happened; an outer transaction on a third alias changes nothing.
+        transaction.on_commit(
+            functools.partial(store, *checked, anywhere=True), using=alias
+        )
+
+
+async def _in_thread(function: Callable[..., T], *args: Any) -> T:
+    """Run *function* where Django's connections are; context variables are kept."""
+    return await sync_to_async(function)(*args)
+
+
+def _headers(
+    task_name: str, headers: Mapping[str, Any], tags: Sequence[str], bytes_max: int
+) -> str:
+    if not headers and not tags:
+        return "{}"
+    values = dict(headers)
+    if tags:
+        values["tags"] = list(check_tags(tags))
+    text = payload.encode_at(task_name, "headers", values)
+    size = len(text.encode())
+    if size > bytes_max:
+        problem = (
+            f"take {size:,} bytes as JSON; the limit is {bytes_max:,} "
+            f"(PGQUEUE['PAYLOAD_BYTES_MAX'])"
+        )
+        raise InvalidArgument(task=task_name, path="headers", problem=problem)
+    return text
+
+
+def _queue_connection(task_name: str, alias: str, *, anywhere: bool = False) -> Any:
+    """
+    Return Django's connection for jobs, unless another alias has a transaction.
+
+    Args:
+        task_name: For the error.
+        alias: The database that stores jobs.
+        anywhere: Return it whatever is open.
+    """
+    from django.db import connections
+
+    other = None if anywhere else open_alias(besides=alias)
+    if other is not None:
+        raise WrongDatabase(task=task_name, open_alias=other, queue_alias=alias)
+    return connections[alias]
+
+
+def _run_if_immediate(ids: Sequence[int]) -> None:
+    if get_settings().mode == "immediate":
+        from django_pgqueue.tasks.inline import run_enqueued
+
+        run_enqueued(ids)
+
+
+def _announce(
+    connection: Any, task: Task[Any, Any], placement: Placement, ids: Sequence[int]
+) -> None:
+    wake_after_commit(connection, placement.queue)
+    if signals.job_enqueued.receivers:
+        for job_id in ids:
+            signals.job_enqueued.send(
+                sender=task,
+                job_id=job_id,
+                task=placement.task,
+                queue=placement.queue,
+            )

@@ -1,0 +1,355 @@
+"""
+Inline: run jobs in this thread, connection and transaction, as a worker would.
+
+For tests: PGQUEUE["MODE"] = "immediate", and what django_pgqueue.testing makes of it.
+The rows, the statements, the outcomes and the signals are those of a worker. There is
+no process to lose, so nothing here renews a lease, enforces a timeout or settles again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import DataError, IntegrityError, connections, transaction
+from psycopg.pq import TransactionStatus
+
+from django_pgqueue import signals
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import LeaseLost
+from django_pgqueue.postgres.server import installation
+from django_pgqueue.queues import settle
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.queues.claim_one import claim_one
+from django_pgqueue.queues.lease import report_progress
+from django_pgqueue.queues.partitions import make_partitions
+from django_pgqueue.queues.settle import Ended
+from django_pgqueue.tasks import context
+from django_pgqueue.tasks.outcome import (
+    Cancel,
+    Cancelled,
+    Expired,
+    GaveUp,
+    Retried,
+    RetryLater,
+    Snooze,
+)
+from django_pgqueue.tasks.perform import (
+    Guard,
+    Performed,
+    ended,
+    perform,
+    prepare,
+    refuse,
+    unguarded,
+)
+from django_pgqueue.tasks.registry import find_sender
+
+logger = logging.getLogger("django_pgqueue.inline")
+
+LEASE = timedelta(minutes=5)
+
+# A task that enqueues itself would run for ever.
+INLINE_JOBS_MAX = 10_000
+
+Write = Callable[..., set[int]]
+
+STALE_KINDS: dict[Write, str] = {
+    settle.ack: "ack",
+    settle.note: "ack",
+    settle.retry: "retry",
+    settle.dead_letter: "dead",
+    settle.expire: "expire",
+    settle.cancel: "cancel",
+}
+
+# Called before a job is claimed, while its row still is as it was enqueued.
+before_claim: list[Callable[[], None]] = []
+
+# Jobs that wait for the one that is running in this thread; None: none is running.
+_waiting: ContextVar[deque[int] | None] = ContextVar("waiting", default=None)
+
+# Whether delay() raises what its job failed with.
+_raises: ContextVar[bool] = ContextVar("raises", default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One delivery of a job that ran here, and how it ended."""
+
+    job: Claimed
+    performed: Performed
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What the attempt failed with; None for Snooze, RetryLater and Cancel."""
+        error = self.performed.error
+        return None if isinstance(error, (Snooze, RetryLater, Cancel)) else error
+
+
+class Control(context.Inline):
+    """What a task's context works on, where no worker holds the lease."""
+
+    __slots__ = ("_job", "worker")
+
+    def __init__(self, job: Claimed, worker: str) -> None:
+        super().__init__()
+        self._job = job
+        self.worker = worker
+
+    def ack_within(self, cursor: Any, performed: Performed) -> bool | None:
+        """Write the ack of an atomic task in the task's own transaction."""
+        row = ended(self._job, performed, worker=self.worker, waited=0.0)
+        if not _written(settle.ack, row, worker=self.worker):
+            raise LeaseLost(self._job.id, self._job.delivery)
+        return True
+
+
+def run_enqueued(ids: Sequence[int]) -> None:
+    """
+    Run jobs that were just stored, for PGQUEUE["MODE"] = "immediate".
+
+    A job that a running job enqueues starts when that one has ended: depth does not
+    grow, however long the chain. What is not due, or in a paused queue, stays stored.
+
+    Raises:
+        RuntimeError: One delay() led to more than INLINE_JOBS_MAX jobs.
+    """
+    waiting = _waiting.get()
+    if waiting is not None:
+        waiting.extend(ids)
+        return
+    with collecting() as waiting:
+        waiting.extend(ids)
+        run_waiting(waiting)
+
+
+def run_waiting(waiting: deque[int]) -> None:
+    """Run the jobs of *waiting*, also those that they add to it."""
+    ran = 0
+    while waiting:
+        if ran >= INLINE_JOBS_MAX:
+            raise RuntimeError(
+                f"One delay() in immediate mode ran {INLINE_JOBS_MAX:,} jobs and there "
+                f"are more: does a task enqueue itself?"
+            )
+        run = run_job(waiting.popleft(), worker="immediate")
+        ran += run is not None
+        if run is not None and _raises.get() and run.failure is not None:
+            raise run.failure
+
+
+@contextmanager
+def collecting() -> Iterator[deque[int]]:
+    """Hold back the jobs that immediate mode would run; they come to the deque."""
+    waiting: deque[int] = deque()
+    token = _waiting.set(waiting)
+    try:
+        yield waiting
+    finally:
+        _waiting.reset(token)
+
+
+@contextmanager
+def raising(raise_errors: bool) -> Iterator[None]:
+    """Decide for a block whether delay() raises what its job failed with."""
+    token = _raises.set(raise_errors)
+    try:
+        yield
+    finally:
+        _raises.reset(token)
+
+
+def run_job(job_id: int, *, worker: str) -> Run | None:
+    """Claim one job, run it and settle it; None: it is not due, or not there."""
+    job = claim_job(job_id, worker=worker)
+    return None if job is None else run_claimed(job, worker=worker)
+
+
+def claim_job(job_id: int, *, worker: str) -> Claimed | None:
+    """Claim one job; None: it is not due, or not there."""
+    about_to_claim()
+    with connections[get_settings().database].cursor() as cursor:
+        return claim_one(cursor, job_id, worker=worker, lease=LEASE)
+
+
+def about_to_claim() -> None:
+    """Call those who want to see rows as they were enqueued."""
+    for look in before_claim:
+        look()
+
+
+def deliver(job: Claimed, control: Control, guard: Guard = unguarded) -> Performed:
+    """
+    Run a job, and say what becomes of it; nothing is settled but an atomic task.
+
+    Args:
+        job: As it was claimed.
+        control: What the task's context works on.
+        guard: Calls the task.
+
+    Raises:
+        KeyboardInterrupt: Ctrl+C in a test run is meant for the test.
+    """
+    settings = get_settings()
+    performed = refuse(job, settings)
+    if performed is not None:
+        return performed
+    with connections[settings.database].cursor() as cursor:
+        uuid = installation(cursor)
+    with _as_without_transaction():
+        prepared = prepare(job, settings)
+        if isinstance(prepared, Performed):
+            return prepared
+        signals.job_started.send(sender=prepared.task, job=job)
+        performed = perform(
+            job, prepared, settings, installation=uuid, control=control, guard=guard
+        )
+    if isinstance(performed.error, KeyboardInterrupt):
+        raise performed.error
+    return performed
+
+
+def run_claimed(job: Claimed, *, worker: str) -> Run:
+    """Run a job that *worker* has claimed, and settle it."""
+    control = Control(job, worker)
+    performed = deliver(job, control)
+    _store_progress(job, performed, control)
+    settle_job(job, performed, worker=worker)
+    return Run(job, performed)
+
+
+def _store_progress(job: Claimed, performed: Performed, control: Control) -> None:
+    if control.progress is None or performed.settled:
+        return
+    with connections[get_settings().database].cursor() as cursor:
+        report_progress(
+            cursor,
+            worker=control.worker,
+            job_id=job.id,
+            delivery=job.delivery,
+            progress=json.dumps(dict(control.progress)),
+        )
+
+
+@contextmanager
+def _as_without_transaction() -> Iterator[None]:
+    """Let a task run inside a test's transactions as it would outside of them."""
+    with ExitStack() as stack:
+        for connection in connections.all(initialized_only=True):
+            if connection.in_atomic_block:
+                stack.enter_context(_savepoint(connection))
+        yield
+
+
+@contextmanager
+def _savepoint(connection: Any) -> Iterator[None]:
+    """
+    Undo what breaks the transaction, and run what waits for its commit.
+
+    A statement that fails breaks an open transaction; a worker has none. So there is a
+    savepoint to go back to, which is used for that alone: what the task wrote before
+    an error of another kind stays, as it does in a worker.
+    """
+    hooks = len(connection.run_on_commit)
+    savepoint = connection.savepoint()
+    yield
+    if _is_broken(connection.connection):
+        connection.savepoint_rollback(savepoint)
+    else:
+        connection.savepoint_commit(savepoint)
+    connection.needs_rollback = False
+    # One by one: a hook may register another.
+    while len(connection.run_on_commit) > hooks:
+        _, hook, is_robust = connection.run_on_commit.pop(hooks)
+        try:
+            hook()
+        except Exception:
+            if not is_robust:
+                raise
+            logger.exception("an on_commit hook failed")
+
+
+def _is_broken(raw: Any) -> bool:
+    # Another engine than psycopg, on another alias, has no broken transactions.
+    info = getattr(raw, "info", None)
+    return info is not None and info.transaction_status == TransactionStatus.INERROR
+
+
+def settle_job(job: Claimed, performed: Performed, *, worker: str) -> None:
+    """Write what becomes of a job, and tell it; what a receiver raises comes out."""
+    write = _write_of(performed)
+    row = ended(job, performed, worker=worker, waited=performed.ran_seconds or 0.0)
+    if performed.settled is False:
+        is_written = False
+    elif performed.settled and row.error is None:
+        is_written = True
+    else:
+        is_written = bool(_written(write, row, worker=worker))
+    if is_written:
+        _tell(job, performed)
+        return
+    # The task itself has deleted its row, or let somebody else have it.
+    signals.settle_stale.send(
+        sender=find_sender(job.task),
+        job_id=job.id,
+        delivery=job.delivery,
+        kind=STALE_KINDS[write],
+    )
+
+
+def _write_of(performed: Performed) -> Write:
+    if performed.settled:
+        return settle.note
+    outcome = performed.outcome
+    if isinstance(outcome, Retried):
+        return settle.retry
+    if isinstance(outcome, GaveUp):
+        return settle.dead_letter
+    if isinstance(outcome, Expired):
+        return settle.expire
+    if isinstance(outcome, Cancelled):
+        return settle.cancel
+    return settle.ack
+
+
+def _written(write: Write, row: Ended, *, worker: str) -> set[int]:
+    """Write one settle; return the id if it was still ours."""
+    alias = get_settings().database
+    try:
+        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+            return write(cursor, worker=worker, ended=[row])
+    except (DataError, IntegrityError):
+        # No partition for today: as in the worker's settler.
+        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+            if not make_partitions(cursor):
+                raise
+            return write(cursor, worker=worker, ended=[row])
+
+
+def _tell(job: Claimed, performed: Performed) -> None:
+    """Send the signal that a worker sends."""
+    sender, outcome, error = find_sender(job.task), performed.outcome, performed.error
+    if isinstance(outcome, Retried):
+        delay = outcome.delay.total_seconds()
+        signals.job_retried.send(sender, job=job, error=error, delay_seconds=delay)
+    elif isinstance(outcome, GaveUp):
+        signals.job_dead.send(sender, job=job, reason=outcome.reason, error=error)
+    elif isinstance(outcome, Expired):
+        signals.job_expired.send(sender, job=job)
+    elif isinstance(outcome, Cancelled):
+        signals.job_cancelled.send(sender, job=job)
+    else:
+        signals.job_succeeded.send(
+            sender,
+            job=job,
+            ran_seconds=performed.ran_seconds or 0.0,
+            result=performed.result,
+        )

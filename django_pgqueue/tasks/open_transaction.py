@@ -1,0 +1,37 @@
+"""Open transaction: whether the application has one; those of TestCase do not count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def has_transaction(connection: Any) -> bool:
+    """
+    Whether *connection* is in a transaction of the application's.
+
+    After set_autocommit(False) there is one from the next statement on, and Django
+    does not know of its end: that counts too.
+    """
+    if connection.in_atomic_block:
+        return not all(_is_of_test_case(block) for block in connection.atomic_blocks)
+    return connection.connection is not None and not connection.autocommit
+
+
+def has_test_case(connection: Any) -> bool:
+    """Whether *connection* is in a transaction that a TestCase opened."""
+    return any(_is_of_test_case(block) for block in connection.atomic_blocks)
+
+
+def open_alias(besides: str | None = None) -> str | None:
+    """Return an alias on which the application has a transaction open, if any."""
+    from django.db import connections
+
+    for connection in connections.all(initialized_only=True):
+        if connection.alias != besides and has_transaction(connection):
+            alias: str = connection.alias
+            return alias
+    return None
+
+
+def _is_of_test_case(block: Any) -> bool:
+    return bool(getattr(block, "_from_testcase", False))

@@ -1,0 +1,110 @@
+"""Declare: options of @task, and those that contradict each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue import DeclarationError, Retry, task
+from django_pgqueue.conf import get_settings
+from django_pgqueue.tasks.shown import shown
+
+pytestmark = pytest.mark.usefixtures("declared")
+
+
+def plain(ctx=None):
+    """Be a function."""
+
+
+async def later(ctx=None):
+    """Be an async function."""
+
+
+ALLOWED = [
+    (plain, {"atomic": True}),
+    (plain, {"atomic": True, "settle": "immediate", "ack_policy": "on_success"}),
+    (plain, {"atomic": True, "retries": 3, "timeout": 5, "takes_context": True}),
+    (plain, {"ack_policy": "first"}),
+    (plain, {"ack_policy": "first", "retries": 0}),
+    (plain, {"ack_policy": "reject_on_error", "settle": "batched"}),
+    (plain, {"ack_policy": "manual", "takes_context": True, "retries": 3}),
+    (later, {"settle": "batched", "timeout": 5, "retries": 3}),
+    (later, {"ack_policy": "manual", "takes_context": True}),
+    (later, {"tags": ["a", "b"], "middleware": [lambda ctx, go: go()]}),
+]
+
+REFUSED = [
+    (later, {"atomic": True}, "atomic=True is for plain functions"),
+    (plain, {"atomic": True, "settle": "batched"}, "atomic=True and settle='batched'"),
+    (plain, {"atomic": True, "ack_policy": "first"}, "and ack_policy='first' contradi"),
+    (
+        plain,
+        {"atomic": True, "ack_policy": "manual", "takes_context": True},
+        "atomic=True and ack_policy='manual' contradict each other",
+    ),
+    (plain, {"atomic": 1}, r"@task\(atomic=1\): it must be True or False"),
+    (plain, {"ack_policy": "manual"}, "ack_policy='manual' needs takes_context=True"),
+    (
+        plain,
+        {"ack_policy": "manual", "takes_context": True, "settle": "batched"},
+        "ack_policy='manual' and settle='batched' contradict each other",
+    ),
+    (plain, {"ack_policy": "first", "settle": "batched"}, "ack_policy='first' and se"),
+    (plain, {"ack_policy": "first", "retries": 1}, "'first' and retries contradict"),
+    (
+        plain,
+        {"ack_policy": "reject_on_error", "retries": Retry(max_attempts=2)},
+        "ack_policy='reject_on_error' and retries contradict each other",
+    ),
+    (plain, {"ack_policy": "last"}, "ack_policy='last': it must be one of on_success"),
+    (plain, {"tags": "mail"}, "tags='mail': it must be a list of texts"),
+    (plain, {"tags": [""]}, "tags has ''; a tag is text of 1 to 63"),
+    (plain, {"tags": ["x" * 64]}, "tags has 'xxx.*a tag is text of 1 to 63"),
+    (plain, {"tags": ["a\nb"]}, "printable characters"),
+    (plain, {"tags": [5]}, "tags has 5; a tag is text"),
+    (plain, {"tags": map(str, range(3))}, "tags=<map .*it must be a list of texts"),
+    (plain, {"tags": [str(n) for n in range(21)]}, "tags has 21 tags; .* up to 20"),
+    (plain, {"queue": "a b"}, "@task: queue='a b'"),
+    (plain, {"priority": 10**5_000}, "@task: priority=a int: it must be a whole"),
+    (plain, {"timeout": 0}, "timeout is 0; it must be longer than zero"),
+    (plain, {"timeout": -1}, "timeout is -1; it must be longer than zero"),
+    (plain, {"timeout": float("inf")}, "timeout is inf; the longest is 3653 d"),
+    (plain, {"timeout": "5000d"}, "the longest is 3653 d"),
+    (plain, {"retries": -1}, "retries=-1"),
+    (plain, {"aliases": "old"}, r"aliases='old'\): it must be a list"),
+    (plain, {"aliases": 5}, r"aliases=5\): it must be a list"),
+    (plain, {"name": ""}, "the name '' must have 1 to 255 characters"),
+    (plain, {"name": "a\x00"}, "must be printable text"),
+]
+
+
+@pytest.mark.parametrize("function, options", ALLOWED, ids=shown)
+def test_options_that_go_together(function, options):
+    """Each is kept as it was said."""
+    declared = task(**options)(function)
+
+    for name in ("atomic", "settle", "ack_policy", "takes_context"):
+        if name in options:
+            assert options[name] == getattr(declared.options, name)
+
+
+@pytest.mark.parametrize("function, options, message", REFUSED, ids=shown)
+def test_what_cannot_hold_is_refused_at_import(function, options, message):
+    """Not when the first job runs."""
+    with pytest.raises(DeclarationError, match=message):
+        task(**options)(function)
+
+
+def test_an_atomic_task_is_settled_by_itself_whatever_the_settings_say(settings):
+    """They speak to tasks that say nothing."""
+    settings.PGQUEUE = {"DEFAULTS": {"settle": "batched", "ack_policy": "first"}}
+
+    atomic = task(name="atomic", atomic=True)(plain).resolve("q", get_settings())
+    other = task(name="other")(later).resolve("q", get_settings())
+
+    assert ("immediate", "on_success") == (atomic.settle, atomic.ack_policy)
+    assert ("batched", "first") == (other.settle, other.ack_policy)
+
+
+def test_tags_are_kept_once_each():
+    """In their order."""
+    assert ("b", "a") == task(tags=["b", "a", "b"])(plain).options.tags

@@ -1,0 +1,508 @@
+"""From a queryset: rows become jobs in the database, with the arguments of delay()."""
+
+from __future__ import annotations
+
+import tracemalloc
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connection, transaction
+from django.db.models import Case, Count, F, OuterRef, Subquery, Sum, Value, When
+from django.db.models.functions import Concat, Length, TruncDay, Upper
+from django.test.utils import CaptureQueriesContext
+
+from django_pgqueue import (
+    InvalidArgument,
+    InvalidOption,
+    PayloadTooLarge,
+    WrongDatabase,
+    signals,
+    task,
+)
+from django_pgqueue.models import Job
+from django_pgqueue.tasks.from_queryset import FIELDS_MAX, KINDS
+from django_pgqueue.tasks.payload import decode_value
+from tests.app.models import EveryField, Order
+from tests.app.tasks import add, noop
+
+pytestmark = pytest.mark.django_db
+two_databases = pytest.mark.django_db(databases=["default", "queue"], transaction=True)
+
+ORDERS = Order.objects.order_by("pk")
+
+
+@pytest.fixture
+def orders():
+    """Three orders, by name."""
+    return [Order.objects.create(name=name) for name in ("c", "a", "b")]
+
+
+def texts():
+    """Return the arguments of all jobs as JSON text, in the order of their ids."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT kwargs::text FROM pgqueue_job ORDER BY id")
+        return [text for (text,) in cursor.fetchall()]
+
+
+def stored():
+    """Return the arguments of all jobs as a task would get them."""
+    return [decode_value(text) for text in texts()]
+
+
+# One job a row -----------------------------------------------------------------------
+
+
+def test_every_row_becomes_a_job_in_one_statement(orders):
+    """In the queryset's order; the number of jobs comes back."""
+    with CaptureQueriesContext(connection) as queries:
+        count = noop.from_queryset(Order.objects.order_by("name"), order_id="pk")
+
+    c, a, b = orders
+    assert (3, 1) == (count, len(queries))
+    assert [{"order_id": o.pk} for o in (a, b, c)] == stored()
+    assert {("tests.app.tasks.noop", "default", 0, 5)} == set(
+        Job.objects.values_list("task", "queue", "priority", "max_attempts")
+    )
+    assert [[]] * 3 == list(Job.objects.values_list("args", flat=True))
+
+
+def test_the_options_of_the_call_hold(orders):
+    """Queue, priority, time, headers, tags: as with delay()."""
+    enqueuer = noop.using(
+        queue="mail", priority=7, retries=1, run_after="1h", expires="2h", tags=["x"]
+    )
+
+    assert 3 == enqueuer.from_queryset(ORDERS, order_id="pk")
+
+    for job in Job.objects.all():
+        assert ("mail", 7, 2, {"tags": ["x"]}) == (
+            job.queue,
+            job.priority,
+            job.max_attempts,
+            job.headers,
+        )
+        assert timedelta(hours=1) <= job.run_after - job.enqueued_at + timedelta(
+            seconds=5
+        )
+        assert abs(job.expires_at - job.run_after - timedelta(hours=1)) < timedelta(
+            seconds=1
+        )
+
+
+@pytest.mark.parametrize("empty", [ORDERS.none(), ORDERS.filter(name="nobody")])
+def test_an_empty_queryset_stores_nothing(empty):
+    """And says so."""
+    assert 0 == noop.from_queryset(empty, order_id="pk")
+    assert [] == stored()
+
+
+def test_what_a_queryset_can_say_is_kept(orders):
+    """Filters, slices, annotations, distinct, deferred fields, locks."""
+    rows = ORDERS.annotate(n=Length("name")).only("name")
+    noop.from_queryset(rows.filter(name__gt="a")[:1], name="name", n="n")
+    noop.from_queryset(
+        Order.objects.annotate(n=Length("name")).order_by("n").distinct(), n="n"
+    )
+    noop.from_queryset(Order.objects.filter(name="a").select_for_update(), name="name")
+
+    assert [{"name": "c", "n": 1}, {"n": 1}, {"name": "a"}] == stored()
+
+
+def test_groups_can_be_counted(orders):
+    """One job per group of a values() queryset."""
+    Order.objects.create(name="c")
+    groups = Order.objects.values("name").annotate(n=Count("pk")).order_by("name")
+
+    assert 3 == noop.from_queryset(groups, name="name", n="n")
+
+    assert [
+        {"name": "a", "n": 1},
+        {"name": "b", "n": 1},
+        {"name": "c", "n": 2},
+    ] == stored()
+
+
+def test_fields_of_related_rows_are_reached_by_lookups(orders):
+    """A foreign key is its primary key."""
+    order = orders[0]
+    row = EveryField.objects.create(order=order, integer=5)
+    EveryField.objects.create(order=None)
+
+    noop.from_queryset(
+        EveryField.objects.order_by("pk"),
+        key="order",
+        by_id="order_id",
+        name="order__name",
+        row="pk",
+    )
+
+    first, second = stored()
+    assert {
+        "key": order.pk,
+        "by_id": order.pk,
+        "name": "c",
+        "row": row.pk,
+    } == first
+    assert (None, None) == (second["key"], second["name"])
+
+
+def test_a_percent_sign_is_no_placeholder(orders):
+    """In a value of the query, or in one of its expressions."""
+    Order.objects.create(name="100%")
+
+    noop.from_queryset(
+        Order.objects.filter(name__contains="%"),
+        name=Concat("name", Value(" %s %(x)s {}")),
+        constant=Value("%s {0}"),
+    )
+
+    assert [{"name": "100% %s %(x)s {}", "constant": "%s {0}"}] == stored()
+
+
+# Values are those of delay() ---------------------------------------------------------
+
+MOMENT = datetime(2026, 7, 1, 12, 30, 15, 120000, tzinfo=UTC)
+
+VALUES = {
+    "big": [0, -(2**63), 2**63 - 1, 2**53 + 1],
+    "binary": [b"", b"\x00\xff" * 100],
+    "boolean": [True, False],
+    "char": ["", "plain", '\u202eemoji 😀 " \\ \n', "x" * 100],
+    "date": [date(2026, 2, 28), date.min, date.max],
+    "datetime": [
+        MOMENT,
+        MOMENT.replace(microsecond=0),
+        MOMENT.replace(microsecond=1),
+        datetime(1, 1, 2, tzinfo=UTC),
+        datetime(9999, 12, 30, 23, 59, 59, 999999, tzinfo=UTC),
+    ],
+    "decimal": [Decimal("1.10"), Decimal("-0.00001"), Decimal(10**24)],
+    "duration": [
+        timedelta(0),
+        timedelta(days=-1, microseconds=1),
+        timedelta(days=400, seconds=5, microseconds=999_999),
+        timedelta(days=100_000_000),
+    ],
+    "email": ["a@example.com"],
+    "float": [0.0, 3.0, -1.5, 1e-7, 0.1, 1e16, 1.7976931348623157e308, 5e-324],
+    "integer": [0, -5],
+    "ip": ["10.0.0.1", "2001:db8::1"],
+    "small": [0, 7],
+    "text": ["", "many\nlines"],
+    "time": [time(0), time(23, 59, 59, 999_999), time(12, 30)],
+    "uuid": [UUID(int=0), UUID("12345678-1234-5678-1234-567812345678")],
+}
+
+
+@pytest.mark.parametrize("field", VALUES)
+def test_a_value_reaches_the_task_as_from_delay(field):
+    """The same Python value of the same type, NULL as None."""
+    values = [*VALUES[field], None]
+    for value in values:
+        EveryField.objects.create(**{field: value})
+    rows = EveryField.objects.order_by("pk")
+
+    noop.from_queryset(rows, value=field)
+    in_sql = [found["value"] for found in stored()]
+    Job.objects.all().delete()
+    noop.bulk({"value": getattr(row, field)} for row in rows)
+    in_python = [found["value"] for found in stored()]
+
+    assert values == in_python == in_sql
+    assert [type(value) for value in in_python] == [type(value) for value in in_sql]
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/St_Johns"])
+@pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres, MDY"])
+def test_the_session_does_not_change_a_time(zone, style):
+    """Neither its time zone nor its DateStyle is in what is stored."""
+    EveryField.objects.create(datetime=MOMENT, date=date(2026, 2, 3), time=time(1, 2))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('TimeZone', %s, true)", [zone])
+        cursor.execute("SELECT set_config('DateStyle', %s, true)", [style])
+
+    noop.from_queryset(EveryField.objects.all(), a="datetime", b="date", c="time")
+
+    assert [{"a": MOMENT, "b": date(2026, 2, 3), "c": time(1, 2)}] == stored()
+
+
+def test_without_time_zones_a_datetime_is_naive(settings):
+    """As Django would have read it."""
+    settings.USE_TZ = False
+    naive = datetime(2026, 7, 1, 12, 30)  # noqa: DTZ001
+    EveryField.objects.create(datetime=naive)
+
+    noop.from_queryset(EveryField.objects.all(), a="datetime")
+
+    assert [{"a": naive}] == stored()
+
+
+def test_a_float_that_is_no_number_travels():
+    """delay() refuses it; here it is a row's, and the task gets what the row holds."""
+    EveryField.objects.create(float=float("-inf"))
+
+    noop.from_queryset(EveryField.objects.all(), a="float")
+
+    assert [{"a": float("-inf")}] == stored()
+
+
+def test_expressions_are_arguments_too(orders):
+    """F, functions, conditions, subqueries, aggregates."""
+    EveryField.objects.create(order=orders[0], integer=2)
+    EveryField.objects.create(order=orders[0], integer=3)
+    total = (
+        EveryField.objects.filter(order=OuterRef("pk"))
+        .values("order")
+        .annotate(total=Sum("integer"))
+        .values("total")
+    )
+
+    noop.from_queryset(
+        Order.objects.filter(pk=orders[0].pk),
+        a=F("pk") + 1,
+        b=Upper("name"),
+        c=Case(When(name="c", then=Value(1)), default=Value(0)),
+        d=Subquery(total),
+        e=F("name"),
+    )
+
+    assert [{"a": orders[0].pk + 1, "b": "C", "c": 1, "d": 5, "e": "c"}] == stored()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        7,
+        3.0,
+        1e20,
+        "text",
+        Decimal("1.10"),
+        MOMENT,
+        date(2026, 1, 1),
+        UUID(int=5),
+        b"x",
+        [1, {"a": None}],
+        timedelta(days=1),
+    ],
+    ids=repr,
+)
+def test_a_constant_is_the_same_for_all(orders, value):
+    """Whatever delay() takes; also where nothing varies."""
+    noop.from_queryset(ORDERS, order_id="pk", constant=Value(value))
+    noop.from_queryset(ORDERS, constant=Value(value))
+
+    found = [row["constant"] for row in stored()]
+    assert [value] * 6 == found
+    assert type(value) is type(found[0])
+
+
+def test_the_database_writes_a_value_of_every_field_that_is_let_through():
+    """No kind of field is in the table of kinds that these tests do not store."""
+    tested = {f.get_internal_type() for f in EveryField._meta.fields}
+    same_column = {
+        "AutoField", "BigAutoField", "SmallAutoField", "FilePathField", "SlugField",
+        "IPAddressField", "PositiveBigIntegerField", "PositiveIntegerField",
+        "SmallIntegerField", "URLField", "EmailField",
+    }  # fmt: skip
+
+    assert set(KINDS) - same_column <= tested
+
+
+# What is refused ---------------------------------------------------------------------
+
+
+def values_of_other_database():
+    return ORDERS.using("queue")
+
+
+REFUSED = {
+    "list": (lambda: noop.from_queryset([1]), r"queryset is a list; it must be a Qu"),
+    "manager": (
+        lambda: noop.from_queryset(Order.objects, a="pk"),
+        r"queryset is a Manager; .*\.all\(\)",
+    ),
+    "union": (
+        lambda: noop.from_queryset(ORDERS.union(ORDERS), a="pk"),
+        r"queryset is a union\(\)",
+    ),
+    "other database": (
+        lambda: noop.from_queryset(ORDERS.using("queue"), a="pk"),
+        r"queryset reads from database 'queue', but jobs are stored in 'default'",
+    ),
+    "missing parameter": (
+        lambda: add.from_queryset(ORDERS, left="pk"),
+        r"arguments do not fit: missing a required argument: 'right'",
+    ),
+    "unknown parameter": (
+        lambda: add.from_queryset(ORDERS, left="pk", right="pk", rigth="pk"),
+        r"arguments do not fit: .*'rigth'",
+    ),
+    "self": (
+        lambda: add.from_queryset(ORDERS, left="pk", right="pk", self="pk"),
+        r"arguments do not fit: .*'self'",
+    ),
+    "unknown field": (
+        lambda: noop.from_queryset(ORDERS, a="nmae"),
+        r"fields\.a is 'nmae': Cannot resolve keyword 'nmae' into field",
+    ),
+    "unknown lookup": (
+        lambda: noop.from_queryset(ORDERS, a="name__nope"),
+        r"fields\.a is 'name__nope': ",
+    ),
+    "value": (
+        lambda: noop.from_queryset(ORDERS, a=7),
+        r"fields\.a is 7, a int; .*Value\(…\)",
+    ),
+    "none": (lambda: noop.from_queryset(ORDERS, a=None), r"fields\.a is None, a None"),
+    "json": (
+        lambda: noop.from_queryset(EveryField.objects.all(), a="json"),
+        r"fields\.a is 'json', a JSONField, whose values the database cannot write",
+    ),
+    "inside json": (
+        lambda: noop.from_queryset(EveryField.objects.all(), a="json__x"),
+        r"fields\.a is 'json__x', a JSONField",
+    ),
+    "file": (
+        lambda: noop.from_queryset(EveryField.objects.all(), a="file"),
+        r"fields\.a is 'file', a FileField",
+    ),
+    "python": (
+        lambda: noop.from_queryset(EveryField.objects.all(), a=TruncDay("datetime")),
+        r"fields\.a is TruncDay\(.*a DateTimeField, whose values the database cannot",
+    ),
+    "custom field": (
+        lambda: noop.from_queryset(ORDERS, a="receipt"),
+        r"fields\.a is 'receipt', a JobField",
+    ),
+    "constant": (
+        lambda: noop.from_queryset(ORDERS, a=Value([float("nan")])),
+        r"fields\.a\[0\] is nan, which JSON cannot hold",
+    ),
+    "too many": (
+        lambda: noop.from_queryset(
+            ORDERS, **{f"a{n}": "pk" for n in range(FIELDS_MAX + 1)}
+        ),
+        r"fields are 51; from_queryset takes up to 50",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_call_sends_no_query(name):
+    """The message names the field."""
+    call, message = REFUSED[name]
+
+    with (
+        CaptureQueriesContext(connection) as queries,
+        pytest.raises(InvalidArgument, match=message),
+    ):
+        call()
+
+    assert 0 == len(queries)
+    assert 0 == Job.objects.count()
+
+
+def test_options_are_refused_as_with_delay(orders):
+    """Before any query."""
+    with CaptureQueriesContext(connection) as queries:
+        with pytest.raises(InvalidOption):
+            noop.using(queue="a b").from_queryset(ORDERS, a="pk")
+        with pytest.raises(InvalidArgument, match="headers"):
+            noop.using(headers={"a": float("nan")}).from_queryset(ORDERS, a="pk")
+
+    assert 0 == len(queries)
+
+
+def test_fifty_fields_are_one_job(orders):
+    """As many as PostgreSQL passes to a function."""
+    fields = {f"a{n}": "pk" for n in range(FIELDS_MAX)}
+
+    assert 3 == noop.from_queryset(ORDERS, **fields)
+    assert dict.fromkeys(fields, orders[0].pk) == stored()[0]
+
+
+def test_one_row_that_is_too_large_stores_none(settings, orders):
+    """The transaction stays usable, and the message tells the size."""
+    settings.PGQUEUE = {"PAYLOAD_BYTES_MAX": 1_000}
+    EveryField.objects.create(text="x")
+    EveryField.objects.create(text="x" * 1_000)
+
+    with (
+        transaction.atomic(),
+        pytest.raises(PayloadTooLarge, match="noop: a row: arguments take 1,009 b"),
+    ):
+        noop.from_queryset(EveryField.objects.all(), a="text")
+
+    assert 0 == Job.objects.count()
+    assert 1 == noop.from_queryset(EveryField.objects.filter(text="x"), a="text")
+
+
+@two_databases
+def test_an_open_transaction_elsewhere_is_the_wrong_one():
+    """The jobs would not roll back with it."""
+    with transaction.atomic("queue"), pytest.raises(WrongDatabase):
+        noop.from_queryset(ORDERS, a="pk")
+
+
+# Transactions, signals, async --------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_jobs_roll_back_with_the_transaction(orders):
+    """As with delay()."""
+    with transaction.atomic():
+        noop.from_queryset(ORDERS, a="pk")
+        transaction.set_rollback(True)
+
+    assert 0 == Job.objects.count()
+
+
+def test_a_receiver_hears_of_every_job(orders):
+    """Only then do ids come to Python."""
+    heard = []
+
+    def receiver(sender, job_id, **fields):
+        heard.append(job_id)
+
+    signals.job_enqueued.connect(receiver, sender=noop)
+    try:
+        noop.from_queryset(ORDERS, a="pk")
+    finally:
+        signals.job_enqueued.disconnect(receiver, sender=noop)
+
+    assert list(Job.objects.order_by("pk").values_list("pk", flat=True)) == heard
+
+
+def test_async_code_has_a_twin(orders):
+    """afrom_queryset() stores the same, in Django's transaction."""
+    assert 3 == async_to_sync(noop.afrom_queryset)(ORDERS, order_id="pk")
+    assert [{"order_id": order.pk} for order in orders] == stored()
+
+
+def test_a_hundred_thousand_rows_build_no_list(declared):
+    """What Python holds does not grow with the rows."""
+
+    @task(name="counted")
+    def counted(order_id):
+        pass
+
+    Order.objects.bulk_create(Order() for _ in range(100))
+    numbers = connection.cursor()
+    numbers.execute(
+        f"INSERT INTO {Order._meta.db_table} (name)"
+        " SELECT 'x' FROM generate_series(1, 99900)"
+    )
+    tracemalloc.start()
+    try:
+        count = counted.from_queryset(Order.objects.all(), order_id="pk")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert 100_000 == count
+    assert peak < 1_000_000

@@ -1,0 +1,262 @@
+"""Middleware: what stands around a task."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue import (
+    Cancel,
+    DeclarationError,
+    InvalidOption,
+    LeaseLost,
+    Reject,
+    RetryLater,
+    Snooze,
+    task,
+)
+from django_pgqueue.conf import get_settings
+from django_pgqueue.tasks.context import JobContext
+from django_pgqueue.tasks.middleware import with_backoff, with_limit, wrap
+
+pytestmark = pytest.mark.usefixtures("declared")
+
+
+def context(attempt=1, max_attempts=5):
+    return JobContext(
+        id=1,
+        task="t",
+        queue="q",
+        attempt=attempt,
+        max_attempts=max_attempts,
+        idempotency_key="k",
+    )
+
+
+def noting(name, notes):
+    def middleware(ctx, call_next):
+        notes.append((name, ctx.attempt))
+        value = call_next()
+        notes.append(name)
+        return [name, value]
+
+    return middleware
+
+
+async def around_async(ctx, call_next):
+    """Await what goes on."""
+    return ["async", await call_next()]
+
+
+def around_any(ctx, call_next):
+    """Return what goes on, awaitable or not."""
+    return call_next()
+
+
+def test_the_first_is_the_outermost():
+    """Each sees the context, goes on, and may change the result."""
+    notes = []
+    call = wrap([noting("a", notes), noting("b", notes)], context(2), lambda: "done")
+
+    assert ["a", ["b", "done"]] == call()
+    assert [("a", 2), ("b", 2), "b", "a"] == notes
+
+
+def test_without_any_the_task_is_called_as_it_is():
+    """Nothing stands around it."""
+
+    def call():
+        return 5
+
+    assert call is wrap((), context(), call)
+
+
+def test_around_an_async_task_both_kinds_may_stand():
+    """One that awaits, and one that hands the awaitable on."""
+
+    async def call():
+        return "done"
+
+    wrapped = wrap([around_any, around_async, with_limit(3)], context(), call)
+
+    assert ["async", "done"] == asyncio.run(wrapped())
+
+
+# Those of the package ----------------------------------------------------------------
+
+
+def fails_with(error, *, is_async):
+    """Return a call that fails, at once or when it is awaited."""
+
+    def call():
+        raise error
+
+    async def acall():
+        raise error
+
+    return acall if is_async else call
+
+
+def run(middleware, ctx, error, is_async):
+    value = wrap([middleware], ctx, fails_with(error, is_async=is_async))()
+    return asyncio.run(value)
+
+
+both = pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+
+
+@both
+def test_with_limit_rejects_at_the_given_attempt(is_async):
+    """Before it, a failure is what it was; at it, a dead letter with its reason."""
+    error = ValueError("bad luck")
+    limited = with_limit(3)
+
+    with pytest.raises(ValueError, match="bad luck"):
+        run(limited, context(2), error, is_async)
+    for attempt in (3, 4):
+        with pytest.raises(
+            Reject, match=rf"attempt {attempt} of 3 by with_limit: ValueError\('bad"
+        ) as caught:
+            run(limited, context(attempt), error, is_async)
+        assert error is caught.value.__cause__
+
+
+@both
+@pytest.mark.parametrize(
+    "word", [Cancel(), Reject("no"), Snooze(5), LeaseLost(1, 2)], ids=repr
+)
+@pytest.mark.parametrize("middleware", [with_limit(1), with_backoff()])
+def test_what_a_task_says_on_purpose_is_no_failure(middleware, word, is_async):
+    """It passes as it is."""
+    with pytest.raises(type(word)) as caught:
+        run(middleware, context(1), word, is_async)
+
+    assert word is caught.value
+
+
+@both
+def test_with_limit_counts_retry_later_too(is_async):
+    """It is an attempt that failed."""
+    with pytest.raises(Reject):
+        run(with_limit(1), context(1), RetryLater(5), is_async)
+
+
+@both
+def test_with_backoff_says_when_the_next_attempt_is(is_async):
+    """By its own policy, with the attempt that failed."""
+    doubling = with_backoff(base=10, cap="1m", jitter="none")
+
+    for attempt, seconds in [(1, 10), (2, 20), (4, 60)]:
+        with pytest.raises(RetryLater) as caught:
+            run(doubling, context(attempt), ValueError("x"), is_async)
+        assert timedelta(seconds=seconds) == caught.value.delay
+
+
+@both
+@pytest.mark.parametrize(
+    "ctx, error",
+    [(context(5), ValueError("x")), (context(1), RetryLater(7))],
+    ids=["last attempt", "RetryLater"],
+)
+def test_with_backoff_leaves_alone_what_is_decided(ctx, error, is_async):
+    """The last failure, and a task that says itself when."""
+    with pytest.raises(type(error)) as caught:
+        run(with_backoff(), ctx, error, is_async)
+
+    assert error is caught.value
+
+
+def test_with_backoff_takes_a_function():
+    """Of the attempt and the error, as Retry does."""
+    with pytest.raises(RetryLater) as caught:
+        run(
+            with_backoff(lambda attempt, error: len(str(error)), jitter="none"),
+            context(1),
+            ValueError("four"),
+            False,
+        )
+    assert timedelta(seconds=4) == caught.value.delay
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 1.5, "3", None, 32_768])
+def test_a_limit_is_a_number_of_attempts(limit):
+    """What cannot be one is refused where it is written."""
+    with pytest.raises(DeclarationError, match=r"with_limit\(.*from 1 to 32,767"):
+        with_limit(limit)
+
+
+def test_the_policy_of_with_backoff_is_checked():
+    """As that of Retry."""
+    with pytest.raises(DeclarationError, match="backoff='fast'"):
+        with_backoff("fast")
+
+
+# Declared ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "middleware, message",
+    [
+        (around_any, r"middleware=<function .*it must be a list"),
+        (["no.such.module.at_all"], r"middleware 'no\.such\.module\.at_all': No mod"),
+        ([5], "middleware 5 is not callable"),
+        ([len], "must take two arguments"),
+        ([lambda ctx: None], "must take two arguments: the job's context"),
+        ([around_async], "around_async.* is async, and the task is not"),
+        ([type("Around", (), {"__call__": around_async})()], "is async"),
+    ],
+    ids=["no list", "no module", "no function", "built-in", "one", "async", "object"],
+)
+def test_what_cannot_stand_around_a_task_is_refused(middleware, message):
+    """When it is declared."""
+    with pytest.raises(DeclarationError, match=message):
+
+        @task(name="around", middleware=middleware)
+        def function():
+            pass
+
+
+def test_a_middleware_may_be_named_by_its_import_path():
+    """As in the settings."""
+
+    @task(name="around", middleware=["tests.tasks.test_middleware.around_any"])
+    def function():
+        pass
+
+    assert (around_any,) == function.options.middleware
+
+
+def test_those_of_the_settings_stand_outside(settings):
+    """All, then the queue, then the task."""
+    one, two, three = (noting(name, []) for name in "abc")
+    settings.PGQUEUE = {
+        "DEFAULTS": {"middleware": [one]},
+        "QUEUES": {"mail": {"middleware": [two]}},
+    }
+
+    @task(name="around", middleware=[three])
+    def function():
+        pass
+
+    mail = function.resolve("mail", get_settings()).middleware
+    other = function.resolve("other", get_settings()).middleware
+    assert ((one, two, three), (one, three)) == (mail, other)
+
+
+def test_an_async_one_of_the_settings_does_not_fit_a_plain_task(settings):
+    """The error names both ways out."""
+    settings.PGQUEUE = {"DEFAULTS": {"middleware": [around_async]}}
+
+    @task(name="plain")
+    def plain():
+        pass
+
+    @task(name="later")
+    async def later():
+        pass
+
+    assert (around_async,) == later.resolve("x", get_settings()).middleware
+    with pytest.raises(InvalidOption, match="write it with def, or declare the task"):
+        plain.resolve("x", get_settings())
