@@ -22,6 +22,7 @@ job_enqueued = Signal()
 job_started = Signal()
 
 # The ack is committed. sender: the Task. job. ran_seconds: float.
+# result: what it returned, as JSON text, or None.
 job_succeeded = Signal()
 
 # The attempt failed and the job waits for its next one. sender: the Task. job.
@@ -32,9 +33,16 @@ job_retried = Signal()
 # error: the exception, or None when none was caught.
 job_dead = Signal()
 
+# The job ended as cancelled, before it ran or because its task gave up. sender: the
+# Task. job.
+job_cancelled = Signal()
+
+# The job's time had passed before it could start. sender: the Task. job.
+job_expired = Signal()
+
 # A settle found that the job is no longer this worker's; nothing was written.
 # sender: the Task. job_id: int. delivery: int. kind: "ack", "retry", "dead",
-# "expire" or "release".
+# "expire", "cancel" or "release".
 settle_stale = Signal()
 
 # A worker process is ready to claim, or has settled its last job.

@@ -41,9 +41,13 @@ def started(sender: Any, job: Any) -> None:
         )
 
 
-def succeeded(sender: Any, job: Any, *, ran_seconds: float) -> None:
+def succeeded(
+    sender: Any, job: Any, *, ran_seconds: float, result: str | None = None
+) -> None:
     """Tell that an ack is committed."""
-    send(signals.job_succeeded, sender, job=job, ran_seconds=ran_seconds)
+    send(
+        signals.job_succeeded, sender, job=job, ran_seconds=ran_seconds, result=result
+    )
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(
             "succeeded  job=%d task=%s attempt=%d ran=%.0fms",
@@ -90,8 +94,15 @@ def dead(sender: Any, job: Any, *, reason: str, error: BaseException | None) -> 
     )
 
 
-def expired(job: Any) -> None:
+def cancelled(sender: Any, job: Any) -> None:
+    """Tell that a job ended as cancelled."""
+    send(signals.job_cancelled, sender, job=job)
+    logger.info("cancelled  job=%d task=%s", job.id, job.task)
+
+
+def expired(sender: Any, job: Any) -> None:
     """Tell that a job's time had passed before it could start."""
+    send(signals.job_expired, sender, job=job)
     logger.info("expired    job=%d task=%s", job.id, job.task)
 
 

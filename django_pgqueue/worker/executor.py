@@ -9,6 +9,7 @@ repeats at most the one job that each thread was running.
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import threading
@@ -18,19 +19,25 @@ from typing import Any
 
 from django_pgqueue import telemetry
 from django_pgqueue.conf import Settings
-from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
+from django_pgqueue.tasks.outcome import Cancelled
 from django_pgqueue.tasks.perform import (
     Performed,
-    Prepared,
     perform,
     prepare,
     refuse,
-    timed_out,
+    unguarded,
 )
-from django_pgqueue.worker.cleanup import clean_connections
+from django_pgqueue.worker.cleanup import clean_connections, watch_connections
+from django_pgqueue.worker.control import Control, Hands
 from django_pgqueue.worker.gate import Gate
-from django_pgqueue.worker.leases import Leases
+from django_pgqueue.worker.isolation import (
+    Isolation,
+    in_own_context,
+    keep_caches,
+    new_thread,
+)
+from django_pgqueue.worker.leases import Held, Leases
 from django_pgqueue.worker.settler import Settlement, Settler
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.watchdog import Watchdog
@@ -58,6 +65,9 @@ class Executor:
         leases: Leases,
         settler: Settler,
         watchdog: Watchdog,
+        gate: Gate,
+        hands: Hands,
+        isolation: Isolation,
         installation: str,
         on_room: Callable[[], None],
     ) -> None:
@@ -69,21 +79,21 @@ class Executor:
         self._watchdog = watchdog
         self._installation = installation
         self._on_room = on_room
-        self._gate = Gate()
+        self._gate = gate
+        self._hands = hands
+        self._isolation = isolation
         self._buffer: queue.SimpleQueue[Claimed | None] = queue.SimpleQueue()
         self._stopping = False
         self._idle = threads
         self._idle_lock = threading.Lock()
         self._mean_seconds: float | None = None
         self._threads = [
-            threading.Thread(
-                target=self._run, args=(n,), name=f"pgqueue-task-{n}", daemon=True
-            )
-            for n in range(threads)
+            new_thread(self._run, n, name=f"pgqueue-task-{n}") for n in range(threads)
         ]
 
     def start(self) -> None:
         """Start the threads."""
+        watch_connections()
         for thread in self._threads:
             thread.start()
 
@@ -139,6 +149,7 @@ class Executor:
         return min(int(ahead), PREFETCH_MAX)
 
     def _run(self, thread: int) -> None:
+        keep_caches()
         done = threading.Lock()
         done.acquire()
         while True:
@@ -161,13 +172,15 @@ class Executor:
 
     def _take(self, thread: int, job: Claimed, done: Any) -> None:
         held = self._leases.get(job)
-        is_ours = held is not None and time.monotonic() < held.valid_until
-        if self._stopping or not is_ours:
+        if self._stopping or held is None or time.monotonic() >= held.valid_until:
             # Stopping; or its lease ran out before it could start, and somebody else
             # may be running it by now: the fence of the release knows.
             self._settler.put(Settlement(job, None))
             return
         refused = refuse(job, self._settings)
+        if held.is_cancelled:
+            # It was asked to stop after the claim, while it waited here.
+            refused = Performed(Cancelled())
         if refused is not None:
             self._settler.put(Settlement(job, refused))
         elif job.runs_alone:
@@ -176,48 +189,48 @@ class Executor:
             self.hand_back()
             with self._gate.alone():
                 self._settler.wait_until_idle(self._settings.lease_seconds)
-                self._perform(thread, job, done)
+                self._perform(thread, held, done)
         elif self._gate.is_closed:
             self._settler.put(Settlement(job, None))
         else:
             with self._gate.shared():
-                self._perform(thread, job, done)
+                self._perform(thread, held, done)
 
-    def _perform(self, thread: int, job: Claimed, done: Any) -> None:
+    def _perform(self, thread: int, held: Held, done: Any) -> None:
+        job = held.job
         clean_connections()
         # Before the arguments are read: they too can end a process.
         self._slots.enter(thread, job.id, job.delivery)
-        prepared = prepare(job, self._settings)
-        if isinstance(prepared, Performed):
-            performed, settle = prepared, "immediate"
-        else:
-            telemetry.started(prepared.task, job)
-            performed = self._call(job, prepared)
-            settle = prepared.options.settle
-            self._learn(performed.ran_seconds or 0.0)
+        is_settling = in_own_context(self._call, held, done)
         clean_connections()
-        if settle == "immediate" or job.runs_alone:
-            self._settler.put(Settlement(job, performed, done))
+        self._isolation.look(job.id, job.task)
+        if is_settling:
             done.acquire()
-        else:
-            self._settler.put(Settlement(job, performed))
         self._slots.leave(thread)
 
-    def _call(self, job: Claimed, prepared: Prepared) -> Performed:
-        def call() -> Performed:
-            return perform(
-                job, prepared, self._settings, installation=self._installation
-            )
-
+    def _call(self, held: Held, done: Any) -> bool:
+        """Run the job; return whether *done* is released once it is settled."""
+        job = held.job
+        prepared = prepare(job, self._settings)
+        if isinstance(prepared, Performed):
+            self._settler.put(Settlement(job, prepared, done))
+            return True
+        telemetry.started(prepared.task, job)
+        control = Control(self._hands, held, prepared)
         timeout = prepared.options.timeout
-        if timeout is None:
-            return call()
-        started = time.monotonic()
-        try:
-            return self._watchdog.watch(job, timeout, call)
-        except TaskTimeout as error:
-            ran_seconds = time.monotonic() - started
-            return timed_out(job, self._settings, error, ran_seconds)
+        performed = perform(
+            job,
+            prepared,
+            self._settings,
+            installation=self._installation,
+            control=control,
+            guard=unguarded
+            if timeout is None
+            else functools.partial(self._watchdog.watch, job, timeout),
+        )
+        self._learn(performed.ran_seconds or 0.0)
+        waits = prepared.options.settle == "immediate" or job.runs_alone
+        return control.finish(performed, done if waits else None) and waits
 
     def _learn(self, seconds: float) -> None:
         mean = self._mean_seconds

@@ -37,10 +37,22 @@ class Gate:
         try:
             yield
         finally:
-            with self._changed:
-                self._sharing -= 1
-                if not self._sharing:
-                    self._changed.notify_all()
+            self.leave()
+
+    def try_enter(self) -> bool:
+        """Share it if that needs no waiting; leave() ends it. For an event loop."""
+        with self._changed:
+            if self.is_closed:
+                return False
+            self._sharing += 1
+            return True
+
+    def leave(self) -> None:
+        """End one share."""
+        with self._changed:
+            self._sharing -= 1
+            if not self._sharing:
+                self._changed.notify_all()
 
     @contextmanager
     def alone(self) -> Iterator[None]:

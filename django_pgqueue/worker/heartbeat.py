@@ -1,5 +1,6 @@
 """
-Heartbeat: renews the leases of long jobs, shows that the worker lives, elects.
+Heartbeat: renews the leases of long jobs, hears of cancels, shows that the worker
+lives, elects.
 
 It has a connection of its own, so that neither a slow claim nor a slow settle can let
 a lease run out.
@@ -29,6 +30,11 @@ LEADER_TERM = timedelta(seconds=25)
 # Rows renewed in one statement.
 RENEW_ROWS_MAX = 1_000
 
+# Rows asked about in one statement; how often without a hint, and how often at most:
+# whoever notifies "!cancel" in a loop costs no more than this.
+CANCEL_ROWS_MAX = 2_000
+CANCEL_INTERVAL_SECONDS, CANCEL_INTERVAL_SECONDS_MIN = 1.0, 0.05
+
 # A lease that was locked by somebody is asked for again this soon.
 ASK_AGAIN_SECONDS = 0.5
 
@@ -55,9 +61,21 @@ class Heartbeat(Service):
         self._leader = leader
         self._listener = listener
         self._row_due_at = 0.0
+        self._cancels_heard_at = 0.0
+        self._has_hint = False
+
+    def hint_cancel(self) -> None:
+        """Look soon which jobs were asked to stop; any thread may call it."""
+        self._has_hint = True
+        self.wake.set()
 
     def tick(self) -> float:
         """Renew what is due, then do what the row needs."""
+        since = time.monotonic() - self._cancels_heard_at
+        if self._has_hint and since < CANCEL_INTERVAL_SECONDS_MIN:
+            return CANCEL_INTERVAL_SECONDS_MIN - since  # One look serves many hints.
+        if self._has_hint or since >= CANCEL_INTERVAL_SECONDS:
+            self._hear_cancels()
         missing = self._renew()
         now = time.monotonic()
         if now >= self._row_due_at:
@@ -68,6 +86,28 @@ class Heartbeat(Service):
             return ASK_AGAIN_SECONDS
         return min(self._leases.lease_seconds / 6, 1.0)
 
+    def _hear_cancels(self) -> None:
+        """Tell the jobs that somebody has asked to stop."""
+        self._has_hint = False
+        self._cancels_heard_at = time.monotonic()
+        asked = [held for held in self._leases.all() if not held.is_cancelled]
+        for start in range(0, len(asked), CANCEL_ROWS_MAX):
+            some = asked[start : start + CANCEL_ROWS_MAX]
+            with self.link.cursor() as cursor:
+                found = lease.cancel_requests(
+                    cursor,
+                    worker=self._worker,
+                    leases=[(held.job.id, held.job.delivery) for held in some],
+                )
+            for held in some:
+                if held.job.id in found:
+                    logger.info(
+                        "cancel     job=%d task=%s: asked to stop",
+                        held.job.id,
+                        held.job.task,
+                    )
+                    held.cancel()
+
     def _renew(self) -> bool:
         """Renew old leases; True when some were locked and must be asked again."""
         lease_seconds = self._leases.lease_seconds
@@ -75,7 +115,8 @@ class Heartbeat(Service):
         old = [
             held
             for held in self._leases.all()
-            if not held.is_lost and asked_at - held.renewed_at >= lease_seconds / 3
+            # A task may have extended it for longer than a lease.
+            if not held.is_lost and held.valid_until - asked_at <= lease_seconds * 2 / 3
         ][:RENEW_ROWS_MAX]
         if not old:
             return False
@@ -90,7 +131,7 @@ class Heartbeat(Service):
         for held in old:
             if held.job.id in renewed:
                 held.renewed_at = asked_at
-                held.valid_until = asked_at + lease_seconds
+                held.valid_until = max(held.valid_until, asked_at + lease_seconds)
         return self._note_lost(missing)
 
     def _note_lost(self, missing: list[Held]) -> bool:

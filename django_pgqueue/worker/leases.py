@@ -7,13 +7,24 @@ no lock is taken on the way of a job.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 from django_pgqueue.queues.claim import Claimed
 
 
 class Held:
     """One lease, by this process's own clock."""
 
-    __slots__ = ("claimed_at", "is_lost", "job", "renewed_at", "valid_until")
+    __slots__ = (
+        "_on_cancel",
+        "claimed_at",
+        "is_cancelled",
+        "is_lost",
+        "job",
+        "renewed_at",
+        "valid_until",
+    )
 
     def __init__(self, job: Claimed, asked_at: float, lease_seconds: float) -> None:
         self.job = job
@@ -23,14 +34,46 @@ class Held:
         self.renewed_at = asked_at
         self.valid_until = asked_at + lease_seconds
         self.is_lost = False
+        # Somebody has asked the job to stop.
+        self.is_cancelled = job.cancel_requested
+        self._on_cancel: Callable[[], None] | None = None
+
+    def when_cancelled(self, call: Callable[[], None]) -> None:
+        """
+        Call this once when somebody asks the job to stop; at once if it was asked.
+
+        Called in the heartbeat's thread: it must return at once, and not raise.
+        """
+        self._on_cancel = call
+        if self.is_cancelled:
+            self._call()
+
+    def cancel(self) -> None:
+        """Note that somebody has asked the job to stop."""
+        self.is_cancelled = True
+        self._call()
+
+    def _call(self) -> None:
+        # Both threads may come here; the second finds None.
+        with LOCK:
+            call, self._on_cancel = self._on_cancel, None
+        if call is not None:
+            call()
+
+
+# Of the rare moment when a job is asked to stop; one for all.
+LOCK = threading.Lock()
 
 
 class Leases:
-    """Every lease of this process, by job id."""
+    """Every lease of this process, by job id; and what runs on without one."""
 
     def __init__(self, lease_seconds: float) -> None:
         self.lease_seconds = lease_seconds
         self._held: dict[int, Held] = {}
+        # Jobs that were settled while their task goes on: by its own word, or before
+        # it was called. They need no lease, but a stop waits for them.
+        self._after: dict[int, Claimed] = {}
 
     def add(self, jobs: list[Claimed], asked_at: float) -> None:
         """Note what a claim that was sent at *asked_at* returned."""
@@ -52,5 +95,22 @@ class Leases:
         """Return the leases held at this moment."""
         return list(self._held.values())
 
+    def goes_on(self, job: Claimed) -> None:
+        """Note that the task of a job goes on although the job is settled."""
+        self._after[job.id] = job
+
+    def is_settled(self, job: Claimed) -> bool:
+        """Whether the task of this very delivery goes on after its settle."""
+        return self._after.get(job.id) is job
+
+    def settled(self) -> list[Claimed]:
+        """Return the jobs that are settled while their tasks go on."""
+        return list(self._after.values())
+
+    def ended(self, job: Claimed) -> None:
+        """Forget a job whose task went on after its settle."""
+        if self.is_settled(job):
+            self._after.pop(job.id, None)
+
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._held) + len(self._after)

@@ -9,6 +9,7 @@ from django_pgqueue.conf import Settings
 
 PROCESSES_MAX = 256
 THREADS_MAX = 1_000
+ASYNC_SLOTS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +20,12 @@ class WorkerOptions:
     queues: tuple[str, ...] = ()  # Empty: all.
     processes: int = 1
     threads: int = 8
+    async_slots: int = 100  # Coroutines that a process runs at once, beside threads.
+    has_async_tasks: bool = False  # Whether any is declared.
     drain: bool = False  # Exit when nothing is due.
     grace_seconds: float = 30.0
+    health_port: int | None = None  # None: no health server. 0: any free port.
+    health_host: str = "127.0.0.1"
 
     @property
     def lease(self) -> timedelta:
@@ -33,8 +38,24 @@ class WorkerOptions:
         The most connections that this worker opens to the jobs' database.
 
         Each process: claimer, settler, heartbeat, and one per thread for its task's
-        queries; the listener where it listens. One process of the fleet also leads;
-        the supervisor opens one for a moment after a crash.
+        queries; the listener where it listens. Coroutines share as many threads again
+        for theirs. One process of the fleet also leads; the supervisor opens one for a
+        moment after a crash.
         """
         loops = 4 if self.settings.listen else 3
-        return self.processes * (loops + self.threads) + 2
+        threads = self.threads + self.sync_threads * self.has_async_tasks
+        return self.processes * (loops + threads) + 2
+
+    @property
+    def sync_threads(self) -> int:
+        """How many threads run the sync code of coroutines, the ORM's above all."""
+        return min(self.threads, self.async_slots)
+
+    @property
+    def concurrency(self) -> str:
+        """What runs at once, for people."""
+        if not self.has_async_tasks:
+            return f"{self.processes} x {self.threads} (processes x threads)"
+        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        slots = f"{self.async_slots} async slot{'s' if self.async_slots > 1 else ''}"
+        return f"{self.processes} x ({threads} + {slots})"

@@ -14,7 +14,6 @@ import signal
 import socket
 import threading
 import time
-from datetime import timedelta
 from typing import Any
 
 from django_pgqueue import __version__, signals, telemetry
@@ -23,19 +22,27 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.server import installation
 from django_pgqueue.queues import workers
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.outcome import Retried
-from django_pgqueue.tasks.perform import Performed, timed_out
+from django_pgqueue.tasks.perform import timed_out
 from django_pgqueue.worker import purger
 from django_pgqueue.worker.claimer import Claimer
+from django_pgqueue.worker.control import Hands
+from django_pgqueue.worker.coroutines import Coroutines
+from django_pgqueue.worker.dispatcher import Dispatcher
 from django_pgqueue.worker.executor import Executor
+from django_pgqueue.worker.gate import Gate
 from django_pgqueue.worker.heartbeat import Heartbeat
+from django_pgqueue.worker.interruption import interrupted
+from django_pgqueue.worker.isolation import Isolation
 from django_pgqueue.worker.leader import Leader
 from django_pgqueue.worker.leases import Leases
 from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.reporter import Reporter
+from django_pgqueue.worker.room import MEMORY_JOBS, Kinds
 from django_pgqueue.worker.service import Service, backoff_seconds
 from django_pgqueue.worker.settler import Settlement, Settler
 from django_pgqueue.worker.slots import Slots
+from django_pgqueue.worker.vitals import State, Vital
 from django_pgqueue.worker.wakes import Wakes
 from django_pgqueue.worker.watchdog import Watchdog
 
@@ -53,19 +60,26 @@ ORPHAN_GRACE_SECONDS = 3.0
 
 SUMMARY_INTERVAL_SECONDS = 60.0
 
+# What a coroutine gets to tidy up when the grace is over.
+INTERRUPT_SECONDS = 2.0
+
 # How long a loop gets to end once its work is done.
 JOIN_SECONDS = 5.0
-
-
-class Interrupted(Exception):
-    """The worker stopped, and its grace was over, while the job ran."""
 
 
 class Process:
     """Everything that one worker process has."""
 
-    def __init__(self, options: WorkerOptions, name: str, slots: Slots) -> None:
+    def __init__(
+        self,
+        options: WorkerOptions,
+        name: str,
+        slots: Slots,
+        vital: Vital | None = None,
+    ) -> None:
         self._options = options
+        # None: nobody asks after our health.
+        self._vital = vital
         self._settings = options.settings
         self._name = name
         self._slots = slots
@@ -84,22 +98,28 @@ class Process:
         # Blocked by the supervisor over the fork, so that none met its handlers.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         try:
-            first = self._connect_first()
-            if first is None:
-                return EXIT_CLEAN
-            self._wire(first)
-            self._start()
-            while not self._stop_asked:
-                self._woken.wait(self._chore())
-                self._woken.clear()
-            return self._stop()
+            status = self._work()
+            self._slots.note_stop()
+            return status
         except BaseException:
             logger.exception("failed     worker=%s", self._name)
             return 1
 
+    def _work(self) -> int:
+        first = self._connect_first()
+        if first is None:
+            return EXIT_CLEAN
+        self._wire(first)
+        self._start()
+        while not self._stop_asked:
+            self._woken.wait(self._chore())
+            self._woken.clear()
+        return self._stop()
+
     def _connect_first(self) -> str | None:
         """Wait for the database; return the installation's uuid."""
         failures = 0
+        self._note(State.STARTING)
         while not self._stop_asked and os.getppid() == self._parent:
             link = self._link("start")
             try:
@@ -125,29 +145,61 @@ class Process:
             on_retry=self._on_retry,
         )
         self._watchdog = Watchdog(self._on_hard_timeout)
-        self._executor = Executor(
+        self._reporter = Reporter(self._link("reporter"), worker=name)
+        hands = Hands(
+            worker=name,
+            alias=settings.database,
+            leases=self._leases,
+            settler=self._settler,
+            reporter=self._reporter,
+        )
+        gate = Gate()
+        self._isolation = Isolation(threads=options.threads, on_spoiled=self._recycle)
+        executor = Executor(
             threads=options.threads,
             settings=settings,
             slots=self._slots,
             leases=self._leases,
             settler=self._settler,
             watchdog=self._watchdog,
+            gate=gate,
+            hands=hands,
+            isolation=self._isolation,
             installation=installation,
             on_room=self._on_room,
         )
+        self._coroutines = Coroutines(
+            count=options.async_slots,
+            first_slot=options.threads,
+            sync_threads=options.sync_threads,
+            settings=settings,
+            slots=self._slots,
+            gate=gate,
+            hands=hands,
+            isolation=self._isolation,
+            installation=installation,
+            grace_seconds=options.grace_seconds,
+            on_room=self._on_room,
+            on_alone=executor.hand_back,
+            on_hard_timeout=self._on_hard_timeout,
+        )
+        # A queue is forgotten no sooner than it could fill all slots.
+        kinds = Kinds(max(MEMORY_JOBS, options.async_slots))
+        self._dispatcher = Dispatcher(executor, self._coroutines, self._settler, kinds)
         claimer_link = self._link("claimer")
         claimer_wake = threading.Event()
-        self._wakes = Wakes(options.queues, claimer_wake)
+        self._wakes = Wakes(options.queues, claimer_wake, self._on_cancel)
         self._claimer = Claimer(
             claimer_link,
             worker=name,
             options=options,
             wakes=self._wakes,
             leases=self._leases,
-            room=self._executor.room,
-            put=self._executor.put,
+            kinds=kinds,
+            room=self._dispatcher.room,
+            put=self._dispatcher.put,
+            wake=claimer_wake,
         )
-        self._claimer.wake = claimer_wake
         self._listener = None
         if settings.listen:
             alias = settings.listen_database or settings.database
@@ -166,8 +218,9 @@ class Process:
         self._summary_at = time.monotonic() + SUMMARY_INTERVAL_SECONDS
         self._summary_counts: dict[str, int] = {}
         telemetry.send(signals.worker_started, None, worker=self._name)
+        self._isolation.start()
         self._watchdog.start()
-        self._executor.start()
+        self._dispatcher.start()
         for service in self._services():
             service.start()
         logger.info("started    worker=%s pid=%d", self._name, os.getpid())
@@ -179,9 +232,15 @@ class Process:
             loops.append(self._listener)
         return [*loops, self._claimer]
 
+    def _note(self, state: State) -> None:
+        if self._vital is not None:
+            started = state is State.RUNNING
+            self._vital.note(state, self._services() if started else ())
+
     def _chore(self) -> float:
         """Do what the main thread does between waits; return the next wait."""
         now = time.monotonic()
+        self._note(State.RUNNING)
         if os.getppid() != self._parent:
             logger.error("orphaned   worker=%s: its supervisor is gone", self._name)
             self._grace_seconds = min(self._grace_seconds, ORPHAN_GRACE_SECONDS)
@@ -196,7 +255,7 @@ class Process:
 
     def _drain_step(self) -> float:
         """Ask to stop once a look that began when nothing ran found nothing."""
-        is_idle = self._executor.is_idle and not len(self._leases)
+        is_idle = self._dispatcher.is_idle and not len(self._leases)
         if not is_idle or not self._settler.wait_until_idle(0):
             self._asked_when_idle = False
         elif not self._asked_when_idle:
@@ -211,6 +270,7 @@ class Process:
 
     def _stop(self) -> int:
         started = time.monotonic()
+        self._note(State.STOPPING)
         until = started + self._grace_seconds
         running = len(self._slots.running())
         logger.info(
@@ -224,14 +284,22 @@ class Process:
             self._listener.stop()
         # A claim that is under way still brings jobs; they are handed back too.
         self._claimer.join(JOIN_SECONDS)
-        self._executor.stop()
+        self._dispatcher.stop()
         finished = self._wait_for_jobs(until)
         if not finished:
+            # Coroutines can be told, and get a moment to tidy up.
+            self._coroutines.interrupt()
+            self._coroutines.join(time.monotonic() + INTERRUPT_SECONDS)
             self._interrupt_running()
         settled = self._settler.wait_until_idle(
             max(until - time.monotonic(), JOIN_SECONDS)
         )
-        for service in (self._settler, self._leader, self._heartbeat):
+        for service in (
+            self._settler,
+            self._reporter,
+            self._leader,
+            self._heartbeat,
+        ):
             service.stop()
         self._watchdog.stop()
         left = len(self._leases)
@@ -256,24 +324,17 @@ class Process:
         while time.monotonic() < until:
             if not len(self._leases):
                 return True
-            self._executor.join(min(until, time.monotonic() + 0.05))
+            self._dispatcher.join(min(until, time.monotonic() + 0.05))
         return not len(self._leases)
 
     def _interrupt_running(self) -> None:
         """Give running jobs back: a stop is no failure of theirs and no crash."""
         for held in self._leases.all():
-            logger.warning(
-                "interrupted job=%d task=%s: the grace of %g s is over; handed back",
-                held.job.id,
-                held.job.task,
-                self._grace_seconds,
-            )
-            error = Interrupted(
-                f"The worker stopped and its grace of "
-                f"{self._grace_seconds:g} s was over."
-            )
-            outcome = Retried(timedelta(0), gives_attempt_back=True)
-            self._settler.put(Settlement(held.job, Performed(outcome, error)))
+            performed = interrupted(held.job, self._grace_seconds)
+            self._settler.put(Settlement(held.job, performed))
+        for job in self._leases.settled():
+            # Nothing is left to be handed back: its archived row gets a note.
+            self._settler.put(Settlement(job, interrupted(job, self._grace_seconds)))
 
     def _on_term(self, number: int, frame: Any) -> None:
         # A second one is ignored: a container's init may send it to the whole group
@@ -289,11 +350,23 @@ class Process:
 
     def _on_hard_timeout(self, job: Claimed, error: TaskTimeout) -> None:
         """Settle a job whose thread cannot be stopped, and replace this process."""
-        performed = timed_out(job, self._settings, error, None)
+        held = self._leases.get(job)
+        is_cancelled = held is not None and held.is_cancelled
+        performed = timed_out(
+            job, self._settings, error, None, is_cancelled=is_cancelled
+        )
         self._settler.put(Settlement(job, performed))
+        self._recycle()
+
+    def _recycle(self) -> None:
+        """Let another process take this one's place; what runs gets the grace."""
         self._is_recycling = True
         self._stop_asked = True
         self._woken.set()
+
+    def _on_cancel(self) -> None:
+        """Look at once which running jobs were asked to stop."""
+        self._heartbeat.hint_cancel()
 
     def _log_summary(self) -> None:
         counts = dict(self._settler.counts)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
+from django_pgqueue.conf import Settings, did_you_mean
 from django_pgqueue.exceptions import SchemaError
 from django_pgqueue.postgres.server import Facts, facts, missing_indexes
 
@@ -18,6 +19,22 @@ class Readiness:
     """What the worker found."""
 
     server: Facts
+
+
+def check_aliases(settings: Settings) -> None:
+    """
+    Verify that DATABASES has the aliases that PGQUEUE names.
+
+    Raises:
+        SchemaError: It lacks one.
+    """
+    for key in ("database", "listen_database"):
+        alias = getattr(settings, key)
+        if alias is not None and alias not in connections.settings:
+            raise SchemaError(
+                f"PGQUEUE[{key.upper()!r}] is {alias!r}, which is not in DATABASES."
+                f"{did_you_mean(alias, list(connections.settings))}"
+            )
 
 
 def check_readiness(alias: str) -> Readiness:
@@ -64,10 +81,19 @@ def _check_version(server: Facts) -> None:
         )
 
 
-def _check_migrations(alias: str) -> None:
+def pending_migrations(alias: str) -> list[str]:
+    """Return the migrations of this package that *alias* lacks, in their order."""
     executor = MigrationExecutor(connections[alias])
     targets = [key for key in executor.loader.graph.leaf_nodes() if key[0] == "pgqueue"]
-    pending = [migration.name for migration, _ in executor.migration_plan(targets)]
+    return [
+        migration.name
+        for migration, _ in executor.migration_plan(targets)
+        if migration.app_label == "pgqueue"
+    ]
+
+
+def _check_migrations(alias: str) -> None:
+    pending = pending_migrations(alias)
     if pending:
         raise SchemaError(
             f"Database {alias!r} lacks the migrations {', '.join(pending)} of pgqueue. "

@@ -39,6 +39,7 @@ class Service:
         self.ticked = threading.Event()
         self._stopping = False
         self._failures = 0
+        self._busy_since: float | None = None
         self._logged_at = -LOG_INTERVAL_SECONDS
         self._thread = threading.Thread(
             target=self._run, name=f"pgqueue-{self.name}", daemon=True
@@ -64,6 +65,21 @@ class Service:
         return not self._thread.is_alive()
 
     @property
+    def is_alive(self) -> bool:
+        """Whether the loop runs, or was told to end."""
+        return self._stopping or self._thread.is_alive()
+
+    @property
+    def failures(self) -> int:
+        """How many rounds failed, one after the other."""
+        return self._failures
+
+    def busy_seconds(self) -> float:
+        """Return for how long the current round has lasted; 0: between two."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
     def stopping(self) -> bool:
         """Whether the loop was told to end."""
         return self._stopping
@@ -71,7 +87,9 @@ class Service:
     def _run(self) -> None:
         try:
             while not self._stopping:
+                self._busy_since = time.monotonic()
                 pause = self._tick_safely()
+                self._busy_since = None
                 self.ticked.set()
                 if pause > 0 and not self._stopping:
                     self.wake.wait(pause)

@@ -28,7 +28,7 @@ from django_pgqueue.queues import lease, settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.queues.settle import Ended
-from django_pgqueue.tasks.outcome import Expired, GaveUp, Retried
+from django_pgqueue.tasks.outcome import Cancelled, Expired, GaveUp, Retried
 from django_pgqueue.tasks.perform import Performed, ended
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.worker.leases import Leases
@@ -44,33 +44,57 @@ KINDS: dict[str, Callable[..., set[int]]] = {
     "retry": settle.retry,
     "dead": settle.dead_letter,
     "expire": settle.expire,
+    "cancel": settle.cancel,
+    "note": settle.note,
 }
+
+BY_OUTCOME = {Retried: "retry", GaveUp: "dead", Expired: "expire", Cancelled: "cancel"}
 
 
 class Settlement:
     """One outcome on its way to the database."""
 
-    __slots__ = ("done", "job", "performed", "written")
+    __slots__ = (
+        "done",
+        "goes_on",
+        "is_done",
+        "is_written",
+        "job",
+        "performed",
+        "told",
+        "written",
+    )
 
     def __init__(
-        self, job: Claimed, performed: Performed | None, done: Any = None
+        self,
+        job: Claimed,
+        performed: Performed | None,
+        done: Any = None,
+        *,
+        goes_on: bool = False,
+        told: bool | None = None,
     ) -> None:
         self.job = job
         self.performed = performed  # None: hand the job back, it never started.
         self.done = done  # A held lock that is released once this is settled.
+        self.goes_on = goes_on  # Its task does, after this.
+        # Nothing to be written any more: True: the job's own transaction was
+        # committed; False: it was rolled back, because the lease was lost.
+        self.told = told
         self.written: Ended | None = None
+        self.is_written: bool | None = None  # False: stale. None: not yet, or refused.
+        self.is_done = False
 
     @property
     def kind(self) -> str:
         """Which statement writes it."""
         if self.performed is None:
             return "release"
-        outcome = self.performed.outcome
-        if isinstance(outcome, Retried):
-            return "retry"
-        if isinstance(outcome, GaveUp):
-            return "dead"
-        return "expire" if isinstance(outcome, Expired) else "ack"
+        if self.told is not None:
+            return "told"
+        if self.performed.settled:
+            return "note"
+        return BY_OUTCOME.get(type(self.performed.outcome), "ack")
 
 
 class Settler(Service):
@@ -99,7 +123,13 @@ class Settler(Service):
         self.counts: defaultdict[str, int] = defaultdict(int)
 
     def put(self, settlement: Settlement) -> None:
-        """Hand over an outcome; returns at once."""
+        """
+        Hand over an outcome; returns at once.
+
+        That of a job which is settled while its task goes on is only noted.
+        """
+        if settlement.performed is not None and self._leases.is_settled(settlement.job):
+            settlement.performed.settled = True
         with self._idle:
             self._unsettled += 1
         self._inbox.put(settlement)
@@ -152,10 +182,16 @@ class Settler(Service):
         self._is_uncertain = False
 
     def _write(self, kind: str, items: list[Settlement]) -> None:
+        if kind == "told":
+            for item in items:
+                self._finish(item, "ack", is_stale=not item.told)
+            self._batch = [item for item in self._batch if item.kind != kind]
+            return
         with self.link.cursor() as cursor:
             if kind == "release":
                 matched = self._release(cursor, items)
             else:
+                self._write_progress(cursor, items)
                 matched = self._settle(cursor, kind, items)
                 wake.wake(cursor, _due_at_once(items, matched))
             missing = [item for item in items if item.job.id not in matched]
@@ -166,6 +202,18 @@ class Settler(Service):
         for item in items:
             self._finish(item, kind, is_stale=item.job.id not in matched)
         self._batch = [item for item in self._batch if item.kind != kind]
+
+    def _write_progress(self, cursor: Any, items: list[Settlement]) -> None:
+        """Write the last reports of jobs, before their rows move."""
+        for item in items:
+            if item.performed is not None and item.performed.progress is not None:
+                lease.report_progress(
+                    cursor,
+                    worker=self._worker,
+                    job_id=item.job.id,
+                    delivery=item.job.delivery,
+                    progress=item.performed.progress,
+                )
 
     def _settle(self, cursor: Any, kind: str, items: list[Settlement]) -> set[int]:
         rows = [self._row(item) for item in items]
@@ -263,7 +311,10 @@ class Settler(Service):
         self._release_waiting(item)
 
     def _finish(self, item: Settlement, kind: str, *, is_stale: bool) -> None:
-        if is_stale:
+        item.is_written = not is_stale
+        if kind == "note":
+            self._tell_note(item)
+        elif is_stale:
             self.counts["stale"] += 1
             telemetry.stale(find_sender(item.job.task), item.job, kind=kind)
         else:
@@ -271,7 +322,12 @@ class Settler(Service):
         self._release_waiting(item)
 
     def _release_waiting(self, item: Settlement) -> None:
+        if item.goes_on and item.is_written:
+            self._leases.goes_on(item.job)
+        elif item.kind == "note":
+            self._leases.ended(item.job)
         self._leases.drop(item.job)
+        item.is_done = True
         if item.done is not None:
             item.done.release()
         with self._idle:
@@ -286,7 +342,12 @@ class Settler(Service):
         outcome, sender = performed.outcome, find_sender(job.task)
         self.counts[kind] += 1
         if kind == "ack":
-            telemetry.succeeded(sender, job, ran_seconds=performed.ran_seconds or 0.0)
+            telemetry.succeeded(
+                sender,
+                job,
+                ran_seconds=performed.ran_seconds or 0.0,
+                result=performed.result,
+            )
         elif isinstance(outcome, Retried):
             delay_seconds = outcome.delay.total_seconds()
             self._on_retry(delay_seconds)
@@ -295,8 +356,22 @@ class Settler(Service):
             )
         elif isinstance(outcome, GaveUp):
             telemetry.dead(sender, job, reason=outcome.reason, error=performed.error)
+        elif isinstance(outcome, Cancelled):
+            telemetry.cancelled(sender, job)
         else:
-            telemetry.expired(job)
+            telemetry.expired(sender, job)
+
+    def _tell_note(self, item: Settlement) -> None:
+        assert item.performed is not None
+        error = item.performed.error
+        if error is not None:
+            logger.warning(
+                "too late   job=%d task=%s failed after it was settled error=%s: %s",
+                item.job.id,
+                item.job.task,
+                type(error).__name__,
+                "noted in its archived row" if item.is_written else "not noted",
+            )
 
 
 def _is_lost(link: Link, error: psycopg.Error) -> bool:

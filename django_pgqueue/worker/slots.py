@@ -1,5 +1,5 @@
 """
-Slots: which job each thread is running, in memory that outlives the process.
+Slots: what each thread and coroutine is running, in memory that outlives the process.
 
 The supervisor makes the table before it starts a child and reads it when the child is
 dead. So it knows at once which jobs were running (a crash for each) and which were
@@ -16,10 +16,24 @@ FIELDS = 2  # Job id, delivery.
 
 
 class Slots:
-    """One (job id, delivery) per thread; id 0: the thread is idle."""
+    """One (job id, delivery) per thread and coroutine; id 0: it is idle."""
 
     def __init__(self, context: BaseContext, threads: int) -> None:
         self._cells: Any = context.RawArray(ctypes.c_longlong, threads * FIELDS)
+        self._stopped: Any = context.RawValue(ctypes.c_bool, False)
+
+    def note_stop(self) -> None:
+        """
+        Note that the process ends because it was told to, in a moment.
+
+        Without this, an exit status says nothing: a job may call os._exit(0).
+        """
+        self._stopped.value = True
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether note_stop() was called."""
+        return bool(self._stopped.value)
 
     def enter(self, thread: int, job_id: int, delivery: int) -> None:
         """Note that *thread* is about to run a job."""

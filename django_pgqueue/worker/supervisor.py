@@ -21,6 +21,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.worker.health import Health
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.process import (
     EXIT_CLEAN,
@@ -31,6 +32,7 @@ from django_pgqueue.worker.process import (
 )
 from django_pgqueue.worker.rescuer import Lost, Rescuer
 from django_pgqueue.worker.slots import Slots
+from django_pgqueue.worker.vitals import Vital
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -43,6 +45,9 @@ KILL_AFTER_SECONDS = 10.0
 
 # What is left to take back after a forced stop is tried for this long.
 LAST_RESCUE_SECONDS = 5.0
+
+# How often the supervisor shows that it lives, where somebody asks.
+BEAT_SECONDS = 1.0
 
 HOSTNAME_CHARACTERS_MAX = 60
 
@@ -66,6 +71,9 @@ class Supervisor:
         self._context: Any = multiprocessing.get_context(
             "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
         )
+        self._health = (
+            None if options.health_port is None else Health(options, self._context)
+        )
         self._children: dict[int, Child] = {}
         # Places without a child, and the monotonic time to start one.
         self._vacant = dict.fromkeys(range(options.processes), 0.0)
@@ -88,6 +96,7 @@ class Supervisor:
         """Run until stopped, or until everything is drained; return the status."""
         while True:
             self._follow_signals()
+            self._follow_health()
             self._start_children()
             if not self._children and (
                 self._stop_started_at is not None or not self._vacant
@@ -97,7 +106,20 @@ class Supervisor:
             self._collect()
             self._rescuer.run()
         self._rescue_the_rest()
+        if self._health is not None:
+            self._health.close()
         return EXIT_LEFT_BEHIND if self._left_behind else EXIT_CLEAN
+
+    @property
+    def health_port(self) -> int | None:
+        """The port of the health server; None: there is none."""
+        return None if self._health is None else self._health.port
+
+    def _follow_health(self) -> None:
+        if self._health is not None:
+            self._health.follow(is_stopping=self._stop_started_at is not None)
+            for place, deaths in self._young_deaths.items():
+                self._health.vitals.note_deaths(place, deaths)
 
     def _start_children(self) -> None:
         if self._stop_started_at is not None:
@@ -110,9 +132,13 @@ class Supervisor:
     def _start_child(self, place: int) -> Child:
         host = socket.gethostname()[:HOSTNAME_CHARACTERS_MAX]
         name = f"{host}-{os.getpid()}.{place}-{secrets.token_hex(3)}"
-        slots = Slots(self._context, self._options.threads)
+        slots = Slots(
+            self._context, self._options.threads + self._options.async_slots
+        )
         process = self._context.Process(
-            target=run_child, args=(self._options, name, slots), name=name
+            target=run_child,
+            args=(self._options, name, slots, place, self._health),
+            name=name,
         )
         sys.stdout.flush()
         sys.stderr.flush()
@@ -133,6 +159,9 @@ class Supervisor:
         if self._stop_started_at is not None:
             waits.append(self._kill_at() - time.monotonic())
         sentinels = [child.process.sentinel for child in self._children.values()]
+        if self._health is not None:
+            waits.append(BEAT_SECONDS)
+            sentinels += self._health.sentinels
         timeout = max(min(waits), 0.0) if waits else None
         wait([*sentinels, self._pipe[0]], timeout)
         with contextlib.suppress(BlockingIOError):
@@ -144,23 +173,28 @@ class Supervisor:
                 continue
             child.process.join()
             del self._children[place]
+            if self._health is not None:
+                self._health.vitals.clear(place)
             self._after_exit(child, child.process.exitcode)
 
     def _after_exit(self, child: Child, status: int) -> None:
-        if status == EXIT_LEFT_BEHIND:
+        # A job may end its process with any status: ours count when it says so, too.
+        is_ours = child.slots.has_stopped
+        if is_ours and status == EXIT_LEFT_BEHIND:
             self._left_behind = True
             # What it could neither settle nor hand back itself; a stop is no crash.
             self._rescuer.add(Lost(child.name, [], "Its worker stopped."))
-        if status not in (EXIT_CLEAN, EXIT_LEFT_BEHIND):
+        if not is_ours or status not in (EXIT_CLEAN, EXIT_LEFT_BEHIND):
             self._note_death(child, status)
-        if status == EXIT_CLEAN and self._options.drain:
+        if is_ours and status == EXIT_CLEAN and self._options.drain:
             return  # Its place stays empty: nothing is due.
         self._vacant[child.place] = self._restart_at(child)
 
     def _note_death(self, child: Child, status: int) -> None:
         cause = f"signal {-status}" if status < 0 else f"exit status {status}"
         message = f"Its process {child.process.pid} ended with {cause} while it ran."
-        if status == EXIT_RECYCLE:
+        is_recycled = child.slots.has_stopped and status == EXIT_RECYCLE
+        if is_recycled:
             logger.info("recycled   worker=%s pid=%d", child.name, child.process.pid)
         else:
             logger.error(
@@ -170,7 +204,7 @@ class Supervisor:
                 cause,
             )
         # A process that we ended ourselves crashed nobody's job.
-        forced = self._is_killed or status == EXIT_RECYCLE
+        forced = self._is_killed or is_recycled
         running = [] if forced else child.slots.running()
         self._left_behind |= self._is_killed
         self._rescuer.add(Lost(child.name, running, message))
@@ -223,14 +257,24 @@ class Supervisor:
             self._rescuer.run()
 
 
-def run_child(options: WorkerOptions, name: str, slots: Slots) -> None:
+def run_child(
+    options: WorkerOptions,
+    name: str,
+    slots: Slots,
+    place: int = 0,
+    health: Health | None = None,
+) -> None:
     """Be a worker process; never returns."""
     import django
     from django.apps import apps
 
     if not apps.ready:  # Spawned rather than forked.
         django.setup()
-    status = Process(options, name, slots).run()
+    vitals = None
+    if health is not None:
+        health.leave_socket()
+        vitals = Vital(health.vitals, place)
+    status = Process(options, name, slots, vitals).run()
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

@@ -1,8 +1,16 @@
-"""Wakes: which queues may have new jobs. A flag each, however many said so."""
+"""
+Wakes: which queues may have new jobs. A flag each, however many said so.
+
+And the one wake that is about running jobs: some of them may have been cancelled.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+
+# What is notified instead of a queue's name, in which there is no "!".
+CANCEL = "!cancel"
 
 # A worker of all queues learns new names from wakes. A stranger who notifies with
 # made-up names fills this much and no more; beyond it, the flag is "any".
@@ -12,7 +20,13 @@ NAMES_MAX = 1_000
 class Wakes:
     """Set by the listener, taken by the claimer."""
 
-    def __init__(self, served: tuple[str, ...], signal: threading.Event) -> None:
+    def __init__(
+        self,
+        served: tuple[str, ...],
+        signal: threading.Event,
+        on_cancel: Callable[[], None] | None = None,
+    ) -> None:
+        self._on_cancel = on_cancel
         self._served = frozenset(served)  # Empty: all.
         self._signal = signal
         self._lock = threading.Lock()
@@ -21,6 +35,10 @@ class Wakes:
 
     def flag(self, queue: str) -> None:
         """Note that *queue* got jobs, if this worker serves it."""
+        if queue == CANCEL:
+            if self._on_cancel is not None:
+                self._on_cancel()
+            return
         if self._served and queue not in self._served:
             return
         with self._lock:

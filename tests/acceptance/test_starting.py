@@ -39,7 +39,13 @@ def refused(worker, *words):
 
 def test_it_prints_what_it_understood(start_worker):
     """Queues, concurrency, wake, lease; and the connections it needs and may have."""
-    worker = start_worker("--queues=b,a", "--queues=c", processes=2, threads=3)
+    worker = start_worker(
+        "--queues=b,a",
+        "--queues=c",
+        processes=2,
+        threads=3,
+        pgqueue={"TASK_MODULES": ["tasks", "crash_tasks"]},  # None of them is async.
+    )
 
     with connection.cursor() as cursor:
         cursor.execute("SHOW max_connections")

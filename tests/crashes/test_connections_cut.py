@@ -8,7 +8,7 @@ import pytest
 
 from django_pgqueue.models import ArchivedJob
 from tests.app import crash_tasks
-from tests.crashes.proxy import Proxy
+from tests.proxy import Proxy
 from tests.worker_process import enqueue, wait_until_dry, wait_until_final
 
 

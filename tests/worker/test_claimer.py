@@ -13,16 +13,18 @@ from django_pgqueue.conf import parse
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker import claimer as module
-from django_pgqueue.worker.claimer import (
+from django_pgqueue.worker import lookout
+from django_pgqueue.worker.claimer import Claimer
+from django_pgqueue.worker.lookout import (
     DEAR_LOOKS,
     DEAR_SECONDS,
     EMPTY_WAKE_SECONDS_MAX,
     RATION,
     RECHECK_SECONDS,
     SHARE_SECONDS,
-    Claimer,
 )
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.room import MEMORY_JOBS, QUEUES_MAX, Kinds, Room
 from django_pgqueue.worker.wakes import Wakes
 from tests.factories import make_job, make_jobs
 from tests.worker.conftest import WORKER
@@ -37,13 +39,19 @@ class Desk:
     def __init__(self, link, leases, monkeypatch):
         self.now = 1_000.0
         self.room = 10
+        # Room for coroutines, and the tasks that are async.
+        self.async_room = 100
+        self.async_tasks: set[str] = set()
+        self.shown = Kinds()
         self.put: list = []
         self.looks: list = []
         # What the next looks do beside looking: take time, or fail.
         self.takes = 0.0
         self.fails: Exception | None = None
         self._link, self._leases = link, leases
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(lookout, "time", clock)
         for kind, name in [("full", "claim"), ("floors", "claim_from_floors")]:
             monkeypatch.setattr(
                 claims, name, self._recorded(kind, getattr(claims, name))
@@ -58,11 +66,19 @@ class Desk:
             options=WorkerOptions(settings=settings, queues=queues),
             wakes=Wakes(queues, SimpleNamespace(set=lambda: None)),
             leases=self._leases,
-            room=lambda: self.room,
-            put=self.put.extend,
+            kinds=self.shown,
+            room=lambda: Room(self.room, self.async_room),
+            put=self._take,
         )
         self.wakes = self.claimer._wakes
         return self
+
+    def _take(self, jobs, *, for_coroutines):
+        """Note what was claimed, as the dispatcher does; nothing of it ever ends."""
+        for job in jobs:
+            is_async = job.task in self.async_tasks
+            self.shown.note(job.queue, is_async=is_async)
+        self.put += jobs
 
     def _recorded(self, kind, real):
         def look(cursor, **options):
@@ -72,7 +88,8 @@ class Desk:
                 raise error
             jobs = real(cursor, **options)
             asked = options.get("queues") or options["lines"]
-            self.looks.append(SimpleNamespace(kind=kind, asked=asked, found=len(jobs)))
+            look = {"asked": asked, "limit": options["limit"], "found": len(jobs)}
+            self.looks.append(SimpleNamespace(kind=kind, **look))
             return jobs
 
         return look
@@ -205,7 +222,9 @@ def test_a_drain_starts_at_floors_and_ends_with_a_full_look(desk):
 
     assert ["full", "floors", "floors", "full"] == desk.kinds()
     assert [2, 2, 1, 0] == [look.found for look in desk.looks]
-    assert RECHECK_SECONDS[0] == pytest.approx(desk.claimer._look_at - desk.now)
+    assert RECHECK_SECONDS[0] == pytest.approx(
+        desk.claimer._for_threads._look_at - desk.now
+    )
 
 
 def test_a_drain_after_a_wake_ends_with_a_full_look_too(desk):
@@ -573,3 +592,207 @@ def test_without_any_queue_a_look_finds_nothing(desk):
 
     assert 0 == desk.claimer.found_since_asked()
     assert [] == desk.looks
+
+
+# Two kinds of room -------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(desk):
+    """A desk whose queue "calls" has shown an async job, and "default" a sync one."""
+    desk.async_tasks.add("call")
+    make_job(queue="calls", task="call")
+    make_job()
+    desk.tick()
+    desk.run_dry()
+    desk.looks.clear()
+    desk.put.clear()
+    return desk
+
+
+def make_calls(count, **fields):
+    return [make_job(queue="calls", task="call", **fields) for _ in range(count)]
+
+
+def test_a_worker_without_async_jobs_has_one_lookout(desk):
+    """The other one is never asked, however much room there is for coroutines."""
+    make_jobs(30)
+    desk.room = 0
+
+    assert (POLL, []) == desk.tick()
+    assert not desk.claimer.link.is_open
+
+
+def test_a_queue_of_async_jobs_alone_is_claimed_for_coroutines(two):
+    """As many as those have room for; threads do not matter."""
+    calls = make_calls(30)
+    make_jobs(30)
+    two.room, two.async_room = 2, 20
+    two.wakes.flag("calls")
+    two.wakes.flag("default")
+
+    two.tick()
+
+    asked = {tuple(look.asked): (look.limit, look.found) for look in two.looks}
+    assert {("default",): (2, 2), ("calls",): (20, 20)} == asked
+    assert {job.pk for job in calls[:20]} < {job.id for job in two.put}
+
+
+def test_coroutines_are_claimed_for_while_no_thread_is_idle(two):
+    """And threads while no coroutine could start."""
+    make_calls(3)
+    make_jobs(3)
+    two.room = 0
+    two.claimer.look_now()
+    two.tick()
+    assert [["calls"]] == [look.asked for look in two.looks]
+
+    two.room, two.async_room = 5, 0
+    two.claimer.look_now()
+    two.tick()
+    assert ["default"] == two.looks[-1].asked
+    assert 6 == len(two.put)
+
+
+def test_each_lookout_drains_from_its_own_floors(two):
+    """Nothing of a line is missed when only the other kind had room."""
+    make_calls(7)
+    make_jobs(7)
+    two.room, two.async_room = 2, 3
+    two.wakes.flag_any()
+
+    for _ in range(8):
+        two.tick()
+        two.now += 0.001
+
+    assert 14 == len(two.put)
+    for look in two.looks:
+        if look.kind == "floors":
+            assert 1 == len({line.queue for line in look.asked})
+
+
+def test_what_waited_for_a_thread_is_found_when_there_is_one(two):
+    """A wake that came while no thread was idle is not lost to the other lookout."""
+    job = make_job()
+    two.room = 0
+    two.wakes.flag("default")
+    for _ in range(3):
+        two.tick()
+        two.now += 0.01
+    assert [] == two.put
+
+    two.room = 1
+    two.tick()
+
+    assert [job.pk] == [claimed.id for claimed in two.put]
+
+
+def test_a_mixed_queue_is_claimed_for_what_both_kinds_have_room_for(two):
+    """Its next jobs may all be of one kind."""
+    make_job(queue="calls")
+    two.wakes.flag("calls")
+    two.tick()
+    two.now += 1
+    make_calls(9)
+    two.room, two.async_room = 4, 3
+    two.claimer.look_now()
+
+    two.tick()
+
+    (look,) = two.looks[1:]
+    assert (3, {"calls", "default"}) == (look.limit, set(look.asked))
+
+
+def test_a_mixed_queue_waits_while_no_coroutine_could_start(two):
+    """Others do not; and it is looked at as soon as one could."""
+    make_job(queue="calls")
+    two.wakes.flag("calls")
+    two.tick()
+    two.looks.clear()
+    late = make_calls(1)[0]
+    two.async_room = 0
+    two.wakes.flag("calls")
+    make_job()
+    two.wakes.flag("default")
+    for _ in range(5):
+        two.tick()
+        two.now += 0.3
+    assert all("calls" not in look.asked for look in two.looks)
+
+    two.async_room = 1
+    two.tick()
+
+    assert late.pk == two.put[-1].id
+
+
+def test_a_queue_is_taken_for_async_again_after_a_thousand_async_jobs(two):
+    """The memory of a queue is that long."""
+    for kind, expected in [(False, set()), (True, {"calls"})]:
+        for _ in range(MEMORY_JOBS):
+            two.shown.note("calls", is_async=kind)
+        assert expected == two.shown.pure
+    two.shown.note("calls", is_async=False)
+
+    assert (set(), {"calls"}) == (two.shown.pure, two.shown.mixed)
+
+
+def test_a_queue_that_changes_lookouts_is_looked_at_at_once(two):
+    """Whatever the new one had found there last."""
+    two.shown.note("calls", is_async=False)
+    job = make_calls(1)[0]
+    two.tick()
+    two.now += 0.001
+
+    two.tick()
+
+    assert [job.pk] == [claimed.id for claimed in two.put]
+
+
+def test_who_asks_hears_of_both_kinds(two):
+    """A drained worker leaves when both found nothing."""
+    make_calls(1)
+    two.claimer.look_now()
+    two.room = 0
+    two.tick()
+    assert two.claimer.found_since_asked() is None
+
+    two.room = 1
+    two.tick()
+    assert 1 == two.claimer.found_since_asked()
+    two.claimer.look_now()
+    two.tick()
+    assert 0 == two.claimer.found_since_asked()
+
+
+def test_no_stream_of_async_jobs_starves_the_others(two):
+    """Each lookout keeps its own poll."""
+    sync = make_job(visible_at=-DAY)
+    two.async_room = 1
+    for _ in range(12):
+        make_calls(2)
+        two.wakes.flag("calls")
+        two.tick()
+        two.now += 0.5
+
+    assert sync.pk in {job.id for job in two.put}
+
+
+def test_queues_remembered_have_a_limit(desk):
+    """Beyond it all are learnt anew."""
+    for number in range(QUEUES_MAX + 1):
+        desk.shown.note(f"q{number}", is_async=True)
+
+    assert {f"q{QUEUES_MAX}"} == desk.shown.pure
+
+
+def test_a_queue_that_is_paused_during_a_drain_is_left_at_once(desk):
+    """Its floor is kept, and not used."""
+    make_jobs(10, queue="a")
+    desk.room = 2
+    desk.tick()
+    Queue.objects.filter(name="a").update(paused_at="2026-11-20T00:00:00Z")
+    desk.claimer.refresh_queues()
+
+    desk.tick()
+
+    assert 2 == len(desk.put)

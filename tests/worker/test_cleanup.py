@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from django.db import connection, connections, transaction
+from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
 from django_pgqueue.worker import cleanup as module
-from django_pgqueue.worker.cleanup import clean_connections
+from django_pgqueue.worker.cleanup import clean_connections, watch_connections
 from tests.app.models import Order
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -150,3 +151,66 @@ def test_queries_kept_for_debugging_do_not_pile_up(settings):
     clean_connections()
 
     assert [] == connection.queries
+
+
+# Sessions ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def watched():
+    """This thread's connection, watched as in a worker."""
+    connection.close()
+    watch_connections()
+    connection.ensure_connection()
+    connection.close_at = None
+    yield connection
+    connection_created.disconnect(dispatch_uid="django_pgqueue.cleanup")
+    connection.close()
+
+
+def test_a_session_that_a_job_has_changed_is_replaced(watched):
+    """The next job gets a new one."""
+    before = backend()
+    with connection.cursor() as cursor:
+        cursor.execute("SET test.custom = 'left'")
+
+    clean_connections()
+
+    assert before != backend()
+    assert is_usable()
+
+
+def test_a_session_that_a_job_has_used_is_kept(watched):
+    """Transactions, savepoints and queries are what it is for."""
+    before = backend()
+    with transaction.atomic(), transaction.atomic():
+        Order.objects.create(name="x")
+    list(Order.objects.filter(name="x").select_for_update(of=("self",)).none())
+
+    clean_connections()
+
+    assert before == backend()
+
+
+def test_cursors_that_a_job_left_open_are_closed(watched):
+    """The connection is kept: iterator() is an ordinary thing to use."""
+    before = backend()
+    # As iterator() does it, without a cursor object that warns when it is dropped.
+    connection._named_cursor_idx += 1
+    connection.connection.pgconn.exec_(b"DECLARE c CURSOR WITH HOLD FOR SELECT 1")
+
+    clean_connections()
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_cursors WHERE is_holdable")
+        assert (0,) == cursor.fetchone()
+    assert before == backend()
+
+
+def test_wrappers_that_a_job_left_around_statements_are_removed(watched):
+    """They would see the next job's."""
+    connection.execute_wrappers.append(lambda execute, *args: execute(*args))
+
+    clean_connections()
+
+    assert [] == connection.execute_wrappers

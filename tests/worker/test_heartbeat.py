@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import psycopg
 import pytest
+from django.db.models.functions import Now
 
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres.wake import listen
@@ -290,3 +291,74 @@ def test_a_token_that_cannot_be_sent_is_taken_back(link, leases, listener, monke
         heartbeat.tick()
 
     assert listener._token is None
+
+
+# Cancels -----------------------------------------------------------------------------
+
+
+def ask_to_stop(job):
+    Job.objects.filter(pk=job.id).update(cancel_requested_at=Now())
+
+
+def test_a_cancel_is_heard_with_the_next_look(heartbeat, claim_all, leases, clock):
+    """Once a second without a hint; only the job that is meant hears it."""
+    make_jobs(2)
+    meant, other = claim_all()
+    heartbeat.tick()
+    ask_to_stop(meant)
+
+    heartbeat.tick()
+    assert not leases.get(meant).is_cancelled
+    clock.now += 1.0
+    heartbeat.tick()
+
+    assert leases.get(meant).is_cancelled
+    assert not leases.get(other).is_cancelled
+
+
+def test_a_hint_makes_it_look_at_once_and_a_flood_of_them_now_and_then(
+    heartbeat, claim_all, leases, clock
+):
+    """Twenty times a second at most, whoever notifies in a loop."""
+    make_job()
+    (job,) = claim_all()
+    heartbeat.tick()
+    ask_to_stop(job)
+
+    heartbeat.hint_cancel()
+    assert 0.05 == pytest.approx(heartbeat.tick())
+    assert not leases.get(job).is_cancelled
+    clock.now += 0.06
+    heartbeat.tick()
+
+    assert leases.get(job).is_cancelled
+
+
+def test_a_job_that_somebody_else_has_is_not_told(heartbeat, claim_all, leases, clock):
+    """The request is the other one's to hear."""
+    make_job()
+    (job,) = claim_all()
+    Job.objects.update(deliveries=2, leased_by="somebody", cancel_requested_at=Now())
+    clock.now += 1.0
+
+    heartbeat.tick()
+
+    assert not leases.get(job).is_cancelled
+
+
+def test_an_extended_lease_is_left_alone_until_it_is_short(
+    heartbeat, claim_all, leases, clock
+):
+    """It lasts longer than a renewal would make it."""
+    make_job()
+    (job,) = claim_all()
+    held = leases.get(job)
+    held.valid_until = clock.now + 600
+    clock.now += LEASE_SECONDS
+    heartbeat.tick()
+    assert held.renewed_at < clock.now
+
+    clock.now += 600 - LEASE_SECONDS - LEASE_SECONDS / 2
+    heartbeat.tick()
+    assert clock.now == held.renewed_at
+    assert held.valid_until >= clock.now + LEASE_SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_pgqueue.worker.leases import Leases
+from django_pgqueue.worker.leases import Held, Leases
 from tests.tasks.test_outcome import claimed
 
 
@@ -60,3 +60,31 @@ def test_what_is_returned_can_be_walked_while_others_settle(leases):
         leases.drop(held.job)
 
     assert 0 == len(leases)
+
+
+def test_a_cancel_is_told_once_whoever_comes_first():
+    """To one who asked before it, and to one who asked after."""
+    heard = []
+    held = Held(claimed(id=1), 0.0, 60.0)
+    held.when_cancelled(lambda: heard.append("before"))
+    assert not held.is_cancelled
+    held.cancel()
+    held.cancel()
+    held.when_cancelled(lambda: heard.append("after"))
+
+    assert held.is_cancelled
+    assert ["before", "after"] == heard
+
+
+def test_a_task_that_goes_on_after_its_settle_is_waited_for(leases):
+    """It has no lease, and is counted beside those that have."""
+    job = claimed(id=1)
+    leases.add([job], 0.0)
+    leases.goes_on(job)
+    leases.drop(job)
+
+    assert (1, [], [job]) == (len(leases), leases.all(), leases.settled())
+    assert leases.is_settled(job)
+    leases.ended(job)
+    assert 0 == len(leases)
+    assert not leases.is_settled(job)

@@ -14,7 +14,13 @@ from django_pgqueue import signals
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.postgres.wake import channel, listen
 from django_pgqueue.queues.partitions import partition_name
-from django_pgqueue.tasks.outcome import Expired, GaveUp, Retried, Succeeded
+from django_pgqueue.tasks.outcome import (
+    Cancelled,
+    Expired,
+    GaveUp,
+    Retried,
+    Succeeded,
+)
 from django_pgqueue.tasks.perform import Performed
 from django_pgqueue.worker import settler as module
 from django_pgqueue.worker.settler import Settlement, Settler
@@ -463,3 +469,99 @@ def test_a_failed_attempt_keeps_its_entry_through_an_outage(
     settler._tick_safely()
 
     assert [json.loads(written.error)] == DeadLetter.objects.get().errors
+
+
+# Cancels, words and transactions -----------------------------------------------------
+
+
+def test_a_cancelled_job_is_archived_and_told(settler, claim_all, leases):
+    """With the error that it ended with, if any."""
+    heard = []
+
+    def receiver(sender, job, **fields):
+        heard.append(job.id)
+
+    make_jobs(2, task=NOOP)
+    jobs = claim_all()
+    signals.job_cancelled.connect(receiver)
+    try:
+        settle(settler, jobs[:1], Performed(Cancelled()))
+        settle(settler, jobs[1:], Performed(Cancelled(), ValueError("half-way"), 0.5))
+        settler.tick()
+    finally:
+        signals.job_cancelled.disconnect(receiver)
+
+    assert [job.id for job in jobs] == heard
+    rows = ArchivedJob.objects.order_by("pk")
+    assert [("cancelled", 0), ("cancelled", 1)] == [
+        (row.state, len(row.errors)) for row in rows
+    ]
+    assert {"cancel": 2} == settler.counts
+    assert 0 == len(leases)
+
+
+def test_the_last_report_is_written_with_the_settle(settler, claim_all):
+    """Wherever the row goes."""
+    make_jobs(3)
+    jobs = claim_all()
+    for n, outcome in enumerate([Succeeded(), GaveUp("rejected"), Retried(AGAIN)]):
+        performed = Performed(outcome, None, 0.5, progress=json.dumps({"done": n}))
+        settler.put(Settlement(jobs[n], performed))
+
+    settler.tick()
+
+    assert [{"done": 0}, {"done": 1}, {"done": 2}] == [
+        model.objects.get().progress for model in (ArchivedJob, DeadLetter, Job)
+    ]
+
+
+def test_a_word_leaves_its_task_to_be_waited_for(settler, claim_all, leases):
+    """Its lease is gone; what it comes to is only noted."""
+    make_job(task=NOOP)
+    (job,) = claim_all()
+    word = Settlement(job, Performed(Succeeded()), goes_on=True)
+    settler.put(word)
+    settler.tick()
+    assert (True, [], 1) == (word.is_written, leases.all(), len(leases))
+
+    settle(settler, [job], Performed(Succeeded(), ValueError("late"), 0.5, result="5"))
+    settler.tick()
+
+    row = ArchivedJob.objects.get()
+    assert ("succeeded", 5, ["late"]) == (
+        row.state,
+        row.result,
+        [entry["message"] for entry in row.errors],
+    )
+    assert 0 == len(leases)
+    assert {"ack": 1} == settler.counts
+
+
+def test_a_word_about_a_lost_job_is_stale(settler, claim_all, leases, stale):
+    """Whoever said it is told, and nothing goes on."""
+    make_job()
+    (job,) = claim_all()
+    Job.objects.update(deliveries=2, leased_by="somebody")
+    word = Settlement(job, Performed(Succeeded()), goes_on=True)
+    settler.put(word)
+    settler.tick()
+
+    assert word.is_done
+    assert False is word.is_written
+    assert 0 == len(leases)
+    assert ["ack"] == [fields["kind"] for fields in stale]
+
+
+@pytest.mark.parametrize("told, counts", [(True, {"ack": 1}), (False, {"stale": 1})])
+def test_what_a_transaction_has_settled_is_counted_and_not_written(
+    settler, writes, claim_all, leases, told, counts
+):
+    """The task's own transaction was committed, or rolled back for a lost lease."""
+    make_job(task=NOOP)
+    (job,) = claim_all()
+    settler.put(Settlement(job, DONE, told=told))
+
+    settler.tick()
+
+    assert ([], counts, 0) == (writes, dict(settler.counts), len(leases))
+    assert 1 == Job.objects.count()

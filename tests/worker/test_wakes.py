@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from django_pgqueue.worker.wakes import NAMES_MAX, Wakes
+from django_pgqueue.worker.wakes import CANCEL, NAMES_MAX, Wakes
 
 
 @pytest.fixture
@@ -85,3 +85,17 @@ def test_a_reconnect_flags_everything(signal):
     assert signal.is_set()
     assert wakes.take() is None
     assert not wakes.pending
+
+
+@pytest.mark.parametrize("served", [(), ("mail",)])
+def test_a_cancel_is_no_queue(signal, served):
+    """It reaches the heartbeat, whatever queues are served, and wakes no claimer."""
+    heard = []
+    wakes = taken(Wakes(served, signal, lambda: heard.append(1)))
+    signal.clear()
+
+    wakes.flag(CANCEL)
+
+    assert [1] == heard
+    assert not wakes.pending
+    assert not signal.is_set()

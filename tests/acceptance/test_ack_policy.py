@@ -1,0 +1,220 @@
+"""Ack policies: when a job counts as done, and what a failure then means."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from tests.app import control_tasks
+from tests.waiting import wait_for
+from tests.worker_process import enqueue, live_row, wait_until_final
+
+
+def started(the_ledger, count=1):
+    wait_for(lambda: len(the_ledger.entries("start")) >= count, what="the jobs run")
+
+
+def notes(the_ledger, event):
+    return [entry.note for entry in the_ledger.entries(event)]
+
+
+# first -------------------------------------------------------------------------------
+
+
+def test_first_is_acked_before_the_task_starts(start_worker, the_ledger, gate):
+    """The job is archived while its task runs; its result comes after it."""
+    (job,) = enqueue(control_tasks.acks_first, gate=str(gate))
+    start_worker()
+    started(the_ledger)
+
+    row = ArchivedJob.objects.get(pk=job)
+    assert ("succeeded", None) == (row.state, row.result)
+    assert None is live_row(job, "id")
+
+    gate.touch()
+    wait_for(lambda: ArchivedJob.objects.get(pk=job).result == 42, what="its result")
+
+
+def test_first_that_fails_is_noted_and_never_retried(start_worker, the_ledger):
+    """At most once: the archived row keeps its state and gets an error."""
+    (job,) = enqueue(control_tasks.acks_first, how="fail")
+    worker = start_worker()
+
+    worker.wait_for_lines("too late   job=")
+    row = ArchivedJob.objects.get(pk=job)
+    assert ("succeeded", ["builtins.ValueError"]) == (
+        row.state,
+        [entry["type"] for entry in row.errors],
+    )
+    assert {job: 1} == dict(the_ledger.starts())
+
+
+def test_first_that_kills_its_process_is_no_crash(start_worker, the_ledger):
+    """There is nothing left to be run again, and nothing to be counted."""
+    (job,) = enqueue(control_tasks.acks_first, how="kill")
+    worker = start_worker()
+    worker.wait_for_lines(r"started    worker=", 2)
+    (good,) = enqueue(control_tasks.acks_first)
+
+    final = wait_until_final([job, good])
+
+    assert ("succeeded", 0, 1) == (
+        final[job].state,
+        final[job].crashes,
+        final[job].deliveries,
+    )
+    assert 1 == the_ledger.starts()[job]
+
+
+def test_a_stop_waits_for_a_task_that_was_acked_first(start_worker, the_ledger, gate):
+    """Its grace is that of every other job, although no lease is held any more."""
+    (job,) = enqueue(control_tasks.acks_first, gate=str(gate))
+    worker = start_worker()
+    started(the_ledger)
+
+    worker.signal(15)
+    worker.wait_for_lines("stopping ")
+    gate.touch()
+
+    assert 0 == worker.wait()
+    assert 42 == ArchivedJob.objects.get(pk=job).result
+
+
+def test_a_task_that_was_acked_first_and_outlives_the_grace_is_noted(
+    start_worker, the_ledger, gate
+):
+    """It cannot be handed back: its archived row says that it was interrupted."""
+    (job,) = enqueue(control_tasks.acks_first, gate=str(gate))
+    worker = start_worker("--grace=0.2")
+    started(the_ledger)
+
+    assert 3 == worker.stop()
+    (error,) = ArchivedJob.objects.get(pk=job).errors
+    assert error["type"].endswith(".Interrupted")
+
+
+# reject_on_error ---------------------------------------------------------------------
+
+
+def test_reject_on_error_gives_up_at_the_first_failure(start_worker, the_ledger):
+    """Whatever the error is; the reason is "rejected". A snooze is no failure."""
+    (bad,) = enqueue(control_tasks.rejects_on_error)
+    (good,) = enqueue(control_tasks.rejects_on_error, how="return")
+    (slept,) = enqueue(control_tasks.rejects_on_error, how="snooze")
+    start_worker()
+
+    final = wait_until_final([bad, good, slept])
+
+    assert ("dead", "rejected") == (final[bad].table, final[bad].state)
+    assert ["succeeded", "succeeded"] == [final[good].state, final[slept].state]
+    assert {bad: 1, good: 1, slept: 2} == dict(the_ledger.starts())
+
+
+# manual ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "word, table, state",
+    [("ack", "archive", "succeeded"), ("reject", "dead", "rejected")],
+)
+def test_a_word_is_committed_when_it_returns(
+    start_worker, the_ledger, gate, word, table, state
+):
+    """While the task goes on, its job is where the word has sent it."""
+    (job,) = enqueue(control_tasks.speaks, words=[word], gate=str(gate))
+    start_worker()
+    wait_for(lambda: the_ledger.entries("said"), what="the word was said")
+
+    final = wait_until_final([job])
+
+    assert (table, state) == (final[job].table, final[job].state)
+    gate.touch()
+
+
+def test_a_retry_is_due_when_the_word_says(start_worker, the_ledger):
+    """It burns an attempt, and notes that it was asked for."""
+    (job,) = enqueue(control_tasks.speaks, words=["retry"])
+    start_worker()
+    wait_for(lambda: the_ledger.entries("said"), what="the word was said")
+
+    row = Job.objects.get(pk=job)
+    assert (None, 1) == (row.leased_by, row.attempt)
+    assert 3500 < (row.visible_at - row.enqueued_at).total_seconds() < 3700
+
+
+def test_a_retry_without_a_delay_follows_the_policy_to_its_end(
+    start_worker, the_ledger
+):
+    """Three attempts; the last one makes it a dead letter."""
+    (job,) = enqueue(control_tasks.speaks, words=["retry by policy"])
+    start_worker()
+
+    final = wait_until_final([job])
+
+    assert ("dead", "exhausted") == (final[job].table, final[job].state)
+    assert 3 == the_ledger.starts()[job]
+
+
+def test_a_second_word_is_refused(start_worker, the_ledger):
+    """The first one holds."""
+    (job,) = enqueue(control_tasks.speaks, words=["ack", "reject"])
+    start_worker()
+    final = wait_until_final([job])
+    wait_for(lambda: the_ledger.entries("refused"), what="the second word was said")
+
+    assert "succeeded" == final[job].state
+    message = (
+        f"Job {job} is ended: its context can be used until the job is settled, once."
+    )
+    assert [["WrongState", message]] == notes(the_ledger, "refused")
+
+
+def test_a_task_that_says_nothing_has_failed(start_worker, the_ledger):
+    """It is retried, and its error says what is missing."""
+    (job,) = enqueue(control_tasks.speaks, words=[])
+    start_worker()
+
+    final = wait_until_final([job])
+
+    assert ("dead", "exhausted") == (final[job].table, final[job].state)
+    message = DeadLetter.objects.get().errors[-1]["message"]
+    assert "returned without a word" in message
+
+
+def test_a_failure_after_an_ack_is_noted(start_worker, the_ledger):
+    """The job is done, and stays so."""
+    (job,) = enqueue(control_tasks.speaks, words=["ack", "fail"])
+    worker = start_worker()
+    worker.wait_for_lines("too late   job=")
+
+    row = ArchivedJob.objects.get(pk=job)
+    assert ("succeeded", ["after the word"]) == (
+        row.state,
+        [entry["message"] for entry in row.errors],
+    )
+
+
+def test_a_task_may_raise_instead_of_speaking(start_worker, the_ledger):
+    """Reject, Snooze and the like mean what they always mean."""
+    (job,) = enqueue(control_tasks.speaks, words=["raise"])
+    start_worker()
+
+    final = wait_until_final([job])
+
+    assert ("dead", "rejected") == (final[job].table, final[job].state)
+
+
+def test_a_word_about_a_lost_job_raises(start_worker, the_ledger, gate):
+    """LeaseLost, and nothing is written: the job is somebody else's."""
+    (job,) = enqueue(control_tasks.speaks, words=["ack"], before=str(gate))
+    worker = start_worker()
+    started(the_ledger)
+
+    Job.objects.filter(pk=job).update(leased_by="somebody", deliveries=2)
+    gate.touch()
+    wait_for(lambda: the_ledger.entries("refused"), what="the word was refused")
+    worker.wait_for_lines("stale      job=.* kind=ack")
+
+    assert ["LeaseLost"] == [name for name, _ in notes(the_ledger, "refused")]
+    assert ("somebody", 2) == live_row(job, "leased_by", "deliveries")
+    assert 1 == len(worker.lines("stale "))

@@ -1,0 +1,582 @@
+"""Async tasks in real workers: side by side on one event loop, in bounds, recovered."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.tasks import operate
+from tests.app import async_tasks, crash_tasks
+from tests.app.models import Order
+from tests.waiting import wait_for
+from tests.worker_process import enqueue, live_row, wait_until_final
+
+EXIT_CLEAN, EXIT_LEFT_BEHIND = 0, 3
+
+MODULES = {"TASK_MODULES": ["tasks", "crash_tasks", "async_tasks"]}
+
+
+@pytest.fixture
+def start(start_worker):
+    """A worker that knows the async tasks, too."""
+
+    def start(*arguments, slots=50, pgqueue=None, **options):
+        return start_worker(
+            f"--async-slots={slots}",
+            *arguments,
+            pgqueue={**MODULES, **(pgqueue or {})},
+            **options,
+        )
+
+    return start
+
+
+def ends(final):
+    return {job: (place.table, place.state) for job, place in final.items()}
+
+
+def started(the_ledger):
+    return {entry.job for entry in the_ledger.entries("start")}
+
+
+def wait_for_starts(the_ledger, count):
+    wait_for(
+        lambda: len(the_ledger.entries("start")) >= count, what=f"{count} jobs started"
+    )
+
+
+# Side by side ------------------------------------------------------------------------
+
+
+def test_as_many_jobs_run_at_once_as_there_are_slots(start, the_ledger, gate):
+    """All of them are under way before the first one ends, with two threads."""
+    ids = enqueue(async_tasks.agated, 200, gate=str(gate))
+
+    worker = start(slots=200, threads=2)
+    wait_for_starts(the_ledger, 200)
+    assert [] == the_ledger.entries("end")
+    gate.touch()
+    final = wait_until_final(ids)
+
+    assert {("archive", "succeeded")} == set(ends(final).values())
+    assert {} == the_ledger.repeated()
+    assert worker.lines(r"concurrency +1 x \(2 threads \+ 200 async slots\)")
+    assert 1 == len(worker.names())
+
+
+def test_no_more_run_than_there_are_slots_and_none_is_claimed_ahead(
+    start, the_ledger, gate
+):
+    """What waits for a slot waits in the queue, for any worker."""
+    ids = enqueue(async_tasks.agated, 12, gate=str(gate))
+
+    start(slots=5, threads=2)
+    wait_for_starts(the_ledger, 5)
+    held = wait_for(lambda: Job.objects.running().count(), what="leases")
+    beside = enqueue(crash_tasks.record, 3)
+    wait_until_final(beside)
+
+    assert 5 == held == Job.objects.running().count()
+    assert 5 == len(started(the_ledger) & set(ids))
+    gate.touch()
+    wait_until_final(ids)
+    assert {} == the_ledger.repeated()
+
+
+def test_async_jobs_run_while_every_thread_is_busy(start, the_ledger, gate):
+    """Their queue has shown nothing else, so it is looked at for coroutines alone."""
+    start(threads=1)
+    wait_until_final(enqueue(async_tasks.arecord))
+    busy = enqueue(crash_tasks.record_through_gate, 2, gate=str(gate))
+    wait_for(lambda: started(the_ledger) & set(busy), what="the thread is busy")
+
+    final = wait_until_final(enqueue(async_tasks.arecord, 60))
+
+    assert {("archive", "succeeded")} == set(ends(final).values())
+    assert 1 == len(started(the_ledger) & set(busy))
+    gate.touch()
+    wait_until_final(busy)
+
+
+def test_sync_jobs_run_while_every_slot_is_taken(start, the_ledger, gate):
+    """Also those of a queue that holds async jobs, when there is a slot again."""
+    slow = enqueue(async_tasks.agated, 4, gate=str(gate))
+    start(slots=2, threads=1)
+    wait_for_starts(the_ledger, 2)
+
+    wait_until_final(enqueue(crash_tasks.record, 20))
+    mixed = [
+        task.using(queue="mixed").delay().id
+        for task in (crash_tasks.record, async_tasks.arecord) * 5
+    ]
+    gate.touch()
+    final = wait_until_final([*slow, *mixed])
+
+    assert {("archive", "succeeded")} == set(ends(final).values())
+    assert {} == the_ledger.repeated()
+
+
+def test_a_queue_that_changes_its_kind_loses_and_repeats_nothing(start, the_ledger):
+    """Surplus jobs of the other kind are handed back, and run when there is room."""
+    start(slots=3, threads=1)
+    ids = []
+    for task in (async_tasks.arecord, crash_tasks.record) * 3:
+        ids += [result.id for result in task.using(queue="one").bulk([{}] * 40)]
+
+    final = wait_until_final(ids)
+
+    assert {("succeeded", 1)} == {(p.state, p.attempt) for p in final.values()}
+    assert {} == the_ledger.repeated()
+
+
+def test_batched_acks_free_the_slot_at_once(start, the_ledger):
+    """All of them are written all the same."""
+    ids = enqueue(async_tasks.arecord_batched, 300)
+
+    start(slots=5)
+    final = wait_until_final(ids)
+
+    assert {("archive", "succeeded")} == set(ends(final).values())
+    assert {} == the_ledger.repeated()
+
+
+def test_results_contexts_and_model_instances_are_those_of_any_task(start, the_ledger):
+    """Whoever enqueues a job need not know that its task is async."""
+    order = Order.objects.create(name="nine")
+    told = async_tasks.atells.delay()
+    (taken,) = enqueue(async_tasks.atakes_order, order=order)
+
+    start()
+    wait_until_final([told.id, taken])
+
+    assert {"id": told.id, "attempt": 1, "queue": "async"} == told.result
+    assert '"nine"' == row_text(taken, "result")
+    assert {"done": 1, "total": 2, "note": "half"} == progress(told.id)
+    # The sync form would have stopped the loop.
+    assert [] == the_ledger.entries("blocked")
+
+
+def test_context_variables_are_fresh_in_every_job(start, the_ledger):
+    """What one sets is seen in its own sync calls and by no other job."""
+    ids = enqueue(async_tasks.acolours, 20, name="red")
+
+    start(slots=4)
+    wait_until_final(ids)
+
+    assert {'["none", "red"]'} == {row_text(job, "result") for job in ids}
+
+
+def row_text(job, column):
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {column}::text FROM pgqueue_archived_job WHERE id = %s", [job]
+        )
+        return cursor.fetchone()[0]
+
+
+def progress(job):
+    return ArchivedJob.objects.values_list("progress", flat=True).get(pk=job)
+
+
+# Failures ----------------------------------------------------------------------------
+
+
+def test_a_failing_task_is_retried_and_then_dead(start, the_ledger):
+    """Its traceback begins in its own code."""
+    (job,) = enqueue(async_tasks.afails)
+
+    start()
+    final = wait_until_final([job])
+
+    assert {job: ("dead", "exhausted")} == ends(final)
+    errors = DeadLetter.objects.get(pk=job).errors
+    assert [1, 2, 3] == [entry["attempt"] for entry in errors]
+    first = errors[0]["traceback"].splitlines()[1]
+    assert "async_tasks.py" in first
+    assert "in afails" in first
+
+
+def test_no_exception_of_a_task_ends_the_event_loop(start, the_ledger, gate):
+    """SystemExit and KeyboardInterrupt neither; the jobs beside it go on."""
+    worker = start()
+    beside = enqueue(async_tasks.agated, 3, gate=str(gate))
+    wait_for_starts(the_ledger, 3)
+    names = ("exit", "interrupt", "cancelled")
+    raised = {
+        async_tasks.araises.delay(name=name, where=where).id: where
+        for name in names
+        for where in ("here", "task", "callback")
+    }
+
+    final = wait_until_final([*raised])
+    gate.touch()
+    final |= wait_until_final(beside)
+
+    good, bad = ("archive", "succeeded"), ("dead", "exhausted")
+    # What a callback raises is nobody's failure but its own.
+    expected = {job: good if at == "callback" else bad for job, at in raised.items()}
+    assert {**expected, **dict.fromkeys(beside, good)} == ends(final)
+    assert {1} == set(the_ledger.starts().values())
+    assert 1 == len(worker.names())
+
+
+def test_what_a_task_leaves_running_is_cancelled_and_told(start, the_ledger):
+    """Before its job is settled, so that nothing runs beside its next attempt."""
+    (job,) = enqueue(async_tasks.aleaves_tasks)
+
+    worker = start()
+    final = wait_until_final([job])
+
+    assert {job: ("archive", "succeeded")} == ends(final)
+    assert 2 == len(the_ledger.entries("raised"))
+    assert worker.lines(rf"left +job={job} .*2 asyncio tasks .*linger")
+
+
+@pytest.mark.slow
+def test_what_a_task_leaves_running_for_ever_keeps_its_job_for_five_seconds(
+    start, the_ledger
+):
+    """Then it is settled, and the log says so as an error."""
+    (job,) = enqueue(async_tasks.aleaves_tasks, stubborn=True)
+
+    worker = start()
+    final = wait_until_final([job])
+    after = wait_until_final(enqueue(async_tasks.arecord, 5))
+
+    assert {job: ("archive", "succeeded")} == ends(final)
+    assert {"succeeded"} == {place.state for place in after.values()}
+    assert worker.lines(rf"left +job={job} .*2 asyncio tasks do not end")
+
+
+# Time --------------------------------------------------------------------------------
+
+
+def test_a_task_that_runs_too_long_is_cancelled(start, the_ledger, gate):
+    """It sees CancelledError; the job sees TaskTimeout; its neighbours see nothing."""
+    worker = start()
+    beside = enqueue(async_tasks.agated, gate=str(gate))
+    wait_for_starts(the_ledger, 1)
+
+    (slow,) = enqueue(async_tasks.atoo_slow)
+    final = wait_until_final([slow])
+    gate.touch()
+    final |= wait_until_final(beside)
+
+    assert {slow: ("dead", "timeout"), beside[0]: ("archive", "succeeded")} == ends(
+        final
+    )
+    (error,) = DeadLetter.objects.get(pk=slow).errors
+    assert error["type"].endswith("TaskTimeout")
+    assert "timeout of 0.3 s" in error["message"]
+    assert "in atoo_slow" in error["traceback"]
+    assert 0.3 <= error["ran_seconds"] < 3
+    assert ["CancelledError"] == [e.note for e in the_ledger.entries("raised")]
+    assert 1 == len(worker.names())
+
+
+@pytest.mark.slow
+def test_a_task_that_swallows_its_timeout_costs_its_process(start, the_ledger, gate):
+    """15 s later: it is settled, the process is replaced, its neighbours run again."""
+    worker = start("--grace=0.2")
+    beside = enqueue(async_tasks.agated, 2, gate=str(gate))
+    wait_for_starts(the_ledger, 2)
+
+    (stubborn,) = enqueue(async_tasks.atoo_slow, swallows=True)
+    final = wait_until_final([stubborn], 40)
+    worker.wait_for_lines("recycled ")
+    worker.wait_for_lines("started  ", 2)
+    gate.touch()
+    final |= wait_until_final(beside)
+
+    assert ("dead", "timeout") == ends(final)[stubborn]
+    assert {("succeeded", 0, 1)} == {
+        (final[job].state, final[job].crashes, final[job].attempt) for job in beside
+    }
+    (error,) = DeadLetter.objects.get(pk=stubborn).errors
+    assert "its process was replaced" in error["message"]
+
+
+def test_a_blocked_loop_is_told_once_with_the_task_and_its_stack(start, the_ledger):
+    """The commonest mistake in async code, found by whoever reads the log."""
+    worker = start()
+    wait_until_final(enqueue(async_tasks.arecord))
+    (job,) = enqueue(async_tasks.ablocks, seconds=2.5)
+
+    worker.wait_for_lines(rf"blocked +job={job} task=tests.app.async_tasks.ablocks")
+    assert [] == the_ledger.entries("end")[1:]
+    wait_until_final([job])
+
+    assert 1 == len(worker.lines("blocked "))
+    assert worker.lines(r"async_tasks.py.*in ablocks")
+
+
+@pytest.mark.slow
+def test_who_blocks_the_loop_is_blamed_when_a_neighbour_misses_its_hard_timeout(
+    start, the_ledger
+):
+    """The neighbour, which could not run, is handed back with its attempt."""
+    worker = start("--grace=0.2", slots=10)
+    (late,) = enqueue(async_tasks.atoo_slow)
+    wait_for_starts(the_ledger, 1)
+    (blocker,) = enqueue(async_tasks.ablocks, seconds=3_600)
+
+    final = wait_until_final([blocker, late], 40)
+
+    assert {blocker: ("dead", "timeout"), late: ("dead", "timeout")} == ends(final)
+    (error,) = DeadLetter.objects.get(pk=blocker).errors
+    assert "kept the event loop busy" in error["message"]
+    assert (1, 1) == (final[late].attempt, final[blocker].attempt)
+    assert 2 == final[late].deliveries
+    worker.wait_for_lines("recycled ")
+
+
+def test_cancel_interrupts_a_running_task(start, the_ledger, gate):
+    """CancelledError where it waits; it tidies up; the job ends as cancelled."""
+    start()
+    (job,) = enqueue(async_tasks.acleans_up, gate=str(gate), seconds=0.1)
+    wait_for_starts(the_ledger, 1)
+
+    answer = operate.cancel([job], by="a test")
+    final = wait_until_final([job])
+
+    assert [job] == answer.requested
+    assert {job: ("archive", "cancelled")} == ends(final)
+    assert [True] == [entry.note for entry in the_ledger.entries("raised")]
+    assert [job] == [entry.job for entry in the_ledger.entries("cleaned")]
+
+
+# The database ------------------------------------------------------------------------
+
+
+def test_any_number_of_coroutines_share_as_many_connections_as_there_are_threads(
+    start, the_ledger
+):
+    """Each of 150 jobs writes and reads through the ORM, on two connections."""
+    ids = [
+        result.id
+        for result in async_tasks.awrites.bulk([{"name": f"n{n}"} for n in range(150)])
+    ]
+
+    start(slots=150, threads=2)
+    final = wait_until_final(ids)
+
+    assert {("archive", "succeeded")} == set(ends(final).values())
+    assert {f"n{n}" for n in range(150)} == set(
+        Order.objects.values_list("name", flat=True)
+    )
+    backends = Counter(entry.note for entry in the_ledger.entries("backend"))
+    assert 150 == backends.total()
+    assert 2 == len(backends)
+
+
+def test_a_transaction_lives_within_one_sync_function(start, the_ledger):
+    """Whole or not at all."""
+    bad = enqueue(async_tasks.aatomic, 5, fails=True)
+    good = enqueue(async_tasks.aatomic, 5, fails=False)
+
+    start(slots=10, threads=2)
+    final = wait_until_final([*bad, *good])
+
+    assert {"exhausted"} == {final[job].state for job in bad}
+    assert {"succeeded"} == {final[job].state for job in good}
+    assert {"first": 5, "second": 5} == Counter(
+        Order.objects.values_list("name", flat=True)
+    )
+
+
+def test_a_transaction_left_open_by_a_sync_call_reaches_nobody(start, the_ledger):
+    """It is rolled back and the call raises; jobs on the same connection commit."""
+    beside, bad = [], []
+    for how in ("atomic", "autocommit", "begin"):
+        beside += enqueue(async_tasks.awrites, 20, name="kept")
+        bad += enqueue(async_tasks.aleaves_transaction, 3, how=how)
+    beside += enqueue(async_tasks.awrites, 20, name="kept")
+
+    start(slots=100, threads=1)
+    final = wait_until_final([*bad, *beside])
+
+    assert {"exhausted"} == {final[job].state for job in bad}
+    assert {"succeeded"} == {final[job].state for job in beside}
+    assert {"kept": 80} == Counter(Order.objects.values_list("name", flat=True))
+    assert [] == the_ledger.entries("went on")
+    for letter in DeadLetter.objects.all():
+        (error,) = letter.errors
+        assert error["type"].endswith("TransactionManagementError")
+        assert "Put the whole transaction into one function" in error["message"]
+
+
+def test_a_session_that_a_sync_call_has_changed_is_replaced(start, the_ledger, gate):
+    """The next call, of this job or of another, finds a new one; the log tells once."""
+    ids = enqueue(async_tasks.asets, 3, gate=str(gate))
+
+    worker = start(threads=1)
+    wait_for_starts(the_ledger, 3)
+    gate.touch()
+    wait_until_final(ids)
+
+    results = {row_text(job, "result") for job in ids}
+    assert 1 == len(results)
+    assert "12345" not in results.pop()
+    assert 1 == len(worker.lines(r"session +a sync call .*SET statement_timeout"))
+
+
+# Ack policies ------------------------------------------------------------------------
+
+
+def test_a_job_can_be_acked_by_hand_while_it_goes_on(start, the_ledger, gate):
+    """It leaves the queue when aack() returns; a stop still waits for the task."""
+    worker = start()
+    (job,) = enqueue(async_tasks.aacks, gate=str(gate), how="async")
+    wait_for(lambda: the_ledger.entries("acked"), what="it has acked")
+
+    assert {job: ("archive", "succeeded")} == ends(wait_until_final([job]))
+    worker.signal(signal.SIGTERM)
+    worker.wait_for_lines("stopping ")
+    assert [] == the_ledger.entries("end")
+    gate.touch()
+
+    assert EXIT_CLEAN == worker.wait()
+    assert [job] == [entry.job for entry in the_ledger.entries("end")]
+
+
+def test_the_sync_form_of_ack_is_refused_in_the_loop(start, the_ledger, gate):
+    """It would stop every coroutine of the process; the error names the twin."""
+    start()
+    (job,) = enqueue(async_tasks.aacks, gate=str(gate), how="sync")
+
+    assert {job: ("dead", "exhausted")} == ends(wait_until_final([job]))
+
+    (error,) = DeadLetter.objects.get(pk=job).errors
+    assert "await aack" in error["message"]
+
+
+def test_ack_first_runs_a_job_once_whatever_becomes_of_it(start, the_ledger):
+    """A failure is noted in the archived row."""
+    (good,) = enqueue(async_tasks.aonce, fails=False)
+    (bad,) = enqueue(async_tasks.aonce, fails=True)
+
+    start()
+    final = wait_until_final([good, bad])
+    wait_for(lambda: ArchivedJob.objects.get(pk=bad).errors, what="the note")
+
+    assert {("archive", "succeeded")} == set(ends(final).values())
+    assert {good: 1, bad: 1} == the_ledger.starts()
+
+
+# Crashes and stops -------------------------------------------------------------------
+
+
+def test_jobs_of_a_killed_process_run_again_at_once(start, the_ledger, gate):
+    """Each that ran has crashed once; what was not started is untouched."""
+    worker = start(slots=6, threads=2)
+    ids = enqueue(async_tasks.agated, 9, gate=str(gate))
+    sync = enqueue(crash_tasks.record_through_gate, 1, gate=str(gate))
+    wait_for_starts(the_ledger, 7)
+    ran = started(the_ledger)
+
+    (child,) = worker.children()
+    gate.touch()
+    os.kill(child, signal.SIGSTOP)
+    before = {entry.job for entry in the_ledger.entries("end")}
+    os.kill(child, signal.SIGKILL)
+    worker.wait_for_lines("rescued ")
+    final = wait_until_final([*ids, *sync])
+
+    assert {"succeeded"} == {place.state for place in final.values()}
+    again = {job for job, count in the_ledger.starts().items() if count == 2}
+    assert again <= ran
+    assert ran - before <= again
+    assert {1} == {final[job].crashes for job in again}
+    assert {0} == {final[job].crashes for job in final.keys() - again}
+
+
+def test_a_coroutine_that_kills_its_process_is_found_out(start, the_ledger, gate):
+    """It runs alone from its second delivery on, and is dead after three crashes."""
+    beside = enqueue(async_tasks.agated, 3, gate=str(gate))
+    bad = async_tasks.akills.delay(gate=str(gate)).id
+    worker = start(slots=4)
+    wait_for_starts(the_ledger, 4)
+
+    gate.touch()
+    worker.wait_for_lines("rescued ", 3)
+    final = wait_until_final([bad, *beside])
+
+    assert {bad: ("dead", "worker_lost")} == ends({bad: final[bad]})
+    assert 3 == the_ledger.starts()[bad]
+    assert {"succeeded"} == {final[job].state for job in beside}
+    assert max(the_ledger.starts()[job] for job in beside) <= 2
+
+
+def test_a_stop_lets_running_coroutines_finish(start, the_ledger, gate):
+    """Within the grace; the exit status is 0 and nothing is left."""
+    worker = start()
+    ids = enqueue(async_tasks.agated, 10, gate=str(gate))
+    wait_for_starts(the_ledger, 10)
+
+    worker.signal(signal.SIGTERM)
+    worker.wait_for_lines("stopping .* running=10 ")
+    gate.touch()
+
+    assert EXIT_CLEAN == worker.wait()
+    assert {("archive", "succeeded")} == set(ends(wait_until_final(ids)).values())
+    assert {} == the_ledger.repeated()
+
+
+def test_a_coroutine_that_outlives_the_grace_tidies_up_and_is_handed_back(
+    start, the_ledger, gate
+):
+    """CancelledError reaches it; it has failed nothing, and its attempt is back."""
+    worker = start("--grace=0.2")
+    ids = enqueue(async_tasks.acleans_up, 3, gate=str(gate), seconds=0.05)
+    wait_for_starts(the_ledger, 3)
+
+    assert EXIT_LEFT_BEHIND == worker.stop()
+
+    assert set(ids) == {entry.job for entry in the_ledger.entries("cleaned")}
+    for job in ids:
+        assert worker.lines(rf"interrupted job={job} ")
+        row = live_row(job, "leased_by", "attempt", "crashes", "visible_at <= now()")
+        assert (None, 0, 0, True) == row
+    gate.touch()
+    start()
+    final = wait_until_final(ids)
+    assert {("succeeded", 1, 0)} == {
+        (place.state, place.attempt, place.crashes) for place in final.values()
+    }
+
+
+def test_a_stop_does_not_wait_for_a_coroutine_that_never_ends(start, the_ledger, gate):
+    """Two seconds are for tidying up; then the job is handed back all the same."""
+    worker = start("--grace=0.2")
+    (job,) = enqueue(async_tasks.acleans_up, gate=str(gate), seconds=3_600)
+    wait_for_starts(the_ledger, 1)
+
+    assert EXIT_LEFT_BEHIND == worker.stop(10)
+
+    assert (None, 0) == live_row(job, "leased_by", "attempt")
+    assert [] == the_ledger.entries("cleaned")
+
+
+def test_a_drained_worker_has_run_both_kinds(start, the_ledger):
+    """--drain: what is due in every queue, and then it leaves."""
+    ids = enqueue(async_tasks.arecord, 120) + enqueue(crash_tasks.record, 30)
+    future = async_tasks.arecord.using(run_after="1h").delay()
+
+    worker = start("--drain", slots=10, wait=False)
+
+    assert EXIT_CLEAN == worker.wait()
+    assert {("archive", "succeeded")} == set(ends(wait_until_final(ids)).values())
+    assert "scheduled" == future.status
+
+
+def test_the_connections_of_coroutines_are_counted(start):
+    """Only where an async task is declared."""
+    worker = start(threads=3)
+
+    # Four loops, three threads and three more for coroutines; two for the chores.
+    assert worker.lines("needs up to 12, ")

@@ -1,0 +1,154 @@
+"""Isolation: what a job leaves behind does not reach the next one."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue.models import DeadLetter
+from tests.app import control_tasks
+from tests.app.models import Effect
+from tests.waiting import wait_for
+from tests.worker_process import enqueue, wait_until_final
+
+# A connection that lives on from job to job: else each job has a new one anyway.
+KEPT = {"default": {"CONN_MAX_AGE": None}}
+
+SESSION = [
+    "open transaction",
+    "aborted transaction",
+    "autocommit off",
+    "raw autocommit off",
+    "role",
+    "search_path",
+    "zone",
+    "statement_timeout",
+    "raw set",
+    "temporary tables",
+    "into temporary",
+    "locks",
+    "held cursor",
+    "server cursor",
+    "prepared",
+    "listens",
+    "behind another",
+]
+PROCESS = [
+    "directory",
+    "locale",
+    "language",
+    "django zone",
+    "precision",
+    "recursion",
+    "collector",
+    "alarm",
+    "umask",
+    "thread",
+]
+
+
+def one_after_the_other(what):
+    """Enqueue each leftover with a job behind it that looks around; all their ids."""
+    ids = []
+    for leftover in what:
+        ids += enqueue(control_tasks.leaves, what=leftover)
+        ids += enqueue(control_tasks.looks_around)
+    return ids
+
+
+@pytest.mark.parametrize("what", [SESSION, PROCESS], ids=["session", "process"])
+def test_a_job_finds_everything_as_the_first_one_did(start_worker, the_ledger, what):
+    """With one thread: the very next job, on the same connection settings."""
+    (first,) = enqueue(control_tasks.looks_around)
+    ids = one_after_the_other(what)
+    start_worker("--queues=default", threads=1, databases=KEPT)
+
+    final = wait_until_final([first, *ids], 40)
+
+    left = dict(zip(ids[::2], what, strict=True))
+    failed = [left[job] for job in ids[::2] if final[job].state != "succeeded"]
+    assert [] == failed
+    found = {entry.job: entry.note for entry in the_ledger.entries("found")}
+    behind = {left[a]: found[b] for a, b in zip(ids[::2], ids[1::2], strict=True)}
+    differs = {
+        leftover: {
+            key: value for key, value in after.items() if value != found[first][key]
+        }
+        for leftover, after in behind.items()
+    }
+    assert {leftover: {} for leftover in what} == differs
+    assert 0 == Effect.objects.filter(note="never committed").count()
+
+
+def test_what_is_put_back_is_told(start_worker, the_ledger):
+    """One warning each, which names the job that was there last."""
+    ids = one_after_the_other(["directory", "locale", "umask", "thread", "alarm"])
+    worker = start_worker(threads=1)
+    wait_until_final(ids)
+
+    told = {
+        line.partition("left behind: ")[2] for line in worker.lines("leftover   job=")
+    }
+    assert {
+        "another working directory; put back",
+        "another locale; put back",
+        "another umask; put back",
+        "the thread 'left-alone'; it goes on",
+        "an alarm; taken back",
+    } == told
+
+
+def test_the_connection_of_ordinary_jobs_is_kept(start_worker, the_ledger):
+    """Only a changed session costs a new connection."""
+    ids = enqueue(control_tasks.notes_backend, 20)
+    start_worker("--queues=default", threads=1, databases=KEPT)
+
+    wait_until_final(ids)
+
+    assert 1 == len({entry.note for entry in the_ledger.entries("backend")})
+
+
+@pytest.mark.parametrize(
+    "what", ["standard input", "standard output", "standard error"]
+)
+def test_a_process_without_its_standard_files_is_replaced(
+    start_worker, the_ledger, what
+):
+    """Before a connection gets the number, and somebody prints into it."""
+    ids = enqueue(control_tasks.leaves, what=what)
+    worker = start_worker(threads=1)
+    wait_until_final(ids)
+    # Its own log may be lost with the file; the supervisor's is not.
+    wait_for(lambda: len(worker.names()) == 2, what="another process")
+
+    ids += enqueue(control_tasks.looks_around)
+    assert {"succeeded"} == {p.state for p in wait_until_final(ids).values()}
+
+
+@pytest.mark.slow
+def test_poison_among_good_jobs(start_worker, the_ledger):
+    """
+    One in a hundred, of every kind: all good jobs succeed, and each bad one ends with
+    the right reason.
+    """
+    kinds = [*SESSION, *PROCESS, "fork bomb", "memory", "sys.exit", "socket"]
+    exits = ["os._exit", "os._exit, left behind", "os._exit, recycle"]
+    fatal = [*exits, "kill", "segfault"]
+    good, bad = [], {}
+    for kind in [*kinds, *fatal]:
+        good += enqueue(control_tasks.looks_around, 15)
+        bad[kind] = enqueue(control_tasks.leaves, what=kind)[0]
+    start_worker(processes=2, threads=4, pgqueue={"CRASHES_MAX": 2})
+
+    final = wait_until_final([*good, *bad.values()], 120)
+
+    letters = DeadLetter.objects.filter(pk__in=good)
+    assert [] == [(final[letter.pk], letter.errors) for letter in letters]
+    assert {"succeeded"} == {final[job].state for job in good}
+    ends = {kind: final[job].state for kind, job in bad.items()}
+    expected = {
+        **dict.fromkeys(kinds, "succeeded"),
+        "memory": "exhausted",
+        "sys.exit": "exhausted",
+        **dict.fromkeys(fatal, "worker_lost"),
+    }
+    assert expected == ends

@@ -1,0 +1,87 @@
+"""Timeouts: what becomes of the job, of its process, and of the jobs beside it."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from tests.app import control_tasks, crash_tasks
+from tests.waiting import wait_for
+from tests.worker_process import enqueue, wait_until_final
+
+
+@pytest.mark.slow
+def test_a_hard_timeout_replaces_the_process_and_costs_its_neighbours_nothing(
+    start_worker, the_ledger, gate
+):
+    """
+    A job beside it gets the grace to finish. Jobs that were claimed ahead go back as
+    if never claimed: they start once, in the next process, with their first attempt.
+    """
+    worker = start_worker(threads=2)
+    # Quick ones, so that the worker claims ahead.
+    wait_until_final(enqueue(crash_tasks.record, 20))
+    (stuck,) = enqueue(crash_tasks.stuck)
+    (beside,) = enqueue(crash_tasks.record_through_gate, gate=str(gate))
+    wait_for(lambda: len(the_ledger.entries("start")) == 22, what="both run")
+    ahead = enqueue(crash_tasks.record, 30)
+    wait_for(
+        lambda: Job.objects.filter(pk__in=ahead, leased_by__isnull=False).count() == 30,
+        what="all are claimed ahead",
+    )
+
+    worker.wait_for_lines("stopping ", timeout=40)
+    gate.touch()
+    final = wait_until_final([stuck, beside, *ahead])
+
+    assert ("dead", "timeout", 0) == (
+        final[stuck].table,
+        final[stuck].state,
+        final[stuck].crashes,
+    )
+    assert ("succeeded", 1) == (final[beside].state, final[beside].deliveries)
+    assert {("succeeded", 1, 2, 0)} == {
+        (
+            final[job].state,
+            final[job].attempt,
+            final[job].deliveries,
+            final[job].crashes,
+        )
+        for job in ahead
+    }
+    assert {} == the_ledger.repeated()
+    assert 2 == len(worker.names())
+    (error,) = DeadLetter.objects.get(pk=stuck).errors
+    assert "ran longer than its timeout of 0.3 s" in error["message"]
+
+
+@pytest.mark.slow
+def test_a_hard_timeout_after_an_ack_is_noted(start_worker, the_ledger):
+    """With ack_policy="first" the job has ended; its archived row tells the rest."""
+    (job,) = enqueue(control_tasks.acked_and_stuck)
+    worker = start_worker()
+
+    worker.wait_for_lines("too late   job=", timeout=40)
+    worker.wait_for_lines(r"started    worker=", 2)
+
+    row = ArchivedJob.objects.get(pk=job)
+    assert ("succeeded", ["django_pgqueue.exceptions.TaskTimeout"]) == (
+        row.state,
+        [entry["type"] for entry in row.errors],
+    )
+    assert {job: 1} == dict(the_ledger.starts())
+
+
+def test_a_soft_timeout_is_retried_by_the_policy(start_worker, the_ledger, gate):
+    """As any failure, and its last attempt has the reason "timeout"."""
+    (job,) = enqueue(control_tasks.too_slow_twice, gate=str(gate))
+    start_worker()
+
+    final = wait_until_final([job])
+
+    assert ("dead", "timeout", 2) == (
+        final[job].table,
+        final[job].state,
+        final[job].attempt,
+    )
+    assert {job: 2} == dict(the_ledger.starts())

@@ -1,0 +1,106 @@
+"""
+atomic=True under faults: whatever dies, each job's row is written exactly once.
+
+A tenth of full size; ``make faults`` runs the rest. Every test also shows that its
+fault has bitten: some jobs ran more than once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+
+import pytest
+
+from django_pgqueue.models import ArchivedJob
+from tests.app import control_tasks
+from tests.app.models import Effect
+from tests.proxy import Proxy
+from tests.waiting import wait_for
+from tests.worker_process import enqueue, wait_until_final
+
+# A job that is hit is not given up: it is as innocent as the others.
+PATIENT = {"CRASHES_MAX": 100, "DELIVERIES_MAX": 1_000}
+
+SHORT = {**PATIENT, "LEASE_SECONDS": 2, "POLL_INTERVAL_SECONDS": 0.5}
+
+
+def assert_exactly_once(jobs, timeout=60.0):
+    """Each job succeeded, and what it wrote is there once."""
+    final = wait_until_final(jobs, timeout)
+    assert {"succeeded"} == {place.state for place in final.values()}
+    written = Counter(Effect.objects.values_list("job", flat=True))
+    assert dict.fromkeys(jobs, 1) == dict(written)
+    return final
+
+
+@pytest.mark.slow
+def test_kill_9_again_and_again(start_worker, the_ledger):
+    """Between any two statements: a write without its ack is rolled back."""
+    jobs = enqueue(control_tasks.atomic_effect, 1_000, seconds=0.02)
+    worker = start_worker(processes=2, threads=4, pgqueue=PATIENT)
+    seed = random.Random(20261121)
+
+    for kills in range(1, 11):
+        ended = 60 * kills
+        wait_for(
+            lambda ended=ended: ArchivedJob.objects.count() >= ended,
+            30,
+            f"{ended} jobs have ended",
+        )
+        children = wait_for(worker.children, what="a child lives")
+        os.kill(seed.choice(children), signal.SIGKILL)
+    assert_exactly_once(jobs)
+
+    assert 10 == len(worker.lines("rescued "))
+    assert the_ledger.repeated()
+
+
+def test_a_pause_beyond_the_lease(start_worker, the_ledger, gate):
+    """Both workers run the job and write its row; the one that owns it commits."""
+    jobs = enqueue(control_tasks.atomic_through_gate, 4, gate=str(gate))
+    paused = start_worker(threads=4, pgqueue=SHORT)
+    wait_for(lambda: len(the_ledger.entries("start")) == 4, what="all run")
+    (child,) = paused.children()
+
+    os.kill(child, signal.SIGSTOP)
+    start_worker(threads=4, pgqueue=SHORT)
+    # Alone, one after the other, after a second lapse; so not all of them at once.
+    wait_for(
+        lambda: len(the_ledger.entries("start")) > 4,
+        what="the second worker runs one, after a lease",
+    )
+    gate.touch()
+    os.kill(child, signal.SIGCONT)
+    final = wait_until_final(jobs, 40)
+
+    assert {"succeeded"} == {place.state for place in final.values()}
+    written = Counter(Effect.objects.values_list("job", "note"))
+    assert {(job, note): 1 for job in jobs for note in ("before", "after")} == dict(
+        written
+    )
+    assert the_ledger.repeated()
+    assert the_ledger.entries("stale")
+
+
+@pytest.mark.parametrize("harm, starts", [("cut", 1), ("drop", 2)])
+def test_the_connection_ends_at_the_commit(start_worker, the_ledger, harm, starts):
+    """
+    cut: the server has committed and its answer is lost: nothing runs again. drop: the
+    COMMIT never arrives: the server rolls back, and the job runs again. Which of the
+    two it was is looked up.
+    """
+    jobs = enqueue(control_tasks.atomic_harmed, 40, harm=harm)
+    with Proxy() as proxy:
+        worker = start_worker(
+            "--queues=default", pgqueue=PATIENT, databases={"default": proxy.database}
+        )
+        assert_exactly_once(jobs)
+        assert 0 == worker.stop()
+
+    assert dict.fromkeys(jobs, starts) == dict(the_ledger.starts())
+    assert [] == the_ledger.entries("stale")
+    committed = worker.lines("committed  alias=default although COMMIT")
+    assert (40 if harm == "cut" else 0) == len(committed)

@@ -1,0 +1,711 @@
+"""Coroutines: slots, room and hand-backs of an event loop, driven by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import threading
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connection
+
+from django_pgqueue import task
+from django_pgqueue.conf import parse
+from django_pgqueue.tasks import registry
+from django_pgqueue.tasks.outcome import GaveUp, Retried, Succeeded
+from django_pgqueue.worker import coroutine as coroutine_module
+from django_pgqueue.worker import loop_watch, sync_calls
+from django_pgqueue.worker.async_runner import LoopControl
+from django_pgqueue.worker.control import Hands
+from django_pgqueue.worker.coroutine import Coroutine
+from django_pgqueue.worker.coroutines import Coroutines
+from django_pgqueue.worker.dispatcher import Dispatcher
+from django_pgqueue.worker.gate import Gate
+from django_pgqueue.worker.leases import Leases
+from django_pgqueue.worker.loop_watch import LoopWatch
+from django_pgqueue.worker.room import Kinds
+from django_pgqueue.worker.slots import Slots
+from django_pgqueue.worker.sync_calls import SyncThreads
+from tests.tasks.test_perform import claimed
+from tests.waiting import wait_for
+
+SETTINGS = parse({})
+
+
+class Settled:
+    """Where outcomes go: noted, and committed when the test says so."""
+
+    def __init__(self):
+        self.all = []
+        self.holds = False
+        self.on_put = lambda: None
+
+    def put(self, settlement):
+        self.on_put()
+        self.all.append(settlement)
+        if not self.holds:
+            self.commit(settlement)
+
+    def commit(self, settlement):
+        if settlement.done is not None:
+            settlement.done.release()
+
+    def commit_all(self):
+        for settlement in self.all:
+            self.commit(settlement)
+
+    def wait_until_idle(self, seconds):
+        return True
+
+    def outcomes(self):
+        return {
+            s.job.id: None if s.performed is None else s.performed.outcome
+            for s in list(self.all)
+        }
+
+
+class Rig:
+    """A real event loop with its runner; the database is left out."""
+
+    def __init__(self, count):
+        self.settled = Settled()
+        self.leases = Leases(60.0)
+        self.gate = Gate()
+        self.slots = Slots(multiprocessing.get_context("spawn"), 1 + count)
+        self.rooms = self.alone = 0
+        self.hard = []
+        self.looked = []
+        self.coroutines = Coroutines(
+            count=count,
+            first_slot=1,
+            sync_threads=2,
+            settings=SETTINGS,
+            slots=self.slots,
+            gate=self.gate,
+            hands=Hands(
+                worker="worker",
+                alias="default",
+                leases=self.leases,
+                settler=self.settled,
+                reporter=None,
+            ),
+            isolation=SimpleNamespace(look=lambda *args: self.looked.append(args)),
+            installation="uuid",
+            grace_seconds=1.0,
+            on_room=self._on_room,
+            on_alone=self._on_alone,
+            on_hard_timeout=lambda job, error: self.hard.append((job, error)),
+        )
+        self._ids = iter(range(1, 10_000))
+
+    def _on_room(self):
+        self.rooms += 1
+
+    def _on_alone(self):
+        self.alone += 1
+
+    def put(self, name, count=1, **fields):
+        jobs = [claimed(name, id=next(self._ids), **fields) for _ in range(count)]
+        self.leases.add(jobs, time.monotonic())
+        self.coroutines.put(jobs)
+        return jobs
+
+    def wait(self):
+        assert self.coroutines.join(time.monotonic() + 10)
+
+    def outcomes(self):
+        return self.settled.outcomes()
+
+
+@pytest.fixture
+def rig():
+    """A factory of rigs, each closed after the test."""
+    rigs = []
+
+    def rig(count=3):
+        rigs.append(Rig(count))
+        return rigs[-1]
+
+    yield rig
+    for made in rigs:
+        made.settled.holds = False
+        made.settled.commit_all()
+        made.coroutines.interrupt()
+        made.coroutines.join(time.monotonic() + 5)
+        made.coroutines.close()
+
+
+@pytest.fixture
+def declare(monkeypatch):
+    """A function that declares an async task for this test."""
+    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+
+    def declare(function, **options):
+        task(name=f"test.{function.__name__}", **options)(function)
+        return f"test.{function.__name__}"
+
+    return declare
+
+
+@pytest.fixture
+def gated(declare):
+    """A task that waits until the test sets the event, and who has started it."""
+    started, opened = [], threading.Event()
+
+    async def gated_task():
+        started.append(threading.current_thread().name)
+        while not opened.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+    return SimpleNamespace(
+        name=declare(gated_task), started=started, open=opened.set, is_open=opened
+    )
+
+
+async def nothing():
+    """Return at once."""
+
+
+# Slots and room ----------------------------------------------------------------------
+
+
+def test_no_thread_runs_before_the_first_job(rig):
+    """A worker without async tasks does not pay for them."""
+    before = threading.active_count()
+
+    made = rig()
+
+    assert before == threading.active_count()
+    assert made.coroutines.is_idle
+    assert 3 == made.coroutines.room()
+
+
+def test_a_running_job_has_a_slot_that_outlives_the_process(rig, gated):
+    """Marked before it runs, with its delivery; free when it is settled."""
+    made = rig(3)
+    jobs = made.put(gated.name, 5, delivery=4)
+    wait_for(lambda: len(gated.started) == 3, what="three run")
+
+    assert {(job.id, 4) for job in jobs[:3]} == set(made.slots.running())
+    assert {"pgqueue-loop"} == set(gated.started)
+    assert 0 == made.coroutines.room()
+    gated.open()
+    made.wait()
+
+    assert [] == made.slots.running()
+    assert {job.id: Succeeded() for job in jobs} == made.outcomes()
+    assert made.rooms > 0
+
+
+def test_with_settle_immediate_a_slot_is_held_until_the_ack_is_committed(rig, declare):
+    """The loop does not wait: other jobs run meanwhile."""
+    made = rig(2)
+    made.settled.holds = True
+    jobs = made.put(declare(nothing), 3)
+    wait_for(lambda: len(made.settled.all) == 2, what="two have ended")
+
+    assert {(job.id, 1) for job in jobs[:2]} == set(made.slots.running())
+    made.settled.commit(made.settled.all[0])
+    wait_for(lambda: len(made.settled.all) == 3, what="the third runs")
+    made.settled.commit_all()
+    made.wait()
+
+
+def test_with_settle_batched_it_is_free_at_once(rig, declare):
+    """The ack is on its way."""
+    made = rig(1)
+    made.settled.holds = True
+
+    made.put(declare(nothing, settle="batched"), 3)
+
+    made.wait()
+    assert {None} == {settlement.done for settlement in made.settled.all}
+
+
+def test_short_jobs_are_claimed_ahead_and_long_ones_are_not(rig, declare, gated):
+    """As far as they can start within a tenth of a second."""
+    made = rig(2)
+    made.put(declare(nothing), 20)
+    made.wait()
+    assert made.coroutines.room() > 100
+    for _ in range(100):
+        made.coroutines._learn(3.0)
+
+    assert 2 == made.coroutines.room()
+    made.put(gated.name)
+    assert 1 == made.coroutines.room()
+    gated.open()
+
+
+def test_a_stop_hands_back_what_has_not_started(rig, gated):
+    """What runs may finish."""
+    made = rig(2)
+    jobs = made.put(gated.name, 5)
+    wait_for(lambda: len(gated.started) == 2, what="two run")
+
+    made.coroutines.stop()
+    wait_for(lambda: len(made.settled.all) == 3, what="three are back")
+
+    assert {job.id: None for job in jobs[2:]} == made.outcomes()
+    gated.open()
+    made.wait()
+    assert {Succeeded()} == {made.outcomes()[job.id] for job in jobs[:2]}
+
+
+def test_a_job_whose_lease_has_run_out_is_not_started(rig, declare):
+    """Somebody else may be running it by now."""
+    made = rig()
+    job = claimed(declare(nothing))
+    made.leases.add([job], time.monotonic() - 61)
+    made.coroutines.put([job])
+
+    made.wait()
+
+    assert {job.id: None} == made.outcomes()
+
+
+def test_a_job_that_was_cancelled_while_it_waited_is_not_started(rig, gated):
+    """It ends as cancelled, without an attempt's time."""
+    made = rig(1)
+    _, waiting = made.put(gated.name, 2)
+    wait_for(lambda: gated.started, what="the first one runs")
+
+    made.leases.get(waiting).cancel()
+    gated.open()
+    made.wait()
+
+    assert "Cancelled()" == repr(made.outcomes()[waiting.id])
+    assert 1 == len(gated.started)
+
+
+def test_a_job_of_an_undeclared_task_is_held(rig):
+    """As a thread would have said."""
+    made = rig()
+    (job,) = made.put("nobody.knows")
+
+    made.wait()
+
+    assert made.outcomes()[job.id].unknown_task
+
+
+def test_a_sync_task_is_left_to_the_threads(rig):
+    """It was declared after the dispatcher had asked."""
+    made = rig()
+    (job,) = made.put("tests.app.tasks.noop")
+
+    made.wait()
+
+    assert {job.id: None} == made.outcomes()
+
+
+# Alone -------------------------------------------------------------------------------
+
+
+def test_a_job_runs_alone_when_it_must(rig, gated, declare):
+    """After those that run; what comes meanwhile is handed back."""
+    ran = []
+
+    async def alone():
+        ran.append(len(gated.started))
+
+    made = rig(5)
+    made.put(gated.name, 2)
+    wait_for(lambda: len(gated.started) == 2, what="two run")
+    (job,) = made.put(declare(alone), runs_alone=True)
+    wait_for(lambda: made.gate.is_closed, what="it waits to be alone")
+    assert 0 == made.coroutines.room()
+    (late,) = made.put(gated.name)
+    wait_for(lambda: late.id in made.outcomes(), what="it is back")
+    assert [] == ran
+    gated.open()
+    made.wait()
+
+    assert [2] == ran
+    assert (1, None) == (made.alone, made.outcomes()[late.id])
+    assert Succeeded() == made.outcomes()[job.id]
+
+
+def test_many_that_must_run_alone_do_so_one_by_one_and_keep_to_thread_working(
+    rig, declare
+):
+    """However many wait, they hold none of its threads."""
+    at_once, most = [], []
+
+    async def alone():
+        at_once.append(1)
+        most.append(len(at_once))
+        await asyncio.to_thread(time.sleep, 0)
+        at_once.pop()
+
+    made = rig(60)
+    jobs = made.put(declare(alone), 60, runs_alone=True)
+
+    made.wait()
+
+    assert {1} == set(most)
+    assert 60 == len(most)
+    assert {Succeeded()} == {made.outcomes()[job.id] for job in jobs}
+
+
+# Interrupts --------------------------------------------------------------------------
+
+
+def test_a_cancel_that_a_task_sends_to_itself_stays_its_own(rig, declare, caplog):
+    """It does not reach the settle of its job."""
+
+    async def cancels_itself():
+        asyncio.current_task().cancel()
+
+    made = rig()
+    made.settled.holds = True
+    (job,) = made.put(declare(cancels_itself))
+    wait_for(lambda: made.settled.all, what="it has ended")
+
+    made.settled.commit_all()
+    made.wait()
+
+    assert {job.id: Succeeded()} == made.outcomes()
+    assert [] == [line for line in caplog.messages if line.startswith("failed ")]
+
+
+def test_a_task_that_swallows_a_timeout_and_returns_has_succeeded(rig, declare):
+    """As with asyncio.timeout()."""
+
+    async def swallows():
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return
+
+    made = rig()
+    (job,) = made.put(declare(swallows, timeout=0.05))
+
+    made.wait()
+
+    assert {job.id: Succeeded()} == made.outcomes()
+
+
+def test_an_interrupt_gives_the_attempt_back(rig, gated):
+    """A stop of the worker is no failure of the job."""
+    made = rig()
+    (job,) = made.put(gated.name)
+    wait_for(lambda: gated.started, what="it runs")
+
+    made.coroutines.interrupt()
+    made.wait()
+
+    outcome = made.outcomes()[job.id]
+    assert isinstance(outcome, Retried)
+    assert outcome.gives_attempt_back
+
+
+def test_the_end_of_a_cancelled_sync_call_is_waited_for(rig, declare):
+    """It cannot be interrupted, and must not run beside the next attempt."""
+    opened, ended = threading.Event(), threading.Event()
+
+    async def calls():
+        await sync_to_async(slow)()
+
+    def slow():
+        opened.wait(10)
+        ended.set()
+
+    made = rig()
+    made.put(declare(calls, timeout=0.05), max_attempts=1)
+    wait_for(made.coroutines.running, what="it runs")
+    (running,) = made.coroutines.running()
+    wait_for(lambda: running.calls._is_over, what="its time is up")
+    settled_after = []
+    made.settled.on_put = lambda: settled_after.append(ended.is_set())
+    opened.set()
+    made.wait()
+
+    assert [True] == settled_after
+    assert [GaveUp("timeout")] == list(made.outcomes().values())
+
+
+def test_sync_calls_after_the_end_of_a_job_are_refused(rig, declare, monkeypatch):
+    """Their connection is another job's by then."""
+    monkeypatch.setattr(coroutine_module, "LEFT_SECONDS", 0.05)
+    errors = []
+
+    async def lingers():
+        while True:
+            try:
+                await asyncio.sleep(0.05)
+                await sync_to_async(int)()
+            except asyncio.CancelledError:
+                pass
+            except RuntimeError as error:
+                errors.append(str(error))
+                return
+
+    async def leaves():
+        asyncio.get_running_loop().create_task(lingers())
+        await asyncio.sleep(0)
+
+    made = rig()
+    made.put(declare(leaves))
+    made.wait()
+
+    wait_for(lambda: errors, what="it was refused")
+    assert "The job is over" in errors[0]
+
+
+# Sync calls --------------------------------------------------------------------------
+
+
+@contextmanager
+def lent(threads, count):
+    """The sync calls of *count* jobs at once."""
+    made = SyncThreads(threads)
+    calls = [made.lend() for _ in range(count)]
+    yield calls
+    made.close()
+
+
+def ident(calls):
+    return calls.submit(threading.get_ident).result()
+
+
+def test_a_job_stays_on_its_thread_and_jobs_are_spread(transactional_db):
+    """A server-side cursor lives there between two calls."""
+    with lent(2, 4) as jobs:
+        first = [ident(calls) for calls in jobs]
+        again = {ident(jobs[0]) for _ in range(4)}
+
+    assert {first[0]} == again
+    assert 2 == len(set(first))
+    assert first[0] != first[1]
+
+
+def test_a_thread_is_taken_at_the_first_call(transactional_db):
+    """A job without a sync call keeps none from others."""
+    with lent(2, 4) as jobs:
+        assert 2 == len({ident(jobs[0]), ident(jobs[3])})
+
+
+def test_the_last_job_of_a_thread_closes_what_is_stale(transactional_db):
+    """Not before: others may be reading from a cursor of it."""
+
+    def backend():
+        connection.ensure_connection()
+        return connection.connection.info.backend_pid
+
+    def age():
+        connection.close_at = 0.0
+
+    with lent(1, 3) as (one, other, later):
+        pid = one.submit(backend).result()
+        other.submit(age).result()
+        asyncio.run(one.finish())
+        assert pid == other.submit(backend).result()
+        thread = other._thread
+        asyncio.run(other.finish())
+        closed = thread.executor.submit(lambda: connection.connection is None)
+        assert closed.result()
+        assert pid != later.submit(backend).result()
+
+
+def test_a_changed_session_is_told_once(transactional_db, caplog, monkeypatch):
+    """Not at every call of a task that everybody enqueues."""
+    monkeypatch.setattr(sync_calls, "_told", set())
+    sync_calls.clean_connections()
+
+    def change():
+        with connection.cursor() as cursor:
+            cursor.execute("SET work_mem = '9MB'")
+
+    with lent(1, 1) as (calls,):
+        for _ in range(3):
+            calls.submit(change).result()
+
+    told = [r for r in caplog.messages if "SET work_mem" in r]
+    assert len(told) <= 1
+
+
+# The context in the loop -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["extend", "say"])
+def test_what_waits_is_refused_in_the_loop_alone(word):
+    """In a thread it is right; the error names what to await."""
+    control = LoopControl(None, SimpleNamespace(job=claimed()), None)
+    control.has_said = True  # Whatever gets through fails with something else.
+
+    async def call():
+        getattr(control, word)(None)
+
+    with pytest.raises(SynchronousOnlyOperation, match="await a"):
+        asyncio.run(call())
+    with pytest.raises(Exception, match="its context can be used until"):
+        getattr(control, word)(None)
+
+
+# The watch ---------------------------------------------------------------------------
+
+
+class Watched:
+    """A loop whose time is the test's, with coroutines that have hard timeouts."""
+
+    def __init__(self, monkeypatch):
+        self.now = 100.0
+        self.expired = []
+        self.current = None
+        monkeypatch.setattr(
+            loop_watch, "time", SimpleNamespace(monotonic=lambda: self.now)
+        )
+        monkeypatch.setattr(
+            loop_watch.asyncio, "current_task", lambda loop: self.current
+        )
+        self.answers = []
+        loop = SimpleNamespace(call_soon_threadsafe=self.answers.append)
+        self.watch = LoopWatch(
+            loop, list, lambda job, error: self.expired.append((job.id, str(error)))
+        )
+
+    def coroutine(self, number, hard_at=None):
+        made = Coroutine(claimed(f"task.{number}", id=number), number, None)
+        made.task = object()
+        made.hard_at = hard_at
+        return made
+
+    def look(self, *coroutines):
+        self.watch._look_once(list(coroutines))
+
+    def answer(self):
+        self.answers.pop()()
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    return Watched(monkeypatch)
+
+
+def test_a_loop_that_answers_is_asked_again(watched):
+    """And nothing is said."""
+    for _ in range(3):
+        watched.look()
+        watched.answer()
+        watched.now += 0.25
+
+    assert not watched.watch._is_told
+
+
+def test_a_block_is_told_once_and_the_next_one_again(watched, caplog):
+    """With the name of the task that is in the loop."""
+    one = watched.coroutine(1)
+    watched.current = one.task
+    for _ in range(2):
+        watched.look(one)
+        for _ in range(8):
+            watched.now += 0.25
+            watched.look(one)
+        watched.answer()
+        watched.now += 0.25
+
+    told = [m for m in caplog.messages if m.startswith("blocked ")]
+    assert 2 == len(told)
+    assert all("job=1 task=task.1" in message for message in told)
+
+
+def test_a_hard_timeout_in_a_loop_that_moves_is_the_tasks_own(watched):
+    """It swallowed its CancelledError."""
+    one, other = watched.coroutine(1, hard_at=100.0), watched.coroutine(2)
+
+    watched.look(one, other)
+
+    ((job, message),) = watched.expired
+    assert 1 == job
+    assert "its process was replaced" in message
+    assert one.hard_at is None
+
+
+def test_a_hard_timeout_in_a_blocked_loop_is_who_blocks_it(watched):
+    """Whose asyncio task is in there; or one that this has started."""
+    late, blocker = watched.coroutine(1, hard_at=102.0), watched.coroutine(2)
+    watched.current = object()
+    blocker.started.add(watched.current)
+    watched.look(late, blocker)
+    watched.now = 103.0
+
+    watched.look(late, blocker)
+
+    ((job, message),) = watched.expired
+    assert 2 == job
+    assert "task.2 kept the event loop busy for 3 s" in message
+
+
+# The dispatcher ----------------------------------------------------------------------
+
+
+class Takes:
+    """Threads or coroutines with a room that the test sets."""
+
+    def __init__(self):
+        self.free = 10
+        self.jobs = []
+
+    def room(self):
+        return self.free
+
+    def put(self, jobs):
+        self.jobs += jobs
+
+
+@pytest.fixture
+def dispatched():
+    """A dispatcher, and where its jobs go."""
+    threads, coroutines, settled, kinds = Takes(), Takes(), Settled(), Kinds()
+    made = Dispatcher(threads, coroutines, settled, kinds)
+    return SimpleNamespace(
+        put=made.put,
+        threads=threads,
+        coroutines=coroutines,
+        settled=settled,
+        kinds=kinds,
+    )
+
+
+def test_each_job_goes_where_its_task_runs(dispatched, declare):
+    """And its queue is remembered for it."""
+    calls = claimed(declare(nothing), id=1, queue="calls")
+    plain = claimed("tests.app.tasks.noop", id=2, queue="plain")
+
+    dispatched.put([calls, plain], for_coroutines=False)
+
+    assert ([calls], [plain]) == (dispatched.coroutines.jobs, dispatched.threads.jobs)
+    assert {"calls"} == dispatched.kinds.pure
+
+
+@pytest.mark.parametrize("for_coroutines", [True, False])
+def test_surprises_beyond_the_room_are_handed_back(dispatched, declare, for_coroutines):
+    """What a claim was for has room; of the other kind, as many as have."""
+    name = "tests.app.tasks.noop" if for_coroutines else declare(nothing)
+    dispatched.threads.free = dispatched.coroutines.free = 2
+    jobs = [claimed(name, id=n) for n in range(5)]
+
+    dispatched.put(jobs, for_coroutines=for_coroutines)
+
+    taken = dispatched.threads if for_coroutines else dispatched.coroutines
+    assert jobs[:2] == taken.jobs
+    assert {2: None, 3: None, 4: None} == dispatched.settled.outcomes()
+
+
+@pytest.mark.parametrize("for_coroutines", [True, False])
+def test_an_undeclared_task_is_settled_by_whoever_was_claimed_for(
+    dispatched, for_coroutines
+):
+    """It says nothing about its queue."""
+    job = claimed("nobody.knows", queue="calls")
+
+    dispatched.put([job], for_coroutines=for_coroutines)
+
+    taken = dispatched.coroutines if for_coroutines else dispatched.threads
+    assert [job] == taken.jobs
+    assert (set(), set()) == (dispatched.kinds.pure, dispatched.kinds.mixed)
