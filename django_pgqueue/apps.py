@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from django.apps import AppConfig
-from django.utils.module_loading import autodiscover_modules
+import sys
+
+from django.apps import AppConfig, apps
+from django.conf import settings
+from django.utils.module_loading import autodiscover_modules, import_string
 from django.utils.translation import gettext_lazy as _
 
 
@@ -16,7 +19,37 @@ class PgQueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Import the modules named by PGQUEUE['TASK_MODULES'] from every app."""
-        from django_pgqueue.conf import get_settings
+        """
+        Import the modules named by PGQUEUE['TASK_MODULES'] from every app.
 
-        autodiscover_modules(*get_settings().task_modules)
+        A wrong PGQUEUE does not keep Django from starting: the system checks say what
+        is wrong with it, and whoever needs the settings raises SettingsError.
+        """
+        from django_pgqueue import checks
+        from django_pgqueue.conf import readable_settings
+
+        checks.register()
+        modules = readable_settings().task_modules
+        autodiscover_modules(*modules)
+        if _has_our_backend():
+            from django_pgqueue.backends.tasks import declare_found
+
+            names = [
+                f"{app.name}.{name}"
+                for app in apps.get_app_configs()
+                for name in modules
+            ]
+            declare_found(sys.modules[name] for name in names if name in sys.modules)
+
+
+def _has_our_backend() -> bool:
+    """Whether TASKS, the setting of django.tasks, names our backend or a heir of it."""
+    entries = getattr(settings, "TASKS", None) or {}
+    for entry in entries.values():
+        try:
+            backend = import_string(entry["BACKEND"])
+        except (ImportError, KeyError, TypeError):
+            continue  # Django says so itself.
+        if getattr(backend, "is_pgqueue", False):
+            return True
+    return False

@@ -135,6 +135,18 @@ def get_settings() -> Settings:
     return _parse_cached(_Frozen(getattr(settings, "PGQUEUE", {})))
 
 
+def readable_settings() -> Settings:
+    """
+    Return the settings, with the default for every key that is wrong.
+
+    For what must not fail because of a typing error: starting Django, so that its
+    system checks can say what is wrong. Nothing else may go on with these.
+    """
+    from django.conf import settings
+
+    return Settings(**_read(getattr(settings, "PGQUEUE", {}))[0])
+
+
 def as_timedelta(value: Duration, *, name: str, zero: bool = True) -> timedelta:
     """
     Turn seconds, a timedelta or text such as "5m" into a timedelta.
@@ -148,6 +160,14 @@ def as_timedelta(value: Duration, *, name: str, zero: bool = True) -> timedelta:
     Raises:
         ValueError: Not a duration, negative, not finite, or beyond ten years.
     """
+    try:
+        repr(value)
+    except Exception:
+        # Of 5,000 digits, or of an object whose __repr__ raises.
+        raise ValueError(
+            f"{name} is a {type(value).__qualname__} that cannot be shown; the "
+            f"longest duration is {DURATION_MAX.days} d."
+        ) from None
     if isinstance(value, timedelta):
         result = value
     elif isinstance(value, str):
@@ -217,18 +237,36 @@ def parse(raw: object) -> Settings:
     Raises:
         SettingsError: What is wrong, the limit, and the nearest known key.
     """
+    values, errors = _read(raw)
+    if errors:
+        raise errors[0]
+    return Settings(**values)
+
+
+def problems(raw: object) -> list[SettingsError]:
+    """Return what is wrong with the value of PGQUEUE, an error for each key."""
+    return _read(raw)[1]
+
+
+def _read(raw: object) -> tuple[dict[str, Any], list[SettingsError]]:
+    """Return the fields of Settings that can be read, and what cannot."""
     if not isinstance(raw, Mapping):
-        raise SettingsError(f"PGQUEUE must be a dict, not {type(raw).__name__}.")
+        problem = f"PGQUEUE must be a dict, not {type(raw).__name__}."
+        return {}, [SettingsError(problem)]
     known = {item.name.upper(): item.name for item in fields(Settings)}
     values: dict[str, Any] = {}
+    errors: list[SettingsError] = []
     for key, value in raw.items():
-        if key not in known:
-            raise SettingsError(
-                f"PGQUEUE has the unknown key {key!r}."
-                f"{did_you_mean(str(key), list(known))}"
-            )
-        values[known[key]] = _value(known[key], value)
-    return Settings(**values)
+        try:
+            if key not in known:
+                raise SettingsError(
+                    f"PGQUEUE has the unknown key {key!r}."
+                    f"{did_you_mean(str(key), list(known))}"
+                )
+            values[known[key]] = _value(known[key], value)
+        except SettingsError as error:
+            errors.append(error)
+    return values, errors
 
 
 def _value(name: str, value: Any) -> Any:

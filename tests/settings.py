@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import django
 import environ
 
 from django_pgqueue.postgres.embedded import database_url
@@ -60,3 +61,21 @@ TEMPLATES = [
     }
 ]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+# Tasks in the words of django.tasks: ours, one with options, and one of Django's own.
+TASKS = {
+    "default": {
+        "BACKEND": "django_pgqueue.backends.tasks.PgQueueBackend",
+        "QUEUES": ["default", "standard"],
+    },
+    "mail": {
+        "BACKEND": "django_pgqueue.backends.tasks.PgQueueBackend",
+        "QUEUES": ["mail"],
+        "OPTIONS": {"retries": 2, "tags": ["letters"]},
+    },
+    "immediate": {
+        "BACKEND": "django.tasks.backends.immediate.ImmediateBackend"
+        if django.VERSION >= (6, 0)
+        else "django_tasks.backends.immediate.ImmediateBackend",
+    },
+}

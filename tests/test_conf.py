@@ -16,6 +16,8 @@ from django_pgqueue.conf import (
     as_timedelta,
     get_settings,
     parse,
+    problems,
+    readable_settings,
 )
 from django_pgqueue.exceptions import SettingsError
 
@@ -403,3 +405,44 @@ def test_a_duration_beyond_ten_years_is_refused(value):
     """It is a typing error, and PostgreSQL could not add it to now."""
     with pytest.raises(ValueError, match=r"x is .*; the longest is 3653 d\."):
         as_timedelta(value, name="x")
+
+
+# All problems at once ----------------------------------------------------------------
+
+
+def test_problems_are_told_for_every_key():
+    """In their order; none where all is right."""
+    wrong = {"LEASE_SECONDS": -1, "GRACE_SECONDS": 5, "LISTEM": True, "MODE": "x"}
+
+    assert ["LEASE_SECONDS", "LISTEM", "MODE"] == [
+        re.findall(r"'([A-Z_]+)'", str(problem))[0] for problem in problems(wrong)
+    ]
+    assert [] == problems({"GRACE_SECONDS": 5})
+
+
+def test_readable_settings_have_the_default_for_what_is_wrong(settings):
+    """So that Django starts, and its checks can say what is wrong."""
+    settings.PGQUEUE = {"LEASE_SECONDS": -1, "TASK_MODULES": ["jobs"], "LISTEM": 1}
+
+    assert Settings(task_modules=("jobs",)) == readable_settings()
+    with pytest.raises(SettingsError, match="LEASE_SECONDS"):
+        get_settings()
+
+
+@pytest.mark.parametrize("value", ["normal", "immediate"])
+def test_mode_is_one_of_two(value):
+    """Anything else is told with both."""
+    assert value == parse({"MODE": value}).mode
+    with pytest.raises(SettingsError, match="must be 'normal' or 'immediate'"):
+        parse({"MODE": value.upper()})
+
+
+def test_redact_is_a_list_of_regular_expressions():
+    """A broken one is told with what is wrong with it."""
+    assert ("pin", r"^x\d") == parse({"REDACT": ["pin", r"^x\d"]}).redact
+    assert () == parse({"REDACT": []}).redact
+    for wrong in ("pin", [5], [""], None):
+        with pytest.raises(SettingsError, match="must be a list of patterns"):
+            parse({"REDACT": wrong})
+    with pytest.raises(SettingsError, match=r"'\(' ?, which is no regular expression"):
+        parse({"REDACT": ["("]})

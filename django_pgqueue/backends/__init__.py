@@ -1,0 +1,1 @@
+"""Django's plug points: what a project names in its own settings."""

@@ -1,0 +1,75 @@
+"""
+Events: what happens to a job, as the signals of django.tasks.
+
+Connected for each task of django.tasks by itself, so that other tasks' jobs pay nothing
+for them. The sender is the backend's class, as with Django's own backends.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue import signals
+from django_pgqueue.backends.django_api import (
+    TaskResultStatus,
+    task_finished,
+    task_started,
+)
+from django_pgqueue.backends.results import signalled_result
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks.payload import decode_value
+
+if TYPE_CHECKING:
+    from django_pgqueue.backends.declared import JobTask
+
+
+_worker: list[str] = []
+
+
+def this_worker() -> str:
+    """Return the name of the worker of this process, or else host and process id."""
+    return _worker[-1] if _worker else f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _note_worker(sender: Any, worker: str, **kwargs: Any) -> None:
+    _worker[:] = [worker]
+
+
+signals.worker_started.connect(_note_worker, dispatch_uid="django_pgqueue.backends")
+
+
+def listen(task: JobTask, backend: type) -> None:
+    """Send django.tasks' signals for the jobs of *task*, with *backend* as sender."""
+
+    def started(job: Claimed, **kwargs: Any) -> None:
+        result = signalled_result(task.django_task, job, TaskResultStatus.RUNNING)
+        task_started.send(sender=backend, task_result=result)
+
+    def succeeded(job: Claimed, **kwargs: Any) -> None:
+        text = kwargs.get("result")
+        result = signalled_result(
+            task.django_task,
+            job,
+            TaskResultStatus.SUCCESSFUL,
+            value=None if text is None else decode_value(text),
+        )
+        task_finished.send(sender=backend, task_result=result)
+
+    def failed(job: Claimed, **kwargs: Any) -> None:
+        error = kwargs.get("error")
+        result = signalled_result(
+            task.django_task,
+            job,
+            TaskResultStatus.FAILED,
+            error=error,
+            trace="".join(traceback.format_exception(error)) if error else "",
+        )
+        task_finished.send(sender=backend, task_result=result)
+
+    signals.job_started.connect(started, sender=task, weak=False)
+    signals.job_succeeded.connect(succeeded, sender=task, weak=False)
+    for ended in (signals.job_dead, signals.job_cancelled, signals.job_expired):
+        ended.connect(failed, sender=task, weak=False)

@@ -1,0 +1,423 @@
+"""
+System checks: what is wrong before a job is, each with its fix.
+
+`manage.py check` and every command of Django run them. An error (E) keeps the queue
+from working; a warning (W) is a trap that somebody fell into. Those that ask the
+database run where Django is told which one: `check --database default`, `migrate`,
+`test`. The commands of this package verify what they need themselves, so that a worker
+says one line and not this list.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings as django_settings
+from django.core import checks
+from django.core.checks import CheckMessage
+from django.db import connections, router
+from django.utils.module_loading import module_has_submodule
+
+from django_pgqueue.conf import (
+    MODES,
+    Settings,
+    did_you_mean,
+    problems,
+    readable_settings,
+)
+from django_pgqueue.exceptions import PgQueueError, SettingsError
+from django_pgqueue.postgres.connect import DEFAULTS
+from django_pgqueue.postgres.server import missing_indexes
+from django_pgqueue.tasks.options import QUEUE_DEFAULT, as_middleware
+from django_pgqueue.tasks.registry import declared_names, find_task
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.readiness import pending_migrations
+
+TAG = "pgqueue"
+ENGINE = "django.db.backends.postgresql"
+
+# What PgBouncer listens on unless told otherwise.
+POOLER_PORT = "6432"
+
+# A process's pool has this many connections unless OPTIONS["pool"] says so.
+POOL_SIZE = 4
+
+
+def register() -> None:
+    """Make the checks known to Django."""
+    checks.register(check_configuration, TAG)
+    checks.register(check_deployment, TAG, deploy=True)
+    # Not by our own tag: Django would run it without being told a database.
+    checks.register(check_database, checks.Tags.database)
+
+
+def check_configuration(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check PGQUEUE, and what it says about DATABASES, the tasks and the routers."""
+    found = [*_settings()]
+    # Keys that are wrong have their default here: their error is told already.
+    settings = readable_settings()
+    found += _databases(settings)
+    found += _traps(settings)
+    found += _tasks(settings)
+    return found
+
+
+def check_deployment(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Check what is right for development and wrong for production."""
+    settings = readable_settings()
+    found = []
+    if settings.mode == "immediate":
+        found.append(
+            _warning(
+                14,
+                "PGQUEUE['MODE'] is 'immediate': every job runs inside the request "
+                "that enqueues it, and no worker gets any.",
+                f"Leave it out, or set it to {MODES[0]!r}; 'immediate' is for tests.",
+            )
+        )
+    if not settings.redact:
+        found.append(
+            _warning(
+                15,
+                "PGQUEUE['REDACT'] is empty: passwords and tokens among arguments are "
+                "shown to everyone with the permission pgqueue.view_payload.",
+                "Leave it out for the default list, or name the keys to hide.",
+            )
+        )
+    config = connections.settings.get(settings.database, {})
+    if config.get("CONN_MAX_AGE", 0) != 0 and not config.get("CONN_HEALTH_CHECKS"):
+        found.append(
+            _warning(
+                16,
+                f"DATABASES[{settings.database!r}] has CONN_MAX_AGE "
+                f"{config['CONN_MAX_AGE']!r} and no CONN_HEALTH_CHECKS: after a "
+                f"restart of the database, each thread of a worker fails one job, and "
+                f"each of a web server one request.",
+                "Set CONN_HEALTH_CHECKS to True.",
+            )
+        )
+    return found
+
+
+def check_database(
+    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """
+    Check the schema, if Django was told to look at the database of the jobs.
+
+    Nothing here is an error: `migrate`, which mends most of it, runs these checks
+    first and would refuse to start.
+    """
+    alias = readable_settings().database
+    if alias not in (databases or ()) or not _is_postgresql(alias):
+        return []
+    pending = pending_migrations(alias)
+    if pending:
+        if sys.argv[1:2] == ["migrate"]:
+            return []  # It is about to apply them.
+        return [
+            _warning(
+                12,
+                f"Database {alias!r} lacks the migrations {', '.join(pending)} of "
+                f"pgqueue.",
+                f"Run: python manage.py migrate pgqueue --database {alias}",
+            )
+        ]
+    with connections[alias].cursor() as cursor:
+        missing = missing_indexes(cursor)
+    return [
+        _warning(
+            13,
+            f"Database {alias!r} lacks the valid index {name}; claims would scan the "
+            f"table, and workers refuse to start.",
+            f"If it is invalid: REINDEX INDEX CONCURRENTLY {name}. If it is gone: make "
+            f"it again as the migration does.",
+        )
+        for name in missing
+    ]
+
+
+def _settings() -> Iterator[CheckMessage]:
+    for problem in problems(getattr(django_settings, "PGQUEUE", {})):
+        yield _error(
+            1,
+            str(problem),
+            "Mend it in your settings; docs/reference/settings.md lists every key with "
+            "its limits. Workers do not start, and delay() raises SettingsError.",
+        )
+
+
+def _databases(settings: Settings) -> Iterator[CheckMessage]:
+    alias = settings.database
+    if alias not in connections.settings:
+        yield _no_alias(2, "DATABASE", alias)
+    elif not _is_postgresql(alias):
+        yield _error(
+            3,
+            f"PGQUEUE['DATABASE'] is {alias!r}, whose engine is {_engine(alias)!r}; "
+            f"jobs need PostgreSQL.",
+            f"Set its ENGINE to {ENGINE!r}, or PGQUEUE['DATABASE'] to another alias.",
+        )
+    else:
+        yield from _driver(alias)
+        yield from _router(alias)
+    listens = settings.listen_database
+    if listens is None:
+        return
+    if listens not in connections.settings:
+        yield _no_alias(5, "LISTEN_DATABASE", listens)
+    elif not _is_postgresql(listens):
+        yield _error(
+            5,
+            f"PGQUEUE['LISTEN_DATABASE'] is {listens!r}, whose engine is "
+            f"{_engine(listens)!r}; only PostgreSQL can LISTEN.",
+            f"Name an alias that leads directly to the server of {alias!r}.",
+        )
+
+
+def _driver(alias: str) -> Iterator[CheckMessage]:
+    from django.db.backends.postgresql import psycopg_any
+
+    if not psycopg_any.is_psycopg3:
+        yield _error(
+            4,
+            f"Django uses psycopg2 for database {alias!r}; jobs need psycopg 3.",
+            'Run: pip install "psycopg[binary]>=3.2"',
+        )
+
+
+def _router(alias: str) -> Iterator[CheckMessage]:
+    from django_pgqueue.models import Job
+
+    try:
+        goes_to = router.db_for_write(Job)
+    except SettingsError:
+        return  # Our own router needs the settings whose error is told already.
+    if goes_to != alias:
+        problem = f"sends its models to {goes_to!r}"
+    elif not router.allow_migrate_model(alias, Job):
+        problem = "forbids its migrations there"
+    else:
+        return
+    yield _error(
+        7,
+        f"PGQUEUE['DATABASE'] is {alias!r}, but DATABASE_ROUTERS {problem}.",
+        "Put 'django_pgqueue.models.router.QueueRouter' first in DATABASE_ROUTERS.",
+    )
+
+
+def _traps(settings: Settings) -> Iterator[CheckMessage]:
+    alias = settings.database
+    if alias not in connections.settings or not _is_postgresql(alias):
+        return
+    yield from _short_lease(settings)
+    yield from _short_archive(settings)
+    for other, config in connections.settings.items():
+        if other != alias and config.get("ATOMIC_REQUESTS"):
+            yield _warning(
+                5,
+                f"DATABASES[{other!r}] has ATOMIC_REQUESTS, and jobs are stored in "
+                f"{alias!r}: delay() in a view raises WrongDatabase, since the job "
+                f"would not roll back with the request.",
+                f"Enqueue with .on_commit().delay(…), or keep jobs in {other!r}.",
+            )
+    yield from _connection_traps(settings)
+    yield from _listen_traps(settings)
+
+
+def _short_lease(settings: Settings) -> Iterator[CheckMessage]:
+    config = connections.settings[settings.database]
+    options, host = config.get("OPTIONS", {}), config.get("HOST") or ""
+    if not host or host.startswith("/"):
+        return  # A socket of this machine does not go silent.
+    milliseconds = options.get("tcp_user_timeout", DEFAULTS["tcp_user_timeout"])
+    silent_seconds = int(milliseconds) / 1000
+    if settings.lease_seconds < silent_seconds:
+        yield _warning(
+            3,
+            f"PGQUEUE['LEASE_SECONDS'] is {settings.lease_seconds:g}, and a connection "
+            f"that went silent is given up after {silent_seconds:g} s: when the "
+            f"network drops packets for that long, leases run out and jobs run twice.",
+            f"Set LEASE_SECONDS to {silent_seconds * 1.5:g} or more, or lower "
+            f"OPTIONS['tcp_user_timeout'] (milliseconds).",
+        )
+
+
+def _short_archive(settings: Settings) -> Iterator[CheckMessage]:
+    kept = settings.retention.archive
+    if kept is not None and kept.total_seconds() < settings.result_ttl_seconds:
+        yield _warning(
+            4,
+            f"PGQUEUE['RESULT_TTL_SECONDS'] is {settings.result_ttl_seconds:,.0f}, but "
+            f"the archive, where results stand, is kept for "
+            f"{kept.total_seconds():,.0f} s.",
+            "Raise PGQUEUE['RETENTION']['archive'], or lower RESULT_TTL_SECONDS.",
+        )
+
+
+def _connection_traps(settings: Settings) -> Iterator[CheckMessage]:
+    alias, threads = settings.database, WorkerOptions(settings=settings).threads
+    config = connections.settings[alias]
+    options = config.get("OPTIONS", {})
+    if config.get("AUTOCOMMIT") is False:
+        yield _warning(
+            6,
+            f"DATABASES[{alias!r}] has AUTOCOMMIT False: Django runs no hooks after a "
+            f"commit by hand, so workers find new jobs by their poll alone.",
+            "Remove AUTOCOMMIT, and open transactions with transaction.atomic().",
+        )
+    level = options.get("isolation_level")
+    if level is not None and int(level) > 2:  # psycopg: 2 is READ COMMITTED.
+        yield _warning(
+            7,
+            f"DATABASES[{alias!r}] sets an isolation_level above read committed: an "
+            f"enqueue with a dedup key, and the ack of an atomic task, can fail with "
+            f"a serialization error (40001).",
+            "Remove OPTIONS['isolation_level'], or give jobs an alias of their own.",
+        )
+    size = _pool_size(options.get("pool"))
+    if size is not None and size < threads:
+        yield _warning(
+            8,
+            f"DATABASES[{alias!r}] has a pool of {size} connections, and a worker "
+            f"process has {threads} threads unless told otherwise: tasks wait for a "
+            f"connection, and fail after the pool's time-out.",
+            f"Set OPTIONS['pool']['max_size'] to --threads or more (here {threads}).",
+        )
+
+
+def _pool_size(pool: Any) -> int | None:
+    if not pool:
+        return None
+    options = pool if isinstance(pool, dict) else {}
+    size = options.get("max_size") or options.get("min_size", POOL_SIZE)
+    return size if isinstance(size, int) else None
+
+
+def _listen_traps(settings: Settings) -> Iterator[CheckMessage]:
+    if not settings.listen:
+        if settings.listen_database is not None:
+            yield _warning(
+                10,
+                f"PGQUEUE['LISTEN_DATABASE'] is {settings.listen_database!r}, and "
+                f"PGQUEUE['LISTEN'] is False: nobody listens there.",
+                "Remove one of the two.",
+            )
+        return
+    alias = settings.listen_database or settings.database
+    config = connections.settings.get(alias)
+    if config is None or not _is_postgresql(alias):
+        return
+    signs = {
+        f"PORT {POOLER_PORT}": str(config.get("PORT")) == POOLER_PORT,
+        "DISABLE_SERVER_SIDE_CURSORS": config.get("DISABLE_SERVER_SIDE_CURSORS"),
+    }
+    if any(signs.values()):
+        seen = " and ".join(sign for sign, is_there in signs.items() if is_there)
+        yield _warning(
+            9,
+            f"Workers LISTEN on database {alias!r}, which looks like a transaction "
+            f"pooler ({seen}): they would hear nothing, and find jobs by their poll "
+            f"every {settings.poll_interval_seconds:g} s.",
+            "Name an alias with a direct connection in PGQUEUE['LISTEN_DATABASE'], or "
+            "set PGQUEUE['LISTEN'] to False. `manage.py pgqueue doctor` tries it.",
+        )
+    main = connections.settings[settings.database]
+    if config.get("NAME") != main.get("NAME"):
+        yield _warning(
+            11,
+            f"PGQUEUE['LISTEN_DATABASE'] is {alias!r}, a database called "
+            f"{config.get('NAME')!r}; jobs are in {main.get('NAME')!r}. A NOTIFY is "
+            f"heard in its own database alone.",
+            f"Give {alias!r} the NAME of {settings.database!r}, unless a pooler "
+            f"renames it.",
+        )
+
+
+def _tasks(settings: Settings) -> Iterator[CheckMessage]:
+    bad = [*_middleware(settings)]
+    yield from bad
+    tasks = [find_task(name) for name in declared_names()]
+    used = {task.options.queue or QUEUE_DEFAULT for task in tasks}
+    for name in settings.queues:
+        if name not in used:
+            yield _warning(
+                1,
+                f"PGQUEUE['QUEUES'] has {name!r}, and no declared task is in that "
+                f"queue.{did_you_mean(name, sorted(used))}",
+                "Correct or remove it; or silence this if calls choose that queue.",
+            )
+    for module in settings.task_modules:
+        if module != "tasks" and not _is_in_an_app(module):
+            yield _warning(
+                2,
+                f"PGQUEUE['TASK_MODULES'] has {module!r}, and no installed app has "
+                f"such a module.",
+                "Write it as inside of an app: 'tasks' for shop/tasks.py.",
+            )
+    if not bad:
+        yield from _options(tasks, settings)
+
+
+def _middleware(settings: Settings) -> Iterator[CheckMessage]:
+    places = {"PGQUEUE['DEFAULTS']": settings.defaults}
+    for name, options in settings.queues.items():
+        places[f"PGQUEUE['QUEUES'][{name!r}]"] = options
+    for place, options in places.items():
+        for item in options.get("middleware", ()):
+            try:
+                as_middleware([item])
+            except (PgQueueError, ImportError) as error:
+                yield _error(
+                    6,
+                    f"{place}['middleware'] has {item!r}: {error}",
+                    "Name a function by its import path: 'shop.middleware.timed'.",
+                )
+
+
+def _options(tasks: Iterable[Any], settings: Settings) -> Iterator[CheckMessage]:
+    for task in tasks:
+        try:
+            task.resolve(task.options.queue or QUEUE_DEFAULT, settings)
+        except PgQueueError as error:
+            yield _error(
+                8,
+                f"The options of task {task.name!r} and of PGQUEUE do not go "
+                f"together: {error}",
+                "Change the option of the task, of its queue, or PGQUEUE['DEFAULTS'].",
+            )
+
+
+def _is_in_an_app(module: str) -> bool:
+    return any(
+        app.module is not None and module_has_submodule(app.module, module)
+        for app in apps.get_app_configs()
+    )
+
+
+def _is_postgresql(alias: str) -> bool:
+    return connections[alias].vendor == "postgresql"
+
+
+def _engine(alias: str) -> str:
+    return str(connections.settings[alias].get("ENGINE"))
+
+
+def _no_alias(number: int, key: str, alias: str) -> CheckMessage:
+    return _error(
+        number,
+        f"PGQUEUE[{key!r}] is {alias!r}, which is not in DATABASES."
+        f"{did_you_mean(alias, list(connections.settings))}",
+        f"Known are: {', '.join(connections.settings)}.",
+    )
+
+
+def _error(number: int, problem: str, hint: str) -> CheckMessage:
+    return checks.Error(problem, hint=hint, id=f"pgqueue.E{number:03}")
+
+
+def _warning(number: int, problem: str, hint: str) -> CheckMessage:
+    return checks.Warning(problem, hint=hint, id=f"pgqueue.W{number:03}")

@@ -1,0 +1,418 @@
+"""System checks: each trap is told with its id, its value and its way out."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from django.core import checks
+from django.db import connection, connections
+from django.db.backends.postgresql import psycopg_any
+
+import django_pgqueue.checks
+from django_pgqueue import task
+from django_pgqueue.checks import check_configuration, check_database, check_deployment
+from django_pgqueue.tasks import registry
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = Path(django_pgqueue.checks.__file__).read_text(encoding="utf-8")
+BACKEND = ROOT / "django_pgqueue" / "backends" / "tasks.py"
+PAGE = ROOT / "docs" / "reference" / "checks.md"
+
+
+@pytest.fixture
+def config(monkeypatch):
+    """Change DATABASES["default"] for Django's connections, without connecting."""
+
+    def change(alias="default", **changes):
+        for key, value in changes.items():
+            monkeypatch.setitem(connections.settings[alias], key, value)
+
+    return change
+
+
+@pytest.fixture
+def own_registry(monkeypatch):
+    """The declared tasks, as they were after the test."""
+    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+
+
+@pytest.fixture
+def alias(monkeypatch):
+    """Add a database alias; nothing connects to it."""
+
+    def add(name, **changes):
+        added = {**connections.settings["default"], **changes}
+        monkeypatch.setitem(connections.settings, name, added)
+        monkeypatch.setattr(connections._connections, name, None, raising=False)
+        delattr(connections._connections, name)
+
+    return add
+
+
+def found(*ids, by=check_configuration, **kwargs):
+    """Return the messages of *by*; assert that they have just these ids."""
+    messages = by(None, **kwargs)
+    assert list(ids) == [message.id.removeprefix("pgqueue.") for message in messages]
+    for message in messages:
+        assert message.hint
+    return messages[0].msg + " " + messages[0].hint if messages else ""
+
+
+# The page ----------------------------------------------------------------------------
+
+
+def ids_in_code():
+    kinds = {"_error": "E", "_warning": "W", "_no_alias": "E"}
+    return {
+        f"pgqueue.{kinds[name]}{int(number):03}"
+        for name, number in re.findall(
+            r"(_error|_warning|_no_alias)\(\s*(\d+),", SOURCE
+        )
+    }
+
+
+def test_every_check_is_on_the_reference_page_and_nothing_else():
+    """Both ways."""
+    page = PAGE.read_text(encoding="utf-8")
+    own = set(re.findall(r"^\| `(pgqueue\.[EW]\d{3})`", page, re.MULTILINE))
+
+    # The backend's own check is tested beside it, in tests/backends/test_tasks.py.
+    backend = set(re.findall(r'id="(pgqueue\.E\d+)"', BACKEND.read_text("utf-8")))
+
+    assert len(ids_in_code()) > 20
+    assert ids_in_code() | backend == {i for i in own if int(i[-3:]) < 100}
+
+
+def test_every_check_has_a_test():
+    """By its id, in this file."""
+    tests = Path(__file__).read_text(encoding="utf-8")
+    missing = {
+        check
+        for check in ids_in_code()
+        if f'"{check.removeprefix("pgqueue.")}"' not in tests
+    }
+
+    assert set() == missing
+
+
+# Settings ----------------------------------------------------------------------------
+
+
+def test_a_project_without_settings_has_no_findings(settings):
+    """Nor has the test suite's own."""
+    del settings.PGQUEUE
+
+    found()
+    found(by=check_deployment)
+
+
+@pytest.mark.parametrize(
+    "value,words",
+    [
+        (None, "PGQUEUE must be a dict, not NoneType."),
+        ("LISTEN", "PGQUEUE must be a dict, not str."),
+        ({"LEASE_SECOND": 5}, "'LEASE_SECOND'. Did you mean 'LEASE_SECONDS'?"),
+        ({"LISTEN": "false"}, "PGQUEUE['LISTEN'] must be True or False, not 'false'."),
+        ({"LEASE_SECONDS": -5}, "PGQUEUE['LEASE_SECONDS'] is -5"),
+        ({"CRASHES_MAX": "3"}, "must be a whole number, not '3'"),
+        ({5: 1}, "unknown key 5"),
+    ],
+)
+def test_a_wrong_setting_is_told_instead_of_a_traceback(settings, value, words):
+    """With the nearest key, or the limit."""
+    settings.PGQUEUE = value
+
+    assert words in found("E001")
+
+
+def test_every_wrong_key_is_told_at_once(settings):
+    """And what is right beside them still counts."""
+    settings.PGQUEUE = {"LISTEM": 1, "LEASE_SECONDS": "x", "DATABASE": "nowhere"}
+
+    found("E001", "E001", "E002")
+
+
+def test_a_database_that_is_not_there(settings):
+    """With the nearest alias."""
+    settings.PGQUEUE = {"DATABASE": "defualt"}
+
+    assert "Did you mean 'default'?" in found("E002")
+
+
+def test_another_engine(settings, alias):
+    """Jobs need PostgreSQL."""
+    alias("lite", ENGINE="django.db.backends.sqlite3", NAME=":memory:", OPTIONS={})
+    settings.PGQUEUE = {"DATABASE": "lite"}
+
+    assert "django.db.backends.sqlite3" in found("E003")
+
+
+def test_psycopg_2(monkeypatch):
+    """Django takes it where psycopg 3 is missing."""
+    monkeypatch.setattr(psycopg_any, "is_psycopg3", False)
+
+    assert "pip install" in found("E004")
+
+
+def test_a_listen_database_that_is_not_there_or_another_engine(settings, alias):
+    """Before a worker says it every few seconds."""
+    settings.PGQUEUE = {"LISTEN_DATABASE": "direct"}
+    assert "LISTEN_DATABASE" in found("E005")
+
+    alias("direct", ENGINE="django.db.backends.sqlite3", NAME=":memory:", OPTIONS={})
+    assert "sqlite3" in found("E005")
+
+
+@pytest.mark.parametrize("item", ["shop.nowhere.timed", "nodots", "os.sep"])
+@pytest.mark.parametrize("place", ["DEFAULTS", "QUEUES"])
+def test_middleware_that_cannot_be_imported(settings, item, place):
+    """Told once, and not for each task."""
+    options = {"middleware": [item]}
+    queues = {"default": options}
+    settings.PGQUEUE = {place: options if place == "DEFAULTS" else queues}
+
+    assert item in found("E006")
+
+
+def test_routers_that_send_the_models_elsewhere(settings):
+    """The tables would be made where nobody looks."""
+    settings.PGQUEUE = {"DATABASE": "queue"}
+    settings.DATABASE_ROUTERS = []
+
+    assert "django_pgqueue.models.router.QueueRouter" in found("E007")
+
+
+def test_options_that_do_not_go_together(settings, own_registry):
+    """A queue's async middleware around a plain task."""
+
+    @task(name="checks.plain", queue="plain")
+    def plain():
+        """Nothing."""
+
+    settings.PGQUEUE = {"QUEUES": {"plain": {"middleware": [async_middleware]}}}
+
+    assert "checks.plain" in found("E008")
+
+
+async def async_middleware(context, call_next):
+    """Fit for async tasks alone."""
+
+
+# Traps -------------------------------------------------------------------------------
+
+
+def test_a_queue_that_no_task_uses(settings):
+    """Most often a typing error."""
+    settings.PGQUEUE = {"QUEUES": {"mial": {"priority": 5}}}
+
+    assert "Did you mean 'mail'?" in found("W001")
+
+
+def test_task_modules_that_no_app_has(settings):
+    """A name with the app's in front, say."""
+    settings.PGQUEUE = {"TASK_MODULES": ["tasks", "app.tasks"]}
+
+    assert "'app.tasks'" in found("W002")
+
+
+def test_a_lease_that_is_shorter_than_a_silent_network(settings, config):
+    """On TCP alone: a socket of the same machine does not go silent."""
+    settings.PGQUEUE = {"LEASE_SECONDS": 10}
+    config(HOST="/run/postgresql")
+    found()
+
+    config(HOST="db.example")
+    assert "given up after 30 s" in found("W003")
+
+    config(OPTIONS={"tcp_user_timeout": 9_000})
+    found()
+
+
+def test_results_that_outlive_their_archive(settings):
+    """They are gone with its rows."""
+    settings.PGQUEUE = {"RETENTION": {"archive": "1h"}}
+
+    assert "86,400" in found("W004")
+
+
+def test_requests_that_are_transactions_of_another_database(settings, config):
+    """delay() would raise in every view."""
+    settings.PGQUEUE = {"DATABASE": "queue"}
+    config(ATOMIC_REQUESTS=True)
+
+    assert "on_commit" in found("W005")
+
+
+def test_connections_without_autocommit(config):
+    """No hook runs after a commit by hand."""
+    config(AUTOCOMMIT=False)
+
+    assert "AUTOCOMMIT" in found("W006")
+
+
+@pytest.mark.parametrize("level,ids", [(2, ()), (3, ("W007",)), (4, ("W007",))])
+def test_an_isolation_level_above_read_committed(config, level, ids):
+    """Claims and acks could fail."""
+    level = psycopg_any.IsolationLevel(level)
+    config(OPTIONS={"isolation_level": level})
+
+    found(*ids)
+
+
+@pytest.mark.parametrize(
+    "pool,ids",
+    [
+        (True, ("W008",)),
+        ({"min_size": 2, "max_size": 4}, ("W008",)),
+        ({"max_size": 8}, ()),
+        ({"min_size": 10}, ()),
+        (False, ()),
+    ],
+)
+def test_a_pool_that_is_smaller_than_a_worker(config, pool, ids):
+    """Threads would wait for one another."""
+    config(OPTIONS={"pool": pool})
+
+    found(*ids)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"PORT": "6432"}, {"PORT": 6432}, {"DISABLE_SERVER_SIDE_CURSORS": True}]
+)
+def test_listening_through_a_pooler(settings, config, alias, changes):
+    """A direct alias, or no LISTEN, mends it."""
+    alias("direct")
+    config(**changes)
+    assert "pooler" in found("W009")
+
+    settings.PGQUEUE = {"LISTEN_DATABASE": "direct"}
+    found()
+    settings.PGQUEUE = {"LISTEN": False}
+    found()
+
+
+def test_an_alias_to_listen_on_where_nobody_listens(settings):
+    """One of the two is a mistake."""
+    settings.PGQUEUE = {"LISTEN": False, "LISTEN_DATABASE": "default"}
+
+    assert "nobody listens" in found("W010")
+
+
+def test_listening_on_a_database_of_another_name(settings, alias):
+    """A NOTIFY does not leave its database."""
+    alias("direct", NAME="elsewhere")
+    settings.PGQUEUE = {"LISTEN_DATABASE": "direct"}
+
+    assert "elsewhere" in found("W011")
+
+
+# Deployment --------------------------------------------------------------------------
+
+
+def test_jobs_that_run_inside_of_requests(settings):
+    """Right for tests alone."""
+    settings.PGQUEUE = {"MODE": "immediate"}
+
+    assert "MODE" in found("W014", by=check_deployment)
+
+
+def test_nothing_is_redacted(settings):
+    """Secrets among arguments are shown."""
+    settings.PGQUEUE = {"REDACT": []}
+
+    assert "view_payload" in found("W015", by=check_deployment)
+
+
+def test_kept_connections_that_are_not_tested(config):
+    """A restart of the database costs a job for each thread."""
+    config(CONN_MAX_AGE=60)
+    assert "CONN_HEALTH_CHECKS" in found("W016", by=check_deployment)
+
+    config(CONN_HEALTH_CHECKS=True)
+    found(by=check_deployment)
+
+
+# The database ------------------------------------------------------------------------
+
+
+@contextmanager
+def renamed(kind, name, other):
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER {kind} {name} RENAME TO {other}")
+        yield
+        cursor.execute(f"ALTER {kind} {other} RENAME TO {name}")
+
+
+def test_the_schema_is_looked_at_where_django_is_told_to(db, django_assert_num_queries):
+    """And not otherwise: `manage.py check` needs no database."""
+    with django_assert_num_queries(0):
+        found(by=check_database)
+        found(by=check_database, databases=["queue"])
+
+    found(by=check_database, databases=["default"])
+
+
+def test_a_missing_migration(db, monkeypatch):
+    """A warning, since `migrate` runs checks first; it is not told there at all."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'pgqueue'")
+
+    text = found("W012", by=check_database, databases=["default"])
+    assert "0001_initial" in text
+    assert "migrate pgqueue --database default" in text
+
+    monkeypatch.setattr(sys, "argv", ["manage.py", "migrate"])
+    found(by=check_database, databases=["default"])
+
+
+def test_a_missing_index(db):
+    """Claims would scan the table."""
+    with renamed("INDEX", "pgqueue_job_claim", "hidden"):
+        text = found("W013", by=check_database, databases=["default"])
+
+    assert "REINDEX INDEX CONCURRENTLY pgqueue_job_claim" in text
+
+
+# Where Django runs them --------------------------------------------------------------
+
+
+def test_the_checks_are_known_to_django(settings):
+    """By their tag; those for deployment where they are asked for."""
+    settings.PGQUEUE = {"MODE": "immediate", "LISTEM": True}
+
+    def ids(**kwargs):
+        return {message.id for message in checks.run_checks(tags=["pgqueue"], **kwargs)}
+
+    assert {"pgqueue.E001"} == ids()
+    assert {"pgqueue.E001", "pgqueue.W014"} == ids(include_deployment_checks=True)
+
+
+def test_a_wrong_setting_does_not_keep_django_from_starting(tmp_path):
+    """manage.py check says what is wrong, without a traceback."""
+    (tmp_path / "wrong.py").write_text(
+        "from tests.settings import *\nPGQUEUE = {'LEASE_SECOND': 5, 'MODE': 'x'}\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "django", "check"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "wrong",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert 1 == ended.returncode
+    assert "(pgqueue.E001) PGQUEUE has the unknown key 'LEASE_SECOND'" in ended.stderr
+    assert "(pgqueue.E001) PGQUEUE['MODE'] is 'x'" in ended.stderr
+    assert "Traceback" not in ended.stderr
