@@ -8,16 +8,24 @@ import sys
 from typing import Any
 
 import django.db
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
 from django_pgqueue import __version__
 from django_pgqueue.conf import Settings, as_timedelta, get_settings
 from django_pgqueue.exceptions import InvalidOption, PgQueueError
 from django_pgqueue.tasks.options import check_queue
-from django_pgqueue.tasks.registry import declared_names
-from django_pgqueue.worker.options import PROCESSES_MAX, THREADS_MAX, WorkerOptions
-from django_pgqueue.worker.readiness import Readiness, check_readiness
+from django_pgqueue.tasks.registry import declared_names, has_async_tasks
+from django_pgqueue.worker.options import (
+    ASYNC_SLOTS_MAX,
+    PROCESSES_MAX,
+    THREADS_MAX,
+    WorkerOptions,
+)
+from django_pgqueue.worker.readiness import Readiness, check_aliases, check_readiness
 from django_pgqueue.worker.supervisor import Supervisor
+
+PORT_MAX = 65_535
 
 EPILOG = """
 Exit status: 0 stopped, everything settled; 1 refused to start (settings, database,
@@ -64,6 +72,14 @@ class Command(BaseCommand):
             help="Jobs that each process runs at once (default 8).",
         )
         parser.add_argument(
+            "--async-slots",
+            type=whole_number("--async-slots", 1, ASYNC_SLOTS_MAX),
+            default=100,
+            metavar="N",
+            help="Jobs of async tasks that each process runs at once, besides those of "
+            "its threads (default 100).",
+        )
+        parser.add_argument(
             "--drain",
             action="store_true",
             help="Exit when no job is due and none is running.",
@@ -75,25 +91,41 @@ class Command(BaseCommand):
             help="How long running jobs get to finish when stopped "
             "(default PGQUEUE['GRACE_SECONDS']).",
         )
+        parser.add_argument(
+            "--health-port",
+            type=whole_number("--health-port", 0, PORT_MAX),
+            metavar="PORT",
+            help="Answer /livez and /readyz there (default: nowhere; 0: any port).",
+        )
+        parser.add_argument(
+            "--health-host",
+            default="127.0.0.1",
+            metavar="HOST",
+            help="On this address (default 127.0.0.1; in a container 0.0.0.0).",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Check, print what was understood, and run."""
         try:
             settings = get_settings()
+            check_aliases(settings)
             readiness = check_readiness(settings.database)
         except PgQueueError as error:
             raise CommandError(str(error)) from error
-        except django.db.Error as error:
+        except (django.db.Error, ImproperlyConfigured) as error:
             alias = settings.database
-            detail = str(error).strip()
+            detail = " ".join(str(error).split())
             raise CommandError(
                 f"Database {alias!r} cannot be used: {detail}"
             ) from error
         worker = self._options(settings, options)
         show_log_lines(options["verbosity"])
         # Made first, so that whoever reads "Ready" may send a signal.
-        supervisor = Supervisor(worker)
-        self._print_banner(worker, readiness)
+        try:
+            supervisor = Supervisor(worker)
+        except PgQueueError as error:
+            raise CommandError(str(error)) from error
+        self._print_banner(worker, readiness, supervisor.health_port)
         status = supervisor.run()
         if status:
             sys.exit(status)
@@ -106,11 +138,17 @@ class Command(BaseCommand):
             queues=tuple(dict.fromkeys(names)),
             processes=options["processes"],
             threads=options["threads"],
+            async_slots=options["async_slots"],
+            has_async_tasks=has_async_tasks(),
             drain=options["drain"],
             grace_seconds=settings.grace_seconds if grace is None else grace,
+            health_port=options["health_port"],
+            health_host=options["health_host"],
         )
 
-    def _print_banner(self, worker: WorkerOptions, readiness: Readiness) -> None:
+    def _print_banner(
+        self, worker: WorkerOptions, readiness: Readiness, health_port: int | None
+    ) -> None:
         settings, server = worker.settings, readiness.server
         needed, allowed = worker.connections_max, server.connections_max
         wake = "LISTEN, and " if settings.listen else ""
@@ -119,15 +157,17 @@ class Command(BaseCommand):
             f"({server.database}, PostgreSQL {server.version})"
         )
         renewed = settings.lease_seconds / 3
-        slots = f"{worker.processes} x {worker.threads}"
         understood = {
             "queues": ", ".join(worker.queues) or "all",
             "tasks": f"{len(declared_names())} declared",
-            "concurrency": f"{slots} (processes x threads)",
+            "concurrency": worker.concurrency,
             "wake": f"{wake}a poll every {settings.poll_interval_seconds:g} s",
             "lease": f"{settings.lease_seconds:g} s, renewed every {renewed:g} s",
             "connections": f"needs up to {needed}, the server allows {allowed}",
         }
+        if health_port is not None:
+            told = f"http://{worker.health_host}:{health_port}/livez and /readyz"
+            understood["health"] = told
         for label, text in understood.items():
             self.stdout.write(f"  {label:<12} {text}")
         if needed > allowed:

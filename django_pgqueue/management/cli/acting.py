@@ -1,0 +1,209 @@
+"""
+Acting: the ids that an operator means, and what became of them.
+
+Jobs are named by id or chosen by filters. Chosen ones are counted first, confirmed, and
+taken in chunks, each a transaction of its own: a hundred thousand jobs hold no lock for
+long, and Ctrl+C stops between two chunks.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import connections
+from django.db.models import Max, QuerySet
+
+from django_pgqueue.conf import did_you_mean, get_settings
+from django_pgqueue.management.cli.output import Output
+from django_pgqueue.management.cli.rows import Filters
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.management.cli.words import job_id
+from django_pgqueue.queues.find import find
+from django_pgqueue.queues.stats import queue_stats
+from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX
+from django_pgqueue.tasks.registry import declared_names
+
+CHUNK_ROWS = 500
+
+# Jobs are counted up to here before an operator is asked.
+COUNT_MAX = 100_000
+
+# Ids that were named and not done are explained up to here.
+EXPLAINED_MAX = 20
+
+EXIT_DONE, EXIT_NOTHING, EXIT_USAGE = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What a subcommand does to jobs."""
+
+    word: str  # "redrive", for questions.
+    done: str  # "redriven", for answers.
+    act: Callable[[Sequence[int]], list[int]]  # Returns those that it was done to.
+
+
+def add_selection(parser: Any) -> None:
+    """Declare the ways to say which jobs are meant."""
+    parser.add_argument("ids", nargs="*", type=job_id, metavar="ID", help="Jobs by id.")
+    parser.add_argument(
+        "--all", action="store_true", help="All of them, without a filter."
+    )
+    parser.add_argument(
+        "--yes", "-y", action="store_true", help="Do not ask before acting on a filter."
+    )
+
+
+def act(
+    verb: Verb, chosen: QuerySet[Any], options: dict[str, Any], out: Output
+) -> list[int] | None:
+    """
+    Do *verb* to the jobs that the command line means; return the ids it was done to.
+
+    Args:
+        verb: What to do.
+        chosen: The rows that it could be done to, before filters.
+        options: The command line.
+        out: Where to ask and to show progress.
+
+    Returns:
+        None: The operator said no.
+
+    Raises:
+        CommandError: It means none or too much, or cannot ask; status 2.
+    """
+    filters, ids = Filters.of(options), list(dict.fromkeys(options["ids"]))
+    has_filter = not filters.is_empty
+    if bool(ids) + (has_filter or options["all"]) != 1:
+        raise CommandError(
+            f"Say which jobs to {verb.word}: ids, filters such as --queue, or --all.",
+            returncode=EXIT_USAGE,
+        )
+    if ids:
+        return _in_chunks(ids, verb, len(ids), out)
+    rows = filters.apply(chosen)
+    # What comes to match while we work is not what was counted.
+    top = rows.aggregate(top=Max("id"))["top"]
+    if top is None:
+        return []
+    rows = rows.filter(id__lte=top).order_by("id")
+    count = rows[: COUNT_MAX + 1].count()
+    if not options["yes"] and not _is_confirmed(verb, count, out):
+        return None
+    return _in_chunks(_ids_of(rows), verb, count, out)
+
+
+def answer(
+    verb: Verb, done: list[int] | None, options: dict[str, Any], out: Output
+) -> int:
+    """Say what was done; return the exit status."""
+    asked = list(dict.fromkeys(options["ids"]))
+    if done is None:
+        out.note("Nothing was done.")
+        return EXIT_NOTHING
+    passed_over = [job for job in asked if job not in set(done)]
+    if out.as_json:
+        out.json({verb.done: done, "passed_over": passed_over})
+    else:
+        out.line(f"{counted(len(done))} {verb.done}.")
+        explain(passed_over, verb, out)
+        if not done and not asked:
+            suggest(Filters.of(options), out)
+    return EXIT_NOTHING if passed_over or not done else EXIT_DONE
+
+
+def explain(ids: Sequence[int], verb: Verb, out: Output) -> None:
+    """Say of each job why nothing was done to it."""
+    if not ids:
+        return
+    with connections[get_settings().database].cursor() as cursor:
+        found = find(cursor, ids[:EXPLAINED_MAX])
+    for job in ids[:EXPLAINED_MAX]:
+        state = found[job].status if job in found else None
+        why = "there is no such job" if state is None else f"it is {state}"
+        out.note(f"Job {job} was not {verb.done}: {why}.")
+    if len(ids) > EXPLAINED_MAX:
+        out.note(f"And {len(ids) - EXPLAINED_MAX:,} more.")
+
+
+def suggest(filters: Filters, out: Output) -> None:
+    """Say which name was meant, where a filter names what nothing has."""
+    if filters.queue is not None:
+        with connections[get_settings().database].cursor() as cursor:
+            names = [queue.name for queue in queue_stats(cursor, count_max=1)]
+        if filters.queue not in names:
+            near = did_you_mean(filters.queue, names)
+            out.note(f"No queue is called {filters.queue!r}.{shown(near)}")
+    if filters.task is not None and filters.task not in declared_names():
+        near = did_you_mean(filters.task, declared_names())
+        out.note(f"No task is declared as {shown(filters.task)!r}.{shown(near)}")
+
+
+def operator_name() -> str:
+    """Return who sits at this command line: ops@web-1 (command line)."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # A container without an entry in /etc/passwd.
+        user = f"uid {os.getuid()}"
+    suffix = " (command line)"
+    name = f"{user}@{socket.gethostname()}"
+    return name[: BY_CHARACTERS_MAX - len(suffix)] + suffix
+
+
+def counted(count: int) -> str:
+    """Return "1 job" or "1,234 jobs"."""
+    return f"{count:,} job{'' if count == 1 else 's'}"
+
+
+def _is_confirmed(verb: Verb, count: int, out: Output) -> bool:
+    how_many = f"more than {COUNT_MAX:,} jobs" if count > COUNT_MAX else counted(count)
+    if not sys.stdin.isatty():
+        raise CommandError(
+            f"{how_many} would be {verb.done}, and nobody can be asked: give --yes.",
+            returncode=EXIT_USAGE,
+        )
+    out.note(f"{verb.word.capitalize()} {how_many}? [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _ids_of(rows: QuerySet[Any]) -> Iterable[int]:
+    last = 0
+    while True:
+        ids = rows.filter(id__gt=last).values_list("id", flat=True)[:CHUNK_ROWS]
+        chunk = list(ids)
+        yield from chunk
+        if len(chunk) < CHUNK_ROWS:
+            return
+        last = chunk[-1]
+
+
+def _in_chunks(ids: Iterable[int], verb: Verb, count: int, out: Output) -> list[int]:
+    done: list[int] = []
+    chunk: list[int] = []
+
+    def flush() -> None:
+        if chunk:
+            done.extend(verb.act(chunk))
+            chunk.clear()
+            out.progress(f"{len(done):,} of {count:,} {verb.done}")
+
+    try:
+        for job in ids:
+            chunk.append(job)
+            if len(chunk) >= CHUNK_ROWS:
+                flush()
+        flush()
+    except KeyboardInterrupt:
+        out.end_progress()
+        out.note(f"Interrupted: {counted(len(done))} {verb.done} until then.")
+        raise
+    finally:
+        out.end_progress()
+    return done

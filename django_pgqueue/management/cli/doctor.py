@@ -1,0 +1,134 @@
+"""pgqueue doctor: look at everything that keeps jobs from running."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import django.db
+import psycopg
+
+from django_pgqueue.conf import Settings, get_settings
+from django_pgqueue.exceptions import SchemaError
+from django_pgqueue.management.cli import examine_jobs, examine_server
+from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
+from django_pgqueue.management.cli.finding import SEVERITIES, Finding
+from django_pgqueue.management.cli.output import Output
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.postgres import health
+from django_pgqueue.postgres.connect import connect
+
+HELP = "Examine server, schema, workers and jobs; say what is wrong and what to do."
+
+# One examination may take so long.
+STATEMENT_SECONDS_MAX = 10
+
+LINE_COLUMNS_MAX = 100
+
+Examination = Callable[[Any, Settings], Iterator[Finding]]
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare how much is told."""
+    parser.add_argument(
+        "--quiet", "-q", action="store_true", help="Leave out what is as it should be."
+    )
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """Examine, and print what was found, the worst last."""
+    findings = _examine(get_settings())
+    counts = Counter(finding.severity for finding in findings)
+    if options["quiet"]:
+        findings = [finding for finding in findings if finding.severity != "ok"]
+    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    if out.as_json:
+        out.json(
+            {
+                "findings": list(map(dataclasses.asdict, findings)),
+                **{severity: counts[severity] for severity in SEVERITIES},
+            }
+        )
+    else:
+        for finding in findings:
+            _print(finding, out)
+        out.line(
+            f"{_plural(counts['error'], 'error')}, "
+            f"{_plural(counts['warning'], 'warning')}, "
+            f"{counts['ok']} as they should be."
+        )
+    return EXIT_NOTHING if counts["error"] else EXIT_DONE
+
+
+def _examine(settings: Settings) -> list[Finding]:
+    alias = settings.database
+    if django.db.connections[alias].vendor != "postgresql":
+        raise SchemaError(
+            f"Database {alias!r} is {django.db.connections[alias].vendor}; jobs need "
+            f"PostgreSQL."
+        )
+    try:
+        connection = connect(alias, name="pgqueue doctor")
+    except psycopg.Error as error:
+        raise django.db.OperationalError(str(error)) from error
+    with connection, connection.cursor() as cursor:
+        found = _try(examine_server.server, cursor, settings)
+        found += _try(examine_server.migrations, cursor, settings)
+        if any(finding.severity == "error" for finding in found):
+            return found  # The rest would fail for the same reason.
+        for examination in (
+            *examine_server.EXAMINATIONS,
+            *examine_jobs.EXAMINATIONS,
+        ):
+            found += _try(examination, cursor, settings)
+    return found
+
+
+def _try(examination: Examination, cursor: Any, settings: Settings) -> list[Finding]:
+    """Run one examination; one that fails is a finding too."""
+    try:
+        if examination is examine_server.listening:
+            # A NOTIFY leaves at its commit, and LISTEN has a patience of its own.
+            return list(examination(cursor, settings))
+        with cursor.connection.transaction():
+            health.limit_statements(cursor, seconds=STATEMENT_SECONDS_MAX)
+            return list(examination(cursor, settings))
+    except (psycopg.Error, django.db.Error) as error:
+        if cursor.connection.closed:
+            raise django.db.OperationalError(str(error)) from error
+        detail = " ".join(str(error).split())
+        return [
+            Finding(
+                check=examination.__name__,
+                severity="warning",
+                what=f"It could not be examined: {detail}",
+                way_out="Ask as a role that may see it, or try again.",
+            )
+        ]
+
+
+def _print(finding: Finding, out: Output) -> None:
+    columns = min(shutil.get_terminal_size().columns, LINE_COLUMNS_MAX)
+    indent = " " * 24
+    text = shown(finding.what)
+    lines = textwrap.wrap(text, max(columns - len(indent), 30)) if text else [""]
+    if finding.way_out:
+        lines += textwrap.wrap(
+            f"-> {shown(finding.way_out)}",
+            max(columns - len(indent), 30),
+            subsequent_indent="   ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    severity = out.styled(f"{finding.severity:<8}", finding.severity)
+    out.line(f"{severity} {finding.check:<14} {lines[0]}")
+    for line in lines[1:]:
+        out.line(f"{indent}{line}")
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -1,0 +1,206 @@
+"""What the doctor asks of jobs and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from django_pgqueue.conf import Settings
+from django_pgqueue.management.cli.finding import Finding
+from django_pgqueue.management.cli.moments import span
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.queues import doctor
+from django_pgqueue.queues.stats import QueueStats, queue_stats
+from django_pgqueue.tasks.registry import find_sender
+
+# A worker writes its heartbeat every 10 s.
+SILENT_SECONDS_MAX = 60.0
+
+# A ready job that waits longer: too few workers, or none.
+READY_SECONDS_MAX = 300.0
+
+# A lease that ran out is taken over by the next poll.
+LAPSED_SECONDS_MAX = 60.0
+
+DEAD_LETTERS_PERIOD = timedelta(hours=24)
+
+# Rows counted, workers and tasks looked at.
+COUNT_MAX = 10_000
+WORKERS_MAX = 1_000
+TASK_ROWS_MAX = 10_000
+
+# Names in one finding.
+NAMES_MAX = 10
+
+
+def workers(cursor: Any, settings: Settings) -> Iterator[Finding]:
+    """Do workers live, and serve every queue that has jobs to run?"""
+    seen = doctor.workers_seen(cursor, limit=WORKERS_MAX)
+    alive = [worker for worker in seen if worker.silent_seconds <= SILENT_SECONDS_MAX]
+    yield Finding(
+        check="workers",
+        severity="ok",
+        what=f"{len(alive)} worker processes live"
+        + (", one of them leads." if any(worker.leads for worker in alive) else "."),
+        value=len(alive),
+    )
+    silent = [worker for worker in seen if worker not in alive]
+    if silent:
+        yield Finding(
+            check="heartbeats",
+            severity="warning",
+            what=f"{len(silent)} workers left a row and are silent: "
+            f"{_names([worker.name for worker in silent])}, the last of them for "
+            f"{span(silent[0].silent_seconds)}.",
+            value=[worker.name for worker in silent],
+            limit=SILENT_SECONDS_MAX,
+            way_out="They were killed, or cannot reach the database. Rows of dead ones "
+            "are purged by a living worker.",
+        )
+    else:
+        yield Finding(check="heartbeats", severity="ok", what="No worker is silent.")
+    served: set[str] = set()
+    for worker in alive:
+        served.update(worker.queues)
+    serves_all = any(not worker.queues for worker in alive)
+    yield from _queues(cursor, served, serves_all=serves_all)
+
+
+def _queues(cursor: Any, served: set[str], *, serves_all: bool) -> Iterator[Finding]:
+    stats = queue_stats(cursor, None)
+    unserved = [
+        queue
+        for queue in stats
+        if queue.ready
+        and queue.paused_at is None
+        and not serves_all
+        and queue.name not in served
+    ]
+    for queue in unserved:
+        yield Finding(
+            check="unserved",
+            severity="error",
+            what=f"Queue {shown(queue.name)} has {_ready(queue)} and no living worker.",
+            value=queue.ready,
+            limit=0,
+            way_out=f"python manage.py pgqueue_worker --queues {shown(queue.name)}",
+        )
+    if not unserved:
+        yield Finding(
+            check="unserved",
+            severity="ok",
+            what="Every queue with ready jobs has a living worker, or is paused.",
+        )
+    yield from _waits(stats)
+    paused = [queue for queue in stats if queue.paused_at is not None]
+    yield Finding(
+        check="paused",
+        severity="warning" if any(queue.ready for queue in paused) else "ok",
+        what=f"Paused: {_names([queue.name for queue in paused])}."
+        if paused
+        else "No queue is paused.",
+        value=[queue.name for queue in paused],
+        way_out="Their ready jobs wait: manage.py pgqueue resume QUEUE"
+        if any(queue.ready for queue in paused)
+        else "",
+    )
+
+
+def _ready(queue: QueueStats) -> str:
+    more = " or more" if queue.ready >= queue.count_max else ""
+    return f"{queue.ready:,}{more} ready job{'' if queue.ready == 1 else 's'}"
+
+
+def _waits(stats: list[QueueStats]) -> Iterator[Finding]:
+    waits = {
+        queue.name: queue.oldest_ready_seconds
+        for queue in stats
+        if queue.oldest_ready_seconds is not None and queue.paused_at is None
+    }
+    if not waits:
+        yield Finding(check="oldest_ready", severity="ok", what="No job is waiting.")
+        return
+    name = max(waits, key=lambda queue: waits[queue])
+    seconds = waits[name]
+    is_late = seconds > READY_SECONDS_MAX
+    yield Finding(
+        check="oldest_ready",
+        severity="warning" if is_late else "ok",
+        what=f"The oldest ready job has waited {span(seconds)}, in queue "
+        f"{shown(name)}.",
+        value=seconds,
+        limit=READY_SECONDS_MAX,
+        way_out="Start more workers for it, or see what keeps those that are there."
+        if is_late
+        else "",
+    )
+
+
+def leases(cursor: Any, settings: Settings) -> Iterator[Finding]:
+    """Are there leases that ran out and that nobody takes over?"""
+    count, seconds = doctor.lapsed_leases(cursor, limit=COUNT_MAX)
+    is_old = seconds is not None and seconds > LAPSED_SECONDS_MAX
+    ago = "" if seconds is None else f", the first {span(seconds)} ago"
+    yield Finding(
+        check="leases",
+        severity="warning" if is_old else "ok",
+        what=f"{count:,} leases ran out and were not taken over{ago}."
+        if count
+        else "No lease ran out without being taken over.",
+        value=count,
+        limit=LAPSED_SECONDS_MAX,
+        way_out="Their workers died, and no other one serves their queues: start one."
+        if is_old
+        else "",
+    )
+
+
+def tasks(cursor: Any, settings: Settings) -> Iterator[Finding]:
+    """Do jobs wait whose task nobody declares?"""
+    seen = doctor.tasks_in_use(cursor, limit=TASK_ROWS_MAX)
+    unknown = [name for name in seen if find_sender(name) is None]
+    if not unknown:
+        yield Finding(
+            check="tasks", severity="ok", what="Every waiting job's task is declared."
+        )
+        return
+    yield Finding(
+        check="tasks",
+        severity="warning",
+        what=f"Jobs wait whose task is not declared here: {_names(unknown)}.",
+        value=unknown[:NAMES_MAX],
+        way_out="Deploy the code that has them, or add aliases=[…] to the renamed "
+        f"task; after {span(settings.unknown_task_grace_seconds)} they are dead.",
+    )
+
+
+def dead_letters(cursor: Any, settings: Settings) -> Iterator[Finding]:
+    """Did jobs give up lately?"""
+    counts = doctor.new_dead_letters(
+        cursor, period=DEAD_LETTERS_PERIOD, limit=COUNT_MAX
+    )
+    count = sum(counts.values())
+    told = ", ".join(f"{number:,} {reason}" for reason, number in counts.items())
+    more = " or more" if count >= COUNT_MAX else ""
+    yield Finding(
+        check="dead_letters",
+        severity="warning" if count else "ok",
+        what=f"{count:,}{more} jobs gave up in the last 24 h: {told}."
+        if count
+        else "No job gave up in the last 24 h.",
+        value=count,
+        limit=0,
+        way_out="manage.py pgqueue dead; mend the cause, then pgqueue redrive."
+        if count
+        else "",
+    )
+
+
+def _names(names: list[str]) -> str:
+    told = ", ".join(map(shown, names[:NAMES_MAX]))
+    left = len(names) - NAMES_MAX
+    return f"{told} and {left} more" if left > 0 else told
+
+
+EXAMINATIONS = (workers, leases, tasks, dead_letters)

@@ -1,0 +1,153 @@
+"""
+Output: tables and lines for people, one JSON object for machines.
+
+What was asked for goes to standard output; progress and notes go to standard error.
+Tables are plain text. On a terminal they are as wide as that, and with rich installed
+(the extra [cli]) in colours; into a pipe nothing is cut off.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django_pgqueue.management.cli.text import cut, padded, shown, shown_lines, width
+
+GAP = "  "
+
+# The narrowest that a column which may be cut becomes.
+COLUMNS_MIN = 8
+
+# Words of states and severities, by colour: its name for rich, its number for ANSI.
+STYLES = {
+    ("green", 32): {"succeeded", "ok"},
+    ("cyan", 36): {"running", "ready"},
+    ("yellow", 33): {"retrying", "warning", "paused"},
+    ("red", 31): {"dead", "error"},
+    ("bright_black", 90): {"scheduled", "parked", "cancelled", "expired"},
+}
+STYLE_OF = {word: style for style, words in STYLES.items() for word in words}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table."""
+
+    name: str
+    right: bool = False  # Numbers stand at the right.
+    may_cut: bool = False  # Gives way when the terminal is narrow.
+
+
+class Output:
+    """Where a subcommand prints."""
+
+    def __init__(self, stdout: Any, stderr: Any, *, as_json: bool, color: bool) -> None:
+        self._stdout = stdout
+        self._stderr = stderr
+        self.as_json = as_json
+        self.is_terminal = bool(stdout.isatty())
+        self._color = color and self.is_terminal
+        self.errors_to_terminal = bool(stderr.isatty())
+
+    def json(self, value: Any) -> None:
+        """Print one JSON object."""
+        self._stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+
+    def line(self, text: str = "") -> None:
+        """Print one line of ours; data in it went through shown()."""
+        self._stdout.write(text + "\n")
+
+    def styled(self, text: str, word: str) -> str:
+        """Return *text* in the colour of *word*, where colours are shown."""
+        if not self._color or word not in STYLE_OF:
+            return text
+        return f"\x1b[{STYLE_OF[word][1]}m{text}\x1b[0m"
+
+    def block(self, text: str, indent: str = "  ") -> None:
+        """Print several lines of data, indented."""
+        for line in shown_lines(text):
+            self.line(f"{indent}{line}".rstrip())
+
+    def facts(self, facts: dict[str, object]) -> None:
+        """Print labels with their values; what has no value is left out."""
+        said = {label: shown(value) for label, value in facts.items()}
+        said = {label: text for label, text in said.items() if text}
+        longest = max(map(len, said), default=0)
+        for label, text in said.items():
+            self.line(f"  {label:<{longest}}  {text}")
+
+    def note(self, text: str) -> None:
+        """Say something on standard error."""
+        self._stderr.write(text + "\n")
+
+    def progress(self, text: str) -> None:
+        """Replace the line on the terminal that standard error is, if it is one."""
+        if self.errors_to_terminal:
+            self._stderr.write(f"\r{text}\x1b[K")
+            self._stderr.flush()
+
+    def end_progress(self) -> None:
+        """Remove the line of progress."""
+        self.progress("")
+
+    def table(
+        self, columns: Sequence[Column], rows: Sequence[Sequence[object]]
+    ) -> None:
+        """Print rows under their heads."""
+        cells = [[shown(cell) for cell in row] for row in rows]
+        heads = [column.name for column in columns]
+        widths = [max(map(width, cell)) for cell in zip(heads, *cells, strict=True)]
+        if self.is_terminal:
+            _narrow(columns, widths, shutil.get_terminal_size().columns)
+        if self._color and _rich_table(columns, widths, cells):
+            return
+        for row in [heads, *cells]:
+            self.line(
+                GAP.join(
+                    padded(cut(cell, size), size, right=column.right)
+                    for cell, size, column in zip(row, widths, columns, strict=True)
+                ).rstrip()
+            )
+
+
+def _narrow(columns: Sequence[Column], widths: list[int], total: int) -> None:
+    """Make the columns that may give way narrower, the widest first."""
+    over = sum(widths) + len(GAP) * (len(widths) - 1) - total
+    flexible = [place for place, column in enumerate(columns) if column.may_cut]
+    while over > 0 and flexible:
+        widest = max(flexible, key=widths.__getitem__)
+        if widths[widest] <= COLUMNS_MIN:
+            return
+        widths[widest] -= 1
+        over -= 1
+
+
+def _rich_table(
+    columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Sequence[str]]
+) -> bool:
+    """Print with rich; False where it is not installed."""
+    try:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        return False
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column, size in zip(columns, widths, strict=True):
+        table.add_column(
+            column.name,
+            justify="right" if column.right else "left",
+            overflow="ellipsis",
+            no_wrap=True,
+            width=size,
+        )
+    for row in cells:
+        # Text, so that brackets in data are no markup.
+        table.add_row(
+            *(Text(cell, style=STYLE_OF.get(cell, ("", 0))[0]) for cell in row)
+        )
+    Console(highlight=False, markup=False, emoji=False).print(table)
+    return True

@@ -1,0 +1,45 @@
+"""pgqueue pause: workers leave the jobs of a queue alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, operator_name
+from django_pgqueue.management.cli.output import Output
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.management.cli.words import plain_text, queue_name
+from django_pgqueue.models import Queue
+from django_pgqueue.tasks import operate
+
+HELP = "Stop claims from a queue; what runs, runs on, and enqueues go on."
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare which queue, and why."""
+    parser.add_argument("queue", type=queue_name, metavar="QUEUE")
+    parser.add_argument(
+        "--reason",
+        type=plain_text,
+        default="",
+        metavar="TEXT",
+        help="Why: shown beside the queue.",
+    )
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """Pause."""
+    name = options["queue"]
+    was_new = operate.pause(name, by=operator_name(), reason=options["reason"])
+    if out.as_json:
+        out.json({"queue": name, "paused": was_new})
+    elif was_new:
+        # A worker reads the list of queues as often as it polls.
+        seconds = get_settings().poll_interval_seconds
+        out.line(f"Queue {name} is paused; workers notice within {seconds:g} s.")
+    else:
+        row = Queue.objects.using(get_settings().database).get(name=name)
+        by = f" by {shown(row.paused_by)}" if row.paused_by else ""
+        why = f": {shown(row.pause_reason)}" if row.pause_reason else ""
+        out.line(f"Queue {name} was paused already{by}{why}; that stays.")
+    return EXIT_DONE if was_new else EXIT_NOTHING

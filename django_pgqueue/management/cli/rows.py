@@ -1,0 +1,179 @@
+"""
+Rows: jobs of the three tables, by filters, a page at a time.
+
+Pages go by id, the newest first, and never count or skip rows. A filter that few rows
+pass would walk a whole table, so one page looks through SCAN_ROWS_MAX rows of each
+table, and says where to go on.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from django.db.models import QuerySet
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
+from django.db.models.functions import Left, Now
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.management.cli.words import LIVE_STATES
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models.archived_job import ArchivedState
+
+SCAN_ROWS_MAX = 30_000
+
+# Characters of the last error that lists show.
+MESSAGE_CHARACTERS_MAX = 300
+
+COLUMNS = (
+    "id",
+    "queue",
+    "task",
+    "priority",
+    "attempt",
+    "max_attempts",
+    "enqueued_at",
+    "clock",
+    "tags",
+)
+LIVE_COLUMNS = (*COLUMNS, "visible_at", "leased_by", "leased_at")
+ENDED_COLUMNS = (*COLUMNS, "started_at", "finished_at", "worker")
+ERROR_COLUMNS = ("error_type", "error_kind", "error_message")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """What a job must be to be listed or acted on; None: whatever."""
+
+    queue: str | None = None
+    task: str | None = None
+    tag: str | None = None
+    reason: str | None = None
+    states: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> Filters:
+        """Return what the command line said."""
+        given = {name: options.get(name) for name in ("queue", "task", "tag", "reason")}
+        return cls(**given, states=frozenset(options.get("state") or ()))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every job passes."""
+        return self == Filters()
+
+    def apply(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the rows that pass, their state aside."""
+        if self.queue is not None:
+            rows = rows.filter(queue=self.queue)
+        if self.task is not None:
+            rows = rows.filter(task=self.task)
+        if self.tag is not None:
+            rows = rows.filter(headers__tags__contains=[self.tag])
+        if self.reason is not None:
+            rows = rows.filter(reason=self.reason)
+        return rows
+
+
+class Page(NamedTuple):
+    """Some rows, the newest first."""
+
+    rows: list[dict[str, Any]]
+    # Go on below this id; None: that was all.
+    next_before: int | None
+    # Whether there are fewer rows than asked for because too many were looked through.
+    is_cut: bool
+
+
+def page(filters: Filters, *, before: int | None, limit: int) -> Page:
+    """Return the newest jobs that pass, with an id below *before*."""
+    found: list[dict[str, Any]] = []
+    floors = []
+    for rows in _tables(filters):
+        below = rows if before is None else rows.filter(id__lt=before)
+        floor = None if filters.is_empty else floor_of(below)
+        passed = filters.apply(below)
+        if floor is not None:
+            passed = passed.filter(id__gte=floor)
+        listed = list(_values(passed.order_by("-id"))[: limit + 1])
+        found += listed
+        if floor is not None and len(listed) <= limit:
+            floors.append(floor)
+    found.sort(key=operator.itemgetter("id"), reverse=True)
+    # Below the highest floor a table was not looked at, so other tables' rows wait.
+    floor = max(floors, default=0)
+    kept = [row for row in found if row["id"] >= floor][:limit]
+    if len(kept) == limit and len(found) > limit:
+        return Page(kept, kept[-1]["id"], is_cut=False)
+    return Page(kept, floor or None, is_cut=floor > 0 and len(kept) < limit)
+
+
+def live(filters: Filters) -> QuerySet[Any]:
+    """Return the jobs that wait, run or are parked and pass."""
+    rows = Job.objects.using(get_settings().database)
+    asked = [state for state in LIVE_STATES if state in filters.states]
+    if asked and len(asked) < len(LIVE_STATES):
+        by_state = [
+            getattr(rows, "due" if state == "ready" else state)() for state in asked
+        ]
+        rows = functools.reduce(operator.or_, by_state)
+    return rows.all()
+
+
+def dead() -> QuerySet[Any]:
+    """Return the dead letters."""
+    return DeadLetter.objects.using(get_settings().database).all()
+
+
+def state_of(row: dict[str, Any]) -> str:
+    """Return the state of a live row, as docs/reference/states.md derives it."""
+    visible_at = row["visible_at"]
+    if visible_at is None:
+        return "parked"
+    if visible_at <= row["clock"]:
+        return "ready"
+    if row["leased_by"] is not None:
+        return "running"
+    return "retrying" if row["attempt"] > 0 else "scheduled"
+
+
+def last_error(row: dict[str, Any]) -> str:
+    """Return the last error of a row in one line: its class, and what it said."""
+    name = (row["error_type"] or row["error_kind"] or "").rpartition(".")[2]
+    said = next(iter((row["error_message"] or "").splitlines()), "")
+    return ": ".join(filter(None, (name, said)))
+
+
+def _tables(filters: Filters) -> Iterator[QuerySet[Any]]:
+    alias, states = get_settings().database, filters.states
+    if not states or states & set(LIVE_STATES):
+        yield live(filters)
+    archived = states & set(ArchivedState.values)
+    if archived:
+        rows = ArchivedJob.objects.using(alias)
+        yield rows.filter(state__in=archived)
+    if "dead" in states:
+        yield dead()
+
+
+def _values(rows: QuerySet[Any]) -> Any:
+    rows = rows.annotate(clock=Now(), tags=KeyTransform("tags", "headers"))
+    if rows.model is Job:
+        return rows.values(*LIVE_COLUMNS)
+    if rows.model is ArchivedJob:
+        return rows.values(*ENDED_COLUMNS, "state")
+    last = KeyTransform(-1, "errors")
+    heads = {
+        f"error_{key}": Left(KeyTextTransform(key, last), MESSAGE_CHARACTERS_MAX)
+        for key in ("type", "kind", "message")
+    }
+    return rows.annotate(**heads).values(*ENDED_COLUMNS, "reason", *ERROR_COLUMNS)
+
+
+def floor_of(rows: QuerySet[Any]) -> int | None:
+    """Return the lowest id of those that one look goes through; None: all."""
+    ids = rows.order_by("-id").values_list("id", flat=True)
+    return next(iter(ids[SCAN_ROWS_MAX : SCAN_ROWS_MAX + 1]), None)

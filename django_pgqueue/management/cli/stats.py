@@ -1,0 +1,80 @@
+"""pgqueue stats: how many jobs each queue has, by state."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from django.db import connections
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, suggest
+from django_pgqueue.management.cli.moments import iso, span
+from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.rows import Filters
+from django_pgqueue.management.cli.words import add_filters
+from django_pgqueue.queues.stats import QueueStats, queue_stats
+
+HELP = "Count the jobs of each queue by state."
+
+COUNTS = ("ready", "running", "retrying", "scheduled", "parked", "dead")
+
+COLUMNS = (
+    Column("queue", may_cut=True),
+    *(Column(name, right=True) for name in COUNTS),
+    Column("oldest", right=True),
+    Column("", may_cut=True),
+)
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare the filters."""
+    add_filters(parser, "queue")
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """Print one line for each queue."""
+    name = options["queue"]
+    with connections[get_settings().database].cursor() as cursor:
+        stats = queue_stats(cursor, None)
+    if name is not None:
+        stats = [queue for queue in stats if queue.name == name]
+    if out.as_json:
+        out.json({"queues": [_as_json(queue) for queue in stats]})
+    elif stats:
+        out.table(COLUMNS, [_row(queue) for queue in stats])
+        if any(queue.is_partial for queue in stats):
+            out.line("+ means this many or more: counts stop there.")
+    else:
+        out.line(
+            "There is no queue yet." if name is None else "There is no such queue."
+        )
+        suggest(Filters(queue=name), out)
+    return EXIT_DONE if stats or name is None else EXIT_NOTHING
+
+
+def _row(queue: QueueStats) -> list[str]:
+    oldest = queue.oldest_ready_seconds
+    paused = ""
+    if queue.paused_at is not None:
+        who = f" by {queue.paused_by}" if queue.paused_by else ""
+        why = f": {queue.pause_reason}" if queue.pause_reason else ""
+        paused = f"paused{who}{why}"
+    return [
+        queue.name,
+        *(_count(queue, name) for name in COUNTS),
+        "" if oldest is None else span(oldest),
+        paused,
+    ]
+
+
+def _count(queue: QueueStats, name: str) -> str:
+    count: int = getattr(queue, name)
+    is_more = count >= queue.count_max or (
+        queue.is_partial and name in ("running", "retrying", "scheduled")
+    )
+    return f"{count:,}{'+' if is_more else ''}"
+
+
+def _as_json(queue: QueueStats) -> dict[str, Any]:
+    return {**dataclasses.asdict(queue), "paused_at": iso(queue.paused_at)}

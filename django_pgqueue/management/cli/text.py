@@ -1,0 +1,64 @@
+"""
+Text: data of jobs as a terminal may show it.
+
+Whoever can enqueue a job chooses its names, arguments and messages. An escape sequence
+among them could retitle a terminal, hide lines, or make one job look like another; so
+everything that is no printable character is shown as its escape. Widths are columns
+of a terminal: 世 takes two of them, a combining accent none.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+ELLIPSIS = "…"
+
+
+def shown(value: object) -> str:
+    """Return *value* as one printable line; '' for None."""
+    text = "" if value is None else str(value)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def shown_lines(text: str) -> list[str]:
+    """Return the lines of *text*, each printable; tabs become four spaces."""
+    return [shown(line.replace("\t", "    ")) for line in text.split("\n")]
+
+
+def width(text: str) -> int:
+    """Return how many columns of a terminal the printable *text* takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_char_width(char) for char in text)
+
+
+def cut(text: str, columns: int) -> str:
+    """Return *text*, shortened to *columns*, an ellipsis included."""
+    if width(text) <= columns:
+        return text
+    kept, left = [], columns - 1
+    for char in text:
+        left -= _char_width(char)
+        if left < 0:
+            break
+        kept.append(char)
+    return "".join(kept) + ELLIPSIS if columns > 0 else ""
+
+
+def padded(text: str, columns: int, *, right: bool = False) -> str:
+    """Return *text* with spaces up to *columns*, behind it or before it."""
+    spaces = " " * (columns - width(text))
+    return spaces + text if right else text + spaces
+
+
+def _escape(char: str) -> str:
+    # \x1b, \u202e; a surrogate too, which could not be printed at all.
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def _char_width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1

@@ -1,0 +1,93 @@
+"""
+Words: what the command line reads, checked before a database is asked.
+
+Each reader raises argparse's own error, so that a wrong word ends with the usage, one
+line, and exit status 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from django_pgqueue.conf import did_you_mean
+from django_pgqueue.exceptions import InvalidOption
+from django_pgqueue.models.archived_job import ArchivedState
+from django_pgqueue.models.dead_letter import Reason
+from django_pgqueue.tasks.options import check_queue
+
+ID_MAX = 2**63 - 1
+ROWS_MAX = 10_000
+
+LIVE_STATES = ("ready", "running", "scheduled", "retrying", "parked")
+STATES = (*LIVE_STATES, *ArchivedState.values, "dead")
+
+
+def job_id(text: str) -> int:
+    """Read the id of a job, also as #42."""
+    digits = text.removeprefix("#")
+    is_number = digits.isascii() and digits.isdecimal() and len(digits) <= 19
+    if not is_number or not 1 <= int(digits) <= ID_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no id of a job, such as 42")
+    return int(digits)
+
+
+def queue_name(text: str) -> str:
+    """Read the name of a queue."""
+    try:
+        return check_queue(text)
+    except InvalidOption as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def rows_count(text: str) -> int:
+    """Read --limit."""
+    if not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= ROWS_MAX:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a whole number from 1 to {ROWS_MAX:,}"
+        )
+    return int(text)
+
+
+def state(text: str) -> str:
+    """Read a state."""
+    return _one_of(text, STATES, "state")
+
+
+def reason(text: str) -> str:
+    """Read a reason of dead letters."""
+    return _one_of(text, tuple(Reason.values), "reason")
+
+
+def plain_text(text: str) -> str:
+    """Read text that PostgreSQL can store."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no text in UTF-8") from None
+    return text
+
+
+def add_filters(parser: Any, *names: str) -> None:
+    """Declare the filters of *names*: queue, task, tag, reason."""
+    declared: dict[str, dict[str, Any]] = {
+        "queue": {"type": queue_name, "metavar": "NAME", "help": "Of this queue."},
+        "task": {"type": plain_text, "metavar": "NAME", "help": "Of this task."},
+        "tag": {"type": plain_text, "metavar": "TAG", "help": "With this tag."},
+        "reason": {
+            "type": reason,
+            "metavar": "REASON",
+            "help": f"With this reason: {', '.join(Reason.values)}.",
+        },
+    }
+    for name in names:
+        parser.add_argument(f"--{name}", **declared[name])
+
+
+def _one_of(text: str, words: tuple[str, ...], kind: str) -> str:
+    if text not in words:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no {kind}; there are {', '.join(words)}."
+            f"{did_you_mean(text, list(words))}"
+        )
+    return text

@@ -1,0 +1,149 @@
+"""pgqueue: what an operator asks and does, one subcommand each."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+import django.db
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import InvalidOption, PgQueueError
+from django_pgqueue.management.cli import (
+    cancel,
+    dead,
+    doctor,
+    jobs,
+    pause,
+    redrive,
+    resume,
+    retry,
+    show,
+    stats,
+)
+from django_pgqueue.management.cli.output import Output
+from django_pgqueue.worker.readiness import check_aliases
+
+SUBCOMMANDS: dict[str, ModuleType] = {
+    "stats": stats,
+    "jobs": jobs,
+    "show": show,
+    "dead": dead,
+    "retry": retry,
+    "redrive": redrive,
+    "cancel": cancel,
+    "pause": pause,
+    "resume": resume,
+    "doctor": doctor,
+}
+
+EXIT_USAGE, EXIT_UNUSABLE, EXIT_INTERRUPTED = 2, 3, 130
+
+EPILOG = """
+Exit status: 0 done; 1 nothing matched, a named job was passed over, or the doctor found
+an error; 2 wrong command line; 3 the settings or the database cannot be used;
+130 interrupted.
+"""
+
+# Django's own options, which every command has; they work, and are not listed.
+DJANGO_OPTIONS = (
+    "--version", "-v", "--verbosity", "--settings", "--pythonpath", "--traceback",
+    "--no-color", "--force-color", "--skip-checks",
+)  # fmt: skip
+
+
+class Command(BaseCommand):
+    """Runs one subcommand."""
+
+    help = "Look at queues and jobs, and mend what went wrong."
+    requires_system_checks: Any = []
+    suppressed_base_arguments = set(DJANGO_OPTIONS)
+
+    def create_parser(self, *args: Any, **kwargs: Any) -> Any:
+        """Keep the epilog's lines as they are."""
+        kwargs["formatter_class"] = argparse.RawDescriptionHelpFormatter
+        return super().create_parser(*args, epilog=EPILOG, **kwargs)
+
+    def add_arguments(self, parser: Any) -> None:
+        """Declare the subcommands."""
+        subparsers = parser.add_subparsers(
+            dest="subcommand", required=True, metavar="SUBCOMMAND", title="subcommands"
+        )
+        for name, module in SUBCOMMANDS.items():
+            own = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
+            module.add_arguments(own)
+            own.add_argument(
+                "--json", action="store_true", help="Print one JSON object."
+            )
+            _add_django_options(own)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run it; end with its status."""
+        status = EXIT_INTERRUPTED
+        _print_anything()
+        try:
+            status = self._run(options)
+            self.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read our output has seen enough. Nothing may be written at exit.
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = 0
+        except KeyboardInterrupt:
+            self.stderr.write("Interrupted.", style_func=str)
+        if status:
+            sys.exit(status)
+
+    def _run(self, options: dict[str, Any]) -> int:
+        module = SUBCOMMANDS[options["subcommand"]]
+        out = Output(
+            self.stdout,
+            # Plain: what goes there is seldom an error.
+            self.stderr._out if hasattr(self.stderr, "_out") else self.stderr,
+            as_json=options["json"],
+            color=not options["no_color"] and "NO_COLOR" not in os.environ,
+        )
+        try:
+            check_aliases(get_settings())
+            status: int = module.run(options, out)
+            return status
+        except InvalidOption as error:
+            raise CommandError(str(error), returncode=EXIT_USAGE) from error
+        except PgQueueError as error:
+            raise CommandError(str(error), returncode=EXIT_UNUSABLE) from error
+        except (django.db.Error, ImproperlyConfigured) as error:
+            raise CommandError(
+                _database_problem(error), returncode=EXIT_UNUSABLE
+            ) from error
+
+
+def _database_problem(error: Exception) -> str:
+    alias = get_settings().database
+    detail = " ".join(str(error).split())
+    way_out = ""
+    if isinstance(error, django.db.ProgrammingError):
+        way_out = f" Run: python manage.py migrate pgqueue --database {alias}"
+    return f"Database {alias!r} cannot be used: {detail}{way_out}"
+
+
+def _print_anything() -> None:
+    """Let a terminal that is not UTF-8 show escapes, rather than fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _add_django_options(parser: Any) -> None:
+    """Take Django's own options behind the subcommand too."""
+    hidden: dict[str, Any] = {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+    for name in ("--settings", "--pythonpath"):
+        parser.add_argument(name, **hidden)
+    parser.add_argument("-v", "--verbosity", type=int, **hidden)
+    for name in ("--traceback", "--no-color", "--force-color", "--skip-checks"):
+        parser.add_argument(name, action="store_true", **hidden)

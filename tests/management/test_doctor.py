@@ -1,0 +1,353 @@
+"""`manage.py pgqueue doctor`: each trouble is found, with its value and a way out."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import timedelta
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import connection, connections
+
+from django_pgqueue.management.cli import examine_jobs, examine_server
+from django_pgqueue.models import Queue, Worker
+from django_pgqueue.postgres import health
+from django_pgqueue.postgres.connect import connect
+from django_pgqueue.queues.partitions import make_partitions
+from tests.factories import make_dead_letter, make_job, make_leased_job
+
+LONG_AGO = timedelta(minutes=-10)
+
+CHECKS = {
+    "server",
+    "migrations",
+    "indexes",
+    "partitions",
+    "listen",
+    "connections",
+    "horizon",
+    "prepared",
+    "notifications",
+    "vacuum",
+    "clock",
+    "workers",
+    "heartbeats",
+    "unserved",
+    "oldest_ready",
+    "paused",
+    "leases",
+    "tasks",
+    "dead_letters",
+}
+
+
+@pytest.fixture(autouse=True)
+def database(transactional_db):
+    """The tables, with the days ahead that a worker would have made."""
+    with connection.cursor() as cursor:
+        make_partitions(cursor)
+
+
+def run(*arguments):
+    """Return (status, standard output)."""
+    out = io.StringIO()
+    try:
+        call_command("pgqueue", "doctor", *arguments, stdout=out, stderr=io.StringIO())
+    except SystemExit as end:
+        return end.code, out.getvalue()
+    return 0, out.getvalue()
+
+
+def examined():
+    """Return (status, the findings by their check, the worst of each)."""
+    status, out = run("--json")
+    found = json.loads(out)["findings"]
+    return status, {finding["check"]: finding for finding in found}
+
+
+def trouble(check):
+    """Return the finding of *check*, which is none to be content with."""
+    status, found = examined()
+    finding = found[check]
+    assert finding["severity"] != "ok"
+    assert finding["way_out"]
+    assert (finding["severity"] == "error") is (status == 1)
+    return finding
+
+
+def make_worker(name="web-1", silent=timedelta(0), queues=()):
+    Worker.objects.create(
+        name=name, hostname="h", pid=1, threads=8, version="1", queues=list(queues)
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_worker SET heartbeat_at = now() - %s WHERE name = %s",
+            [silent, name],
+        )
+
+
+def test_where_all_is_well_every_check_says_so():
+    """Status 0. In words too, and --quiet leaves them out."""
+    make_worker()
+    make_job(task="tests.app.tasks.noop")
+
+    status, found = examined()
+    bad = {name: f for name, f in found.items() if f["severity"] != "ok"}
+    assert {} == bad
+    assert 0 == status
+    assert CHECKS == set(found)
+
+    status, out = run()
+    assert out.endswith("0 errors, 0 warnings, 19 as they should be.\n")
+    assert max(map(len, out.splitlines())) <= 80
+    assert 1 == len(run("--quiet")[1].splitlines())
+
+
+# The server --------------------------------------------------------------------------
+
+
+def test_missing_migrations_end_the_examination():
+    """The rest would fail for the same reason."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE django_migrations SET app = 'hidden' WHERE app = 'pgqueue'"
+        )
+        try:
+            status, found = examined()
+        finally:
+            cursor.execute(
+                "UPDATE django_migrations SET app = 'pgqueue' WHERE app = 'hidden'"
+            )
+
+    assert 1 == status
+    assert {"server", "migrations"} == set(found)
+    assert "migrate pgqueue --database default" in found["migrations"]["way_out"]
+
+
+def test_a_missing_index():
+    """An error: workers refuse to start."""
+    rename = "ALTER INDEX {} RENAME TO {}"
+    with connection.cursor() as cursor:
+        cursor.execute(rename.format("pgqueue_job_claim", "hidden"))
+        try:
+            finding = trouble("indexes")
+        finally:
+            cursor.execute(rename.format("hidden", "pgqueue_job_claim"))
+
+    assert "pgqueue_job_claim" == finding["value"]
+
+
+def test_an_index_that_was_left_half_made():
+    """A warning where claims do not need it."""
+    make_dead_letter(), make_dead_letter()
+    with connect("default", name="tests") as other:
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            other.execute(
+                "CREATE UNIQUE INDEX CONCURRENTLY pgqueue_half_made"
+                " ON pgqueue_dead_letter (task)"
+            )
+        try:
+            finding = trouble("indexes")
+        finally:
+            other.execute("DROP INDEX pgqueue_half_made")
+
+    assert ("warning", "pgqueue_half_made") == (finding["severity"], finding["value"])
+
+
+def test_an_archive_without_days_ahead():
+    """No worker has run for a week."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits"
+            " WHERE inhparent = 'pgqueue_archived_job'::regclass"
+        )
+        for (name,) in cursor.fetchall():
+            cursor.execute(f"DROP TABLE {name}")
+        try:
+            assert 0 == trouble("partitions")["value"]
+        finally:
+            make_partitions(cursor)
+
+
+def test_a_notify_that_is_not_heard(settings, monkeypatch):
+    """Another database of the same server, say; workers poll all the same."""
+    monkeypatch.setattr(examine_server, "HEARD_SECONDS_MAX", 0.2)
+    settings.PGQUEUE = {"LISTEN_DATABASE": "queue"}
+
+    finding = trouble("listen")
+    assert "warning" == finding["severity"]
+    assert "every 5 s" in finding["what"]
+
+
+def test_a_listen_database_that_is_away(settings, monkeypatch):
+    """An error: workers try it again and again."""
+    nobody = {**connection.settings_dict, "HOST": "127.0.0.1", "PORT": 1}
+    monkeypatch.setitem(connections.settings, "gone", nobody)
+    settings.PGQUEUE = {"LISTEN_DATABASE": "gone"}
+
+    assert "gone" == trouble("listen")["value"]
+
+
+def test_listen_that_is_turned_off_is_no_trouble(settings):
+    """It is said, though."""
+    settings.PGQUEUE = {"LISTEN": False}
+
+    assert "only poll" in examined()[1]["listen"]["what"]
+
+
+def test_a_direct_connection_is_no_pooler():
+    """Its process id is that of the server's process."""
+    with connect("default", name="tests") as direct:
+        assert health.is_pooled(direct) is False
+
+
+def test_connections_that_run_out(monkeypatch):
+    """Before they have."""
+    monkeypatch.setattr(examine_server, "CONNECTIONS_SHARE_MAX", 0.0)
+
+    assert trouble("connections")["value"] >= 2
+
+
+def test_a_long_transaction(monkeypatch):
+    """Named with its process, so that it can be ended."""
+    monkeypatch.setattr(examine_server, "TRANSACTION_SECONDS_MAX", -1.0)
+    with connect("default", name="nightly report") as other, other.transaction():
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT 1")
+        finding = trouble("horizon")
+
+        assert "nightly report" in finding["what"]
+        assert str(other.info.backend_pid) in finding["what"]
+
+
+def test_a_prepared_transaction(monkeypatch, cursor):
+    """Its locks outlive restarts."""
+    cursor.execute("SHOW max_prepared_transactions")
+    if cursor.fetchone() == ("0",):
+        pytest.skip("this server takes no prepared transactions")
+    monkeypatch.setattr(examine_server, "PREPARED_SECONDS_MAX", -1.0)
+    cursor.execute("BEGIN")
+    cursor.execute("PREPARE TRANSACTION 'pgqueue_doctor'")
+    try:
+        assert "1 prepared" in trouble("prepared")["what"]
+    finally:
+        cursor.execute("ROLLBACK PREPARED 'pgqueue_doctor'")
+
+
+@pytest.mark.parametrize(
+    "limit,check",
+    [("NOTIFICATIONS_SHARE_MAX", "notifications"), ("CLOCK_SKEW_SECONDS_MAX", "clock")],
+)
+def test_other_limits_of_the_server(monkeypatch, limit, check):
+    """Told with the value and the limit."""
+    monkeypatch.setattr(examine_server, limit, -1.0)
+
+    assert -1.0 == trouble(check)["limit"]
+
+
+# Jobs and workers --------------------------------------------------------------------
+
+
+def test_ready_jobs_without_a_worker():
+    """An error, with the command that would run them."""
+    make_worker(queues=["other"])
+    make_worker("gone", silent=timedelta(hours=1))
+    make_job(queue="mail")
+
+    finding = trouble("unserved")
+    assert "error" == finding["severity"]
+    assert "pgqueue_worker --queues mail" in finding["way_out"]
+
+
+@pytest.mark.parametrize("queues", [[], ["mail", "other"]])
+def test_ready_jobs_with_a_worker(queues):
+    """That serves all queues, or theirs."""
+    make_worker(queues=queues)
+    make_job(queue="mail")
+
+    assert "ok" == examined()[1]["unserved"]["severity"]
+
+
+def test_a_worker_that_is_silent():
+    """With its name."""
+    make_worker("web-9", silent=timedelta(minutes=5))
+
+    assert ["web-9"] == trouble("heartbeats")["value"]
+
+
+def test_a_job_that_waits_too_long():
+    """With its queue."""
+    make_worker()
+    make_job(queue="mail", visible_at=LONG_AGO)
+
+    finding = trouble("oldest_ready")
+    assert 600 <= finding["value"] < 700
+    assert "queue mail" in finding["what"]
+
+
+def test_a_paused_queue_with_ready_jobs():
+    """Neither unserved nor late, but not forgotten either."""
+    Queue.objects.create(name="mail", paused_at="2026-01-01T00:00Z")
+    assert "ok" == examined()[1]["paused"]["severity"]
+    make_job(queue="mail", visible_at=LONG_AGO)
+
+    assert ["mail"] == trouble("paused")["value"]
+    found = examined()[1]
+    assert "ok" == found["unserved"]["severity"]
+    assert "ok" == found["oldest_ready"]["severity"]
+
+
+def test_leases_that_ran_out():
+    """In any queue and priority; those that are held do not count."""
+    make_worker()
+    make_leased_job()
+    for priority, queue in ((5, "a"), (0, "a"), (-5, "b")):
+        make_leased_job(queue=queue, priority=priority, visible_at=LONG_AGO)
+        make_job(queue=queue, priority=priority)
+
+    finding = trouble("leases")
+    assert 3 == finding["value"]
+    assert "10 m ago" in finding["what"]
+
+
+def test_jobs_of_tasks_that_are_not_declared():
+    """With their names, harmless to a terminal."""
+    make_worker()
+    make_job(task="gone\x1b[31m")
+    make_job(task="tests.app.tasks.noop")
+
+    finding = trouble("tasks")
+    assert ["gone\x1b[31m"] == finding["value"]
+    assert "\x1b" not in run()[1]
+
+
+def test_new_dead_letters():
+    """By reason; old ones are no news."""
+    make_dead_letter(reason="timeout")
+    make_dead_letter(reason="timeout")
+    make_dead_letter(finished_at=timedelta(days=-2))
+
+    finding = trouble("dead_letters")
+    assert 2 == finding["value"]
+    assert "2 timeout" in finding["what"]
+
+
+def test_what_a_role_may_not_see_is_a_warning(monkeypatch):
+    """And the other examinations go on."""
+
+    def forbidden(cursor, settings):
+        """Ask for what is not there."""
+        cursor.execute("SELECT * FROM nowhere")
+        yield
+
+    forbidden.__name__ = "nowhere"
+    monkeypatch.setattr(
+        examine_jobs, "EXAMINATIONS", (forbidden, *examine_jobs.EXAMINATIONS)
+    )
+
+    status, found = examined()
+    assert "could not be examined" in found["nowhere"]["what"]
+    assert CHECKS < set(found)
+    assert 0 == status

@@ -1,0 +1,648 @@
+"""`manage.py pgqueue`: what it prints, what it does, and its exit statuses."""
+
+from __future__ import annotations
+
+import getpass
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connection
+
+from django_pgqueue.management.cli import acting, rows
+from django_pgqueue.management.cli.text import cut, padded, shown, width
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
+from tests.app.tasks import noop
+from tests.factories import (
+    make_archived_job,
+    make_dead_letter,
+    make_job,
+    make_jobs,
+    make_leased_job,
+)
+from tests.worker_process import REPOSITORY
+
+DONE, NOTHING, USAGE, UNUSABLE = 0, 1, 2, 3
+
+LATER = timedelta(hours=1)
+
+ESCAPES = "\x1b[31mred\x1b[0m\u202etxt.\r\n\x07"
+
+
+def run(*arguments):
+    """Return (status, standard output, standard error) of `pgqueue ARGUMENTS`."""
+    out, err = io.StringIO(), io.StringIO()
+    status = DONE
+    try:
+        call_command("pgqueue", *map(str, arguments), stdout=out, stderr=err)
+    except SystemExit as end:
+        status = end.code
+    except CommandError as error:
+        # argparse has no status of its own when it is called by call_command().
+        status = getattr(error, "returncode", USAGE)
+        err.write(f"{error}\n")
+        status = USAGE if str(error).startswith("Error:") else status
+    return status, out.getvalue(), err.getvalue()
+
+
+def told(*arguments):
+    """Return (status, the JSON object) of `pgqueue ARGUMENTS --json`."""
+    status, out, _ = run(*arguments, "--json")
+    (line,) = out.splitlines()
+    return status, json.loads(line)
+
+
+def shell(*arguments, stdin=subprocess.DEVNULL, **environment):
+    """Run it as a process of its own, on the test database."""
+    return subprocess.run(
+        [sys.executable, "-m", "django", "pgqueue", *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, **process_environment(), **environment},
+        stdin=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def process_environment(**told):
+    name = connection.settings_dict["NAME"]
+    told = {"databases": {"default": {"NAME": name}}, "pgqueue": {}, **told}
+    return {
+        "DJANGO_SETTINGS_MODULE": "tests.worker_settings",
+        "PYTHONPATH": str(REPOSITORY),
+        "PGQUEUE_TEST_WORKER": json.dumps(told),
+    }
+
+
+# Text of data ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value,text",
+    [
+        (None, ""),
+        (5, "5"),
+        ("mail", "mail"),
+        ("\x1b[31mred", r"\x1b[31mred"),
+        ("a\r\nb\tc\x00", r"a\r\nb\tc\x00"),
+        ("\u202eevil", r"\u202eevil"),
+        ("\u2028", r"\u2028"),
+        ("\ud800", r"\ud800"),
+        ("世界 é 😀", "世界 é 😀"),
+    ],
+)
+def test_data_is_shown_without_control_characters(value, text):
+    """No escape sequence, no new line, no change of direction, no surrogate."""
+    assert text == shown(value)
+
+
+def test_widths_are_columns_of_a_terminal():
+    """A wide character takes two, a combining one none."""
+    assert 4 == width("世界")
+    assert 1 == width("e\u0301")
+    assert "世界" == cut("世界", 4)
+    assert "世…" == cut("世界人", 4)
+    assert "ab…" == cut("abcd", 3)
+    assert "世  |" == padded("世", 4) + "|"
+    assert "  世" == padded("世", 4, right=True)
+
+
+# stats -------------------------------------------------------------------------------
+
+
+def test_stats_have_a_line_for_each_queue(transactional_db):
+    """With jobs by state, the age of the oldest, and who paused it and why."""
+    make_jobs(3, queue="mail", visible_at=timedelta(minutes=-10))
+    make_job(queue="mail", visible_at=LATER)
+    make_leased_job(queue="mail")
+    make_dead_letter(queue="mail")
+    Queue.objects.create(
+        name="mail", paused_at="2026-01-01T00:00Z", paused_by="ada", pause_reason="why"
+    )
+    make_job(queue="other")
+
+    status, out, _ = run("stats")
+    assert DONE == status
+    assert re.search(
+        r"^mail +3 +1 +0 +1 +0 +1 +10 m +paused by ada: why$", out, re.MULTILINE
+    )
+    assert re.search(r"^other +1 +0 ", out, re.MULTILINE)
+
+    status, found = told("stats", "--queue", "mail")
+    assert DONE == status
+    (mail,) = found["queues"]
+    assert {"name": "mail", "ready": 3, "running": 1, "scheduled": 1, "dead": 1} == {
+        key: mail[key] for key in ("name", "ready", "running", "scheduled", "dead")
+    }
+    assert "ada" == mail["paused_by"]
+
+
+def test_stats_of_a_queue_that_is_not_there(transactional_db):
+    """With the nearest name; without any queue it says so."""
+    assert (DONE, "There is no queue yet.\n") == run("stats")[:2]
+    make_job(queue="mail")
+
+    status, _, err = run("stats", "--queue", "mial")
+    assert NOTHING == status
+    assert "Did you mean 'mail'?" in err
+
+
+# jobs --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def one_of_each(transactional_db):
+    """The id of a job in each state."""
+    return {
+        "ready": make_job().pk,
+        "running": make_leased_job(queue="mail").pk,
+        "scheduled": make_job(visible_at=LATER, headers={"tags": ["vip"]}).pk,
+        "retrying": make_job(visible_at=LATER, attempt=1, deliveries=1).pk,
+        "parked": make_job(visible_at=None).pk,
+        "succeeded": make_archived_job().pk,
+        "cancelled": make_archived_job(state="cancelled").pk,
+        "expired": make_archived_job(state="expired").pk,
+        "dead": make_dead_letter(task="tests.other").pk,
+    }
+
+
+def test_jobs_lists_live_ones_and_others_by_their_state(one_of_each):
+    """Each with the state that states.md derives; the newest first."""
+    _, found = told("jobs")
+    live = ["parked", "retrying", "scheduled", "running", "ready"]
+    assert live == [job["state"] for job in found["jobs"]]
+
+    for state, job_id in one_of_each.items():
+        status, found = told("jobs", "--state", state)
+        assert DONE == status
+        assert [(job_id, state)] == [(j["id"], j["state"]) for j in found["jobs"]]
+
+    _, found = told("jobs", *(f"--state={state}" for state in one_of_each))
+    assert list(reversed(one_of_each)) == [job["state"] for job in found["jobs"]]
+
+
+def test_jobs_by_queue_task_and_tag(one_of_each):
+    """Filters add up; what matches nothing has status 1."""
+
+    def ids(*filters):
+        return [job["id"] for job in told("jobs", *filters)[1]["jobs"]]
+
+    assert [one_of_each["running"]] == ids("--queue=mail")
+    assert [one_of_each["scheduled"]] == ids("--tag=vip")
+    assert [] == ids("--tag=vip", "--queue=mail")
+    assert [one_of_each["dead"]] == ids("--task=tests.other", "--state=dead")
+    status, out, err = run("jobs", "--task", "tests.app.tasks.nop")
+    assert (NOTHING, "No job matches.\n") == (status, out)
+    assert "Did you mean 'tests.app.tasks.noop'?" in err
+
+
+def test_pages_go_by_id_over_all_tables(transactional_db):
+    """Every job once, whatever the size of a page."""
+    made = []
+    for _ in range(4):
+        made += [make_job().pk, make_dead_letter().pk, make_archived_job().pk]
+    states = ["--state=ready", "--state=dead", "--state=succeeded"]
+
+    for limit in (1, 5, 12, 50):
+        seen, before = [], []
+        while True:
+            _, found = told("jobs", *states, "--limit", limit, *before)
+            seen += [job["id"] for job in found["jobs"]]
+            if found["next"] is None:
+                break
+            before = ["--before", found["next"]]
+        assert made[::-1] == seen
+
+
+def test_a_rare_job_is_looked_for_in_steps(transactional_db, monkeypatch):
+    """So that no look walks a whole table; it says where to go on."""
+    monkeypatch.setattr(rows, "SCAN_ROWS_MAX", 10)
+    rare = make_job(queue="rare").pk
+    make_jobs(25)
+
+    status, out, err = run("jobs", "--queue", "rare")
+    assert (NOTHING, "No job matches.\n") == (status, out)
+    before = int(re.search(r"there may be more: --before (\d+)", err)[1])
+    looks = 1
+    while True:
+        _, found = told("jobs", "--queue", "rare", "--before", before)
+        looks += 1
+        if found["jobs"]:
+            break
+        before = found["next"]
+    assert [rare] == [job["id"] for job in found["jobs"]]
+    assert 3 == looks
+
+
+def test_no_job_is_left_out_where_tables_are_looked_through_at_different_paces(
+    transactional_db, monkeypatch, django_assert_num_queries
+):
+    """What one table has below the end of the look in another one waits."""
+    monkeypatch.setattr(rows, "SCAN_ROWS_MAX", 4)
+    wanted = []
+    for kinds in ("ljlljdd", "dddddddd", "lldjld", "llllllll"):
+        for kind in kinds:
+            make = make_dead_letter if kind == "d" else make_job
+            wanted.append(make(queue="mail").pk)
+            make_job(queue="other")
+
+    for limit in (2, 3, 50):
+        seen, before = [], []
+        while True:
+            states = ["--state=ready", "--state=dead", "--queue=mail"]
+            _, found = told("jobs", *states, "--limit", limit, *before)
+            seen += [job["id"] for job in found["jobs"]]
+            if found["next"] is None:
+                break
+            before = ["--before", found["next"]]
+        assert wanted[::-1] == seen
+    with django_assert_num_queries(2) as queries:
+        told("jobs", "--queue=mail")
+    assert '"pgqueue_job"."id" >= ' in queries[1]["sql"]
+
+
+def test_a_table_is_not_cut_off_in_a_pipe_and_shows_no_escapes(transactional_db):
+    """What a job's names hold cannot steer a terminal."""
+    make_job(task="t" * 200)
+    make_job(task=ESCAPES)
+
+    _, out, _ = run("jobs")
+
+    assert "t" * 200 in out
+    assert shown(ESCAPES) in out
+    assert not set(out) & {"\x1b", "\u202e", "\r", "\x07"}
+
+
+# show --------------------------------------------------------------------------------
+
+ERROR = {
+    "kind": "error",
+    "type": "shop.Unlucky",
+    "message": "password=hunter2",
+    "traceback": "File:\n  f(password='hunter2')\nshop.Unlucky: password=hunter2\n",
+    "attempt": 1,
+    "delivery": 1,
+    "worker": "w-1",
+    "at": "2026-11-21T10:00:00+00:00",
+}
+
+
+def test_show_finds_a_job_wherever_it_is(one_of_each):
+    """With its state."""
+    for state, job_id in one_of_each.items():
+        status, out, _ = run("show", job_id)
+        assert DONE == status
+        assert out.startswith(f"Job {job_id} is {state}")
+        assert state == told("show", job_id)[1]["job"]["state"]
+
+
+def test_show_tells_all_and_hides_secrets(transactional_db):
+    """Arguments, headers, errors with tracebacks; --show-payload shows all of them."""
+    job = make_dead_letter(
+        task="tests.app.tasks.fails",
+        args=["a message"],
+        kwargs={"api_key": "hunter2"},
+        headers={"Authorization": "hunter2", "tags": ["vip"]},
+        errors=[ERROR, {**ERROR, "attempt": 2}],
+    )
+
+    _, out, _ = run("show", f"#{job.pk}")
+    assert "hunter2" not in out
+    assert "dead (exhausted)" in out
+    assert '["a message"]' in out
+    assert "Error 2 of 2: shop.Unlucky" in out
+    assert "    f(password=[redacted])\n" in out
+    assert "hunter2" not in json.dumps(told("show", job.pk)[1])
+
+    _, out, _ = run("show", job.pk, "--show-payload")
+    assert 6 == out.count("hunter2")
+    _, found = told("show", job.pk, "--show-payload")
+    assert {"api_key": "hunter2"} == found["job"]["kwargs"]
+    assert [ERROR, {**ERROR, "attempt": 2}] == found["job"]["errors"]
+
+
+def test_show_works_where_python_cannot_read_the_arguments(cursor):
+    """Their text is shown when asked for: nothing in it can be hidden."""
+    cursor.execute(
+        "INSERT INTO pgqueue_job (task, args) VALUES ('t', '[1e5000]')"
+        " RETURNING id, args::text"
+    )
+    job_id, text = cursor.fetchone()
+
+    status, out, _ = run("show", job_id)
+    assert DONE == status
+    assert "--show-payload shows its text" in out
+    assert ["args"] == told("show", job_id)[1]["job"]["unreadable"]
+    assert text == told("show", job_id, "--show-payload")[1]["job"]["args"]
+    assert text[:500] in run("show", job_id, "--show-payload")[1]
+
+
+@pytest.mark.parametrize("more", [[], ["--show-payload"], ["--json"]])
+def test_show_works_with_arguments_of_any_depth(cursor, more):
+    """Whether this Python can read them or not."""
+    cursor.execute(
+        "INSERT INTO pgqueue_job (task, args) VALUES ('t', %s) RETURNING id",
+        ["[" * 3_000 + "]" * 3_000],
+    )
+    (job_id,) = cursor.fetchone()
+
+    assert DONE == run("show", job_id, *more)[0]
+
+
+def test_show_of_no_job(transactional_db):
+    """It never committed, or its retention has passed."""
+    status, out, _ = run("show", 12_345)
+
+    assert NOTHING == status
+    assert "There is no job 12345" in out
+    assert (NOTHING, {"job": None}) == told("show", 12_345)
+
+
+@pytest.mark.parametrize(
+    "errors", [{}, "x", [5], [{}], [{"kind": "error", "traceback": 5}], None]
+)
+def test_show_works_with_errors_that_no_worker_wrote(transactional_db, errors):
+    """Shown as they are; and no escape of theirs reaches the terminal."""
+    job = make_dead_letter(errors=errors or [], task=ESCAPES, kwargs={ESCAPES: ESCAPES})
+
+    status, out, _ = run("show", job.pk)
+
+    assert DONE == status
+    assert not set(out) & {"\x1b", "\u202e", "\r", "\x07"}
+
+
+# dead --------------------------------------------------------------------------------
+
+
+def test_dead_lists_and_counts_by_reason(transactional_db):
+    """With the last error in a line, without secrets."""
+    for reason in ("exhausted", "rejected", "exhausted"):
+        make_dead_letter(queue="mail", reason=reason, errors=[ERROR])
+
+    status, out, _ = run("dead", "--queue", "mail")
+    assert DONE == status
+    assert "\n\n2 exhausted, 1 rejected\n" in out
+    assert 3 == out.count("Unlucky: password=[redacted]")
+
+    _, found = told("dead", "--reason", "rejected", "--limit", 1)
+    assert {"rejected": 1} == found["reasons"]
+    assert found["reasons_are_complete"]
+    (letter,) = found["dead_letters"]
+    assert "Unlucky: password=[redacted]" == letter["last_error"]
+    assert (NOTHING, "No dead letter matches.\n") == run("dead", "--queue=x")[:2]
+
+
+# retry, redrive, cancel --------------------------------------------------------------
+
+
+def test_retry_by_id_makes_waiting_jobs_due_and_redrives(one_of_each):
+    """Those that run or have ended are passed over, each with why; status 1."""
+    status, out, err = run("retry", *one_of_each.values())
+
+    assert NOTHING == status
+    assert "3 jobs retried." in out
+    assert f"Job {one_of_each['running']} was not retried: it is running." in err
+    due = Job.objects.due().values_list("id", flat=True)
+    expected = {one_of_each[s] for s in ("ready", "scheduled", "retrying", "dead")}
+    assert expected == set(due)
+
+    waiting = make_job(visible_at=LATER).pk
+    assert (DONE, {"retried": [waiting], "passed_over": []}) == told("retry", waiting)
+
+
+def test_retry_by_filter_takes_what_has_failed_alone(one_of_each):
+    """A job that was scheduled for later is not dragged into now."""
+    assert (DONE, "1 job retried.\n", "") == run("retry", "--all", "--yes")
+    assert one_of_each["scheduled"] in Job.objects.scheduled().values_list(
+        "id", flat=True
+    )
+
+
+def test_redrive_by_filter_takes_chunks(transactional_db, monkeypatch):
+    """All that match, into the queue that is asked for."""
+    monkeypatch.setattr(acting, "CHUNK_ROWS", 3)
+    for _ in range(7):
+        make_dead_letter(queue="mail", reason="timeout")
+    other = make_dead_letter(queue="mail")
+
+    status, out, _ = run("redrive", "--reason=timeout", "--to=slow", "--yes")
+
+    assert (DONE, "7 jobs redriven.\n") == (status, out)
+    assert 7 == Job.objects.filter(queue="slow").count()
+    assert [other.pk] == list(DeadLetter.objects.values_list("id", flat=True))
+
+
+def test_cancel_says_who_did_it(one_of_each):
+    """Waiting jobs are archived; running ones are asked to stop."""
+    status, out, err = run("cancel", "--all", "--yes")
+
+    assert DONE == status
+    assert "5 jobs cancelled." in out
+    assert "1 job running: asked to stop" in err
+    assert Job.objects.get(pk=one_of_each["running"]).cancel_requested_at
+    (entry,) = ArchivedJob.objects.get(pk=one_of_each["ready"]).errors
+    assert f"{getpass.getuser()}@" in entry["by"]
+    assert entry["by"].endswith("(command line)")
+
+
+def test_cancel_by_state(one_of_each):
+    """Here: two of them."""
+    assert DONE == run("cancel", "--state=scheduled", "--state=parked", "--yes")[0]
+
+    left = set(Job.objects.values_list("id", flat=True))
+    assert {one_of_each[state] for state in ("ready", "running", "retrying")} == left
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        [1, "--queue", "mail"],
+        [1, "--all"],
+    ],
+)
+@pytest.mark.parametrize("word", ["retry", "redrive", "cancel"])
+def test_which_jobs_must_be_clear(transactional_db, word, arguments):
+    """Ids, or filters, or --all: one of the three, or nothing is done."""
+    make_dead_letter(queue="mail")
+
+    status, _, err = run(word, *arguments)
+
+    assert USAGE == status
+    assert f"Say which jobs to {word}" in err
+    assert 1 == DeadLetter.objects.count()
+
+
+def test_many_jobs_are_counted_and_confirmed(transactional_db, monkeypatch):
+    """Only a yes does it; where nobody can be asked it is a wrong command line."""
+    for _ in range(2):
+        make_dead_letter()
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for said in ("\n", "n\n", "", "yess\n"):
+        monkeypatch.setattr(sys, "stdin", Terminal(said))
+        status, _, err = run("redrive", "--all")
+        assert NOTHING == status
+        assert "Redrive 2 jobs? [y/N]" in err
+        assert "Nothing was done." in err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    status, _, err = run("redrive", "--all")
+    assert USAGE == status
+    assert "give --yes" in err
+    assert 2 == DeadLetter.objects.count()
+
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    assert DONE == run("redrive", "--all")[0]
+    assert 0 == DeadLetter.objects.count()
+
+
+# pause and resume --------------------------------------------------------------------
+
+
+def test_pause_and_resume(transactional_db):
+    """A second pause leaves who and why as they are, and has status 1."""
+    status, out, _ = run("pause", "mail", "--reason", "the provider is down")
+    assert DONE == status
+    assert "Queue mail is paused" in out
+    queue = Queue.objects.get(name="mail")
+    assert "the provider is down" == queue.pause_reason
+    assert queue.paused_by.endswith("(command line)")
+
+    status, out, _ = run("pause", "mail", "--reason", "mine")
+    assert NOTHING == status
+    assert "the provider is down; that stays" in out
+
+    assert (DONE, {"queue": "mail", "resumed": True}) == told("resume", "mail")
+    assert Queue.objects.get(name="mail").paused_at is None
+    status, _, err = run("resume", "mial")
+    assert NOTHING == status
+    assert "Did you mean 'mail'?" in err
+
+
+def test_a_reason_that_is_too_long_is_a_wrong_command_line(transactional_db):
+    """With its limit."""
+    status, _, err = run("pause", "mail", "--reason", "x" * 2_001)
+
+    assert USAGE == status
+    assert "2,000" in err
+
+
+# The command line itself -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments,words",
+    [
+        ([], "SUBCOMMAND"),
+        (["sorting"], "invalid choice"),
+        (["show"], "ID"),
+        (["show", "abc"], "'abc' is no id of a job"),
+        (["show", "0"], "'0' is no id"),
+        (["show", "9" * 5_000], "is no id"),
+        (["show", 2**63], "is no id"),
+        (["show", "¹"], "is no id"),
+        (["jobs", "--limit", "0"], "from 1 to 10,000"),
+        (["jobs", "--limit", "9" * 5_000], "from 1 to 10,000"),
+        (["jobs", "--state", "redy"], "Did you mean 'ready'?"),
+        (["dead", "--reason", "timeot"], "Did you mean 'timeout'?"),
+        (["jobs", "--queue", ""], "a queue name has 1 to 63 characters"),
+        (["jobs", "--queue", "a b"], "a queue name"),
+        (["jobs", "--queue", "q" * 64], "a queue name"),
+        (["jobs", "--task", "\ud800"], "no text in UTF-8"),
+        (["pause", "*"], "a queue name"),
+        (["redrive", "1", "--to", "a\x1b"], "a queue name"),
+        (["jobs", "--no-such"], "--no-such"),
+        (["doctor", "extra"], "extra"),
+    ],
+)
+def test_a_wrong_word_is_told_with_what_there_is(transactional_db, arguments, words):
+    """Status 2, before the database is asked."""
+    status, out, err = run(*arguments)
+
+    assert (USAGE, "") == (status, out)
+    assert words in err
+
+
+@pytest.mark.parametrize(
+    "word", ["'; DROP TABLE pgqueue_job; --", "%s", "😀", "x" * 9_999]
+)
+def test_any_text_may_be_looked_for(transactional_db, word):
+    """It is a parameter, and nothing else."""
+    assert NOTHING == run("jobs", "--task", word, "--tag", word)[0]
+
+
+def test_a_wrong_setting_is_status_3(transactional_db, settings):
+    """One line that names it."""
+    settings.PGQUEUE = {"LEASE_SECOND": 5}
+    status, _, err = run("stats")
+    assert UNUSABLE == status
+    assert "Did you mean 'LEASE_SECONDS'?" in err
+
+    settings.PGQUEUE = {"DATABASE": "defualt"}
+    status, _, err = run("jobs")
+    assert UNUSABLE == status
+    assert "Did you mean 'default'?" in err
+
+
+@pytest.mark.parametrize("subcommand", ["stats", "doctor"])
+def test_a_database_that_is_away_is_status_3(transactional_db, subcommand):
+    """One line, no traceback."""
+    nobody = {"databases": {"default": {"HOST": "127.0.0.1", "PORT": 1}}}
+    ended = shell(subcommand, **process_environment(**nobody))
+
+    assert UNUSABLE == ended.returncode
+    assert "" == ended.stdout
+    (line,) = ended.stderr.splitlines()
+    assert "Database 'default' cannot be used" in line
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(transactional_db):
+    """`pgqueue jobs | head -1` says nothing about pipes."""
+    make_jobs(2_000, task="t" * 200)
+    ended = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m django pgqueue jobs --limit 2000 | head -1"],
+        cwd=REPOSITORY,
+        env={**os.environ, **process_environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert "" == ended.stderr
+    assert 1 == len(ended.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    "environment", [{"LANG": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}, {}]
+)
+def test_any_terminal_can_show_any_job(transactional_db, environment):
+    """What its characters lack is escaped."""
+    noop.using(queue="mail").delay("世界")
+    make_job(task="世界")
+
+    ended = shell("jobs", "--no-color", **environment)
+
+    assert (DONE, "") == (ended.returncode, ended.stderr)
+    assert ("世界" in ended.stdout) is not bool(environment)
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "queue"])
+def test_the_other_database_is_the_one_that_is_asked(settings):
+    """PGQUEUE['DATABASE'] says where jobs are; here it has none."""
+    make_job()
+    settings.PGQUEUE = {"DATABASE": "queue"}
+
+    assert [] == told("jobs")[1]["jobs"]
