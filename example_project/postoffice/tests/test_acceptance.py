@@ -10,8 +10,7 @@ from django.db import transaction
 from django.http import HttpResponse
 from django.test import TestCase, override_settings
 
-from django_pgqueue.models import Job
-from django_pgqueue.testing import capture
+from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, capture
 from postoffice.acceptance import accept
 from postoffice.drafts import BATCH_MAX, BODY_MAX, RECIPIENTS_MAX, Draft
 from postoffice.models import SUBJECT_MAX, EmailMessage, Status
@@ -38,7 +37,7 @@ class Posting(TestCase):
         found = [(e["index"], e["field"]) for e in response.json()["errors"]]
         self.assertEqual(list(problems), found, response.content)
         self.assertEqual(0, EmailMessage.objects.count())
-        self.assertEqual(0, Job.objects.count())
+        assert_not_enqueued()
         return response
 
 
@@ -48,8 +47,7 @@ class AcceptedMails(Posting):
         The answer is 202 with the id; the row is scheduled, and its job carries it.
         """
         mail = MAIL | {"cc": ["bob@example.org"], "bcc": ["eve@example.org"]}
-        with capture() as jobs:
-            response = self.post(mail)
+        response = self.post(mail)
 
         self.assertEqual(202, response.status_code)
         (email_id,) = response.json()["ids"]
@@ -60,9 +58,7 @@ class AcceptedMails(Posting):
             ["ann@example.org", "bob@example.org", "eve@example.org"],
             stored.recipients,
         )
-        (job,) = jobs
-        self.assertEqual(send_email.name, job.task)
-        self.assertEqual([email_id], job.args)
+        (job,) = assert_enqueued(send_email, email_id, queue="mail", count=1)
         self.assertEqual(job.id, stored.job)
 
     def test_a_batch_is_accepted_in_its_order(self) -> None:
@@ -103,10 +99,10 @@ class AcceptedMails(Posting):
 
         with self.assertRaises(InterruptedError), transaction.atomic():
             accept(drafts)
-            self.assertEqual(1, Job.objects.count())
+            assert_enqueued(send_email)
             raise InterruptedError
         self.assertEqual(0, EmailMessage.objects.count())
-        self.assertEqual(0, Job.objects.count())
+        assert_not_enqueued()
 
 
 class RefusedMails(Posting):

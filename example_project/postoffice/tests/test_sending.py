@@ -9,14 +9,13 @@ from uuid import uuid4
 from config.mail import mail_settings
 from django.conf import settings
 from django.db import connection
-from django.db.models.functions import Now
 from django.test import TestCase, override_settings
 
 from django_pgqueue import Reject
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.signals import job_dead, worker_started
-from django_pgqueue.testing import drain
+from django_pgqueue.testing import crash_once, drain, freeze, redeliver
 from postoffice.acceptance import accept
 from postoffice.drafts import Draft
 from postoffice.models import EmailMessage, Status
@@ -31,18 +30,6 @@ def accept_mail(**fields: list[str] | str) -> EmailMessage:
     values = {"subject": "Receipt", "to": [ANN], "cc": [], "bcc": [], "body": "Hi"}
     (email_id,) = accept([Draft(**{**values, **fields})])
     return EmailMessage.objects.get(pk=email_id)
-
-
-def deliver_again(mail: EmailMessage) -> None:
-    """Undo the ack of its job, as if the worker had died before it."""
-    done = ArchivedJob.objects.get(pk=mail.job)
-    Job.objects.create(pk=done.pk, queue=done.queue, task=done.task, args=done.args)
-    ArchivedJob.objects.all().delete()
-
-
-def make_due() -> None:
-    """Let the time of every back-off pass."""
-    Job.objects.update(visible_at=Now())
 
 
 class MailTest(TestCase):
@@ -86,26 +73,25 @@ class Sending(MailTest):
         The mail waits, with the server's answer in its row, and is sent later.
         """
         self.server.refusals[ANN] = "451 4.7.1 Later"
-        mail = accept_mail()
-        drain()
-        self.assert_is(mail, Status.SCHEDULED, f"451 4.7.1 Later ({ANN})")
-        self.assertEqual(1, Job.objects.get(pk=mail.job).attempt)
+        with freeze() as clock:
+            mail = accept_mail()
+            self.assertEqual({"retrying": 1}, drain().statuses)
+            self.assert_is(mail, Status.SCHEDULED, f"451 4.7.1 Later ({ANN})")
 
-        self.server.refusals.clear()
-        make_due()
-        drain()
+            self.server.refusals.clear()
+            self.assertEqual(0, drain())
+            clock.advance("1s")  # The longest that the first retry waits.
+            self.assertEqual(1, drain())
         self.assert_is(mail, Status.SENT)
         self.assertEqual(1, len(self.server.mails))
 
-    def test_every_attempt_has_the_same_message_id(self) -> None:
+    def test_a_mail_that_is_sent_twice_can_be_recognised(self) -> None:
         """
-        A receiver can recognise a repeat.
+        The worker dies after the 250, which nobody knows of then: the same Message-ID.
         """
         mail = accept_mail()
-        drain()
-        EmailMessage.objects.update(status=Status.CLAIMED)
-        deliver_again(mail)
-        drain()
+        crash_once(mail.job, at="after:postoffice.tasks.deliver")
+        self.assert_is(mail, Status.SENT)
         first, second = (sent["Message-ID"] for _, sent in self.server.mails)
         self.assertEqual(first, second)
 
@@ -163,9 +149,7 @@ class Sending(MailTest):
         self.server.answer = "452 Mailbox full"
         mail = accept_mail()
         Job.objects.update(max_attempts=2)
-        for _ in range(2):
-            make_due()
-            drain()
+        drain(retries=True)
         self.assert_is(mail, Status.ERROR, "exhausted: 452 Mailbox full")
         self.assertEqual("exhausted", DeadLetter.objects.get(pk=mail.job).reason)
 
@@ -214,26 +198,36 @@ class Guards(MailTest):
 
     def test_what_was_sent_is_not_sent_again(self) -> None:
         """
-        The worker died between the update to sent and the ack: one duplicate, noticed.
+        The worker dies between the update to sent and the ack: one duplicate, noticed.
         """
         mail = accept_mail()
-        drain()
-        deliver_again(mail)
         with self.assertLogs("postoffice.models", "WARNING"):
-            self.assertEqual(1, drain())
+            self.assertEqual("was sent before", crash_once(mail.job))
         self.assert_is(mail, Status.SENT)
         self.assertEqual(1, mail.duplicates)
         self.assertEqual(1, len(self.server.mails))
 
     def test_what_may_have_been_sent_is_sent(self) -> None:
         """
-        The worker died while the row said claimed: at least once, so it is sent.
+        The worker dies while the row says claimed: at least once, so it is sent.
         """
         mail = accept_mail()
-        self.assertTrue(EmailMessage.objects.claim(mail.pk, uuid4()))
-        drain()
+        crash_once(mail.job, at="before:postoffice.tasks.deliver")
         self.assert_is(mail, Status.SENT)
         self.assertEqual(0, mail.duplicates)
+        self.assertEqual(1, len(self.server.mails))
+
+    def test_a_job_that_comes_again_and_again_sends_one_mail(self) -> None:
+        """
+        Each time after the first it is told no, which is counted.
+        """
+        mail = accept_mail()
+        with self.assertLogs("postoffice.models", "WARNING"):
+            said = redeliver(mail.job, times=4)
+        self.assertEqual(["sent", *["was sent before"] * 3], said)
+        self.assert_is(mail, Status.SENT)
+        self.assertEqual(3, mail.duplicates)
+        self.assertEqual(1, len(self.server.mails))
 
     def test_a_worker_that_lost_its_claim_moves_nothing(self) -> None:
         """

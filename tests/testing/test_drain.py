@@ -1,19 +1,24 @@
-"""Testing: capture() and drain(), as users' own test suites need them."""
+"""drain(): what is due runs here and now, as a worker would run it."""
 
 from __future__ import annotations
 
 import warnings
-from datetime import timedelta
 
 import pytest
 from django.db import Error, connection, transaction
-from django.test import TestCase
 
-from django_pgqueue import Reject, RetryLater, Snooze, WrongDatabase, signals, task
+from django_pgqueue import (
+    Cancel,
+    Reject,
+    RetryLater,
+    Snooze,
+    WrongDatabase,
+    signals,
+    task,
+)
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
 from django_pgqueue.queues.partitions import partition_name
-from django_pgqueue.tasks import registry
-from django_pgqueue.testing import DRAIN_JOBS_MAX, capture, drain
+from django_pgqueue.testing import DRAIN_JOBS_MAX, Drained, capture, drain
 from tests.app.models import Order
 from tests.app.tasks import (
     Unlucky,
@@ -30,108 +35,11 @@ from tests.app.tasks import (
 )
 from tests.factories import make_job, make_jobs
 
-HOUR = timedelta(hours=1)
-
-
-@pytest.fixture(autouse=True)
-def _forget_declared(monkeypatch):
-    """What a test declares is forgotten after it."""
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+pytestmark = pytest.mark.django_db
 
 
 def names():
     return sorted(Order.objects.values_list("name", flat=True))
-
-
-# As a user would write it ------------------------------------------------------------
-
-
-class PlainTestCase(TestCase):
-    """Everything works inside the transaction that a TestCase rolls back."""
-
-    def test_a_captured_job_runs_when_drained(self):
-        """The example of the documentation."""
-        with capture() as jobs:
-            make_order.delay("from a job")
-        assert ["tests.app.tasks.make_order"] == [job.task for job in jobs]
-
-        assert 1 == drain()
-
-        assert ["from a job"] == names()
-
-    def test_nothing_is_left_of_other_tests(self):
-        """Neither jobs nor what they wrote; whichever test runs first."""
-        assert [] == names()
-        assert 0 == Job.objects.count() + ArchivedJob.objects.count()
-        make_order.delay("x")
-        drain()
-
-
-pytestmark = pytest.mark.django_db
-
-
-# capture() ---------------------------------------------------------------------------
-
-
-def test_capture_lists_jobs_in_the_order_of_their_enqueues():
-    """With what their rows hold; jobs from before and after the block are not in it."""
-    noop.delay("before")
-    with capture() as jobs:
-        second = noop.using(queue="mail", priority=5, headers={"a": 1}).delay(1, b=2)
-        first = add.using(priority=100).delay(1, 2)
-        bulk = noop.bulk([(3,), (4,)])
-    noop.delay("after")
-
-    assert [r.id for r in (second, first, *bulk)] == [job.id for job in jobs]
-    job = jobs[0]
-    assert ("tests.app.tasks.noop", "mail", [1], {"b": 2}, 5, {"a": 1}) == (
-        job.task,
-        job.queue,
-        job.args,
-        job.kwargs,
-        job.priority,
-        job.headers,
-    )
-
-
-def test_capture_leaves_out_what_rolled_back():
-    """A savepoint took it along."""
-    with capture() as jobs:
-        noop.delay(1)
-        with transaction.atomic():
-            noop.delay(2)
-            transaction.set_rollback(True)
-        noop.delay(3)
-
-    assert [[1], [3]] == [job.args for job in jobs]
-
-
-def test_captures_can_be_nested():
-    """Each has the jobs of its own block."""
-    with capture() as outer:
-        noop.delay(1)
-        with capture() as inner:
-            noop.delay(2)
-        noop.delay(3)
-
-    assert [[[1], [2], [3]], [[2]]] == [
-        [job.args for job in jobs] for jobs in (outer, inner)
-    ]
-
-
-def test_capture_without_an_enqueue_is_empty():
-    """And leaves no receiver behind, not even after an exception."""
-    receivers = list(signals.job_enqueued.receivers)
-    with capture() as jobs:
-        pass
-    with pytest.raises(ZeroDivisionError), capture():
-        raise ZeroDivisionError
-
-    assert [] == jobs
-    assert receivers == signals.job_enqueued.receivers
-
-
-# drain() -----------------------------------------------------------------------------
 
 
 def test_an_empty_queue_drains_at_once():
@@ -383,7 +291,7 @@ def test_signals_are_sent_as_by_a_worker():
 
     assert [
         ("job_started", noop, ["job"]),
-        ("job_succeeded", noop, ["job", "ran_seconds"]),
+        ("job_succeeded", noop, ["job", "ran_seconds", "result"]),
         ("job_started", fails, ["job"]),
         ("job_retried", fails, ["delay_seconds", "error", "job"]),
         ("job_started", fails_once, ["job"]),
@@ -394,7 +302,7 @@ def test_signals_are_sent_as_by_a_worker():
 
 def test_an_endless_chain_of_jobs_is_an_error(monkeypatch):
     """The error names the task."""
-    monkeypatch.setattr("django_pgqueue.testing.DRAIN_JOBS_MAX", 20)
+    monkeypatch.setattr("django_pgqueue.testing.draining.DRAIN_JOBS_MAX", 20)
     assert 10_000 == DRAIN_JOBS_MAX
 
     @task(name="endless")
@@ -408,7 +316,7 @@ def test_an_endless_chain_of_jobs_is_an_error(monkeypatch):
 
 def test_as_many_jobs_as_the_limit_are_no_endless_chain(monkeypatch):
     """One more would be."""
-    monkeypatch.setattr("django_pgqueue.testing.DRAIN_JOBS_MAX", 20)
+    monkeypatch.setattr("django_pgqueue.testing.draining.DRAIN_JOBS_MAX", 20)
     make_jobs(20, task=noop.name)
 
     assert 20 == drain()
@@ -508,3 +416,306 @@ def test_what_is_due_again_at_once_is_drained_too(error, status):
     drain()
 
     assert status == result.status
+
+
+# What it runs ------------------------------------------------------------------------
+
+
+def test_retries_run_at_once_when_they_are_asked_for():
+    """Until each has succeeded or used up its attempts; in the order of their times."""
+    ran = []
+
+    @task(name="third time lucky", retries=5)
+    def third_time_lucky():
+        ran.append("lucky")
+        if ran.count("lucky") < 3:
+            raise Unlucky
+
+    @task(name="hopeless", retries=2)
+    def hopeless():
+        ran.append("hopeless")
+        raise Unlucky
+
+    lucky, dead = third_time_lucky.delay(), hopeless.delay()
+    drained = drain(retries=True)
+
+    assert 6 == drained == len(ran)
+    assert {"retrying": 4, "succeeded": 1, "dead": 1} == drained.statuses
+    assert [("succeeded", 3), ("dead", 3)] == [
+        (result.status, result.attempt) for result in (lucky, dead)
+    ]
+
+
+def test_retries_of_an_earlier_drain_run_too():
+    """They are the same jobs."""
+    fails.delay()
+
+    assert 1 == drain()
+    assert 4 == drain(retries=True)
+    assert 1 == DeadLetter.objects.count()
+
+
+def test_what_waits_for_something_else_is_no_retry():
+    """Scheduled jobs, snoozes, also after a failure, and those of a paused queue."""
+    noop.using(run_after="1h").delay()
+    snoozes.delay()
+    ran = []
+
+    @task(name="fails, then snoozes")
+    def fails_then_snoozes():
+        ran.append(1)
+        raise Unlucky if len(ran) == 1 else Snooze("1h")
+
+    fails_then_snoozes.delay()
+    fails.using(queue="paused").delay()
+    drain("paused")
+    Queue.objects.filter(name="paused").delete()
+    Queue.objects.create(name="paused", paused_at="2026-11-20T00:00:00Z")
+
+    assert 3 == drain(retries=True)
+    assert 0 == drain(retries=True)
+    assert 4 == Job.objects.count()
+
+
+def test_retries_of_one_queue_leave_the_others():
+    """As drain(queue) does."""
+    fails_once.using(queue="mail", retries=1).delay()
+    fails.delay()
+
+    assert 2 == drain("mail", retries=True)
+    assert 1 == drain()
+
+
+def test_a_paused_queue_is_left_also_by_its_name():
+    """No worker would run it."""
+    Queue.objects.create(name="paused", paused_at="2026-11-20T00:00:00Z")
+    make_job(queue="paused")
+
+    assert 0 == drain("paused")
+
+
+def test_it_stops_after_as_many_runs_as_are_asked_for():
+    """So that a test can look between two of them."""
+    for name in "abc":
+        make_order.delay(name)
+
+    assert 2 == drain(max_jobs=2)
+    assert ["a", "b"] == names()
+    assert 0 == drain(max_jobs=0)
+    assert 1 == drain()
+
+
+def test_async_tasks_run():
+    """In the test's transaction, with Django's async queries."""
+
+    @task(name="async", takes_context=True)
+    async def counts(ctx, more):
+        await Order.objects.acreate(name="async")
+        await noop.adelay("from async")
+        return await Order.objects.acount() + more
+
+    Order.objects.create(name="of the test")
+    result = counts.delay(5)
+
+    assert 2 == drain()
+    assert ("succeeded", 7) == (result.status, result.result)
+
+
+def test_an_atomic_task_writes_all_or_nothing():
+    """Its ack included."""
+
+    @task(name="atomic", atomic=True, retries=0)
+    def atomic(fail):
+        make_order.function("atomic")
+        if fail:
+            raise Unlucky
+        return "done"
+
+    good, bad = atomic.delay(False), atomic.delay(True)
+
+    drained = drain()
+    assert 2 == drained
+    assert ["atomic"] == names(), drained.runs
+    assert [("succeeded", "done"), ("dead", None)] == [
+        (result.status, result.result) for result in (good, bad)
+    ]
+
+
+def test_ack_policies_hold():
+    """A failure after the first ack is noted; others are dead at once, or by word."""
+    told = []
+
+    @task(name="acks first", ack_policy="first")
+    def acks_first():
+        raise Unlucky("too late")
+
+    @task(name="rejects on error", ack_policy="reject_on_error")
+    def rejects_on_error():
+        raise Unlucky
+
+    @task(name="speaks", ack_policy="manual", takes_context=True)
+    def speaks(ctx, word):
+        told.append(word)
+        if word:
+            getattr(ctx, word)()
+
+    results = [
+        acks_first.delay(),
+        rejects_on_error.delay(),
+        *(speaks.delay(word) for word in ("ack", "reject", "retry", "")),
+    ]
+    drain()
+
+    assert [
+        ("succeeded", None),
+        ("dead", "rejected"),
+        ("succeeded", None),
+        ("dead", "rejected"),
+        ("retrying", None),
+        ("retrying", None),
+    ] == [(result.status, result.reason) for result in results]
+    assert "too late" == results[0].errors[0]["message"]
+
+
+def test_a_task_that_cancels_itself_is_archived_as_cancelled():
+    """And a receiver hears of it."""
+    heard = []
+
+    @task(name="stops")
+    def stops():
+        raise Cancel
+
+    def receiver(sender, **fields):
+        heard.append(sender)
+
+    signals.job_cancelled.connect(receiver)
+    try:
+        result = stops.delay()
+        drained = drain(raise_errors=True)
+    finally:
+        signals.job_cancelled.disconnect(receiver)
+
+    assert ("cancelled", [stops]) == (result.status, heard)
+    assert {"cancelled": 1} == drained.statuses
+    assert [] == drained.errors
+
+
+def test_progress_is_kept():
+    """What a task said last about itself."""
+
+    @task(name="reports", takes_context=True)
+    def reports(ctx):
+        ctx.progress(1, total=3)
+        ctx.extend("1h")
+        ctx.progress(3, total=3, note="done")
+
+    reports.delay()
+    drain()
+
+    assert {"done": 3, "total": 3, "note": "done"} == ArchivedJob.objects.get().progress
+
+
+def test_middleware_is_around_the_task():
+    """As in a worker."""
+    passed = []
+
+    def around(context, call_next):
+        passed.append(context.id)
+        return f"<{call_next()}>"
+
+    @task(name="wrapped", middleware=[around])
+    def wrapped():
+        return "inside"
+
+    result = wrapped.delay()
+    drain()
+
+    assert ([result.id], "<inside>") == (passed, result.result)
+
+
+def test_a_row_that_a_task_has_deleted_is_stale():
+    """Nothing is written for it, and that is told as by a worker."""
+    heard = []
+
+    @task(name="deletes its row")
+    def deletes():
+        Job.objects.all().delete()
+
+    def receiver(sender, job_id, kind, **fields):
+        heard.append((sender, job_id, kind))
+
+    signals.settle_stale.connect(receiver)
+    try:
+        result = deletes.delay()
+        assert 1 == drain()
+    finally:
+        signals.settle_stale.disconnect(receiver)
+
+    assert [(deletes, result.id, "ack")] == heard
+
+
+def test_an_atomic_task_that_loses_its_lease_writes_nothing():
+    """Its ack is in its transaction, which rolls back when there is nothing to ack."""
+    heard = []
+
+    @task(name="loses", atomic=True)
+    def loses():
+        Order.objects.create(name="x")
+        Job.objects.update(leased_by="another")
+
+    def receiver(sender, job_id, **fields):
+        heard.append((sender, job_id))
+
+    signals.settle_stale.connect(receiver)
+    try:
+        result = loses.delay()
+        assert 1 == drain()
+    finally:
+        signals.settle_stale.disconnect(receiver)
+
+    assert ([], [(loses, result.id)], "running") == (names(), heard, result.status)
+
+
+# What it answers ---------------------------------------------------------------------
+
+
+def test_the_answer_is_a_number_that_knows_its_runs():
+    """Equal to the count, and telling more where that is wrong."""
+    ok, bad = noop.delay(), fails_once.using(queue="mail").delay()
+    drained = drain()
+
+    assert 2 == drained
+    assert "<Drained 2: 1 succeeded, 1 dead>" == repr(drained)
+    assert [
+        (ok.id, noop.name, "default", 1, "succeeded"),
+        (bad.id, fails_once.name, "mail", 1, "dead"),
+    ] == [(r.id, r.task, r.queue, r.attempt, r.status) for r in drained.runs]
+    assert ["bad luck"] == [str(error) for error in drained.errors]
+    assert str(drained.runs[1]).endswith("attempt 1, dead: Unlucky('bad luck')")
+    assert ("<Drained 0>", False) == (repr(drain()), bool(drain()))
+    assert isinstance(drained, Drained)
+
+
+def test_errors_are_raised_when_they_are_asked_for():
+    """The first, once it is settled; what comes after it is still there."""
+    bad, after = fails.delay(), noop.delay()
+
+    with pytest.raises(Unlucky, match="bad luck"):
+        drain(raise_errors=True)
+
+    assert ["retrying", "ready"] == [result.status for result in (bad, after)]
+    assert 1 == drain(raise_errors=True)
+
+
+def test_words_are_no_errors():
+    """But a Reject is, and so is a task that nobody knows."""
+    snoozes.delay()
+    retries_later.delay()
+    assert 2 == drain(raise_errors=True)
+
+    rejects.delay()
+    with pytest.raises(Reject, match="never"):
+        drain(raise_errors=True)
+    make_job(task="no.such.task")
+    with pytest.raises(LookupError, match=r"called 'no\.such\.task'"):
+        drain(raise_errors=True)

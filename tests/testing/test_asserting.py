@@ -1,0 +1,469 @@
+"""assert_enqueued() and assert_not_enqueued(): what they match, and what they say."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from unittest.mock import ANY
+from uuid import UUID
+
+import pytest
+from django.db import transaction
+from django.test import TestCase
+
+from django_pgqueue import task
+from django_pgqueue.models import Job
+from django_pgqueue.testing import (
+    assert_enqueued,
+    assert_not_enqueued,
+    capture,
+    drain,
+    immediate,
+)
+from tests.app.models import Order
+from tests.app.standard_tasks import multiply, note
+from tests.app.tasks import add, fails_once, noop
+from tests.factories import make_job
+
+pytestmark = pytest.mark.django_db
+
+HOUR = timedelta(hours=1)
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def send():
+    """A task with every kind of parameter but the variable ones."""
+
+    @task(name="shop.tasks.send")
+    def send(order_id, template="plain", *, force=False, items=()):
+        """Do nothing."""
+
+    return send
+
+
+class AsAUserWritesIt(TestCase):
+    """In a plain TestCase, after the code that is tested."""
+
+    def test_by_the_words_of_the_call(self):
+        """By place or by name, whatever the call did."""
+        add.delay(1, right=2)
+
+        assert_enqueued(add, 1, 2)
+        assert_enqueued(add, left=1, right=2)
+        assert_enqueued(add)
+        assert_not_enqueued(add, 2)
+        assert_not_enqueued(noop)
+
+
+# What matches ------------------------------------------------------------------------
+
+
+def test_the_jobs_that_match_are_returned(send):
+    """As they were enqueued, in order."""
+    first, _, third = [send.delay(n % 2) for n in (1, 2, 3)]
+
+    found = assert_enqueued(send, 1)
+
+    assert [first.id, third.id] == [job.pk for job in found]
+    assert all(isinstance(job, Job) for job in found)
+
+
+def test_what_is_not_named_may_be_anything(send):
+    """Other arguments, and every option."""
+    send.using(queue="mail", priority=5).delay(1, "html", force=True)
+
+    assert_enqueued(send)
+    assert_enqueued(send, 1)
+    assert_enqueued(send, force=True)
+
+
+def test_a_default_is_as_good_as_an_argument(send):
+    """The function would have got the same."""
+    send.delay(1)
+
+    assert_enqueued(send, 1, "plain", force=False, items=[])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        "text",
+        1.5,
+        1e300,
+        [1, [2]],
+        (1, 2),
+        {"a": {"b": 1}},
+        NOON,
+        date(2030, 1, 1),
+        HOUR,
+        Decimal("1.50"),
+        UUID(int=7),
+        b"bytes",
+    ],
+    ids=repr,
+)
+def test_a_value_matches_itself_as_it_travels(send, value):
+    """Whatever an argument may be."""
+    send.delay(value)
+
+    assert_enqueued(send, value)
+    assert_not_enqueued(send, "another")
+
+
+def test_a_row_matches_itself_even_when_it_is_gone(send):
+    """It is compared by model, primary key and database."""
+    order, other = Order.objects.create(name="a"), Order.objects.create(name="b")
+    send.delay(order)
+
+    assert_enqueued(send, order)
+    with pytest.raises(AssertionError) as caught:
+        assert_enqueued(send, other)
+    Order.objects.all().delete()
+
+    assert (
+        f"order_id is <testapp.order {order.pk}>, not <testapp.order {other.pk}>"
+        in (str(caught.value))
+    )
+
+
+def test_mocks_any_matches_anything(send):
+    """It cannot travel, so it is compared with ==; also inside of other values."""
+    send.delay({"id": 7, "at": NOON}, items=[1, 2])
+
+    assert_enqueued(send, ANY)
+    assert_enqueued(send, {"id": ANY, "at": NOON})
+    assert_enqueued(send, items=[ANY, 2])
+    assert_not_enqueued(send, items=[ANY, 3])
+
+
+def test_functions_that_take_anything():
+    """*args by their places, **kwargs by their names."""
+    noop.delay(1, 2, colour="red")
+
+    assert_enqueued(noop, 1, colour="red")
+    assert_not_enqueued(noop, 2)
+    assert_not_enqueued(noop, 1, 2, 3)
+    assert_not_enqueued(noop, colour="blue")
+
+
+def test_options_of_the_job(send):
+    """All that using() can say, in the same words."""
+    send.using(
+        queue="mail", priority=5, retries=1, headers={"a": 1, "b": 2}, tags=["x", "y"]
+    ).delay(1)
+
+    assert_enqueued(
+        send,
+        1,
+        queue="mail",
+        priority=5,
+        max_attempts=2,
+        headers={"a": 1},
+        tags=["y"],
+        run_after=None,
+        expires=None,
+    )
+    assert_enqueued(send, tags="x", priority__gte=5, priority__lt=6)
+    for wrong in (
+        {"queue": "default"},
+        {"priority__gt": 5},
+        {"max_attempts": 5},
+        {"headers": {"a": 2}},
+        {"headers": {"c": None}},
+        {"tags": ["x", "z"]},
+        {"run_after__gte": NOON},
+    ):
+        assert_not_enqueued(send, **wrong)
+
+
+@pytest.mark.parametrize("name", ["run_after", "expires"])
+def test_times_are_moments_or_durations(send, name):
+    """A duration counts from the enqueue; a naive moment is in the current zone."""
+    send.using(**{name: "1h"}).delay("relative")
+    send.using(**{name: NOON}).delay("absolute")
+
+    (relative,) = assert_enqueued(send, **{name: "1h"})
+    (absolute,) = assert_enqueued(send, **{name: NOON})
+    assert ["relative"] == relative.args
+    assert ["absolute"] == absolute.args
+    assert_enqueued(send, "absolute", **{name: NOON.replace(tzinfo=None)})
+    assert_enqueued(send, **{f"{name}__gte": HOUR, f"{name}__lte": 3600}, count=1)
+    assert_enqueued(send, **{f"{name}__gt": "59m"}, count=2)
+    assert_not_enqueued(send, **{name: "2h"})
+    assert_not_enqueued(send, **{f"{name}__lt": "50m"})
+
+
+def test_a_parameter_with_the_name_of_an_option_comes_first():
+    """The option can be looked at in what is returned."""
+
+    @task(name="moves")
+    def moves(queue, count=1):
+        """Do nothing."""
+
+    moves.using(queue="real").delay("argument", count=3)
+
+    (job,) = assert_enqueued(moves, queue="argument", count=3)
+    assert "real" == job.queue
+    assert_not_enqueued(moves, queue="real")
+
+
+def test_a_task_that_takes_a_context_is_asked_without_it():
+    """As it is enqueued without it."""
+
+    @task(name="contextual", takes_context=True)
+    def contextual(ctx, order_id):
+        """Do nothing."""
+
+    contextual.delay(7)
+
+    assert_enqueued(contextual, 7)
+    assert_enqueued(contextual, order_id=7)
+
+
+def test_a_task_may_be_given_by_its_name(send):
+    """Where an import would be a circle."""
+    send.delay(1)
+
+    assert_enqueued("shop.tasks.send", 1)
+
+
+def test_a_task_of_django_is_asked_in_the_same_words():
+    """That of django.tasks, whose jobs are ours."""
+    note.enqueue("x")
+
+    assert_enqueued(note, "x", queue="standard", priority=7)
+    assert_not_enqueued(multiply)
+    with immediate():
+        multiply.enqueue(2, 3)
+    assert_enqueued(multiply, left=2, right=3)
+
+
+def test_jobs_under_an_earlier_name_count():
+    """As workers run them."""
+
+    @task(name="new", aliases=["old"])
+    def renamed(order_id):
+        """Do nothing."""
+
+    make_job(task="old", args=[1])
+
+    assert_enqueued(renamed, 1)
+
+
+def test_jobs_that_ran_were_enqueued_too(send):
+    """Succeeded, dead, or still to be retried."""
+    send.delay(1)
+    fails_once.delay()
+    drain()
+    with immediate():
+        send.delay(2)
+
+    assert_enqueued(send, count=2)
+    assert_enqueued(fails_once, priority=0)
+
+
+def test_jobs_that_rolled_back_were_not(send):
+    """They were never there."""
+    with transaction.atomic():
+        send.delay(1)
+        transaction.set_rollback(True)
+
+    assert_not_enqueued(send)
+    assert_not_enqueued()
+
+
+def test_the_number_can_be_asked(send):
+    """Exactly so many."""
+    send.delay(1)
+    send.delay(1)
+
+    assert_enqueued(send, 1, count=2)
+    assert [] == assert_enqueued(send, 2, count=0)
+    with pytest.raises(AssertionError, match=r"^2 jobs of .* enqueued, where 1 should"):
+        assert_enqueued(send, 1, count=1)
+    with pytest.raises(
+        AssertionError, match=r"^No such job .* enqueued, where 3 should"
+    ):
+        assert_enqueued(send, 3, count=3)
+
+
+# What they say -----------------------------------------------------------------------
+
+
+def message(*args, **kwargs):
+    with pytest.raises(AssertionError, match="enqueued") as caught:
+        assert_enqueued(*args, **kwargs)
+    return str(caught.value)
+
+
+def test_the_message_lists_what_was_enqueued_the_nearest_first(send):
+    """Each with what is different about it, down to the place."""
+    far = send.delay(1, items=[1])
+    near = send.using(queue="mail").delay(42, items=[{"a": 1}, {"b": 2}])
+    noop.delay()
+
+    assert f"""\
+No such job of shop.tasks.send was enqueued.
+
+  expected  send(order_id=42, items=[{{'a': 1}}, {{'b': 3}}])  queue='mail'
+
+enqueued instead, the nearest first:
+  job {near.id}: send(order_id=42, template='plain', force=False, \
+items=[{{'a': 1}}, {{'b': 2}}])  queue='mail'
+      items[1]['b'] is 2, not 3
+  job {far.id}: send(order_id=1, template='plain', force=False, items=[1])
+      order_id is 1, not 42
+      items has length 1, not 2: [1], not [{{'a': 1}}, {{'b': 3}}]
+      queue is 'default', not 'mail'
+
+of other tasks: tests.app.tasks.noop (1)""" == message(
+        send, 42, items=[{"a": 1}, {"b": 3}], queue="mail"
+    )
+
+
+def test_what_is_like_in_its_arguments_is_nearer(send):
+    """What a job is about tells more than its options."""
+    send.using(queue="mail").delay(1)
+    near = send.delay(42)
+
+    assert f"first:\n  job {near.id}:" in message(send, 42, queue="mail")
+
+
+def test_without_any_job_the_message_says_so(send):
+    """And without any of this task, which others there were."""
+    assert message(send, 1).endswith("send(order_id=1)\n\nnothing was enqueued at all")
+
+    noop.delay()
+    add.delay(1, 2)
+    add.delay(1, 2)
+    assert message(send, 1).endswith(
+        "but jobs of other tasks were: "
+        "tests.app.tasks.add (2), tests.app.tasks.noop (1)"
+    )
+
+
+def test_differences_of_times_are_told_as_they_were_asked(send):
+    """A duration as one from the enqueue."""
+    send.using(run_after=NOON).delay(1)
+    send.using(run_after="2h").delay(2)
+    send.delay(3)
+
+    said = message(send, run_after__lt="1h")
+    assert re.search(r"run_after is 2:00:00 after the enqueue, not < '1h'", said)
+    assert "run_after is None (at once), not < '1h'" in said
+    said = message(send, run_after=NOON + HOUR)
+    assert "2030-01-01 12:00:00+00:00, not 2030-01-01 13:00:00+00:00" in said
+    assert "expires is None (never), not '1h'" in message(send, expires="1h")
+
+
+def test_dicts_differ_by_their_keys(send):
+    """Those that are missing, and those too many."""
+    send.delay({"a": 1, "b": 2})
+
+    said = message(send, {"a": 1, "c": 3})
+    assert "order_id['c'] is missing; expected 3" in said
+    assert "order_id['b'] is 2, and was not expected" in said
+
+
+def test_arguments_that_no_longer_fit_are_a_difference(send):
+    """A row of an earlier signature, or of SQL."""
+    make_job(task=send.name, args=[1, 2, 3, 4])
+
+    said = message(send, 1)
+    assert "send(1, 2, 3, 4)" in said
+    assert "its arguments do not fit the function: too many positional" in said
+
+
+def test_long_messages_are_cut(send):
+    """Values, jobs and differences; the rest is counted."""
+    for n in range(8):
+        send.delay(n, items=[0] * 20)
+    send.delay("x" * 500)
+
+    said = message(send, 99, items=[1] * 20)
+    assert "x" * 500 not in said
+    assert "… (502 characters)" in said
+    assert "and 11 more differences" in said
+    assert "and 4 more jobs of shop.tasks.send" in said
+    assert len(said) < 6_000
+
+
+def test_a_job_that_waits_for_a_commit_is_told_of(send):
+    """A TestCase never commits, and that is the usual reason."""
+    send.on_commit().delay(1)
+    noop.on_commit().delay(1)
+
+    said = message(send, 1)
+    assert "1 on_commit().delay() of it waits for a commit" in said
+    assert "captureOnCommitCallbacks(execute=True)" in said
+
+
+def test_a_job_that_should_not_be_there_is_shown(send):
+    """With all that is known of it."""
+    job = send.using(queue="mail", priority=3, tags=["vip"]).delay(1)
+
+    with pytest.raises(AssertionError) as caught:
+        assert_not_enqueued(send, 1)
+    assert (
+        f"1 job of shop.tasks.send was enqueued:\n\n  job {job.id}: send(order_id=1, "
+        f"template='plain', force=False, items=[])  queue='mail'  priority=3  "
+        f"tags=['vip']" == str(caught.value)
+    )
+
+    noop.delay()
+    with pytest.raises(
+        AssertionError, match=r"^Jobs were enqueued: shop.*, tests.*noop"
+    ):
+        assert_not_enqueued()
+
+
+def test_the_message_of_a_captured_list_is_the_same(send):
+    """But for the jobs of the block."""
+    with capture() as jobs:
+        send.delay(1)
+        noop.delay()
+
+    with pytest.raises(AssertionError) as caught:
+        jobs.assert_enqueued(send, 2)
+    assert message(send, 2) == str(caught.value)
+
+
+# What is refused ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "args, kwargs, problem",
+    [
+        ((1, 2, 3), {}, "shop.tasks.send cannot be called so: too many positional"),
+        ((1,), {"order_id": 1}, "multiple values for argument 'order_id'"),
+        ((), {"ordr_id": 1}, "'ordr_id' is no parameter.*Did you mean 'order_id'"),
+        ((), {"que": "mail"}, "'que' is no parameter.*Did you mean 'queue'"),
+        ((), {"queue__gte": 1}, "'queue__gte' is no parameter"),
+        ((), {"run_after": "soon"}, "run_after is 'soon', which is no duration"),
+        ((), {"run_after__gte": None}, "run_after__gte=None"),
+        ((), {"headers": "a"}, "headers='a': it must be a dict"),
+    ],
+)
+def test_what_could_never_match_is_an_error(send, args, kwargs, problem):
+    """Rather than a test that can only fail, or pass."""
+    for check in (assert_enqueued, assert_not_enqueued):
+        with pytest.raises(TypeError, match=problem):
+            check(send, *args, **kwargs)
+
+
+def test_what_is_no_task_is_an_error(send):
+    """A function that was not declared, and a name with a typing error."""
+
+    def plain():
+        """Do nothing."""
+
+    with pytest.raises(TypeError, match=r"plain.* is no task: give what @task made"):
+        assert_enqueued(plain)
+    with pytest.raises(LookupError, match=r"'shop.tasks.sent'\. Did you mean 'shop"):
+        assert_enqueued("shop.tasks.sent")
+    with pytest.raises(TypeError, match="arguments only with a task"):
+        assert_not_enqueued(queue="mail")

@@ -1,0 +1,398 @@
+"""freeze(): a clock that stands still for the jobs and for Django."""
+
+from __future__ import annotations
+
+import re
+import threading
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from django.db import connection, connections, transaction
+from django.db.models.functions import Now
+from django.test import TestCase
+from django.utils import timezone
+from django.utils.timezone import now as imported_now
+
+from django_pgqueue import Retry, Snooze, task
+from django_pgqueue.models import ArchivedJob, Job
+from django_pgqueue.postgres.clock import told
+from django_pgqueue.postgres.connect import connect
+from django_pgqueue.testing import assert_enqueued, capture, drain, freeze, immediate
+from tests.app.models import Order
+from tests.app.tasks import fails, make_order, noop
+from tests.factories import make_job
+
+pytestmark = pytest.mark.django_db
+
+HOUR = timedelta(hours=1)
+LEAP_DAY = datetime(2028, 2, 29, 12, tzinfo=UTC)
+LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+LITERAL = "('2026-01-02T03:04:05.000006+00:00'::timestamptz)"
+
+
+def server_now(alias="default"):
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        return cursor.fetchone()[0]
+
+
+class AsAUserWritesIt(TestCase):
+    """In a plain TestCase."""
+
+    def test_a_scheduled_job_runs_when_its_time_has_come(self):
+        """And not a moment earlier."""
+        with freeze() as clock:
+            make_order.using(run_after="1h").delay("later")
+            assert_enqueued(make_order, run_after=clock.now + HOUR)
+            clock.advance("59m")
+            assert 0 == drain()
+            clock.advance(60)
+            assert 1 == drain()
+
+        assert "later" == Order.objects.get().name
+
+
+# What stands still -------------------------------------------------------------------
+
+
+def test_time_does_not_pass():
+    """Neither for Django, nor for SQL through its connections."""
+    with freeze() as clock:
+        threading.Event().wait(0.01)
+        moments = {
+            timezone.now(),
+            imported_now(),
+            server_now(),
+            clock.now,
+            Job.objects.create(task="x", run_after=Now()).run_after
+            or Job.objects.get(task="x").run_after,
+        }
+        assert 1 == len({moment for moment in moments if isinstance(moment, datetime)})
+        assert timezone.localdate() == clock.now.date()
+
+    assert timezone.now() > clock.now
+    assert server_now() > clock.now
+
+
+def test_it_begins_at_the_servers_time_or_at_any():
+    """A datetime, its text, or now."""
+    before = server_now()
+    with freeze() as clock:
+        assert before <= clock.now <= before + HOUR
+    for at in (LEAP_DAY, "2028-02-29T12:00Z", LEAP_DAY.replace(tzinfo=None)):
+        with freeze(at) as clock:
+            assert LEAP_DAY == clock.now == timezone.now() == server_now()
+
+
+def test_it_is_moved_by_hand():
+    """By a duration, or to a moment, earlier or later."""
+    with freeze(LEAP_DAY) as clock:
+        assert LEAP_DAY + HOUR == clock.advance("1h") == clock.now
+        assert LEAP_DAY + 2 * HOUR == clock.advance(HOUR) == timezone.now()
+        assert LONG_AGO == clock.move_to(LONG_AGO) == server_now()
+        assert date(2001, 1, 1) == timezone.localdate()
+        with pytest.raises(ValueError, match=r"advance\(…\) is 'soon'"):
+            clock.advance("soon")
+        with pytest.raises(ValueError, match="Invalid isoformat"):
+            clock.move_to("soon")
+        assert LONG_AGO == clock.now
+
+
+def test_what_django_knows_of_datetimes_goes_on():
+    """Its templates and localtime() still tell datetimes from other things."""
+    with freeze(LEAP_DAY):
+        assert isinstance(LEAP_DAY, timezone.datetime)
+        assert LEAP_DAY == timezone.template_localtime(LEAP_DAY)
+        assert timezone.is_aware(timezone.localtime(LEAP_DAY))
+
+
+def test_without_time_zones_it_is_naive(settings):
+    """As timezone.now() is."""
+    settings.USE_TZ = False
+    with freeze(LEAP_DAY) as clock:
+        assert timezone.now() == clock.now
+        assert clock.now.tzinfo is None
+
+
+def test_other_processes_have_their_own_time(transactional_db):
+    """As a connection that is not Django's."""
+    with freeze(LONG_AGO), connect("default", name="tests") as other:
+        assert other.execute("SELECT now()").fetchone()[0] > LONG_AGO
+
+
+@pytest.mark.django_db(transaction=True)
+def test_connections_opened_meanwhile_are_told_too():
+    """In other threads, or after a reconnect; and no longer, afterwards."""
+    found = []
+
+    def look():
+        found.append(server_now())
+        connection.close()
+
+    with freeze(LONG_AGO):
+        connection.close()
+        found.append(server_now())
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+
+    assert [LONG_AGO, LONG_AGO] == found
+    assert [] == connection.execute_wrappers
+    assert server_now() > LONG_AGO
+
+
+def test_two_clocks_are_one_too_many():
+    """The one that is there can be moved."""
+    with freeze():
+        second = freeze()
+        with pytest.raises(RuntimeError, match=r"frozen already.*move_to"):
+            second.__enter__()
+    with freeze():
+        pass
+
+
+def test_it_ends_with_an_exception():
+    """Nothing of it stays."""
+    with pytest.raises(ZeroDivisionError), freeze(LONG_AGO):
+        raise ZeroDivisionError
+
+    assert timezone.now() > LONG_AGO
+    assert timezone.datetime is datetime
+    assert [] == connection.execute_wrappers
+
+
+# Jobs --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [None, LONG_AGO, LEAP_DAY], ids=["now", "ago", "ahead"])
+def test_a_job_is_due_when_it_is_enqueued(at):
+    """Whatever time it is, and its row says that time."""
+    with freeze(at) as clock:
+        result = noop.delay()
+        row = Job.objects.get()
+        assert ("ready", clock.now, clock.now, None) == (
+            result.status,
+            row.enqueued_at,
+            row.visible_at,
+            row.run_after,
+        )
+        assert 1 == drain()
+        done = ArchivedJob.objects.get()
+
+    assert "succeeded" == result.refresh().status
+    assert (clock.now, clock.now) == (done.enqueued_at, done.finished_at)
+
+
+@pytest.mark.parametrize("at", [None, LONG_AGO, LEAP_DAY], ids=["now", "ago", "ahead"])
+def test_times_are_kept_to_the_microsecond(at):
+    """So that a test can say ==; moments and durations, singly and in bulk."""
+    with freeze(at) as clock:
+        after = noop.using(run_after="1h", expires="2h")
+        after.delay(1)
+        after.bulk([(2,)])
+        noop.using(run_after=timezone.now() + HOUR, expires=clock.now + 2 * HOUR).delay(
+            3
+        )
+
+        assert_enqueued(
+            noop, run_after=clock.now + HOUR, expires=clock.now + 2 * HOUR, count=3
+        )
+        assert [0, 3] == [drain(), clock.advance("1h") and drain()]
+
+
+def test_jobs_enqueued_before_it_go_on():
+    """What was due is due; what was scheduled keeps its time."""
+    due, later = noop.delay(), noop.using(run_after="1h").delay()
+    with freeze() as clock:
+        assert 1 == drain()
+        clock.advance("59m")
+        assert 0 == drain()
+        clock.advance("2m")
+        assert 1 == drain()
+
+    assert ["succeeded"] * 2 == [due.status, later.status]
+
+
+@pytest.mark.parametrize("at", [None, LONG_AGO, LEAP_DAY], ids=["now", "ago", "ahead"])
+def test_jobs_of_sql_are_pinned_when_somebody_looks(at):
+    """The server fills in its own time, and nobody sends a signal."""
+    with freeze(at) as clock:
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO pgqueue_job (task) VALUES (%s)", [noop.name])
+        scheduled = make_job(task=noop.name, visible_at=HOUR)
+        parked = make_job(task=noop.name, visible_at=None)
+        pinned = clock.now
+        clock.advance("1m")
+        assert 1 == drain()
+        scheduled.refresh_from_db()
+        parked.refresh_from_db()
+
+    assert pinned == ArchivedJob.objects.get().enqueued_at == scheduled.enqueued_at
+    assert pinned + HOUR == scheduled.visible_at
+    assert parked.visible_at is None
+
+
+def test_retries_come_when_they_are_due():
+    """With the back-off that the policy says, counted from the frozen failure."""
+
+    @task(
+        name="fails regularly",
+        retries=Retry(max_attempts=3, backoff="linear", base="10m", jitter="none"),
+    )
+    def fails_regularly():
+        raise ZeroDivisionError
+
+    result = fails_regularly.delay()
+    with freeze() as clock:
+        failed = clock.now
+        ran = [int(drain())]
+        for step in ("9m", "1m", "19m", "1m"):
+            clock.advance(step)
+            ran.append(int(drain()))
+        assert "dead" == result.refresh().status
+        at = [datetime.fromisoformat(error["at"]) for error in result.errors]
+
+    assert [1, 0, 1, 0, 1] == ran
+    assert [0, 10, 30] == [
+        round((moment - failed) / timedelta(minutes=1)) for moment in at
+    ]
+
+
+def test_snoozes_and_expiry_go_by_it():
+    """As everything that has a time."""
+    ran = []
+
+    @task(name="sleepy")
+    def sleepy():
+        ran.append(timezone.now())
+        if len(ran) == 1:
+            raise Snooze("1d")
+
+    with freeze() as clock:
+        sleepy.delay()
+        expires = noop.using(expires="1h").delay()
+        assert "ready" == expires.status
+        drain("other")
+        clock.advance("1h")
+        assert {"scheduled": 1, "expired": 1} == drain().statuses
+        clock.advance("1d")
+        drain()
+
+    assert [timedelta(days=1)] == [ran[1] - ran[0]]
+
+
+def test_it_works_with_immediate_mode():
+    """What is not due stays stored, and runs when it is."""
+    with freeze() as clock, immediate():
+        now, later = noop.delay(), noop.using(run_after="1h").delay()
+        assert ["succeeded", "scheduled"] == [now.status, later.status]
+        clock.advance("1h")
+        assert 1 == drain()
+
+
+def test_it_works_with_capture():
+    """Captured jobs have its times."""
+    with freeze() as clock, capture() as jobs:
+        noop.delay()
+        drain()
+
+    assert [clock.now] == [job.enqueued_at for job in jobs]
+
+
+def test_a_task_may_let_time_pass():
+    """As a slow one does."""
+    with freeze() as clock:
+
+        @task(name="slow")
+        def slow():
+            clock.advance("2h")
+            make_order.using(run_after="1h").delay("x")
+
+        slow.delay()
+        start = clock.now
+        drain()
+        assert_enqueued(make_order, run_after=start + 3 * HOUR)
+
+
+def test_a_rollback_does_not_turn_it_back():
+    """Only what was written goes."""
+    with freeze() as clock:
+        start = clock.now
+        with transaction.atomic():
+            noop.delay()
+            clock.advance("1h")
+            transaction.set_rollback(True)
+
+        assert start + HOUR == clock.now == server_now()
+        noop.delay()
+        assert 1 == drain()
+
+
+@pytest.mark.django_db(databases=["default", "queue"])
+def test_jobs_in_another_database_go_by_it(settings):
+    """And so does the other database itself."""
+    settings.PGQUEUE = {"DATABASE": "queue"}
+    with freeze(LONG_AGO) as clock:
+        noop.using(run_after="1h").delay()
+        assert LONG_AGO == server_now("queue") == server_now()
+        clock.advance("1h")
+        assert 1 == drain()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_works_where_everything_is_committed():
+    """A day without a partition of the archive gets one."""
+    with freeze(LONG_AGO) as clock:
+        fails.delay()
+        drain()
+        clock.advance("1h")
+        assert {"retrying": 3, "dead": 1} == drain(retries=True).statuses
+        make_order.delay("x")
+        drain()
+
+    assert [LONG_AGO + HOUR] == list(
+        ArchivedJob.objects.values_list("finished_at", flat=True)
+    )
+
+
+# What is sent ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT {now()}",
+        "select {NOW ( )}",
+        " (SELECT {pg_catalog.now()})",
+        "WITH x AS (SELECT {clock_timestamp()}) SELECT 1",
+        "UPDATE t SET a = {transaction_timestamp()} WHERE b = %s",
+        "INSERT INTO t VALUES ({CURRENT_TIMESTAMP}, {STATEMENT_TIMESTAMP()})",
+    ],
+)
+def test_statements_are_told_the_moment(sql):
+    """Wherever they ask for it."""
+    asks = sql.replace("{", "").replace("}", "")
+
+    assert re.sub(r"\{.*?\}", LITERAL, sql) == told(asks, MOMENT)
+
+
+def test_a_date_is_that_of_the_moment():
+    """In the zone of the session, as the server would say it."""
+    sql = told("SELECT * FROM t WHERE d = current_date", MOMENT)
+
+    assert f"SELECT * FROM t WHERE d = {LITERAL}::date" == sql
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        'SELECT "now", "current_date", t.now() FROM t',
+        "SELECT known(), now(1), current_timestamp(3), my_now()",
+        "ALTER TABLE t ALTER a SET DEFAULT now()",
+        "CREATE TABLE t (a timestamptz DEFAULT clock_timestamp())",
+    ],
+)
+def test_other_statements_are_left_alone(sql):
+    """Names that only look alike, and moments that would be kept for good."""
+    assert sql == told(sql, MOMENT)

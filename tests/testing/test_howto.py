@@ -1,0 +1,70 @@
+"""
+The page "test your tasks" is its own test: what it defines is collected here.
+
+A block that begins with the name of a file is that module; the others are test files of
+a project, and are run as such.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "test-your-tasks.md"
+
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# (\w+)/(\w+)\.py\n")
+
+
+def load() -> list[str]:
+    """Make the modules of the page; return its tests by name, found or not."""
+    names = []
+    for source in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
+        file = FILE.match(source)
+        space = globals()
+        if file is not None:
+            package = sys.modules.setdefault(file[1], types.ModuleType(file[1]))
+            name = f"{file[1]}.{file[2]}"
+            module = sys.modules.setdefault(name, types.ModuleType(name))
+            setattr(package, file[2], module)
+            space = vars(module)
+        exec(compile(source, str(PAGE), "exec"), space)  # noqa: S102
+        names += re.findall(r"^class (\w+)|^def (test_\w+)", source, re.MULTILINE)
+    return [one or other for one, other in names]
+
+
+FOUND = load()
+
+# The page speaks the Django of all supported versions; newer ones have new words.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),
+]
+
+
+def test_the_page_has_tests():
+    """Six classes and three functions, each under a name of its own."""
+    assert 9 == len(set(FOUND)) == len(FOUND)
+    assert all(callable(globals()[name]) for name in FOUND)
+
+
+@pytest.mark.django_db
+def test_the_message_in_the_page_is_the_message():
+    """But for the ids."""
+    from accounts.tasks import remind, welcome
+
+    from django_pgqueue.testing import assert_enqueued
+
+    job = welcome.delay(7)
+    remind.delay(7)
+    with pytest.raises(AssertionError) as caught:
+        assert_enqueued(welcome, user_id=8, queue="mail")
+    page = PAGE.read_text(encoding="utf-8")
+    told = re.search(r"```text\n(.*?)\n```", page, re.DOTALL)
+
+    assert told
+    assert told[1] == str(caught.value).replace(f"job {job.id}:", "job 41:")

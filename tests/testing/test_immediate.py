@@ -1,0 +1,254 @@
+"""Immediate mode: delay() runs its job at once, in the caller's transaction."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection, transaction
+from django.test import TestCase, override_settings
+
+from django_pgqueue import signals, task
+from django_pgqueue.models import Job, Queue
+from django_pgqueue.testing import drain, immediate
+from tests.app.models import Order
+from tests.app.tasks import (
+    Unlucky,
+    add,
+    fails,
+    fails_once,
+    make_order,
+    noop,
+    snoozes,
+    tells_context,
+)
+from tests.factories import make_job
+
+pytestmark = pytest.mark.django_db
+
+
+class AsAUserWritesIt(TestCase):
+    """With the setting, or around a test or a block."""
+
+    @override_settings(PGQUEUE={"MODE": "immediate"})
+    def test_by_the_setting(self):
+        """For a whole suite it stands in the settings."""
+        assert "succeeded" == make_order.delay("x").status
+        assert 1 == Order.objects.count()
+
+    @immediate()
+    def test_by_the_decorator(self):
+        """For one test."""
+        assert 3 == add.delay(1, 2).result
+
+    def test_by_the_block(self):
+        """And not outside of it."""
+        with immediate():
+            inside = noop.delay()
+        outside = noop.delay()
+
+        assert ["succeeded", "ready"] == [inside.status, outside.status]
+
+
+def test_the_job_is_a_real_one():
+    """Its row says that it ran, and its task sees a job."""
+    with immediate():
+        result = tells_context.using(queue="mail", headers={"a": 1}).delay()
+
+    assert (result.id, 1, "mail", {"a": 1}) == tuple(
+        result.result[name] for name in ("id", "attempt", "queue", "headers")
+    )
+    assert result.result["idempotency_key"].endswith(f"-{result.id}")
+
+
+def test_every_way_to_enqueue_runs():
+    """Singly and in bulk, by a queryset, and from async code."""
+    for name in "xy":
+        Order.objects.create(name=name)
+
+    @task(name="enqueues")
+    async def enqueues():
+        await make_order.adelay("adelay")
+
+    with immediate():
+        make_order.enqueue("enqueue")
+        make_order.apply_async(["apply"])
+        make_order.bulk([("bulk",)])
+        make_order.from_queryset(Order.objects.filter(name="x"), name="name")
+        enqueues.delay()
+
+    assert ["adelay", "apply", "bulk", "enqueue", "x", "x", "y"] == sorted(
+        Order.objects.values_list("name", flat=True)
+    )
+    assert 0 == Job.objects.count()
+
+
+def test_a_failure_is_settled_by_its_policy():
+    """The exception stays in the job, as with a worker."""
+    with immediate():
+        retried, dead = fails.delay(), fails_once.delay()
+
+    assert [("retrying", 1), ("dead", 1)] == [
+        (result.status, result.attempt) for result in (retried, dead)
+    ]
+    assert "bad luck" == dead.errors[0]["message"]
+    assert 4 == drain(retries=True)
+
+
+def test_a_failure_can_come_out_of_delay():
+    """Once it is settled; a snooze is none."""
+    with immediate(raise_errors=True):
+        snoozes.delay()
+        with pytest.raises(Unlucky, match="bad luck"):
+            fails.delay()
+
+    assert {0, 1} == set(Job.objects.values_list("attempt", flat=True))
+    with override_settings(PGQUEUE={"MODE": "immediate"}):
+        fails.delay()
+
+
+def test_what_is_not_due_stays_stored():
+    """Scheduled for later, or in a paused queue."""
+    Queue.objects.create(name="paused", paused_at="2026-11-20T00:00:00Z")
+    with immediate():
+        later = noop.using(run_after="1h").delay()
+        paused = noop.using(queue="paused").delay()
+
+    assert ["scheduled", "ready"] == [later.status, paused.status]
+
+
+def test_other_jobs_are_left_alone():
+    """Only what is enqueued runs, also where older ones would be first."""
+    older = make_job(task=noop.name, priority=100)
+    with immediate():
+        noop.delay()
+
+    assert [older.pk] == list(Job.objects.values_list("pk", flat=True))
+
+
+def test_jobs_of_jobs_run_one_after_another():
+    """Each when the one before it has ended, so that depth does not grow."""
+    order = []
+
+    @task(name="countdown")
+    def countdown(number):
+        order.append(("begins", number))
+        if number:
+            child = countdown.delay(number - 1)
+            assert "ready" == child.status
+        order.append(("ends", number))
+
+    with immediate():
+        countdown.delay(2)
+        assert [(w, n) for n in (2, 1, 0) for w in ("begins", "ends")] == order
+        countdown.delay(400)
+
+    assert 0 == Job.objects.count()
+
+
+def test_an_endless_chain_is_an_error(monkeypatch):
+    """The error says where it began."""
+    monkeypatch.setattr("django_pgqueue.tasks.inline.INLINE_JOBS_MAX", 20)
+
+    @task(name="endless")
+    def endless():
+        endless.delay()
+
+    with immediate(), pytest.raises(RuntimeError, match=r"delay\(\) .* ran 20 jobs"):
+        endless.delay()
+
+
+def test_it_belongs_to_the_callers_transaction():
+    """What the job wrote rolls back with the job."""
+    with immediate(), transaction.atomic():
+        make_order.delay("x")
+        assert 1 == Order.objects.count()
+        transaction.set_rollback(True)
+
+    assert 0 == Order.objects.count()
+
+
+def test_a_job_that_breaks_the_transaction_breaks_only_its_own():
+    """The caller goes on, as with a worker."""
+
+    @task(name="breaks", retries=0)
+    def breaks():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+
+    with immediate(), transaction.atomic():
+        Order.objects.create(name="kept")
+        assert "dead" == breaks.delay().status
+
+    assert 1 == Order.objects.count()
+
+
+def test_on_commit_waits_for_the_commit(django_capture_on_commit_callbacks):
+    """The job is not even stored before."""
+    with immediate():
+        with django_capture_on_commit_callbacks(execute=True):
+            make_order.on_commit().delay("x")
+            assert 0 == Order.objects.count()
+        assert 1 == Order.objects.count()
+
+
+def test_the_callers_hooks_are_left_to_its_commit():
+    """Those of the job run after it, those of the caller do not."""
+    ran = []
+
+    @task(name="hooks")
+    def hooks():
+        transaction.on_commit(lambda: ran.append("job"))
+
+    with immediate():
+        transaction.on_commit(lambda: ran.append("caller"))
+        hooks.delay()
+
+    assert ["job"] == ran
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_a_transaction_everything_is_committed(cursor):
+    """Step by step, as a worker would."""
+    with immediate():
+        make_order.delay("x")
+        fails_once.delay()
+
+    cursor.execute(
+        "SELECT (SELECT count(*) FROM testapp_order),"
+        "       (SELECT count(*) FROM pgqueue_archived_job),"
+        "       (SELECT count(*) FROM pgqueue_dead_letter)"
+    )
+    assert (1, 1, 1) == cursor.fetchone()
+
+
+def test_jobs_of_a_drain_run_in_it():
+    """Also those of a queue that is not drained, since they would run at once."""
+
+    @task(name="elsewhere")
+    def elsewhere():
+        make_order.using(queue="other").delay("x")
+
+    elsewhere.delay()
+    with immediate():
+        assert 1 == drain("default")
+
+    assert 1 == Order.objects.count()
+
+
+def test_signals_are_sent_in_their_order():
+    """From the enqueue to the ack."""
+    heard = []
+
+    def receiver(sender, signal, **fields):
+        heard.append(signal)
+
+    sent = [signals.job_enqueued, signals.job_started, signals.job_succeeded]
+    for signal in sent:
+        signal.connect(receiver)
+    try:
+        with immediate():
+            noop.delay()
+    finally:
+        for signal in sent:
+            signal.disconnect(receiver)
+
+    assert sent == heard
