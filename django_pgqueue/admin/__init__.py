@@ -1,9 +1,10 @@
 """
 For people: what waits, what ran and what gave up, in Django's admin.
 
-One file a page. Every page reads PGQUEUE["DATABASE"] and is read-only, except that
-whoever has the permission ``pgqueue.retry`` may make waiting jobs due and send dead
-letters back. Arguments, results and tracebacks need ``pgqueue.view_payload``.
+One file a page. Every page reads PGQUEUE["DATABASE"], in a transaction whose statements
+have a time limit, and is read-only but for its acts, each with a permission of its own.
+Arguments, results, messages and tracebacks need ``pgqueue.view_payload``, and what
+PGQUEUE["REDACT"] names is shown to nobody.
 """
 
 from __future__ import annotations

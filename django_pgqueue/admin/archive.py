@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
@@ -42,7 +44,7 @@ class ArchivedJobAdmin(JobAdminColumns):
         "finished",
         "ran",
         "worker_name",
-        "enqueued",
+        "tags",
     )
     list_reads = (
         "state",
@@ -53,7 +55,6 @@ class ArchivedJobAdmin(JobAdminColumns):
         "started_at",
         "finished_at",
         "worker",
-        "enqueued_at",
     )
     payload_columns = ("args", "kwargs", "result", "headers", "progress")
 
@@ -80,6 +81,10 @@ class ArchivedJobAdmin(JobAdminColumns):
     def heading(self, row: ArchivedJob) -> str:
         """Show the state beside the title."""
         return self.outcome(row)
+
+    def stands(self, row: ArchivedJob) -> SafeString:
+        """Say how and when the job ended."""
+        return format_html("{} {}", self.outcome(row), self.finished(row))
 
     def facts(self, row: Any) -> list[Fact]:
         """Say how the job ended."""

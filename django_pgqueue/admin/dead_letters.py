@@ -2,44 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q, QuerySet
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
-from django.db.models.functions import Left
-from django.http import HttpRequest
+from django.db.models.functions import Left, Now
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
 from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin import moments, payload, retry
+from django_pgqueue.admin import letter_acts, moments, payload
+from django_pgqueue.admin.edit import SAVE, SAVE_AND_REDRIVE, EditableAdmin
 from django_pgqueue.admin.filter_form import JobFilterForm, choice_field
-from django_pgqueue.admin.job_columns import JobAdminColumns
+from django_pgqueue.admin.groups import GROUPED_ROWS_MAX, groups
 from django_pgqueue.admin.keyset import Keyset
+from django_pgqueue.admin.log import tell
+from django_pgqueue.admin.names import name
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.states import badge
+from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.models import DeadLetter
 from django_pgqueue.models.dead_letter import Reason
+from django_pgqueue.postgres.limits import Plans
+from django_pgqueue.tasks import operate
 
 # Characters of the last error's message that the list shows.
 MESSAGE_CHARACTERS_MAX = 160
 
+AGES = {
+    "1h": (timedelta(hours=1), _("in the last hour")),
+    "24h": (timedelta(days=1), _("in the last 24 hours")),
+    "7d": (timedelta(days=7), _("in the last 7 days")),
+    "30d": (timedelta(days=30), _("in the last 30 days")),
+}
+
 
 class DeadLetterFilters(JobFilterForm):
-    """A reason besides what every list can be narrowed to."""
+    """A reason and an age besides what every list can be narrowed to."""
 
     reason = choice_field(_("Reason"), Reason.choices)
+    age = choice_field(
+        _("Gave up"), [(key, label) for key, (_age, label) in AGES.items()]
+    )
+
+    def condition(self, name: str, value: str) -> Q:
+        """Take an age for a time on the database's clock."""
+        if name == "age":
+            return Q(finished_at__gte=Now() - AGES[value][0])
+        return super().condition(name, value)
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(JobAdminColumns):
-    """What gave up, the latest first, and redrive."""
+class DeadLetterAdmin(EditableAdmin):
+    """What gave up, the latest first, and the ways on from there."""
 
     # Served by pgqueue_dead_letter_finished; the id tells equal times apart.
     keyset = Keyset(("finished_at", "id"))
     filter_form = DeadLetterFilters
-    actions = ("redrive_selected",)
+    acts = (
+        letter_acts.REDRIVE,
+        letter_acts.REDRIVE_TO,
+        letter_acts.SET_ASIDE,
+        letter_acts.DELETE,
+    )
+    edit_submits = {
+        SAVE_AND_REDRIVE: (_("Save and redrive"), ("retry",)),
+        SAVE: (_("Save"), ()),
+    }
     list_display = (
         "number",
         "why",
@@ -48,21 +84,29 @@ class DeadLetterAdmin(JobAdminColumns):
         "last_error",
         "attempts",
         "gave_up",
+        "tags",
     )
     list_reads = ("reason", "task", "queue", "attempt", "max_attempts", "finished_at")
-    payload_columns = ("args", "kwargs", "headers", "progress")
 
-    def list_rows(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Add the head of the last error, without reading tracebacks into Python."""
         last = KeyTransform(-1, "errors")
+        keys = ["type", "kind"]
+        if payload.may_see(request):
+            keys.append("message")
         heads = {
             f"error_{key}": Left(
                 KeyTextTransform(key, last), MESSAGE_CHARACTERS_MAX + 1
             )
-            for key in ("type", "kind", "message")
+            for key in keys
         }
-        listed: QuerySet[Any] = super().list_rows(rows).annotate(**heads)
+        listed: QuerySet[Any] = super().list_rows(request, rows).annotate(**heads)
         return listed
+
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        """Lead to the groups."""
+        url = self._url(self.model, "groups")
+        return {"tools": [(url, _("Group the latest by error"))]}
 
     @admin.display(description=_("reason"))
     def why(self, letter: DeadLetter) -> str:
@@ -73,7 +117,9 @@ class DeadLetterAdmin(JobAdminColumns):
     def last_error(self, letter: Any) -> str:
         """Show the class and the first line of what the last attempt raised."""
         text = payload.last_error(
-            letter.error_type, letter.error_kind, letter.error_message
+            letter.error_type,
+            letter.error_kind,
+            getattr(letter, "error_message", None),
         )
         if len(text) > MESSAGE_CHARACTERS_MAX:
             text = f"{text[:MESSAGE_CHARACTERS_MAX]}…"
@@ -84,31 +130,13 @@ class DeadLetterAdmin(JobAdminColumns):
         """Show when it became a dead letter."""
         return moments.short(letter.finished_at, letter.clock)
 
-    @admin.action(permissions=["retry"], description=_("Redrive: back to the queue"))
-    def redrive_selected(self, request: HttpRequest, ids: Sequence[int]) -> None:
-        """Send them back to their queues, from attempt 1 on."""
-        retry.redrive(self, request, ids)
-
-    def act_names(self) -> dict[str, Any]:
-        """Name what can be done with one dead letter."""
-        return {"redrive": retry.redrive}
-
-    def buttons(self, request: HttpRequest, row: Any) -> list[tuple[str, str, str]]:
-        """Offer the way back."""
-        if not self.has_retry_permission(request):
-            return []
-        text = _('Back to queue "%(queue)s", with the same id, from attempt 1 on.')
-        return [
-            (
-                self.act_url(request, "redrive", row),
-                str(_("Redrive")),
-                text % {"queue": row.queue},
-            )
-        ]
-
     def heading(self, row: DeadLetter) -> str:
         """Show the reason beside the title."""
         return badge("dead", row.get_reason_display())
+
+    def stands(self, row: Any) -> SafeString:
+        """Say why and when the job gave up."""
+        return format_html("{} {}", badge("dead", row.reason), self.gave_up(row))
 
     def facts(self, row: Any) -> list[Fact]:
         """Say how the job gave up."""
@@ -121,3 +149,50 @@ class DeadLetterAdmin(JobAdminColumns):
             *self.facts_of_times(row),
             *self.facts_of_links(row),
         ]
+
+    def redrive_edited(self, request: HttpRequest, row: Any) -> HttpResponse:
+        """Send the edited dead letter back to its queue, in the same transaction."""
+        done = operate.redrive([row.pk])
+        letter_acts.log_redrive(request, [row] if done else [], None)
+        text = _("The arguments were stored, and the job is back in its queue.")
+        tell(request, (len(done), str(text)), left=1 - len(done))
+        return HttpResponseRedirect(self.list_url(request))
+
+    # Groups ----------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the page of groups, before whatever takes any text for an id."""
+        page = path(
+            "groups/",
+            self.admin_site.admin_view(
+                lambda request: self.answered(request, lambda: self._groups(request))
+            ),
+            name="pgqueue_deadletter_groups",
+        )
+        return [page, *super().get_urls()]
+
+    def _groups(self, request: HttpRequest) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        with limited(Plans.IN_ORDER):
+            found, read = groups(self.get_queryset(request))
+        there = self._url(self.model, "changelist")
+        context = {
+            **self.page_context(request),
+            "title": _("Dead letters by error"),
+            "groups": [
+                {
+                    "count": str(group.count),
+                    "task": name(group.task),
+                    "error": name(group.error),
+                    "reason": badge("dead", group.reason),
+                    "latest": moments.short(group.latest, group.clock),
+                    "url": f"{there}?"
+                    + urlencode({"q": group.task, "reason": group.reason}),
+                }
+                for group in found
+            ],
+            "read": read,
+            "is_partial": read == GROUPED_ROWS_MAX,
+        }
+        return TemplateResponse(request, "admin/pgqueue/groups.html", context)

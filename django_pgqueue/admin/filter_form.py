@@ -1,5 +1,5 @@
 """
-The filters above a list: an id or part of a task's name, a queue, a state.
+The filters above a list: an id or part of a task's name, a queue, a tag, a state.
 
 A form, not Django's list filters: those look up the values that occur (a DISTINCT over
 the whole table), offer counts, and pass any lookup of the URL on to the database.
@@ -76,17 +76,29 @@ class JobFilterForm(FilterForm):
         widget=forms.TextInput({"placeholder": _("its whole name")}),
     )
 
+    tag = forms.CharField(
+        label=_("Tag"),
+        required=False,
+        max_length=63,
+        strip=False,
+        empty_value="",
+        widget=forms.TextInput({"placeholder": _("a whole tag")}),
+    )
+
     @property
     def names_one_row(self) -> bool:
         """Whether "q" is an id."""
         return self.is_readable and is_number(self.cleaned_data["q"])
 
     def condition(self, name: str, value: str) -> Q:
-        """Take a number in "q" for an id, and a queue without its index."""
+        """Take a number in "q" for an id; queue and tag without their indexes."""
         if name == "queue":
             # queue || '': rows are found by windows of the list's own order. An index
             # on the queue as well led to plans that read it whole, window by window.
             return Q(Exact(Concat("queue", Value("")), value))
+        if name == "tag":
+            # As for the queue: an index of tags serves headers -> 'tags', and not this.
+            return Q(headers__contains={"tags": [value]})
         if name != "q" or not is_number(value):
             return super().condition(name, value)
         # A number beyond bigint is no error: Django knows that no row can have it.

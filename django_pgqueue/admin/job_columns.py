@@ -2,30 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import json
+from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path
-from django.utils.html import format_html
+from django.db import connections
+from django.db.models import QuerySet, TextField
+from django.db.models.fields.json import KeyTransform
+from django.db.models.functions import Cast, Left
+from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST
 
-from django_pgqueue.admin import moments
+from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.filter_form import FilterForm
 from django_pgqueue.admin.names import name
-from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
+from django_pgqueue.admin.progress import Progress, read_progress
+from django_pgqueue.admin.read_only import Fact
+from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.conf import get_settings
+from django_pgqueue.postgres.limits import Plans
+from django_pgqueue.queues.tagged import tagged
 
-# What can be done with rows: it acts, logs, and tells the user.
-Act = Callable[[ReadOnlyAdmin, HttpRequest, Sequence[int]], None]
+# Characters of the tags of a job, as JSON: 20 tags of 63 characters, and more.
+TAGS_CHARACTERS_MAX = 2_000
 
 
-class JobAdminColumns(ReadOnlyAdmin):
+# Rows of a tag that are looked up one by one; of more, the latest are looked through.
+TAGGED_ROWS_MAX = 2_000
+
+
+class JobAdminColumns(ActingAdmin):
     """A page whose rows are jobs."""
 
-    has_errors = True
+    named_by = ("task", "queue")
+    payload_columns: ClassVar[tuple[str, ...]] = (
+        "args",
+        "kwargs",
+        "headers",
+        "progress",
+    )
+
+    # What is read --------------------------------------------------------------
+
+    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Add the tags, and nothing else of the headers."""
+        listed: QuerySet[Any] = (
+            super().list_rows(request, rows).annotate(tags_text=_tags_text())
+        )
+        return listed
+
+    def few_rows(self, filter_form: FilterForm) -> list[int] | None:
+        """Return the rows that have the tag that is asked for, unless they are many."""
+        tag = filter_form.cleaned_data.get("tag") if filter_form.is_readable else None
+        if not tag:
+            return None
+        with (
+            limited(Plans.BY_INDEX),
+            connections[get_settings().database].cursor() as cursor,
+        ):
+            return tagged(
+                cursor,
+                table=self.model._meta.db_table,
+                tag=tag,
+                limit=TAGGED_ROWS_MAX,
+            )
+
+    def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
+        """Add the tags, and the errors as text."""
+        shown: QuerySet[Any] = (
+            super()
+            .detail_rows(request)
+            .defer(*self.payload_columns, "errors")
+            .annotate(
+                tags_text=_tags_text(),
+                errors_text=payload.as_text("errors", payload.ERRORS_CHARACTERS_MAX),
+            )
+        )
+        return shown
+
+    # The list ------------------------------------------------------------------
 
     @admin.display(description=_("id"))
     def number(self, job: Any) -> str:
@@ -40,26 +99,39 @@ class JobAdminColumns(ReadOnlyAdmin):
     @admin.display(description=_("queue"))
     def queue_name(self, job: Any) -> str:
         """Show the queue, as a link to all of its rows."""
-        return format_html(
-            '<a class="pgqueue-name" href="?{}">{}</a>',
-            urlencode({"queue": job.queue}),
-            job.queue,
-        )
+        return _filter_link("queue", job.queue)
 
-    @admin.display(description=_("priority"))
-    def urgency(self, job: Any) -> str:
-        """Show the priority unless it is the usual one."""
-        return str(job.priority) if job.priority else ""
+    @admin.display(description=_("tags"))
+    def tags(self, job: Any) -> str:
+        """Show the tags, each as a link to all rows that have it."""
+        return tag_links(job)
 
     @admin.display(description=_("attempts"))
     def attempts(self, job: Any) -> str:
         """Show how many of its attempts are used."""
         return f"{job.attempt}/{job.max_attempts}"
 
-    @admin.display(description=_("enqueued"))
-    def enqueued(self, job: Any) -> str:
-        """Show when it was stored."""
-        return moments.short(job.enqueued_at, job.clock)
+    # The page of one job -------------------------------------------------------
+
+    def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Add what happened to the job, and how far it says it is."""
+        may_see = payload.may_see(request)
+        return {
+            "has_timeline": True,
+            "now": self.stands(row),
+            "failures": payload.failures(
+                row.errors_text, clock=row.clock, may_see=may_see
+            ),
+            "enqueued": moments.full(row.enqueued_at, row.clock),
+            "progress": self._progress(row) if may_see else None,
+        }
+
+    def stands(self, row: Any) -> SafeString:
+        """Return the latest thing that is known of the job."""
+        raise NotImplementedError
+
+    def _progress(self, row: Any) -> Progress | None:
+        return read_progress(row.progress_text)
 
     def facts_of_place(self, row: Any) -> list[Fact]:
         """Say what the job is and how often it was tried."""
@@ -67,6 +139,7 @@ class JobAdminColumns(ReadOnlyAdmin):
             (_("Id"), str(row.pk)),
             (_("Task"), row.task),
             (_("Queue"), row.queue),
+            (_("Tags"), ", ".join(tags_of(row))),
             (_("Priority"), str(row.priority)),
             (
                 _("Attempts"),
@@ -97,34 +170,31 @@ class JobAdminColumns(ReadOnlyAdmin):
             (_("Schedule"), row.schedule_id and str(row.schedule_id)),
         ]
 
-    # What can be done with one row -----------------------------------------------
 
-    def act_names(self) -> dict[str, Act]:
-        """Return what the detail page can do, by the last part of its URL."""
-        return {}
+def tags_of(row: Any) -> list[str]:
+    """Return the tags of a row that was read with them."""
+    try:
+        tags = json.loads(row.tags_text or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return [str(tag) for tag in tags] if isinstance(tags, list) else []
 
-    def get_urls(self) -> list[URLPattern]:
-        """Add the URLs that do something: POST only, the permission asked again."""
-        own = [
-            path(
-                f"<path:object_id>/{name}/",
-                self.admin_site.admin_view(require_POST(self._act_on_one(act))),
-                name=f"pgqueue_{self.opts.model_name}_{name}",
-            )
-            for name, act in self.act_names().items()
-        ]
-        return [*own, *super().get_urls()]
 
-    def _act_on_one(self, act: Act) -> Callable[[HttpRequest, str], HttpResponse]:
-        def view(request: HttpRequest, object_id: str) -> HttpResponse:
-            if not self.has_view_permission(request) or not self.has_retry_permission(
-                request
-            ):
-                raise PermissionDenied
-            key = self._key(object_id)
-            if key is None:
-                raise Http404(f"{object_id[:50]!r} is no id of a job")
-            act(self, request, [key])
-            return HttpResponseRedirect(self.list_url(request))
+def tag_links(row: Any) -> SafeString | str:
+    """Return the tags of a row as links within its list."""
+    return format_html_join(
+        " ", "{}", ((_filter_link("tag", t),) for t in tags_of(row))
+    )
 
-        return view
+
+def _tags_text() -> Left:
+    return Left(Cast(KeyTransform("tags", "headers"), TextField()), TAGS_CHARACTERS_MAX)
+
+
+def _filter_link(field: str, value: str) -> SafeString:
+    return format_html(
+        '<a class="pgqueue-name pgqueue-{}" href="?{}">{}</a>',
+        field,
+        urlencode({field: value}),
+        value,
+    )

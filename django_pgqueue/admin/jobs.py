@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin import moments, retry
+from django_pgqueue.admin import job_acts, moments
+from django_pgqueue.admin.edit import EditableAdmin
 from django_pgqueue.admin.filter_form import JobFilterForm, choice_field
-from django_pgqueue.admin.job_columns import JobAdminColumns
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.states import LiveState, badge, live_state
 from django_pgqueue.models import Job
-
-# The states in which a job waits for a time, which "retry now" can bring forward.
-WAITING = (LiveState.SCHEDULED, LiveState.RETRYING)
 
 
 class JobFilters(JobFilterForm):
@@ -29,37 +28,37 @@ class JobFilters(JobFilterForm):
 
 
 @admin.register(Job)
-class JobAdmin(JobAdminColumns):
+class JobAdmin(EditableAdmin):
     """What is in the queue now."""
 
     filter_form = JobFilters
-    actions = ("retry_selected",)
+    acts = (job_acts.RETRY, job_acts.CANCEL)
     list_display = (
         "number",
         "state",
         "task_name",
         "queue_name",
-        "urgency",
         "attempts",
         "due",
         "worker",
-        "enqueued",
+        "tags",
     )
     list_reads = (
         "task",
         "queue",
-        "priority",
         "attempt",
         "max_attempts",
         "visible_at",
         "leased_by",
-        "enqueued_at",
+        "leased_at",
+        "cancel_requested_at",
     )
-    payload_columns = ("args", "kwargs", "headers", "progress")
 
-    def list_rows(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Add the state."""
-        listed: QuerySet[Any] = super().list_rows(rows).annotate(state=live_state())
+        listed: QuerySet[Any] = (
+            super().list_rows(request, rows).annotate(state=live_state())
+        )
         return listed
 
     def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
@@ -71,13 +70,16 @@ class JobAdmin(JobAdminColumns):
     @admin.display(description=_("state"))
     def state(self, job: Any) -> str:
         """Show the state as a badge."""
-        return badge(job.state, LiveState(job.state).label)
+        label = LiveState(job.state).label
+        if job.state == LiveState.RUNNING and job.cancel_requested_at:
+            label = _("running, asked to stop")
+        return badge(job.state, label)
 
-    @admin.display(description=_("due"))
+    @admin.display(description=_("due / started"))
     def due(self, job: Any) -> str:
-        """Show when it becomes due; of a running job, nothing."""
+        """Show when it becomes due or became due; of a running job, its start."""
         if job.state == LiveState.RUNNING:
-            return ""
+            return moments.short(job.leased_at, job.clock)
         return moments.short(job.visible_at, job.clock)
 
     @admin.display(description=_("worker"))
@@ -85,30 +87,27 @@ class JobAdmin(JobAdminColumns):
         """Show who holds the lease."""
         return name(job.leased_by)
 
-    @admin.action(permissions=["retry"], description=_("Retry now"))
-    def retry_selected(self, request: HttpRequest, ids: Sequence[int]) -> None:
-        """Make those that wait for a time due now."""
-        retry.retry_now(self, request, ids)
-
-    def act_names(self) -> dict[str, Any]:
-        """Name what can be done with one job."""
-        return {"retry": retry.retry_now}
-
-    def buttons(self, request: HttpRequest, row: Any) -> list[tuple[str, str, str]]:
-        """Offer to bring a waiting job forward."""
-        if row.state not in WAITING or not self.has_retry_permission(request):
-            return []
-        return [
-            (
-                self.act_url(request, "retry", row),
-                str(_("Retry now")),
-                str(_("Make it due at once, instead of waiting for its time.")),
-            )
-        ]
+    def is_editable(self, row: Any) -> bool:
+        """What runs was read already."""
+        return bool(row.state != LiveState.RUNNING)
 
     def heading(self, row: Any) -> str:
         """Show the state beside the title."""
         return self.state(row)
+
+    def stands(self, row: Any) -> SafeString:
+        """Say what the job does now, or waits for."""
+        if row.state == LiveState.RUNNING:
+            return format_html(
+                gettext("{} attempt {} on worker {}, for {}"),
+                self.state(row),
+                str(row.attempt),
+                name(row.leased_by),
+                moments.since(row.leased_at, row.clock),
+            )
+        return format_html(
+            "{} {}", self.state(row), moments.short(row.visible_at, row.clock)
+        )
 
     def facts(self, row: Any) -> list[Fact]:
         """Say where the job stands, and what it waits for."""

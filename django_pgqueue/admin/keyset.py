@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db.models import Field, Model, Q
 from django.utils import timezone
@@ -79,8 +80,11 @@ class Keyset:
         except ValidationError as error:
             raise ValueError(str(error)) from None
         for value in values:
-            if isinstance(value, datetime) and timezone.is_naive(value):
-                raise ValueError(f"{value} has no time zone")
+            # Without USE_TZ, Django's times have no zone, and neither have places.
+            if isinstance(value, datetime) and timezone.is_naive(value) == (
+                settings.USE_TZ
+            ):
+                raise ValueError(f"{value} is no time as this project has them")
         return values
 
     def _beyond(self, lookup: str, values: list[Any], *, including: bool) -> Q:

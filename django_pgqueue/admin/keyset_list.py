@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 BEFORE, AFTER, OLDEST = "before", "after", "oldest"
 PLACES = (BEFORE, AFTER, OLDEST)
 
-# With a filter that no index serves, rows are looked through in windows by key until
-# the page is full, and never more than SCAN_ROWS_MAX in one request; the page then says
-# how far it looked and offers to look further. Small windows, bounded on both sides: a
-# larger one, or one bounded on one side, was planned as a sequential scan of a million
-# rows wherever the table had not been analysed yet.
-WINDOW_ROWS = 500
+# With a filter that no index serves, a window of this many rows is looked through, and
+# the page says how far it looked and offers to look further. The window is bounded by
+# key on both sides, and time_limit.py keeps sequential scans away: otherwise it was
+# planned as a scan of a million rows wherever the table had not been analysed yet.
 SCAN_ROWS_MAX = 30_000
 
 
@@ -64,7 +62,7 @@ class KeysetList(ChangeList):
     ) -> QuerySet[Any]:
         """Return the rows that the filters ask for; no other lookup is possible."""
         self.filter_form = self.model_admin.filter_form(request.GET)
-        rows = self.model_admin.list_rows(self.root_queryset)
+        rows = self.model_admin.list_rows(request, self.root_queryset)
         return self.filter_form.narrow(rows).order_by(
             *self.model_admin.keyset.falling()
         )
@@ -75,7 +73,7 @@ class KeysetList(ChangeList):
             rows = self._page(request.GET.dict())
         except ValueError as error:
             raise IncorrectLookupParameters(error) from error
-        self.result_list = rows
+        self.result_list = self.model_admin.listed(rows)
         # Equal to what is on the page: so nothing offers to select "all 1 000 000".
         self.result_count = len(rows)
         self.full_result_count = None
@@ -133,21 +131,19 @@ class KeysetList(ChangeList):
         order, wanted = self._order(rising), self.list_per_page + 1
         if not self.filter_form.is_active or self.filter_form.names_one_row:
             return list(self.queryset.filter(here).order_by(*order)[:wanted]), None
+        few = self.model_admin.few_rows(self.filter_form)
+        if few is not None:
+            matching = self.queryset.filter(here, pk__in=few)
+            return list(matching.order_by(*order)[:wanted]), None
         first = self._place_at(0, here, rising=rising)
-        last = self._place_at(0, here, rising=not rising)
-        if first is None or last is None or not self.filter_form.is_readable:
+        if first is None or not self.filter_form.is_readable:
             return [], None
-        found: list[Any] = []
-        here = self._beyond(first, rising=rising, including=True)
-        for _window in range(SCAN_ROWS_MAX // WINDOW_ROWS):
-            end = self._place_at(WINDOW_ROWS - 1, here, rising=rising)
-            window = here & self._beyond(end or last, rising=not rising, including=True)
-            matching = self.queryset.filter(window).order_by(*order)
-            found += matching[: wanted - len(found)]
-            if end is None or len(found) == wanted:
-                return found, None
-            here = self._beyond(end, rising=rising)
-        return found, end
+        end = self._place_at(SCAN_ROWS_MAX - 1, here, rising=rising)
+        last = end or self._place_at(0, here, rising=not rising) or first
+        window = self._beyond(first, rising=rising, including=True)
+        window &= self._beyond(last, rising=not rising, including=True)
+        found = list(self.queryset.filter(window).order_by(*order)[:wanted])
+        return found, None if len(found) == wanted else end
 
     def _place_at(self, offset: int, here: Q, *, rising: bool) -> str | None:
         """Return the place of the row *offset* rows onward, filtered or not."""

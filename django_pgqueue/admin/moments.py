@@ -31,6 +31,15 @@ def relative(moment: datetime, clock: datetime) -> str:
     return _("%(distance)s ago") % {"distance": distance(-seconds)}
 
 
+def as_clock(moment: datetime | None, clock: datetime) -> datetime | None:
+    """Return *moment* as the *clock* is: without a zone where USE_TZ is off."""
+    if moment is None or timezone.is_aware(moment) == timezone.is_aware(clock):
+        return moment
+    if timezone.is_aware(moment):
+        return timezone.make_naive(moment, timezone.get_default_timezone())
+    return timezone.make_aware(moment, timezone.get_default_timezone())
+
+
 def absolute(moment: datetime) -> str:
     """Return *moment* to the second in Django's time zone, and the zone."""
     if timezone.is_aware(moment):
@@ -47,6 +56,18 @@ def short(moment: datetime | None, clock: datetime) -> SafeString | str:
         moment.isoformat(),
         absolute(moment),
         relative(moment, clock),
+    )
+
+
+def since(moment: datetime | None, clock: datetime) -> SafeString | str:
+    """Return how long *moment* has been over, the exact time when pointed at."""
+    if moment is None:
+        return ""
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        moment.isoformat(),
+        absolute(moment),
+        distance(max((clock - moment).total_seconds(), 0)),
     )
 
 

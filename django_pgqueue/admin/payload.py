@@ -5,12 +5,13 @@ PostgreSQL stores JSON that Python cannot read (1e5000, three thousand brackets)
 such a job is just the one that somebody wants to look at. So the columns are fetched
 as text and laid out as text; nothing here is parsed into Python values, except the
 errors, which our own workers write.
+
+What is secret by PGQUEUE["REDACT"] is replaced before anything is laid out.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +24,9 @@ from django.utils.dateparse import parse_datetime
 from django.utils.functional import Promise
 
 from django_pgqueue.admin import moments
+from django_pgqueue.admin.redaction import PIECE, redact_json
+from django_pgqueue.conf import get_settings
+from django_pgqueue.tasks.redact import redact_text
 
 VIEW_PAYLOAD = "pgqueue.view_payload"
 
@@ -38,8 +42,8 @@ INDENT_LEVELS_MAX = 24
 # The kind shown for an entry that no worker wrote.
 UNREADABLE = "unreadable"
 
-# A string (perhaps cut off), a bracket or separator, or a number or word.
-PIECE = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{},:]|[^\s"\[\]{},:]+', re.DOTALL)
+# Entries that people caused: what they say is no secret of the task.
+BY_PEOPLE = ("edited", "set_aside", "cancelled", "cancel_requested")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One entry of a job's errors: an attempt that failed, or a worker that died."""
+    """One entry of a job's errors: an attempt that failed, or what was done to it."""
 
     kind: str
     type: str
@@ -62,8 +66,10 @@ class Failure:
     attempt: str
     delivery: str
     worker: str
+    by: str
     at: Any  # HTML or text.
     ran: str
+    is_hidden: bool  # There is more, for those who may see payloads.
 
 
 def may_see(request: HttpRequest) -> bool:
@@ -76,11 +82,17 @@ def as_text(column: str, characters_max: int = CHARACTERS_MAX) -> Left:
     return Left(Cast(column, TextField()), characters_max + 1)
 
 
-def payload(label: str | Promise, text: str) -> Payload:
-    """Return the text that as_text() fetched, laid out and cut to its limit."""
-    return Payload(
-        label, laid_out(text[:CHARACTERS_MAX]), is_cut=len(text) > CHARACTERS_MAX
-    )
+def payload(label: str | Promise, text: str, *, task: str | None = None) -> Payload:
+    """
+    Return the text that as_text() fetched: redacted, cut to its limit and laid out.
+
+    Args:
+        label: The name of the column.
+        text: What as_text() fetched.
+        task: When it is the column args: whose arguments they are.
+    """
+    shown = redact_json(text[:CHARACTERS_MAX], task=task).text
+    return Payload(label, laid_out(shown), is_cut=len(text) > CHARACTERS_MAX)
 
 
 def laid_out(text: str) -> str:
@@ -107,8 +119,8 @@ def failures(text: str, *, clock: datetime, may_see: bool) -> list[Failure]:
     """
     Return the errors of a job, latest first.
 
-    Whatever is not of the shape that workers write is shown as it is, to those who
-    may see payloads.
+    Messages and tracebacks can quote arguments: they are for those who may see
+    payloads, and so is whatever is not of the shape that workers write.
     """
     try:
         entries = json.loads(text)
@@ -116,31 +128,42 @@ def failures(text: str, *, clock: datetime, may_see: bool) -> list[Failure]:
             return [_failure(entry, clock, may_see) for entry in reversed(entries)]
     except (ValueError, RecursionError):
         pass
-    raw = {"kind": UNREADABLE, "traceback": laid_out(text[:CHARACTERS_MAX])}
-    return [_failure(raw, clock, may_see)]
+    raw = laid_out(redact_json(text[:CHARACTERS_MAX]).text)
+    return [_failure({"kind": UNREADABLE, "traceback": raw}, clock, may_see)]
 
 
 def last_error(type_name: str | None, kind: str | None, message: str | None) -> str:
     """Return an error in one line: its class without the module, and what it said."""
     # The first line: some libraries put a whole page into a message.
     said = next(iter((message or "").splitlines()), "")
-    return ": ".join(_present([(type_name or kind or "").rpartition(".")[2], said]))
+    name = (type_name or kind or "").rpartition(".")[2]
+    return ": ".join(_present([name, without_secrets(said)]))
+
+
+def without_secrets(text: str) -> str:
+    """Return a message or a traceback with the values of secret names replaced."""
+    return redact_text(text, get_settings().redact)
 
 
 def _failure(entry: Any, clock: datetime, may_see: bool) -> Failure:
     if not isinstance(entry, dict):
         entry = {"kind": UNREADABLE, "traceback": _text(entry)}
     seconds = entry.get("ran_seconds")
+    kind = _text(entry.get("kind"))
+    said, traceback = _text(entry.get("message")), _text(entry.get("traceback"))
+    may_see_message = may_see or kind in BY_PEOPLE
     return Failure(
-        kind=_text(entry.get("kind")),
+        kind=kind,
         type=_text(entry.get("type")),
-        message=_text(entry.get("message")),
-        traceback=_text(entry.get("traceback")) if may_see else "",
+        message=without_secrets(said) if may_see_message else "",
+        traceback=without_secrets(traceback) if may_see else "",
         attempt=_text(entry.get("attempt")),
         delivery=_text(entry.get("delivery")),
         worker=_text(entry.get("worker")),
+        by=_text(entry.get("by")),
         at=_moment(entry.get("at"), clock),
         ran=f"{seconds:.3f} s" if isinstance(seconds, float) else "",
+        is_hidden=bool(traceback and not may_see) or bool(said and not may_see_message),
     )
 
 
@@ -148,7 +171,7 @@ def _moment(value: Any, clock: datetime) -> Any:
     """Return the time of an error as HTML, or as the text it is."""
     try:
         moment = parse_datetime(value)
-        return moments.full(moment, clock) or _text(value)
+        return moments.full(moments.as_clock(moment, clock), clock) or _text(value)
     except (TypeError, ValueError, OverflowError):
         return _text(value)
 

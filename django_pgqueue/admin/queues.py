@@ -1,27 +1,67 @@
-"""The queues that workers have met."""
+"""The queues that workers have met: how much waits in each, and who paused it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import admin
+from django.db import connections
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
+from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.keyset import Keyset
 from django_pgqueue.admin.names import name
-from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
+from django_pgqueue.admin.queue_acts import PAUSE, RESUME
+from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.states import badge
-from django_pgqueue.models import Queue
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import DeadLetter, Job, Queue
+from django_pgqueue.queues.stats import QueueStats, queue_stats
+
+# How far jobs are counted, per queue and state.
+COUNTED_JOBS_MAX = 10_000
 
 
 @admin.register(Queue)
-class QueueAdmin(ReadOnlyAdmin):
-    """Each queue, and whether it is paused."""
+class QueueAdmin(ActingAdmin):
+    """Each queue: its depth, and whether it is paused."""
 
     keyset = Keyset(("created_at", "name"))
-    list_display = ("title", "state", "paused", "pause_reason", "known_since")
+    acts = (PAUSE, RESUME)
+    named_by = ("paused_at", "paused_by", "pause_reason")
+    list_display = (
+        "title",
+        "state",
+        "ready",
+        "oldest",
+        "running",
+        "retrying",
+        "scheduled",
+        "parked",
+        "dead",
+        "paused",
+    )
     list_reads = ("created_at", "paused_at", "paused_by", "pause_reason")
+
+    def listed(self, rows: list[Any]) -> list[Any]:
+        """Add to each queue how much waits in it."""
+        stats = read_stats([row.name for row in rows])
+        for row in rows:
+            row.stats = stats[row.name]
+        return rows
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        """Return the queue with how much waits in it."""
+        row = super().get_object(request, object_id, from_field)
+        return None if row is None else self.listed([row])[0]
 
     @admin.display(description=_("name"))
     def title(self, queue: Queue) -> str:
@@ -35,26 +75,100 @@ class QueueAdmin(ReadOnlyAdmin):
             return badge("ready", _("open"))
         return badge("retrying", _("paused"))
 
-    @admin.display(description=_("paused"))
-    def paused(self, queue: Any) -> str:
-        """Show since when it is paused."""
-        return moments.short(queue.paused_at, queue.clock)
+    @admin.display(description=_("ready"))
+    def ready(self, queue: Any) -> str:
+        """Show how many jobs are due."""
+        return counted(queue.stats, "ready")
 
-    @admin.display(description=_("known"))
-    def known_since(self, queue: Any) -> str:
-        """Show when a worker first met it."""
-        return moments.short(queue.created_at, queue.clock)
+    @admin.display(description=_("oldest"))
+    def oldest(self, queue: Any) -> str:
+        """Show how long the oldest of them has been due."""
+        seconds = queue.stats.oldest_ready_seconds
+        return "" if seconds is None else moments.distance(seconds)
+
+    @admin.display(description=_("running"))
+    def running(self, queue: Any) -> str:
+        """Show how many jobs are leased."""
+        return counted(queue.stats, "running")
+
+    @admin.display(description=_("retrying"))
+    def retrying(self, queue: Any) -> str:
+        """Show how many jobs failed and wait for their next attempt."""
+        return counted(queue.stats, "retrying")
+
+    @admin.display(description=_("scheduled"))
+    def scheduled(self, queue: Any) -> str:
+        """Show how many jobs wait for their time."""
+        return counted(queue.stats, "scheduled")
+
+    @admin.display(description=_("parked"))
+    def parked(self, queue: Any) -> str:
+        """Show how many jobs wait for something that is not time."""
+        return counted(queue.stats, "parked")
+
+    @admin.display(description=_("dead"))
+    def dead(self, queue: Any) -> str:
+        """Show how many jobs gave up."""
+        return counted(queue.stats, "dead")
+
+    @admin.display(description=_("paused"))
+    def paused(self, queue: Any) -> SafeString | str:
+        """Show since when it is paused, by whom, and why."""
+        if queue.paused_at is None:
+            return ""
+        return format_html(
+            gettext("{} by {}: {}"),
+            moments.short(queue.paused_at, queue.clock),
+            name(queue.paused_by or "?"),
+            format_html(
+                '<span class="pgqueue-text">{}</span>', queue.pause_reason or "?"
+            ),
+        )
 
     def heading(self, row: Queue) -> str:
         """Show the state beside the title."""
         return self.state(row)
 
     def facts(self, row: Any) -> list[Fact]:
-        """Say what an operator said about the queue."""
+        """Say how much waits, and what an operator said about the queue."""
         return [
             (_("Name"), row.name),
-            (_("First met by a worker"), moments.full(row.created_at, row.clock)),
             (_("Paused"), moments.full(row.paused_at, row.clock)),
             (_("Paused by"), row.paused_by),
             (_("Pause reason"), row.pause_reason),
+            (_("Ready"), self._linked(row, "ready")),
+            (_("The oldest has been due for"), self.oldest(row)),
+            (_("Running"), self._linked(row, "running")),
+            (_("Retrying"), self._linked(row, "retrying")),
+            (_("Scheduled"), self._linked(row, "scheduled")),
+            (_("Parked"), self._linked(row, "parked")),
+            (_("Dead letters"), self._linked(row, "dead")),
+            (_("Known since"), moments.full(row.created_at, row.clock)),
         ]
+
+    def _linked(self, row: Any, state: str) -> SafeString:
+        """Return a count as a link to the jobs that it counts."""
+        query = {"queue": row.name}
+        if state != "dead":
+            query["state"] = state
+        model = DeadLetter if state == "dead" else Job
+        url = self._url(model, "changelist")
+        return format_html(
+            '<a href="{}?{}">{}</a>', url, urlencode(query), counted(row.stats, state)
+        )
+
+
+def read_stats(names: list[str]) -> dict[str, QueueStats]:
+    """Return the stats of these queues, by name."""
+    with connections[get_settings().database].cursor() as cursor:
+        found = queue_stats(cursor, names, COUNTED_JOBS_MAX)
+    return {stats.name: stats for stats in found}
+
+
+def counted(stats: QueueStats, state: str) -> str:
+    """Return a count as text; "10,000+" where it was counted no further."""
+    count = getattr(stats, state)
+    is_more = count >= stats.count_max or (
+        stats.is_partial and state in ("running", "retrying", "scheduled")
+    )
+    return f"{count:,}{'+' if is_more else ''}"

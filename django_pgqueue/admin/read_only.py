@@ -3,24 +3,24 @@ What all pages share: rows of the queue's database, to look at and not to edit.
 
 A row that is added here would be code that runs with chosen arguments, and a row that
 is changed here could be settled by its worker at the same moment. So the forms of
-Django's admin are closed, and what may be done goes through the verbs of queues/.
+Django's admin are closed, and what may be done is an act of its own (acts.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.templatetags.admin_urls import add_preserved_filters
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.contenttypes.models import ContentType
-from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.paginator import Paginator
+from django.db import OperationalError
 from django.db.models import Model, QuerySet
 from django.db.models.functions import Now
 from django.http import (
@@ -32,24 +32,33 @@ from django.http import (
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.functional import Promise
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from django_pgqueue.admin import payload
+from django_pgqueue.admin.acts import Button
 from django_pgqueue.admin.filter_form import FilterForm
 from django_pgqueue.admin.keyset import Keyset
 from django_pgqueue.admin.keyset_list import KeysetList
+from django_pgqueue.admin.time_limit import (
+    STATEMENT_SECONDS_MAX,
+    is_too_slow,
+    limited,
+)
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.postgres.limits import Plans
 
 if TYPE_CHECKING:
     Base = admin.ModelAdmin[Any]
 else:
     Base = admin.ModelAdmin
 
-RETRY = "pgqueue.retry"
+# Entries of a history, the latest.
+ENTRIES_MAX = 100
 
-# Rows that one request may act on: what it changes stays locked until it is done.
-SELECTED_ROWS_MAX = 500
+# A job's row is in one of them, and moves.
+JOB_MODELS = (Job, ArchivedJob, DeadLetter)
 
 # A label and what stands beside it; None and "" are left out.
 Fact = tuple[str | Promise, Any]
@@ -64,7 +73,6 @@ class ReadOnlyAdmin(Base):
     list_reads: ClassVar[tuple[str, ...]] = ()
     # The columns of JSON that the detail page shows to those who may see payloads.
     payload_columns: ClassVar[tuple[str, ...]] = ()
-    has_errors: ClassVar[bool] = False
 
     list_per_page = 50
     sortable_by = ()
@@ -93,10 +101,6 @@ class ReadOnlyAdmin(Base):
         """Nobody: rows leave by settle, redrive and purge."""
         return False
 
-    def has_retry_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may retry jobs and redrive dead letters."""
-        return request.user.has_perm(RETRY)
-
     # Which rows ------------------------------------------------------------------
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -104,10 +108,18 @@ class ReadOnlyAdmin(Base):
         rows: QuerySet[Any] = self.model._default_manager.using(get_settings().database)
         return rows
 
-    def list_rows(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Return *rows* with what a list shows of them, and the database's clock."""
         listed: QuerySet[Any] = rows.only(*self.list_reads).annotate(clock=Now())
         return listed
+
+    def few_rows(self, filter_form: FilterForm) -> list[int] | None:
+        """Return keys of rows among which all matching ones are, when these are few."""
+        return None
+
+    def listed(self, rows: list[Any]) -> list[Any]:
+        """Return the *rows* of one page, with what is read for all of them at once."""
+        return rows
 
     def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
         """Return rows with what a detail page shows: JSON as text, if permitted."""
@@ -120,11 +132,6 @@ class ReadOnlyAdmin(Base):
                     f"{name}_text": payload.as_text(name)
                     for name in self.payload_columns
                 }
-        if self.has_errors:
-            rows = rows.defer("errors")
-            texts["errors_text"] = payload.as_text(
-                "errors", payload.ERRORS_CHARACTERS_MAX
-            )
         shown: QuerySet[Any] = rows.annotate(**texts)
         return shown
 
@@ -151,57 +158,24 @@ class ReadOnlyAdmin(Base):
         """Return the list that pages by key."""
         return KeysetList
 
-    def get_actions(
-        self, request: HttpRequest, action_location: Any = None
-    ) -> dict[str, Any]:
-        """
-        Return our own actions that the user is permitted.
-
-        Actions that a project adds to every page of its site are left out: they get
-        whole rows, so an export would show what view_payload protects.
-        """
-        # Django 6.1 asks for a place of the actions, and 5.2 knows none.
-        place = {} if action_location is None else {"action_location": action_location}
-        actions = super().get_actions(request, **place)
-        return {name: actions[name] for name in actions if name in (self.actions or ())}
-
     def changelist_view(
         self, request: HttpRequest, extra_context: Any = None
     ) -> HttpResponse:
-        """Show the list; on POST, act on the rows that were ticked."""
-        if request.method == "POST":
-            return self._act(request)
-        return super().changelist_view(request, extra_context)
+        """Show the list."""
+        return self.answered(request, lambda: self._list(request, extra_context or {}))
 
-    def _act(self, request: HttpRequest) -> HttpResponse:
-        # Django's own handling passes by an action that is not permitted, fails with
-        # 500 on ids that are none, and may be asked for all rows of the table.
-        name = request.POST.get("action", "")
-        ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
+    def _list(self, request: HttpRequest, extra_context: Any) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        if name and name not in (self.actions or ()):
-            raise BadRequest(f"{name!r} is no action of this page")
-        if name and name not in self.get_actions(request):
-            raise PermissionDenied
-        if not name or not ticked:
-            problem = _("Nothing was done: choose an action and tick some rows.")
-            messages.warning(request, problem)
-        elif len(ticked) > SELECTED_ROWS_MAX:
-            problem = _(
-                "Nothing was done: %(ticked)d rows were ticked, at most %(max)d"
+        with limited(Plans.IN_ORDER):
+            # Rows are read by it; what is rendered later asks for none.
+            return super().changelist_view(
+                request, {**self.list_context(request), **extra_context}
             )
-            numbers = {"ticked": len(ticked), "max": SELECTED_ROWS_MAX}
-            messages.error(request, problem % numbers)
-        else:
-            getattr(self, name)(request, self._ids(ticked))
-        return HttpResponseRedirect(request.get_full_path())
 
-    def _ids(self, texts: Sequence[str]) -> list[int]:
-        ids = [self._key(text) for text in texts]
-        if None in ids:
-            raise BadRequest("An id of a ticked row is not a number that ids have")
-        return sorted(set(ids))
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        """Return what the list shows besides its rows."""
+        return {}
 
     # The detail page -------------------------------------------------------------
 
@@ -213,8 +187,8 @@ class ReadOnlyAdmin(Base):
         """Return what stands beside the title, a badge for instance."""
         return ""
 
-    def buttons(self, request: HttpRequest, row: Any) -> list[tuple[str, str, str]]:
-        """Return (URL to POST to, label, what it does) of each button."""
+    def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
+        """Return what can be done with *row*."""
         return []
 
     def change_view(
@@ -229,52 +203,90 @@ class ReadOnlyAdmin(Base):
             return HttpResponseNotAllowed(["GET", "HEAD"])
         if not self.has_view_permission(request):
             raise PermissionDenied
-        row = self.get_object(request, unquote(object_id))
-        if row is None:
-            return self._elsewhere(request, unquote(object_id))
+        return self.answered(
+            request, lambda: self._detail(request, unquote(object_id), extra_context)
+        )
+
+    def _detail(
+        self, request: HttpRequest, object_id: str, extra_context: Any
+    ) -> HttpResponse:
+        with limited(Plans.IN_ORDER):
+            row = self.get_object(request, object_id)
+            if row is None:
+                return self.elsewhere(request, object_id)
+            may_see = payload.may_see(request)
+            context = {
+                **self.page_context(request),
+                "title": str(row),
+                "original": row,
+                "heading": self.heading(row),
+                "buttons": self.buttons(request, row),
+                "facts": [
+                    fact for fact in self.facts(row) if fact[1] not in (None, "")
+                ],
+                "has_payloads": bool(self.payload_columns),
+                "may_see_payload": may_see,
+                "view_payload": payload.VIEW_PAYLOAD,
+                "payloads": self._payloads(row) if may_see else [],
+                "preserved_filters": self.get_preserved_filters(request),
+                **self.detail_context(request, row),
+                **(extra_context or {}),
+            }
+        return TemplateResponse(request, self.change_form_template, context)
+
+    def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Return what the page of *row* shows besides facts and payloads."""
+        return {}
+
+    def page_context(self, request: HttpRequest) -> dict[str, Any]:
+        """Return what Django's templates need for a page of this model."""
         request.current_app = self.admin_site.name
-        may_see = payload.may_see(request)
-        context = {
+        return {
             **self.admin_site.each_context(request),
-            "title": str(row),
             "subtitle": None,
             "opts": self.opts,
-            "original": row,
             "has_view_permission": True,
             "add": False,
             "is_popup": False,
             "media": forms.Media(css={"all": ["pgqueue/admin.css"]}),
-            "heading": self.heading(row),
-            "buttons": self.buttons(request, row),
-            "facts": [fact for fact in self.facts(row) if fact[1] not in (None, "")],
-            "has_payloads": bool(self.payload_columns),
-            "may_see_payload": may_see,
-            "view_payload": payload.VIEW_PAYLOAD,
-            "payloads": self._payloads(row) if may_see else [],
-            "has_errors": self.has_errors,
-            "failures": payload.failures(
-                row.errors_text, clock=row.clock, may_see=may_see
-            )
-            if self.has_errors
-            else [],
             "list_url": self.list_url(request),
-            "preserved_filters": self.get_preserved_filters(request),
-            **(extra_context or {}),
         }
-        return TemplateResponse(request, self.change_form_template, context)
+
+    def answered(
+        self, request: HttpRequest, answer: Callable[[], HttpResponse]
+    ) -> HttpResponse:
+        """Return *answer*, or a page that says that the database took too long."""
+        try:
+            return answer()
+        except OperationalError as error:
+            if not is_too_slow(error):
+                raise
+        context = {
+            **self.page_context(request),
+            "title": _("The database took too long"),
+            "seconds": STATEMENT_SECONDS_MAX,
+            "is_post": request.method == "POST",
+        }
+        return TemplateResponse(
+            request, "admin/pgqueue/too_slow.html", context, status=503
+        )
 
     def _payloads(self, row: Any) -> list[payload.Payload]:
         return [
-            payload.payload(self.model._meta.get_field(name).verbose_name, text)
+            payload.payload(
+                self.model._meta.get_field(name).verbose_name,
+                text,
+                task=row.task if name == "args" else None,
+            )
             for name in self.payload_columns
             if (text := getattr(row, f"{name}_text")) is not None
         ]
 
-    def _elsewhere(self, request: HttpRequest, object_id: str) -> HttpResponse:
+    def elsewhere(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Go to the row that a job has become, or back to the list."""
         key = self._key(object_id)
         if isinstance(key, int):
-            for model in (Job, ArchivedJob, DeadLetter):
+            for model in JOB_MODELS:
                 there = model._default_manager.using(get_settings().database)
                 may_look = request.user.has_perm(
                     f"pgqueue.view_{model._meta.model_name}"
@@ -300,16 +312,43 @@ class ReadOnlyAdmin(Base):
         if not self.has_view_permission(request):
             # Asked before the row is: whether it exists is nobody else's business.
             raise PermissionDenied
-        key = self._key(unquote(object_id))
-        kinds = ContentType.objects.get_for_models(Job, ArchivedJob, DeadLetter)
-        if key is not None and self.model in kinds:
+        return self.answered(
+            request, lambda: self._history(request, unquote(object_id), extra_context)
+        )
+
+    def _history(
+        self, request: HttpRequest, object_id: str, extra_context: Any
+    ) -> HttpResponse:
+        # Not Django's: it counts the entries, and knows those of one table only.
+        models = JOB_MODELS if self.model in JOB_MODELS else (self.model,)
+        with limited():
+            row = self.get_object(request, object_id)
+            if row is None:
+                return self.elsewhere(request, object_id)
             entries = LogEntry.objects.filter(
-                object_id=str(key), content_type__in=kinds.values()
+                object_id=str(row.pk),
+                content_type__in=ContentType.objects.get_for_models(*models).values(),
             )
-            entries = entries.select_related("user").order_by("action_time")
-            page = Paginator(entries, SELECTED_ROWS_MAX).get_page(1)
-            extra_context = {"action_list": page, **(extra_context or {})}
-        return super().history_view(request, object_id, extra_context)
+            entries = entries.select_related("user").order_by("-action_time")
+            page = Paginator(list(entries[:ENTRIES_MAX]), ENTRIES_MAX).get_page(1)
+            context = {
+                **self.page_context(request),
+                "title": _("History of %(row)s") % {"row": row},
+                "object": row,
+                "original": row,
+                "module_name": str(capfirst(self.opts.verbose_name_plural)),
+                "action_list": page,
+                "page_range": [],
+                "page_var": "p",
+                "pagination_required": False,
+                "preserved_filters": self.get_preserved_filters(request),
+                **(extra_context or {}),
+            }
+        return TemplateResponse(
+            request,
+            self.object_history_template or "admin/object_history.html",
+            context,
+        )
 
     # Where -----------------------------------------------------------------------
 
@@ -320,12 +359,6 @@ class ReadOnlyAdmin(Base):
             {"preserved_filters": preserved, "opts": self.opts},
             self._url(self.model, "changelist"),
         )
-
-    def act_url(self, request: HttpRequest, name: str, row: Any) -> str:
-        """Return where to POST to do *name* with *row*; it comes back to the list."""
-        preserved = self.get_preserved_filters(request)
-        url = self._url(self.model, name, row.pk)
-        return f"{url}?{preserved}" if preserved else url
 
     def _url(self, model: type[Model], name: str, *args: Any) -> str:
         return reverse(

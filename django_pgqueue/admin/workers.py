@@ -6,20 +6,30 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
+from django.db import connections
+from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
+from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.keyset import Keyset
 from django_pgqueue.admin.names import name
-from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
+from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models import Worker
+from django_pgqueue.models import Job, Worker
+from django_pgqueue.queues.leased import leased
+
+# Jobs that the page of a worker shows.
+HELD_JOBS_MAX = 50
+
+# A task may extend its lease: those that end sooner than this are found.
+EXTENDED_LEASE = timedelta(hours=1)
 
 
 @admin.register(Worker)
-class WorkerAdmin(ReadOnlyAdmin):
+class WorkerAdmin(ActingAdmin):
     """Each worker process and its last heartbeat."""
 
     keyset = Keyset(("started_at", "name"))
@@ -90,6 +100,32 @@ class WorkerAdmin(ReadOnlyAdmin):
     def started(self, worker: Any) -> str:
         """Show since when it runs."""
         return moments.short(worker.started_at, worker.clock)
+
+    def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Add the jobs that it holds, for those who may see jobs."""
+        if not request.user.has_perm("pgqueue.view_job"):
+            return {}
+        lease = timedelta(seconds=get_settings().lease_seconds)
+        with connections[get_settings().database].cursor() as cursor:
+            held = leased(
+                cursor,
+                workers=[row.name],
+                lease=max(lease, EXTENDED_LEASE),
+                limit=HELD_JOBS_MAX + 1,
+            )
+        return {
+            "has_held": True,
+            "held": [
+                (
+                    self._url(Job, "change", job.id),
+                    f"{job.task} #{job.id}",
+                    job.queue,
+                    moments.since(job.leased_at, row.clock),
+                )
+                for job in held[:HELD_JOBS_MAX]
+            ],
+            "held_more": len(held) > HELD_JOBS_MAX,
+        }
 
     def heading(self, row: Worker) -> str:
         """Show the state beside the title."""

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.factories import make_archived_job, make_dead_letter, make_job
+from django_pgqueue.models import ArchivedJob, Job
+from tests.factories import (
+    make_archived_job,
+    make_dead_letter,
+    make_job,
+    make_leased_job,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -24,6 +30,14 @@ QUERIES = [
     "q=%D9%A1",  # A digit that is not one of ours.
     "queue=%00",
     "queue=" + "x" * 64,
+    "tag=%00",
+    "tag=" + "x" * 64,
+    "tag=%22%5D",
+    "tag=\\",
+    "tag=vip&q=1&queue=x&state=ready",
+    "age=x",
+    "age=1h",
+    "action=redrive&_selected_action=1&confirmed=1",
     "queue='%20OR%201=1--",
     "state=x",
     "state=%00",
@@ -81,6 +95,20 @@ IDS = [
     "%F0%9F%90%98",
 ]
 
+ACTS = [
+    "retry",
+    "cancel",
+    "edit",
+    "redrive",
+    "redrive-to",
+    "set-aside",
+    "purge",
+    "pause",
+    "resume",
+    "no-such-act",
+]
+FORM = {"confirmed": "1", "queue": "x", "reason": "x", "args": "[]", "kwargs": "{}"}
+
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_list_survives_any_query(admin_client, page):
@@ -106,10 +134,17 @@ def test_a_row_that_cannot_be_is_not_found(admin_client, page):
         url = f"/admin/pgqueue/{page}/{id_}/"
 
         looks = [admin_client.get(f"{url}{look}/") for look in ("change", "history")]
-        acts = [admin_client.post(f"{url}{act}/") for act in ("redrive", "retry")]
+        acts = [
+            answer
+            for act in (ACTS if id_ in ("abc", str(2**63), "%00") else ACTS[:3])
+            for answer in (
+                admin_client.post(f"{url}{act}/", FORM),
+                admin_client.get(f"{url}{act}/"),
+            )
+        ]
 
         assert [302, 302] == [answer.status_code for answer in looks], id_
-        assert {answer.status_code for answer in acts} <= {302, 404}, id_
+        assert {answer.status_code for answer in acts} <= {200, 302, 404, 405}, id_
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -147,3 +182,58 @@ def test_parameters_that_are_no_field_are_ignored(admin_client):
 
     shown = [row.pk for row in response.context["cl"].result_list]
     assert [job.pk for job in reversed(jobs)] == shown
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_any_post_to_a_list_is_survived(admin_client, page):
+    """302 with a message, or 400: whatever is ticked, chosen and sent."""
+    make = {"job": make_job, "archivedjob": make_archived_job}.get(
+        page, make_dead_letter
+    )
+    ids = [make().pk for _ in range(3)]
+    posts = [
+        *({"action": act, "_selected_action": ids[:1]} for act in ACTS),
+        *({"action": act, "_selected_action": IDS, **FORM} for act in ACTS),
+        *({"action": act, **FORM} for act in ("", "facts", "__class__", "\x00")),
+        {"action": ACTS[0], "_selected_action": [str(ids[0])] * 600, **FORM},
+        {"action": "x" * 5_000, "select_across": "1", "index": "x"},
+        {"action": ACTS[0], "_selected_action": "\x00"},
+    ]
+
+    for data in posts:
+        answer = admin_client.post(f"/admin/pgqueue/{page}/", data)
+        assert answer.status_code in (200, 302, 400), data
+    left = type(make()).objects.filter(pk__in=ids[1:])
+    assert ids[1:] == sorted(row.pk for row in left)
+
+
+def test_jobs_that_cannot_be_acted_on_are_left_as_they_are(admin_client):
+    """Running, ended, redriven, of an unknown task: a message, and no change."""
+    running, ended = make_leased_job(task="no.such.task"), make_archived_job()
+    before = [Job.objects.values().get(), ArchivedJob.objects.values().get()]
+
+    for row in (running, ended):
+        for page, act in (
+            ("job", "retry"),
+            ("deadletter", "redrive"),
+            ("deadletter", "redrive-to"),
+            ("deadletter", "set-aside"),
+            ("deadletter", "purge"),
+            ("job", "edit"),
+            ("deadletter", "edit"),
+        ):
+            url = f"/admin/pgqueue/{page}/{row.pk}/{act}/"
+            response = admin_client.post(url, FORM, follow=True)
+            assert 200 == response.status_code
+            assert [*response.context["messages"]] or response.context["form"].errors
+
+    assert before == [Job.objects.values().get(), ArchivedJob.objects.values().get()]
+
+
+def test_a_dead_letter_of_an_unknown_task_is_redriven(admin_client):
+    """It waits for its deploy then, as every job of an unknown task."""
+    row = make_dead_letter(task="no.such.task", reason="unknown_task")
+
+    admin_client.post(f"/admin/pgqueue/deadletter/{row.pk}/redrive/")
+
+    assert "no.such.task" == Job.objects.get(pk=row.pk).task

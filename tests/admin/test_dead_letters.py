@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from html import unescape
 
 import pytest
-from django.contrib.admin.models import LogEntry
+from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.messages import get_messages
 from django.db import connection
 
-from django_pgqueue.admin import read_only
-from django_pgqueue.models import DeadLetter, Job
+from django_pgqueue.admin import acting, dead_letters, groups
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from tests.factories import make_dead_letter
 
 pytestmark = pytest.mark.django_db
@@ -34,9 +36,7 @@ def error(attempt, **entry):
 
 
 def redrive(client, *ids, **data):
-    return client.post(
-        URL, {"action": "redrive_selected", "_selected_action": ids, **data}
-    )
+    return client.post(URL, {"action": "redrive", "_selected_action": ids, **data})
 
 
 def texts(response):
@@ -71,12 +71,26 @@ def test_the_latest_comes_first(admin_client):
 
 
 @pytest.mark.parametrize(
-    "query", [{"queue": "mail"}, {"q": "send"}, {"reason": "timeout"}]
+    "query",
+    [
+        {"queue": "mail"},
+        {"q": "send"},
+        {"reason": "timeout"},
+        {"tag": "vip"},
+        {"age": "1h"},
+        {"age": "24h", "tag": "vip", "queue": "mail"},
+    ],
 )
-def test_the_list_is_narrowed_by_queue_task_and_reason(admin_client, query):
+def test_the_list_is_narrowed_by_each_field(admin_client, query):
     """Each field finds the one that is asked for."""
-    wanted = make_dead_letter(queue="mail", task="shop.send", reason="timeout")
-    make_dead_letter()
+    wanted = make_dead_letter(
+        queue="mail",
+        task="shop.send",
+        reason="timeout",
+        headers={"tags": ["vip"]},
+        finished_at=-timedelta(minutes=59),
+    )
+    make_dead_letter(finished_at=-timedelta(minutes=61))
 
     rows = admin_client.get(URL, query).context["cl"].result_list
 
@@ -204,7 +218,7 @@ def test_a_get_moves_nothing(admin_client):
     row = make_dead_letter()
 
     assert 405 == admin_client.get(f"{URL}{row.pk}/redrive/").status_code
-    admin_client.get(URL, {"action": "redrive_selected", "_selected_action": row.pk})
+    admin_client.get(URL, {"action": "redrive", "_selected_action": row.pk})
 
     assert DeadLetter.objects.filter(pk=row.pk).exists()
 
@@ -230,7 +244,7 @@ def test_only_ticked_rows_move_whatever_the_form_says(admin_client):
 
 def test_one_request_moves_a_bounded_number(admin_client, monkeypatch):
     """More than that are refused as a whole, with the limit."""
-    monkeypatch.setattr(read_only, "SELECTED_ROWS_MAX", 2)
+    monkeypatch.setattr(acting, "SELECTED_ROWS_MAX", 2)
     rows = [make_dead_letter().pk for _ in range(3)]
 
     response = redrive(admin_client, *rows)
@@ -246,7 +260,7 @@ def test_one_request_moves_a_bounded_number(admin_client, monkeypatch):
     [
         {"_selected_action": ["1"]},
         {"action": "", "_selected_action": ["1"]},
-        {"action": "redrive_selected"},
+        {"action": "redrive"},
         {},
     ],
 )
@@ -309,3 +323,169 @@ def test_workers_are_woken_after_the_commit(staff, new_cursor):
 
     heard = listener.connection.notifies(timeout=10, stop_after=2)
     assert ["woken-a", "woken-b"] == sorted(notify.payload for notify in heard)
+
+
+# To another queue, aside, away --------------------------------------------------------
+
+
+def act(client, name, *ids, **data):
+    return client.post(
+        URL,
+        {"action": name, "_selected_action": ids, "confirmed": "1", **data},
+    )
+
+
+def test_dead_letters_are_redriven_to_another_queue(staff):
+    """All that are ticked, to the one that is named; the log has both."""
+    mail, default = make_dead_letter(queue="mail"), make_dead_letter()
+    client = staff("view_deadletter", "retry")
+
+    response = act(client, "redrive-to", mail.pk, default.pk, queue="slow")
+
+    assert ["2 dead letters went to queue slow."] == texts(response)
+    assert {mail.pk: "slow", default.pk: "slow"} == dict(
+        Job.objects.values_list("pk", "queue")
+    )
+    assert {
+        'Redriven to queue "slow"; it was in "mail".',
+        'Redriven to queue "slow"; it was in "default".',
+    } == {entry.get_change_message() for entry in LogEntry.objects.all()}
+
+
+@pytest.mark.parametrize("queue", ["", " ", "a b", "-x", "x" * 64, "a;b", "ü", "a\x00"])
+def test_a_queue_that_cannot_be_is_refused_in_the_form(admin_client, queue):
+    """With what a name may be; nothing moves."""
+    row = make_dead_letter()
+
+    responses = [
+        act(admin_client, "redrive-to", row.pk, queue=queue),
+        admin_client.post(
+            f"{URL}{row.pk}/redrive-to/", {"confirmed": "1", "queue": queue}
+        ),
+    ]
+
+    for response in responses:
+        assert 200 == response.status_code
+        assert "queue" in response.context["form"].errors
+    assert DeadLetter.objects.filter(pk=row.pk).exists()
+    assert not LogEntry.objects.exists()
+
+
+def test_dead_letters_are_set_aside_with_who_and_why(staff):
+    """To the archive as cancelled; their errors stay, and say it."""
+    row = make_dead_letter(errors=[error(1)])
+    client = staff("view_deadletter", "view_archivedjob", "cancel")
+
+    response = act(client, "set-aside", row.pk, reason="customer <left>")
+
+    assert ["1 dead letter was set aside, to the archive."] == texts(response)
+    archived = ArchivedJob.objects.get(pk=row.pk)
+    assert "cancelled" == archived.state
+    entry = archived.errors[-1]
+    assert ("set_aside", "customer <left>") == (entry["kind"], entry["message"])
+    assert entry["by"].startswith("staff-")
+    logged = LogEntry.objects.get().get_change_message()
+    assert "Set aside, to the archive: customer <left>" == logged
+    page = client.get(f"/admin/pgqueue/archivedjob/{row.pk}/change/").content.decode()
+    assert "customer &lt;left&gt;" in page
+
+
+def test_setting_aside_needs_a_reason(admin_client):
+    """Whoever looks later wants to know."""
+    row = make_dead_letter()
+
+    response = act(admin_client, "set-aside", row.pk, reason=" ")
+
+    assert "reason" in response.context["form"].errors
+    assert DeadLetter.objects.filter(pk=row.pk).exists()
+
+
+def test_dead_letters_are_deleted_for_ever(staff):
+    """After a question; the log keeps who, and which task."""
+    row, other = make_dead_letter(task="shop.send"), make_dead_letter()
+    client = staff("view_deadletter", "purge")
+
+    asked = client.post(URL, {"action": "purge", "_selected_action": [row.pk]})
+    assert f"shop.send #{row.pk}" in asked.content.decode()
+    assert 2 == DeadLetter.objects.count()
+    response = act(client, "purge", row.pk)
+
+    assert ["1 dead letter was deleted."] == texts(response)
+    assert [other.pk] == list(DeadLetter.objects.values_list("pk", flat=True))
+    entry = LogEntry.objects.get()
+    assert (DELETION, f"shop.send #{row.pk}") == (entry.action_flag, entry.object_repr)
+
+
+@pytest.mark.parametrize("name", ["redrive", "redrive-to", "set-aside", "purge"])
+def test_every_act_is_idempotent(admin_client, name):
+    """A form that is sent twice does its work once, and says so."""
+    row = make_dead_letter()
+    data = {"queue": "x", "reason": "y"}
+
+    answers = [act(admin_client, name, row.pk, **data) for _ in range(2)]
+
+    assert [302, 302] == [answer.status_code for answer in answers]
+    assert 1 == LogEntry.objects.count()
+    assert "1 had already gone" in texts(answers[1])[-1]
+
+
+@pytest.mark.parametrize("name", ["redrive-to", "set-aside", "purge"])
+def test_a_form_for_rows_that_have_gone_says_so(admin_client, name):
+    """Nothing is asked about nothing."""
+    response = admin_client.get(f"{URL}123456/{name}/")
+
+    assert URL == response.url
+    assert ["Nothing was done: the rows have gone."] == texts(response)
+
+
+def test_the_form_comes_back_to_the_filtered_list(admin_client):
+    """With the filters that the list had."""
+    row = make_dead_letter(queue="mail")
+
+    path = f"{URL}?queue=mail"
+    data = {"action": "purge", "_selected_action": [row.pk]}
+    html = admin_client.post(path, data).content.decode()
+    response = admin_client.post(path, {**data, "confirmed": "1"})
+
+    assert f'href="{path}"' in html
+    assert path == response.url
+
+
+# Groups -------------------------------------------------------------------------------
+
+
+def test_the_latest_are_grouped_by_task_reason_and_error(admin_client):
+    """The largest group first, with a link to its dead letters."""
+    for _ in range(3):
+        make_dead_letter(task="shop.charge", errors=[error(1)])
+    make_dead_letter(task="shop.charge", errors=[{"kind": "worker_lost"}])
+    make_dead_letter(task="shop.send", errors=[])
+    url = f"{URL}groups/"
+
+    response = admin_client.get(url)
+
+    html = response.content.decode()
+    shown = [(group["count"], group["error"]) for group in response.context["groups"]]
+    assert ("3", "shop.errors.CardDeclined") == (
+        shown[0][0],
+        re.sub("<.*?>", "", shown[0][1]),
+    )
+    assert 3 == len(shown)
+    assert "Of all 5 dead letters." in html
+    link = f"{URL}?q=shop.charge&amp;reason=exhausted"
+    assert f'href="{link}"' in html
+    assert 4 == len(admin_client.get(unescape(link)).context["cl"].result_list)
+    assert f'href="{url}"' in admin_client.get(URL).content.decode()
+
+
+def test_groups_look_at_a_bounded_number(admin_client, monkeypatch):
+    """And say so."""
+    monkeypatch.setattr(groups, "GROUPED_ROWS_MAX", 2)
+    monkeypatch.setattr(dead_letters, "GROUPED_ROWS_MAX", 2)
+    rows = [make_dead_letter(task=f"shop.t{n}") for n in range(3)]
+
+    html = admin_client.get(f"{URL}groups/").content.decode()
+
+    assert "Of the latest 2 dead letters; there are more." in html
+    assert "shop.t0" not in html
+    assert 3 == len(rows)

@@ -28,11 +28,19 @@ PAYLOADS = [
     "\u202e<i>evil</i>",
 ]
 
+FORMS = {
+    "job": ("edit", "cancel"),
+    "deadletter": ("edit", "redrive-to", "set-aside", "purge"),
+}
+
 
 def everywhere(text, **columns):
     """Return columns of a job with *text* in each that takes text."""
     entry = dict.fromkeys(
-        ("kind", "type", "message", "traceback", "worker", "at", "attempt", "delivery"),
+        (
+            *("kind", "type", "message", "traceback", "worker", "by", "at"),
+            *("attempt", "delivery", "ran_seconds", text),
+        ),
         text,
     )
     return {
@@ -40,7 +48,7 @@ def everywhere(text, **columns):
         "task": text,
         "args": [text],
         "kwargs": {text: text},
-        "headers": {text: text},
+        "headers": {text: text, "tags": [text]},
         "progress": text,
         "errors": [entry, text],
         "lane": text,
@@ -75,6 +83,11 @@ def test_no_column_of_a_job_becomes_markup(admin_client, text):
         url = f"/admin/pgqueue/{page}/"
         for path in (url, f"{url}{row.pk}/change/", f"{url}{row.pk}/history/"):
             assert_is_text(admin_client.get(path), text)
+        for act in FORMS.get(page, ()):
+            response = admin_client.get(f"{url}{row.pk}/{act}/")
+            if response.status_code == 200:
+                assert_is_text(response, text)
+    assert_is_text(admin_client.get("/admin/pgqueue/deadletter/groups/"), text)
 
 
 @pytest.mark.parametrize("text", PAYLOADS)
@@ -114,7 +127,28 @@ def test_what_an_action_logs_and_tells_is_text(admin_client, text):
 
 
 @pytest.mark.parametrize("text", PAYLOADS)
-@pytest.mark.parametrize("field", ["q", "queue", "state", "before", "x"])
+def test_what_people_type_is_text(admin_client, text):
+    """Reasons, queues and arguments, in forms that are shown again and in the log."""
+    letter, queue = make_dead_letter(), Queue.objects.create(name="mail")
+    url = f"/admin/pgqueue/deadletter/{letter.pk}"
+    form = {"confirmed": "1", "queue": text, "reason": text, "args": text}
+
+    assert_is_text(admin_client.post(f"{url}/redrive-to/", form), text)
+    assert_is_text(admin_client.post(f"{url}/edit/", form), text)
+    admin_client.post("/admin/pgqueue/queue/mail/pause/", form)
+    admin_client.post(f"{url}/set-aside/", form)
+
+    for path in (
+        f"queue/{queue.pk}/change/",
+        f"queue/{queue.pk}/history/",
+        f"archivedjob/{letter.pk}/change/",
+        f"archivedjob/{letter.pk}/history/",
+    ):
+        assert_is_text(admin_client.get(f"/admin/pgqueue/{path}"), text)
+
+
+@pytest.mark.parametrize("text", PAYLOADS)
+@pytest.mark.parametrize("field", ["q", "queue", "tag", "state", "before", "x"])
 def test_what_stands_in_the_url_is_text(admin_client, field, text):
     """A link that somebody sends cannot run anything either."""
     response = admin_client.get("/admin/pgqueue/job/", {field: text}, follow=True)

@@ -10,9 +10,15 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 from django.db import connection
 
-from django_pgqueue.models import Job
+from django_pgqueue.admin import job_columns
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.queues.find import find
-from tests.factories import make_archived_job, make_job, make_leased_job
+from tests.factories import (
+    make_archived_job,
+    make_dead_letter,
+    make_job,
+    make_leased_job,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -112,7 +118,7 @@ def test_retry_now_makes_waiting_jobs_due_and_leaves_others_alone(staff):
     response = client.post(
         URL,
         {
-            "action": "retry_selected",
+            "action": "retry",
             "_selected_action": [*(job.pk for job in jobs.values()), gone.pk],
         },
     )
@@ -133,7 +139,7 @@ def test_retry_now_is_logged_with_user_and_ids(staff):
     client.post(
         URL,
         {
-            "action": "retry_selected",
+            "action": "retry",
             "_selected_action": [first.pk, second.pk, ready.pk],
         },
     )
@@ -280,9 +286,204 @@ def test_actions_of_the_whole_site_are_left_out(admin_client, site_action):
     posted = admin_client.post(URL, {"action": "export", "_selected_action": [job.pk]})
 
     choices = response.context["action_form"].fields["action"].choices
-    assert ["", "retry_selected"] == [name for name, _ in choices]
+    assert ["", "retry", "cancel"] == [name for name, _ in choices]
     assert 400 == posted.status_code
 
 
 def export(model_admin, request, queryset):
     raise AssertionError("called")
+
+
+# Cancel -------------------------------------------------------------------------------
+
+
+def cancel(client, *ids, **data):
+    return client.post(
+        URL,
+        {"action": "cancel", "_selected_action": ids, "confirmed": "1", **data},
+    )
+
+
+def test_cancel_archives_what_waits_and_asks_what_runs(staff):
+    """The message says how many of each, and what had ended."""
+    jobs = in_every_state()
+    ended = make_archived_job()
+    client = staff("view_job", "cancel")
+
+    response = cancel(client, *(job.pk for job in jobs.values()), ended.pk)
+
+    running = jobs.pop("running")
+    assert (
+        "4 jobs were cancelled. 1 is running and was asked to stop."
+        " 1 had ended, or is being moved just now."
+    ) == texts(response)[0]
+    assert [running.pk] == list(Job.objects.values_list("pk", flat=True))
+    assert Job.objects.get().cancel_requested_at is not None
+    cancelled = ArchivedJob.objects.filter(state="cancelled")
+    assert {job.pk for job in jobs.values()} == {row.pk for row in cancelled}
+
+
+def test_cancel_asks_first(staff):
+    """The menu leads to a page that names the rows; nothing is done before."""
+    first, second = make_job(task="shop.first"), make_job(task="shop.second")
+    client = staff("view_job", "cancel")
+
+    response = client.post(
+        URL, {"action": "cancel", "_selected_action": [first.pk, second.pk]}
+    )
+
+    html = response.content.decode()
+    assert f"shop.first #{first.pk}" in html
+    assert f'name="_selected_action" value="{second.pk}"' in html
+    assert 2 == Job.objects.count()
+
+
+def test_a_form_names_a_bounded_number_of_rows(admin_client):
+    """Of the others it tells how many; it still acts on all of them."""
+    ids = [make_job(task="shop.send").pk for _ in range(23)]
+
+    html = admin_client.post(
+        URL, {"action": "cancel", "_selected_action": ids}
+    ).content.decode()
+    cancel(admin_client, *ids)
+
+    assert 20 == html.count("shop.send #")
+    assert "and 3 more" in html
+    assert 0 == Job.objects.count()
+
+
+def test_cancel_is_logged_for_both_kinds(staff):
+    """What was cancelled, and what was only asked."""
+    waiting, running = make_job(), make_leased_job()
+    client = staff("view_job", "cancel")
+
+    cancel(client, waiting.pk, running.pk)
+
+    assert {
+        str(waiting.pk): "Cancelled.",
+        str(running.pk): "Asked to stop.",
+    } == dict(LogEntry.objects.values_list("object_id", "change_message"))
+    assert client.session["_auth_user_id"] == str(LogEntry.objects.first().user_id)
+
+
+def test_a_job_that_was_asked_to_stop_says_so(admin_client):
+    """In the list and on its page, which offers it no second time."""
+    job = make_leased_job("web-1:42")
+    cancel(admin_client, job.pk)
+
+    html = admin_client.get(f"{URL}{job.pk}/change/").content.decode()
+
+    assert "running, asked to stop" in admin_client.get(URL).content.decode()
+    assert "Cancel asked" in html
+    assert "cancel_requested" in html
+    assert f'"{URL}{job.pk}/cancel/"' not in html
+
+
+def test_a_second_cancel_does_no_harm(admin_client):
+    """The form sent twice."""
+    job = make_job()
+
+    first, second = (cancel(admin_client, job.pk) for _ in range(2))
+
+    assert [302, 302] == [first.status_code, second.status_code]
+    assert 1 == ArchivedJob.objects.count()
+    assert 1 == LogEntry.objects.count()
+
+
+def test_acts_touch_rows_of_their_own_page_alone(staff):
+    """retry() of the API redrives dead letters too; view_job does not open those."""
+    letter = make_dead_letter()
+    client = staff("view_job", "retry", "cancel")
+
+    for name in ("retry", "cancel"):
+        client.post(
+            URL,
+            {"action": name, "_selected_action": [letter.pk], "confirmed": "1"},
+        )
+        client.post(f"{URL}{letter.pk}/{name}/", {"confirmed": "1"})
+
+    assert [letter.pk] == list(DeadLetter.objects.values_list("pk", flat=True))
+    assert not LogEntry.objects.exists()
+
+
+# Tags ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("many", [0, 2_000])
+def test_the_list_is_narrowed_to_a_tag(admin_client, monkeypatch, many):
+    """The few by their index, the many by a look through the latest."""
+    monkeypatch.setattr(job_columns, "TAGGED_ROWS_MAX", many)
+    vip = make_job(headers={"tags": ["vip", "invoice"]})
+    both = make_job(headers={"tags": ["vip"]}, queue="mail")
+    make_job(headers={"tags": ["vip2", "VIP"], "x": "vip"})
+    make_job()
+
+    def found(**query):
+        rows = admin_client.get(URL, query).context["cl"].result_list
+        return [row.pk for row in rows]
+
+    assert [both.pk, vip.pk] == found(tag="vip")
+    assert [vip.pk] == found(tag="invoice")
+    assert [both.pk] == found(tag="vip", queue="mail")
+    assert [] == found(tag="vi")
+    assert [vip.pk] == found(tag="vip", q=str(vip.pk))
+
+
+def test_tags_are_shown_as_links_to_their_jobs(admin_client):
+    """In the list, also of a user who may not see the rest of the headers."""
+    make_job(headers={"tags": ["a&b", "vip"], "trace": "t"})
+
+    html = admin_client.get(URL).content.decode()
+
+    assert 'href="?tag=a%26b">a&amp;b</a>' in html
+    assert ">vip</a>" in html
+
+
+@pytest.mark.parametrize(
+    "tags", ['"vip"', "7", "null", '{"a": 1}', "[[1], null, 1e400]"]
+)
+def test_tags_of_any_shape_are_survived(admin_client, tags):
+    """headers can be written by SQL."""
+    job = make_job()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_job SET headers = jsonb_build_object('tags', %s::jsonb)"
+            " WHERE id = %s",
+            [tags, job.pk],
+        )
+
+    assert 200 == admin_client.get(URL).status_code
+    assert 200 == admin_client.get(f"{URL}{job.pk}/change/").status_code
+
+
+# What happened ------------------------------------------------------------------------
+
+
+def test_progress_is_a_bar_with_its_numbers(admin_client):
+    """As a task's context writes it; what is of another shape is no bar."""
+    bar = make_leased_job(progress={"done": 40, "total": 100, "note": "halfway"})
+    other = make_leased_job(progress={"done": 5, "total": 0})
+
+    html = admin_client.get(f"{URL}{bar.pk}/change/").content.decode()
+
+    assert '<progress value="40" max="100">40 / 100 (40%)</progress>' in html
+    assert "halfway" in html
+    page = admin_client.get(f"{URL}{other.pk}/change/").content.decode()
+    assert "<progress" not in page
+
+
+def test_the_timeline_tells_what_people_did(staff):
+    """Who edited or cancelled is no payload; what the task said is."""
+    job = make_job(
+        errors=[
+            {"kind": "error", "type": "Declined", "message": "card 4711"},
+            {"kind": "edited", "by": "ada", "message": "Its arguments were edited."},
+        ]
+    )
+
+    html = staff("view_job").get(f"{URL}{job.pk}/change/").content.decode()
+
+    assert "Its arguments were edited." in html
+    assert "by ada" in html
+    assert "card 4711" not in html
+    assert "Message and traceback are hidden" in html

@@ -113,7 +113,7 @@ def test_an_empty_list_says_so(admin_client):
 @pytest.mark.parametrize("window", [1, 2, 7, 50, 51, 1_000])
 def test_filtered_rows_are_found_in_windows(admin_client, monkeypatch, window):
     """Down and up, each matching row once, however small the windows are."""
-    monkeypatch.setattr(keyset_list, "WINDOW_ROWS", window)
+    monkeypatch.setattr(keyset_list, "SCAN_ROWS_MAX", window)
     for _ in range(8):
         make_jobs(9)
         make_jobs(7, queue="mail")
@@ -123,8 +123,9 @@ def test_filtered_rows_are_found_in_windows(admin_client, monkeypatch, window):
     up, _ = walk(admin_client, JOBS, "newer_url", "?queue=mail&oldest=1")
 
     assert [pk for (pk,) in ids] == down
-    assert [50, 6] == [len(rows) for rows in pages]
     assert {pk for (pk,) in ids} == set(up)
+    if window == 1_000:
+        assert [50, 6] == [len(rows) for rows in pages]
 
 
 @pytest.mark.parametrize("name", ["job", "archivedjob", "deadletter"])
@@ -132,7 +133,6 @@ def test_a_search_looks_through_a_bounded_number_of_rows(
     admin_client, monkeypatch, name
 ):
     """It says how far it looked, and leads on to the rest."""
-    monkeypatch.setattr(keyset_list, "WINDOW_ROWS", 10)
     monkeypatch.setattr(keyset_list, "SCAN_ROWS_MAX", 30)
     make = {
         "job": make_job,
@@ -167,10 +167,11 @@ def test_an_id_is_found_without_a_search(admin_client, monkeypatch):
 
 
 def test_a_page_costs_one_query_for_its_rows(admin_client, django_assert_num_queries):
-    """Session, user, and the rows; no count."""
+    """Session, user, the limits of a short transaction, and the rows; no count."""
     for model in (Job, ArchivedJob, DeadLetter):
         admin_client.get(f"/admin/pgqueue/{model._meta.model_name}/")
-        with django_assert_num_queries(3):
+        # Of them two savepoints and a reset, as this test is a transaction itself.
+        with django_assert_num_queries(4 + 3):
             admin_client.get(f"/admin/pgqueue/{model._meta.model_name}/")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -93,7 +95,7 @@ def test_payloads_need_a_permission_of_their_own(staff, page):
     assert "secret" not in html
     assert "needs permission pgqueue.view_payload" in html
     assert "shop.Declined" in html
-    assert "said by the bank" in html
+    assert "said by the bank" not in html
     read = " ".join(query["sql"] for query in queries)
     assert '"kwargs"' not in read
     assert '"args"' not in read
@@ -123,6 +125,8 @@ def test_lists_read_no_payload(admin_client, page):
 
     assert b"secret" not in response.content
     read = " ".join(query["sql"] for query in queries)
+    # Of the headers, the tags.
+    read = re.sub(r"""\("pgqueue_\w+"\."headers" -> 'tags'\)""", "", read)
     for column in ("args", "kwargs", "headers", "result", "progress"):
         assert f'"{column}"' not in read
 

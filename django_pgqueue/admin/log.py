@@ -1,0 +1,52 @@
+"""
+Log: who did what, in Django's own log of the admin, and the message about it.
+
+An entry names the rows and what became of them, and no argument: whoever may view a
+job reads its history, also without the permission to see what it carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from django.contrib import messages
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.http import HttpRequest
+
+from django_pgqueue.tasks import operate
+
+
+def log(
+    request: HttpRequest, rows: Sequence[Any], text: str, *, is_deletion: bool = False
+) -> None:
+    """Write one entry for each of *rows*; *text* says what was done."""
+    if rows:
+        LogEntry.objects.log_actions(
+            cast("int", request.user.pk),
+            cast("Any", rows),
+            DELETION if is_deletion else CHANGE,
+            text,
+        )
+
+
+def who(request: HttpRequest) -> str:
+    """Return the user's name, as the queue's tables keep it."""
+    return request.user.get_username()[: operate.BY_CHARACTERS_MAX]
+
+
+def tell(request: HttpRequest, *parts: tuple[int, str], left: int = 0) -> None:
+    """
+    Tell the user what was done.
+
+    Args:
+        request: Whose page shows the message.
+        parts: (count, text with %(count)d) of each kind of outcome; a kind without
+            rows is left out, unless there is nothing else to say.
+        left: How many of the counts, in the last part, are rows left as they were.
+    """
+    said = [text % {"count": count} for count, text in parts if count]
+    if not said:
+        said = [parts[0][1] % {"count": 0}]
+    level = messages.WARNING if left else messages.SUCCESS
+    messages.add_message(request, level, " ".join(said))

@@ -1,0 +1,493 @@
+"""Edit: what is checked, what stays as it is, and who comes second."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.messages import get_messages
+from django.db import connection, connections
+
+from django_pgqueue.admin import edit as edits
+from django_pgqueue.models import DeadLetter, Job
+from django_pgqueue.tasks import operate
+from django_pgqueue.tasks.declare import task
+from tests.factories import (
+    make_archived_job,
+    make_dead_letter,
+    make_job,
+    make_leased_job,
+)
+
+pytestmark = pytest.mark.django_db
+
+JOBS = "/admin/pgqueue/job/"
+DEAD = "/admin/pgqueue/deadletter/"
+
+
+@task(name="tests.admin.charge")
+def charge(order_id: int, api_token: str = "", *, amount: str = "0") -> None:
+    """A task with a secret among its positional arguments."""
+
+
+def make_charge(**columns):
+    return make_dead_letter(task="tests.admin.charge", **columns)
+
+
+def texts(response):
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+def open_form(client, row, page=DEAD):
+    """Return what the browser would send back."""
+    response = client.get(f"{page}{row.pk}/edit/")
+    assert 200 == response.status_code
+    form = response.context["form"]
+    return {name: form.initial[name] for name in form.fields}
+
+
+def send(client, row, page=DEAD, **data):
+    return client.post(f"{page}{row.pk}/edit/", data)
+
+
+def problems(response):
+    """Return what the form says, by field."""
+    assert 200 == response.status_code
+    return {k: " ".join(v) for k, v in response.context["form"].errors.items()}
+
+
+# What is stored ----------------------------------------------------------------------
+
+
+def test_a_dead_letter_is_edited_and_redriven_in_one_step(staff):
+    """With the new arguments, back in its queue, from attempt 1 on."""
+    row = make_charge(args=[1], kwargs={"amount": "1"}, queue="mail")
+    client = staff("view_deadletter", "view_payload", "edit", "retry")
+    data = open_form(client, row)
+
+    response = send(client, row, **{**data, "args": "[2]"}, redrive="1")
+
+    assert DEAD == response.url
+    job = Job.objects.get(pk=row.pk)
+    assert ([2], {"amount": "1"}, "mail", 0) == (
+        job.args,
+        job.kwargs,
+        job.queue,
+        job.attempt,
+    )
+    assert "1" == str(job.headers["pgqueue.edits"])
+    assert ["The arguments were stored, and the job is back in its queue."] == texts(
+        response
+    )
+
+
+def test_a_waiting_job_is_edited_where_it_is(staff):
+    """It stays scheduled; the page of the job is next."""
+    row = make_job(args=[1], run_after=timedelta(hours=1))
+    client = staff("view_job", "view_payload", "edit")
+    data = open_form(client, row, JOBS)
+
+    response = send(client, row, JOBS, **{**data, "args": "[2]"})
+
+    assert f"{JOBS}{row.pk}/change/" == response.url
+    edited = Job.objects.get(pk=row.pk)
+    assert ([2], row.visible_at) == (edited.args, edited.visible_at)
+
+
+def test_what_was_not_edited_stays_to_the_digit(admin_client):
+    """1.10 is no 1.1 in jsonb; Python would make it one."""
+    row = make_dead_letter(task="no.such.task")
+    update(row, args="[1.10, 0.1000000000000000055511151231257827]", kwargs="{}")
+    data = open_form(admin_client, row)
+
+    send(admin_client, row, **{**data, "kwargs": '{"amount": "3"}'})
+
+    assert '{"amount": "3"}' == stored(row)[1]
+    assert "[1.10, 0.1000000000000000055511151231257827]" == stored(row)[0]
+
+
+def test_nothing_is_stored_where_nothing_was_changed(admin_client):
+    """No edit, no entry in the log; line ends of the browser are no change."""
+    row = make_charge(args=[1], kwargs={"amount": "1" * 80})
+    data = open_form(admin_client, row)
+    data["kwargs"] = data["kwargs"].replace("\n", "\r\n")
+
+    response = send(admin_client, row, **data)
+
+    assert ["Nothing was stored: nothing was changed."] == texts(response)
+    assert not LogEntry.objects.exists()
+    assert [] == DeadLetter.objects.get(pk=row.pk).errors
+
+
+def test_an_edit_is_logged_without_values(admin_client):
+    """Who, and the names of what was changed; history is read without view_payload."""
+    row = make_charge(args=[1, "old-s3cret"], kwargs={"amount": "old-amount"})
+    data = open_form(admin_client, row)
+
+    send(
+        admin_client,
+        row,
+        args='[2, "new-s3cret"]',
+        kwargs='{"amount": "new-amount"}',
+        seen=data["seen"],
+    )
+
+    entry = LogEntry.objects.get()
+    assert "Edited: args[0], args[1], amount" == entry.get_change_message()
+    assert f"tests.admin.charge #{row.pk}" == entry.object_repr
+    noted = DeadLetter.objects.get(pk=row.pk).errors[-1]
+    assert ("edited", "admin") == (noted["kind"], noted["by"])
+    assert "s3cret" not in json.dumps(noted)
+
+
+def test_dates_and_decimals_are_edited_as_they_are_stored(admin_client):
+    """In the notation that the page shows them in."""
+    stored_date = {"__pgqueue__": "date", "value": "2026-11-20"}
+    row = make_dead_letter(task="no.such.task", args=[stored_date])
+    data = open_form(admin_client, row)
+    assert "2026-11-20" in data["args"]
+
+    send(admin_client, row, **{**data, "args": data["args"].replace("-20", "-21")})
+    refused = send(
+        admin_client,
+        row,
+        **{
+            **open_form(admin_client, row),
+            "args": '[{"__pgqueue__": "date", "value": "x"}]',
+        },
+    )
+
+    assert {**stored_date, "value": "2026-11-21"} == DeadLetter.objects.get().args[0]
+    assert "cannot be read" in problems(refused)["args"]
+
+
+# What is refused ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "args, kwargs, field, said",
+    [
+        ("[", "{}", "args", "Expecting value"),
+        ("{}", "{}", "args", "must be a JSON array"),
+        ("[1]", "[]", "kwargs", "must be a JSON object"),
+        ("", "{}", "args", "required"),
+        ("[NaN]", "{}", "args", "NaN is no number"),
+        ("[1]", '{"amount": -Infinity}', "kwargs", "no number"),
+        ("[1]", '{"amount": 1, "amount": 2}', "kwargs", "'amount' stands twice"),
+        ("[" * 5_000, "{}", "args", ""),
+        ("[" * 200 + "]" * 200, "{}", "args", "nested deeper"),
+        ('["\\ud800"]', "{}", "args", "surrogate"),
+        ('["\\u0000"]', "{}", "args", "NUL"),
+        ("[" + "9" * 5_000 + "]", "{}", "args", "digits"),
+        ("[]", "{}", "__all__", "missing a required argument: 'order_id'"),
+        ("[1]", '{"amuont": 1}', "__all__", "unexpected keyword argument 'amuont'"),
+        ("[1]", '{"amount": "%s"}' % ("x" * 2_000), "__all__", "the limit is 1,000"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused_at_their_field(
+    admin_client, settings, args, kwargs, field, said
+):
+    """What enqueuing would raise is shown beside what was typed; nothing is stored."""
+    settings.PGQUEUE = {"PAYLOAD_BYTES_MAX": 1_000}
+    row = make_charge(args=[7])
+    data = {**open_form(admin_client, row), "args": args, "kwargs": kwargs}
+
+    response = send(admin_client, row, **data, redrive="1")
+
+    assert said in problems(response)[field]
+    assert args in unescape(response.content.decode())
+    assert [7] == DeadLetter.objects.get(pk=row.pk).args
+    assert not Job.objects.exists()
+    assert not LogEntry.objects.exists()
+
+
+def test_the_form_tells_the_signature_or_that_there_is_none(admin_client):
+    """An unknown task's arguments can be edited too, unchecked."""
+    known, unknown = make_charge(args=[1]), make_dead_letter(task="no.such.task")
+
+    pages = [
+        unescape(admin_client.get(f"{DEAD}{row.pk}/edit/").content.decode())
+        for row in (known, unknown)
+    ]
+    send(
+        admin_client,
+        unknown,
+        **{**open_form(admin_client, unknown), "kwargs": '{"any": [1]}'},
+    )
+
+    assert "tests.admin.charge(order_id: " in pages[0]
+    assert "No task of this name is declared here" in pages[1]
+    assert {"any": [1]} == DeadLetter.objects.get(pk=unknown.pk).kwargs
+
+
+def test_a_dead_letter_that_python_cannot_read_is_mended(admin_client):
+    """Its raw text is shown, and what is typed instead is stored."""
+    row = make_charge(reason="undecodable")
+    update(row, args="[1e400]", kwargs='{"amount": 1e5000, "api_token": 1e5000}')
+    data = open_form(admin_client, row)
+    assert "1" + "0" * 5_000 in data["kwargs"]
+
+    kept = '{"amount": "1", "api_token": "[redacted 1]"}'
+    refused = send(admin_client, row, **{**data, "args": "[1]", "kwargs": kept})
+    response = send(
+        admin_client, row, **{**data, "args": "[1]", "kwargs": '{"amount": "1"}'}
+    )
+
+    assert "whose value cannot be read" in problems(refused)["kwargs"]
+    assert 302 == response.status_code
+    assert ("[1]", '{"amount": "1"}') == stored(row)
+
+
+def test_arguments_too_long_for_a_form_are_not_cut_off(admin_client):
+    """The form would store the cut text; so there is none."""
+    row = make_charge(args=["x" * 100_001])
+
+    response = admin_client.get(f"{DEAD}{row.pk}/edit/")
+
+    assert 302 == response.status_code
+    assert "longer than 100000 characters" in texts(response)[0]
+
+
+# Secrets -----------------------------------------------------------------------------
+
+
+SECRETS = {
+    "args": [1, "positional-s3cret"],
+    "kwargs": {
+        "amount": "19.90",
+        "accounts": [
+            {"id": 1, "password": "first-s3cret"},
+            {"id": 2, "password": ["second-s3cret", 2]},
+        ],
+    },
+}
+
+
+def test_secrets_are_not_in_the_form_and_not_lost(admin_client):
+    """By the name of a key at any depth, and by the parameter of the task."""
+    row = make_charge(**SECRETS)
+    page = admin_client.get(f"{DEAD}{row.pk}/edit/").content.decode()
+    data = open_form(admin_client, row)
+
+    edited = data["kwargs"].replace("19.90", "20.00")
+    settled = send(admin_client, row, **{**data, "kwargs": edited})
+
+    assert "s3cret" not in page
+    assert '[1, "[redacted 1]"]' == data["args"]
+    assert "unexpected keyword" in problems(settled)["__all__"]
+
+
+@pytest.fixture
+def free(admin_client):
+    """A dead letter of an undeclared task, with secrets among its keywords."""
+    return make_dead_letter(task="no.such.task", kwargs=SECRETS["kwargs"])
+
+
+def edit_kwargs(client, row, change):
+    data = open_form(client, row)
+    value = json.loads(data["kwargs"])
+    change(value)
+    return send(client, row, **{**data, "kwargs": json.dumps(value)})
+
+
+def test_a_placeholder_that_was_left_keeps_its_value(admin_client, free):
+    """Beside an edit of another field of the same object."""
+
+    def change(value):
+        value["accounts"][0]["id"] = 7
+
+    response = edit_kwargs(admin_client, free, change)
+
+    assert 302 == response.status_code
+    kept = DeadLetter.objects.get().kwargs
+    assert [
+        {"id": 7, "password": "first-s3cret"},
+        {"id": 2, "password": ["second-s3cret", 2]},
+    ] == kept["accounts"]
+
+
+def test_secrets_move_with_their_objects(admin_client, free):
+    """An item that is removed or moved in a list takes its own secret along."""
+
+    def swap(value):
+        value["accounts"].reverse()
+
+    def drop(value):
+        del value["accounts"][0]
+
+    edit_kwargs(admin_client, free, swap)
+    assert [2, 1] == [a["id"] for a in DeadLetter.objects.get().kwargs["accounts"]]
+    assert "first-s3cret" == DeadLetter.objects.get().kwargs["accounts"][1]["password"]
+    edit_kwargs(admin_client, free, drop)
+    assert [{"id": 1, "password": "first-s3cret"}] == (
+        DeadLetter.objects.get().kwargs["accounts"]
+    )
+
+
+def test_a_secret_is_replaced_by_another(admin_client, free):
+    """What is typed over the placeholder is the new value."""
+
+    def change(value):
+        value["accounts"][0]["password"] = "new"
+
+    edit_kwargs(admin_client, free, change)
+
+    assert "new" == DeadLetter.objects.get().kwargs["accounts"][0]["password"]
+
+
+@pytest.mark.parametrize(
+    "key, value, said",
+    [
+        ("amount", "[redacted 1]", "would be shown there"),
+        ("password", "[redacted]", "stands for no value"),
+        ("password", "[redacted 3]", "stands for no value"),
+        ("password", "Bearer [redacted 1]", "stands for no value"),
+        ("note", "[redacted]", "stands for no value"),
+    ],
+)
+def test_placeholders_are_never_stored_or_shown(admin_client, free, key, value, said):
+    """Nor can a secret be moved to where it would be read."""
+    response = edit_kwargs(
+        admin_client, free, lambda kwargs: kwargs.update({key: value})
+    )
+
+    assert said in problems(response)["kwargs"]
+    assert SECRETS["kwargs"] == DeadLetter.objects.get().kwargs
+
+
+def test_positional_secrets_stay_at_secret_places(admin_client):
+    """The second argument of the task is its token."""
+    row = make_charge(args=SECRETS["args"])
+    data = open_form(admin_client, row)
+
+    moved = send(admin_client, row, **{**data, "args": '["[redacted 1]", "x"]'})
+    kept = send(admin_client, row, **{**data, "args": '[2, "[redacted 1]"]'})
+
+    assert "would be shown there" in problems(moved)["args"]
+    assert 302 == kept.status_code
+    assert [2, "positional-s3cret"] == DeadLetter.objects.get().args
+
+
+# Who comes second --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("submit", ["save", "redrive"])
+def test_a_dead_letter_that_somebody_redrove_meanwhile_is_left_alone(
+    admin_client, submit
+):
+    """A message, and the job as it is now; its arguments are not touched."""
+    row = make_charge(args=[1])
+    data = open_form(admin_client, row)
+    operate.redrive([row.pk])
+
+    response = send(admin_client, row, **{**data, "args": "[2]"}, **{submit: "1"})
+
+    assert f"{JOBS}{row.pk}/change/" == response.url
+    assert [f"Job {row.pk} has moved: it is among the jobs now."] == texts(response)
+    assert [1] == Job.objects.get().args
+    assert not LogEntry.objects.exists()
+
+
+def test_the_second_of_two_edits_is_refused(admin_client):
+    """It would undo the first without having seen it."""
+    row = make_charge(args=[1])
+    data = open_form(admin_client, row)
+    first = send(admin_client, row, **{**data, "args": "[2]"})
+
+    second = send(admin_client, row, **{**data, "args": "[3]"}, redrive="1")
+
+    assert 302 == first.status_code
+    assert "Somebody has edited this job" in problems(second)["__all__"]
+    assert [2] == DeadLetter.objects.get().args
+
+
+@pytest.mark.parametrize("seen", [None, "", "x", "0" * 64])
+def test_a_form_that_was_never_opened_is_refused(admin_client, seen):
+    """What it was made from is signed."""
+    row = make_charge(args=[1])
+    data = {"args": "[2]", "kwargs": "{}"} | ({} if seen is None else {"seen": seen})
+
+    assert "__all__" in problems(send(admin_client, row, **data))
+
+
+def test_a_running_job_cannot_be_edited(admin_client):
+    """Not by a forged form either; the button is not offered."""
+    row = make_job(args=[1])
+    data = open_form(admin_client, row, JOBS)
+    row.delete()
+    running = make_leased_job(args=[1], id=row.pk)
+
+    response = send(admin_client, running, JOBS, **{**data, "args": "[2]"})
+
+    assert "is running" in texts(response)[0]
+    assert [1] == Job.objects.get().args
+    page = admin_client.get(f"{JOBS}{running.pk}/change/").content.decode()
+    assert "/edit/" not in page
+
+
+def test_a_job_that_ended_meanwhile_is_shown_where_it_is(admin_client):
+    """In the archive, say."""
+    row = make_archived_job()
+
+    response = send(admin_client, row, JOBS, args="[2]", kwargs="{}")
+
+    assert f"/admin/pgqueue/archivedjob/{row.pk}/change/" == response.url
+
+
+def test_an_edit_that_the_queue_refuses_is_undone(admin_client):
+    """Where the redrive fails, the arguments stay as they were."""
+    row = make_charge(args=[1], priority=999)
+    data = open_form(admin_client, row)
+
+    response = send(admin_client, row, **{**data, "args": "[2]"}, redrive="1")
+
+    assert "the queue refuses it" in texts(response)[0]
+    assert [1] == DeadLetter.objects.get().args
+    assert not LogEntry.objects.exists()
+
+
+def test_what_a_worker_may_take_is_locked_while_it_is_stored(
+    admin_client, monkeypatch, transactional_db
+):
+    """Between the look at the row and the write, nobody else changes it."""
+    row = make_job(args=[1])
+    data = open_form(admin_client, row, JOBS)
+    original = edits.ArgumentsForm.is_valid
+    seen = []
+
+    def is_valid(form):
+        with connections["default"].copy().cursor() as other:
+            other.execute(
+                "SELECT count(*) FROM (SELECT 1 FROM pgqueue_job WHERE id = %s"
+                " FOR UPDATE SKIP LOCKED) free",
+                [row.pk],
+            )
+            seen.append(other.fetchone()[0])
+            other.connection.close()
+        return original(form)
+
+    monkeypatch.setattr(edits.ArgumentsForm, "is_valid", is_valid)
+    send(admin_client, row, JOBS, **{**data, "args": "[2]"})
+
+    assert [0] == seen
+
+
+def update(row, *, args, kwargs):
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE {row._meta.db_table} SET args = %s::jsonb, kwargs = %s::jsonb"
+            " WHERE id = %s",
+            [args, kwargs, row.pk],
+        )
+
+
+def stored(row):
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT args::text, kwargs::text FROM {row._meta.db_table} WHERE id = %s",
+            [row.pk],
+        )
+        return cursor.fetchone()

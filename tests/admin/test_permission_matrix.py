@@ -1,0 +1,251 @@
+"""
+Every page and every act, by every set of permissions that lacks one of what it needs.
+
+Each request is crafted, as by somebody who knows the URL: that nothing is offered to
+those who may not is another matter, and tested elsewhere.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission
+
+from django_pgqueue.admin.edit import ArgumentsForm
+from django_pgqueue.admin.payload import as_text
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue, Worker
+from tests.browser.pages import register
+from tests.factories import make_archived_job, make_dead_letter, make_job
+
+pytestmark = pytest.mark.django_db
+
+MODELS = {
+    "job": Job,
+    "archivedjob": ArchivedJob,
+    "deadletter": DeadLetter,
+    "queue": Queue,
+    "worker": Worker,
+}
+
+CONFIRMED = {"confirmed": "1", "reason": "no longer needed", "queue": "elsewhere"}
+
+# What is done with one row: its page, its name, and the permissions beside "view".
+ACTS = [
+    ("job", "retry", {"retry"}),
+    ("job", "cancel", {"cancel"}),
+    ("deadletter", "redrive", {"retry"}),
+    ("deadletter", "redrive-to", {"retry"}),
+    ("deadletter", "set-aside", {"cancel"}),
+    ("deadletter", "purge", {"purge"}),
+    ("queue", "pause", {"pause"}),
+    ("queue", "resume", {"pause"}),
+]
+# Those that ask first show their form on GET.
+FORMS = ("cancel", "redrive-to", "set-aside", "purge", "pause")
+
+EDITS = [
+    ("job", "save", {"edit", "view_payload"}),
+    ("deadletter", "save", {"edit", "view_payload"}),
+    ("deadletter", "redrive", {"edit", "view_payload", "retry"}),
+]
+
+ALL = {
+    *(f"view_{page}" for page in MODELS),
+    *("view_payload", "retry", "edit", "cancel", "purge", "pause"),
+    *("run_schedule", "seek"),
+}
+
+
+def make(page, name=""):
+    """Return the key of a row with which the act *name* does something."""
+    if page == "job":
+        return make_job(run_after=timedelta(hours=1)).pk
+    if page == "archivedjob":
+        return make_archived_job().pk
+    if page == "deadletter":
+        return make_dead_letter().pk
+    if page == "worker":
+        register("w-1")
+        return "w-1"
+    queue = Queue.objects.create(name="mail")
+    if name == "resume":
+        Queue.objects.update(paused_at=queue.created_at)
+    return "mail"
+
+
+def snapshot():
+    """Return all that an act could have changed."""
+    return {
+        "jobs": list(Job.objects.order_by("pk").values()),
+        "archive": list(ArchivedJob.objects.order_by("pk").values()),
+        "dead": list(DeadLetter.objects.order_by("pk").values()),
+        "queues": list(Queue.objects.order_by("pk").values()),
+        "log": LogEntry.objects.count(),
+    }
+
+
+def answers(client, page, name, key):
+    """Return the answers to each request that would do *name* with the row *key*."""
+    url = f"/admin/pgqueue/{page}/"
+    ticked = {"action": name, "_selected_action": [key]}
+    if name in FORMS:
+        yield client.get(f"{url}{key}/{name}/")
+        yield client.post(url, ticked)
+    yield client.post(f"{url}{key}/{name}/")
+    yield client.post(f"{url}{key}/{name}/", CONFIRMED)
+    yield client.post(url, {**ticked, **CONFIRMED})
+    yield client.post(url, {**ticked, **CONFIRMED, "select_across": "1"})
+
+
+def test_the_matrix_knows_every_permission():
+    """One that is added needs a line here."""
+    existing = Permission.objects.filter(content_type__app_label="pgqueue")
+
+    assert ALL == set(existing.values_list("codename", flat=True))
+
+
+@pytest.mark.parametrize("page", MODELS)
+def test_pages_need_their_view_permission(staff, page):
+    """With every other permission, neither list nor row nor history is shown."""
+    key = make(page)
+    url = f"/admin/pgqueue/{page}/"
+    paths = (url, f"{url}{key}/change/", f"{url}{key}/history/")
+    without, alone = staff(*ALL - {f"view_{page}"}), staff(f"view_{page}")
+
+    assert [403, 403, 403] == [without.get(path).status_code for path in paths]
+    assert [200, 200, 200] == [alone.get(path).status_code for path in paths]
+    assert page in alone.get("/admin/").content.decode()
+    assert f"/pgqueue/{page}/" not in without.get("/admin/").content.decode()
+
+
+def test_groups_need_the_view_permission_of_dead_letters(staff):
+    """They tell tasks and errors."""
+    make("deadletter")
+    url = "/admin/pgqueue/deadletter/groups/"
+
+    assert 403 == staff(*ALL - {"view_deadletter"}).get(url).status_code
+    assert 200 == staff("view_deadletter").get(url).status_code
+
+
+@pytest.mark.parametrize("page, name, needed", ACTS)
+def test_acts_need_each_of_their_permissions(staff, page, name, needed):
+    """With all permissions but one of those, nothing is done, asked or logged."""
+    key = make(page, name)
+    before = snapshot()
+
+    for lacking in {f"view_{page}", *needed}:
+        client = staff(*ALL - {lacking})
+        assert {403} == {
+            answer.status_code for answer in answers(client, page, name, key)
+        }, lacking
+        assert before == snapshot()
+    client = staff(f"view_{page}", *needed)
+    done = [answer.status_code for answer in answers(client, page, name, key)]
+    assert {200, 302} >= set(done)
+    assert before != snapshot()
+    assert 1 == LogEntry.objects.count()
+
+
+@pytest.mark.parametrize("page, name, needed", ACTS)
+def test_acts_are_offered_to_those_who_may(staff, page, name, needed):
+    """The menu of the list and the button of the row, to nobody else."""
+    key = make(page, name)
+    url = f"/admin/pgqueue/{page}/"
+    offered, hidden = staff(f"view_{page}", *needed), staff(*ALL - needed)
+
+    for client, is_offered in ((offered, True), (hidden, False)):
+        form = client.get(url).context["action_form"]
+        names = [value for value, _ in form.fields["action"].choices] if form else []
+        assert is_offered == (name in names)
+        html = client.get(f"{url}{key}/change/").content.decode()
+        assert is_offered == (f'"{url}{key}/{name}/"' in html)
+
+
+@pytest.mark.parametrize("page, submit, needed", EDITS)
+def test_edits_need_each_of_their_permissions(staff, page, submit, needed):
+    """The form shows arguments, so it needs view_payload besides edit."""
+    key = make(page)
+    url = f"/admin/pgqueue/{page}/{key}/edit/"
+    rows = MODELS[page].objects.annotate(
+        args_text=as_text("args"), kwargs_text=as_text("kwargs")
+    )
+    seen = ArgumentsForm(rows.get(pk=key)).initial["seen"]
+    data = {"args": "[1]", "kwargs": "{}", "seen": seen, submit: "1"}
+    before = snapshot()
+
+    for lacking in {f"view_{page}", *needed}:
+        client = staff(*ALL - {lacking})
+        assert 403 == client.post(url, data).status_code, lacking
+        if lacking != "retry":
+            assert 403 == client.get(url).status_code, lacking
+        assert before == snapshot()
+    client = staff(f"view_{page}", *needed)
+    assert 200 == client.get(url).status_code
+    assert 302 == client.post(url, data).status_code
+    assert before != snapshot()
+
+
+def test_staff_without_permission_sees_nothing_at_all(staff):
+    """No index, no list, no row, no history, no act, no page of the app."""
+    keys = {page: make(page) for page in MODELS}
+    client = staff()
+    paths = ["/admin/pgqueue/deadletter/groups/"]
+    for page, key in keys.items():
+        url = f"/admin/pgqueue/{page}/"
+        paths += [url, *(f"{url}{key}/{look}/" for look in ("change", "history"))]
+        paths += [f"{url}{key}/{name}/" for p, name, _ in ACTS if p == page]
+        paths += [f"{url}{key}/edit/"] if page in ("job", "deadletter") else []
+
+    assert {403} == {client.get(path).status_code for path in paths}
+    assert 404 == client.get("/admin/pgqueue/").status_code
+    assert b"pgqueue" not in client.get("/admin/").content
+
+
+@pytest.mark.parametrize("page", MODELS)
+def test_forms_of_django_are_closed(admin_client, page):
+    """Not even a superuser adds, changes or deletes by them."""
+    key = make(page)
+    url = f"/admin/pgqueue/{page}/"
+    before = snapshot()
+
+    statuses = [
+        admin_client.get(f"{url}add/").status_code,
+        admin_client.post(f"{url}add/", {"task": "x", "name": "x"}).status_code,
+        admin_client.get(f"{url}{key}/delete/").status_code,
+        admin_client.post(f"{url}{key}/delete/", {"post": "yes"}).status_code,
+        admin_client.post(f"{url}{key}/change/", {"task": "x"}).status_code,
+    ]
+
+    assert [403, 403, 403, 403, 405] == statuses
+    assert before == snapshot()
+
+
+@pytest.mark.parametrize("page, name, needed", ACTS)
+def test_acts_are_refused_without_a_token(staff, page, name, needed):
+    """Another site's form has none."""
+    key = make(page, name)
+    client = staff(*ALL, enforce_csrf_checks=True)
+    url = f"/admin/pgqueue/{page}/"
+    before = snapshot()
+
+    for path in (url, f"{url}{key}/{name}/"):
+        data = {"action": name, "_selected_action": [key], **CONFIRMED}
+        assert 403 == client.post(path, data).status_code
+    assert before == snapshot()
+
+
+@pytest.mark.parametrize("page, name, needed", ACTS)
+def test_a_get_does_nothing(admin_client, page, name, needed):
+    """It shows the form, or is refused, whatever its parameters say."""
+    key = make(page, name)
+    url = f"/admin/pgqueue/{page}/"
+    before = snapshot()
+
+    data = {"action": name, "_selected_action": key, **CONFIRMED}
+    admin_client.get(url, data)
+    status = admin_client.get(f"{url}{key}/{name}/", CONFIRMED).status_code
+
+    assert (200 if name in FORMS else 405) == status
+    assert before == snapshot()

@@ -1,0 +1,193 @@
+"""Queues: how much waits in each; pause and resume."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.messages import get_messages
+
+from django_pgqueue.admin import queues
+from django_pgqueue.models import Queue
+from tests.factories import make_dead_letter, make_job, make_jobs, make_leased_job
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/queue/"
+HOUR = timedelta(hours=1)
+
+
+def texts(response):
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+def pause(client, *names, reason="provider is down"):
+    return client.post(
+        URL,
+        {
+            "action": "pause",
+            "_selected_action": names,
+            "confirmed": "1",
+            "reason": reason,
+        },
+    )
+
+
+@pytest.fixture
+def mail():
+    return Queue.objects.create(name="mail")
+
+
+def test_a_queue_shows_how_much_waits_in_each_state(admin_client, mail):
+    """In the list, and on its page with links to those jobs."""
+    make_jobs(3, queue="mail", visible_at=-timedelta(minutes=7))
+    make_job(queue="mail", run_after=HOUR)
+    make_leased_job(queue="mail")
+    make_job(queue="mail", visible_at=HOUR, attempt=1, deliveries=1)
+    make_job(queue="mail", lane="x")
+    make_dead_letter(queue="mail")
+    make_job(queue="other")
+
+    (row,) = admin_client.get(URL).context["cl"].result_list
+    html = admin_client.get(f"{URL}mail/change/").content.decode()
+
+    stats = row.stats
+    assert (3, 1, 1, 1, 1, 1) == (
+        stats.ready,
+        stats.scheduled,
+        stats.running,
+        stats.retrying,
+        stats.parked,
+        stats.dead,
+    )
+    assert 'href="/admin/pgqueue/job/?queue=mail&amp;state=ready">3</a>' in html
+    assert 'href="/admin/pgqueue/deadletter/?queue=mail">1</a>' in html
+    assert "7 min" in html
+
+
+def test_counts_end_at_a_limit(admin_client, monkeypatch, mail):
+    """What was not counted is a plus."""
+    monkeypatch.setattr(queues, "COUNTED_JOBS_MAX", 2)
+    make_jobs(2, queue="mail")
+
+    html = admin_client.get(URL).content.decode()
+
+    assert '<td class="field-ready">2+</td>' in html
+    assert '<td class="field-dead">0</td>' in html
+
+
+def test_a_queue_is_paused_with_who_when_and_why(staff, mail):
+    """What the next one who looks wants to know."""
+    client = staff("view_queue", "pause")
+
+    response = pause(client, "mail")
+
+    assert ["1 queue is paused; running jobs go on."] == texts(response)
+    paused = Queue.objects.get()
+    assert paused.paused_at is not None
+    assert "provider is down" == paused.pause_reason
+    assert paused.paused_by.startswith("staff-")
+    assert "Paused: provider is down" == LogEntry.objects.get().get_change_message()
+    html = client.get(URL).content.decode()
+    assert "provider is down" in html
+    assert paused.paused_by in html
+
+
+def test_pausing_needs_a_reason(admin_client, mail):
+    """The form says so."""
+    response = pause(admin_client, "mail", reason="")
+
+    assert "reason" in response.context["form"].errors
+    assert Queue.objects.get().paused_at is None
+
+
+def test_the_first_reason_stays(admin_client, mail):
+    """A second pause changes nothing, and tells it."""
+    pause(admin_client, "mail", reason="first")
+
+    response = pause(admin_client, "mail", reason="second")
+
+    assert "1 was paused already; its reason stays." == texts(response)[-1]
+    assert "first" == Queue.objects.get().pause_reason
+    assert 1 == LogEntry.objects.count()
+
+
+def test_a_queue_is_resumed(staff, mail):
+    """The log keeps why it was paused."""
+    client = staff("view_queue", "pause")
+    pause(client, "mail")
+
+    response = client.post(f"{URL}mail/resume/")
+    again = client.post(f"{URL}mail/resume/")
+
+    assert "1 queue is open again." == texts(response)[-1]
+    assert "1 was not paused." == texts(again)[-1]
+    assert Queue.objects.get().paused_at is None
+    logged = LogEntry.objects.order_by("pk").last().get_change_message()
+    assert logged.startswith("Resumed; it was paused by staff-")
+    assert logged.endswith(": provider is down")
+    assert 2 == LogEntry.objects.count()
+
+
+def test_several_queues_are_paused_at_once(admin_client):
+    """One entry in the log for each."""
+    for name in ("a", "b", "c"):
+        Queue.objects.create(name=name)
+
+    pause(admin_client, "a", "b")
+
+    paused = Queue.objects.filter(paused_at__isnull=False)
+    assert {"a", "b"} == set(paused.values_list("name", flat=True))
+    assert 2 == LogEntry.objects.count()
+
+
+def test_only_what_would_do_something_is_offered(admin_client, mail):
+    """Pause where it is open, resume where it is paused."""
+
+    def offered():
+        html = admin_client.get(f"{URL}mail/change/").content.decode()
+        return [name for name in ("pause", "resume") if f"{URL}mail/{name}/" in html]
+
+    assert ["pause"] == offered()
+    pause(admin_client, "mail")
+    assert ["resume"] == offered()
+
+
+@pytest.mark.parametrize("name", ["a b", "<i>", 'a"b', "a/b", "_", "é", "%41"])
+def test_a_queue_with_any_name_has_its_pages(admin_client, name):
+    """SQL can make it; what our own names cannot be is told, and is no error."""
+    Queue.objects.create(name=name)
+    link = admin_client.get(URL).content.decode().split('field-title"><a href="')[1]
+    path = link.split('"')[0]
+
+    page = admin_client.get(path)
+    response = pause(admin_client, name)
+
+    assert name == page.context["original"].name
+    assert 200 == admin_client.get(path.replace("/change/", "/pause/")).status_code
+    assert 302 == response.status_code
+    assert 1 == len(texts(response))
+
+
+def test_a_queue_that_nobody_knows_is_not_paused(admin_client):
+    """Of a page of rows, only rows can be meant."""
+    response = pause(admin_client, "no-such-queue")
+
+    assert not Queue.objects.exists()
+    assert 302 == response.status_code
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_are_woken_when_it_is_resumed(admin_client, new_cursor, mail):
+    """They need not wait for their next look."""
+    pause(admin_client, "mail")
+    listener = new_cursor()
+    listener.execute("SELECT pgqueue_channel()")
+    (channel,) = listener.fetchone()
+    listener.execute(f"LISTEN {channel}")
+
+    admin_client.post(f"{URL}mail/resume/")
+
+    heard = listener.connection.notifies(timeout=10, stop_after=1)
+    assert ["mail"] == [notify.payload for notify in heard]

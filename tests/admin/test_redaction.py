@@ -1,0 +1,182 @@
+"""PGQUEUE["REDACT"]: what it names is shown on no page, to nobody."""
+
+from __future__ import annotations
+
+import json
+from html import unescape
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.db import connection
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_pgqueue.admin.redaction import PIECE, redact_json
+from django_pgqueue.conf import Settings
+from django_pgqueue.tasks.declare import task
+from django_pgqueue.tasks.redact import redact, redact_job
+from tests.factories import make_archived_job, make_dead_letter, make_job
+
+PATTERNS = Settings().redact
+
+KEYS = st.sampled_from(
+    ["a", "token", "accessToken", "X-Api-Key", "b\\", '"', "pass\nword", "é:", "{", ""]
+) | st.text(max_size=4)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@task(name="tests.admin.sign_in")
+def sign_in(user: str, password: str, *api_tokens: str, note: str = "") -> None:
+    """A task with secrets among its positional arguments."""
+
+
+@given(VALUES)
+def test_text_is_redacted_as_values_are(value):
+    """Whatever its shape, and however its keys are quoted."""
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
+        assert redact(value, PATTERNS) == json.loads(redact_json(text).text)
+
+
+@given(st.lists(VALUES, max_size=6))
+def test_positional_arguments_are_redacted_by_their_parameters(args):
+    """Those of *args too; those of a task that nobody declared by keys alone."""
+    for name in ("tests.admin.sign_in", "no.such.task"):
+        expected, _ = redact_job(args, {}, name, Settings())
+
+        assert expected == json.loads(redact_json(json.dumps(args), task=name).text)
+
+
+@given(VALUES, st.integers(0, 200))
+def test_text_that_is_cut_off_shows_no_more(value, length):
+    """A page shows the beginning of a long column."""
+    secret = {"token": ["s3cret-1", {"x": "s3cret-2"}], "rest": value}
+    text = json.dumps(secret)[:length]
+
+    assert "s3cret" not in redact_json(text).text
+
+
+def test_the_rest_of_a_text_stays_as_it_is():
+    """Numbers that Python could not read, blanks, and order."""
+    text = '{"b": 1.10,  "token" : {"x": [1e5000, "}"]}, "a": [1e5000]}'
+
+    expected = '{"b": 1.10,  "token" : "[redacted]", "a": [1e5000]}'
+    assert expected == redact_json(text).text
+
+
+def test_deep_text_is_redacted_in_one_pass():
+    """Three thousand brackets around a secret."""
+    deep = '{"a": [' * 3_000 + '{"token": "s3cret"}' + "]}" * 3_000
+
+    assert "s3cret" not in redact_json(deep).text
+    assert len(PIECE.findall(deep)) > 12_000
+
+
+# On pages ----------------------------------------------------------------------------
+
+
+def secrets(**columns):
+    entry = {
+        "kind": "error",
+        "type": "shop.Declined",
+        "message": "password=s3cret-message",
+        "traceback": "call(api_key='s3cret-traceback')\nAuthorization: s3cret-header",
+    }
+    return {
+        "task": "tests.admin.sign_in",
+        "args": ["ada", "s3cret-arg", "s3cret-more", "s3cret-most"],
+        "kwargs": {"note": "shown", "deep": [{"client_secret": {"x": "s3cret-kw"}}]},
+        "headers": {"Authorization": "s3cret-auth", "tags": ["vip"]},
+        "progress": {"token": "s3cret-progress"},
+        "errors": [entry, {"kind": "odd", "token": "s3cret-odd"}, ["token=s3cret-raw"]],
+        **columns,
+    }
+
+
+@pytest.mark.django_db
+def test_no_page_shows_a_secret(admin_client):
+    """Lists, rows, forms, history, groups: to a superuser, in all three tables."""
+    admin = "/admin/pgqueue"
+    job, letter = make_job(**secrets()), make_dead_letter(**secrets())
+    archived = make_archived_job(**secrets(result={"token": "s3cret-result"}))
+    rows = [("job", job), ("archivedjob", archived), ("deadletter", letter)]
+    paths = [
+        *(f"{admin}/{page}/" for page, _ in rows),
+        *(f"{admin}/{page}/{row.pk}/change/" for page, row in rows),
+        *(f"{admin}/{page}/{row.pk}/history/" for page, row in rows),
+        f"{admin}/job/{job.pk}/edit/",
+        f"{admin}/job/{job.pk}/cancel/",
+        f"{admin}/deadletter/{letter.pk}/edit/",
+        f"{admin}/deadletter/groups/",
+    ]
+
+    for path in paths:
+        response = admin_client.get(path)
+        assert 200 == response.status_code
+        assert "s3cret" not in response.content.decode(), path
+    page = admin_client.get(f"{admin}/job/{job.pk}/change/").content.decode()
+    assert '"note": "shown"' in unescape(page)
+    assert "shop.Declined" in page
+
+
+@pytest.mark.django_db
+def test_no_message_and_no_log_entry_tells_a_secret(admin_client):
+    """Every act on rows that are full of them."""
+    url = "/admin/pgqueue/deadletter/"
+    answers = []
+    for name in ("redrive", "redrive-to", "set-aside", "purge"):
+        row = make_dead_letter(**secrets())
+        data = {"confirmed": "1", "queue": "x", "reason": "y"}
+        path = f"{url}{row.pk}/{name}/"
+        answers.append(admin_client.post(path, data, follow=True))
+    job = make_job(**secrets())
+    answers.append(
+        admin_client.post(
+            f"/admin/pgqueue/job/{job.pk}/cancel/", {"confirmed": "1"}, follow=True
+        )
+    )
+
+    assert 5 == LogEntry.objects.count()
+    for entry in LogEntry.objects.all():
+        assert "s3cret" not in f"{entry.object_repr} {entry.change_message}"
+    for answer in answers:
+        assert "s3cret" not in answer.content.decode()
+
+
+@pytest.mark.django_db
+def test_patterns_are_the_projects_own(admin_client, settings):
+    """Names that it adds are hidden; with an empty list nothing is."""
+    row = make_job(task="no.such.task", kwargs={"iban": "DE02", "token": "abc"})
+    url = f"/admin/pgqueue/job/{row.pk}/change/"
+
+    settings.PGQUEUE = {"REDACT": ["iban"]}
+    own = unescape(admin_client.get(url).content.decode())
+    settings.PGQUEUE = {"REDACT": []}
+    none = unescape(admin_client.get(url).content.decode())
+
+    assert ("DE02" in own, '"abc"' in own) == (False, True)
+    assert ("DE02" in none, '"abc"' in none) == (True, True)
+
+
+@pytest.mark.django_db
+def test_what_python_cannot_read_is_redacted_too(admin_client):
+    """Arguments and errors that are no JSON to Python."""
+    row = make_job()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """UPDATE pgqueue_job
+                  SET kwargs = '{"a": 1e5000, "token": {"b": "s3cret"}}',
+                      errors = '[{"a": 1e5000, "token": ["s3cret"]}]'
+                WHERE id = %s""",
+            [row.pk],
+        )
+
+    html = admin_client.get(f"/admin/pgqueue/job/{row.pk}/change/").content.decode()
+
+    assert "1" + "0" * 5_000 in html
+    assert "s3cret" not in html

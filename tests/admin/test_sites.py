@@ -1,0 +1,129 @@
+"""Projects differ: another admin site, no time zones, another language."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from django.contrib import admin
+from django.urls import path
+
+from django_pgqueue.admin import (
+    ArchivedJobAdmin,
+    DeadLetterAdmin,
+    JobAdmin,
+    QueueAdmin,
+    WorkerAdmin,
+)
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue, Worker
+from tests.browser.pages import make_rows
+from tests.factories import make_dead_letter, make_job
+
+pytestmark = pytest.mark.django_db
+
+
+class Operations(admin.AdminSite):
+    """A site beside, or instead of, Django's."""
+
+
+site = Operations(name="operations")
+site.register(Job, JobAdmin)
+site.register(ArchivedJob, ArchivedJobAdmin)
+site.register(DeadLetter, DeadLetterAdmin)
+site.register(Queue, QueueAdmin)
+site.register(Worker, WorkerAdmin)
+
+# Found as the URLs of the project: ROOT_URLCONF names this module.
+urlpatterns = [path("ops/", site.urls)]
+
+
+def links(html):
+    return {part.split('"')[0] for part in unescape(html).split('="/')[1:]}
+
+
+@pytest.fixture
+def own_site(settings):
+    settings.ROOT_URLCONF = __name__
+
+
+def test_every_page_works_on_a_site_of_the_projects_own(admin_client, own_site):
+    """Under its own URL, and every link stays on it."""
+    for page in make_rows():
+        response = admin_client.get(page.replace("/admin/", "/ops/", 1))
+
+        assert 200 == response.status_code, page
+        found = links(response.content.decode())
+        assert set() == {link for link in found if link.startswith("admin/")}, page
+        assert {link for link in found if link.startswith("ops/")}, page
+
+
+def test_acts_work_on_a_site_of_the_projects_own(admin_client, own_site):
+    """They come back to its list."""
+    row = make_dead_letter()
+
+    response = admin_client.post(f"/ops/pgqueue/deadletter/{row.pk}/redrive/")
+
+    assert "/ops/pgqueue/deadletter/" == response.url
+    assert Job.objects.filter(pk=row.pk).exists()
+
+
+@pytest.fixture
+def without_time_zones(settings):
+    settings.USE_TZ = False
+    settings.TIME_ZONE = "America/New_York"
+
+
+def test_every_page_works_without_time_zones(admin_client, without_time_zones):
+    """USE_TZ = False: times are those of the project's zone, ages the same."""
+    for page in make_rows():
+        assert 200 == admin_client.get(page).status_code, page
+
+
+def test_times_are_told_without_time_zones(admin_client, without_time_zones):
+    """The time of an error is in the zone of all other times."""
+    at = "2026-11-20T20:10:00+00:00"
+    row = make_job(
+        run_after=timedelta(hours=5, minutes=1), errors=[{"kind": "error", "at": at}]
+    )
+
+    html = admin_client.get(f"/admin/pgqueue/job/{row.pk}/change/").content.decode()
+
+    assert "2026-11-20 15:10:00" in html
+    assert "(in 5 h)" in html
+
+
+def test_dead_letters_are_paged_without_time_zones(admin_client, without_time_zones):
+    """A place in the list is a time without a zone there."""
+    ids = [make_dead_letter().pk for _ in range(60)]
+    url = "/admin/pgqueue/deadletter/"
+
+    first = admin_client.get(url).context["cl"]
+    second = admin_client.get(url + first.older_url).context["cl"]
+
+    shown = [row.pk for row in [*first.result_list, *second.result_list]]
+    assert ids[::-1] == shown
+
+
+@pytest.mark.parametrize("language", ["de", "ar", "pl"])
+def test_every_page_works_in_another_language(admin_client, settings, language):
+    """Numbers with other separators, text from right to left."""
+    settings.LANGUAGE_CODE = language
+    settings.USE_THOUSAND_SEPARATOR = True
+    make_job(id=1_234_567)
+
+    for page in make_rows():
+        assert 200 == admin_client.get(page).status_code, page
+    html = admin_client.get("/admin/pgqueue/job/").content.decode()
+    assert "/1234567/change/" in html
+    assert 'value="1234567"' in html
+
+
+def test_progress_is_no_local_number(admin_client, settings):
+    """Browsers read 0.5, and not 0,5."""
+    settings.LANGUAGE_CODE = "de"
+    row = make_job(progress={"done": 0.5, "total": 1.25})
+
+    html = admin_client.get(f"/admin/pgqueue/job/{row.pk}/change/").content.decode()
+
+    assert '<progress value="0.5" max="1.25">' in html

@@ -1,0 +1,103 @@
+"""Workers: who is alive, who leads, and which jobs each of them holds."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue.admin import workers
+from django_pgqueue.models import Worker
+from tests.browser.pages import register
+from tests.factories import make_job, make_leased_job
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/worker/"
+
+
+def beat(name, *, ago, leads=timedelta(0)):
+    row = Worker.objects.get(name=name)
+    row.heartbeat_at -= ago
+    row.leader_until = row.started_at + leads if leads else None
+    row.save()
+
+
+def test_the_list_marks_the_silent_and_the_leader(admin_client):
+    """Silent is who has missed a whole lease."""
+    for name in ("alive", "leads", "silent"):
+        register(name)
+    beat("alive", ago=timedelta(seconds=50))
+    beat("leads", ago=timedelta(0), leads=timedelta(minutes=1))
+    beat("silent", ago=timedelta(seconds=70))
+
+    html = admin_client.get(URL).content.decode()
+
+    rows = html.split("<tbody>")[1].split("</tr>")
+    silent, alive, leads = (
+        next(row for row in rows if f">{name}</span></a>" in row)
+        for name in ("silent", "alive", "leads")
+    )
+    assert "pgqueue-dead" in silent
+    assert "pgqueue-ready" in alive
+    assert "alive, leads" in leads
+
+
+def test_a_worker_shows_where_it_runs_and_what(admin_client):
+    """Host, process, queues, threads, version, heartbeat."""
+    register("w-1", hostname="web-7", queues=["mail", "slow"])
+
+    html = admin_client.get(f"{URL}w-1/change/").content.decode()
+
+    for fact in ("web-7", "4711", "mail, slow", "8", "0.1.0"):
+        assert f"<td>{fact}</td>" in html
+
+
+def test_a_worker_shows_the_jobs_that_it_holds(admin_client):
+    """With links, the one that it has held longest first; no others."""
+    register("w-1")
+    late = make_leased_job("w-1", leased_at=-timedelta(seconds=5))
+    first = make_leased_job("w-1", queue="mail", leased_at=-timedelta(seconds=59))
+    extended = make_leased_job("w-1", priority=7, visible_at=timedelta(minutes=55))
+    make_leased_job("w-2")
+    make_job()
+
+    response = admin_client.get(f"{URL}w-1/change/")
+
+    urls = [url for url, _text, _queue, _since in response.context["held"]]
+    assert [
+        f"/admin/pgqueue/job/{job.pk}/change/" for job in (first, late, extended)
+    ] == urls
+    assert not response.context["held_more"]
+
+
+def test_the_jobs_of_a_worker_are_bounded(admin_client, monkeypatch):
+    """And it is said that there are more."""
+    monkeypatch.setattr(workers, "HELD_JOBS_MAX", 2)
+    register("w-1")
+    for _ in range(3):
+        make_leased_job("w-1")
+
+    response = admin_client.get(f"{URL}w-1/change/")
+
+    assert 2 == len(response.context["held"])
+    assert "There are more." in response.content.decode()
+
+
+def test_the_jobs_of_a_worker_need_the_permission_for_jobs(staff):
+    """view_worker alone tells no task."""
+    register("w-1")
+    make_leased_job("w-1", task="shop.secret_task")
+
+    html = staff("view_worker").get(f"{URL}w-1/change/").content.decode()
+
+    assert "shop.secret_task" not in html
+    assert "Jobs that it holds" not in html
+
+
+def test_nothing_can_be_done_with_a_worker(admin_client):
+    """It is stopped where it was started."""
+    register("w-1")
+
+    assert 400 == admin_client.post(URL, {"action": "delete_selected"}).status_code
+    assert admin_client.get(URL).context["action_form"] is None
