@@ -5,7 +5,7 @@
 #   VENV=.venv-3.13     where it is
 #   POSTGRES=FOLDER     binaries of the PostgreSQL that `make test` runs on; default:
 #                       the server of DATABASE_URL, or the embedded one
-#   ARGS="-k claim -x"  arguments for the command behind demo, test and bench
+#   ARGS="-k claim -x"  arguments for the command behind demo, test, faults and bench
 #
 # PYTHON and DJANGO last: later makes keep what the environment has.
 
@@ -22,7 +22,7 @@ ON_POSTGRES = $(if $(POSTGRES),python .ci/on_postgres.py '$(POSTGRES)')
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check docs bench format lint types layers migrations wheel example coverage clean
+.PHONY: help demo test faults check docs bench format lint types layers migrations wheel example coverage clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -35,6 +35,9 @@ demo: ## the example at work: clients, a web server, and workers that get killed
 
 test: ## all tests; ARGS='-m "not slow"' for the quick ones
 	$(DEV) $(ON_POSTGRES) python -m pytest $(ARGS)
+
+faults: ## the fault matrix at full size, and the broken builds; ARGS="--row K1 --seed 7"
+	$(DEV) python -m tests.faults $(ARGS)
 
 check: lint types layers migrations docs wheel example test ## what CI runs, the quick first
 

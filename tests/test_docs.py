@@ -7,6 +7,7 @@ import importlib
 import inspect
 import re
 import textwrap
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from datetime import timedelta
@@ -21,6 +22,7 @@ from django.dispatch import Signal
 import django_pgqueue
 from django_pgqueue import conf, exceptions, signals, testing
 from django_pgqueue.admin.states import LiveState
+from django_pgqueue.management.commands.pgqueue import SUBCOMMANDS
 from django_pgqueue.models import ArchivedJob, Job, Queue, Worker
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
@@ -49,7 +51,11 @@ UNLISTED_LIMITS = {
     "postgres.embedded.launch.LOG_BYTES_MAX",  # Of a file that nobody need know.
     "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
     "tasks.task.QUEUES_REMEMBERED_MAX",  # Of a cache.
-    "tasks.payload.SHOWN_MAX",  # Of a value shown in an error.
+    "tasks.context.NUMBER_MAX",  # In words.
+    "tasks.operate.ID_MAX",  # Of the column.
+    "backends.tasks.ID_MAX",  # Of the column.
+    "tasks.redact.LOOKS_MAX",  # Of the cost of a text.
+    "tasks.shown.SHOWN_MAX",  # Of a value shown in an error.
     "tasks.payload.FLOAT_PLAIN_MAX",  # Of a notation.
     "admin.payload.LINE_CHARACTERS_MAX",  # Of the layout.
     "admin.payload.INDENT_LEVELS_MAX",  # Of the layout.
@@ -84,6 +90,11 @@ def rows(text: str) -> list[list[str]]:
         for table in tables
         for line in table.splitlines()
     ]
+
+
+def tables(text: str) -> list[str]:
+    """Return the first cell of every row of the tables in *text*."""
+    return [row[0] for row in rows(text)]
 
 
 def names_in(cell: str) -> list[str]:
@@ -228,12 +239,20 @@ def test_every_setting_is_documented_with_its_default_and_limits():
         if item.name in conf.LIMITS:
             low, high = conf.LIMITS[item.name]
             limits = f"{said(low)} to {said(high)}"
-        if isinstance(default, conf.Retention):
+        if isinstance(default, conf.Retention) or item.name == "redact":
             expected[item.name.upper()] = ("see below", limits)
         else:
             expected[item.name.upper()] = (said(default), limits)
 
     assert expected == documented
+
+
+def test_redact_is_documented_with_its_defaults():
+    """In their order."""
+    text = section(read(REFERENCE / "settings.md"), "## REDACT")
+    (sentence,) = re.findall(r"^By default: (.*?)\.$", text, re.MULTILINE | re.DOTALL)
+
+    assert list(conf.REDACT_DEFAULT) == names_in(sentence)
 
 
 def test_retention_is_documented_with_its_defaults():
@@ -422,7 +441,7 @@ def test_every_method_of_a_task_is_documented():
     """What a task can do, but for what the worker asks of it."""
     text = section(read(REFERENCE / "api.md"), "## task")
     methods = set(re.findall(r"`t\.(\w+)", text))
-    for_the_worker = {"run", "encode", "encode_item", "resolve"}
+    for_the_worker = {"run", "bind", "encode", "encode_item", "resolve"}
     existing = {name for name in vars(Task) if not name.startswith("_")}
 
     assert existing - for_the_worker <= methods
@@ -430,17 +449,21 @@ def test_every_method_of_a_task_is_documented():
 
 
 def test_the_testing_kit_is_documented():
-    """Each public function of django_pgqueue.testing."""
+    """Each function of django_pgqueue.testing, with its parameters."""
     text = section(read(REFERENCE / "api.md"), "## testing")
     existing = {
-        name
-        for name, value in vars(testing).items()
-        if inspect.isfunction(value)
-        and value.__module__ == testing.__name__
-        and not name.startswith("_")
+        name: set(inspect.signature(getattr(testing, name)).parameters)
+        for name in testing.__all__
+        if inspect.isfunction(getattr(testing, name))
+    }
+    documented = {
+        name: set(re.findall(r"(\w+)(?:[=,)]|$)", parameters))
+        for name, parameters in re.findall(r"^`(\w+)\((.*?)\)`", text, re.MULTILINE)
     }
 
-    assert existing == set(re.findall(r"^`(\w+)\(", text, re.MULTILINE))
+    assert existing.keys() == documented.keys()
+    for name, parameters in existing.items():
+        assert parameters <= documented[name], name
 
 
 # Reference: commands -----------------------------------------------------------------
@@ -457,7 +480,36 @@ def test_every_command_is_documented():
     assert sorted(our_commands()) == sorted(headed)
 
 
-@pytest.mark.parametrize("name", our_commands())
+def test_every_subcommand_is_documented_with_its_options():
+    """A row in the table and a heading for each, and a table of its options."""
+    text = section(read(REFERENCE / "commands.md"), "## pgqueue")
+    listed = [row[0] for row in rows(text) if row[0].startswith("[`")]
+    assert list(SUBCOMMANDS) == [names_in(cell)[0] for cell in listed]
+
+    for name in SUBCOMMANDS:
+        parser = ArgumentParser(add_help=False)
+        SUBCOMMANDS[name].add_arguments(parser)
+        existing = {o for o in parser._option_string_actions if o.startswith("--")}
+        heading = "pause and resume" if name in ("pause", "resume") else name
+        own = section(text, f"### {heading}")
+        if name != "resume":
+            assert existing == set(re.findall(r"`(--[a-z-]+)", "".join(tables(own))))
+
+
+def test_every_check_of_the_doctor_is_documented():
+    """As findings call them."""
+    source = "".join(
+        read(PACKAGE / "management" / "cli" / f"examine_{what}.py")
+        for what in ("server", "jobs")
+    )
+    text = section(read(REFERENCE / "commands.md"), "### doctor")
+
+    assert set(re.findall(r'check="(\w+)"', source)) == {
+        name for name in first_names(text) if not name.startswith("-")
+    }
+
+
+@pytest.mark.parametrize("name", [n for n in our_commands() if n != "pgqueue"])
 def test_every_option_of_a_command_is_documented(name):
     """The table of a command has the options that it adds to Django's."""
     text = section(read(REFERENCE / "commands.md"), f"## {name}")

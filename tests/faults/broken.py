@@ -1,0 +1,167 @@
+"""
+Broken builds: the package without one of its protections.
+
+The checker must find each of them out, or it would find nothing. What is changed is
+told by the text that stands there; where that has moved on, the build says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.build import make_build
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One text in one file, and what stands there instead."""
+
+    file: str
+    old: str
+    new: str
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A build, the row that finds it out, and the violations that it does so by."""
+
+    title: str
+    edits: tuple[Edit, ...]
+    row: str
+    found_by: frozenset[str]
+
+
+BUILDS: dict[str, Broken] = {
+    "no-fence": Broken(
+        "a settle matches the job's id alone",
+        (
+            Edit(
+                "queues/settle.py",
+                "   AND j.id = ended.id AND j.deliveries = ended.delivery\n"
+                "   AND j.leased_by = %(worker)s\n",
+                "   AND j.id = ended.id\n",
+            ),
+        ),
+        "P1-small",
+        frozenset({"accepted", "illegal"}),
+    ),
+    "attempt-after-run": Broken(
+        "the attempt is counted when it fails, and not by the claim",
+        (
+            Edit(
+                "queues/claim.py",
+                "THEN least(j.attempt, 32766) + 1",
+                "THEN least(j.attempt, 32766)",
+            ),
+            Edit(
+                "queues/settle.py",
+                "attempt = greatest(j.attempt - ended.attempts_back, 0)",
+                "attempt = j.attempt + 1 - ended.attempts_back",
+            ),
+        ),
+        "K1-small",
+        frozenset({"illegal"}),
+    ),
+    "no-slots": Broken(
+        "jobs of a dead process are handed back without asking which were running",
+        (
+            Edit(
+                "worker/supervisor.py",
+                "running = [] if forced else child.slots.running()",
+                "running = []",
+            ),
+        ),
+        "K1-small",
+        frozenset({"illegal"}),
+    ),
+    "no-row-count": Broken(
+        "a settle is taken as written, whatever rows it matched",
+        (
+            Edit(
+                "worker/settler.py",
+                "is_stale=item.job.id not in matched",
+                "is_stale=False",
+                times=2,
+            ),
+        ),
+        "P1-small",
+        frozenset({"phantoms"}),
+    ),
+    "rescue-all": Broken(
+        "a rescue takes back leases whoever holds them",
+        (
+            Edit(
+                "queues/lease.py",
+                "              AND j.leased_by = %(worker)s\n",
+                "              AND j.leased_by IS NOT NULL\n",
+            ),
+            Edit(
+                "queues/lease.py",
+                "   AND j.deliveries = held.deliveries AND j.leased_by = %(worker)s\n",
+                "",
+            ),
+        ),
+        "K1-small",
+        frozenset({"illegal", "accepted", "overlaps", "unexplained", "phantoms"}),
+    ),
+    "no-renewal": Broken(
+        "the heartbeat renews nothing",
+        (
+            Edit(
+                "queues/lease.py",
+                " AND j.leased_by = %(worker)s\n       FOR UPDATE OF j SKIP LOCKED)",
+                " AND false\n       FOR UPDATE OF j SKIP LOCKED)",
+            ),
+        ),
+        "P1-small",
+        frozenset({"unexplained"}),
+    ),
+    "claims-leased": Broken(
+        "a claim takes what somebody holds",
+        (
+            Edit(
+                "queues/claim.py",
+                "              AND j.visible_at <= statement_timestamp()\n"
+                "            ORDER BY j.visible_at LIMIT %(limit)s\n",
+                "            ORDER BY j.visible_at LIMIT %(limit)s\n",
+                times=2,
+            ),
+        ),
+        "K1-small",
+        frozenset({"overlaps"}),
+    ),
+    "any-isolation": Broken(
+        "the worker's connections take the role's isolation level",
+        (
+            Edit(
+                "postgres/connect.py",
+                "            connection.execute(READ_COMMITTED)\n",
+                "            pass\n",
+            ),
+        ),
+        "D6-small",
+        frozenset({"no_serialization_failure"}),
+    ),
+}
+
+
+def make_broken(name: str, package: Path, into: Path) -> Path:
+    """
+    Make the build called *name* in the new folder *into*; return the folder.
+
+    Raises:
+        LookupError: The package no longer has the text that the build changes.
+    """
+    build = make_build(package, into)
+    for edit in BUILDS[name].edits:
+        path = build / "django_pgqueue" / edit.file
+        text = path.read_text()
+        if text.count(edit.old) != edit.times:
+            raise LookupError(
+                f"The broken build {name!r} changes {edit.old!r} in {edit.file}, which "
+                f"is there {text.count(edit.old)} times, not {edit.times}."
+            )
+        path.write_text(text.replace(edit.old, edit.new))
+    return build

@@ -1,0 +1,25 @@
+"""Build: the folder that the processes of a run import the package from."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+
+
+def make_build(package: Path, into: Path) -> Path:
+    """
+    Copy *package* into the new folder *into*, beside the tests; return the folder.
+
+    A copy: what changes in the checkout during a run changes nothing in the run, and
+    a broken build breaks nothing else.
+    """
+    into.mkdir(parents=True)
+    shutil.copytree(
+        package,
+        into / "django_pgqueue",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    (into / "tests").symlink_to(REPOSITORY / "tests")
+    return into

@@ -1,0 +1,172 @@
+"""
+Instrument: what a run adds to the processes that it starts.
+
+Signals of the package become lines of the ledger. Where the run asks for it, points
+between the hops of a job's life kill their process; the package knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.db import connections
+
+from django_pgqueue import signals
+from tests.faults import ledger
+
+# How often a process may pass its point before it dies there.
+PASSES = (1, 6)
+
+_running = threading.local()
+
+
+def delivery_of(job_id: int) -> int:
+    """Return the number of the delivery that this thread runs."""
+    job, delivery = _running.lease
+    assert job == job_id, f"job {job_id} runs in the place of {job}"
+    return int(delivery)
+
+
+def _note_started(sender: Any, job: Any, **more: Any) -> None:
+    _running.lease = (job.id, job.delivery)
+
+
+def _note_succeeded(sender: Any, job: Any, **more: Any) -> None:
+    ledger.write("tasks", "told", kind="ack", job=job.id, delivery=job.delivery)
+
+
+def _note_retried(sender: Any, job: Any, **more: Any) -> None:
+    ledger.write("tasks", "told", kind="retry", job=job.id, delivery=job.delivery)
+
+
+def _note_dead(sender: Any, job: Any, **more: Any) -> None:
+    ledger.write("tasks", "told", kind="dead", job=job.id, delivery=job.delivery)
+
+
+def _note_stale(
+    sender: Any, job_id: int, delivery: int, kind: str, **more: Any
+) -> None:
+    ledger.write("tasks", "stale", kind=kind, job=job_id, delivery=delivery)
+
+
+def _note_worker(sender: Any, worker: str, **more: Any) -> None:
+    ledger.write("workers", "worker", name=worker)
+    name_connections()
+
+
+def name_connections() -> None:
+    """Give Django's connections of this process a name that tells whose they are."""
+    options = connections.settings["default"].setdefault("OPTIONS", {})
+    options["application_name"] = f"faults {os.getpid()}"
+
+
+class Points:
+    """Where this process dies: one point, drawn when it is born."""
+
+    def __init__(self, folder: Path, seed: int, wanted: dict[str, int]) -> None:
+        self._folder = folder
+        self._seed = seed
+        self._wanted = wanted
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._point: str | None = None
+        self._passes = 0
+
+    def reach(self, point: str) -> None:
+        """Die here, if this is the point and it was passed often enough."""
+        with self._lock:
+            if self._pid != os.getpid():
+                self._draw()
+            if point != self._point:
+                return
+            self._passes -= 1
+            if self._passes > 0:
+                return
+            self._point = None  # One thread is enough.
+        ledger.write("faults", "fault", kind="kill", what=point, pids=[os.getpid()])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _draw(self) -> None:
+        """Take one of the deaths that are still wanted; a file is one death taken."""
+        self._pid, self._point = os.getpid(), None
+        life = 0
+        while life < sum(self._wanted.values()):
+            try:
+                path = self._folder / f"life.{life}"
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                life += 1
+                continue
+            order = [p for p, count in self._wanted.items() for _ in range(count)]
+            random.Random(self._seed).shuffle(order)
+            self._point = order[life]
+            self._passes = random.Random(f"{self._seed}:{life}").randint(*PASSES)
+            return
+
+
+_points: Points | None = None
+
+
+def pass_point(point: str) -> None:
+    """Say that this process passes a point; it may not come out of it."""
+    if _points is not None:
+        _points.reach(point)
+
+
+def _around(
+    function: Callable[..., Any], before: str | None, after: str | None
+) -> Callable[..., Any]:
+    """Return *function* with points before it, and behind it where it did something."""
+
+    @wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if before is not None:
+            pass_point(before)
+        result = function(*args, **kwargs)
+        if result and after is not None:
+            pass_point(after)
+        return result
+
+    return wrapped
+
+
+def _set_points() -> None:
+    from django_pgqueue.queues import claim
+    from django_pgqueue.worker import executor, settler
+
+    for verb in ("claim", "claim_from_floors"):
+        setattr(claim, verb, _around(getattr(claim, verb), None, "claimed"))
+    executor.perform = _around(executor.perform, "starting", "performed")
+    for kind, write in list(settler.KINDS.items()):
+        settler.KINDS[kind] = _around(write, f"{kind}.before", f"{kind}.after")
+
+
+class FaultsConfig(AppConfig):
+    """Notes what happens; children inherit it through the fork."""
+
+    name = "tests.faults"
+    label = "faults"
+
+    def ready(self) -> None:
+        """Listen, and set the points that the run asks for."""
+        signals.job_started.connect(_note_started)
+        signals.job_succeeded.connect(_note_succeeded)
+        signals.job_retried.connect(_note_retried)
+        signals.job_dead.connect(_note_dead)
+        signals.settle_stale.connect(_note_stale)
+        signals.worker_started.connect(_note_worker)
+        told = settings.FAULTS
+        if told["points"]:
+            global _points  # noqa: PLW0603  # Of a process that serves one run.
+            folder = Path(os.environ[ledger.FOLDER])
+            _points = Points(folder, told["seed"], told["points"])
+            _set_points()

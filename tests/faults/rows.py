@@ -1,0 +1,454 @@
+"""
+Rows: the fault matrix as a table, and a run of a row at some share of its size.
+
+A row says what fails and how often, what runs meanwhile, which bites must be felt, and
+what must hold besides what holds always (verdict.py). The numbers are of full size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from tests.faults import checks
+from tests.faults.leaks import LITTER
+from tests.faults.plan import (
+    Fault,
+    Load,
+    Operation,
+    Series,
+    plan_faults,
+    plan_operations,
+    scaled,
+)
+from tests.faults.poison import KINDS as POISON
+
+LEASE_SECONDS = 5.0
+
+SETTINGS = {
+    "LEASE_SECONDS": LEASE_SECONDS,
+    "POLL_INTERVAL_SECONDS": 1,
+    "GRACE_SECONDS": 5,
+}
+
+# More than a run has, so that any of them is hit.
+CONNECTIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row of the matrix."""
+
+    title: str
+    seconds: float  # Of the fault phase.
+    seconds_min: float = 10.0  # Of a smaller run.
+    load: Load
+    series: tuple[Series, ...] = ()
+    workers: int = 2
+    processes: int = 2
+    threads: int = 4
+    through_proxy: bool = False  # Workers reach the database over TCP.
+    clients_through_proxy: bool = False
+    points: Mapping[str, int] = field(default_factory=dict)  # Deaths at each, in all.
+    must_bite: tuple[str, ...]  # Counters of which one at least must not be zero.
+    drain_seconds: float = 30.0  # From the last fault until the backlog is gone.
+    checks: tuple[Callable[..., Iterator[str]], ...] = ()
+
+    @property
+    def victims(self) -> int:
+        """How many processes there are to harm."""
+        return self.workers * self.processes
+
+
+ROWS: dict[str, Row] = {
+    "K1": Row(
+        title="kill -9 of a random worker process",
+        seconds=300,
+        load=Load(jobs=20_000),
+        series=(Series(kind="kill_process", count=150),),
+        must_bite=("crashed",),
+        checks=(checks.repeats_within_slots,),
+    ),
+    "K2": Row(
+        title="kill -9 at named points of a job's life",
+        seconds=420,
+        seconds_min=30,
+        load=Load(jobs=25_000, failing_share=0.3, rejected_share=0.2),
+        points={
+            "claimed": 200,
+            "starting": 200,
+            "running": 200,
+            "performed": 200,
+            "ack.before": 200,
+            "ack.after": 200,
+            "retry.before": 200,
+            "retry.after": 200,
+            "dead.before": 200,
+            "dead.after": 200,
+        },
+        workers=2,
+        processes=3,
+        must_bite=("crashed",),
+        drain_seconds=60,
+        checks=(checks.every_point_was_reached,),
+    ),
+    "K3": Row(
+        title="kill -9 of a whole worker, or of its supervisor alone",
+        seconds=400,
+        load=Load(jobs=8_000, seconds=(0.1, 1.0)),
+        series=(
+            Series(kind="kill_group", count=25, what=("group",)),
+            Series(kind="kill_supervisor", count=25, what=("supervisor",)),
+        ),
+        workers=3,
+        must_bite=("lapsed", "interrupted"),
+        checks=(checks.orphans_leave_soon, checks.leases_are_free_soon),
+    ),
+    "K4": Row(
+        title="clients killed inside a transaction, or cut off at its COMMIT",
+        seconds=300,
+        load=Load(
+            jobs=50_000,
+            sizes=(1, 50),
+            seconds=(0.0, 0.002),
+            rolled_back_share=0.1,
+            endings={"kill_before": 50, "kill_after": 50, "cut": 50, "drop": 50},
+        ),
+        clients_through_proxy=True,
+        must_bite=("unknown",),
+        checks=(checks.clients_were_hit,),
+    ),
+    "A1": Row(
+        title="atomic=True: kill -9, and SIGSTOP for lease + 3 s",
+        seconds=300,
+        seconds_min=30,
+        load=Load(jobs=10_500, tasks={"atomic_work": 1.0}, seconds=(0.02, 0.2)),
+        series=(
+            Series(kind="kill_process", count=100),
+            Series(kind="pause_process", count=30, lasts=(8.0, 8.0), what=("busy",)),
+        ),
+        must_bite=("stale",),
+        drain_seconds=60,
+        checks=(checks.effects_happen_once,),
+    ),
+    "P1": Row(
+        title="SIGSTOP of worker processes for lease + 3 s",
+        seconds=300,
+        seconds_min=36,
+        # Slots are left free for what is taken over: due jobs that waited before it
+        # would start first.
+        load=Load(jobs=1_600, slow_share=0.5, seconds=(0.2, 1.0)),
+        series=(
+            Series(
+                kind="pause_process",
+                count=200,
+                together=8,
+                lasts=(8.0, 8.0),
+                first_after=3.0,
+                what=("busy",),
+            ),
+        ),
+        workers=3,
+        processes=4,
+        threads=4,
+        must_bite=("stale",),
+        drain_seconds=60,
+        checks=(checks.pauses_were_refused,),
+    ),
+    "P2": Row(
+        title="SIGSTOP of worker processes for 1 s, less than the lease",
+        seconds=250,
+        load=Load(jobs=5_000),
+        series=(Series(kind="pause_process", count=500, lasts=(1.0, 1.0)),),
+        must_bite=("paused",),
+        checks=(checks.nothing_was_repeated,),
+    ),
+    "P3": Row(
+        title="SIGSTOP of PostgreSQL's processes: of claims, settles, LISTEN, renewals",
+        seconds=300,
+        seconds_min=30,
+        load=Load(jobs=5_000),
+        series=(
+            Series(
+                kind="pause_backend",
+                count=100,
+                lasts=(3.0, 20.0),
+                what=("claimer", "settler", "listener", "heartbeat"),
+            ),
+        ),
+        must_bite=("held_up", "lapsed", "reconnected"),
+        drain_seconds=60,
+    ),
+    "P4": Row(
+        title="handlers that hold the interpreter for three leases",
+        seconds=60,
+        seconds_min=20,
+        load=Load(jobs=1_000, mixed_in={"hog": ("15",)}, mixed_count=10),
+        must_bite=("lapsed",),
+        drain_seconds=90,
+    ),
+    "D1": Row(
+        title="PostgreSQL crashes (stop -m immediate) and comes back",
+        seconds=300,
+        seconds_min=25,
+        load=Load(jobs=10_000),
+        series=(
+            Series(
+                kind="crash_server",
+                count=15,
+                count_min=2,
+                lasts=(1.0, 3.0),
+                first_after=2.0,
+            ),
+        ),
+        must_bite=("reconnected",),
+        checks=(checks.workers_lived_on, checks.back_soon, checks.few_lines),
+    ),
+    "D2": Row(
+        title="PostgreSQL is stopped (-m fast), stays down, and starts",
+        seconds=400,
+        seconds_min=40,
+        load=Load(jobs=4_000),
+        series=(
+            Series(
+                kind="stop_server",
+                count=1,
+                is_scaled=True,
+                lasts=(300.0, 300.0),
+                first_after=4.0,
+            ),
+        ),
+        must_bite=("reconnected",),
+        checks=(
+            checks.workers_lived_on,
+            checks.back_soon,
+            checks.few_lines,
+            checks.idle_while_down,
+        ),
+    ),
+    "D3": Row(
+        title="pg_terminate_backend of random connections",
+        seconds=300,
+        load=Load(jobs=10_000),
+        series=(Series(kind="terminate_backend", count=600, victims=CONNECTIONS),),
+        must_bite=("reconnected",),
+        checks=(checks.workers_lived_on,),
+    ),
+    "D4": Row(
+        title="pg_cancel_backend of random connections",
+        seconds=300,
+        load=Load(jobs=10_000),
+        series=(Series(kind="cancel_backend", count=600, victims=CONNECTIONS),),
+        must_bite=("cancelled",),
+        checks=(checks.workers_lived_on,),
+    ),
+    "D5": Row(
+        title="short timeouts set on the role, and a table that is locked now and then",
+        seconds=300,
+        load=Load(jobs=60_000, tasks={"work": 0.998, "idle_in_transaction": 0.002}),
+        series=(
+            Series(kind="short_timeouts", count=1, is_scaled=True),
+            Series(kind="lock_table", count=60, lasts=(0.1, 0.3), first_after=1.0),
+        ),
+        must_bite=("timed_out",),
+        checks=(checks.workers_lived_on,),
+    ),
+    "D6": Row(
+        title="REPEATABLE READ, then SERIALIZABLE, as the role's default",
+        seconds=120,
+        seconds_min=16,
+        load=Load(jobs=10_000, failing_share=0.02),
+        series=(
+            Series(
+                kind="isolation",
+                count=2,
+                is_scaled=True,
+                what=("repeatable read", "serializable"),
+            ),
+        ),
+        workers=2,
+        processes=4,
+        threads=2,
+        must_bite=("isolated",),
+        checks=(checks.workers_lived_on, checks.no_serialization_failure),
+    ),
+    "N1": Row(
+        title="a black hole for LISTEN alone",
+        seconds=120,
+        seconds_min=36,
+        load=Load(jobs=2_400, sizes=(1,), rolled_back_share=0, failing_share=0),
+        series=(
+            Series(
+                kind="hole",
+                count=1,
+                is_scaled=True,
+                lasts=(60.0, 60.0),
+                first_after=5.0,
+                what=("pgqueue listener",),
+            ),
+        ),
+        through_proxy=True,
+        must_bite=("late",),
+        checks=(checks.poll_takes_over, checks.wakes_are_back),
+    ),
+    "N2": Row(
+        title="a black hole for all connections of a worker, both ways and one way",
+        seconds=300,
+        seconds_min=36,
+        # At any time three of the workers are in a hole; the others must keep up.
+        load=Load(jobs=2_500, slow_share=0.1, seconds=(0.05, 0.5)),
+        series=(
+            Series(kind="hole", count=50, lasts=(5.0, 30.0), what=("", "one way")),
+        ),
+        workers=6,
+        processes=1,
+        through_proxy=True,
+        must_bite=("stale", "lapsed"),
+        drain_seconds=60,
+        checks=(checks.workers_lived_on,),
+    ),
+    "N3": Row(
+        title="TCP connections cut one by one",
+        seconds=300,
+        load=Load(jobs=10_000),
+        series=(Series(kind="cut_connection", count=300, victims=CONNECTIONS),),
+        through_proxy=True,
+        must_bite=("reconnected",),
+        checks=(checks.workers_lived_on,),
+    ),
+    "X1": Row(
+        title="poison among good jobs, 1 : 100",
+        seconds=120,
+        seconds_min=20,
+        load=Load(
+            jobs=5_000,
+            tasks={"probe": 1.0},
+            failing_share=0,
+            mixed_in={"poisonous": tuple(POISON)},
+            mixed_count=50,
+        ),
+        must_bite=("crashed",),
+        drain_seconds=60,
+        checks=(checks.good_jobs_succeed, checks.poison_ends_right, checks.no_leaks),
+    ),
+    "X2": Row(
+        title="handlers that leave a transaction open or aborted",
+        seconds=60,
+        load=Load(
+            jobs=2_000,
+            tasks={"probe": 1.0},
+            failing_share=0,
+            mixed_in={"litter": ("transaction", "aborted", "autocommit")},
+            mixed_count=300,
+        ),
+        must_bite=("littered",),
+        checks=(checks.everything_succeeds, checks.no_leaks),
+    ),
+    "X3": Row(
+        title="handlers that leave 100 things each in their connection",
+        seconds=60,
+        load=Load(
+            jobs=2_000,
+            tasks={"probe": 1.0},
+            failing_share=0,
+            mixed_in={
+                "litter": tuple(
+                    kind
+                    for kind in LITTER
+                    if kind not in ("transaction", "aborted", "autocommit")
+                )
+            },
+            mixed_count=175,
+        ),
+        must_bite=("littered",),
+        checks=(checks.everything_succeeds, checks.no_leaks),
+    ),
+}
+
+
+def _small(name: str, *, seconds: float, jobs: int, count: int) -> Row:
+    """Return a row whose every series has *count* faults, for the broken builds."""
+    row = ROWS[name]
+    return replace(
+        row,
+        seconds=seconds,
+        load=replace(row.load, jobs=jobs),
+        series=tuple(replace(series, count=count) for series in row.series),
+    )
+
+
+# What finds out the broken builds; no row of the matrix, only a piece of one.
+SMALL: dict[str, Row] = {
+    "K1-small": _small("K1", seconds=10, jobs=1_000, count=8),
+    "P1-small": _small("P1", seconds=14, jobs=70, count=8),
+    "D6-small": _small("D6", seconds=10, jobs=800, count=2),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A row, a seed and a share of the size: all that decides a plan."""
+
+    name: str
+    row: Row
+    seed: int
+    share: float
+
+    @classmethod
+    def of(cls, name: str, *, seed: int, share: float) -> Run:
+        """Return the run of the row called *name*."""
+        row = ROWS[name] if name in ROWS else SMALL[name]
+        return cls(name=name, row=row, seed=seed, share=share)
+
+    @property
+    def seconds(self) -> float:
+        """Length of its fault phase."""
+        row = self.row
+        if self.share >= 1:
+            return row.seconds
+        return max(row.seconds * self.share, row.seconds_min)
+
+    def faults(self) -> list[Fault]:
+        """Return its faults, in order."""
+        return plan_faults(
+            self.row.series,
+            row=self.name,
+            seed=self.seed,
+            share=self.share,
+            seconds=self.seconds,
+            victims=self.row.victims,
+        )
+
+    def operations(self, client: int) -> Iterator[Operation]:
+        """Yield the transactions of a client."""
+        return plan_operations(
+            self.row.load,
+            row=self.name,
+            seed=self.seed,
+            share=self.share,
+            seconds=self.seconds,
+            client=client,
+        )
+
+    def deaths(self, count: int) -> int:
+        """Return how often processes die at a point that is wanted *count* times."""
+        return scaled(count, self.share)
+
+    def endings(self) -> int:
+        """Return how many transactions of clients end by a fault of their own."""
+        endings = self.row.load.endings.values()
+        return sum(scaled(count, self.share) for count in endings)
+
+    def options(self) -> dict[str, Any]:
+        """Return everything that decides the run, for its report."""
+        told = asdict(self.row)
+        told["checks"] = [check.__name__ for check in self.row.checks]
+        return {
+            **told,
+            "row": self.name,
+            "seed": self.seed,
+            "share": self.share,
+            "phase_seconds": self.seconds,
+            "settings": SETTINGS,
+        }

@@ -1,0 +1,235 @@
+"""Run: one row from its first fault to its verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.faults import checks, history, injectors, ledger
+from tests.faults.evidence import Evidence, harms_of, operations_of, runs_of
+from tests.faults.plan import Fault
+from tests.faults.rows import Run
+from tests.faults.stage import Stage
+from tests.faults.verdict import Verdict, judge
+
+# After the last job: how long what is on its way out may take, and how long the
+# processor time of idle workers is measured.
+CALM_SECONDS = 1.5
+IDLE_SECONDS = 1.0
+IDLE_CPU_SHARE_MAX = 0.05
+LEAVE_SECONDS = 10.0
+
+WATCH_SECONDS = 45.0
+
+PLACES = """
+SELECT id, 'queue', NULL FROM pgqueue_job
+UNION ALL SELECT id, 'archive', state FROM pgqueue_archived_job
+UNION ALL SELECT id, 'dead', reason FROM pgqueue_dead_letter
+"""
+
+# What is left over once nothing happens any more.
+LEFT = """
+SELECT 'a connection in a transaction: ' || application_name FROM pg_stat_activity
+ WHERE backend_type = 'client backend' AND application_name <> 'faults'
+   AND state LIKE 'idle in transaction%'
+UNION ALL
+SELECT 'an advisory lock of ' || coalesce(a.application_name, '?')
+  FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
+ WHERE l.locktype = 'advisory'
+UNION ALL
+SELECT count(*) || ' connections ' || application_name FROM pg_stat_activity
+ WHERE backend_type = 'client backend' AND application_name LIKE 'pgqueue %'
+ GROUP BY application_name HAVING count(*) > 1
+UNION ALL
+SELECT 'a prepared transaction' FROM pg_prepared_xacts
+"""
+CONNECTED = """
+SELECT 'still connected: ' || application_name FROM pg_stat_activity
+ WHERE backend_type = 'client backend' AND application_name <> 'faults'
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of a run."""
+
+    run: Run
+    verdict: Verdict
+    evidence: Evidence
+    seconds: float
+    drained_seconds: float | None
+
+
+def perform(run: Run, *, build: Path, folder: Path, template: Path) -> Result:
+    """
+    Let the faults of *run* happen to *build*, heal them, and judge.
+
+    Args:
+        run: What is to happen.
+        build: A folder with the package under test, and ``tests``.
+        folder: For ledgers and logs.
+        template: A cluster with the tables of the build.
+    """
+    began = time.monotonic()
+    with Stage(run, build=build, folder=folder, template=template) as stage:
+        for _ in range(run.row.workers):
+            stage.start_worker()
+        for worker in stage.fleet.workers:
+            worker.wait_until_ready()
+        started_at = stage.start_clients()
+        _let_happen(stage, started_at)
+        healed_at = time.time()
+        drained_at = _wait_until_drained(stage)
+        leftovers = list(_calm(stage))
+        statuses = [worker.stop() for worker in stage.fleet.living()]
+        leftovers += _wait_until_empty(stage, CONNECTED)
+        evidence = _collect(stage, healed_at, drained_at, leftovers, statuses)
+    verdict = judge(evidence, run.row.must_bite)
+    for check in run.row.checks:
+        for problem in check(evidence, verdict):
+            verdict.add(check.__name__, problem)
+    return Result(
+        run=run,
+        verdict=verdict,
+        evidence=evidence,
+        seconds=time.monotonic() - began,
+        drained_seconds=None if drained_at is None else drained_at - healed_at,
+    )
+
+
+def _let_happen(stage: Stage, started_at: float) -> None:
+    """Inject and undo by the plan; return when all is healed and all is enqueued."""
+    order = itertools.count()
+    agenda: list[tuple[float, int, Callable[[], Any]]] = []
+    undone_yet: dict[int, Callable[[], None]] = {}
+
+    def plan(at: float, action: Callable[[], Any]) -> None:
+        heapq.heappush(agenda, (at, next(order), action))
+
+    def inject(fault: Fault) -> None:
+        undo = injectors.KINDS[fault.kind](stage, fault)
+        if undo is not None:
+            number = next(order)
+            undone_yet[number] = undo
+            # What does not end by itself is healed at the end of the phase.
+            end = time.monotonic() + fault.seconds if fault.seconds else ends_at
+            plan(end, partial(heal, number))
+
+    def heal(number: int) -> None:
+        undone_yet.pop(number)()
+
+    ends_at = started_at + stage.run.seconds
+    for fault in stage.run.faults():
+        plan(started_at + fault.at, partial(inject, fault))
+    plan(ends_at, lambda: None)
+    try:
+        while agenda:
+            time.sleep(max(agenda[0][0] - time.monotonic(), 0))
+            heapq.heappop(agenda)[2]()
+    finally:
+        # Only if something here broke: leave nothing stopped behind.
+        for undo in undone_yet.values():
+            with contextlib.suppress(Exception):
+                undo()
+    stage.wait_for_clients()
+
+
+def _wait_until_drained(stage: Stage) -> float | None:
+    """Return when the last job has ended; None: not before the deadline."""
+    until = time.monotonic() + stage.run.row.drain_seconds
+    with stage.server.connect() as connection:
+        while time.monotonic() < until:
+            (left,) = connection.execute(
+                "SELECT EXISTS (SELECT FROM pgqueue_job)"
+            ).fetchone() or (True,)
+            if not left:
+                return time.time()
+            time.sleep(0.05)
+    return None
+
+
+def _calm(stage: Stage) -> Iterator[str]:
+    """Yield what is left over when nothing is to be done: I13."""
+    yield from _wait_until_empty(stage, LEFT)
+    time.sleep(CALM_SECONDS)
+    before = stage.fleet.cpu_seconds()
+    time.sleep(IDLE_SECONDS)
+    after = stage.fleet.cpu_seconds()
+    shares = [
+        (after[pid] - before[pid]) / IDLE_SECONDS for pid in before if pid in after
+    ]
+    stage.measures["idle_cpu_share"] = max(shares, default=0.0)
+    for share in shares:
+        if share > IDLE_CPU_SHARE_MAX:
+            yield f"an idle process takes {share:.0%} of a processor"
+    for orphan in stage.fleet.orphans():
+        yield f"process {orphan} outlives its supervisor"
+
+
+def _wait_until_empty(stage: Stage, query: str) -> list[str]:
+    """Return the rows of *query*, once there are none or patience is over."""
+    until = time.monotonic() + LEAVE_SECONDS
+    with stage.server.connect() as connection:
+        while True:
+            rows = [str(row[0]) for row in connection.execute(query).fetchall()]
+            if not rows or time.monotonic() > until:
+                return rows
+            time.sleep(0.1)
+
+
+def _collect(
+    stage: Stage,
+    healed_at: float,
+    drained_at: float | None,
+    leftovers: list[str],
+    statuses: list[int | None],
+) -> Evidence:
+    for thread in stage.watchers[1:]:
+        thread.join(WATCH_SECONDS)
+    tasks = ledger.read(stage.folder, "tasks")
+    with stage.server.connect() as connection, connection.cursor() as cursor:
+        changes = history.read(cursor)
+        places: dict[int, list[tuple[str, str | None]]] = {}
+        for job, place, state in cursor.execute(PLACES).fetchall():
+            places.setdefault(job, []).append((place, state))
+        effects = cursor.execute(
+            "SELECT job, delivery, key, isolation FROM faults_effect"
+        ).fetchall()
+        committed = cursor.execute("SELECT key FROM faults_operation").fetchall()
+    evidence = Evidence(
+        operations=operations_of(ledger.read(stage.folder, "clients")),
+        committed_operations=frozenset(key for (key,) in committed),
+        runs=runs_of(tasks),
+        told=[
+            (line["event"], line["job"], line["delivery"], line["kind"])
+            for line in tasks
+            if line["event"] in ("told", "stale")
+        ],
+        leaks=[line["what"] for line in tasks if line["event"] == "leak"],
+        last_seen={line["pid"]: line["at"] for line in tasks},
+        pids=stage.pids_by_name(),
+        harms=harms_of(ledger.read(stage.folder, "faults"), time.time()),
+        changes=changes,
+        places=places,
+        effects=effects,
+        leftovers=leftovers,
+        statuses=statuses,
+        log_lines=stage.fleet.lines(),
+        healed_at=healed_at,
+        drained_at=drained_at,
+        measures=stage.measures,
+    )
+    stage.measures["late_starts"] = sum(
+        wait > checks.WAKE_SECONDS_P95_MAX for _, wait in checks.waits(evidence)
+    )
+    stage.measures["littered"] = sum(
+        task == "litter" for task, _, _ in checks.ends(evidence)
+    )
+    return evidence

@@ -1,0 +1,28 @@
+"""Settings of the processes of a run: workers, clients, and what makes the tables."""
+
+from __future__ import annotations
+
+import json
+import os
+
+# What the run hands down; see stage.py.
+FAULTS = json.loads(os.environ["PGQUEUE_FAULTS"])
+
+SECRET_KEY = "tests"
+DEBUG = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+# Connections are kept from job to job, and so is what a job leaves in them.
+DATABASES = {
+    alias: {**database, "CONN_MAX_AGE": 600}
+    for alias, database in FAULTS["databases"].items()
+}
+INSTALLED_APPS = [
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "django_pgqueue",
+    "tests.app",
+    "tests.faults.instrument.FaultsConfig",
+]
+PGQUEUE = {"TASK_MODULES": ["tasks", "workload"], **FAULTS["pgqueue"]}

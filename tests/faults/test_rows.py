@@ -1,0 +1,78 @@
+"""
+Each row of the fault matrix at a tenth of its size, and each broken build.
+
+All of them are started with the first test, some at a time, and each test waits for its
+own: most of a run is waiting for leases, poll intervals and servers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from tests.faults import report
+from tests.faults.broken import BUILDS
+from tests.faults.build import REPOSITORY
+from tests.faults.command import Order, runs
+from tests.faults.rows import ROWS
+
+# More than cores: a run waits more than it works.
+LANES = int(os.environ.get("PGQUEUE_FAULTS_LANES", "5"))
+
+# Always the same plans here; `make faults` draws others.
+SEED = int(os.environ.get("PGQUEUE_FAULTS_SEED", "7"))
+
+# For all of them, since the last one waits for the others.
+TIMEOUT_SECONDS = 1_500
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT_SECONDS)]
+
+Reports = dict[str, Future[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def reports(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Reports]:
+    """The reports to come, by row or build, of the tests that were selected."""
+    order = Order(
+        seed=SEED,
+        share=0.1,
+        package=REPOSITORY / "django_pgqueue",
+        folder=tmp_path_factory.mktemp("faults"),
+    )
+    # In the order of the tests, so that none waits for one that has not begun.
+    selected: list[str] = [
+        str(item.callspec.params["name"])
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.module is request.module
+        and hasattr(item, "callspec")
+    ]
+    with runs(order, LANES) as started:
+        yield {
+            name: started.row(name) if name in ROWS else started.broken(name)
+            for name in selected
+        }
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_promise_holds_under(name, reports):
+    """Nothing is lost, repeated without reason or left over; the faults were felt."""
+    found = reports[name].result()
+
+    assert "broken" not in found, found["broken"]
+    assert found["valid"], "\n".join([report.line(found), *report.problems(found)])
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_a_build_without_a_protection_is_found_out(name, reports):
+    """A checker that nothing can make red proves nothing."""
+    found = reports[name].result()
+
+    assert "broken" not in found, found["broken"]
+    assert found["found_by"], "\n".join([report.line(found), *report.problems(found)])

@@ -1,0 +1,462 @@
+"""The verdict, on histories written by hand: each violation is found, and only it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.faults.evidence import Evidence, Harm, Operation, Run
+from tests.faults.history import Change, Row
+from tests.faults.verdict import Verdict, judge
+
+LEASE = 5.0
+
+
+class Story:
+    """The history of one job, told step by step; time passes a second at a step."""
+
+    def __init__(self, job: int = 1) -> None:
+        self.job = job
+        self.now = 100.0
+        self.changes: list[Change] = []
+        self.runs: dict[tuple[int, int], Run] = {}
+        self.told: list[tuple[str, int, int, str]] = []
+        self.harms: list[Harm] = []
+        self.last_seen: dict[int, float] = {}
+        self.places: list[tuple[str, str | None]] = []
+        self.row = Row(visible_at=self.now)
+        self._write("queue", "INSERT", None, self.row)
+
+    def _write(
+        self, place: str, operation: str, old: Row | None, new: Row | None
+    ) -> None:
+        self.changes.append(
+            Change(
+                seq=len(self.changes),
+                at=self.now,
+                backend=1,
+                application="",
+                transaction=str(int(self.now)),
+                place=place,
+                operation=operation,
+                job=self.job,
+                key="op.0",
+                task="work",
+                how=None,
+                old=old,
+                new=new,
+            )
+        )
+
+    def passes(self, seconds: float = 1.0) -> Story:
+        self.now += seconds
+        return self
+
+    def update(self, **changes: Any) -> Story:
+        """Change the row in the queue."""
+        self.now += 1
+        old = self.row
+        told = {name: getattr(old, name) for name in Row.__slots__} | changes
+        self.row = Row(**told)
+        self._write("queue", "UPDATE", old, self.row)
+        return self
+
+    def claim(self, worker: str = "a", **changes: Any) -> Story:
+        """Claim it as the package does, except for what is told."""
+        old, at = self.row, self.now + 1
+        is_lapse = old.leased_by is not None
+        return self.update(
+            **{
+                "leased_by": worker,
+                "leased_at": at,
+                "visible_at": at + LEASE,
+                "deliveries": old.deliveries + 1,
+                "attempt": max(old.attempt, 1) if is_lapse else old.attempt + 1,
+                "crashes": old.crashes + is_lapse,
+                **changes,
+            }
+        )
+
+    def start(self, pid: int = 1) -> Story:
+        self.passes(0.1)
+        lease = (self.job, self.row.deliveries)
+        self.runs[lease] = Run(*lease, pid, self.now)
+        self.last_seen[pid] = self.now
+        return self
+
+    def end(self, delivery: int | None = None) -> Story:
+        self.passes(0.1)
+        run = self.runs[self.job, delivery or self.row.deliveries]
+        run.ended_at = self.last_seen[run.pid] = self.now
+        return self
+
+    def fail(self) -> Story:
+        self.passes(0.1)
+        run = self.runs[self.job, self.row.deliveries]
+        run.failed_at, run.error = self.now, "builtins.ValueError"
+        self.last_seen[run.pid] = self.now
+        return self
+
+    def final(self, place: str = "archive", state: str = "succeeded") -> Story:
+        """Move it out of the queue, in one transaction."""
+        self.passes()
+        told = {name: getattr(self.row, name) for name in Row.__slots__}
+        new = Row(**{**told, "state": state})
+        self._write("queue", "DELETE", self.row, None)
+        self._write(place, "INSERT", None, new)
+        self.places.append((place, state))
+        return self
+
+    def ack(self) -> Story:
+        self.final()
+        self.told.append(("told", self.job, self.row.deliveries, "ack"))
+        return self
+
+    def give_back(self, **changes: Any) -> Story:
+        return self.update(
+            **{"leased_by": None, "leased_at": None, "visible_at": self.now, **changes}
+        )
+
+    def rescue(self) -> Story:
+        """As a crash: the attempt is given back."""
+        row = self.row
+        return self.give_back(attempt=row.attempt - 1, crashes=row.crashes + 1)
+
+    def harm(self, kind: str, pid: int | None, seconds: float = 0.0) -> Story:
+        pids = None if pid is None else frozenset({pid})
+        self.harms.append(Harm(kind, "", pids, self.now, self.now + seconds))
+        return self
+
+
+def verdict_on(*stories: Story, **changes: Any) -> Verdict:
+    """Judge stories whose one enqueue was acknowledged, except for what is told."""
+    told: dict[str, Any] = {
+        "operations": [Operation("op", 1, "ack", 99.0)],
+        "committed_operations": frozenset({"op"}),
+        "runs": {key: run for story in stories for key, run in story.runs.items()},
+        "told": [line for story in stories for line in story.told],
+        "last_seen": {p: at for story in stories for p, at in story.last_seen.items()},
+        "pids": {"a": 1, "b": 2},
+        "harms": [harm for story in stories for harm in story.harms],
+        "changes": [change for story in stories for change in story.changes],
+        "places": {s.job: s.places for s in stories if s.places},
+        "drained_at": 500.0,
+        **changes,
+    }
+    return judge(Evidence(**told), ["crashed", "stale", "lapsed"])
+
+
+def violations(verdict: Verdict) -> set[str]:
+    return {kind for kind, texts in verdict.violations.items() if texts}
+
+
+def test_a_job_that_runs_once_violates_nothing_but_no_fault_has_bitten():
+    """Without a bite a run does not count, however right it is."""
+    verdict = verdict_on(Story().claim().start().end().ack())
+
+    assert set() == violations(verdict)
+    assert not verdict.bit
+    assert not verdict.is_valid
+
+
+def test_a_repeat_after_a_kill_is_explained_and_bites():
+    """The crash is counted, the process was killed, and the run is valid."""
+    story = Story().claim().start(pid=1).harm("kill_process", 1).rescue()
+    story.claim("b").start(pid=2).end().ack()
+
+    verdict = verdict_on(story)
+
+    assert verdict.is_valid
+    counts = verdict.counts
+    assert (1, 1, 2) == (counts["duplicated"], counts["explained"], counts["executed"])
+
+
+def test_a_repeat_after_a_pause_is_explained():
+    """A lease ran out under a process that stood still; its late ack was refused."""
+    story = Story().claim().start(pid=1).harm("pause_process", 1, seconds=8)
+    story.passes(6).claim("b").start(pid=2).end().ack()
+    story.told.append(("stale", 1, 1, "ack"))
+
+    verdict = verdict_on(story)
+
+    assert verdict.is_valid
+    assert (1, 1) == (verdict.counts["lapsed"], verdict.counts["stale"])
+
+
+def test_a_retry_is_no_duplicate():
+    """A handler that failed is run again because its policy says so."""
+    story = Story().claim().start().fail().give_back().claim().start().end().ack()
+
+    verdict = verdict_on(story)
+
+    assert set() == violations(verdict)
+    assert 0 == verdict.counts["duplicated"]
+
+
+def test_an_acknowledged_job_that_is_nowhere_is_lost():
+    """It was stored, and then it was in no table."""
+    verdict = verdict_on(Story().claim())
+
+    assert {"lost", "leftovers"} == violations(verdict)
+
+
+def test_an_acknowledged_enqueue_that_left_nothing_is_lost():
+    """COMMIT returned, and no row came of it."""
+    verdict = verdict_on(committed_operations=frozenset())
+
+    assert {"lost"} == violations(verdict)
+
+
+@pytest.mark.parametrize("outcome", ["fail", "never attempted"])
+def test_what_nobody_enqueued_is_unexpected(outcome):
+    """Its transaction rolled back, or there was none."""
+    known = [Operation("op", 1, "fail", 99.0)] if outcome == "fail" else []
+    story = Story().claim().start().end().ack()
+
+    verdict = verdict_on(story, operations=known, committed_operations=frozenset())
+
+    assert {"unexpected"} == violations(verdict)
+
+
+def test_what_was_stored_in_a_savepoint_that_rolled_back_is_unexpected():
+    """Its key belongs to no transaction of a client."""
+    story = Story().claim().start().end().ack()
+    story.changes = [c._replace(key="op.undone.0") for c in story.changes]
+
+    verdict = verdict_on(story, operations=[])
+
+    assert {"unexpected"} == violations(verdict)
+
+
+def test_an_unknown_commit_that_was_applied_is_recovered():
+    """The client could not know; the job ran, and that is right."""
+    story = Story().claim().start().end().ack()
+
+    verdict = verdict_on(story, operations=[Operation("op", 1, "unknown", 99.0)])
+
+    assert set() == violations(verdict)
+    assert 1 == verdict.counts["recovered"]
+
+
+def test_a_bulk_of_which_a_part_was_stored_is_half():
+    """All of a transaction, or nothing."""
+    story = Story().claim().start().end().ack()
+
+    verdict = verdict_on(story, operations=[Operation("op", 50, "unknown", 99.0)])
+
+    assert {"half"} == violations(verdict)
+
+
+def test_a_live_job_after_the_deadline_is_unfinished():
+    """The quiet phase is for finishing."""
+    story = Story()
+    story.places.append(("queue", None))
+
+    assert {"unfinished"} == violations(verdict_on(story))
+    story = Story().claim().start().end().ack()
+    assert {"unfinished"} == violations(verdict_on(story, drained_at=None))
+
+
+def test_two_final_rows_are_illegal():
+    """Finished and failed at once is the most common bug of queues."""
+    story = Story().claim().start().end().ack()
+    story.places.append(("dead", "exhausted"))
+
+    assert {"illegal"} == violations(verdict_on(story))
+
+
+def test_a_final_row_without_its_delete_is_illegal():
+    """A move is one transaction."""
+    story = Story().claim().start().end().ack()
+    story.changes[-1] = story.changes[-1]._replace(transaction="another")
+
+    assert "illegal" in violations(verdict_on(story))
+
+
+def test_a_change_of_a_final_row_is_illegal():
+    """What has ended does not change."""
+    story = Story().claim().start().end().ack()
+    last = story.changes[-1]
+    story.changes.append(last._replace(operation="UPDATE", old=last.new))
+
+    assert {"illegal"} == violations(verdict_on(story))
+
+
+def test_a_claim_of_a_valid_lease_overlaps():
+    """Two workers own the job at once."""
+    story = Story().claim("a").start(pid=1).harm("pause_process", 1, seconds=8)
+    story.claim("b").start(pid=2).end().ack()
+
+    assert {"overlaps"} == violations(verdict_on(story))
+
+
+def test_a_rescue_from_a_living_process_overlaps():
+    """It notes something after its job was taken: it lives."""
+    story = Story().claim("a").start(pid=1).harm("kill_process", 1).rescue()
+    story.claim("b").start(pid=2).end().ack()
+    story.last_seen[1] = story.now
+
+    assert "overlaps" in violations(verdict_on(story))
+
+
+def test_an_ack_while_the_new_holder_still_runs_was_a_stale_one():
+    """The row is settled under its second delivery, whose run has not ended."""
+    story = Story().claim("a").start(pid=1).harm("pause_process", 1, seconds=8)
+    story.passes(6).claim("b").start(pid=2).end(delivery=1).final()
+    story.told.append(("told", 1, 1, "ack"))
+
+    verdict = verdict_on(story)
+
+    assert {"accepted", "phantoms"} == violations(verdict)
+
+
+def test_an_ack_that_was_not_written_is_a_phantom():
+    """A worker says that it settled what another one did."""
+    story = Story().claim("a").start(pid=1).harm("pause_process", 1, seconds=8)
+    story.passes(6).claim("b").start(pid=2).end().ack()
+    story.told.append(("told", 1, 1, "ack"))
+
+    assert {"phantoms"} == violations(verdict_on(story))
+
+
+def test_a_crash_without_a_kill_is_unexplained():
+    """Nobody had harmed the process; the repeat is one too many."""
+    story = Story().claim().start(pid=1).rescue().claim("b").start(pid=2).end().ack()
+
+    verdict = verdict_on(story)
+
+    assert {"unexplained"} == violations(verdict)
+    assert 0 == verdict.counts["explained"]
+
+
+def test_a_fault_that_hit_somebody_else_explains_nothing():
+    """Faults name their victims."""
+    story = Story().claim().start(pid=1).harm("kill_process", 2).rescue()
+    story.claim("b").start(pid=2).end().ack()
+
+    assert {"unexplained"} == violations(verdict_on(story))
+
+
+def test_a_fault_long_before_explains_nothing():
+    """It has to be felt while the lease was held."""
+    story = Story().harm("kill_process", 1).passes(30)
+    story.claim().start(pid=1).rescue().claim("b").start(pid=2).end().ack()
+
+    assert {"unexplained"} == violations(verdict_on(story))
+
+
+def test_a_lease_that_ran_out_by_itself_is_unexplained():
+    """A worker that lives renews it."""
+    story = Story().claim().start(pid=1).passes(6)
+    story.claim("b").start(pid=2).end().ack()
+
+    assert {"unexplained"} == violations(verdict_on(story))
+
+
+def test_a_job_handed_back_although_it_ran_is_illegal():
+    """Such a crash would never be counted."""
+    story = Story().claim().start(pid=1).harm("kill_process", 1)
+    story.give_back(attempt=0).claim("b").start(pid=2).end().ack()
+
+    assert {"illegal", "unexplained"} == violations(verdict_on(story))
+
+
+def test_a_job_handed_back_before_it_ran_costs_nothing():
+    """It was only claimed."""
+    story = Story().claim().give_back(attempt=0).claim("b").start(pid=2).end().ack()
+
+    verdict = verdict_on(story)
+
+    assert set() == violations(verdict)
+    assert 1 == verdict.bites["returned"]
+
+
+def test_an_interrupted_job_may_run_again():
+    """It was handed back at a stop, and says so."""
+    story = Story().claim().start(pid=1)
+    story.give_back(attempt=0, error_type="django_pgqueue.worker.process.Interrupted")
+    story.claim("b").start(pid=2).end().ack()
+
+    assert set() == violations(verdict_on(story))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attempt": 0},
+        {"attempt": 6},
+        {"deliveries": 2},
+        {"deliveries": 0, "attempt": 1},
+        {"crashes": 1},
+        {"leased_by": None},
+    ],
+    ids=str,
+)
+def test_a_claim_that_does_not_count_is_illegal(changes):
+    """Attempt, delivery and crashes follow rules."""
+    story = Story().claim(**changes)
+    story.places.append(("archive", "succeeded"))
+
+    assert "illegal" in violations(verdict_on(story))
+
+
+def test_a_claim_before_its_time_is_illegal():
+    """visible_at is the schedule."""
+    story = Story().update(visible_at=500.0).claim().start().end().ack()
+
+    assert {"illegal"} == violations(verdict_on(story))
+
+
+def test_a_run_without_a_claim_is_unexpected():
+    """What runs, runs under a lease of its own."""
+    story = Story().claim().start().end().ack()
+    story.runs[1, 7] = Run(1, 7, pid=1, started_at=101.0)
+
+    assert {"unexpected"} == violations(verdict_on(story))
+
+
+def test_a_delivery_that_started_twice_is_unexplained():
+    """One claim, one run."""
+    story = Story().claim().start().end().ack()
+    story.runs[1, 1].starts = 2
+
+    assert {"unexplained"} == violations(verdict_on(story))
+
+
+def test_an_ack_of_what_never_ran_was_accepted_wrongly():
+    """An outcome has a run before it."""
+    story = Story().claim().ack()
+
+    assert {"accepted"} == violations(verdict_on(story))
+
+
+def test_a_job_that_crashed_too_often_is_refused_and_that_is_right():
+    """Three crashes, each by a kill, and then no fourth start."""
+    story = Story()
+    for pid in (11, 12, 13):
+        story.claim().start(pid).harm("kill_process", pid).rescue()
+    story.claim().final("dead", "worker_lost")
+
+    verdict = verdict_on(story)
+
+    assert set() == violations(verdict)
+    assert 3 == verdict.counts["crashed"]
+    assert 2 == verdict.counts["explained"]
+
+
+def test_a_job_given_up_before_it_crashed_often_enough_is_illegal():
+    """The limit is three."""
+    story = Story().claim().start(pid=1).harm("kill_process", 1).rescue()
+    story.claim().final("dead", "worker_lost")
+
+    assert {"illegal"} == violations(verdict_on(story))
+
+
+def test_leftovers_are_violations():
+    """Locks, connections and transactions that stay."""
+    story = Story().claim().start().end().ack()
+
+    verdict = verdict_on(story, leftovers=["an advisory lock"])
+
+    assert {"leftovers"} == violations(verdict)

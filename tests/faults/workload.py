@@ -1,0 +1,125 @@
+"""
+Workload: the tasks of the runs. What they do is seen in the ledger and in rows.
+
+Each notes its start, works for a few milliseconds, writes a row and notes its end; or
+notes that it failed, and how.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection, transaction
+
+from django_pgqueue import Reject, Retry, task
+from django_pgqueue.tasks.context import JobContext
+from tests.faults import leaks, ledger, poison
+from tests.faults.instrument import delivery_of, pass_point
+
+SOON = Retry(max_attempts=5, backoff="constant", base=0.3, jitter="full")
+TWICE = Retry(max_attempts=2, backoff="constant", base=0.1, jitter="none")
+
+EFFECT = "INSERT INTO faults_effect (job, delivery, key) VALUES (%s, %s, %s)"
+
+
+class Planned(Exception):
+    """What a job raises whose plan says so."""
+
+
+@contextmanager
+def noted(ctx: JobContext) -> Iterator[int]:
+    """Note start, and end or failure, of this delivery; give its number."""
+    delivery = delivery_of(ctx.id)
+    job: dict[str, Any] = {"job": ctx.id, "delivery": delivery, "attempt": ctx.attempt}
+    ledger.write("tasks", "start", **job)
+    try:
+        yield delivery
+    except BaseException as error:
+        kind = f"{type(error).__module__}.{type(error).__qualname__}"
+        ledger.write("tasks", "fail", **job, error=kind, text=str(error)[:200])
+        raise
+    ledger.write("tasks", "end", **job)
+
+
+def write_effect(ctx: JobContext, delivery: int, key: str) -> None:
+    """Write the row that shows that this delivery has run."""
+    with connection.cursor() as cursor:
+        cursor.execute(EFFECT, [ctx.id, delivery, key])
+
+
+@task(takes_context=True, retries=SOON)
+def work(ctx: JobContext, key: str, seconds: float, fails: int = 0) -> None:
+    """Take *seconds*, write a row; raise on the first *fails* attempts; -1: reject."""
+    with noted(ctx) as delivery:
+        pass_point("running")
+        time.sleep(seconds)
+        write_effect(ctx, delivery, key)
+        if ctx.attempt <= fails:
+            raise Planned(f"attempt {ctx.attempt}")
+        if fails < 0:
+            raise Reject("as planned")
+
+
+@task(takes_context=True, retries=SOON, atomic=True)
+def atomic_work(ctx: JobContext, key: str, seconds: float, fails: int = 0) -> None:
+    """As ``work``, in one transaction with the ack."""
+    with noted(ctx) as delivery:
+        time.sleep(seconds / 2)
+        write_effect(ctx, delivery, key)
+        time.sleep(seconds / 2)
+        if ctx.attempt <= fails:
+            raise Planned(f"attempt {ctx.attempt}")
+
+
+@task(takes_context=True, retries=SOON)
+def idle_in_transaction(
+    ctx: JobContext, key: str, seconds: float, fails: int = 0
+) -> None:
+    """On its first attempt, leave a transaction idle for longer than is allowed."""
+    with noted(ctx) as delivery, transaction.atomic():
+        write_effect(ctx, delivery, key)
+        time.sleep(1.3 if ctx.attempt == 1 else seconds)
+        write_effect(ctx, delivery, key)
+
+
+@task(takes_context=True, retries=SOON)
+def probe(ctx: JobContext, key: str, seconds: float, fails: int = 0) -> None:
+    """As ``work``, and first note what an earlier job has left in this process."""
+    with noted(ctx) as delivery:
+        for leak in leaks.found(connection):
+            ledger.write("tasks", "leak", job=ctx.id, delivery=delivery, what=leak)
+        time.sleep(seconds)
+        write_effect(ctx, delivery, key)
+
+
+@task(takes_context=True, retries=TWICE)
+def poisonous(ctx: JobContext, key: str, how: str) -> None:
+    """Do one of the things that a job had better not do."""
+    with noted(ctx) as delivery:
+        # What dies of it, beside this job too, is thereby explained.
+        ledger.write("faults", "fault", kind="poison", what=how, pids=[os.getpid()])
+        poison.KINDS[how]()
+        write_effect(ctx, delivery, key)
+
+
+@task(takes_context=True, retries=TWICE)
+def litter(ctx: JobContext, key: str, how: str) -> None:
+    """Leave something in the connection."""
+    with noted(ctx) as delivery:
+        write_effect(ctx, delivery, key)
+        leaks.LITTER[how](connection)
+
+
+@task(takes_context=True, retries=SOON)
+def hog(ctx: JobContext, key: str, how: str) -> None:
+    """Hold the interpreter for *how* seconds, in a C function that lets nobody in."""
+    with noted(ctx) as delivery:
+        ledger.write(
+            "faults", "fault", kind="hog", seconds=float(how), pids=[os.getpid()]
+        )
+        poison.hold_interpreter(seconds=float(how))
+        write_effect(ctx, delivery, key)
