@@ -45,9 +45,7 @@ def succeeded(
     sender: Any, job: Any, *, ran_seconds: float, result: str | None = None
 ) -> None:
     """Tell that an ack is committed."""
-    send(
-        signals.job_succeeded, sender, job=job, ran_seconds=ran_seconds, result=result
-    )
+    send(signals.job_succeeded, sender, job=job, ran_seconds=ran_seconds, result=result)
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(
             "succeeded  job=%d task=%s attempt=%d ran=%.0fms",

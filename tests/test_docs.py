@@ -52,6 +52,9 @@ UNLISTED_LIMITS = {
     "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
     "tasks.task.QUEUES_REMEMBERED_MAX",  # Of a cache.
     "tasks.context.NUMBER_MAX",  # In words.
+    "postgres.session.CHARACTERS_READ_MAX",  # Of a look.
+    "postgres.session.REMEMBERED_MAX",  # Of a cache.
+    "postgres.session.REMEMBERED_CHARACTERS_MAX",  # Of its entries.
     "tasks.operate.ID_MAX",  # Of the column.
     "backends.tasks.ID_MAX",  # Of the column.
     "tasks.redact.LOOKS_MAX",  # Of the cost of a text.

@@ -16,4 +16,7 @@ for _alias, _changes in _told["databases"].items():
     DATABASES[_alias] = {**DATABASES.get(_alias, DATABASES["default"]), **_changes}
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.crashes.failpoints.FailpointsConfig"]
-PGQUEUE = {"TASK_MODULES": ["tasks", "crash_tasks", "standard_tasks", "control_tasks"], **_told["pgqueue"]}
+PGQUEUE = {
+    "TASK_MODULES": ["tasks", "crash_tasks", "standard_tasks", "control_tasks"],
+    **_told["pgqueue"],
+}

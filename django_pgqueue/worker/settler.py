@@ -366,7 +366,7 @@ class Settler(Service):
         error = item.performed.error
         if error is not None:
             logger.warning(
-                "too late   job=%d task=%s failed after it was settled error=%s: %s",
+                "late       job=%d task=%s failed after it was settled error=%s: %s",
                 item.job.id,
                 item.job.task,
                 type(error).__name__,

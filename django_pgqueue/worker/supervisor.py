@@ -132,9 +132,7 @@ class Supervisor:
     def _start_child(self, place: int) -> Child:
         host = socket.gethostname()[:HOSTNAME_CHARACTERS_MAX]
         name = f"{host}-{os.getpid()}.{place}-{secrets.token_hex(3)}"
-        slots = Slots(
-            self._context, self._options.threads + self._options.async_slots
-        )
+        slots = Slots(self._context, self._options.threads + self._options.async_slots)
         process = self._context.Process(
             target=run_child,
             args=(self._options, name, slots, place, self._health),

@@ -108,7 +108,7 @@ def test_hooks_run_after_the_commit_and_none_keeps_another_from_running(
     """A hook that raises does not undo the job: its archived row gets an error."""
     (job,) = enqueue(control_tasks.atomic_does, what="hooks")
     worker = start_worker()
-    worker.wait_for_lines("too late   job=")
+    worker.wait_for_lines("late       job=")
 
     assert [1, 1] == [entry.note for entry in the_ledger.entries("hook")]
     row = ArchivedJob.objects.get(pk=job)

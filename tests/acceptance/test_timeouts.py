@@ -61,7 +61,7 @@ def test_a_hard_timeout_after_an_ack_is_noted(start_worker, the_ledger):
     (job,) = enqueue(control_tasks.acked_and_stuck)
     worker = start_worker()
 
-    worker.wait_for_lines("too late   job=", timeout=40)
+    worker.wait_for_lines("late       job=", timeout=40)
     worker.wait_for_lines(r"started    worker=", 2)
 
     row = ArchivedJob.objects.get(pk=job)

@@ -91,6 +91,8 @@ def poison(ctx: JobContext, how: str, gate: str | None = None) -> None:
         _pass(gate)
     if how == "exit":
         os._exit(7)
+    if how == "clean":
+        os._exit(0)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "segfault":

@@ -174,7 +174,7 @@ def test_ticked_rows_are_set_aside_with_a_reason(site):
     for letter in letters[:2]:
         page.locator(f'input[name="_selected_action"][value="{letter.pk}"]').check()
     page.get_by_label("Action:").select_option(label="Set aside")
-    page.get_by_role("button", name="Go").click()
+    page.locator(".actions button[type=submit]").first.click()
     page.get_by_label("Reason").fill("customer left")
     page.get_by_role("button", name="Set aside").click()
 

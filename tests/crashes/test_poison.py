@@ -12,7 +12,13 @@ from tests.worker_process import enqueue, wait_until_final
 
 @pytest.mark.parametrize(
     "how,cause",
-    [("exit", "exit status 7"), ("kill", "signal 9"), ("segfault", "signal 11")],
+    [
+        ("exit", "exit status 7"),
+        # The status of a worker that was told to stop.
+        ("clean", "exit status 0"),
+        ("kill", "signal 9"),
+        ("segfault", "signal 11"),
+    ],
 )
 def test_a_poison_job_is_dead_after_three_deaths_and_costs_neighbours_one(
     start_worker, the_ledger, tmp_path, how, cause

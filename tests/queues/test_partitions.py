@@ -101,8 +101,10 @@ def test_a_made_day_takes_the_rows_of_that_day_in_utc(cursor, today):
     key, result, tags = (
         "(id, finished_at)",
         "(finished_at) WHERE (result IS NOT NULL)",
-        "(((headers -> 'tags'::text))) WITH (gin_pending_list_limit='256')"
-        " WHERE ((headers -> 'tags'::text) IS NOT NULL)",
+        (
+            "(((headers -> 'tags'::text))) WITH (gin_pending_list_limit='256')"
+            " WHERE ((headers -> 'tags'::text) IS NOT NULL)"
+        ),
     )
     for partition in (today, day):
         cursor.execute(

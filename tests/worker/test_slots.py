@@ -71,3 +71,21 @@ def test_the_parent_reads_what_a_killed_child_was_running():
 
     assert -signal.SIGKILL == child.exitcode
     assert [(6, 2)] == slots.running()
+
+
+def stop_and_exit(slots):
+    """End as a worker that was told to."""
+    slots.note_stop()
+    os._exit(0)
+
+
+def test_a_stop_is_told_apart_from_an_exit_with_its_status():
+    """A job may end its process with any status."""
+    told, untold = Slots(FORK, 1), Slots(FORK, 1)
+    for target, slots in ((stop_and_exit, told), (os._exit, untold)):
+        child = FORK.Process(target=target, args=(slots if slots is told else 0,))
+        child.start()
+        child.join()
+        assert 0 == child.exitcode
+
+    assert (True, False) == (told.has_stopped, untold.has_stopped)
