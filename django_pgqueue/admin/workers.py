@@ -49,6 +49,7 @@ class WorkerAdmin(ActingAdmin):
         "pid",
         "queues",
         "threads",
+        "async_slots",
         "version",
         "started_at",
         "heartbeat_at",
@@ -89,7 +90,7 @@ class WorkerAdmin(ActingAdmin):
     @admin.display(description=_("threads"))
     def slots(self, worker: Worker) -> str:
         """Show how many jobs it runs at a time."""
-        return str(worker.threads)
+        return _slots(worker)
 
     @admin.display(description=_("heartbeat"))
     def heartbeat(self, worker: Any) -> str:
@@ -138,9 +139,18 @@ class WorkerAdmin(ActingAdmin):
             (_("Host"), row.hostname),
             (_("Process id"), str(row.pid)),
             (_("Queues"), self.its_queues(row)),
-            (_("Threads"), str(row.threads)),
+            (_("Threads"), _slots(row)),
             (_("Version"), row.version),
             (_("Started"), moments.full(row.started_at, row.clock)),
             (_("Heartbeat"), moments.full(row.heartbeat_at, row.clock)),
             (_("Leads until"), moments.full(row.leader_until, row.clock)),
         ]
+
+
+def _slots(worker: Worker) -> str:
+    if not worker.async_slots:
+        return str(worker.threads)
+    return _("%(threads)d + %(slots)d async") % {
+        "threads": worker.threads,
+        "slots": worker.async_slots,
+    }

@@ -27,6 +27,8 @@ class Worker(models.Model):
         _("queues"), db_default=JSON_LIST
     )
     threads = models.IntegerField(_("threads"))
+    # How many coroutines it runs at once; 0: none of its tasks is async.
+    async_slots = models.IntegerField(_("async slots"), db_default=0)
     version = models.CharField(_("version"), max_length=50)
     started_at = models.DateTimeField(_("started at"), db_default=CLOCK)
     heartbeat_at = models.DateTimeField(_("heartbeat at"), db_default=CLOCK)

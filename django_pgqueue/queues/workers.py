@@ -16,8 +16,9 @@ from django_pgqueue.postgres import keys
 
 # Locks: a row lock on the worker's own row.
 REGISTER = """
-INSERT INTO pgqueue_worker (name, hostname, pid, queues, threads, version)
-VALUES (%(name)s, %(hostname)s, %(pid)s, %(queues)s::jsonb, %(threads)s, %(version)s)
+INSERT INTO pgqueue_worker (name, hostname, pid, queues, threads, async_slots, version)
+VALUES (%(name)s, %(hostname)s, %(pid)s, %(queues)s::jsonb, %(threads)s,
+        %(async_slots)s, %(version)s)
 ON CONFLICT (name) DO UPDATE SET heartbeat_at = statement_timestamp()
 """
 
@@ -50,6 +51,7 @@ def register(
     pid: int,
     queues: Sequence[str],
     threads: int,
+    async_slots: int = 0,
     version: str,
 ) -> None:
     """Write the row of a worker process that is about to claim."""
@@ -61,6 +63,7 @@ def register(
             "pid": pid,
             "queues": json.dumps(list(queues)),
             "threads": threads,
+            "async_slots": async_slots,
             "version": version,
         },
     )

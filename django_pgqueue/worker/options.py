@@ -37,12 +37,12 @@ class WorkerOptions:
         """
         The most connections that this worker opens to the jobs' database.
 
-        Each process: claimer, settler, heartbeat, and one per thread for its task's
-        queries; the listener where it listens. Coroutines share as many threads again
-        for theirs. One process of the fleet also leads; the supervisor opens one for a
-        moment after a crash.
+        Each process: claimer, settler, heartbeat, the reporter once a task reports
+        progress, and one per thread for its task's queries; the listener where it
+        listens. Coroutines share as many threads again for theirs. One process of the
+        fleet also leads; the supervisor opens one for a moment after a crash.
         """
-        loops = 4 if self.settings.listen else 3
+        loops = 5 if self.settings.listen else 4
         threads = self.threads + self.sync_threads * self.has_async_tasks
         return self.processes * (loops + threads) + 2
 

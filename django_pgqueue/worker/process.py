@@ -392,6 +392,7 @@ class Process:
             pid=os.getpid(),
             queues=self._options.queues,
             threads=self._options.threads,
+            async_slots=self._options.async_slots * self._options.has_async_tasks,
             version=__version__,
         )
 

@@ -65,7 +65,9 @@ class Runs:
 
     def _run_broken(self, name: str) -> dict[str, Any]:
         order, broken = self._order, BUILDS[name]
-        build = make_broken(name, order.package, order.folder / f"build-{name}")
+        # Of the copy, whose tables the template has.
+        package = self._build / "django_pgqueue"
+        build = make_broken(name, package, order.folder / f"build-{name}")
         report: dict[str, Any] = {}
         for n in range(TRIES):
             seed = order.seed + n * SEEDS_APART

@@ -86,6 +86,7 @@ VALUES = {
     "task": "shop.send",
     "term": LEASE,
     "threads": 8,
+    "async_slots": 100,
     "token": "token",
     "unknown": [False],
     "version": "0.1",

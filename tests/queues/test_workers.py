@@ -25,6 +25,7 @@ def add_worker(cursor, name):
         pid=42,
         queues=["mail"],
         threads=8,
+        async_slots=100,
         version="0.1",
     )
 
@@ -35,16 +36,17 @@ def try_to_lead(cursor, name, term=TERM):
 
 
 def test_a_worker_writes_who_it_is(cursor):
-    """Name, host, process, queues, threads and version, for people to read."""
+    """Name, host, process, queues, slots and version, for people to read."""
     add_worker(cursor, "a")
 
     worker = Worker.objects.get()
-    assert ("a", "web-1", 42, ["mail"], 8, "0.1", None) == (
+    assert ("a", "web-1", 42, ["mail"], 8, 100, "0.1", None) == (
         worker.name,
         worker.hostname,
         worker.pid,
         worker.queues,
         worker.threads,
+        worker.async_slots,
         worker.version,
         worker.leader_until,
     )
