@@ -2,7 +2,8 @@
 Injectors: what does the harm. One function for each kind of fault of a plan.
 
 Each gets the stage and the fault, notes in the ledger whom it hits, and returns what
-undoes it, if anything must.
+undoes it, if anything must. It notes first and harms then: a death may be felt, and a
+job be rescued, before the next line of this process runs.
 """
 
 from __future__ import annotations
@@ -60,20 +61,20 @@ TIMEOUTS = {
 
 def kill_process(stage: Stage, fault: Fault) -> Undo:
     """kill -9 one process of a worker; its supervisor starts another."""
-    pids = stage.fleet.children()
+    pids = [pid for pid in stage.fleet.children() if pid not in stage.paused]
     if pids:
         pid = pids[fault.victim % len(pids)]
+        stage.note(fault.kind, [pid])
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-            stage.note(fault.kind, [pid])
     return None
 
 
 def kill_group(stage: Stage, fault: Fault) -> Undo:
     """kill -9 a supervisor with its processes, and start a new worker."""
     worker, pids = _worker(stage, fault)
-    os.killpg(worker.pid, signal.SIGKILL)
     stage.note(fault.kind, pids, fault.what)
+    os.killpg(worker.pid, signal.SIGKILL)
     worker.popen.wait()
     stage.start_worker()
     return None
@@ -82,8 +83,8 @@ def kill_group(stage: Stage, fault: Fault) -> Undo:
 def kill_supervisor(stage: Stage, fault: Fault) -> Undo:
     """kill -9 a supervisor alone, start a new worker, and time the orphans."""
     worker, pids = _worker(stage, fault)
-    os.kill(worker.pid, signal.SIGKILL)
     stage.note(fault.kind, pids, fault.what)
+    os.kill(worker.pid, signal.SIGKILL)
     worker.popen.wait()
     began = time.monotonic()
 
@@ -100,12 +101,19 @@ def kill_supervisor(stage: Stage, fault: Fault) -> Undo:
 def pause_process(stage: Stage, fault: Fault) -> Undo:
     """SIGSTOP one process of a worker, a busy one if asked for; SIGCONT it later."""
     pids = [pid for pid in stage.fleet.children() if pid not in stage.paused]
-    busy = _busy(stage) & set(pids) if fault.what == "busy" else set()
-    pids = sorted(busy) or pids
-    pid = pids[fault.victim % len(pids)]
+    until = time.monotonic() + (BUSY_SECONDS_MAX if fault.what == "busy" else 0.0)
+    while True:
+        busy = _busy(stage) & set(pids) if fault.what == "busy" else set()
+        some = sorted(busy) or pids
+        pid = some[fault.victim % len(some)]
+        os.kill(pid, signal.SIGSTOP)
+        # Its job may have ended in between: then another one.
+        if time.monotonic() > until or pid in _busy(stage):
+            break
+        os.kill(pid, signal.SIGCONT)
+    # A pause is felt when a lease has run out, long after this line.
     healed = stage.note_lasting(fault.kind, [pid])
     stage.paused.add(pid)
-    os.kill(pid, signal.SIGSTOP)
 
     def undo() -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -223,9 +231,9 @@ def _signal_backend(stage: Stage, fault: Fault, statement: str) -> None:
     found = _backend(stage, fault, "%")
     if found is not None:
         pid, application = found
+        stage.note(fault.kind, stage.pids_of(application), application)
         with stage.server.connect() as connection:
             connection.execute(statement, [pid])
-        stage.note(fault.kind, stage.pids_of(application), application)
 
 
 def _set_on_role(stage: Stage, fault: Fault, values: dict[str, str]) -> Undo:

@@ -126,9 +126,15 @@ ROWS: dict[str, Row] = {
         load=Load(jobs=10_500, tasks={"atomic_work": 1.0}, seconds=(0.02, 0.2)),
         series=(
             Series(kind="kill_process", count=100),
-            Series(kind="pause_process", count=30, lasts=(8.0, 8.0), what=("busy",)),
+            Series(
+                kind="pause_process",
+                count=30,
+                count_min=5,
+                lasts=(8.0, 8.0),
+                what=("busy",),
+            ),
         ),
-        must_bite=("stale",),
+        must_bite=("stale", "lapsed"),
         drain_seconds=60,
         checks=(checks.effects_happen_once,),
     ),
@@ -160,7 +166,9 @@ ROWS: dict[str, Row] = {
         title="SIGSTOP of worker processes for 1 s, less than the lease",
         seconds=250,
         load=Load(jobs=5_000),
-        series=(Series(kind="pause_process", count=500, lasts=(1.0, 1.0)),),
+        series=(
+            Series(kind="pause_process", count=500, lasts=(1.0, 1.0), what=("busy",)),
+        ),
         must_bite=("paused",),
         checks=(checks.nothing_was_repeated,),
     ),
