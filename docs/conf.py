@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import django
+from django.conf import settings
 from sphinx.application import Sphinx
 
 from django_pgqueue import __version__
@@ -11,7 +13,31 @@ author = "The django-pgqueue authors"
 copyright = author  # noqa: A001  # Sphinx names it so.
 release = version = __version__
 
-extensions = ["myst_parser"]
+# Autodoc imports the package, as an app of a project that has no database.
+settings.configure(
+    INSTALLED_APPS=[
+        "django.contrib.contenttypes",
+        "django.contrib.auth",
+        "django_pgqueue",
+    ],
+    DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}},
+)
+django.setup()
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # The docstrings say what is taken, in words.
+napoleon_numpy_docstring = False
+# Of Django, whose pages are not asked for.
+nitpick_ignore = [
+    ("py:exc", name)
+    for name in (
+        "IntegrityError",
+        "InvalidTask",
+        "InvalidTaskBackend",
+        "TaskResultDoesNotExist",
+    )
+]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3  # [links](page.md#a-heading) reach headings of this depth.
 exclude_patterns = ["_build"]
@@ -52,5 +78,20 @@ def fill_in_contents(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] = source[0].replace("<!-- contents: see conf.py -->", contents())
 
 
+def mark_examples(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """Docstrings set code apart by its indentation alone; reStructuredText wants ::."""
+    marked: list[str] = []
+    for place, line in enumerate(lines):
+        begins = place > 1 and not lines[place - 1] and line.startswith("    ")
+        if begins and not lines[place - 2].startswith("    "):
+            marked += ["::", ""]
+        marked.append(line)
+    lines[:] = marked
+
+
 def setup(app: Sphinx) -> None:
+    # Before napoleon's, whose sections are indented too, but not after a blank line.
+    app.connect("autodoc-process-docstring", mark_examples, priority=400)
     app.connect("source-read", fill_in_contents)

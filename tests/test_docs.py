@@ -384,6 +384,20 @@ def test_every_public_name_is_documented():
     assert exception_tree().keys() <= public
 
 
+def test_every_public_name_has_its_docstring_in_the_reference():
+    """docstrings.md takes in each, by itself or with the whole of its module."""
+    page = read(REFERENCE / "docstrings.md")
+    taken = set(re.findall(r"^\.\. auto\w+:: (\S+)$", page, re.MULTILINE))
+    missing = [
+        name
+        for name in django_pgqueue.__all__
+        if f"django_pgqueue.{name}" not in taken
+        and getattr(django_pgqueue, name).__module__ not in taken
+    ]
+
+    assert [] == missing
+
+
 def test_what_api_md_imports_is_public():
     """The import at its top is all that is no exception."""
     first = next(blocks(REFERENCE / "api.md", "python"))

@@ -227,7 +227,7 @@ def pause(queue: str, *, by: str = "", reason: str = "") -> bool:
         reason: Why; at most 2,000 characters.
 
     Returns:
-        False: it was paused already, and who and why stay as they are.
+        False if it was paused already, and who and why stay as they are.
 
     Raises:
         InvalidOption: *queue* is no queue name, or a text is too long.

@@ -114,7 +114,7 @@ class JobResult(Generic[R]):
         await. It stays running until then.
 
         Returns:
-            False: the job had ended already.
+            False if the job had ended already.
 
         Raises:
             JobNotFound: No table holds it.
@@ -139,7 +139,7 @@ class JobResult(Generic[R]):
         Make a waiting job due now, or put a dead letter back into its queue.
 
         Returns:
-            False: there was nothing to do: it is due, runs, is parked or has ended.
+            False if it is due, runs, is parked or has ended.
 
         Raises:
             JobNotFound: No table holds it.
@@ -233,7 +233,7 @@ class JobResult(Generic[R]):
 
     @property
     def job(self) -> Model | None:
-        """The row: a Job, an ArchivedJob, a DeadLetter, or None."""
+        """Return the row, which is a Job, an ArchivedJob, a DeadLetter, or None."""
         from django_pgqueue.models import JobReference
 
         return JobReference(self.id).job

@@ -48,7 +48,7 @@ class Clock:
 
     @property
     def now(self) -> datetime:
-        """The moment, as timezone.now() returns it: aware where USE_TZ is on."""
+        """Return the moment as timezone.now() does, aware where USE_TZ is on."""
         if settings.USE_TZ:
             return self._moment
         return timezone.make_naive(self._moment)
