@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
+from django_pgqueue.queues.lines import LINES_OF_QUEUES, LIVE_QUEUES
 
 CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
 
@@ -68,20 +69,7 @@ SELECT leased.*, candidate.due_at, candidate.cancel_requested
 # many rows a line has. It walks over dead index entries, so under a transaction that
 # holds back vacuum this form is dear, and the floored one below is for draining.
 CLAIM = f"""
-WITH RECURSIVE line AS (
-    SELECT q.queue, q.place, first.priority
-      FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS q(queue, place)
-     CROSS JOIN LATERAL (
-           SELECT j.priority FROM pgqueue_job j WHERE j.queue = q.queue
-            ORDER BY j.priority DESC, j.visible_at LIMIT 1) first
-    UNION ALL
-    SELECT line.queue, line.place, next.priority
-      FROM line
-     CROSS JOIN LATERAL (
-           SELECT j.priority FROM pgqueue_job j
-            WHERE j.queue = line.queue AND j.priority < line.priority
-            ORDER BY j.priority DESC, j.visible_at LIMIT 1) next
-),
+WITH RECURSIVE {LINES_OF_QUEUES},
 candidate AS MATERIALIZED (
     SELECT due.id, due.due_at, due.cancel_requested
       FROM (SELECT queue, priority FROM line ORDER BY priority DESC, place) AS line
@@ -119,17 +107,10 @@ WITH candidate AS MATERIALIZED (
 
 # Locks: none. All queues that have a job of any state, by the same loose scan, and
 # those that an operator has paused.
-KNOWN_QUEUES = """
-WITH RECURSIVE found AS (
-    (SELECT queue FROM pgqueue_job ORDER BY queue LIMIT 1)
-    UNION ALL
-    SELECT next.queue FROM found
-     CROSS JOIN LATERAL (
-           SELECT j.queue FROM pgqueue_job j WHERE j.queue > found.queue
-            ORDER BY j.queue LIMIT 1) next
-)
-SELECT found.queue, q.name IS NOT NULL, q.paused_at IS NOT NULL
-  FROM found LEFT JOIN pgqueue_queue q ON q.name = found.queue
+KNOWN_QUEUES = f"""
+WITH RECURSIVE {LIVE_QUEUES}
+SELECT live.queue, q.name IS NOT NULL, q.paused_at IS NOT NULL
+  FROM live LEFT JOIN pgqueue_queue q ON q.name = live.queue
 UNION
 SELECT name, true, true FROM pgqueue_queue WHERE paused_at IS NOT NULL
 """
@@ -145,21 +126,8 @@ ON CONFLICT (name) DO NOTHING
 # probe per line; NULL when nothing waits for a time. Rows that became visible in the
 # last seconds count too: the caller's claim, a moment ago, may have been too early for
 # them. Its answer then is not above zero.
-NEXT_DUE = """
-WITH RECURSIVE line AS (
-    SELECT q.queue, first.priority
-      FROM unnest(%(queues)s::text[]) AS q(queue)
-     CROSS JOIN LATERAL (
-           SELECT j.priority FROM pgqueue_job j WHERE j.queue = q.queue
-            ORDER BY j.priority DESC, j.visible_at LIMIT 1) first
-    UNION ALL
-    SELECT line.queue, next.priority
-      FROM line
-     CROSS JOIN LATERAL (
-           SELECT j.priority FROM pgqueue_job j
-            WHERE j.queue = line.queue AND j.priority < line.priority
-            ORDER BY j.priority DESC, j.visible_at LIMIT 1) next
-)
+NEXT_DUE = f"""
+WITH RECURSIVE {LINES_OF_QUEUES}
 SELECT extract(epoch FROM min(due.visible_at) - statement_timestamp())::float8
   FROM line
  CROSS JOIN LATERAL (

@@ -11,24 +11,13 @@ from datetime import date
 from typing import Any, NamedTuple
 
 from django_pgqueue.queues import partitions
+from django_pgqueue.queues.lines import ALL_LINES
 
 # Locks: none; so have all of these.
 # Leases that ran out and whose job nobody has taken: workers that died, and none that
 # lives. Of each line, the oldest due rows.
-LAPSED = """
-WITH RECURSIVE line AS (
-    (SELECT queue, priority FROM pgqueue_job ORDER BY queue, priority DESC LIMIT 1)
-    UNION ALL
-    SELECT next.queue, next.priority FROM line
-     CROSS JOIN LATERAL (
-           (SELECT j.queue, j.priority FROM pgqueue_job j
-             WHERE j.queue = line.queue AND j.priority < line.priority
-             ORDER BY j.priority DESC, j.visible_at LIMIT 1)
-           UNION ALL
-           (SELECT j.queue, j.priority FROM pgqueue_job j WHERE j.queue > line.queue
-             ORDER BY j.queue, j.priority DESC LIMIT 1)
-           LIMIT 1) next
-)
+LAPSED = f"""
+WITH RECURSIVE {ALL_LINES}
 SELECT count(due.leased_by),
        extract(epoch FROM statement_timestamp() - min(due.visible_at)
                FILTER (WHERE due.leased_by IS NOT NULL))::float8

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
+from django_pgqueue.queues.lines import ALL_LINES
 
 # Locks: row locks on the leased rows, for the statement. SKIP LOCKED: a plain UPDATE
 # deadlocks with settles that lock the same rows in another order, and hangs behind an
@@ -87,31 +88,17 @@ RETURNING j.id, j.queue
 # OFFSET 0 keeps the planner from flattening the range per line into one scan of the
 # table, as PostgreSQL 15 did.
 RESCUE = f"""
-WITH RECURSIVE found AS (
-    (SELECT queue, priority FROM pgqueue_job
-      ORDER BY queue, priority DESC, visible_at LIMIT 1)
-    UNION ALL
-    SELECT next.queue, next.priority FROM found
-     CROSS JOIN LATERAL (
-           (SELECT j.queue, j.priority FROM pgqueue_job j
-             WHERE j.queue = found.queue AND j.priority < found.priority
-             ORDER BY j.queue, j.priority DESC, j.visible_at LIMIT 1)
-           UNION ALL
-           (SELECT j.queue, j.priority FROM pgqueue_job j
-             WHERE j.queue > found.queue
-             ORDER BY j.queue, j.priority DESC, j.visible_at LIMIT 1)
-           LIMIT 1) next
-),
+WITH RECURSIVE {ALL_LINES},
 held AS MATERIALIZED (
     SELECT held.id, held.queue, held.deliveries,
            EXISTS (SELECT 1 FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[])
                                  AS running(id, delivery)
                     WHERE running.id = held.id
                       AND running.delivery = held.deliveries) AS crashed
-      FROM found
+      FROM line
      CROSS JOIN LATERAL (
            SELECT j.id, j.queue, j.deliveries FROM pgqueue_job j
-            WHERE j.queue = found.queue AND j.priority = found.priority
+            WHERE j.queue = line.queue AND j.priority = line.priority
               AND j.visible_at > statement_timestamp()
               AND j.visible_at <= statement_timestamp() + %(lease)s::interval
               AND j.leased_by = %(worker)s

@@ -12,29 +12,17 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django_pgqueue.queues.lines import ALL_LINES
+
 # Rows read of each line, and lines, that is priorities of queues, read at all.
 LINE_ROWS_MAX = 2_000
 LINES_MAX = 500
 
 # Locks: none. OFFSET 0: see RESCUE in lease.py.
-LEASED = """
-WITH RECURSIVE found AS (
-    (SELECT queue, priority FROM pgqueue_job
-      ORDER BY queue, priority DESC, visible_at LIMIT 1)
-    UNION ALL
-    SELECT next.queue, next.priority FROM found
-     CROSS JOIN LATERAL (
-           (SELECT j.queue, j.priority FROM pgqueue_job j
-             WHERE j.queue = found.queue AND j.priority < found.priority
-             ORDER BY j.queue, j.priority DESC, j.visible_at LIMIT 1)
-           UNION ALL
-           (SELECT j.queue, j.priority FROM pgqueue_job j
-             WHERE j.queue > found.queue
-             ORDER BY j.queue, j.priority DESC, j.visible_at LIMIT 1)
-           LIMIT 1) next
-)
+LEASED = f"""
+WITH RECURSIVE {ALL_LINES}
 SELECT near.id, near.task, near.queue, near.leased_by, near.leased_at
-  FROM (SELECT queue, priority FROM found LIMIT %(lines)s) line
+  FROM (SELECT queue, priority FROM line LIMIT %(lines)s) line
  CROSS JOIN LATERAL (
        SELECT j.id, j.task, j.queue, j.leased_by, j.leased_at FROM pgqueue_job j
         WHERE j.queue = line.queue AND j.priority = line.priority

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django_pgqueue.queues.lines import LINES_OF_QUEUES, LIVE_QUEUES
+
 # Rows looked at per queue and kind, unless the caller says otherwise.
 COUNT_MAX = 10_000
 
@@ -23,15 +25,8 @@ COUNT_MIN = 100
 
 # Locks: none. Every queue that has a live job, a dead letter or a row of its own, each
 # found by a loose index scan.
-NAMES = """
-WITH RECURSIVE live AS (
-    (SELECT queue FROM pgqueue_job ORDER BY queue LIMIT 1)
-    UNION ALL
-    SELECT next.queue FROM live
-     CROSS JOIN LATERAL (
-           SELECT j.queue FROM pgqueue_job j WHERE j.queue > live.queue
-            ORDER BY j.queue LIMIT 1) next
-),
+NAMES = f"""
+WITH RECURSIVE {LIVE_QUEUES},
 dead AS (
     (SELECT queue FROM pgqueue_dead_letter ORDER BY queue LIMIT 1)
     UNION ALL
@@ -46,21 +41,8 @@ UNION SELECT name FROM pgqueue_queue
 
 # Locks: none. One row per line, a priority of a queue; each of its three ranges of the
 # index pgqueue_job_claim is read up to the limit: due, later, parked.
-LINES = """
-WITH RECURSIVE line AS (
-    SELECT q.queue, first.priority
-      FROM unnest(%(queues)s::text[]) AS q(queue)
-     CROSS JOIN LATERAL (
-           SELECT j.priority FROM pgqueue_job j WHERE j.queue = q.queue
-            ORDER BY j.priority DESC, j.visible_at LIMIT 1) first
-    UNION ALL
-    SELECT line.queue, next.priority
-      FROM line
-     CROSS JOIN LATERAL (
-           SELECT j.priority FROM pgqueue_job j
-            WHERE j.queue = line.queue AND j.priority < line.priority
-            ORDER BY j.priority DESC, j.visible_at LIMIT 1) next
-)
+LINES = f"""
+WITH RECURSIVE {LINES_OF_QUEUES}
 SELECT line.queue, ready.jobs, later.running, later.retrying,
        later.jobs - later.running - later.retrying, parked.jobs, later.jobs,
        extract(epoch FROM statement_timestamp() - ready.oldest)::float8

@@ -1,0 +1,59 @@
+"""
+Lines: the (queue, priority) pairs that live jobs stand in.
+
+Parts of statements, not statements: each is one more table of a WITH RECURSIVE. They
+walk the claim index from one pair to the next, so their cost is the number of pairs,
+however long the lines are.
+"""
+
+from __future__ import annotations
+
+# live(queue): every queue that has a live job.
+LIVE_QUEUES = """
+live AS (
+    (SELECT queue FROM pgqueue_job ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT next.queue FROM live
+     CROSS JOIN LATERAL (
+           SELECT j.queue FROM pgqueue_job j WHERE j.queue > live.queue
+            ORDER BY j.queue LIMIT 1) next
+)
+"""
+
+# line(queue, place, priority): the lines of the queues in %(queues)s; place is that of
+# the queue in there.
+LINES_OF_QUEUES = """
+line AS (
+    SELECT q.queue, q.place, first.priority
+      FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS q(queue, place)
+     CROSS JOIN LATERAL (
+           SELECT j.priority FROM pgqueue_job j WHERE j.queue = q.queue
+            ORDER BY j.priority DESC, j.visible_at LIMIT 1) first
+    UNION ALL
+    SELECT line.queue, line.place, next.priority
+      FROM line
+     CROSS JOIN LATERAL (
+           SELECT j.priority FROM pgqueue_job j
+            WHERE j.queue = line.queue AND j.priority < line.priority
+            ORDER BY j.priority DESC, j.visible_at LIMIT 1) next
+)
+"""
+
+# line(queue, priority): every line there is, queue by queue.
+ALL_LINES = """
+line AS (
+    (SELECT queue, priority FROM pgqueue_job
+      ORDER BY queue, priority DESC, visible_at LIMIT 1)
+    UNION ALL
+    SELECT next.queue, next.priority FROM line
+     CROSS JOIN LATERAL (
+           (SELECT j.queue, j.priority FROM pgqueue_job j
+             WHERE j.queue = line.queue AND j.priority < line.priority
+             ORDER BY j.queue, j.priority DESC, j.visible_at LIMIT 1)
+           UNION ALL
+           (SELECT j.queue, j.priority FROM pgqueue_job j
+             WHERE j.queue > line.queue
+             ORDER BY j.queue, j.priority DESC, j.visible_at LIMIT 1)
+           LIMIT 1) next
+)
+"""
