@@ -20,7 +20,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 def send(signal: Signal, sender: Any, **fields: Any) -> None:
     """Send a signal if anybody listens; what a receiver raises is logged."""
-    if not signal.receivers:
+    if not signal.receivers or not signal.has_listeners(sender):
         return
     for receiver, answer in signal.send_robust(sender=sender, **fields):
         if isinstance(answer, Exception):

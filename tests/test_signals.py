@@ -37,7 +37,7 @@ EVENTS = {
     "succeeded": (
         lambda sender: telemetry.succeeded(sender, JOB, ran_seconds=0.25),
         signals.job_succeeded,
-        {"job": JOB, "ran_seconds": 0.25},
+        {"job": JOB, "ran_seconds": 0.25, "result": None},
         logging.DEBUG,
         "succeeded  job=7 task=shop.send attempt=2 ran=250ms",
     ),
@@ -54,6 +54,20 @@ EVENTS = {
         {"job": JOB, "reason": "exhausted", "error": None},
         logging.WARNING,
         "dead       job=7 task=shop.send attempt=2/5 reason=exhausted error=-",
+    ),
+    "cancelled": (
+        lambda sender: telemetry.cancelled(sender, JOB),
+        signals.job_cancelled,
+        {"job": JOB},
+        logging.INFO,
+        "cancelled  job=7 task=shop.send",
+    ),
+    "expired": (
+        lambda sender: telemetry.expired(sender, JOB),
+        signals.job_expired,
+        {"job": JOB},
+        logging.INFO,
+        "expired    job=7 task=shop.send",
     ),
     "stale": (
         lambda sender: telemetry.stale(sender, JOB, kind="ack"),
@@ -117,16 +131,6 @@ def test_an_event_writes_one_line_at_its_level(name, caplog):
     tell(noop)
 
     assert [("django_pgqueue.worker", level, line)] == caplog.record_tuples
-
-
-def test_an_expired_job_is_told(caplog):
-    """It has no signal of its own: nothing failed."""
-    caplog.set_level(logging.INFO, "django_pgqueue.worker")
-
-    telemetry.expired(JOB)
-
-    assert [logging.INFO] == [record.levelno for record in caplog.records]
-    assert "expired    job=7 task=shop.send" == caplog.messages[0]
 
 
 @each_event
@@ -196,6 +200,8 @@ def test_every_event_of_the_list_is_a_signal():
         "job_succeeded",
         "job_retried",
         "job_dead",
+        "job_cancelled",
+        "job_expired",
         "settle_stale",
         "worker_started",
         "worker_stopped",

@@ -312,7 +312,8 @@ ROWS: dict[str, Row] = {
         workers=6,
         processes=1,
         through_proxy=True,
-        must_bite=("stale", "lapsed"),
+        # A worker in a hole finds another connection; a long hole costs it its leases.
+        must_bite=("stale", "lapsed", "reconnected"),
         drain_seconds=60,
         checks=(checks.workers_lived_on,),
     ),
