@@ -174,6 +174,10 @@ def start_worker(
     ``failpoint``; ``pgqueue``, keys of PGQUEUE; ``databases``, changes by alias;
     ``environment``.
     """
+    # What earlier tests rolled back would make the first looks dear, and a worker then
+    # looks less often.
+    with connections["default"].cursor() as cursor:
+        cursor.execute("VACUUM pgqueue_job")
     started: list[WorkerProcess] = []
 
     def start_worker(
