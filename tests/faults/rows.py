@@ -134,7 +134,7 @@ ROWS: dict[str, Row] = {
                 what=("busy",),
             ),
         ),
-        must_bite=("stale", "lapsed"),
+        must_bite=("stale", "lapsed", "crashed"),
         drain_seconds=60,
         checks=(checks.effects_happen_once,),
     ),
