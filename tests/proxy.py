@@ -143,6 +143,11 @@ class Proxy:
             (self._deaf if one_way else self._holes).add(name)
         return len(self.passages(name))
 
+    @property
+    def has_hole(self) -> bool:
+        """Whether anything is being swallowed."""
+        return bool(self._holes or self._deaf)
+
     def close_hole(self) -> None:
         """
         Forward again what waited; connections that have lost something are reset.

@@ -48,6 +48,8 @@ SELECT application_name, pg_cancel_backend(pid) FROM busy
 OFFSET %s %% (SELECT greatest(max(number), 1) FROM busy) LIMIT 1
 """
 BUSY_SECONDS_MAX = 0.4
+# A pause or a hole that hits nobody at work proves nothing: so long for somebody.
+VICTIM_SECONDS_MAX = 4.0
 
 TIMEOUTS = {
     "statement_timeout": "50ms",
@@ -101,7 +103,7 @@ def kill_supervisor(stage: Stage, fault: Fault) -> Undo:
 def pause_process(stage: Stage, fault: Fault) -> Undo:
     """SIGSTOP one process of a worker, a busy one if asked for; SIGCONT it later."""
     pids = [pid for pid in stage.fleet.children() if pid not in stage.paused]
-    until = time.monotonic() + (BUSY_SECONDS_MAX if fault.what == "busy" else 0.0)
+    until = time.monotonic() + (VICTIM_SECONDS_MAX if fault.what == "busy" else 0.0)
     while True:
         busy = _busy(stage) & set(pids) if fault.what == "busy" else set()
         some = sorted(busy) or pids
@@ -296,7 +298,7 @@ def hole(stage: Stage, fault: Fault) -> Undo:
     if fault.what.startswith("pgqueue"):
         proxies, pids = stage.proxies, None
     else:
-        place = fault.victim % len(stage.fleet.workers)
+        place = _busy_place(stage, fault)
         proxies = [stage.proxies[place]]
         pids = stage.fleet.workers[place].children()
     healed = stage.note_lasting(fault.kind, pids, fault.what)
@@ -310,6 +312,23 @@ def hole(stage: Stage, fault: Fault) -> Undo:
         healed()
 
     return undo
+
+
+def _busy_place(stage: Stage, fault: Fault) -> int:
+    """Return the place of a worker that holds a lease and is in no hole yet."""
+    workers = stage.fleet.workers
+    until = time.monotonic() + VICTIM_SECONDS_MAX
+    while True:
+        busy = _busy(stage)
+        places = [
+            place
+            for place, worker in enumerate(workers)
+            if busy & set(worker.children()) and not stage.proxies[place].has_hole
+        ]
+        if places:
+            return places[fault.victim % len(places)]
+        if time.monotonic() > until:
+            return fault.victim % len(workers)
 
 
 def cut_connection(stage: Stage, fault: Fault) -> Undo:
