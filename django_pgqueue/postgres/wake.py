@@ -5,7 +5,8 @@ The fourth hop of a job's life, and with worker/listener.py its fifth. A transac
 that has NOTIFYed takes a lock on the whole cluster at commit and holds it across its
 fsync, so NOTIFY never runs inside the caller's transaction: it is a statement of its
 own, right after the commit, and at most one per queue and WAKE_INTERVAL_SECONDS of a
-process. What this leaves out is found by the worker's re-checks and its poll.
+process; fewer while the server is busy. What this leaves out is found by the worker's
+re-checks and its poll.
 """
 
 from __future__ import annotations
@@ -25,6 +26,15 @@ logger = logging.getLogger("django_pgqueue.wake")
 # looks again 15 ms after it ran dry, so a burst needs no second one.
 WAKE_INTERVAL_SECONDS = 0.01
 
+# While a NOTIFY takes longer than the quickest one did, the server, or this machine, is
+# busy: then that time goes by this often before the next one. Sixteen processes that
+# enqueue without pause on two cores would else spend a quarter of them on wakes.
+WAKE_PAUSES_PER_DELAY = 20
+
+# But never longer than this: a worker that heard the last one looks again 15 and 75 ms
+# after it ran dry.
+WAKE_INTERVAL_SECONDS_MAX = 0.06
+
 # Forget when queues were last woken above this many names: bounded memory.
 QUEUES_REMEMBERED_MAX = 10_000
 
@@ -41,7 +51,9 @@ CHANNEL = "SELECT pgqueue_channel()"
 # Locks: none that matter; it registers at its own commit.
 LISTEN = "LISTEN {channel}"
 
-_last_sent: dict[tuple[str, str], float] = {}
+# By alias and queue: until when nothing is sent. By alias: how long a NOTIFY takes.
+_quiet_until: dict[tuple[str, str], float] = {}
+_quickest_seconds: dict[str, float] = {}
 
 
 def wake(cursor: Any, queues: Iterable[str]) -> None:
@@ -70,14 +82,13 @@ def wake_after_commit(connection: Any, queue: str) -> None:
         connection: Django's connection on which the job was just stored.
         queue: Its queue.
     """
-    from django.db import transaction
-
-    if not (connection.in_atomic_block or connection.get_autocommit()):
-        # The caller commits by hand, which runs no hooks: the poll finds the job.
-        return
-    transaction.on_commit(
-        partial(_send, connection, queue), using=connection.alias, robust=True
-    )
+    if connection.in_atomic_block:
+        hook = partial(_send, connection, queue)
+        connection.on_commit(hook, robust=True)
+    elif connection.get_autocommit():
+        # The job is committed. As a hook it would run at once, too.
+        _send(connection, queue)
+    # Else the caller commits by hand, which runs no hooks: the poll finds the job.
 
 
 def channel(cursor: Any) -> str:
@@ -103,19 +114,27 @@ def _send(
 ) -> None:
     key = (connection.alias, queue)
     now = clock()
-    if now - _last_sent.get(key, -1.0) < WAKE_INTERVAL_SECONDS:
+    if now < _quiet_until.get(key, now):
         return
     raw = connection.connection
     # A raw BEGIN leaves the hook inside a transaction: then the poll finds the job.
     if raw is None or raw.info.transaction_status != TransactionStatus.IDLE:
         return
-    if len(_last_sent) >= QUEUES_REMEMBERED_MAX:
-        _last_sent.clear()
-    _last_sent[key] = now
+    if len(_quiet_until) >= QUEUES_REMEMBERED_MAX:
+        _quiet_until.clear()
+    _quiet_until[key] = now + WAKE_INTERVAL_SECONDS
     try:
         with connection.cursor() as cursor:
             wake(cursor, [queue])
+        _quiet_until[key] = now + _interval(connection.alias, clock() - now)
     except Exception as error:
         # The job is committed and will be found by the poll; the caller's request
         # must not fail for a hint.
         logger.warning("wake failed queue=%s error=%r", queue, error)
+
+
+def _interval(alias: str, took: float) -> float:
+    """Return the seconds between two wakes, of which the first one took *took*."""
+    quickest = _quickest_seconds[alias] = min(took, _quickest_seconds.get(alias, took))
+    pause = (took - quickest) * WAKE_PAUSES_PER_DELAY
+    return min(max(WAKE_INTERVAL_SECONDS, pause), WAKE_INTERVAL_SECONDS_MAX)

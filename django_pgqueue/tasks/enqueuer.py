@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
+from django.db import connections, transaction
 
 from django_pgqueue import signals
-from django_pgqueue.conf import get_settings
+from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import (
     InvalidArgument,
     PayloadTooLarge,
@@ -23,6 +24,7 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.enqueue import (
+    Items,
     Placement,
     enqueue,
     enqueue_from_select,
@@ -51,15 +53,21 @@ T = TypeVar("T")
 
 Item = Mapping[str, Any] | Sequence[Any]
 
+# Items of bulk() that are written as JSON together. A divisor of BULK_ROWS_MAX, and so
+# few that all of them together seldom exceed what one may take.
+ITEMS_TOGETHER = 250
+
 
 class Enqueuer(Generic[P, R]):
     """A task together with what one call says about its jobs."""
 
-    __slots__ = ("_options", "_task")
+    __slots__ = ("_kept", "_options", "_task")
 
     def __init__(self, task: Task[P, R], options: CallOptions) -> None:
         self._task = task
         self._options = options
+        # The placement of the last job, and the settings that it is by.
+        self._kept: tuple[Settings, Placement] | None = None
 
     def using(
         self,
@@ -138,7 +146,8 @@ class Enqueuer(Generic[P, R]):
 
     def store(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> JobResult[R]:
         """Store one job whose arguments are data; as delay()."""
-        return self._store(*self._checked(args, kwargs))
+        settings = get_settings()
+        return self._store(*self._checked(args, kwargs, settings), settings)
 
     def bulk(self, items: Iterable[Item]) -> list[JobResult[R]]:
         """
@@ -152,7 +161,8 @@ class Enqueuer(Generic[P, R]):
             InvalidArgument: An item does not fit, before anything is stored; the
                 message says which.
         """
-        return self._store_many(*self._checked_many(items))
+        settings = get_settings()
+        return self._store_many(*self._checked_many(items, settings), settings)
 
     async def abulk(self, items: Iterable[Item]) -> list[JobResult[R]]:
         """Store one job per item from async code; as bulk()."""
@@ -187,7 +197,7 @@ class Enqueuer(Generic[P, R]):
         check_queryset(task.name, queryset, settings.database)
         task.bind((), fields)
         selected = select(task.name, queryset, fields, settings.database)
-        placement = self._placement()
+        placement = self._placement(settings)
         connection = _queue_connection(task.name, settings.database)
         if selected is None:
             return 0
@@ -211,7 +221,7 @@ class Enqueuer(Generic[P, R]):
             )
         if stored.count:
             _announce(connection, task, placement, stored.ids)
-            _run_if_immediate(stored.ids)
+            _run_if_immediate(stored.ids, settings)
         return stored.count
 
     async def afrom_queryset(
@@ -223,64 +233,82 @@ class Enqueuer(Generic[P, R]):
         )
 
     def _checked(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], settings: Settings
     ) -> tuple[Placement, str, str]:
         """Return all that a job's row holds; what is wrong with it is raised."""
-        encoded = self._task.encode(args, kwargs, get_settings().payload_bytes_max)
-        return self._placement(), *encoded
+        encoded = self._task.encode(args, kwargs, settings.payload_bytes_max)
+        return self._placement(settings), *encoded
 
     def _checked_many(
-        self, items: Iterable[Item]
-    ) -> tuple[Placement, list[tuple[str, str]]]:
+        self, items: Iterable[Item], settings: Settings
+    ) -> tuple[Placement, list[Items]]:
         """Return all that the rows hold; what is wrong with an item is raised."""
-        bytes_max = get_settings().payload_bytes_max
-        encode = self._task.encode_item
+        bytes_max = settings.payload_bytes_max
+        encode = self._task.encode_items
         if not isinstance(items, Iterable):
             problem = f"is a {type(items).__qualname__}; it must be an iterable"
             raise InvalidArgument(task=self._task.name, path="items", problem=problem)
-        payloads = [encode(place, item, bytes_max) for place, item in enumerate(items)]
-        return self._placement(), payloads
+        encoded: list[Items] = []
+        if type(items) is list or type(items) is tuple:
+            for start in range(0, len(items), ITEMS_TOGETHER):
+                together = items[start : start + ITEMS_TOGETHER]
+                encoded += encode(start, together, bytes_max)
+        else:
+            # Each at once: a generator may yield one dict again and again, and change
+            # what is in it between.
+            for place, item in enumerate(items):
+                encoded += encode(place, (item,), bytes_max)
+        return self._placement(settings), encoded
 
     def _store(
-        self, placement: Placement, args: str, kwargs: str, *, anywhere: bool = False
+        self,
+        placement: Placement,
+        args: str,
+        kwargs: str,
+        settings: Settings,
+        *,
+        anywhere: bool = False,
     ) -> JobResult[R]:
         connection = _queue_connection(
-            self._task.name, get_settings().database, anywhere=anywhere
+            self._task.name, settings.database, anywhere=anywhere
         )
         with connection.cursor() as cursor:
             job_id = enqueue(cursor, placement, args=args, kwargs=kwargs)
-        _announce(connection, self._task, placement, [job_id])
-        _run_if_immediate([job_id])
+        _announce(connection, self._task, placement, (job_id,))
+        _run_if_immediate((job_id,), settings)
         return JobResult(job_id)
 
     def _store_many(
         self,
         placement: Placement,
-        payloads: Sequence[tuple[str, str]],
+        items: Sequence[Items],
+        settings: Settings,
         *,
         anywhere: bool = False,
     ) -> list[JobResult[R]]:
-        from django.db import transaction
-
         connection = _queue_connection(
-            self._task.name, get_settings().database, anywhere=anywhere
+            self._task.name, settings.database, anywhere=anywhere
         )
-        if not payloads:
+        if not items:
             return []
         with (
             transaction.atomic(using=connection.alias, savepoint=False),
             connection.cursor() as cursor,
         ):
-            ids = enqueue_many(cursor, placement, payloads)
+            ids = enqueue_many(cursor, placement, items)
             _announce(connection, self._task, placement, ids)
-        _run_if_immediate(ids)
+        _run_if_immediate(ids, settings)
         return [JobResult(job_id) for job_id in ids]
 
-    def _placement(self) -> Placement:
-        said, task, settings = self._options, self._task, get_settings()
+    def _placement(self, settings: Settings) -> Placement:
+        kept = self._kept
+        # The same object for as long as the setting does not change.
+        if kept is not None and kept[0] is settings:
+            return kept[1]
+        said, task = self._options, self._task
         queue = said.queue or task.options.queue or QUEUE_DEFAULT
         resolved = task.resolve(queue, settings)
-        return Placement(
+        placement = Placement(
             queue=queue,
             task=task.name,
             headers=_headers(
@@ -296,6 +324,10 @@ class Enqueuer(Generic[P, R]):
             expire_at=said.expire_at,
             expire_in=said.expire_in,
         )
+        if not said.headers:
+            # The caller may change what is inside of headers, and means it.
+            self._kept = settings, placement
+        return placement
 
 
 class Deferred(Generic[P, R]):
@@ -314,7 +346,7 @@ class Deferred(Generic[P, R]):
         What is stored is what the arguments are now. Returns nothing: there is no job,
         and no id, before the commit.
         """
-        checked = self._enqueuer._checked(args, kwargs)
+        checked = self._enqueuer._checked(args, kwargs, get_settings())
         self._after_commit(self._enqueuer._store, *checked)
 
     enqueue = delay
@@ -327,7 +359,7 @@ class Deferred(Generic[P, R]):
 
     def bulk(self, items: Iterable[Item]) -> None:
         """Check the items now, and store one job for each after the commit."""
-        checked = self._enqueuer._checked_many(items)
+        checked = self._enqueuer._checked_many(items, get_settings())
         self._after_commit(self._enqueuer._store_many, *checked)
 
     async def abulk(self, items: Iterable[Item]) -> None:
@@ -335,13 +367,12 @@ class Deferred(Generic[P, R]):
         await _in_thread(self.bulk, items)
 
     def _after_commit(self, store: Callable[..., object], *checked: Any) -> None:
-        from django.db import transaction
-
         alias = self._using or open_alias() or get_settings().database
         # anywhere: the caller has said which commit the jobs belong to, and by then
         # it has happened; an outer transaction on a third alias changes nothing.
         transaction.on_commit(
-            functools.partial(store, *checked, anywhere=True), using=alias
+            functools.partial(store, *checked, get_settings(), anywhere=True),
+            using=alias,
         )
 
 
@@ -378,16 +409,14 @@ def _queue_connection(task_name: str, alias: str, *, anywhere: bool = False) -> 
         alias: The database that stores jobs.
         anywhere: Return it whatever is open.
     """
-    from django.db import connections
-
     other = None if anywhere else open_alias(besides=alias)
     if other is not None:
         raise WrongDatabase(task=task_name, open_alias=other, queue_alias=alias)
     return connections[alias]
 
 
-def _run_if_immediate(ids: Sequence[int]) -> None:
-    if get_settings().mode == "immediate":
+def _run_if_immediate(ids: Sequence[int], settings: Settings) -> None:
+    if settings.mode == "immediate":
         from django_pgqueue.tasks.inline import run_enqueued
 
         run_enqueued(ids)

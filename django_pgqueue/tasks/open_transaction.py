@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import connections
+
 
 def has_transaction(connection: Any) -> bool:
     """
@@ -24,8 +26,8 @@ def has_test_case(connection: Any) -> bool:
 
 def open_alias(besides: str | None = None) -> str | None:
     """Return an alias on which the application has a transaction open, if any."""
-    from django.db import connections
-
+    if all(alias == besides for alias in connections):
+        return None
     for connection in connections.all(initialized_only=True):
         if connection.alias != besides and has_transaction(connection):
             alias: str = connection.alias

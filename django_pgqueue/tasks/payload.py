@@ -30,22 +30,17 @@ from django_pgqueue.exceptions import (
     PayloadTooLarge,
     UndecodablePayload,
 )
+from django_pgqueue.tasks import plain
 from django_pgqueue.tasks.outcome import Reject
+from django_pgqueue.tasks.plain import plain_items, plain_text
 from django_pgqueue.tasks.shown import shown
-
-# Python 3.11 reads no JSON deeper than about 1,000 levels; nobody needs a tenth.
-DEPTH_MAX = 100
 
 # jsonb keeps digits, not exponents: from here on a float would come back as an int.
 FLOAT_PLAIN_MAX = 1e16
 
-# Python turns no text of more digits into an int (sys.int_info.default_max_str_digits).
-INTEGER_LIMIT = 10**4_300
+INTEGER_LIMIT = 10**plain.INTEGER_DIGITS_MAX
 
-TAG = "__pgqueue__"
-
-# One for all: json.dumps() makes an encoder at each call with options.
-ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+DEPTH_MAX, ENCODER, TAG = plain.DEPTH_MAX, plain.ENCODER, plain.TAG
 
 SCALARS = frozenset({type(None), bool})
 
@@ -75,17 +70,32 @@ def encode(
         PayloadTooLarge: Together they are larger than payload_bytes_max.
     """
     texts = [
-        encode_at(task, "args", list(args)),
-        encode_at(task, "kwargs", dict(kwargs)),
+        encode_at(task, "args", list(args)) if args else "[]",
+        encode_at(task, "kwargs", dict(kwargs)) if kwargs else "{}",
     ]
-    payload_bytes = sum(
-        len(text) if text.isascii() else len(text.encode()) for text in texts
-    )
+    payload_bytes = _bytes(texts[0]) + _bytes(texts[1])
     if payload_bytes > payload_bytes_max:
         raise PayloadTooLarge(
             task=task, payload_bytes=payload_bytes, payload_bytes_max=payload_bytes_max
         )
     return texts[0], texts[1]
+
+
+def encode_plain(items: Sequence[Any], *, payload_bytes_max: int) -> str | None:
+    """
+    Return the arguments of several jobs as JSON texts with commas between.
+
+    Args:
+        items: For each job either its args or its kwargs; the other is empty.
+        payload_bytes_max: As in encode().
+
+    Returns:
+        None: Some value needs a closer look, or one of the items may be too large; so
+        each has to be encoded by itself.
+    """
+    text = plain_items(items)
+    # Those of the empty other are two bytes.
+    return text if text and _bytes(text) + 2 <= payload_bytes_max else None
 
 
 def encode_at(task: str, path: str, value: Any) -> str:
@@ -130,7 +140,8 @@ def decode(args: str, kwargs: str) -> tuple[list[Any], dict[str, Any]]:
             Python cannot read.
         Reject: A model instance in it no longer exists.
     """
-    values, named = decode_value(args), decode_value(kwargs)
+    values = [] if args == "[]" else decode_value(args)
+    named = {} if kwargs == "{}" else decode_value(kwargs)
     if not isinstance(values, list) or not isinstance(named, dict):
         raise UndecodablePayload(
             f"args must be a JSON array and kwargs a JSON object, not "
@@ -154,7 +165,14 @@ def decode_value(text: str) -> Any:
         raise UndecodablePayload(f"stored JSON cannot be read: {error}") from error
 
 
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def _text(value: Any) -> str:
+    text = plain_text(value)
+    if text is not None:
+        return text
     try:
         return ENCODER.encode(_plain(value, 0))
     except _Unfit:

@@ -17,11 +17,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from asgiref.sync import markcoroutinefunction
 
 from django_pgqueue.conf import Duration, Settings
-from django_pgqueue.exceptions import (
-    DeclarationError,
-    InvalidArgument,
-    PayloadTooLarge,
-)
+from django_pgqueue.exceptions import InvalidArgument, PayloadTooLarge
+from django_pgqueue.queues.enqueue import Items
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.context import JobContext, inline_context
 from django_pgqueue.tasks.enqueuer import Deferred, Enqueuer, Item
@@ -31,6 +28,7 @@ from django_pgqueue.tasks.options import (
     TaskOptions,
     When,
 )
+from django_pgqueue.tasks.parameters import Parameters
 from django_pgqueue.tasks.registry import declare
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+NO_OPTIONS = CallOptions()
 
 # Queues whose options a task keeps resolved: bounded memory.
 QUEUES_REMEMBERED_MAX = 1_000
@@ -70,9 +70,8 @@ class Task(Generic[P, R]):
         self.name = name
         self.aliases = tuple(aliases)
         self.options = options
-        self._signature = _job_signature(function, options.takes_context)
-        # Bound before a job's arguments: in place of the context.
-        self._before = (None,) if options.takes_context else ()
+        self._parameters = Parameters(function, takes_context=options.takes_context)
+        self._enqueuer: Enqueuer[P, R] = Enqueuer(self, NO_OPTIONS)
         self._resolved: dict[str, tuple[Settings, ResolvedOptions]] = {}
         declare(self)
 
@@ -140,11 +139,11 @@ class Task(Generic[P, R]):
 
     def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
         """Store one job, in the caller's transaction; see Enqueuer.delay."""
-        return self._enqueuer.delay(*args, **kwargs)
+        return self._enqueuer.store(args, kwargs)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
         """Store one job: delay() under the name that django.tasks gives it."""
-        return self._enqueuer.delay(*args, **kwargs)
+        return self._enqueuer.store(args, kwargs)
 
     async def adelay(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
         """Store one job from async code; see Enqueuer.adelay."""
@@ -250,21 +249,38 @@ class Task(Generic[P, R]):
             InvalidArgument: It does not; the message says why.
         """
         try:
-            self._signature.bind(*self._before, *args, **kwargs)
+            self._parameters.check(args, kwargs)
         except TypeError as error:
             raise InvalidArgument(
                 task=self.name, path="arguments", problem=f"do not fit: {error}"
             ) from None
 
-    def encode_item(
-        self, place: int, item: Item, payload_bytes_max: int
-    ) -> tuple[str, str]:
-        """Return the arguments of one item of bulk() as JSON text; as encode()."""
+    def encode_items(
+        self, start: int, items: Sequence[Item], payload_bytes_max: int
+    ) -> list[Items]:
+        """
+        Return the arguments of items of bulk() as JSON text, checked like encode().
+
+        Args:
+            start: The place of the first one, for errors.
+            items: At least one.
+            payload_bytes_max: The most bytes that one of them may take.
+        """
+        if self._parameters.fit_all(items):
+            text = payload.encode_plain(items, payload_bytes_max=payload_bytes_max)
+            if text is not None:
+                return [Items(text, len(items))]
+        return [
+            Items(self._encode_item(place, item, payload_bytes_max), 1)
+            for place, item in enumerate(items, start)
+        ]
+
+    def _encode_item(self, place: int, item: Item, payload_bytes_max: int) -> str:
         try:
             if isinstance(item, Mapping):
-                return self.encode((), item, payload_bytes_max)
+                return self.encode((), item, payload_bytes_max)[1]
             if isinstance(item, (list, tuple)):
-                return self.encode(item, {}, payload_bytes_max)
+                return self.encode(item, {}, payload_bytes_max)[0]
         except InvalidArgument as error:
             raise InvalidArgument(
                 task=self.name,
@@ -283,10 +299,6 @@ class Task(Generic[P, R]):
             problem=f"is a {type(item).__qualname__}; it must be a dict of keyword "
             f"arguments, or a list or tuple of positional ones",
         )
-
-    @property
-    def _enqueuer(self) -> Enqueuer[P, R]:
-        return Enqueuer(self, NO_OPTIONS)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -314,26 +326,3 @@ class AsyncTask(Task[P, R]):
         coroutine: Coroutine[Any, Any, R]
         coroutine = self.run(inline_context(self.name), args, kwargs)
         return coroutine
-
-
-NO_OPTIONS = CallOptions()
-
-
-def _job_signature(
-    function: Callable[..., Any], takes_context: bool
-) -> inspect.Signature:
-    signature = inspect.signature(function)
-    first = next(iter(signature.parameters.values()), None)
-    if takes_context and (
-        first is None
-        or first.kind
-        not in (
-            inspect.Parameter.POSITIONAL_ONLY,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        )
-    ):
-        raise DeclarationError(
-            f"@task(takes_context=True): {function.__qualname__} needs a first "
-            f"positional parameter for the context."
-        )
-    return signature

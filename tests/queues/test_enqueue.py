@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.models import Job
 from django_pgqueue.queues import enqueue as module
-from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
+from django_pgqueue.queues.enqueue import Items, Placement, enqueue, enqueue_many
 
 NOON = datetime(2050, 1, 1, 12, tzinfo=UTC)
 
@@ -100,7 +103,9 @@ def test_many_jobs_keep_the_order_they_were_given_in(cursor, monkeypatch):
     """Ids rise and jobs become visible in that order, over several statements too."""
     monkeypatch.setattr(module, "BULK_ROWS_MAX", 4)
 
-    ids = enqueue_many(cursor, PLAIN, [(f"[{n}]", "{}") for n in range(10)])
+    ids = enqueue_many(
+        cursor, PLAIN, [Items(f"[{n}],[{n + 1}]", 2) for n in range(0, 10, 2)]
+    )
 
     assert sorted(ids) == ids
     by_time = Job.objects.order_by("visible_at")
@@ -115,17 +120,18 @@ def test_many_jobs_share_their_placement(cursor):
         PLAIN, queue="mail", priority=5, delay=timedelta(hours=1), max_attempts=2
     )
 
-    enqueue_many(cursor, placement, [('["a"]', '{"n": 1}'), ('["b"]', '{"n": 2}')])
+    enqueue_many(cursor, placement, [Items('["a"],{"n": 1}', 2), Items("[]", 1)])
 
     assert [
-        ("mail", 5, 2, ["a"], {"n": 1}),
-        ("mail", 5, 2, ["b"], {"n": 2}),
+        ("mail", 5, 2, ["a"], {}),
+        ("mail", 5, 2, [], {"n": 1}),
+        ("mail", 5, 2, [], {}),
     ] == list(
         Job.objects.order_by("pk").values_list(
             "queue", "priority", "max_attempts", "args", "kwargs"
         )
     )
-    assert 2 == Job.objects.scheduled().count()
+    assert 3 == Job.objects.scheduled().count()
 
 
 def test_no_jobs_send_no_statement():
@@ -136,15 +142,38 @@ def test_no_jobs_send_no_statement():
 def test_many_jobs_in_a_transaction_are_all_or_nothing(cursor, monkeypatch):
     """A row that the table refuses takes the chunks before it along."""
     monkeypatch.setattr(module, "BULK_ROWS_MAX", 2)
-    payloads = [("[]", "{}"), ("[]", "{}"), ("[]", "{}"), ("{}", "{}")]
+    items = [Items("[],{}", 2), Items("[],5", 2)]
 
     with (
         pytest.raises(psycopg.errors.CheckViolation, match="payload_shapes"),
         cursor.connection.transaction(),
     ):
-        enqueue_many(cursor, PLAIN, payloads)
+        enqueue_many(cursor, PLAIN, items)
 
     assert 0 == Job.objects.count()
+
+
+@pytest.mark.parametrize(
+    "items, statements",
+    [
+        ([Items('["1234"]', 1)] * 3, 3),
+        ([Items("[0]", 1), Items("[1],[2]", 2), Items("[3]", 1)], 2),
+        # What is within the limit of a job is stored, however long.
+        ([Items("[]", 1), Items('["a long argument"]', 1), Items("[]", 1)], 3),
+    ],
+)
+def test_a_statement_is_bounded_in_characters(db, monkeypatch, items, statements):
+    """So that the server needs no memory for all arguments of a bulk at once."""
+    monkeypatch.setattr(module, "BULK_CHARACTERS_MAX", 12)
+
+    with CaptureQueriesContext(connection) as queries, connection.cursor() as cursor:
+        ids = enqueue_many(cursor, PLAIN, items)
+
+    assert statements == len(queries)
+    everything = json.loads(f"[{','.join(item.text for item in items)}]")
+    assert [*zip(ids, everything, strict=True)] == list(
+        Job.objects.order_by("visible_at").values_list("pk", "args")
+    )
 
 
 def test_an_enqueue_waits_for_no_other_enqueue(cursor, other_cursor):

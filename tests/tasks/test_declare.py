@@ -52,6 +52,11 @@ REFUSED = [
     (plain, {"ack_policy": "first", "retries": 1}, "'first' and retries contradict"),
     (
         plain,
+        {"ack_policy": "first", "archive": False},
+        "ack_policy='first' and archive=False contradict each other",
+    ),
+    (
+        plain,
         {"ack_policy": "reject_on_error", "retries": Retry(max_attempts=2)},
         "ack_policy='reject_on_error' and retries contradict each other",
     ),

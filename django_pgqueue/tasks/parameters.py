@@ -1,0 +1,96 @@
+"""
+Parameters: whether arguments fit a function, found out before they are stored.
+
+``inspect.Signature.bind`` knows every rule and takes 10 µs a call. Nearly all tasks
+have plain parameters, for which comparing two sets of names is enough; whatever is not
+obviously right is left to bind(), whose words the error has.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
+from operator import eq
+from typing import Any
+
+from django_pgqueue.exceptions import DeclarationError
+
+BY_PLACE_OR_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD
+BY_NAME = inspect.Parameter.KEYWORD_ONLY
+PLAIN = frozenset({BY_PLACE_OR_NAME, BY_NAME})
+LISTS = frozenset({list, tuple})
+FIRST = frozenset({inspect.Parameter.POSITIONAL_ONLY, BY_PLACE_OR_NAME})
+
+
+class Parameters:
+    """What a function takes of a job: its parameters, but for the context."""
+
+    __slots__ = ("_all", "_before", "_needed", "_places", "_signature")
+
+    def __init__(self, function: Callable[..., Any], *, takes_context: bool) -> None:
+        """
+        Read the signature of *function*.
+
+        Raises:
+            DeclarationError: There is no place for the context that it is to take.
+        """
+        self._signature = inspect.signature(function)
+        # Bound before a job's arguments: in place of the context.
+        self._before = (None,) if takes_context else ()
+        own = list(self._signature.parameters.values())
+        if takes_context:
+            if not own or own[0].kind not in FIRST:
+                raise DeclarationError(
+                    f"@task(takes_context=True): {function.__qualname__} needs a first "
+                    f"positional parameter for the context."
+                )
+            own = own[1:]
+        # Of a function with *args, **kwargs or positional-only parameters: None, so
+        # that nothing is obvious.
+        self._all: frozenset[str] | None = None
+        if {parameter.kind for parameter in own} <= PLAIN:
+            self._all = frozenset(parameter.name for parameter in own)
+        self._needed = frozenset(
+            parameter.name for parameter in own if parameter.default is parameter.empty
+        )
+        self._places = [
+            parameter.name for parameter in own if parameter.kind is BY_PLACE_OR_NAME
+        ]
+
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """
+        Check that a call with these arguments fits.
+
+        Raises:
+            TypeError: It does not; the message says why.
+        """
+        if not self._obviously_fit(args, kwargs):
+            self._signature.bind(*self._before, *args, **kwargs)
+
+    def fit_all(self, items: Sequence[Any]) -> bool:
+        """
+        Return whether each item obviously fits; False: some must be asked for.
+
+        Args:
+            items: Dicts of keyword arguments, or lists and tuples of positional ones.
+                Anything else does not obviously fit.
+        """
+        kinds = {*map(type, items)}
+        if kinds == {dict}:
+            return all(map(eq, map(dict.keys, items), repeat(self._all))) or all(
+                self._obviously_fit((), item) for item in items
+            )
+        return kinds <= LISTS and all(self._obviously_fit(item, {}) for item in items)
+
+    def _obviously_fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether bind() would accept them; False: it has to be asked."""
+        if self._all is None:
+            return False
+        named = kwargs.keys()
+        if not args:
+            return named == self._all or self._needed <= named <= self._all
+        if len(args) > len(self._places):
+            return False
+        placed = frozenset(self._places[: len(args)])
+        return self._needed - placed <= named <= self._all - placed

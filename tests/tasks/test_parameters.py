@@ -1,0 +1,96 @@
+"""Parameters: what is obvious is what bind() says."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_pgqueue.exceptions import DeclarationError
+from django_pgqueue.tasks.parameters import Parameters
+
+
+def nothing(): ...
+def one(a): ...
+def two(a, b=1): ...
+def named(a, *, b): ...
+def named_optional(a=0, *, b=1): ...
+def only_named(*, a, b, c=1): ...
+def placed(a, /, b): ...
+def placed_optional(a=1, /, *, b=2): ...
+def rest(a, *args): ...
+def any_name(a, **kwargs): ...
+def anything(*args, **kwargs): ...
+
+
+FUNCTIONS = [
+    nothing,
+    one,
+    two,
+    named,
+    named_optional,
+    only_named,
+    placed,
+    placed_optional,
+    rest,
+    any_name,
+    anything,
+]
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+
+
+def said(call):
+    """Return what a call complains about."""
+    try:
+        call()
+    except TypeError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("takes_context", [False, True])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+@given(args=st.lists(st.none(), max_size=4), kwargs=st.dictionaries(NAMES, st.none()))
+def test_a_call_fits_where_bind_says_so(function, takes_context, args, kwargs):
+    """Else the error has bind()'s words."""
+    before = (None,) if takes_context else ()
+    try:
+        parameters = Parameters(function, takes_context=takes_context)
+    except DeclarationError:
+        assert function in (nothing, only_named, anything)
+        return
+    signature = inspect.signature(function)
+
+    expected = said(lambda: signature.bind(*before, *args, **kwargs))
+    assert expected == said(lambda: parameters.check(args, kwargs))
+
+    by_place = said(lambda: signature.bind(*before, *args))
+    assert by_place is None or not parameters.fit_all([args, tuple(args)])
+    by_name = said(lambda: signature.bind(*before, **kwargs))
+    assert by_name is None or not parameters.fit_all([kwargs, dict(kwargs)])
+
+
+@pytest.mark.parametrize("function", [two, named, named_optional, only_named])
+def test_plain_parameters_are_obvious(function):
+    """It is an optimisation, so it must not be out of use."""
+    parameters = Parameters(function, takes_context=False)
+    every = dict.fromkeys(inspect.signature(function).parameters, 1)
+
+    assert parameters.fit_all([every, every])
+    assert parameters._obviously_fit((), every)
+
+
+def test_some_that_fit_do_not_speak_for_the_rest():
+    """Neither do kinds that only one of them has."""
+    parameters = Parameters(two, takes_context=False)
+
+    assert parameters.fit_all([{"a": 1}, {"a": 1, "b": 2}])
+    assert parameters.fit_all([(1,), [1, 2]])
+    assert not parameters.fit_all([{"a": 1}, {"b": 2}])
+    assert not parameters.fit_all([(1,), (1, 2, 3)])
+    assert not parameters.fit_all([{"a": 1}, (1,)])
+    assert not parameters.fit_all([{"a": 1}, OrderedDict(a=1)])
+    assert not parameters.fit_all([{"a": 1}, "a"])

@@ -1,0 +1,211 @@
+"""Plain: what is written in one call is what the walk through every value writes."""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from collections import OrderedDict, namedtuple
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from django.utils.translation import gettext_lazy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_pgqueue.tasks import payload, plain
+from django_pgqueue.tasks.payload import TAG
+from django_pgqueue.tasks.plain import DEPTH_MAX, plain_items, plain_text
+
+Point = namedtuple("Point", "x y")
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Shouted(str, enum.Enum):  # noqa: UP042 - Its text is another.
+    """Its text is not its value."""
+
+    HELLO = "hello"
+
+    def __new__(cls, value):
+        member = str.__new__(cls, value.upper())
+        member._value_ = value
+        return member
+
+
+class Size(enum.IntEnum):
+    SMALL = 1
+
+
+class Doubled(dict):
+    """Says other things than it holds."""
+
+    def items(self):
+        return [(key, value * 2) for key, value in super().items()]
+
+
+def deep(levels):
+    """Return as many lists within one another."""
+    value = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def walked(value):
+    """Return what looking at every value gives: the text, or None for an error."""
+    try:
+        return payload.ENCODER.encode(payload._plain(value, 0))
+    except payload._Unfit:
+        return None
+    except ValueError:  # Of an int that Python does not write.
+        return None
+
+
+# All that the two could see differently: NUL and half characters, texts that look like
+# what is searched for, huge and odd numbers, subclasses, keys that are no text.
+TEXTS = st.text() | st.sampled_from(
+    ["\x00", "\ud800", "\\u0000", "\\\x00", "1e+16", TAG, f'"{TAG}"', "\u2028", "é"]
+)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | TEXTS
+    | st.sampled_from([1e16, -1e16, 9999999999999998.0, 1e-7, -0.0])
+    | st.integers(4_299, 4_301).map(lambda zeros: 10**zeros)
+)
+ODD = st.sampled_from(
+    [Colour.RED, Shouted.HELLO, Size.SMALL, Point(1, "a"), Doubled(a=1), Decimal(1)]
+) | st.sampled_from(
+    [b"a", datetime(2050, 1, 1, tzinfo=UTC), gettext_lazy("x"), OrderedDict(a=1), {1}]
+)
+KEYS = TEXTS | st.integers() | st.none() | st.booleans() | st.just(Colour.RED)
+VALUES = st.recursive(
+    SCALARS | ODD,
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(TEXTS, inner)
+        | st.dictionaries(KEYS, inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_the_short_way_writes_what_the_long_way_writes(value):
+    """The same text, or nothing, so that the long way is asked."""
+    assert plain_text(value) in (None, walked(value))
+
+
+@given(st.lists(st.lists(VALUES) | st.dictionaries(KEYS, VALUES), min_size=1))
+def test_items_together_are_what_they_are_alone(items):
+    """With commas between, and never one that cannot travel."""
+    together = plain_items(items)
+
+    if together is not None:
+        assert together == ",".join(map(walked, items))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        -7,
+        10**4_300 - 1,
+        1.5,
+        9999999999999998.0,
+        "",
+        'naïve \U0001f600 \x1f \\ "quoted" </script> \u2028',
+        [],
+        {},
+        {"order_id": 7, "note": "x" * 5_000, "lines": [{"sku": "a", "tax": (1, 2.5)}]},
+        deep(DEPTH_MAX),
+        [[]] * 10_000,
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_json_has_takes_the_short_way(value):
+    """It is an optimisation, so it must not be out of use."""
+    text = plain_text(value)
+
+    assert walked(value) == text
+    assert json.dumps(value) == json.dumps(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\x00",
+        ["a", {"b": "\x00"}],
+        {"\x00": 1},
+        "\ud800",
+        {"\udfff": 1},
+        float("nan"),
+        [float("-inf")],
+        1e16,
+        -1e300,
+        10**4_300,
+        {TAG: "uuid"},
+        {"a": [{TAG: 1}]},
+        {1: 2},
+        {None: 2},
+        {"a": {True: 2}},
+        {Colour.RED: 1},
+        Colour.RED,
+        Shouted.HELLO,
+        [Size.SMALL],
+        Point(1, 2),
+        Doubled(a=1),
+        Decimal("1.5"),
+        deep(DEPTH_MAX + 1),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_needs_a_look_takes_the_long_way(value):
+    """Whether it is refused there, or written in another way."""
+    assert plain_text(value) is None
+    assert plain_items([[value]]) is None
+    assert plain_items([[1], {"a": value}]) is None
+
+
+def test_an_item_is_one_of_the_levels():
+    """One hundred, as of a job by itself."""
+    assert plain_items([[1], deep(DEPTH_MAX)]) is not None
+    assert plain_items([[1], deep(DEPTH_MAX + 1)]) is None
+
+
+def test_what_holds_itself_ends():
+    """Also where it does so twice, which doubles at each level."""
+    once, twice = [], {}
+    once.append(once)
+    twice.update(a=twice, b=twice)
+
+    assert (None, None) == (plain_text(once), plain_text(twice))
+
+
+def test_what_is_very_wide_takes_the_long_way(monkeypatch):
+    """Nothing of it is left out of the look at the types."""
+    monkeypatch.setattr(plain, "VALUES_MAX", 10)
+
+    assert plain_text([0] * 10) is not None
+    assert plain_text([0] * 11) is None
+    assert plain_text([[0] * 6, [0] * 6]) is None
+    assert plain_items([[0] * 10, [Decimal(1)]]) is None
+
+
+@pytest.mark.parametrize("digits", [0, 5_000])
+def test_a_longer_limit_of_pythons_ints_is_not_ours(digits):
+    """A worker with Python's default could not read what is longer."""
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(digits)
+    try:
+        assert plain_text(10**4_301) is None
+    finally:
+        sys.set_int_max_str_digits(before)
