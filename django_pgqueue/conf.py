@@ -22,6 +22,19 @@ from django_pgqueue.exceptions import SettingsError
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.ASCII)
 UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
+SIZE = re.compile(
+    r"(\d{1,15}(?:\.\d{1,15})?)\s*(B|kB|MB|GB|KiB|MiB|GiB)", re.ASCII | re.IGNORECASE
+)
+UNIT_BYTES = {
+    "b": 1,
+    "kb": 1_000,
+    "mb": 1_000_000,
+    "gb": 1_000_000_000,
+    "kib": 1_024,
+    "mib": 1_048_576,
+    "gib": 1_073_741_824,
+}
+
 # The longest duration accepted anywhere: ten years. Longer ones are typing errors,
 # and PostgreSQL would refuse the sum of now and a few more of them.
 DURATION_MAX = timedelta(days=3_653)
@@ -31,7 +44,15 @@ SECONDS_MAX = int(DURATION_MAX.total_seconds())
 Duration = timedelta | int | float | str
 
 # Options that a queue or the whole project may set for its tasks, and nothing else.
-OPTION_KEYS = ("priority", "retries", "timeout", "settle", "ack_policy", "middleware")
+OPTION_KEYS = (
+    "priority",
+    "retries",
+    "timeout",
+    "settle",
+    "ack_policy",
+    "archive",
+    "middleware",
+)
 
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 SETTLES = ("immediate", "batched")
@@ -80,6 +101,9 @@ class Settings:
     poll_interval_seconds: float = 5.0
     # Seconds that a claimed job stays a worker's own without a heartbeat.
     lease_seconds: float = 60.0
+    # Seconds that a job waits, due, before it may no longer be passed over for ever by
+    # jobs that go first; None: it may.
+    ageing_seconds: float | None = 60.0
     # Seconds that running jobs get to finish when a worker stops.
     grace_seconds: float = 30.0
     # Bytes of args and kwargs together, as UTF-8 JSON.
@@ -100,6 +124,12 @@ class Settings:
     deliveries_max: int = 100
     # Deliveries that ended without a settle before a job is dead.
     crashes_max: int = 3
+    # Jobs that a process runs before another takes its place; None: no limit.
+    recycle_jobs: int | None = None
+    # Seconds after which it is replaced; None: no limit.
+    recycle_age_seconds: float | None = None
+    # Bytes of memory at which it is replaced, also "512MB"; None: no limit.
+    recycle_memory_bytes: int | None = None
     # Modules imported from every app at start, so that their tasks are declared.
     task_modules: tuple[str, ...] = ("tasks",)
     # Keys whose values the admin, the commands and exports replace; regular
@@ -113,6 +143,7 @@ class Settings:
 LIMITS: dict[str, tuple[float, float]] = {
     "poll_interval_seconds": (0.05, 3_600),
     "lease_seconds": (1, 86_400),
+    "ageing_seconds": (0, 86_400),
     "grace_seconds": (0, 86_400),
     "payload_bytes_max": (128, 268_435_455),  # jsonb's own limit for one string.
     "result_bytes_max": (0, 268_435_455),
@@ -120,7 +151,15 @@ LIMITS: dict[str, tuple[float, float]] = {
     "unknown_task_grace_seconds": (0, DURATION_MAX.total_seconds()),
     "deliveries_max": (1, 1_000_000),
     "crashes_max": (1, 1_000),
+    "recycle_jobs": (1, 1_000_000_000),
+    "recycle_age_seconds": (1, DURATION_MAX.total_seconds()),
+    "recycle_memory_bytes": (1_048_576, 1_099_511_627_776),
 }
+
+# Numbers that may be None as well.
+OPTIONAL = frozenset(
+    {"ageing_seconds", "recycle_jobs", "recycle_age_seconds", "recycle_memory_bytes"}
+)
 
 
 def get_settings() -> Settings:
@@ -193,6 +232,27 @@ def as_timedelta(value: Duration, *, name: str, zero: bool = True) -> timedelta:
     if result > DURATION_MAX:
         raise ValueError(f"{name} is {value!r}; the longest is {DURATION_MAX.days} d.")
     return result
+
+
+def as_bytes(text: str, *, name: str) -> int:
+    """
+    Read a size such as "512MB".
+
+    Args:
+        text: A number and one of the units B, kB, MB, GB (powers of 1000), KiB, MiB,
+            GiB (powers of 1024); in any case.
+        name: What it is, for the error.
+
+    Raises:
+        ValueError: It is no size.
+    """
+    match = SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(
+            f"{name} is {text!r}, which is no size: write a number of bytes, or text "
+            f"such as '512MB' (of 1000 kB), '512MiB' (of 1024 KiB), '2GB'."
+        )
+    return int(float(match[1]) * UNIT_BYTES[match[2].lower()])
 
 
 def did_you_mean(word: str, known: list[str]) -> str:
@@ -271,8 +331,10 @@ def _read(raw: object) -> tuple[dict[str, Any], list[SettingsError]]:
 
 def _value(name: str, value: Any) -> Any:
     key = f"PGQUEUE[{name.upper()!r}]"
+    if name in OPTIONAL and value is None:
+        return None
     if name in LIMITS:
-        return _number(name, key, value)
+        return read_number(name, key, value)
     return READERS[name](key, value)
 
 
@@ -306,14 +368,27 @@ def _alias_or_none(key: str, value: Any) -> str | None:
     return None if value is None else _alias(key, value)
 
 
-def _number(name: str, key: str, value: Any) -> float | int:
-    whole = name.endswith("_max")
-    if name.endswith("_seconds"):
-        try:
+def read_number(name: str, key: str, value: Any) -> float | int:
+    """
+    Return the number that *value* is for the setting *name*.
+
+    Args:
+        name: Of the setting, in lower case.
+        key: What to call it in the error.
+        value: As it is written.
+
+    Raises:
+        SettingsError: It is none, or out of its limits.
+    """
+    whole = not name.endswith("_seconds")
+    try:
+        if not whole:
             value = as_timedelta(value, name=key).total_seconds()
-        except ValueError as error:
-            raise SettingsError(str(error)) from None
-    elif isinstance(value, bool) or not isinstance(value, int):
+        elif isinstance(value, str) and name == "recycle_memory_bytes":
+            value = as_bytes(value, name=key)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    if whole and (isinstance(value, bool) or not isinstance(value, int)):
         raise SettingsError(f"{key} must be a whole number, not {value!r}.")
     low, high = LIMITS[name]
     if not low <= value <= high:
@@ -396,6 +471,8 @@ def _check_option(key: str, option: str, value: Any) -> None:
         raise SettingsError(f"{key} is {value!r}; it must be {' or '.join(SETTLES)}.")
     if option == "ack_policy" and value not in ACK_POLICIES:
         raise SettingsError(f"{key} is {value!r}; it must be {_either(ACK_POLICIES)}.")
+    if option == "archive" and not isinstance(value, bool):
+        raise SettingsError(f"{key} is {value!r}; it must be True or False.")
     if option == "middleware" and (
         not isinstance(value, (list, tuple))
         or not all(isinstance(item, str) or callable(item) for item in value)

@@ -21,6 +21,7 @@ code and Spark executors can use it without Django.
      ├── ResultTimeout            get() waited for as long as it was told to
      ├── LeaseLost                the job belongs to another worker by now
      ├── TaskTimeout              raised inside a task that ran too long
+     ├── RemoteError              stands for an error of a task in another process
      ├── SchemaError              migrations or indexes the worker needs are missing
      └── EmbeddedServerError      the embedded PostgreSQL cannot be used
 """
@@ -156,6 +157,20 @@ class LeaseLost(PgQueueError, RuntimeError):
 
 class TaskTimeout(PgQueueError, TimeoutError):
     """Raised inside a task that has run longer than its timeout."""
+
+
+class RemoteError(PgQueueError):
+    """
+    Stands for what a task raised in another process; never raised itself.
+
+    Receivers of signals get it from a worker with --pool processes. Its class is made
+    for it: it has the name and the module of the exception's own class, and nothing
+    else of it. str() is the message.
+    """
+
+    def __init__(self, message: str, traceback_text: str) -> None:
+        super().__init__(message)
+        self.traceback_text = traceback_text  # As Python would print it.
 
 
 class SchemaError(PgQueueError, RuntimeError):

@@ -41,6 +41,11 @@ def started(sender: Any, job: Any) -> None:
         )
 
 
+def tells_success() -> bool:
+    """Whether anybody hears of each ack: a receiver, or a log at DEBUG."""
+    return bool(signals.job_succeeded.receivers) or logger.isEnabledFor(logging.DEBUG)
+
+
 def succeeded(
     sender: Any, job: Any, *, ran_seconds: float, result: str | None = None
 ) -> None:
@@ -75,6 +80,18 @@ def retried(
         job.max_attempts,
         delay_seconds,
         type(error).__name__,
+    )
+
+
+def crashed(job: Any, *, message: str) -> None:
+    """Tell that a job's own process died under it; there is no signal for crashes."""
+    logger.warning(
+        "crashed    job=%d task=%s attempt=%d/%d: %s",
+        job.id,
+        job.task,
+        job.attempt,
+        job.max_attempts,
+        message,
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from django_pgqueue.conf import (
     DURATION_MAX,
     LIMITS,
+    OPTIONAL,
     Retention,
     Settings,
     as_timedelta,
@@ -28,6 +29,7 @@ TEN_YEARS = DURATION_MAX.total_seconds()
 NUMBERS = [
     ("POLL_INTERVAL_SECONDS", 0.05, 3_600),
     ("LEASE_SECONDS", 1, DAY),
+    ("AGEING_SECONDS", 0, DAY),
     ("GRACE_SECONDS", 0, DAY),
     ("PAYLOAD_BYTES_MAX", 128, 268_435_455),
     ("RESULT_BYTES_MAX", 0, 268_435_455),
@@ -35,9 +37,14 @@ NUMBERS = [
     ("UNKNOWN_TASK_GRACE_SECONDS", 0, TEN_YEARS),
     ("DELIVERIES_MAX", 1, 1_000_000),
     ("CRASHES_MAX", 1, 1_000),
+    ("RECYCLE_JOBS", 1, 1_000_000_000),
+    ("RECYCLE_AGE_SECONDS", 1, TEN_YEARS),
+    ("RECYCLE_MEMORY_BYTES", 1_048_576, 1_099_511_627_776),
 ]
-SECONDS_KEYS = [key for key, _, _ in NUMBERS if key.endswith("_SECONDS")]
-COUNT_KEYS = [key for key, _, _ in NUMBERS if key.endswith("_MAX")]
+# Those that may not be None.
+KEYS = [key for key, _, _ in NUMBERS if key.lower() not in OPTIONAL]
+SECONDS_KEYS = [key for key in KEYS if key.endswith("_SECONDS")]
+COUNT_KEYS = [key for key in KEYS if key.endswith("_MAX")]
 
 
 def value_of(key, raw):
@@ -111,7 +118,7 @@ def test_every_number_has_limits():
     assert set(LIMITS) == {
         item.name
         for item in fields(Settings)
-        if item.name.endswith(("_seconds", "_max"))
+        if item.name.endswith(("_seconds", "_max", "_bytes", "_jobs"))
     }
 
 
@@ -446,3 +453,30 @@ def test_redact_is_a_list_of_regular_expressions():
             parse({"REDACT": wrong})
     with pytest.raises(SettingsError, match=r"'\(' ?, which is no regular expression"):
         parse({"REDACT": ["("]})
+
+
+# Sizes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value,size",
+    [
+        (2_000_000, 2_000_000),
+        ("512MB", 512_000_000),
+        ("512 MiB", 536_870_912),
+        ("1.5gib", 1_610_612_736),
+        ("2GB", 2_000_000_000),
+        ("2000kB", 2_000_000),
+        (None, None),
+    ],
+)
+def test_a_size_is_a_number_of_bytes_or_text(value, size):
+    """Units of a thousand, or of 1,024; None is no limit."""
+    assert size == value_of("RECYCLE_MEMORY_BYTES", value)
+
+
+@pytest.mark.parametrize("value", ["512", "much", "-1GB", "1 TB", "1e9 B", ""])
+def test_a_text_that_is_no_size_is_refused(value):
+    """With what to write."""
+    with pytest.raises(SettingsError, match="is no size: write a number of bytes"):
+        parse({"RECYCLE_MEMORY_BYTES": value})

@@ -17,6 +17,12 @@ for _alias, _changes in _told["databases"].items():
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.crashes.failpoints.FailpointsConfig"]
 PGQUEUE = {
-    "TASK_MODULES": ["tasks", "crash_tasks", "standard_tasks", "control_tasks"],
+    "TASK_MODULES": [
+        "tasks",
+        "crash_tasks",
+        "standard_tasks",
+        "control_tasks",
+        "pool_tasks",
+    ],
     **_told["pgqueue"],
 }

@@ -33,6 +33,7 @@ OPTIONS = (
     "timeout",
     "settle",
     "ack_policy",
+    "archive",
     "atomic",
     "tags",
     "middleware",
@@ -52,6 +53,7 @@ class PgQueueTask(AnyTask):
     timeout: Duration | None = None
     settle: Settle | None = None
     ack_policy: AckPolicy | None = None
+    archive: bool | None = None
     atomic: bool | None = None
     tags: Sequence[str] | None = None
     middleware: Sequence[Middleware | str] | None = None

@@ -56,8 +56,8 @@ class PgQueueBackend(BaseTaskBackend):
     Stores a job in the caller's transaction, as ``delay()`` does.
 
     OPTIONS hold defaults for the tasks of this backend: retries, timeout, settle,
-    ack_policy, atomic, tags, middleware. QUEUES are the names that tasks may use, by
-    default "default" alone; an empty list allows all.
+    ack_policy, archive, atomic, tags, middleware. QUEUES are the names that tasks may
+    use, by default "default" alone; an empty list allows all.
 
     Raises:
         InvalidTaskBackend: OPTIONS has an unknown key or a value out of its range.

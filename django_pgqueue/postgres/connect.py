@@ -10,6 +10,8 @@ notices a dead peer within about half a minute instead of two hours.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -34,6 +36,20 @@ APPLICATION_NAME_BYTES_MAX = 63
 # so that nothing is set on a server connection that a pooler will share.
 ISOLATION = "SHOW default_transaction_isolation"
 READ_COMMITTED = "SET default_transaction_isolation = 'read committed'"
+
+# Locks: none. A pooler that lends its server connections tells its clients a process id
+# of its own making, since the server's changes.
+BACKEND_PID = "SELECT pg_backend_pid()"
+
+# Locks: none. Of a session that is ours alone. Statements that are prepared keep their
+# plans while tables grow from nothing to millions of rows, so the plan must be the one
+# that holds for both: by index, found without looking at the parameters.
+BY_INDEX = "SET enable_seqscan = off"
+GENERIC_PLANS = "SET plan_cache_mode = force_generic_plan"
+BY_INDEX_ONCE = "SET LOCAL enable_seqscan = off"
+
+# A statement is prepared when it is run for the second time.
+PREPARE_AFTER = 1
 
 
 def connect(alias: str, *, name: str) -> psycopg.Connection[tuple[Any, ...]]:
@@ -72,13 +88,22 @@ def connect(alias: str, *, name: str) -> psycopg.Connection[tuple[Any, ...]]:
     return connection
 
 
+def may_prepare(alias: str) -> bool:
+    """Whether the project leaves it to us to prepare statements on *alias*."""
+    from django.db import connections
+
+    options = connections[alias].settings_dict["OPTIONS"]
+    return "prepare_threshold" not in options
+
+
 def connection_params(alias: str) -> dict[str, Any]:
     """
     Return what psycopg.connect needs for *alias*, from Django's own settings.
 
     Django's cursor class and adapters are left out: storage code fetches plain
     psycopg values. prepare_threshold is Django's: None, unless OPTIONS sets it,
-    because prepared statements break behind older poolers.
+    because prepared statements break behind older poolers; a steady Link raises it
+    where there is none.
     """
     from django.db import connections
 
@@ -97,11 +122,19 @@ class Link:
     One connection of one loop: opened when first used, reopened after it broke.
 
     Not shared between threads, except that any thread may read ``is_open``.
+
+    Args:
+        alias: A key of DATABASES.
+        name: The application_name.
+        steady: Plan by index whatever the statistics say, where the session is ours
+            alone: for the few statements that run all day.
     """
 
-    def __init__(self, alias: str, *, name: str) -> None:
+    def __init__(self, alias: str, *, name: str, steady: bool = False) -> None:
         self._alias = alias
         self._name = name
+        self._steady = steady
+        self._has_steady_plans = False
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
 
     @property
@@ -127,11 +160,39 @@ class Link:
         """
         if self._connection is None or self._connection.closed:
             self._connection = connect(self._alias, name=self._name)
+            self._has_steady_plans = self._steady and self._make_steady()
         return self._connection
 
-    def cursor(self) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Return a cursor on the open connection, opening one when needed."""
-        return self.connection.cursor()
+    def cursor(self, *, binary: bool = False) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Return a cursor on the open connection; *binary* saves the server work."""
+        return self.connection.cursor(binary=binary)
+
+    @contextmanager
+    def steady_cursor(self) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+        """
+        Lend a cursor for one statement that is planned by index.
+
+        In a session that a pooler may share, that takes a transaction of its own.
+        """
+        connection = self.connection
+        if self._has_steady_plans:
+            yield connection.cursor()
+            return
+        with connection.transaction(), connection.cursor() as cursor:
+            cursor.execute(BY_INDEX_ONCE)
+            yield cursor
+
+    def _make_steady(self) -> bool:
+        """Prepare statements, and plan by index, if the session is ours alone."""
+        connection = self._connection
+        assert connection is not None
+        row = connection.execute(BACKEND_PID).fetchone()
+        if not may_prepare(self._alias) or row != (connection.info.backend_pid,):
+            return False
+        connection.execute(BY_INDEX)
+        connection.execute(GENERIC_PLANS)
+        connection.prepare_threshold = PREPARE_AFTER
+        return True
 
     def drop(self) -> None:
         """Close the connection, whatever state it is in; the next use reopens it."""

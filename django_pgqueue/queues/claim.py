@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
-from django_pgqueue.queues.lines import LINES_OF_QUEUES, LIVE_QUEUES
+from django_pgqueue.queues.lines import LINES_OF_QUEUES, LINES_SEEN, LIVE_QUEUES
 
 CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
 
@@ -87,11 +88,13 @@ candidate AS MATERIALIZED (
 
 # The same for lines that are known, each from its floor on: the earliest visible_at
 # that may still be found there. Draining then never walks over what it has finished.
+# Each line has a limit of its own, so that one claim is shared as its caller wants.
 CLAIM_FROM_FLOORS = f"""
 WITH candidate AS MATERIALIZED (
     SELECT due.id, due.due_at, due.cancel_requested
-      FROM unnest(%(queues)s::text[], %(priorities)s::int2[], %(floors)s::timestamptz[])
-           AS line(queue, priority, floor)
+      FROM unnest(%(queues)s::text[], %(priorities)s::int2[],
+                  %(floors)s::timestamptz[], %(limits)s::int4[])
+           AS line(queue, priority, floor, most)
      CROSS JOIN LATERAL (
            SELECT j.id, j.visible_at AS due_at,
                   j.cancel_requested_at IS NOT NULL AS cancel_requested
@@ -99,7 +102,7 @@ WITH candidate AS MATERIALIZED (
             WHERE j.queue = line.queue AND j.priority = line.priority
               AND j.visible_at >= line.floor
               AND j.visible_at <= statement_timestamp()
-            ORDER BY j.visible_at LIMIT %(limit)s
+            ORDER BY j.visible_at LIMIT line.most
               FOR UPDATE SKIP LOCKED) due
      LIMIT %(limit)s),
 {LEASE_CANDIDATES}
@@ -122,19 +125,13 @@ SELECT name FROM unnest(%(names)s::text[]) name ORDER BY name
 ON CONFLICT (name) DO NOTHING
 """
 
-# Locks: none. Seconds until the next row of these queues becomes visible, one index
-# probe per line; NULL when nothing waits for a time. Rows that became visible in the
-# last seconds count too: the caller's claim, a moment ago, may have been too early for
-# them. Its answer then is not above zero.
-NEXT_DUE = f"""
-WITH RECURSIVE {LINES_OF_QUEUES}
-SELECT extract(epoch FROM min(due.visible_at) - statement_timestamp())::float8
-  FROM line
- CROSS JOIN LATERAL (
-       SELECT j.visible_at FROM pgqueue_job j
-        WHERE j.queue = line.queue AND j.priority = line.priority
-          AND j.visible_at > statement_timestamp() - %(just_now)s::interval
-        ORDER BY j.visible_at LIMIT 1) due
+# Locks: none. Every line of these queues and the time of its first row that is not
+# parked; at least one row, for the time. One index probe per line; like CLAIM it walks
+# over dead index entries. It does not tell whether somebody holds that row.
+SEE = f"""
+WITH RECURSIVE {LINES_SEEN}
+SELECT statement_timestamp(), line.queue, line.priority, line.visible_at
+  FROM (VALUES (1)) one LEFT JOIN line ON line.visible_at IS NOT NULL
 """
 
 
@@ -161,12 +158,31 @@ class Claimed(NamedTuple):
     cancel_requested: bool = False  # It ran before, and somebody has cancelled it.
 
 
+BY_DUE_AT, BY_PRIORITY = attrgetter("due_at"), attrgetter("priority")
+
+
 class Line(NamedTuple):
-    """One priority of one queue, and where a claim may start to look in it."""
+    """One priority of one queue, where a claim starts in it, and what it may take."""
 
     queue: str
     priority: int
     floor: datetime
+    limit: int = CLAIM_LIMIT_MAX
+
+
+class SeenLine(NamedTuple):
+    """One priority of one queue, and when its first row is due that is not parked."""
+
+    queue: str
+    priority: int
+    visible_at: datetime
+
+
+class Sight(NamedTuple):
+    """Lines as they were at one moment, by the database's clock."""
+
+    now: datetime
+    lines: list[SeenLine]
 
 
 class KnownQueue(NamedTuple):
@@ -217,6 +233,9 @@ def claim_from_floors(
     """
     Lease up to *limit* due jobs of known *lines*, in their order; never waits.
 
+    No line gives more than its own limit, even if another one has nothing. A line must
+    not be given twice.
+
     Misses rows below a line's floor and lines that are not given: both exist, so a
     caller that runs dry here asks claim() before it believes that nothing is due.
     """
@@ -227,6 +246,7 @@ def claim_from_floors(
             "queues": [line.queue for line in lines],
             "priorities": [line.priority for line in lines],
             "floors": [line.floor for line in lines],
+            "limits": [line.limit for line in lines],
             "worker": worker,
             "limit": limit,
             "lease": lease,
@@ -246,21 +266,18 @@ def remember_queues(cursor: Any, names: Sequence[str]) -> None:
     cursor.execute(REMEMBER_QUEUES, {"names": list(names)})
 
 
-def seconds_until_due(
-    cursor: Any, queues: Sequence[str], *, just_now: timedelta = timedelta(0)
-) -> float | None:
+def see(cursor: Any, queues: Sequence[str]) -> Sight:
     """
-    Return the seconds until the next job becomes visible; None: none will.
+    Return the lines of *queues*, and what stands first in each.
 
     Args:
         cursor: An open cursor.
-        queues: Names of queues.
-        just_now: How far to look back for jobs that have just become visible; then
-            the answer is not above zero.
+        queues: Names of queues; one that has no job has no line.
     """
-    cursor.execute(NEXT_DUE, {"queues": list(queues), "just_now": just_now})
-    seconds: float | None = cursor.fetchone()[0]
-    return seconds
+    cursor.execute(SEE, {"queues": list(dict.fromkeys(queues))})
+    rows = cursor.fetchall()
+    lines = [SeenLine(*row[1:]) for row in rows if row[1] is not None]
+    return Sight(rows[0][0], lines)
 
 
 def _check(limit: int, lease: timedelta) -> None:
@@ -271,8 +288,10 @@ def _check(limit: int, lease: timedelta) -> None:
 
 
 def _in_run_order(cursor: Any, limit: int) -> list[Claimed]:
-    claimed = [Claimed(*row) for row in cursor.fetchall()]
-    # UPDATE … RETURNING promises no order, so run order is restored here.
-    claimed.sort(key=lambda job: (-job.priority, job.due_at))
+    claimed = list(map(Claimed._make, cursor.fetchall()))
+    # UPDATE … RETURNING promises no order, so run order is restored here. Twice, since
+    # sorting is stable and these keys take no Python code.
+    claimed.sort(key=BY_DUE_AT)
+    claimed.sort(key=BY_PRIORITY, reverse=True)
     assert len(claimed) <= limit, f"{len(claimed)} jobs claimed, {limit} asked for"
     return claimed

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
 from django_pgqueue.queues.lines import ALL_LINES
+from django_pgqueue.queues.settle import Ended
 
 # Locks: row locks on the leased rows, for the statement. SKIP LOCKED: a plain UPDATE
 # deadlocks with settles that lock the same rows in another order, and hangs behind an
@@ -70,8 +71,7 @@ UPDATE pgqueue_job AS j
        attempt = greatest(j.attempt - 1, 0)
   FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(due)s::timestamptz[])
        AS mine(id, delivery, due_at)
- WHERE j.id = ANY(%(ids)s::bigint[])
-   AND j.id = mine.id AND j.deliveries = mine.delivery AND j.leased_by = %(worker)s
+ WHERE j.id = mine.id AND j.deliveries = mine.delivery AND j.leased_by = %(worker)s
 RETURNING j.id, j.queue
 """
 
@@ -131,6 +131,23 @@ UPDATE pgqueue_job AS j
 RETURNING j.id)
 SELECT held.id, held.queue, held.crashed, taken.id IS NULL
   FROM held LEFT JOIN taken ON taken.id = held.id
+"""
+
+# Locks: row locks on the jobs, for the statement. What RESCUE does to a job that ran,
+# for jobs whose own process died while their worker lives. error is never NULL.
+CRASH = f"""
+UPDATE pgqueue_job AS j
+   SET visible_at = least(coalesce(j.run_after, j.enqueued_at), statement_timestamp()),
+       leased_by = NULL, leased_at = NULL,
+       attempt = greatest(j.attempt - 1, 0),
+       crashes = least(j.crashes, 32766) + 1,
+       runs_alone = true,
+       errors = {ROOM_FOR_ONE} || crashed.error::jsonb
+  FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(errors)s::text[])
+       AS crashed(id, delivery, error)
+ WHERE j.id = crashed.id AND j.deliveries = crashed.delivery
+   AND j.leased_by = %(worker)s
+RETURNING j.id
 """
 
 
@@ -246,6 +263,30 @@ def release(
         },
     )
     return [(job_id, queue) for job_id, queue in cursor.fetchall()]
+
+
+def crash(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+    """
+    Hand back jobs of a living worker whose own processes died; count a crash for each.
+
+    Args:
+        cursor: An open cursor; the caller commits.
+        worker: Whose leases they are.
+        ended: The jobs; of each, error says what happened.
+
+    Returns:
+        The ids that were still ours.
+    """
+    cursor.execute(
+        CRASH,
+        {
+            "ids": [item.id for item in ended],
+            "deliveries": [item.delivery for item in ended],
+            "errors": [item.error for item in ended],
+            "worker": worker,
+        },
+    )
+    return {job_id for (job_id,) in cursor.fetchall()}
 
 
 def rescue(

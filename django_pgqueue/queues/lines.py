@@ -39,6 +39,25 @@ line AS (
 )
 """
 
+# line(queue, priority, visible_at): the lines of the queues in %(queues)s, and the
+# earliest visible_at of each; NULL: it has nothing but parked rows.
+LINES_SEEN = """
+line AS (
+    SELECT q.queue, first.priority, first.visible_at
+      FROM unnest(%(queues)s::text[]) AS q(queue)
+     CROSS JOIN LATERAL (
+           SELECT j.priority, j.visible_at FROM pgqueue_job j WHERE j.queue = q.queue
+            ORDER BY j.priority DESC, j.visible_at LIMIT 1) first
+    UNION ALL
+    SELECT line.queue, next.priority, next.visible_at
+      FROM line
+     CROSS JOIN LATERAL (
+           SELECT j.priority, j.visible_at FROM pgqueue_job j
+            WHERE j.queue = line.queue AND j.priority < line.priority
+            ORDER BY j.priority DESC, j.visible_at LIMIT 1) next
+)
+"""
+
 # line(queue, priority): every line there is, queue by queue.
 ALL_LINES = """
 line AS (

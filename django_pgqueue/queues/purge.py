@@ -2,32 +2,45 @@
 Purge: delete what its retention has outlived, in bounded batches.
 
 Days of the archive are dropped whole (queues/partitions.py); this is the rest. Each
-call deletes at most one batch and tells how many, so that the caller can pause.
+call deletes at most one batch and tells how many, so that the caller can pause, and
+where it ended, so that the next one need not walk over what this one deleted: vacuum
+may be far behind it, or held back for hours.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 PURGE_ROWS_MAX = 1_000
 
 # Locks: row locks on one batch; SKIP LOCKED passes over what is being redriven.
+# The floor as a comparison of rows: it bounds the index scan like any other, but with a
+# plain one the planner takes the two bounds for a narrow range and sorts all of it.
 DEAD_LETTERS = """
-DELETE FROM pgqueue_dead_letter WHERE id = ANY(ARRAY(
-    SELECT id FROM pgqueue_dead_letter
-     WHERE finished_at < statement_timestamp() - %(keep)s::interval
-     ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+WITH purged AS (
+    DELETE FROM pgqueue_dead_letter WHERE id = ANY(ARRAY(
+        SELECT id FROM pgqueue_dead_letter
+         WHERE (finished_at, id) >= (coalesce(%(floor)s::timestamptz, '-infinity'), 0)
+           AND finished_at < statement_timestamp() - %(keep)s::interval
+         ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+    RETURNING finished_at)
+SELECT count(*), max(finished_at) FROM purged
 """
 
 # Locks: row locks on one batch. The partial index holds only rows that have a result.
 RESULTS = """
-UPDATE pgqueue_archived_job SET result = NULL
- WHERE (id, finished_at) IN (
-       SELECT id, finished_at FROM pgqueue_archived_job
-        WHERE result IS NOT NULL
-          AND finished_at < statement_timestamp() - %(keep)s::interval
-        ORDER BY finished_at LIMIT %(limit)s)
+WITH purged AS (
+    UPDATE pgqueue_archived_job SET result = NULL
+     WHERE (id, finished_at) IN (
+           SELECT id, finished_at FROM pgqueue_archived_job
+            WHERE result IS NOT NULL
+              AND (finished_at, id)
+                  >= (coalesce(%(floor)s::timestamptz, '-infinity'), 0)
+              AND finished_at < statement_timestamp() - %(keep)s::interval
+            ORDER BY finished_at LIMIT %(limit)s)
+    RETURNING finished_at)
+SELECT count(*), max(finished_at) FROM purged
 """
 
 # Locks: row locks on the deleted rows. Workers that were killed leave theirs behind.
@@ -37,19 +50,55 @@ DELETE FROM pgqueue_worker
 """
 
 
-def purge_dead_letters(cursor: Any, *, keep: timedelta) -> int:
-    """Delete one batch of dead letters older than *keep*; return how many."""
-    cursor.execute(DEAD_LETTERS, {"keep": keep, "limit": PURGE_ROWS_MAX})
-    return int(cursor.rowcount)
+class Purged(NamedTuple):
+    """
+    One batch.
+
+    Attributes:
+        rows: How many.
+        floor: The latest finished_at of them: nothing older is left, except what was
+            locked or came since. None: there were none.
+    """
+
+    rows: int
+    floor: datetime | None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there may be more."""
+        return self.rows >= PURGE_ROWS_MAX
 
 
-def purge_results(cursor: Any, *, keep: timedelta) -> int:
+def purge_dead_letters(
+    cursor: Any, *, keep: timedelta, floor: datetime | None = None
+) -> Purged:
+    """
+    Delete one batch of dead letters older than *keep*, the oldest first.
+
+    Args:
+        cursor: An open cursor.
+        keep: What is younger stays.
+        floor: That of the batch before; what is older is not looked for. None: all.
+    """
+    return _batch(cursor, DEAD_LETTERS, keep, floor)
+
+
+def purge_results(
+    cursor: Any, *, keep: timedelta, floor: datetime | None = None
+) -> Purged:
     """Drop one batch of results older than *keep*; the archived rows stay."""
-    cursor.execute(RESULTS, {"keep": keep, "limit": PURGE_ROWS_MAX})
-    return int(cursor.rowcount)
+    return _batch(cursor, RESULTS, keep, floor)
 
 
 def purge_workers(cursor: Any, *, keep: timedelta) -> int:
     """Delete the rows of workers not heard of for *keep*; return how many."""
     cursor.execute(WORKERS, {"keep": keep})
     return int(cursor.rowcount)
+
+
+def _batch(
+    cursor: Any, statement: str, keep: timedelta, floor: datetime | None
+) -> Purged:
+    params = {"keep": keep, "floor": floor, "limit": PURGE_ROWS_MAX}
+    cursor.execute(statement, params)
+    return Purged(*cursor.fetchone())

@@ -8,7 +8,7 @@ their lease was taken over, nothing was written for them, and the caller counts 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,26 +27,52 @@ CASE WHEN ended.error IS NULL THEN j.errors
      ELSE {ROOM_FOR_ONE} || ended.error::jsonb END
 """
 
-# The rows of a batch that are still this worker's. id = ANY(array) besides the join:
-# it is what the primary key serves whatever the statistics say.
+# The rows of a batch that are still this worker's. Each is looked up by its key: run it
+# where the planner is told to use indexes (Link.steady_cursor()), since a small table
+# would be scanned instead, and compared with the whole batch row by row.
 FENCE = """
- WHERE j.id = ANY(%(ids)s::bigint[])
-   AND j.id = ended.id AND j.deliveries = ended.delivery
-   AND j.leased_by = %(worker)s
+ WHERE j.id = ended.id AND j.deliveries = ended.delivery AND j.leased_by = %(worker)s
 """
 
+# Of jobs that leave nothing behind but that they are done: nearly all.
 # Locks: row locks on the deleted rows, until the statement's transaction ends; they
 # wait for an enqueue of the same dedup key, and never for a claim (SKIP LOCKED).
 # The DELETE feeds the INSERT: a job is in exactly one table in every snapshot.
 # Raises 23514 when the archive has no partition for today: the caller makes it
 # (queues/partitions.py) and runs the same statement again.
+# Arrays come as text, here and below: a driver takes longer for a list.
+ARCHIVE_PLAIN = f"""
+WITH gone AS (
+    DELETE FROM pgqueue_job AS j
+     USING unnest(%(ids)s::text::bigint[], %(deliveries)s::text::int[],
+                  %(ran)s::text::float8[]) AS ended(id, delivery, ran_seconds)
+    {FENCE}
+    RETURNING j.*, ended.ran_seconds)
+INSERT INTO pgqueue_archived_job ({KEPT_COLUMNS}, errors, state, started_at,
+                                  finished_at, worker)
+SELECT {KEPT_COLUMNS}, errors, %(state)s,
+       statement_timestamp() - make_interval(secs => ran_seconds),
+       statement_timestamp(), leased_by
+  FROM gone
+RETURNING id
+"""
+
+# The same for jobs of tasks that keep no archive. Locks: as ARCHIVE_PLAIN.
+FORGET = f"""
+DELETE FROM pgqueue_job AS j
+ USING unnest(%(ids)s::text::bigint[], %(deliveries)s::text::int[])
+       AS ended(id, delivery)
+{FENCE}
+RETURNING j.id
+"""
+
+# Locks: as ARCHIVE_PLAIN.
 ARCHIVE = f"""
-WITH ended AS MATERIALIZED (
-    SELECT * FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(results)s::text[],
-                         %(errors)s::text[], %(ran)s::float8[])
-                  AS ended(id, delivery, result, error, ran_seconds)),
-gone AS (
-    DELETE FROM pgqueue_job AS j USING ended
+WITH gone AS (
+    DELETE FROM pgqueue_job AS j
+     USING unnest(%(ids)s::text::bigint[], %(deliveries)s::text::int[],
+                  %(results)s::text[], %(errors)s::text[], %(ran)s::text::float8[])
+           AS ended(id, delivery, result, error, ran_seconds)
     {FENCE}
     RETURNING j.*, {APPENDED} AS all_errors, ended.result, ended.ran_seconds)
 INSERT INTO pgqueue_archived_job ({KEPT_COLUMNS}, errors, state, result, started_at,
@@ -58,14 +84,13 @@ SELECT {KEPT_COLUMNS}, all_errors, %(state)s, result::jsonb,
 RETURNING id
 """
 
-# Locks: as ARCHIVE.
+# Locks: as ARCHIVE_PLAIN.
 DEAD_LETTER = f"""
-WITH ended AS MATERIALIZED (
-    SELECT * FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(reasons)s::text[],
-                         %(errors)s::text[], %(ran)s::float8[])
-                  AS ended(id, delivery, reason, error, ran_seconds)),
-gone AS (
-    DELETE FROM pgqueue_job AS j USING ended
+WITH gone AS (
+    DELETE FROM pgqueue_job AS j
+     USING unnest(%(ids)s::text::bigint[], %(deliveries)s::text::int[],
+                  %(reasons)s::text[], %(errors)s::text[], %(ran)s::text::float8[])
+           AS ended(id, delivery, reason, error, ran_seconds)
     {FENCE}
     RETURNING j.*, {APPENDED} AS all_errors, ended.reason, ended.ran_seconds)
 INSERT INTO pgqueue_dead_letter ({KEPT_COLUMNS}, errors, reason, started_at,
@@ -96,8 +121,9 @@ UPDATE pgqueue_job AS j
                           'pgqueue.unknown_since', statement_timestamp())
                       ELSE j.headers END,
        errors = {APPENDED}
-  FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(delays)s::float8[],
-              %(attempts_back)s::int[], %(errors)s::text[], %(unknown)s::bool[])
+  FROM unnest(%(ids)s::text::bigint[], %(deliveries)s::text::int[],
+              %(delays)s::float8[], %(attempts_back)s::int[], %(errors)s::text[],
+              %(unknown)s::bool[])
        AS ended(id, delivery, delay_seconds, attempts_back, error, unknown)
 {FENCE}
 RETURNING j.id
@@ -141,22 +167,28 @@ SELECT d.id FROM pgqueue_dead_letter d
 """
 
 
+# Locks: none. Ids whose rows are in no queue.
+AWAY = """
+SELECT asked.id FROM unnest(%(ids)s::bigint[]) AS asked(id)
+ WHERE NOT EXISTS (SELECT 1 FROM pgqueue_job j WHERE j.id = asked.id)
+"""
+
 # Locks: row locks on the archived rows, for the statement. The fence of a settle, on
 # rows that this worker has archived itself. finished_at stays: it is the partition's
 # key, and says when the job was acked.
 NOTE = f"""
 UPDATE pgqueue_archived_job AS j
    SET errors = {APPENDED}, result = coalesce(ended.result::jsonb, j.result)
-  FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(results)s::text[],
-              %(errors)s::text[])
+  FROM unnest(%(ids)s::text::bigint[], %(deliveries)s::text::int[],
+              %(results)s::text[], %(errors)s::text[])
        AS ended(id, delivery, result, error)
- WHERE j.id = ANY(%(ids)s::bigint[])
+ WHERE j.id = ANY(%(ids)s::text::bigint[])
    AND j.id = ended.id AND j.deliveries = ended.delivery AND j.worker = %(worker)s
 RETURNING j.id
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ended:
     """
     One attempt that ended, and what shall become of its job.
@@ -185,6 +217,11 @@ def ack(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     return _archive(cursor, worker, ended, "succeeded")
 
 
+def forget(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+    """Delete succeeded jobs that keep no archive; return the ids still ours."""
+    return _ids(cursor, FORGET, _leases(worker, ended))
+
+
 def expire(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     """Move jobs whose time has passed to the archive, never run; as ack()."""
     return _archive(cursor, worker, ended, "expired")
@@ -211,7 +248,7 @@ def dead_letter(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]
     """Move jobs that gave up to the dead letters; return the ids still ours."""
     params = _params(worker, ended)
     params["reasons"] = [item.reason for item in ended]
-    params["ran"] = [item.ran_seconds for item in ended]
+    params["ran"] = _numbers(item.ran_seconds for item in ended)
     return _ids(cursor, DEAD_LETTER, params)
 
 
@@ -224,35 +261,61 @@ def retry(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     return _ids(cursor, RETRY, params)
 
 
-def applied(cursor: Any, leases: Sequence[tuple[int, int]]) -> set[int]:
+def applied(
+    cursor: Any, leases: Sequence[tuple[int, int]], *, is_away: bool = False
+) -> set[int]:
     """
     Tell which settles of (id, delivery) were written although no answer came.
 
     Waits for a statement of a lost connection that may still commit. Two statements:
     the second one's snapshot is later than the end of that wait.
+
+    Args:
+        cursor: An open cursor.
+        leases: What was to be settled.
+        is_away: Of jobs that leave no trace: one whose row is away was settled.
     """
-    params = {
-        "ids": [job_id for job_id, _ in leases],
-        "deliveries": [delivery for _, delivery in leases],
-    }
-    return _ids(cursor, APPLIED, params) | _ids(cursor, APPLIED_AWAY, params)
+    ids = [job_id for job_id, _ in leases]
+    params = {"ids": ids, "deliveries": [delivery for _, delivery in leases]}
+    found = _ids(cursor, APPLIED, params) | _ids(cursor, APPLIED_AWAY, params)
+    if is_away:
+        found |= _ids(cursor, AWAY, {"ids": ids})
+    return found
 
 
 def _archive(cursor: Any, worker: str, ended: Sequence[Ended], state: str) -> set[int]:
-    params = _params(worker, ended)
-    params["results"] = [item.result for item in ended]
-    params["ran"] = [item.ran_seconds for item in ended]
-    params["state"] = state
-    return _ids(cursor, ARCHIVE, params)
+    plain = [item for item in ended if item.result is None and item.error is None]
+    settled: set[int] = set()
+    if plain:
+        params = _leases(worker, plain)
+        params["ran"] = _numbers(item.ran_seconds for item in plain)
+        params["state"] = state
+        settled = _ids(cursor, ARCHIVE_PLAIN, params)
+    if len(plain) < len(ended):
+        others = [i for i in ended if i.result is not None or i.error is not None]
+        params = _params(worker, others)
+        params["results"] = [item.result for item in others]
+        params["ran"] = _numbers(item.ran_seconds for item in others)
+        params["state"] = state
+        settled |= _ids(cursor, ARCHIVE, params)
+    return settled
+
+
+def _leases(worker: str, ended: Sequence[Ended]) -> dict[str, Any]:
+    return {
+        "worker": worker,
+        "ids": _numbers(item.id for item in ended),
+        "deliveries": _numbers(item.delivery for item in ended),
+    }
 
 
 def _params(worker: str, ended: Sequence[Ended]) -> dict[str, Any]:
-    return {
-        "worker": worker,
-        "ids": [item.id for item in ended],
-        "deliveries": [item.delivery for item in ended],
-        "errors": [item.error for item in ended],
-    }
+    return {**_leases(worker, ended), "errors": [item.error for item in ended]}
+
+
+def _numbers(values: Iterable[float | None]) -> str:
+    """Return an array literal. repr() of a float is read back as the same number."""
+    return f"{{{','.join(['NULL' if v is None else repr(v) for v in values])}}}"
 
 
 def _ids(cursor: Any, statement: str, params: dict[str, Any]) -> set[int]:

@@ -63,6 +63,8 @@ class TaskOptions:
     timeout: timedelta | None = None
     settle: Settle | None = None
     ack_policy: AckPolicy | None = None
+    # False: a job that succeeded leaves nothing behind.
+    archive: bool | None = None
     # Around the task, the first one outermost; those of the queue and of the settings
     # are around them in turn.
     middleware: tuple[Middleware, ...] = ()
@@ -107,6 +109,8 @@ class TaskOptions:
             ack_policy="on_success"
             if self.atomic
             else check_ack_policy(first("ack_policy", "on_success")),
+            archive=check_archive(first("archive", True)),
+            is_sync_call=not (self.takes_context or self.atomic or self.is_async),
             middleware=check_fit(
                 (
                     *as_middleware(settings.defaults.get("middleware", ())),
@@ -127,7 +131,22 @@ class ResolvedOptions:
     timeout: timedelta | None
     settle: Settle
     ack_policy: AckPolicy = "on_success"
+    archive: bool = True
     middleware: tuple[Middleware, ...] = ()
+    # Called with its arguments alone, in a thread, and outside a transaction of ours.
+    is_sync_call: bool = False
+    # And nothing is around the call: no middleware, no timeout, no word before its end.
+    is_plain: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        """Say once what every job would ask."""
+        is_plain = (
+            self.is_sync_call
+            and not self.middleware
+            and self.timeout is None
+            and self.ack_policy in ("on_success", "reject_on_error")
+        )
+        object.__setattr__(self, "is_plain", is_plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +252,13 @@ def check_ack_policy(value: object) -> AckPolicy:
     raise InvalidOption(
         f"ack_policy={shown(value)}: it must be one of {', '.join(ACK_POLICIES)}."
     )
+
+
+def check_archive(value: object) -> bool:
+    """Return *value*; raise InvalidOption unless it is True or False."""
+    if isinstance(value, bool):
+        return value
+    raise InvalidOption(f"archive={shown(value)}: it must be True or False.")
 
 
 def as_middleware(value: Sequence[Middleware | str]) -> tuple[Middleware, ...]:

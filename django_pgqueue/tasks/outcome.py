@@ -106,7 +106,14 @@ class Cancelled:
     """The job moves to the archive as cancelled."""
 
 
-Outcome = Succeeded | Retried | GaveUp | Expired | Cancelled
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The job's own process died under it; the worker lives. It was no attempt."""
+
+    message: str
+
+
+Outcome = Succeeded | Retried | GaveUp | Expired | Cancelled | Crashed
 
 
 def decide(

@@ -22,7 +22,12 @@ from typing import Any
 from asgiref.sync import async_to_sync
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.exceptions import TaskTimeout, UndecodablePayload, UnknownTask
+from django_pgqueue.exceptions import (
+    RemoteError,
+    TaskTimeout,
+    UndecodablePayload,
+    UnknownTask,
+)
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.settle import Ended
 from django_pgqueue.tasks import payload
@@ -31,6 +36,7 @@ from django_pgqueue.tasks.context import Inline, JobContext, JobControl
 from django_pgqueue.tasks.middleware import wrap
 from django_pgqueue.tasks.options import ResolvedOptions
 from django_pgqueue.tasks.outcome import (
+    Crashed,
     GaveUp,
     Outcome,
     Reject,
@@ -54,6 +60,8 @@ OUR_FILES = frozenset(
 UNKNOWN_SINCE = "pgqueue.unknown_since"
 DELIVERIES_BEFORE = "pgqueue.deliveries_before"
 EDITS = "pgqueue.edits"
+
+SUCCEEDED = Succeeded()
 
 # How a task with ack_policy="manual" fails when it says nothing.
 SILENT = (
@@ -91,6 +99,8 @@ class Performed:
     # lease was lost.
     settled: bool | None = None
     progress: str | None = None  # JSON text of the last report, if it is not written.
+    # It succeeded, and its task keeps no archive.
+    leaves_no_trace: bool = False
 
 
 def refuse(job: Claimed, settings: Settings) -> Performed | None:
@@ -120,7 +130,7 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
     try:
         options = task.resolve(job.queue, settings)
         args, kwargs = payload.decode(job.args, job.kwargs)
-        headers = payload.decode_value(job.headers)
+        headers = {} if job.headers == "{}" else payload.decode_value(job.headers)
     except UndecodablePayload as error:
         return Performed(GaveUp("undecodable"), error)
     except Reject as error:
@@ -187,6 +197,13 @@ def perform(
     control = Inline() if control is None else control
     task, options = prepared.task, prepared.options
     context: Any = None
+    if options.is_plain and guard is unguarded:
+        started = clock()
+        try:
+            value = task.run(context, prepared.args, prepared.kwargs)
+        except BaseException as error:
+            return after_error(job, prepared, control, error, clock() - started)
+        return after_return(job, prepared, settings, control, value, clock() - started)
     if task.options.takes_context or options.middleware:
         # Not for nothing: it costs more than anything else in here.
         context = context_of(job, prepared, installation, control)
@@ -220,6 +237,11 @@ def after_return(
     ran_seconds: float,
 ) -> Performed:
     """Say what becomes of a job whose task returned *value*."""
+    options = prepared.options
+    if value is None and options.is_plain:
+        performed = Performed(SUCCEEDED, None, ran_seconds)
+        performed.leaves_no_trace = not options.archive
+        return performed
     policy = prepared.options.ack_policy
     if policy == "manual" and not control.has_said:
         return after_error(
@@ -227,7 +249,9 @@ def after_return(
         )
     outcome, settled = _word(job, prepared, control)
     performed = Performed(outcome, None, ran_seconds, settled=settled)
-    if value is not None and isinstance(outcome, Succeeded):
+    if not prepared.options.archive and isinstance(outcome, Succeeded):
+        performed.leaves_no_trace = True
+    elif value is not None and isinstance(outcome, Succeeded):
         _store_result(performed, value, settings)
     return performed
 
@@ -296,6 +320,8 @@ def ended(job: Claimed, performed: Performed, *, worker: str, waited: float) -> 
         isinstance(outcome, Retried) and not outcome.is_failure
     ):
         error = error_entry(job, performed, worker=worker, waited=waited)
+    if isinstance(outcome, Crashed):
+        error = crash_entry(job, outcome.message, worker=worker, waited=waited)
     return Ended(
         id=job.id,
         delivery=job.delivery,
@@ -321,8 +347,8 @@ def error_entry(
     entry = {
         "kind": "error",
         "type": f"{type(error).__module__}.{type(error).__qualname__}",
-        "message": _shortened(_message(error), MESSAGE_CHARACTERS_MAX),
-        "traceback": _shortened(_traceback(error), TRACEBACK_CHARACTERS_MAX),
+        "message": message_of(error),
+        "traceback": traceback_of(error),
         "attempt": job.attempt,
         "delivery": job.delivery,
         "worker": worker,
@@ -330,6 +356,34 @@ def error_entry(
         "ran_seconds": performed.ran_seconds,
     }
     return json.dumps(entry)
+
+
+def crash_entry(job: Claimed, message: str, *, worker: str, waited: float) -> str:
+    """Return the entry that a crash adds to the job's errors, as JSON."""
+    at = job.claimed_at + timedelta(seconds=waited)
+    entry = {
+        "kind": "worker_lost",
+        "worker": worker,
+        "attempt": job.attempt,
+        "delivery": job.delivery,
+        "at": at.isoformat(),
+        "message": message,
+    }
+    return json.dumps(entry)
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an error says, as a job's errors keep it."""
+    if isinstance(error, RemoteError):
+        return str(error)
+    return _shortened(_message(error), MESSAGE_CHARACTERS_MAX)
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return an error's traceback, as a job's errors keep it."""
+    if isinstance(error, RemoteError):
+        return error.traceback_text
+    return _shortened(_traceback(error), TRACEBACK_CHARACTERS_MAX)
 
 
 def _perform_atomic(

@@ -3,14 +3,17 @@ Async runner: one async job in the event loop, from its slot to its settle.
 
 What _take(), _perform() and _call() of the executor do in a thread, done here without
 ever blocking the loop: whatever waits for a lock, a thread or the database is awaited.
+
+On the way of a job that needs none of that nothing is awaited but its own code.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -25,13 +28,16 @@ from django_pgqueue.tasks.payload import TAG
 from django_pgqueue.tasks.perform import Performed, Prepared, prepare, refuse
 from django_pgqueue.tasks.perform_async import perform_async
 from django_pgqueue.worker.control import Control, Hands
-from django_pgqueue.worker.coroutine import Coroutine
+from django_pgqueue.worker.coroutine import Coroutine, current
 from django_pgqueue.worker.gate import Gate
 from django_pgqueue.worker.interruption import Interrupted, interrupted
 from django_pgqueue.worker.isolation import Isolation
 from django_pgqueue.worker.settler import Settlement
 from django_pgqueue.worker.slots import Slots
+from django_pgqueue.worker.sync_calls import SyncThreads
 from django_pgqueue.worker.watchdog import HARD_GRACE_SECONDS
+
+logger = logging.getLogger("django_pgqueue.worker")
 
 
 class AsyncRunner:
@@ -49,7 +55,26 @@ class AsyncRunner:
         installation: str,
         grace_seconds: float,
         on_alone: Callable[[], None],
+        on_turn: Callable[[], None],
+        on_end: Callable[[Coroutine], None],
     ) -> None:
+        """
+        Make it.
+
+        Args:
+            loop: Where jobs run.
+            settings: For their arguments and results.
+            slots: Where running jobs are marked.
+            gate: Keeps others away from a job that runs alone.
+            hands: What the controls of jobs work with.
+            isolation: Looks at what jobs leave behind.
+            installation: The uuid that begins idempotency keys.
+            grace_seconds: Of the worker's stop, for the log.
+            on_alone: Called when a job is about to wait until it is alone.
+            on_turn: Called when an outcome was handed over: somebody must ring for the
+                settler at the end of this turn of the loop.
+            on_end: Called in the loop when a job needs its slot no longer.
+        """
         self._loop = loop
         self._settings = settings
         self._slots = slots
@@ -59,19 +84,30 @@ class AsyncRunner:
         self._installation = installation
         self._grace_seconds = grace_seconds
         self._on_alone = on_alone
+        self._on_turn = on_turn
+        self._on_end = on_end
         self._commits = Commits(loop)
         # Of its own: waiting for the gate must not keep to_thread() from running.
         self._alone_thread = ThreadPoolExecutor(1, "pgqueue-alone")
 
     def give_back(self, job: Claimed) -> None:
         """Return a job to its queue, as if never claimed."""
-        self._hands.settler.put(Settlement(job, None))
+        self._put(Settlement(job, None))
 
-    async def run(self, coroutine: Coroutine) -> float | None:
-        """Run a job; return how many seconds its task ran, or None: it did not."""
-        job = coroutine.job
+    def admit(
+        self, job: Claimed, slot: int, threads: SyncThreads, now: float
+    ) -> Coroutine | None:
+        """
+        Return the coroutine of a job that may run; None: it is settled, or returned.
+
+        Args:
+            job: As it was claimed.
+            slot: A free one, which it takes.
+            threads: Run its sync calls.
+            now: Monotonic.
+        """
         held = self._hands.leases.get(job)
-        if held is None or time.monotonic() >= held.valid_until:
+        if held is None or now >= held.valid_until:
             # Its lease ran out before it could start: the fence of the release knows.
             self.give_back(job)
             return None
@@ -80,20 +116,46 @@ class AsyncRunner:
             # It was asked to stop after the claim, while it waited here.
             refused = Performed(Cancelled())
         if refused is not None:
-            self._hands.settler.put(Settlement(job, refused))
+            self._put(Settlement(job, refused))
             return None
-        if job.runs_alone:
-            return await self._run_alone(coroutine)
-        if not self._gate.try_enter():
+        if not job.runs_alone and not self._gate.enter(slot):
             self.give_back(job)
             return None
-        try:
-            return await self._run_prepared(coroutine)
-        finally:
-            self._isolation.look(job.id, job.task)
-            self._gate.leave()
+        return Coroutine(held, slot, threads, now)
 
-    async def _run_alone(self, coroutine: Coroutine) -> float | None:
+    async def run(self, coroutine: Coroutine) -> None:
+        """Run a job that was admitted; on_end() is called for it, then or later."""
+        current.set(coroutine)
+        is_settling = False
+        try:
+            if coroutine.job.runs_alone:
+                await self._run_alone(coroutine)
+            else:
+                is_settling = await self._run(coroutine, self._end)
+        except BaseException:
+            # Everything a job can do is caught in there; this is a bug of ours. The
+            # loop must live on, and the lease will run out.
+            logger.exception("failed     loop=coroutines job=%d", coroutine.job.id)
+        coroutine.forget()
+        if not is_settling:
+            self._end(coroutine)
+
+    def _end(self, coroutine: Coroutine) -> None:
+        """Leave the slot and the gate."""
+        if coroutine.is_over:
+            return
+        coroutine.is_over = True
+        self._slots.leave(coroutine.slot)
+        if not coroutine.job.runs_alone:
+            self._gate.leave(coroutine.slot)
+        self._on_end(coroutine)
+
+    def _put(self, settlement: Settlement) -> None:
+        """Hand an outcome to the settler, which is told at the end of this turn."""
+        self._hands.settler.put_soon(settlement)
+        self._on_turn()
+
+    async def _run_alone(self, coroutine: Coroutine) -> None:
         self._on_alone()
         alone = self._gate.alone()
 
@@ -102,63 +164,72 @@ class AsyncRunner:
             self._hands.settler.wait_until_idle(self._settings.lease_seconds)
 
         await self._loop.run_in_executor(self._alone_thread, enter)
+        settled = asyncio.Event()
         try:
-            return await self._run_prepared(coroutine)
+            if await self._run(coroutine, lambda _: settled.set()):
+                await settled.wait()
         finally:
             self._isolation.look(coroutine.job.id, coroutine.job.task)
             alone.__exit__(None, None, None)
 
-    async def _run_prepared(self, coroutine: Coroutine) -> float | None:
+    async def _run(
+        self, coroutine: Coroutine, on_settled: Callable[[Coroutine], None]
+    ) -> bool:
+        """Run the job; return whether *on_settled* is called once it is settled."""
         job = coroutine.job
         # Before the arguments are read: they too can end a process.
         self._slots.enter(coroutine.slot, job.id, job.delivery)
-        coroutine.calls.enter()
         try:
-            prepared = await self._prepare(job)
+            if TAG in job.args or TAG in job.kwargs:
+                # There may be model instances in it, which are fetched.
+                prepared = await sync_to_async(prepare)(job, self._settings)
+            else:
+                prepared = prepare(job, self._settings)
             if isinstance(prepared, Performed):
-                await self._commits.wait_for(
-                    lambda done: self._settle(Settlement(job, prepared, done))
-                )
-                return None
-            held = self._hands.leases.get(job)
-            if held is None or not prepared.task.options.is_async:
+                done = Commit(self._commits, coroutine, on_settled)
+                self._put(Settlement(job, prepared, done))
+                return True
+            is_held = self._hands.leases.get(job) is not None
+            if not is_held or not prepared.task.options.is_async:
                 # Lost meanwhile; or declared meanwhile, and a thread's.
                 self.give_back(job)
-                return None
-            control = LoopControl(self._hands, held, prepared)
-            await self._tell_started(job, prepared)
+                return False
+            # A receiver may wait for whatever it likes, so it is called in a thread.
+            started = signals.job_started
+            if started.receivers and started.has_listeners(prepared.task):
+                await sync_to_async(telemetry.started)(prepared.task, job)
+            else:
+                telemetry.started(prepared.task, job)
+            control = LoopControl(self._hands, coroutine.held, prepared)
             performed = await self._call(coroutine, prepared, control)
         finally:
             # Nothing of it may run on when another worker runs its next attempt.
-            await coroutine.calls.finish()
+            await coroutine.end_calls()
         # A hard timeout covers everything up to here.
         coroutine.hard_at = None
-        await self._finish(job, prepared, control, performed)
-        return performed.ran_seconds
-
-    async def _prepare(self, job: Claimed) -> Prepared | Performed:
-        if TAG in job.args or TAG in job.kwargs:
-            # There may be model instances in it, which are fetched.
-            return await sync_to_async(prepare)(job, self._settings)
-        return prepare(job, self._settings)
-
-    async def _tell_started(self, job: Claimed, prepared: Prepared) -> None:
-        # A receiver may wait for whatever it likes, so it is called in a thread.
-        if signals.job_started.has_listeners(prepared.task):
-            await sync_to_async(telemetry.started)(prepared.task, job)
+        coroutine.ran_seconds = performed.ran_seconds
+        if control.has_reported:
+            # The last report may have to wait for one that is being written.
+            settlement = await asyncio.to_thread(control.close, performed)
         else:
-            telemetry.started(prepared.task, job)
+            settlement = control.close(performed)
+        if settlement is None:
+            return False
+        waits = prepared.options.settle == "immediate" or job.runs_alone
+        if waits:
+            settlement.done = Commit(self._commits, coroutine, on_settled)
+        self._put(settlement)
+        return waits
 
     async def _call(
         self, coroutine: Coroutine, prepared: Prepared, control: LoopControl
     ) -> Performed:
         """Call the task under its timeout; nothing that it started is left."""
-        held = self._hands.leases.get(coroutine.job)
-        if held is not None:
-            held.when_cancelled(lambda: self._interrupt_soon(coroutine))
+        coroutine.held.when_cancelled(lambda: self._interrupt_soon(coroutine))
         timer = None
-        coroutine.timeout = timeout = prepared.options.timeout
+        timeout = prepared.options.timeout
         if timeout is not None:
+            coroutine.timeout = timeout
             seconds = timeout.total_seconds()
             coroutine.hard_at = time.monotonic() + seconds + HARD_GRACE_SECONDS
             timer = self._loop.call_later(seconds, coroutine.interrupt, "timeout")
@@ -175,7 +246,8 @@ class AsyncRunner:
         if timer is not None:
             timer.cancel()
         await coroutine.forget_cancels()
-        await coroutine.end_started()
+        if coroutine.started:
+            await coroutine.end_started()
         if isinstance(performed.error, Interrupted) and not control.has_said:
             return interrupted(
                 coroutine.job,
@@ -188,28 +260,6 @@ class AsyncRunner:
     def _interrupt_soon(self, coroutine: Coroutine) -> None:
         """Called in the heartbeat's thread: somebody has cancelled the job."""
         self._loop.call_soon_threadsafe(coroutine.interrupt, "cancel")
-
-    async def _finish(
-        self,
-        job: Claimed,
-        prepared: Prepared,
-        control: LoopControl,
-        performed: Performed,
-    ) -> None:
-        async def finish(done: Commit | None) -> bool:
-            if not control.has_reported:
-                return control.finish(performed, done)
-            # The last report may have to wait for one that is being written.
-            return await asyncio.to_thread(control.finish, performed, done)
-
-        if prepared.options.settle == "immediate" or job.runs_alone:
-            await self._commits.wait_for(finish)
-        else:
-            await finish(None)
-
-    async def _settle(self, settlement: Settlement) -> bool:
-        self._hands.settler.put(settlement)
-        return True
 
 
 class LoopControl(Control):
@@ -247,34 +297,34 @@ def _refuse_in_loop(sync: str, twin: str) -> None:
 class Commit:
     """What a settlement releases, in the place of a thread's lock."""
 
-    __slots__ = ("_commits", "future")
+    __slots__ = ("_commits", "call", "coroutine")
 
-    def __init__(self, commits: Commits, future: asyncio.Future[None]) -> None:
+    def __init__(
+        self,
+        commits: Commits,
+        coroutine: Coroutine,
+        call: Callable[[Coroutine], None],
+    ) -> None:
         self._commits = commits
-        self.future = future
+        self.coroutine = coroutine
+        self.call = call
 
     def release(self) -> None:
-        """Let the job go on. Called in the settler's thread."""
-        self._commits.note(self.future)
+        """Let the slot go. Called in the settler's thread."""
+        self._commits.note(self)
 
 
 class Commits:
-    """Lets jobs wait for their settles; one wake of the loop for those of one write."""
+    """Tells the loop what is settled; one wake of it for those of one write."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._committed: deque[asyncio.Future[None]] = deque()
+        self._committed: deque[Commit] = deque()
         self._is_waking = False
 
-    async def wait_for(self, settle: Callable[[Commit], Awaitable[bool]]) -> None:
-        """Await *settle*, with what its settlement releases, and then its commit."""
-        commit = Commit(self, self._loop.create_future())
-        if await settle(commit):
-            await commit.future
-
-    def note(self, future: asyncio.Future[None]) -> None:
+    def note(self, commit: Commit) -> None:
         """Note that a settle is committed. Called in the settler's thread."""
-        self._committed.append(future)
+        self._committed.append(commit)
         if not self._is_waking:
             self._is_waking = True
             self._loop.call_soon_threadsafe(self._release)
@@ -283,6 +333,5 @@ class Commits:
         # First: what is noted from here on wakes the loop again.
         self._is_waking = False
         while self._committed:
-            future = self._committed.popleft()
-            if not future.done():
-                future.set_result(None)
+            commit = self._committed.popleft()
+            commit.call(commit.coroutine)

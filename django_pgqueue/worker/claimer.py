@@ -13,18 +13,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
-from django_pgqueue.queues.claim import Claimed, Line
+from django_pgqueue.queues.claim import Claimed, Line, Sight
 from django_pgqueue.worker.leases import Leases
-from django_pgqueue.worker.lookout import JUST_NOW, Lookout
+from django_pgqueue.worker.lookout import Lookout
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.queue_plan import PRIORITY, STRICT
 from django_pgqueue.worker.room import Kinds, Room
 from django_pgqueue.worker.service import Service
+from django_pgqueue.worker.turns import Key, Turns, run_order
 from django_pgqueue.worker.wakes import Wakes
+
+NO_CAPS: Mapping[str, int] = {}
 
 
 class Put(Protocol):
@@ -56,6 +61,7 @@ class Claimer(Service):
         if wake is not None:
             self.wake = wake
         self.options = options
+        self.plan = options.plan
         self.kinds = kinds
         # Served and not paused, as the database last said; and those that are paused.
         self.queues: list[str] = []
@@ -67,11 +73,18 @@ class Claimer(Service):
         self._leases = leases
         self._room = room
         self._put = put
+        self._rank = run_order(self.plan, options.settings.ageing_seconds)
         self._poll_seconds = options.settings.poll_interval_seconds
         self._queues_due_at = 0.0
         self._pure: frozenset[str] = kinds.pure
-        self._for_threads = Lookout(Desk(self, False), self._poll_seconds)
-        self._for_coroutines = Lookout(Desk(self, True), self._poll_seconds)
+        self._for_threads, self._for_coroutines = (
+            Lookout(
+                Desk(self, for_coroutines),
+                Turns(self.plan, options.settings.ageing_seconds),
+                self._poll_seconds,
+            )
+            for for_coroutines in (False, True)
+        )
 
     def retry_in(self, seconds: float) -> None:
         """Note that a job of ours becomes visible again in *seconds*."""
@@ -172,20 +185,57 @@ class Claimer(Service):
         with self.link.cursor() as cursor:
             known = claims.known_queues(cursor)
             paused = {queue.name for queue in known if queue.is_paused}
-            served = list(self.options.queues) or [queue.name for queue in known]
-            new = [q.name for q in known if not q.has_row and q.name in served]
+            met = [queue for queue in known if self.plan.serves(queue.name)]
+            new = [queue.name for queue in met if not queue.has_row]
             if new:
                 claims.remember_queues(cursor, new)
+        served = [*self.plan.named, *(queue.name for queue in met)]
         self.paused = paused
-        self.queues = [name for name in served if name not in paused]
+        self.queues = [name for name in dict.fromkeys(served) if name not in paused]
         self._queues_due_at = time.monotonic() + self._poll_seconds
+
+    def limit(self, queues: Sequence[str], room: int) -> int:
+        """
+        Return how many a claim from all lines of *queues* may take.
+
+        Zero: none, or it would not keep to the plan, whose order and caps are not those
+        of that statement.
+        """
+        is_one = len(queues) == 1
+        if not is_one and self.plan.order != PRIORITY:
+            return 0
+        if not self.plan.has_caps:
+            return room
+        free = self.free((queue, 0) for queue in queues)
+        if not free:
+            return room
+        return max(0, min(room, *free.values())) if is_one else 0
+
+    def free(self, lines: Iterable[Key]) -> Mapping[str, int]:
+        """
+        Return how many more jobs each queue of *lines* may have that has a cap.
+
+        All that this process holds counts: what runs, what waits to, and what has run
+        and is not settled.
+        """
+        if not self.plan.has_caps:
+            return NO_CAPS
+        caps = {queue: self.plan.cap(queue) for queue in {queue for queue, _ in lines}}
+        held = Counter(held.job.queue for held in self._leases.all())
+        held.update(job.queue for job in self._leases.settled())
+        return {queue: cap - held[queue] for queue, cap in caps.items() if cap}
+
+    def see(self, queues: Sequence[str]) -> Sight:
+        """Return the lines of *queues*, and what stands first in each."""
+        with self.link.cursor() as cursor:
+            return claims.see(cursor, queues)
 
     def claim(
         self, queues: Sequence[str], limit: int, *, for_coroutines: bool
     ) -> list[Claimed]:
         """Lease what is due, without floors, and hand it over."""
         asked_at = time.monotonic()
-        with self.link.cursor() as cursor:
+        with self.link.cursor(binary=True) as cursor:
             jobs = claims.claim(
                 cursor,
                 queues=queues,
@@ -200,7 +250,7 @@ class Claimer(Service):
     ) -> list[Claimed]:
         """Lease what is due in known lines, and hand it over."""
         asked_at = time.monotonic()
-        with self.link.cursor() as cursor:
+        with self.link.cursor(binary=True) as cursor:
             jobs = claims.claim_from_floors(
                 cursor,
                 lines=lines,
@@ -213,6 +263,9 @@ class Claimer(Service):
     def _hand_over(
         self, jobs: list[Claimed], asked_at: float, for_coroutines: bool
     ) -> list[Claimed]:
+        if self.plan.order == STRICT:
+            # Claims are in the order of priority.
+            jobs.sort(key=self._rank)
         self._leases.add(jobs, asked_at)
         self._put(jobs, for_coroutines=for_coroutines)
         return jobs
@@ -248,9 +301,11 @@ class Desk:
     def served(self, names: set[str]) -> list[str]:
         """Return those of *names* that this lookout may claim from."""
         ours = [name for name in self.queues() if name in names]
-        if self._for_coroutines or self._claimer.options.queues:
+        plan = self._claimer.plan
+        if self._for_coroutines or not plan.is_open:
             return ours
         unheard = names.difference(self._claimer.queues, self._claimer.paused)
+        unheard = set(filter(plan.serves, unheard))
         if unheard:
             # Names never seen before: new queues, or somebody's noise.
             self._claimer.expect_new_queue()
@@ -270,7 +325,14 @@ class Desk:
             lines, limit, for_coroutines=self._for_coroutines
         )
 
-    def seconds_until_due(self, queues: list[str]) -> float | None:
-        """Say when the next job becomes visible."""
-        with self._claimer.link.cursor() as cursor:
-            return claims.seconds_until_due(cursor, queues, just_now=JUST_NOW)
+    def limit(self, queues: Sequence[str], room: int) -> int:
+        """Return how many a claim from all lines of *queues* may take; 0: see them."""
+        return self._claimer.limit(queues, room)
+
+    def free(self, lines: Iterable[Key]) -> Mapping[str, int]:
+        """Return how many more jobs each queue of *lines* may have that has a cap."""
+        return self._claimer.free(lines)
+
+    def see(self, queues: Sequence[str]) -> Sight:
+        """Return the lines of *queues*, and what stands first in each."""
+        return self._claimer.see(queues)

@@ -10,6 +10,8 @@ it, so that nothing leaks into the next job.
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Iterable
 from typing import Any
 
 from django.conf import settings
@@ -20,6 +22,16 @@ from psycopg.pq import TransactionStatus
 from django_pgqueue.postgres import session
 
 logger = logging.getLogger("django_pgqueue.worker")
+
+
+class Opened(threading.local):
+    """What this thread has opened, ever: connections.all() takes as long as a job."""
+
+    def __init__(self) -> None:
+        self.connections: list[Any] = []
+
+
+opened = Opened()
 
 
 def watch_connections() -> None:
@@ -33,7 +45,21 @@ def clean_connections() -> None:
 
     Never raises: the outcome of the job that has just ended is still to be settled.
     """
-    for connection in connections.all(initialized_only=True):
+    _clean_each(connections.all(initialized_only=True))
+
+
+def clean_after_job() -> None:
+    """
+    Do the same for what was opened since watch_connections(), between two jobs.
+
+    Most jobs of a short task open nothing, and then it costs nothing.
+    """
+    if opened.connections or settings.DEBUG:
+        _clean_each(opened.connections)
+
+
+def _clean_each(found: Iterable[Any]) -> None:
+    for connection in found:
         try:
             _clean(connection)
         except Exception as error:
@@ -44,6 +70,8 @@ def clean_connections() -> None:
 
 
 def _watch(sender: Any, connection: Any, **fields: Any) -> None:
+    if not any(known is connection for known in opened.connections):
+        opened.connections.append(connection)
     if connection.vendor == "postgresql" and hasattr(connection.connection, "info"):
         session.watch(connection.connection)
 

@@ -129,10 +129,26 @@ class Control:
         if not word.is_written:
             raise LeaseLost(self.job.id, self.job.delivery)
 
+    def acking(self, performed: Performed) -> str | None:
+        """
+        Note that an atomic ack is about to be written, here or by a runner.
+
+        Returns:
+            The last report of the job, to be written with it.
+        """
+        performed.progress = self._last_report()
+        self._acked = performed
+        return performed.progress
+
+    @property
+    def may_be_acked(self) -> bool:
+        """Whether an atomic ack was begun and nobody has said what became of it."""
+        return self._acked is not None and self.is_settled is None
+
     def ack_within(self, cursor: Any, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in its own transaction; LeaseLost."""
         job, worker = self.job, self._hands.worker
-        said = performed.progress = self._last_report()
+        said = self.acking(performed)
         if said is not None:
             lease.report_progress(
                 cursor,
@@ -141,10 +157,10 @@ class Control:
                 delivery=job.delivery,
                 progress=said,
             )
-        self._acked = performed
         waited = time.monotonic() - self._held.claimed_at
         row = ended(job, performed, worker=worker, waited=waited)
-        if job.id not in settle.ack(cursor, worker=worker, ended=[row]):
+        write = settle.forget if performed.leaves_no_trace else settle.ack
+        if job.id not in write(cursor, worker=worker, ended=[row]):
             raise LeaseLost(job.id, job.delivery)
         return True
 
@@ -190,15 +206,29 @@ class Control:
         Returns:
             Whether that will happen; False: there is nothing to wait for.
         """
+        settlement = self.close(performed)
+        if settlement is None:
+            return False
+        settlement.done = done
+        self._hands.settler.put(settlement)
+        return True
+
+    def close(self, performed: Performed) -> Settlement | None:
+        """
+        End the control; return what the caller hands to the settler.
+
+        Returns:
+            The outcome; None: it is written, and what came after it is handed over.
+        """
         with self._lock:
             self._has_ended = True
         if performed.settled is None:
-            performed.progress = self._last_report()
+            if self._report is not None:
+                performed.progress = self._last_report()
             if self._acked is not None:
                 # Rolled back, and its last report with it.
                 performed.progress = performed.progress or self._acked.progress
-            self._hands.settler.put(Settlement(self.job, performed, done))
-            return True
+            return Settlement(self.job, performed)
         if performed.settled is False:
             if not self.has_said:
                 # The transaction rolled back; nobody else has counted it as stale.
@@ -209,7 +239,7 @@ class Control:
             self._hands.settler.put(Settlement(self.job, performed))
         else:
             self._hands.leases.ended(self.job)
-        return False
+        return None
 
     def _last_report(self) -> str | None:
         if self._report is None:

@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from django_pgqueue.exceptions import TaskTimeout
-from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.worker.interruption import Interrupted
-from django_pgqueue.worker.sync_calls import SyncCalls
+from django_pgqueue.worker.leases import Held
+from django_pgqueue.worker.sync_calls import ByCaller, SyncCalls, SyncThreads, closed
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -24,33 +24,70 @@ current: ContextVar[Coroutine | None] = ContextVar("coroutine", default=None)
 
 Stop = Literal["timeout", "cancel", "interrupt"]
 
+# Of jobs that made no sync call and are over.
+CLOSED = closed()
+
 
 class Coroutine:
     """An async job that has a slot. Used in the loop; hard_at also by its watch."""
 
     __slots__ = (
+        "_threads",
         "calls",
         "hard_at",
+        "held",
+        "is_over",
         "is_performing",
         "job",
+        "ran_seconds",
         "slot",
         "started",
         "stop",
+        "taken_at",
         "task",
         "timeout",
     )
 
-    def __init__(self, job: Claimed, slot: int, calls: SyncCalls) -> None:
-        self.job = job
+    def __init__(
+        self, held: Held, slot: int, threads: SyncThreads, taken_at: float
+    ) -> None:
+        self.job = held.job
+        self.held = held
         self.slot = slot
-        self.calls = calls
+        self.taken_at = taken_at  # Monotonic; when it got its slot.
+        self._threads = threads
+        self.calls: SyncCalls | None = None  # Until there is one.
         self.task: asyncio.Task[None] | None = None
         # What it has started besides, and is not done.
         self.started: set[asyncio.Task[Any]] = set()
         self.timeout: timedelta | None = None
         self.hard_at: float | None = None  # Monotonic.
         self.is_performing = False
+        self.is_over = False
+        self.ran_seconds: float | None = None  # None: its task was not called.
         self.stop: Stop | None = None
+
+    def sync_calls(self) -> SyncCalls:
+        """Return what runs the sync calls of this job."""
+        if self.calls is None:
+            self.calls = self._threads.lend()
+        return self.calls
+
+    async def end_calls(self) -> None:
+        """Wait for sync calls that go on, and allow no more."""
+        if self.calls is None:
+            self.calls = CLOSED
+        else:
+            await self.calls.finish()
+
+    def forget(self) -> None:
+        """
+        Let go of the asyncio task, when it is about to end.
+
+        Its context refers to this: nothing of a job may be left to the garbage
+        collector, which would walk over everything else to find it.
+        """
+        self.task = None
 
     def owns(self, task: asyncio.Task[Any]) -> bool:
         """Whether the job runs in this asyncio task, or has started it."""
@@ -114,6 +151,15 @@ class Coroutine:
         except asyncio.CancelledError:
             while self.task.cancelling():
                 self.task.uncancel()
+
+
+def calls_of_current() -> SyncCalls:
+    """Return the sync calls of the job whose code is running."""
+    owner = current.get()
+    return CLOSED if owner is None else owner.sync_calls()
+
+
+BY_CALLER = ByCaller(calls_of_current)
 
 
 def start_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:

@@ -8,12 +8,22 @@ is known to be mixed from then on.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.worker.coroutines import Coroutines
 from django_pgqueue.worker.executor import Executor
+from django_pgqueue.worker.leases import Leases
 from django_pgqueue.worker.room import Kinds, Room
 from django_pgqueue.worker.settler import Settlement, Settler
+
+# Jobs that a process holds beside one for each thread: those that wait to start, and
+# those that have run and are not written yet. It claims no more while the database does
+# not take its outcomes, so that a crash then repeats no more. With many coroutines,
+# twice as many as those.
+HELD_MAX = 2_000
 
 
 class Dispatcher:
@@ -25,29 +35,50 @@ class Dispatcher:
         coroutines: Coroutines,
         settler: Settler,
         kinds: Kinds,
+        leases: Leases,
+        on_room: Callable[[], None],
     ) -> None:
         self._executor = executor
         self._coroutines = coroutines
         self._settler = settler
         self._kinds = kinds
+        self._leases = leases
+        self._on_room = on_room
+        self._held_max = max(HELD_MAX, 2 * coroutines.count) + executor.count
 
     def room(self) -> Room:
         """Return how many more jobs of each kind could start soon."""
-        return Room(self._executor.room(), self._coroutines.room())
+        # Said first: what is written from here on is told to the claimer.
+        self._settler.on_written = self._on_room
+        left = self._held_max - len(self._leases)
+        if left <= 0:
+            return Room(0, 0)
+        self._settler.on_written = None
+        threads, coroutines = self._executor.room(), self._coroutines.room()
+        return Room(min(threads, left), min(coroutines, left))
 
     def put(self, jobs: list[Claimed], *, for_coroutines: bool) -> None:
         """Take claimed jobs, in run order, from a claim for one kind of room."""
         sync_jobs: list[Claimed] = []
         async_jobs: list[Claimed] = []
-        for job in jobs:
-            task = find_sender(job.task)
-            if task is None:
-                # Of an undeclared task: either side can say so.
-                (async_jobs if for_coroutines else sync_jobs).append(job)
-                continue
-            is_async = task.options.is_async
-            self._kinds.note(job.queue, is_async=is_async)
-            (async_jobs if is_async else sync_jobs).append(job)
+        # Whole batches of one task are the rule, so tasks are asked, not jobs. Of an
+        # undeclared task: either side can say so.
+        tasks = {name: find_sender(name) for name in {job.task for job in jobs}}
+        is_async = {
+            name: for_coroutines if task is None else task.options.is_async
+            for name, task in tasks.items()
+        }
+        shown = Counter([(job.queue, job.task) for job in jobs])
+        for (queue, name), count in shown.items():
+            if tasks[name] is not None:
+                self._kinds.note(queue, is_async=is_async[name], count=count)
+        if not any(is_async.values()):
+            sync_jobs = jobs
+        elif all(is_async.values()):
+            async_jobs = jobs
+        else:
+            for job in jobs:
+                (async_jobs if is_async[job.task] else sync_jobs).append(job)
         if for_coroutines:
             sync_jobs = self._fitting(sync_jobs, self._executor.room())
         else:

@@ -3,19 +3,21 @@ Executor: the threads that call tasks.
 
 The eighth hop of a job's life. A thread takes a claimed job, marks its slot, runs the
 task between two clean-ups of Django's connections, and hands the outcome to the
-settler. With settle="immediate" it waits until its ack is committed, so that a crash
-repeats at most the one job that each thread was running.
+settler.
+
+There are as many slots as threads. With settle="immediate" a job keeps its slot until
+its ack is committed, so a crash repeats at most as many finished jobs as there are
+threads; but the thread goes on to the next job while there is another slot.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from django_pgqueue import telemetry
 from django_pgqueue.conf import Settings
@@ -23,12 +25,18 @@ from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
 from django_pgqueue.tasks.outcome import Cancelled
 from django_pgqueue.tasks.perform import (
     Performed,
+    Prepared,
     perform,
     prepare,
     refuse,
     unguarded,
 )
-from django_pgqueue.worker.cleanup import clean_connections, watch_connections
+from django_pgqueue.worker.baton import Baton
+from django_pgqueue.worker.cleanup import (
+    clean_after_job,
+    clean_connections,
+    watch_connections,
+)
 from django_pgqueue.worker.control import Control, Hands
 from django_pgqueue.worker.gate import Gate
 from django_pgqueue.worker.isolation import (
@@ -38,19 +46,17 @@ from django_pgqueue.worker.isolation import (
     new_thread,
 )
 from django_pgqueue.worker.leases import Held, Leases
+from django_pgqueue.worker.pool import ProcessPool
+from django_pgqueue.worker.prefetch import Prefetch
 from django_pgqueue.worker.settler import Settlement, Settler
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.watchdog import Watchdog
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-# Jobs are claimed ahead only as far as they can start within this time, so that a
-# long task never holds others hostage and priorities stay meaningful.
-HORIZON_SECONDS = 0.1
-PREFETCH_MAX = 500
-
-# The weight of the newest run in the moving mean of run times.
-MEAN_WEIGHT = 0.1
+# How often it is looked whether what was taken for a short job holds up others, while
+# any are waiting.
+SPOT_SECONDS = 0.005
 
 
 class Executor:
@@ -70,8 +76,10 @@ class Executor:
         isolation: Isolation,
         installation: str,
         on_room: Callable[[], None],
+        rank: Callable[[Claimed], int],
+        pool: ProcessPool | None = None,
     ) -> None:
-        self._threads_count = threads
+        self.count = threads
         self._settings = settings
         self._slots = slots
         self._leases = leases
@@ -79,60 +87,96 @@ class Executor:
         self._watchdog = watchdog
         self._installation = installation
         self._on_room = on_room
+        # Of those that wait here, the lowest goes first.
+        self._rank = rank
         self._gate = gate
         self._hands = hands
         self._isolation = isolation
-        self._buffer: queue.SimpleQueue[Claimed | None] = queue.SimpleQueue()
+        # Runs the jobs in other processes; None: they run here.
+        self._pool = pool
+        self._buffer: deque[Claimed] = deque()
+        self._free: deque[int] = deque(range(threads))
+        # When the job of each slot was taken; and the slots whose jobs have run and
+        # wait for their acks.
+        self._taken_at = [0.0] * threads
+        self._unsettled: set[int] = set()
         self._stopping = False
-        self._idle = threads
-        self._idle_lock = threading.Lock()
-        self._mean_seconds: float | None = None
+        self._stopped = threading.Event()
+        # The claimer was told that there is no room, and waits to hear of some.
+        self._was_full = False
+        self._full_at = 0
+        self._prefetch = Prefetch(threads)
+        self._baton = Baton(threads, self._has_work)
         self._threads = [
             new_thread(self._run, n, name=f"pgqueue-task-{n}") for n in range(threads)
         ]
+        # Jobs wait here and could start, or might wait for too long.
+        self._watch = threading.Event()
+        self._spotter = new_thread(self._spot, name="pgqueue-spotter")
+        settler.on_settled = self._settled
 
     def start(self) -> None:
         """Start the threads."""
         watch_connections()
+        if self._pool is not None:
+            self._pool.start()
+        self._spotter.start()
         for thread in self._threads:
             thread.start()
 
     def put(self, jobs: list[Claimed]) -> None:
-        """Buffer claimed jobs, in run order."""
-        for job in jobs:
-            self._buffer.put(job)
+        """Buffer claimed jobs, in run order; those of lower rank go first."""
+        if not jobs:
+            return
+        buffer = self._buffer
+        try:
+            is_in_order = self._rank(jobs[0]) >= self._rank(buffer[-1])
+        except IndexError:
+            is_in_order = True
+        if is_in_order:
+            buffer.extend(jobs)
+        else:
+            self._merge(jobs)
+        self._baton.work_came()
+        if not self._watch.is_set():
+            self._watch.set()
 
     def room(self) -> int:
         """Return how many more jobs could start within the horizon; 0: none."""
+        # Said first: a thread that makes room after this tells the claimer.
+        self._full_at, self._was_full = 0, True
         if self._gate.is_closed:
             return 0
-        prefetch, buffered = self._prefetch(), self._buffer.qsize()
-        room = self._idle + prefetch - buffered
+        idle, buffered, prefetch = len(self._free), len(self._buffer), 0
+        if (idle and not buffered) or not self._prefetch.is_stuck():
+            prefetch = self._prefetch.ahead()
+        room = idle + prefetch - buffered
         # Not one by one: a claim of half of what fits costs hardly more than of one.
-        if buffered and 2 * room < prefetch:
+        self._full_at = idle + prefetch // 2 if prefetch else 0
+        if room <= 0 or (buffered and 2 * room < prefetch):
             return 0
-        return max(0, min(room, CLAIM_LIMIT_MAX))
+        self._was_full = False
+        return min(room, CLAIM_LIMIT_MAX)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no thread runs anything and nothing is buffered."""
-        return self._idle == self._threads_count and not self._buffer.qsize()
+        """Whether nothing runs or waits for its ack, and nothing is buffered."""
+        return len(self._free) == self.count and not self._buffer
 
     def stop(self) -> None:
         """Hand back what has not started; the threads end after their job."""
         self._stopping = True
         self.hand_back()
-        for _ in self._threads:
-            self._buffer.put(None)
+        self._baton.over()
+        self._stopped.set()
+        self._watch.set()
 
     def hand_back(self) -> None:
         """Return every buffered job to its queue, as if never claimed."""
         try:
             while True:
-                job = self._buffer.get_nowait()
-                if job is not None:
-                    self._settler.put(Settlement(job, None))
-        except queue.Empty:
+                self._settler.put(Settlement(self._buffer.popleft(), None))
+        except IndexError:
             pass
 
     def join(self, until: float) -> bool:
@@ -141,84 +185,184 @@ class Executor:
             thread.join(max(until - time.monotonic(), 0))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _prefetch(self) -> int:
-        mean = self._mean_seconds
-        if mean is None or mean > HORIZON_SECONDS:
-            return 0
-        ahead = self._threads_count * HORIZON_SECONDS / max(mean, 1e-6)
-        return min(int(ahead), PREFETCH_MAX)
+    def _has_work(self) -> bool:
+        return bool(self._buffer and self._free)
+
+    def _merge(self, jobs: list[Claimed]) -> None:
+        """Put *jobs* before those of higher rank that wait already."""
+        waiting = []
+        try:
+            while True:
+                waiting.append(self._buffer.popleft())
+        except IndexError:
+            pass
+        # Stable: jobs of equal rank stay in the order of their claims.
+        self._buffer.extend(sorted(waiting + jobs, key=self._rank))
 
     def _run(self, thread: int) -> None:
         keep_caches()
-        done = threading.Lock()
-        done.acquire()
+        baton = self._baton
+        is_rested = True
         while True:
-            job = self._buffer.get()
-            if job is None:
+            if baton.holder != thread:
+                is_rested = True
+                if not baton.take(thread):
+                    return
+            if self._stopping:
                 return
-            with self._idle_lock:
-                self._idle -= 1
             try:
-                self._take(thread, job, done)
-            except BaseException:
-                # Everything a job can do is caught below; this is a bug of ours. The
-                # thread must live on, and the lease will run out.
-                logger.exception("failed     loop=executor job=%d", job.id)
-                self._slots.leave(thread)
-            with self._idle_lock:
-                self._idle += 1
-            if not self._stopping and self.room():
-                self._on_room()
+                slot = self._free.pop()
+            except IndexError:
+                is_rested = self._rest(thread)
+                continue
+            try:
+                job = self._buffer.popleft()
+            except IndexError:
+                self._free.append(slot)
+                is_rested = self._rest(thread)
+                continue
+            self._prefetch.taken_at = self._taken_at[slot] = now = time.monotonic()
+            self._start(thread, slot, job, now, is_rested)
+            is_rested = False
 
-    def _take(self, thread: int, job: Claimed, done: Any) -> None:
+    def _rest(self, thread: int) -> bool:
+        """Wait for something to do; what was done may be settled meanwhile."""
+        self._settler.ring()
+        self._baton.wait_for_work(thread)
+        return True
+
+    def _start(
+        self, thread: int, slot: int, job: Claimed, now: float, is_rested: bool
+    ) -> None:
+        keeps_slot = False
+        try:
+            keeps_slot = self._take(thread, slot, job, now, is_rested)
+        except BaseException:
+            # Everything a job can do is caught below; this is a bug of ours. The
+            # thread must live on, and the lease will run out.
+            logger.exception("failed     loop=executor job=%d", job.id)
+            self._gate.leave(thread)
+        if not keeps_slot:
+            self._prefetch.took(time.monotonic() - now)
+            self._slots.leave(slot)
+            self._free.append(slot)
+            if self._baton.holder != thread:
+                self._baton.work_came()
+        if self._was_full and len(self._buffer) <= self._full_at:
+            self._tell_room()
+
+    def _tell_room(self) -> None:
+        self._was_full = False
+        if not self._stopping:
+            self._on_room()
+
+    def _settled(self, slots: list[int]) -> None:
+        """Take back the slots of jobs that are settled. Called by the settler."""
+        taken_at = self._taken_at
+        jobs = len(slots)
+        seconds = time.monotonic() - sum([taken_at[slot] for slot in slots]) / jobs
+        self._prefetch.took(seconds, jobs)
+        for slot in slots:
+            self._slots.leave(slot)
+        self._unsettled.difference_update(slots)
+        self._free.extend(slots)
+        self._baton.work_came()
+        if self._was_full and not self._buffer:
+            self._tell_room()
+
+    def _take(
+        self, thread: int, slot: int, job: Claimed, now: float, is_rested: bool
+    ) -> bool:
+        """Run the job, or say why not; True: its slot is free when it is settled."""
         held = self._leases.get(job)
-        if self._stopping or held is None or time.monotonic() >= held.valid_until:
+        if self._stopping or held is None or now >= held.valid_until:
             # Stopping; or its lease ran out before it could start, and somebody else
             # may be running it by now: the fence of the release knows.
             self._settler.put(Settlement(job, None))
-            return
+            return False
         refused = refuse(job, self._settings)
         if held.is_cancelled:
             # It was asked to stop after the claim, while it waited here.
             refused = Performed(Cancelled())
         if refused is not None:
             self._settler.put(Settlement(job, refused))
-        elif job.runs_alone:
-            # It may take its process down: let nobody wait behind it, and nobody run
-            # or be unsettled beside it.
-            self.hand_back()
-            with self._gate.alone():
-                self._settler.wait_until_idle(self._settings.lease_seconds)
-                self._perform(thread, held, done)
-        elif self._gate.is_closed:
+            return False
+        if job.runs_alone and self._pool is None:
+            return self._run_alone(thread, slot, held)
+        if not self._gate.enter(thread):
             self._settler.put(Settlement(job, None))
-        else:
-            with self._gate.shared():
-                self._perform(thread, held, done)
+            return False
+        if self._pool is not None or not self._prefetch.is_short(job.task):
+            self._baton.pass_on(thread)
+            self._settler.ring()
+        keeps_slot = self._perform(thread, slot, held, is_rested)
+        self._gate.leave(thread)
+        return keeps_slot
 
-    def _perform(self, thread: int, held: Held, done: Any) -> None:
+    def _run_alone(self, thread: int, slot: int, held: Held) -> bool:
+        # It may take its process down: let nobody wait behind it, and nobody run or be
+        # unsettled beside it.
+        self._baton.pass_on(thread)
+        self.hand_back()
+        with self._gate.alone():
+            self._settler.ring()
+            self._settler.wait_until_idle(self._settings.lease_seconds)
+            settled = threading.Lock()
+            settled.acquire()
+            if self._perform(thread, slot, held, True, settled):
+                self._settler.ring()
+                settled.acquire()
+        return False
+
+    def _perform(
+        self,
+        thread: int,
+        slot: int,
+        held: Held,
+        is_rested: bool,
+        settled: threading.Lock | None = None,
+    ) -> bool:
+        """Run the job; return whether its slot, or *settled*, waits for its settle."""
         job = held.job
-        clean_connections()
+        if is_rested:
+            # Between two jobs without a rest, the clean-up after the first will do.
+            clean_connections()
         # Before the arguments are read: they too can end a process.
-        self._slots.enter(thread, job.id, job.delivery)
-        is_settling = in_own_context(self._call, held, done)
-        clean_connections()
+        self._slots.enter(slot, job.id, job.delivery)
+        keeps_slot = in_own_context(self._call, thread, slot, held, settled)
+        clean_after_job()
         self._isolation.look(job.id, job.task)
-        if is_settling:
-            done.acquire()
-        self._slots.leave(thread)
+        return keeps_slot
 
-    def _call(self, held: Held, done: Any) -> bool:
-        """Run the job; return whether *done* is released once it is settled."""
-        job = held.job
-        prepared = prepare(job, self._settings)
+    def _call(
+        self, thread: int, slot: int, held: Held, settled: threading.Lock | None
+    ) -> bool:
+        job, pool = held.job, self._pool
+        prepared = prepare(job, self._settings) if pool is None else pool.prepare(job)
         if isinstance(prepared, Performed):
-            self._settler.put(Settlement(job, prepared, done))
-            return True
-        telemetry.started(prepared.task, job)
+            return self._settle(Settlement(job, prepared), slot, settled)
         control = Control(self._hands, held, prepared)
+        if pool is None:
+            performed = self._perform_here(held, prepared, control)
+        else:
+            performed = pool.run(thread, held, prepared, control)
+        if performed.ran_seconds is not None:
+            self._prefetch.learn(job.task, performed.ran_seconds)
+        settlement = control.close(performed)
+        if settlement is None:
+            return False
+        if prepared.options.settle == "immediate" or settled is not None:
+            return self._settle(settlement, slot, settled)
+        self._settler.put_soon(settlement)
+        return False
+
+    def _perform_here(
+        self, held: Held, prepared: Prepared, control: Control
+    ) -> Performed:
+        job = held.job
+        telemetry.started(prepared.task, job)
         timeout = prepared.options.timeout
-        performed = perform(
+        return perform(
             job,
             prepared,
             self._settings,
@@ -228,12 +372,46 @@ class Executor:
             if timeout is None
             else functools.partial(self._watchdog.watch, job, timeout),
         )
-        self._learn(performed.ran_seconds or 0.0)
-        waits = prepared.options.settle == "immediate" or job.runs_alone
-        return control.finish(performed, done if waits else None) and waits
 
-    def _learn(self, seconds: float) -> None:
-        mean = self._mean_seconds
-        self._mean_seconds = (
-            seconds if mean is None else mean + MEAN_WEIGHT * (seconds - mean)
-        )
+    def _settle(
+        self, settlement: Settlement, slot: int, settled: threading.Lock | None
+    ) -> bool:
+        """Hand an outcome over; its slot, or *settled*, is released after it."""
+        if settled is not None:
+            settlement.done = settled
+        else:
+            settlement.slot = slot
+            self._unsettled.add(slot)
+        self._settler.put_soon(settlement)
+        return True
+
+    def _is_at_rest(self) -> bool:
+        return not self._buffer and not self._settler.is_kept_waiting
+
+    def _spot(self) -> None:
+        """
+        See to it that jobs which could start do, and that no others wait here.
+
+        A job that was taken for a short one and is not keeps the baton, and the acks
+        before it from being written; and jobs that wait behind long ones are handed
+        back, for other workers.
+        """
+        while not self._stopping:
+            self._watch.wait()
+            taken_at = self._prefetch.taken_at
+            self._stopped.wait(SPOT_SECONDS)
+            if self._is_at_rest():
+                self._watch.clear()
+                if self._is_at_rest():
+                    continue
+                self._watch.set()
+            if self._prefetch.taken_at != taken_at or self._stopping:
+                continue
+            self._settler.ring()
+            if self._free:
+                self._baton.take_away(self._baton.holder)
+                self._baton.work_came()
+            elif self._prefetch.is_stuck() and not self._unsettled:
+                # Not for slow acks, which are slow for other workers too.
+                self.hand_back()
+                self._settler.ring()

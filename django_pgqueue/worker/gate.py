@@ -13,45 +13,35 @@ from contextlib import contextmanager
 
 
 class Gate:
-    """Many share it, or one has it alone; who waits to be alone goes first."""
+    """
+    Many share it, or one has it alone; who waits to be alone goes first.
+
+    To share takes no lock: whoever enters says so first and then looks whether it is
+    closed, and whoever closes it does so first and then looks who is inside. Each is
+    one operation of the interpreter, so at least one of the two sees the other.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._sharing = 0
+        self._inside: set[int] = set()
         self._waiting_alone = 0
         self._is_alone = False
+        # Whether somebody is alone, or waits to be.
+        self.is_closed = False
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether somebody is alone, or waits to be."""
-        return self._is_alone or bool(self._waiting_alone)
+    def enter(self, key: int) -> bool:
+        """Share it, as *key*, until leave(); False: it is closed. Never waits."""
+        self._inside.add(key)
+        if self.is_closed:
+            self.leave(key)
+            return False
+        return True
 
-    @contextmanager
-    def shared(self) -> Iterator[None]:
-        """Run beside others that share."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: not self._is_alone and not self._waiting_alone
-            )
-            self._sharing += 1
-        try:
-            yield
-        finally:
-            self.leave()
-
-    def try_enter(self) -> bool:
-        """Share it if that needs no waiting; leave() ends it. For an event loop."""
-        with self._changed:
-            if self.is_closed:
-                return False
-            self._sharing += 1
-            return True
-
-    def leave(self) -> None:
-        """End one share."""
-        with self._changed:
-            self._sharing -= 1
-            if not self._sharing:
+    def leave(self, key: int) -> None:
+        """End a share."""
+        self._inside.discard(key)
+        if self.is_closed:
+            with self._changed:
                 self._changed.notify_all()
 
     @contextmanager
@@ -59,7 +49,8 @@ class Gate:
         """Run when nobody else does; others wait until this is over."""
         with self._changed:
             self._waiting_alone += 1
-            self._changed.wait_for(lambda: not self._is_alone and not self._sharing)
+            self.is_closed = True
+            self._changed.wait_for(lambda: not self._is_alone and not self._inside)
             self._waiting_alone -= 1
             self._is_alone = True
         try:
@@ -67,4 +58,5 @@ class Gate:
         finally:
             with self._changed:
                 self._is_alone = False
+                self.is_closed = bool(self._waiting_alone)
                 self._changed.notify_all()

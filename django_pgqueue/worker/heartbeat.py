@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from django_pgqueue.postgres import wake
+import psycopg
+
+from django_pgqueue.postgres import health, wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease, workers
 from django_pgqueue.worker.leader import Leader
@@ -117,9 +119,16 @@ class Heartbeat(Service):
             for held in self._leases.all()
             # A task may have extended it for longer than a lease.
             if not held.is_lost and held.valid_until - asked_at <= lease_seconds * 2 / 3
-        ][:RENEW_ROWS_MAX]
-        if not old:
-            return False
+        ]
+        # All of them, however many: the next tick may be too late for short leases.
+        ask_again = False
+        for start in range(0, len(old), RENEW_ROWS_MAX):
+            ask_again |= self._renew_some(old[start : start + RENEW_ROWS_MAX])
+        return ask_again
+
+    def _renew_some(self, old: list[Held]) -> bool:
+        lease_seconds = self._leases.lease_seconds
+        asked_at = time.monotonic()
         with self.link.cursor() as cursor:
             renewed = lease.renew(
                 cursor,
@@ -172,6 +181,13 @@ class Heartbeat(Service):
         try:
             with self.link.cursor() as cursor:
                 wake.prove(cursor, channel=listener.own_channel, token=token)
+        except psycopg.errors.ProgramLimitExceeded:
+            listener.forget_token()
+            # The queue of notifications is full. When its readers have caught up, a
+            # server finds that out only when somebody asks how full it is.
+            with self.link.cursor() as cursor:
+                health.notification_usage(cursor)
+            raise
         except Exception:
             listener.forget_token()
             raise

@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 # How often to look, at most, while several threads run jobs: a look takes 10
 # microseconds. With one thread, every job is followed by one.
-LOOK_INTERVAL_SECONDS = 0.005
+LOOK_INTERVAL_SECONDS = 0.02
 
 # The umask can only be read by changing it, which other threads would meet, or from a
 # file, which takes longer than everything else.

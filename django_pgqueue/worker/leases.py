@@ -77,8 +77,8 @@ class Leases:
 
     def add(self, jobs: list[Claimed], asked_at: float) -> None:
         """Note what a claim that was sent at *asked_at* returned."""
-        for job in jobs:
-            self._held[job.id] = Held(job, asked_at, self.lease_seconds)
+        seconds = self.lease_seconds
+        self._held.update([(job.id, Held(job, asked_at, seconds)) for job in jobs])
 
     def get(self, job: Claimed) -> Held | None:
         """Return the lease of this very delivery, or None."""
@@ -87,7 +87,8 @@ class Leases:
 
     def drop(self, job: Claimed) -> bool:
         """Forget a lease that was settled or lost; False when it was not held."""
-        if self.get(job) is None:
+        held = self._held.get(job.id)
+        if held is None or held.job is not job:
             return False
         return self._held.pop(job.id, None) is not None
 
@@ -101,7 +102,7 @@ class Leases:
 
     def is_settled(self, job: Claimed) -> bool:
         """Whether the task of this very delivery goes on after its settle."""
-        return self._after.get(job.id) is job
+        return bool(self._after) and self._after.get(job.id) is job
 
     def settled(self) -> list[Claimed]:
         """Return the jobs that are settled while their tasks go on."""

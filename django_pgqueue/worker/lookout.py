@@ -1,44 +1,66 @@
 """
 Lookout: when to look for jobs, where, and from which floor on. For one kind of room.
 
-While a queue is drained, claims start at floors, so that they do not walk over what is
-finished. A look after a wake, a re-check and the poll do without: a transaction may
-commit rows that became visible earlier, and a claim that rolled back gives rows back.
+There are two ways to look. A *round* sees the lines of all queues, a slice at a time,
+and claims nothing by itself; what has something due is then drained from floors, in the
+order that the plan wants. A wake that comes while nothing is drained claims from its
+queue at once, in one statement. Rounds are made when a drain begins and ends, a few
+times after running dry, at the poll, and now and then during a drain.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from django_pgqueue.queues.claim import Claimed, Line
+from django_pgqueue.queues.claim import Claimed, Line, Sight
+from django_pgqueue.worker.known_lines import KnownLines
+from django_pgqueue.worker.turns import Key, Turns
 from django_pgqueue.worker.wakes import NAMES_MAX
 
 # After running dry, looks that catch what coalesced wakes, and crashes between a
 # commit and its NOTIFY, leave out; and rows that were locked and rolled back.
 RECHECK_SECONDS = (0.015, 0.06, 0.25)
 
-# What became due between a look that found nothing and the question what is due next.
-# Longer than either takes; a row that somebody keeps locked is looked for this long.
-JUST_NOW = timedelta(seconds=5)
+# A line has something due that no claim gets: somebody holds it. It is looked at again
+# after the last of these pauses, then less and less often, down to this.
+HELD_SECONDS_MAX = 1.0
 
 # Wakes that find nothing make the next one wait: this long at first, doubling up to
 # the longest. So a flood of foreign notifications costs few claims.
 EMPTY_WAKE_SECONDS_MIN, EMPTY_WAKE_SECONDS_MAX = 0.004, 0.25
 
-# While one line keeps us busy, others are looked for this often: their floors join in,
-# and from then on lines of equal priority take turns.
+# While lines keep us busy, all are seen this often: others join in then.
 SHARE_SECONDS = 0.1
 
-# A full look that takes longer than this is dear. Several in a row mean that vacuum is
-# held back, rather than that one waited for a lock or a busy processor: from then on
-# they are rationed to a tenth of the loop's time, though never fewer than one in a poll
-# interval, until one is cheap again.
+# Queues seen in one statement, so that none is long however many there are; and how
+# much of a tick goes into that before jobs are claimed again.
+SLICE_QUEUES = 40
+SLICES_SECONDS = 0.005
+
+# Queues whose lines are claimed from by a wake without having been seen.
+WAKE_QUEUES_MAX = 16
+
+# A look that takes longer than this is dear, besides what its rows took. Several in a
+# row mean that vacuum is held back, rather than that one waited for a lock or a busy
+# processor. Rounds are then rationed to a tenth of the loop's time, though never fewer
+# than one in a poll interval, until one is cheap again. So are looks at one queue.
 DEAR_SECONDS = 0.01
+ROW_SECONDS = 0.00005
 DEAR_LOOKS = 3
 RATION = 9.0
+
+# Queues of whose lines those that were never met are asked for by a rationed wake.
+UNKNOWN_QUEUES_MAX = 3
+
+# Every queue that could be claimed from is at its cap: looked at again after so long
+# at first, doubling. Nobody tells us when a job of one queue has been settled.
+CAP_SECONDS_MIN, CAP_SECONDS_MAX = 0.001, 0.1
+
+# Claims in one tick, so that a stop need not wait for more.
+CLAIMS_MAX = 8
 
 
 class Desk(Protocol):
@@ -53,41 +75,90 @@ class Desk(Protocol):
     def served(self, names: set[str]) -> list[str]:
         """Return those of *names* that may be claimed from; unheard ones too."""
 
+    def limit(self, queues: Sequence[str], room: int) -> int:
+        """Return how many a claim from all lines of *queues* may take; 0: see them."""
+
+    def free(self, lines: Iterable[Key]) -> Mapping[str, int]:
+        """Return how many more jobs each queue of *lines* may have that has a cap."""
+
+    def see(self, queues: Sequence[str]) -> Sight:
+        """Return the lines of *queues*, and what stands first in each."""
+
     def claim(self, queues: Sequence[str], limit: int) -> list[Claimed]:
         """Lease what is due, without floors, and hand it over."""
 
     def claim_from_floors(self, lines: Sequence[Line], limit: int) -> list[Claimed]:
         """Lease what is due in known lines, and hand it over."""
 
-    def seconds_until_due(self, queues: list[str]) -> float | None:
-        """Say when the next job becomes visible."""
+
+class Round:
+    """A look at all queues, slice by slice."""
+
+    def __init__(self, queues: list[str], asked: int) -> None:
+        self.left = queues
+        # What ask() had counted when it began.
+        self.asked = asked
+        self.found = 0
+        self.has_due = False
+        self.next_seconds = math.inf
+        self.took_seconds = 0.0
+        self.is_dear = False
+
+
+class Ration:
+    """Counts dear looks in a row, and says until when the next one has to wait."""
+
+    def __init__(self) -> None:
+        self.not_before = 0.0
+        self._dear = 0
+
+    def note(self, is_dear: bool, took_seconds: float, poll_seconds: float) -> None:
+        """Note a look."""
+        self._dear = self._dear + 1 if is_dear else 0
+        if self._dear >= DEAR_LOOKS:
+            ration = min(took_seconds * RATION, poll_seconds)
+            self.not_before = time.monotonic() + ration
+
+    @property
+    def holds(self) -> bool:
+        """Whether a look has to wait."""
+        return time.monotonic() < self.not_before
 
 
 class Lookout:
     """Decides about looks; the desk takes them."""
 
-    def __init__(self, desk: Desk, poll_seconds: float) -> None:
+    def __init__(self, desk: Desk, turns: Turns, poll_seconds: float) -> None:
         self._desk = desk
+        self._turns = turns
         self._poll_seconds = poll_seconds
         self._flagged: set[str] = set()
         self._flagged_any = False
-        self._floors: dict[tuple[str, int], datetime] = {}
+        self._lines = KnownLines()
+        self._round: Round | None = None
         self._is_draining = False
-        self._rotation = 0
-        # Monotonic times of the next look without a wake, and of the latest one that
-        # may not be put off.
-        self._look_at = 0.0
+        # Lines have something due, and all of them are at their caps: since the last
+        # claim, and since the last look.
+        self._is_blocked = False
+        self._is_capped = False
+        self._cap_seconds = CAP_SECONDS_MIN
+        # Monotonic times: of the next look after running dry; when the next job is
+        # due; of the latest round that may not be put off.
+        self._recheck_at = 0.0
+        self._due_at = math.inf
         self._poll_at = 0.0
+        self._share_at = 0.0
         self._rechecks = list(RECHECK_SECONDS)
+        self._held_looks = 0
         self._wake_not_before = 0.0
         self._empty_wakes = 0
-        self._full_not_before = 0.0
-        self._dear_looks = 0
-        self._share_at = 0.0
-        # How often ask() was called; and, of the last look over all queues, that
-        # number when it began and how many jobs it found.
+        self._ration = Ration()
+        # Of queues that are dear to look at, as far as one can tell: of a dear look.
+        self._rations: dict[str, Ration] = {}
+        # How often ask() was called; and, of the last round, that number when it began
+        # and how many jobs were found.
         self._asked = 0
-        self._last_full: tuple[int, int] | None = None
+        self._last_round: tuple[int, int] | None = None
 
     def flag(self, names: Collection[str] | None) -> None:
         """Note the wakes of queues; None: of any."""
@@ -98,39 +169,50 @@ class Lookout:
 
     def due_by(self, at: float) -> bool:
         """Look at the monotonic time *at* at the latest; False: would have anyway."""
-        if at >= self._look_at:
+        if at >= min(self._recheck_at, self._due_at, self._poll_at):
             return False
-        self._look_at = at
+        self._due_at = at
         return True
 
     def start_over(self) -> None:
         """Look at everything next: what is known of flags and floors may be wrong."""
+        self._round = None
         self._poll_at = 0.0
         self._is_draining = False
+        self._lines.forget()
 
     def ask(self) -> None:
         """Look at all queues at once; found_since_asked() says what came of it."""
         self._asked += 1
-        self.start_over()
+        self._round = None
+        self._poll_at = 0.0
 
     def found_since_asked(self) -> int | None:
-        """Return what a look that began after ask() found; None: not yet."""
-        if self._last_full is None or self._last_full[0] != self._asked:
+        """Return what a round that began after ask() found; None: not yet."""
+        if self._last_round is None or self._last_round[0] != self._asked:
             return None
-        return self._last_full[1]
+        return self._last_round[1]
 
     def look(self, room: int) -> float:
         """Look for *room* jobs if there is a reason; return how long to wait then."""
-        if self._is_draining:
-            return self._drain(room)
+        queues = self._desk.queues()
+        self._lines.keep(set(queues))
         now = time.monotonic()
-        if now >= self._poll_at:
-            # Before the wakes, so that no stream of them can starve it.
-            return self._look_at_all(room)
-        if self._is_flagged and now >= self._wake_not_before:
-            return self._look_after_wake(room)
-        if now >= self._look_at:
-            return self._look_at_all(room)
+        # Before the wakes, so that no stream of them can starve it.
+        if self._round is None and now >= self._round_at:
+            if not self._ration.holds:
+                self._begin_round(queues)
+            elif now >= self._due_at:
+                # From the floors, since nobody will wake us for it.
+                self._due_at = math.inf
+                self._lines.expect(None)
+        found = 0
+        if self._is_flagged and (self._is_draining or now >= self._wake_not_before):
+            found = self._look_where_flagged(room)
+        self._go_on_round()
+        if self._lines.busy and found < room:
+            found += self._drain(room - found)
+        self._conclude(found, room)
         return self._pause()
 
     @property
@@ -138,18 +220,109 @@ class Lookout:
         return self._flagged_any or bool(self._flagged)
 
     def _pause(self) -> float:
-        now = time.monotonic()
-        until = min(self._look_at, self._poll_at)
+        if self._round is not None or self._is_draining:
+            return 0.0
+        until = self._round_at
+        if until < self._due_at:
+            until = max(until, self._ration.not_before)
         if self._is_flagged:
             until = min(until, self._wake_not_before)
+        now = time.monotonic()
+        if self._is_capped:
+            until = min(until, now + self._cap_seconds)
+            self._cap_seconds = min(2 * self._cap_seconds, CAP_SECONDS_MAX)
         return max(until - now, 0.0)
 
-    def _look_after_wake(self, room: int) -> float:
-        if time.monotonic() < self._full_not_before:
-            return self._drain_known(room)
+    # Rounds ---------------------------------------------------------------------------
+
+    @property
+    def _round_at(self) -> float:
+        at = self._share_at if self._is_draining else self._recheck_at
+        return min(at, self._due_at, self._poll_at)
+
+    def _begin_round(self, queues: list[str]) -> None:
+        # What is flagged now is seen now. A new queue may be among it.
         flagged = self._take_flags()
-        queues = None if flagged is None else self._desk.served(flagged)
-        found = self._full(room, queues)
+        if flagged is None or flagged:
+            queues = self._desk.queues()
+        self._round = Round(list(queues), self._asked)
+        self._due_at = math.inf
+
+    def _go_on_round(self) -> None:
+        """See as many slices as a tick has time for."""
+        round_, until = self._round, time.monotonic() + SLICES_SECONDS
+        if round_ is None:
+            return
+        while round_.left:
+            some = round_.left[-SLICE_QUEUES:]
+            del round_.left[-SLICE_QUEUES:]
+            took, has_due, wait = self._see(some)
+            round_.took_seconds += took
+            round_.is_dear |= took > DEAR_SECONDS
+            round_.has_due |= has_due
+            if wait is not None:
+                round_.next_seconds = min(round_.next_seconds, wait)
+            if time.monotonic() >= until:
+                return
+
+    def _end_round(self, round_: Round) -> None:
+        self._round = None
+        now = time.monotonic()
+        self._last_round = round_.asked, round_.found
+        self._poll_at = now + self._poll_seconds
+        self._share_at = now + min(SHARE_SECONDS, self._poll_seconds)
+        self._ration.note(round_.is_dear, round_.took_seconds, self._poll_seconds)
+        # A millisecond late rather than early: early finds nothing.
+        self._due_at = min(self._due_at, now + round_.next_seconds + 0.001)
+        if round_.found or self._lines.busy:
+            self._recheck_at = math.inf
+        elif self._rechecks:
+            self._recheck_at = now + self._rechecks.pop(0)
+        elif round_.has_due:
+            # Somebody holds it, and may give it back without telling us.
+            pause = RECHECK_SECONDS[-1] * 2**self._held_looks
+            self._held_looks = min(self._held_looks + 1, 8)
+            self._recheck_at = now + min(pause, HELD_SECONDS_MAX)
+        else:
+            self._recheck_at = math.inf
+
+    def _see(self, queues: Sequence[str]) -> tuple[float, bool, float | None]:
+        """See lines; return the time that took, if any is due, and the wait for one."""
+        started = time.monotonic()
+        sight = self._desk.see(queues)
+        took = time.monotonic() - started
+        self._note_cost(queues, took, 0)
+        due, wait = self._lines.see(queues, sight)
+        return took, bool(due), wait
+
+    # Wakes ----------------------------------------------------------------------------
+
+    def _take_flags(self) -> set[str] | None:
+        """Lower the flags and return them; None: any queue may be meant."""
+        flagged = None if self._flagged_any else self._flagged
+        self._flagged, self._flagged_any = set(), False
+        if flagged is None or flagged:
+            self._desk.learn(flagged)
+        return flagged
+
+    def _look_where_flagged(self, room: int) -> int:
+        flagged = self._take_flags()
+        if flagged is None or len(flagged) > SLICE_QUEUES:
+            # A round, at once or when its ration allows; and the floors until then.
+            self._poll_at = 0.0
+            if self._ration.holds:
+                self._lines.expect(flagged)
+            elif self._round is None:
+                self._begin_round(self._desk.queues())
+            return 0
+        names = self._desk.served(flagged)
+        dear = [name for name in names if self._is_dear(name)]
+        cheap = [name for name in names if name not in dear] if dear else names
+        found = self._look_at(cheap, room) if cheap else 0
+        if dear and found < room:
+            found += self._look_at_dear(dear, room - found)
+        if self._is_draining or self._lines.busy:
+            return found
         if found:
             self._empty_wakes = 0
         else:
@@ -157,138 +330,116 @@ class Lookout:
             self._wake_not_before = time.monotonic() + min(
                 EMPTY_WAKE_SECONDS_MIN * 2**self._empty_wakes, EMPTY_WAKE_SECONDS_MAX
             )
-        self._after(found, room)
-        return self._pause() if not self._is_draining else 0.0
+            self._expect_more()
+        return found
 
-    def _look_at_all(self, room: int) -> float:
-        now = time.monotonic()
-        if now < self._full_not_before:
-            self._look_at = max(self._look_at, self._full_not_before)
-            self._poll_at = max(self._poll_at, self._full_not_before)
-            return self._pause()
-        # What is flagged now is looked at now.
-        self._take_flags()
-        found = self._full(room, None)
-        if found:
-            self._after(found, room)
-        else:
-            self._dry()
-        return self._pause() if not self._is_draining else 0.0
-
-    def _drain_known(self, room: int) -> float:
-        """Serve a wake from the floors while full looks are rationed."""
-        found = self._from_floors(room) if self._floors else 0
-        if found < room:
-            self._wake_not_before = self._full_not_before
-        if found:
-            self._after(found, room)
-        return self._pause()
-
-    def _drain(self, room: int) -> float:
-        now = time.monotonic()
-        if now >= self._full_not_before and (self._is_flagged or now >= self._share_at):
-            # A wake in the middle of a drain may mean a line of higher priority; the
-            # poll, a queue that nobody woke us for.
-            flagged = self._take_flags()
-            queues = None
-            if flagged is not None and now < self._share_at:
-                queues = self._desk.served(flagged)
-            if self._full(room, queues):
-                return 0.0
-        found = self._from_floors(room) if self._floors else 0
-        if found < room:
-            self._is_draining = False
-            self._look_at = time.monotonic()
-        return 0.0
-
-    def _take_flags(self) -> set[str] | None:
-        """Lower the flags and return them; None: any queue may be meant."""
-        flagged = None if self._flagged_any else self._flagged
-        self._flagged, self._flagged_any = set(), False
-        # Before a look at all queues, too: a new one may be among them.
-        self._desk.learn(flagged)
-        return flagged
-
-    def _full(self, room: int, queues: list[str] | None) -> int:
-        """Look without floors, at all queues or at some; return how many it found."""
-        number = self._asked
-        asked = self._rotated(self._desk.queues() if queues is None else queues)
-        if not asked:
-            if queues is None:
-                self._poll_at = time.monotonic() + self._poll_seconds
-                self._last_full = (number, 0)
+    def _look_at(self, queues: Sequence[str], room: int) -> int:
+        """See the lines of *queues*, or claim from them if nothing else is due."""
+        limit = 0
+        if not self._lines.busy and len(queues) <= WAKE_QUEUES_MAX:
+            limit = self._desk.limit(queues, room)
+        if not limit:
+            _, _, wait = self._see(queues)
+            if wait is not None:
+                self._due_at = min(self._due_at, time.monotonic() + wait + 0.001)
             return 0
         started = time.monotonic()
-        jobs = self._desk.claim(asked, room)
-        took = time.monotonic() - started
-        self._dear_looks = self._dear_looks + 1 if took > DEAR_SECONDS else 0
-        if self._dear_looks >= DEAR_LOOKS:
-            ration = min(took * RATION, self._poll_seconds)
-            self._full_not_before = time.monotonic() + ration
-        if queues is None:
-            # While looks are dear, the lines that are known serve the wakes.
-            if len(jobs) < room and not self._dear_looks:
-                self._floors.clear()
-            for job in jobs:
-                self._floors.pop((job.queue, job.priority), None)
-            self._poll_at = time.monotonic() + self._poll_seconds
-            self._share_at = time.monotonic() + min(SHARE_SECONDS, self._poll_seconds)
-            self._last_full = (number, len(jobs))
-        self._raise_floors(jobs)
+        jobs = self._desk.claim(queues, limit)
+        self._note_cost(queues, time.monotonic() - started, len(jobs))
+        has_more = len(jobs) >= limit
+        self._lines.take_all(queues, jobs, has_more=has_more)
+        if has_more:
+            # A drain begins: it is time to see who else has something.
+            self._share_at = 0.0
         return len(jobs)
 
-    def _from_floors(self, room: int) -> int:
-        order = {name: n for n, name in enumerate(self._rotated(self._desk.queues()))}
-        lines = sorted(
-            (
-                Line(queue, priority, floor)
-                for (queue, priority), floor in self._floors.items()
-                # Not of a queue that was paused, or is the other lookout's by now.
-                if queue in order
-            ),
-            key=lambda line: (-line.priority, order[line.queue]),
-        )
+    def _note_cost(self, queues: Sequence[str], took: float, rows: int) -> None:
+        is_dear = took > DEAR_SECONDS + rows * ROW_SECONDS
+        for queue in queues:
+            if is_dear and len(self._rations) < NAMES_MAX:
+                ration = self._rations.setdefault(queue, Ration())
+                ration.note(True, took, self._poll_seconds)
+            elif not is_dear:
+                self._rations.pop(queue, None)
+
+    def _is_dear(self, queue: str) -> bool:
+        ration = self._rations.get(queue)
+        return ration is not None and ration.holds
+
+    def _look_at_dear(self, queues: Sequence[str], room: int) -> int:
+        """Claim from floors what a wake has come for, of whatever priority."""
+        if self._lines.busy:
+            self._lines.expect(set(queues))
+            return 0
+        found = 0
+        for number, queue in enumerate(queues):
+            limit = self._desk.limit([queue], room - found) if found < room else 0
+            if not limit:
+                self._lines.expect({queue})
+                continue
+            jobs = self._claim_from(self._lines.at_floors({queue}, limit), limit)
+            if not jobs and number < UNKNOWN_QUEUES_MAX:
+                jobs = self._claim_from(self._lines.unknown(queue, limit), limit)
+            found += jobs
+        return found
+
+    def _claim_from(self, lines: Sequence[Line], limit: int) -> int:
         if not lines:
             return 0
-        jobs = self._desk.claim_from_floors(lines, room)
-        self._raise_floors(jobs)
+        jobs = self._desk.claim_from_floors(lines, limit)
+        has_more = len(jobs) >= limit
+        self._lines.take_all([], jobs, has_more=has_more)
+        if has_more:
+            self._lines.expect({line.queue for line in lines})
         return len(jobs)
 
-    def _raise_floors(self, jobs: list[Claimed]) -> None:
-        for job in jobs:
-            line = (job.queue, job.priority)
-            floor = self._floors.get(line)
-            if floor is None or job.due_at > floor:
-                self._floors[line] = job.due_at
+    # Draining -------------------------------------------------------------------------
 
-    def _after(self, found: int, room: int) -> None:
-        if found >= room:
-            self._is_draining = True
-        else:
-            # Also when a wake found nothing: its job was taken by another worker, and
-            # the one after it may have come without a wake of its own.
+    def _drain(self, room: int) -> int:
+        """Claim from the lines that have something, until *room* is full."""
+        found = 0
+        self._is_blocked = False
+        for _ in range(CLAIMS_MAX):
+            if found >= room or not self._lines.busy:
+                break
+            lines = self._turns.share(
+                self._lines.busy,
+                room - found,
+                now=self._lines.now,
+                free=self._desk.free(self._lines.busy),
+            )
+            if not lines:
+                self._is_blocked = True
+                break
+            jobs = self._desk.claim_from_floors(lines, room - found)
+            self._turns.took(lines, self._lines.take(lines, jobs))
+            found += len(jobs)
+        return found
+
+    def _conclude(self, found: int, room: int) -> None:
+        """Decide what comes next, from what was found."""
+        was_busy = self._is_draining or self._is_capped
+        is_busy = bool(self._lines.busy)
+        self._is_capped = is_busy and self._is_blocked
+        self._is_draining = is_busy and not self._is_blocked
+        if found:
             self._rechecks = list(RECHECK_SECONDS)
-            self._look_at = time.monotonic() + self._rechecks.pop(0)
+            self._held_looks = 0
+            self._cap_seconds = CAP_SECONDS_MIN
+            self._empty_wakes = 0
+        round_ = self._round
+        if round_ is not None:
+            round_.found += found
+            if not round_.left:
+                self._end_round(round_)
+        if not is_busy and was_busy and round_ is None:
+            # A drain ends with a round: rows may have come below its floors.
+            self._recheck_at = time.monotonic()
+        elif not is_busy and found:
+            self._expect_more()
 
-    def _dry(self) -> None:
-        """Nothing is due: re-check a few times, then wait for a time or the poll."""
-        now = time.monotonic()
-        if self._rechecks:
-            self._look_at = now + self._rechecks.pop(0)
-            return
-        self._look_at = now + self._poll_seconds
-        queues = self._desk.queues()
-        if queues:
-            seconds = self._desk.seconds_until_due(queues)
-            if seconds is not None and seconds <= 0:
-                # Due since the look that found nothing; or somebody holds its row.
-                self._look_at = min(self._look_at, now + RECHECK_SECONDS[-1])
-            elif seconds is not None:
-                # A millisecond late rather than early: early finds nothing.
-                self._look_at = min(self._look_at, now + seconds + 0.001)
-
-    def _rotated(self, queues: list[str]) -> list[str]:
-        if len(queues) < 2:
-            return queues
-        self._rotation = (self._rotation + 1) % len(queues)
-        return queues[self._rotation :] + queues[: self._rotation]
+    def _expect_more(self) -> None:
+        # Also when a wake found nothing: its job was taken by another worker, and the
+        # one after it may have come without a wake of its own.
+        self._rechecks = list(RECHECK_SECONDS)
+        self._recheck_at = time.monotonic() + self._rechecks.pop(0)

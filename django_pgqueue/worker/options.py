@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from django_pgqueue.conf import Settings
+from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
+from django_pgqueue.worker.recycling import Limits
 
 PROCESSES_MAX = 256
 THREADS_MAX = 1_000
 ASYNC_SLOTS_MAX = 10_000
+
+POOLS = ("threads", "processes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +22,13 @@ class WorkerOptions:
     """The options of one worker; children get the same ones."""
 
     settings: Settings
-    queues: tuple[str, ...] = ()  # Empty: all.
+    queues: tuple[str, ...] = ()  # As --queues says it, an entry each. Empty: all.
+    queue_order: str | None = None  # None: by weight if there is one, else by priority.
     processes: int = 1
     threads: int = 8
+    pool: str = "threads"  # Or "processes": a thread has one that runs its tasks.
+    # Of each process that runs tasks.
+    limits: Limits = field(default_factory=Limits)
     async_slots: int = 100  # Coroutines that a process runs at once, beside threads.
     has_async_tasks: bool = False  # Whether any is declared.
     drain: bool = False  # Exit when nothing is due.
@@ -31,6 +40,11 @@ class WorkerOptions:
     def lease(self) -> timedelta:
         """How long a claimed job stays ours without a heartbeat."""
         return timedelta(seconds=self.settings.lease_seconds)
+
+    @property
+    def plan(self) -> QueuePlan:
+        """Which queues are served, in which order, and how many jobs of each."""
+        return read_plan(self.queues, self.queue_order)
 
     @property
     def connections_max(self) -> int:
@@ -54,8 +68,16 @@ class WorkerOptions:
     @property
     def concurrency(self) -> str:
         """What runs at once, for people."""
+        kind = "runner" if self.pool == "processes" else "thread"
         if not self.has_async_tasks:
-            return f"{self.processes} x {self.threads} (processes x threads)"
-        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+            return f"{self.processes} x {self.threads} (processes x {kind}s)"
+        threads = f"{self.threads} {kind}{'s' if self.threads > 1 else ''}"
         slots = f"{self.async_slots} async slot{'s' if self.async_slots > 1 else ''}"
         return f"{self.processes} x ({threads} + {slots})"
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -8,10 +8,13 @@ their outcomes are written; the heartbeat is last, so that leases stay ours unti
 
 from __future__ import annotations
 
+import gc
 import logging
+import multiprocessing
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from typing import Any
@@ -37,11 +40,17 @@ from django_pgqueue.worker.leader import Leader
 from django_pgqueue.worker.leases import Leases
 from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.pool import ProcessPool
+from django_pgqueue.worker.pool_cells import Cells
+from django_pgqueue.worker.pool_forker import Forker
+from django_pgqueue.worker.pool_runner import Told
+from django_pgqueue.worker.recycling import Turn
 from django_pgqueue.worker.reporter import Reporter
 from django_pgqueue.worker.room import MEMORY_JOBS, Kinds
 from django_pgqueue.worker.service import Service, backoff_seconds
 from django_pgqueue.worker.settler import Settlement, Settler
 from django_pgqueue.worker.slots import Slots
+from django_pgqueue.worker.turns import run_order
 from django_pgqueue.worker.vitals import State, Vital
 from django_pgqueue.worker.wakes import Wakes
 from django_pgqueue.worker.watchdog import Watchdog
@@ -51,6 +60,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 
 EXIT_CLEAN = 0
+EXIT_BROKEN = 1
 EXIT_LEFT_BEHIND = 3
 # The supervisor starts another one at once.
 EXIT_RECYCLE = 75
@@ -60,8 +70,14 @@ ORPHAN_GRACE_SECONDS = 3.0
 
 SUMMARY_INTERVAL_SECONDS = 60.0
 
+# What the settler counts that was run.
+RUN_KINDS = ("ack", "retry", "dead", "cancel")
+
 # What a coroutine gets to tidy up when the grace is over.
 INTERRUPT_SECONDS = 2.0
+
+# How long a thread computes before another one gets its turn; Python's is 5 ms.
+SWITCH_SECONDS = 0.001
 
 # How long a loop gets to end once its work is done.
 JOIN_SECONDS = 5.0
@@ -76,6 +92,7 @@ class Process:
         name: str,
         slots: Slots,
         vital: Vital | None = None,
+        turn: Turn | None = None,
     ) -> None:
         self._options = options
         # None: nobody asks after our health.
@@ -86,6 +103,11 @@ class Process:
         self._woken = threading.Event()
         self._stop_asked = False
         self._is_recycling = False
+        self._is_broken = False
+        # It leaves because of a limit, so what runs gets all the time that it needs.
+        self._is_patient = False
+        self._told_at: float | None = None
+        self._turn = turn
         self._asked_when_idle = False
         self._grace_seconds = options.grace_seconds
         self._parent = os.getppid()
@@ -106,8 +128,12 @@ class Process:
             return 1
 
     def _work(self) -> int:
+        # Before there are threads and connections.
+        self._forker = self._make_forker()
         first = self._connect_first()
         if first is None:
+            if self._forker is not None:
+                self._forker.stop(JOIN_SECONDS)
             return EXIT_CLEAN
         self._wire(first)
         self._start()
@@ -115,6 +141,19 @@ class Process:
             self._woken.wait(self._chore())
             self._woken.clear()
         return self._stop()
+
+    def _make_forker(self) -> Forker | None:
+        if self._options.pool != "processes":
+            return None
+        # The supervisor's way to make processes was "fork" as well; see options.
+        context = multiprocessing.get_context("fork")
+        told = Told(
+            worker=self._name,
+            settings=self._settings,
+            limits=self._options.limits,
+            cells=Cells(context, self._options.threads),
+        )
+        return Forker(context, told)
 
     def _connect_first(self) -> str | None:
         """Wait for the database; return the installation's uuid."""
@@ -139,7 +178,7 @@ class Process:
         options, settings, name = self._options, self._settings, self._name
         self._leases = Leases(settings.lease_seconds)
         self._settler = Settler(
-            self._link("settler"),
+            self._link("settler", steady=True),
             worker=name,
             leases=self._leases,
             on_retry=self._on_retry,
@@ -153,6 +192,16 @@ class Process:
             settler=self._settler,
             reporter=self._reporter,
         )
+        self._pool = None
+        if self._forker is not None:
+            self._pool = ProcessPool(
+                self._forker,
+                threads=options.threads,
+                settings=settings,
+                installation=installation,
+                grace_seconds=options.grace_seconds,
+                on_broken=self._on_broken,
+            )
         gate = Gate()
         self._isolation = Isolation(threads=options.threads, on_spoiled=self._recycle)
         executor = Executor(
@@ -167,6 +216,8 @@ class Process:
             isolation=self._isolation,
             installation=installation,
             on_room=self._on_room,
+            rank=run_order(options.plan, settings.ageing_seconds),
+            pool=self._pool,
         )
         self._coroutines = Coroutines(
             count=options.async_slots,
@@ -185,10 +236,17 @@ class Process:
         )
         # A queue is forgotten no sooner than it could fill all slots.
         kinds = Kinds(max(MEMORY_JOBS, options.async_slots))
-        self._dispatcher = Dispatcher(executor, self._coroutines, self._settler, kinds)
-        claimer_link = self._link("claimer")
+        self._dispatcher = Dispatcher(
+            executor,
+            self._coroutines,
+            self._settler,
+            kinds,
+            self._leases,
+            self._on_room,
+        )
+        claimer_link = self._link("claimer", steady=True)
         claimer_wake = threading.Event()
-        self._wakes = Wakes(options.queues, claimer_wake, self._on_cancel)
+        self._wakes = Wakes(options.plan, claimer_wake, self._on_cancel)
         self._claimer = Claimer(
             claimer_link,
             worker=name,
@@ -215,8 +273,15 @@ class Process:
         )
 
     def _start(self) -> None:
+        # A loop that has its answer from the database must not wait for a turn as long
+        # as a hundred short jobs take.
+        sys.setswitchinterval(SWITCH_SECONDS)
+        # What the project has loaded stays for good: no collection walks over it again.
+        gc.collect()
+        gc.freeze()
         self._summary_at = time.monotonic() + SUMMARY_INTERVAL_SECONDS
         self._summary_counts: dict[str, int] = {}
+        self._started_at = time.monotonic()
         telemetry.send(signals.worker_started, None, worker=self._name)
         self._isolation.start()
         self._watchdog.start()
@@ -249,9 +314,23 @@ class Process:
         if now >= self._summary_at:
             self._summary_at = now + SUMMARY_INTERVAL_SECONDS
             self._log_summary()
+        self._look_at_limits(now)
         if self._options.drain:
             return self._drain_step()
         return 1.0
+
+    def _look_at_limits(self, now: float) -> None:
+        """Leave, when it is this process's turn, if it has reached a limit."""
+        limits = self._options.limits
+        if self._stop_asked or self._pool is not None or not limits:
+            return
+        jobs = sum(self._settler.counts.get(kind, 0) for kind in RUN_KINDS)
+        # One that has run nothing would be replaced by its like.
+        why = jobs and limits.reached(jobs=jobs, age_seconds=now - self._started_at)
+        if why and (self._turn is None or self._turn.take()):
+            logger.info("recycling  worker=%s after %s", self._name, why)
+            self._is_patient = True
+            self._recycle()
 
     def _drain_step(self) -> float:
         """Ask to stop once a look that began when nothing ran found nothing."""
@@ -285,11 +364,19 @@ class Process:
         # A claim that is under way still brings jobs; they are handed back too.
         self._claimer.join(JOIN_SECONDS)
         self._dispatcher.stop()
-        finished = self._wait_for_jobs(until)
+        finished = self._wait_patiently() or self._wait_for_jobs(
+            self._told_at + self._grace_seconds
+            if self._is_patient and self._told_at
+            else until
+        )
         if not finished:
             # Coroutines can be told, and get a moment to tidy up.
             self._coroutines.interrupt()
             self._coroutines.join(time.monotonic() + INTERRUPT_SECONDS)
+            if self._pool is not None:
+                self._pool.interrupt()
+                self._dispatcher.join(time.monotonic() + INTERRUPT_SECONDS)
+                self._settler.wait_until_idle(INTERRUPT_SECONDS)
             self._interrupt_running()
         settled = self._settler.wait_until_idle(
             max(until - time.monotonic(), JOIN_SECONDS)
@@ -302,6 +389,8 @@ class Process:
         ):
             service.stop()
         self._watchdog.stop()
+        if self._pool is not None:
+            self._pool.stop()
         left = len(self._leases)
         self._forget()
         telemetry.send(signals.worker_stopped, None, worker=self._name)
@@ -315,6 +404,8 @@ class Process:
             counts["stale"],
             left,
         )
+        if self._is_broken:
+            return EXIT_BROKEN
         if self._is_recycling:
             return EXIT_RECYCLE
         return EXIT_CLEAN if finished and settled and not left else EXIT_LEFT_BEHIND
@@ -326,6 +417,17 @@ class Process:
                 return True
             self._dispatcher.join(min(until, time.monotonic() + 0.05))
         return not len(self._leases)
+
+    def _wait_patiently(self) -> bool:
+        """Wait until nothing runs any more; False when somebody wants a stop."""
+        while self._is_patient and self._told_at is None:
+            if not len(self._leases):
+                return True
+            self._dispatcher.join(time.monotonic() + 0.05)
+            if os.getppid() != self._parent:
+                self._grace_seconds = min(self._grace_seconds, ORPHAN_GRACE_SECONDS)
+                self._told_at = time.monotonic()
+        return False
 
     def _interrupt_running(self) -> None:
         """Give running jobs back: a stop is no failure of theirs and no crash."""
@@ -340,6 +442,7 @@ class Process:
         # A second one is ignored: a container's init may send it to the whole group
         # besides the supervisor. To leave at once, the supervisor kills.
         self._stop_asked = True
+        self._told_at = self._told_at or time.monotonic()
         self._woken.set()
 
     def _on_room(self) -> None:
@@ -363,6 +466,11 @@ class Process:
         self._is_recycling = True
         self._stop_asked = True
         self._woken.set()
+
+    def _on_broken(self) -> None:
+        """Let another process take this one's place; it may not fare better."""
+        self._is_broken = True
+        self._recycle()
 
     def _on_cancel(self) -> None:
         """Look at once which running jobs were asked to stop."""
@@ -410,6 +518,8 @@ class Process:
         finally:
             link.drop()
 
-    def _link(self, loop: str, alias: str | None = None) -> Link:
+    def _link(
+        self, loop: str, alias: str | None = None, *, steady: bool = False
+    ) -> Link:
         alias = alias or self._settings.database
-        return Link(alias, name=f"pgqueue {loop} {self._name}")
+        return Link(alias, name=f"pgqueue {loop} {self._name}", steady=steady)

@@ -8,18 +8,25 @@ dead letters, results and the rows of dead workers are deleted in bounded batche
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import partitions, purge
+from django_pgqueue.queues.purge import Purged
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 PAUSE_SECONDS = 60.0
-# Between two full batches: the purge never takes more than a share of the database.
-BATCH_PAUSE_SECONDS = 0.5
+# After a full batch: so many times what it took, so that the purge of millions takes a
+# fifth of one connection's time, on a fast server and on a slow one; at least and at
+# most this: a first batch walks over all that vacuum has not yet removed.
+PAUSE_SHARE = 4.0
+BATCH_PAUSE_SECONDS_MIN, BATCH_PAUSE_SECONDS_MAX = 0.02, 5.0
+# While there is more, the log hears of it so often.
+LOG_INTERVAL_SECONDS = 60.0
 PARTITIONS_PAUSE_SECONDS = 3_600.0
 
 # A worker killed without a good-bye stays visible this long.
@@ -34,10 +41,10 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
         result.append(_partition_dropper(retention.archive))
     if retention.dead_letters is not None:
         result.append(
-            _batches("dead letters", purge.purge_dead_letters, retention.dead_letters)
+            Batches("dead letters", purge.purge_dead_letters, retention.dead_letters)
         )
     keep = timedelta(seconds=settings.result_ttl_seconds)
-    result.append(_batches("results", purge.purge_results, keep))
+    result.append(Batches("results", purge.purge_results, keep))
     result.append(_purge_workers)
     return result
 
@@ -62,17 +69,43 @@ def _partition_dropper(keep: timedelta) -> Callable[[Link], float]:
     return drop
 
 
-def _batches(
-    what: str, purge_batch: Callable[..., int], keep: timedelta
-) -> Callable[[Link], float]:
-    def run(link: Link) -> float:
-        with link.cursor() as cursor:
-            count = purge_batch(cursor, keep=keep)
-        if count:
-            logger.info("purged     %s=%d", what, count)
-        return BATCH_PAUSE_SECONDS if count >= purge.PURGE_ROWS_MAX else PAUSE_SECONDS
+class Batches:
+    """A chore that deletes what is too old, a batch each time that it is called."""
 
-    return run
+    def __init__(
+        self, what: str, purge_batch: Callable[..., Purged], keep: timedelta
+    ) -> None:
+        self.what = what
+        self._purge_batch = purge_batch
+        self._keep = keep
+        # Where the last full batch ended; None: begin with the oldest.
+        self._floor: datetime | None = None
+        self._unlogged = 0
+        self._log_at = 0.0
+
+    def __call__(self, link: Link) -> float:
+        """Delete one batch; return how many seconds to wait for the next one."""
+        started = time.monotonic()
+        floor, self._floor = self._floor, None
+        with link.cursor() as cursor:
+            purged = self._purge_batch(cursor, keep=self._keep, floor=floor)
+        took = time.monotonic() - started
+        if purged.is_full:
+            self._floor = purged.floor
+        self._log(purged)
+        if not purged.is_full:
+            return PAUSE_SECONDS
+        pause = max(took * PAUSE_SHARE, BATCH_PAUSE_SECONDS_MIN)
+        return min(pause, BATCH_PAUSE_SECONDS_MAX)
+
+    def _log(self, purged: Purged) -> None:
+        if not self._unlogged:
+            self._log_at = time.monotonic() + LOG_INTERVAL_SECONDS
+        self._unlogged += purged.rows
+        is_due = not purged.is_full or time.monotonic() >= self._log_at
+        if self._unlogged and is_due:
+            logger.info("purged     %s=%d", self.what, self._unlogged)
+            self._unlogged = 0
 
 
 def _purge_workers(link: Link) -> float:

@@ -39,8 +39,8 @@ class Kinds:
         self.pure: frozenset[str] = frozenset()
         self.mixed: frozenset[str] = frozenset()
 
-    def note(self, queue: str, *, is_async: bool) -> None:
-        """Note that *queue* gave a job of this kind."""
+    def note(self, queue: str, *, is_async: bool, count: int = 1) -> None:
+        """Note that *queue* gave *count* jobs of this kind."""
         since = self._since.get(queue)
         if since is None:
             if len(self._since) >= QUEUES_MAX:
@@ -51,7 +51,7 @@ class Kinds:
         if not since[this] and since[other] >= self._memory:
             return  # As ever.
         since[this] = 0
-        since[other] = min(since[other] + 1, self._memory)
+        since[other] = min(since[other] + count, self._memory)
         is_lately_sync = since[0] < self._memory
         is_lately_async = since[1] < self._memory
         is_pure = is_lately_async and not is_lately_sync

@@ -3,7 +3,8 @@ Settler: writes outcomes, as many at once as are waiting anyway.
 
 The tenth hop of a job's life. Batching is natural: while one write is under way,
 finished jobs gather, and the next write takes them all. There is no timer, so an idle
-system acks at once.
+system acks at once; but a thread that is about to run another short job says so, and
+its acks share one write.
 
 An outcome whose write got no answer is written again when the database is back; what
 then no longer matches is looked up, because the first write may have been applied.
@@ -11,11 +12,12 @@ then no longer matches is looked up, because the first write may have been appli
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +30,14 @@ from django_pgqueue.queues import lease, settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.queues.settle import Ended
-from django_pgqueue.tasks.outcome import Cancelled, Expired, GaveUp, Retried
+from django_pgqueue.tasks.outcome import (
+    Cancelled,
+    Crashed,
+    Expired,
+    GaveUp,
+    Retried,
+    Succeeded,
+)
 from django_pgqueue.tasks.perform import Performed, ended
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.worker.leases import Leases
@@ -39,16 +48,30 @@ logger = logging.getLogger("django_pgqueue.worker")
 BATCH_ROWS_MAX = 1_000
 WAIT_SECONDS = 1.0
 
+# Outcomes that are put soon wait for one another, up to so many.
+SOON_ROWS = 64
+
 KINDS: dict[str, Callable[..., set[int]]] = {
     "ack": settle.ack,
+    "forget": settle.forget,
     "retry": settle.retry,
     "dead": settle.dead_letter,
     "expire": settle.expire,
     "cancel": settle.cancel,
+    "crash": lease.crash,
     "note": settle.note,
 }
 
-BY_OUTCOME = {Retried: "retry", GaveUp: "dead", Expired: "expire", Cancelled: "cancel"}
+# How nearly all jobs end.
+DONE = frozenset({"ack", "forget"})
+
+BY_OUTCOME = {
+    Retried: "retry",
+    GaveUp: "dead",
+    Expired: "expire",
+    Cancelled: "cancel",
+    Crashed: "crash",
+}
 
 
 class Settlement:
@@ -61,6 +84,7 @@ class Settlement:
         "is_written",
         "job",
         "performed",
+        "slot",
         "told",
         "written",
     )
@@ -76,7 +100,9 @@ class Settlement:
     ) -> None:
         self.job = job
         self.performed = performed  # None: hand the job back, it never started.
-        self.done = done  # A held lock that is released once this is settled.
+        # Once this is settled: a held lock that is released, a slot that is free.
+        self.done = done
+        self.slot: int | None = None
         self.goes_on = goes_on  # Its task does, after this.
         # Nothing to be written any more: True: the job's own transaction was
         # committed; False: it was rolled back, because the lease was lost.
@@ -94,6 +120,8 @@ class Settlement:
             return "told"
         if self.performed.settled:
             return "note"
+        if self.performed.leaves_no_trace:
+            return "forget"
         return BY_OUTCOME.get(type(self.performed.outcome), "ack")
 
 
@@ -114,12 +142,20 @@ class Settler(Service):
         self._worker = worker
         self._leases = leases
         self._on_retry = on_retry
-        self._inbox: queue.SimpleQueue[Settlement | None] = queue.SimpleQueue()
+        # An item leaves the inbox only when it is in the batch.
+        self._inbox: deque[Settlement] = deque()
         self._batch: list[Settlement] = []
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._is_waiting = False
+        # Told of the slots of what was settled.
+        self.on_settled: Callable[[list[int]], None] = _nothing
+        self._slots: list[int] = []
+        # Called once after the next write, when somebody waits for it.
+        self.on_written: Callable[[], None] | None = None
         # Whether the batch at hand may have been written without an answer.
         self._is_uncertain = False
         self._idle = threading.Condition()
-        self._unsettled = 0
+        self._waiting_for_idle = 0
         self.counts: defaultdict[str, int] = defaultdict(int)
 
     def put(self, settlement: Settlement) -> None:
@@ -128,41 +164,82 @@ class Settler(Service):
 
         That of a job which is settled while its task goes on is only noted.
         """
-        if settlement.performed is not None and self._leases.is_settled(settlement.job):
-            settlement.performed.settled = True
-        with self._idle:
-            self._unsettled += 1
-        self._inbox.put(settlement)
+        self.put_soon(settlement)
+        self.ring()
+
+    def put_soon(self, settlement: Settlement) -> None:
+        """
+        Hand over an outcome that may wait for a few others, until somebody rings.
+
+        For a thread that is about to run another short job, or to ring.
+        """
+        performed = settlement.performed
+        if performed is not None and self._leases.is_settled(settlement.job):
+            performed.settled = True
+        self._inbox.append(settlement)
+        if self._is_waiting and len(self._inbox) >= SOON_ROWS:
+            self.ring()
+
+    def ring(self) -> None:
+        """Let what was handed over be written now."""
+        # Once is enough; two threads that both ring do no harm.
+        if self._is_waiting and self._inbox:
+            self._is_waiting = False
+            self._bell.put(None)
+
+    @property
+    def is_kept_waiting(self) -> bool:
+        """Whether something was handed over and nobody has rung."""
+        return self._is_waiting and bool(self._inbox)
 
     def wait_until_idle(self, seconds: float) -> bool:
         """Wait until everything handed over is settled; False when it is not."""
+        if self._is_idle() or seconds <= 0:
+            return self._is_idle()
         with self._idle:
-            return self._idle.wait_for(lambda: self._unsettled == 0, max(seconds, 0))
+            self._waiting_for_idle += 1
+            try:
+                return self._idle.wait_for(self._is_idle, seconds)
+            finally:
+                self._waiting_for_idle -= 1
+
+    def _is_idle(self) -> bool:
+        return not self._inbox and not self._batch
 
     def stop(self) -> None:
         """End the loop; call it when everything is settled, or given up."""
         super().stop()
-        self._inbox.put(None)
+        self._bell.put(None)
 
     def tick(self) -> float:
         """Write what is waiting; wait up to a second for the first of it."""
         if not self._batch:
             self._gather()
         if self._batch:
-            self._write_batch()
+            try:
+                self._write_batch()
+            finally:
+                self._free_slots()
+        if self._waiting_for_idle:
+            with self._idle:
+                self._idle.notify_all()
         return 0.0
 
     def _gather(self) -> None:
-        try:
-            first = self._inbox.get(timeout=WAIT_SECONDS)
-            if first is not None:
-                self._batch.append(first)
-            while len(self._batch) < BATCH_ROWS_MAX:
-                more = self._inbox.get_nowait()
-                if more is not None:
-                    self._batch.append(more)
-        except queue.Empty:
-            pass
+        if not self._inbox:
+            self._wait_for_bell()
+        inbox, batch = self._inbox, self._batch
+        for _ in range(min(len(inbox), BATCH_ROWS_MAX)):
+            batch.append(inbox[0])
+            inbox.popleft()
+
+    def _wait_for_bell(self) -> None:
+        self._is_waiting = True
+        # Asked after that was said: whoever comes from here on sees it.
+        if not self._inbox:
+            with contextlib.suppress(queue.Empty):
+                self._bell.get(timeout=WAIT_SECONDS)
+        self._is_waiting = False
 
     def _write_batch(self) -> None:
         by_kind: dict[str, list[Settlement]] = {}
@@ -185,40 +262,80 @@ class Settler(Service):
         if kind == "told":
             for item in items:
                 self._finish(item, "ack", is_stale=not item.told)
-            self._batch = [item for item in self._batch if item.kind != kind]
+            self._forget(items)
             return
-        with self.link.cursor() as cursor:
-            if kind == "release":
-                matched = self._release(cursor, items)
-            else:
-                self._write_progress(cursor, items)
-                matched = self._settle(cursor, kind, items)
-                wake.wake(cursor, _due_at_once(items, matched))
-            missing = [item for item in items if item.job.id not in matched]
-            if missing and self._is_uncertain:
-                matched |= settle.applied(
-                    cursor, [(item.job.id, item.job.delivery) for item in missing]
-                )
-        for item in items:
-            self._finish(item, kind, is_stale=item.job.id not in matched)
-        self._batch = [item for item in self._batch if item.kind != kind]
+        if kind == "release":
+            matched = self._release(items)
+        else:
+            self._write_progress(items)
+            matched = self._settle(kind, items)
+            self._wake_others(kind, items, matched)
+        if self._is_uncertain and len(matched) < len(items):
+            missing = [item.job for item in items if item.job.id not in matched]
+            leases = [(job.id, job.delivery) for job in missing]
+            with self.link.cursor() as cursor:
+                is_away = kind == "forget"
+                matched |= settle.applied(cursor, leases, is_away=is_away)
+        if (
+            kind in DONE
+            and len(matched) == len(items)
+            and not telemetry.tells_success()
+        ):
+            self._finish_silently(items)
+        else:
+            for item in items:
+                self._finish(item, kind, is_stale=item.job.id not in matched)
+        self._forget(items)
 
-    def _write_progress(self, cursor: Any, items: list[Settlement]) -> None:
+    def _finish_silently(self, items: list[Settlement]) -> None:
+        """As _finish(), of jobs that are done as it should be and nobody is told."""
+        self.counts["ack"] += len(items)
+        for item in items:
+            item.is_written = True
+            self._release_waiting(item)
+
+    def _wake_others(
+        self, kind: str, items: list[Settlement], matched: set[int]
+    ) -> None:
+        """Tell other workers of jobs that any of them may run now."""
+        if kind in ("retry", "crash") and (names := _due_at_once(items, matched)):
+            with self.link.cursor() as cursor:
+                wake.wake(cursor, names)
+
+    def _forget(self, items: list[Settlement]) -> None:
+        """Take settled items out of the batch, and free their slots."""
+        self._free_slots()
+        if len(items) == len(self._batch):
+            self._batch = []
+        else:
+            self._batch = [item for item in self._batch if not item.is_done]
+
+    def _free_slots(self) -> None:
+        slots, self._slots = self._slots, []
+        if slots:
+            self.on_settled(slots)
+        call, self.on_written = self.on_written, None
+        if call is not None:
+            call()
+
+    def _write_progress(self, items: list[Settlement]) -> None:
         """Write the last reports of jobs, before their rows move."""
         for item in items:
             if item.performed is not None and item.performed.progress is not None:
-                lease.report_progress(
-                    cursor,
-                    worker=self._worker,
-                    job_id=item.job.id,
-                    delivery=item.job.delivery,
-                    progress=item.performed.progress,
-                )
+                with self.link.cursor() as cursor:
+                    lease.report_progress(
+                        cursor,
+                        worker=self._worker,
+                        job_id=item.job.id,
+                        delivery=item.job.delivery,
+                        progress=item.performed.progress,
+                    )
 
-    def _settle(self, cursor: Any, kind: str, items: list[Settlement]) -> set[int]:
+    def _settle(self, kind: str, items: list[Settlement]) -> set[int]:
         rows = [self._row(item) for item in items]
         try:
-            return KINDS[kind](cursor, worker=self._worker, ended=rows)
+            with self.link.steady_cursor() as cursor:
+                return KINDS[kind](cursor, worker=self._worker, ended=rows)
         except psycopg.errors.CheckViolation:
             # No partition of the archive for today: the leader was away for a week,
             # or there is none. Made here, and the same statement again.
@@ -226,22 +343,34 @@ class Settler(Service):
             with connection.transaction(), connection.cursor() as maker:
                 if not make_partitions(maker):
                     raise
-            return KINDS[kind](cursor, worker=self._worker, ended=rows)
+            with self.link.steady_cursor() as cursor:
+                return KINDS[kind](cursor, worker=self._worker, ended=rows)
 
     def _row(self, item: Settlement) -> Ended:
         if item.written is None:
-            assert item.performed is not None
-            held = self._leases.get(item.job)
+            job, performed = item.job, item.performed
+            assert performed is not None
+            if performed.error is None and type(performed.outcome) is Succeeded:
+                # Nearly all.
+                item.written = Ended(
+                    job.id,
+                    job.delivery,
+                    performed.ran_seconds,
+                    performed.result,
+                    performed.note,
+                )
+                return item.written
+            held = self._leases.get(job)
             waited = 0.0 if held is None else time.monotonic() - held.claimed_at
-            item.written = ended(
-                item.job, item.performed, worker=self._worker, waited=waited
-            )
+            item.written = ended(job, performed, worker=self._worker, waited=waited)
         return item.written
 
-    def _release(self, cursor: Any, items: list[Settlement]) -> set[int]:
+    def _release(self, items: list[Settlement]) -> set[int]:
         leases = [(i.job.id, i.job.delivery, i.job.due_at) for i in items]
-        released = lease.release(cursor, worker=self._worker, leases=leases)
-        wake.wake(cursor, {name for _, name in released})
+        with self.link.steady_cursor() as cursor:
+            released = lease.release(cursor, worker=self._worker, leases=leases)
+        with self.link.cursor() as cursor:
+            wake.wake(cursor, {name for _, name in released})
         return {job_id for job_id, _ in released}
 
     def _write_one_by_one(
@@ -265,8 +394,7 @@ class Settler(Service):
                 self._give_up(kind, item, refused)
 
     def _write_alone(self, kind: str, item: Settlement) -> None:
-        with self.link.cursor() as cursor:
-            matched = self._settle(cursor, kind, [item])
+        matched = self._settle(kind, [item])
         self._batch.remove(item)
         self._finish(item, kind, is_stale=item.job.id not in matched)
 
@@ -324,31 +452,31 @@ class Settler(Service):
     def _release_waiting(self, item: Settlement) -> None:
         if item.goes_on and item.is_written:
             self._leases.goes_on(item.job)
-        elif item.kind == "note":
+        elif item.performed is not None and item.performed.settled:
             self._leases.ended(item.job)
         self._leases.drop(item.job)
         item.is_done = True
         if item.done is not None:
             item.done.release()
-        with self._idle:
-            self._unsettled -= 1
-            if not self._unsettled:
-                self._idle.notify_all()
+        if item.slot is not None:
+            self._slots.append(item.slot)
 
     def _tell(self, item: Settlement, kind: str) -> None:
         job, performed = item.job, item.performed
         if performed is None:
             return
         outcome, sender = performed.outcome, find_sender(job.task)
-        self.counts[kind] += 1
-        if kind == "ack":
+        if type(outcome) is Succeeded:
+            self.counts["ack"] += 1
             telemetry.succeeded(
                 sender,
                 job,
                 ran_seconds=performed.ran_seconds or 0.0,
                 result=performed.result,
             )
-        elif isinstance(outcome, Retried):
+            return
+        self.counts[kind] += 1
+        if isinstance(outcome, Retried):
             delay_seconds = outcome.delay.total_seconds()
             self._on_retry(delay_seconds)
             telemetry.retried(
@@ -358,6 +486,8 @@ class Settler(Service):
             telemetry.dead(sender, job, reason=outcome.reason, error=performed.error)
         elif isinstance(outcome, Cancelled):
             telemetry.cancelled(sender, job)
+        elif isinstance(outcome, Crashed):
+            telemetry.crashed(job, message=outcome.message)
         else:
             telemetry.expired(sender, job)
 
@@ -374,6 +504,10 @@ class Settler(Service):
             )
 
 
+def _nothing(slots: list[int]) -> None:
+    pass
+
+
 def _is_lost(link: Link, error: psycopg.Error) -> bool:
     """Whether the write may be tried again as it is, on another connection."""
     return isinstance(
@@ -388,6 +522,11 @@ def _due_at_once(items: list[Settlement], matched: set[int]) -> set[str]:
         for item in items
         if item.job.id in matched
         and item.performed is not None
-        and isinstance(item.performed.outcome, Retried)
-        and not item.performed.outcome.delay
+        and (
+            isinstance(item.performed.outcome, Crashed)
+            or (
+                isinstance(item.performed.outcome, Retried)
+                and not item.performed.outcome.delay
+            )
+        )
     }

@@ -8,6 +8,7 @@ neither. When a child dies it takes its jobs back at once and starts another one
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import multiprocessing
 import os
@@ -30,6 +31,7 @@ from django_pgqueue.worker.process import (
     STOP_SIGNALS,
     Process,
 )
+from django_pgqueue.worker.recycling import Turn
 from django_pgqueue.worker.rescuer import Lost, Rescuer
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.vitals import Vital
@@ -73,6 +75,12 @@ class Supervisor:
         )
         self._health = (
             None if options.health_port is None else Health(options, self._context)
+        )
+        # Children that leave because of a limit do so one by one.
+        self._turn = (
+            Turn()
+            if options.limits and self._context.get_start_method() == "fork"
+            else None
         )
         self._children: dict[int, Child] = {}
         # Places without a child, and the monotonic time to start one.
@@ -135,7 +143,7 @@ class Supervisor:
         slots = Slots(self._context, self._options.threads + self._options.async_slots)
         process = self._context.Process(
             target=run_child,
-            args=(self._options, name, slots, place, self._health),
+            args=(self._options, name, slots, place, self._health, self._turn),
             name=name,
         )
         sys.stdout.flush()
@@ -210,8 +218,10 @@ class Supervisor:
     def _restart_at(self, child: Child) -> float:
         now = time.monotonic()
         # A job that ends its process is no process that cannot start; how often it
-        # may do so is limited by its crashes.
-        if now - child.started_at >= YOUNG_SECONDS or child.slots.running():
+        # may do so is limited by its crashes. Nor is one that has reached a limit.
+        is_recycled = child.slots.has_stopped and child.process.exitcode == EXIT_RECYCLE
+        is_old = now - child.started_at >= YOUNG_SECONDS
+        if is_old or is_recycled or child.slots.running():
             self._young_deaths[child.place] = 0
             return now
         self._young_deaths[child.place] += 1
@@ -261,6 +271,7 @@ def run_child(
     slots: Slots,
     place: int = 0,
     health: Health | None = None,
+    turn: Turn | None = None,
 ) -> None:
     """Be a worker process; never returns."""
     import django
@@ -268,11 +279,14 @@ def run_child(
 
     if not apps.ready:  # Spawned rather than forked.
         django.setup()
+    # What is loaded by now stays. Without this the garbage collector walks over all of
+    # it after every few hundred jobs, which takes as long as the jobs do.
+    gc.freeze()
     vitals = None
     if health is not None:
         health.leave_socket()
         vitals = Vital(health.vitals, place)
-    status = Process(options, name, slots, vitals).run()
+    status = Process(options, name, slots, vitals, turn).run()
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

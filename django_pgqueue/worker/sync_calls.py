@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextvars import Context
 from typing import Any, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
@@ -84,20 +85,14 @@ class SyncThreads:
             thread.executor.shutdown()
 
 
-class SyncCalls(Executor):
-    """The sync calls of one job, as asgiref submits them. Used from the loop alone."""
+class SyncCalls:
+    """The sync calls of one job. Used from the loop alone."""
 
     def __init__(self, threads: SyncThreads) -> None:
         self._threads = threads
         self._thread: SyncThread | None = None
         self._is_over = False
         self._running: set[Future[Any]] = set()
-        self._context = ThreadSensitiveContext()
-
-    def enter(self) -> None:
-        """Let sync_to_async use this in the current context."""
-        SyncToAsync.thread_sensitive_context.set(self._context)
-        SyncToAsync.context_to_thread_executor[self._context] = self
 
     def submit(
         self, function: Callable[..., T], /, *args: Any, **kwargs: Any
@@ -123,6 +118,41 @@ class SyncCalls(Executor):
         if self._thread is not None:
             self._threads.give_back(self._thread)
             self._thread = None
+
+
+def closed() -> SyncCalls:
+    """Return the sync calls of a job that made none and is over."""
+    calls = SyncCalls(SyncThreads(0))
+    calls._is_over = True
+    return calls
+
+
+class ByCaller(Executor):
+    """
+    What asgiref submits to: hands a call to the sync calls of the job that awaits it.
+
+    One for all jobs. Most of them make no sync call, and nothing is made for a job
+    before its first one.
+    """
+
+    def __init__(self, whose: Callable[[], SyncCalls]) -> None:
+        """Make it; *whose* returns the sync calls of the job whose code is running."""
+        self._whose = whose
+        # Kept here, since asgiref keeps it by a weak reference.
+        self._context = ThreadSensitiveContext()
+
+    def context(self) -> Context:
+        """Return a context in which sync_to_async() uses this; copy it for each job."""
+        SyncToAsync.context_to_thread_executor[self._context] = self
+        made = Context()
+        made.run(SyncToAsync.thread_sensitive_context.set, self._context)
+        return made
+
+    def submit(
+        self, function: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> Future[T]:
+        """Run a call on the thread of the job that awaits it."""
+        return self._whose().submit(function, *args, **kwargs)
 
 
 def _in_one_piece(

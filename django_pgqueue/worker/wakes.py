@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from django_pgqueue.worker.queue_plan import QueuePlan
+
 # What is notified instead of a queue's name, in which there is no "!".
 CANCEL = "!cancel"
 
@@ -22,12 +24,12 @@ class Wakes:
 
     def __init__(
         self,
-        served: tuple[str, ...],
+        plan: QueuePlan,
         signal: threading.Event,
         on_cancel: Callable[[], None] | None = None,
     ) -> None:
         self._on_cancel = on_cancel
-        self._served = frozenset(served)  # Empty: all.
+        self._plan = plan
         self._signal = signal
         self._lock = threading.Lock()
         self._names: set[str] = set()
@@ -39,7 +41,7 @@ class Wakes:
             if self._on_cancel is not None:
                 self._on_cancel()
             return
-        if self._served and queue not in self._served:
+        if not self._plan.serves(queue):
             return
         with self._lock:
             if len(self._names) < NAMES_MAX:

@@ -109,4 +109,5 @@ def test_two_queues_of_equal_priority_share_a_worker(start_worker, the_ledger):
     wait_until_final(ids, 30)
 
     half = order(the_ledger)[:900]
-    assert min(half.count("a"), half.count("b")) >= 90
+    # Claims are shared evenly; one of them, of 500 at most, may be cut in two here.
+    assert min(half.count("a"), half.count("b")) >= 300

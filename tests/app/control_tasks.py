@@ -181,6 +181,30 @@ def _starts(ctx: JobContext) -> list[Any]:
 # Atomic -----------------------------------------------------------------------------
 
 
+@task(takes_context=True, archive=False, retries=ONCE)
+def leaves_no_trace(ctx: JobContext, how: str = "return") -> int:
+    """End in one of several ways; a success leaves nothing behind."""
+    ledger.write("start", ctx.id, ctx.attempt)
+    if how == "fail":
+        raise ValueError("kept")
+    if how == "cancel":
+        raise Cancel
+    return 42
+
+
+@task(takes_context=True, archive=False)
+def plainly_leaves_no_trace(ctx: JobContext) -> None:
+    """Succeed without a result."""
+    ledger.write("start", ctx.id, ctx.attempt)
+
+
+@task(takes_context=True, archive=False, atomic=True)
+def atomically_leaves_no_trace(ctx: JobContext) -> None:
+    """Write a row of this job, and the ack with it."""
+    Effect.objects.create(job=ctx.id, attempt=ctx.attempt)
+    ledger.write("start", ctx.id, ctx.attempt)
+
+
 @task(takes_context=True, atomic=True, retries=SOON)
 def atomic_effect(ctx: JobContext, seconds: float = 0.0) -> int:
     """

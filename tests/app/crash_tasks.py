@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,14 @@ def record(ctx: JobContext, note: Any = None) -> Any:
     """Write a start and an end."""
     _record(ctx, note)
     return note
+
+
+@task(takes_context=True)
+def record_slowly(ctx: JobContext, note: Any = None, seconds: float = 0.005) -> None:
+    """Write a start, wait, and write an end."""
+    ledger.write("start", ctx.id, ctx.attempt, note)
+    threading.Event().wait(seconds)
+    ledger.write("end", ctx.id, ctx.attempt, note)
 
 
 @task(takes_context=True, settle="batched")

@@ -10,8 +10,10 @@ import psycopg
 import pytest
 from django.db import connections
 
+from django_pgqueue.postgres import connect as module
 from django_pgqueue.postgres.connect import (
     DEFAULTS,
+    PREPARE_AFTER,
     Link,
     connect,
     connection_params,
@@ -263,3 +265,70 @@ def test_any_thread_may_ask_whether_a_link_is_open(link):
     thread.join()
 
     assert [True] == answers
+
+
+# Steady links ------------------------------------------------------------------------
+
+
+def planner_settings(link):
+    """Return what the planner is told, and how often a statement is run unprepared."""
+    names = ("enable_seqscan", "plan_cache_mode")
+    told = [show(link.connection, name) for name in names]
+    return [*told, link.connection.prepare_threshold]
+
+
+@pytest.fixture
+def steady():
+    """A link for the statements that run all day."""
+    link = Link("default", name="tests: steady", steady=True)
+    yield link
+    link.drop()
+
+
+def test_a_steady_link_prepares_and_plans_by_index(steady):
+    """In a session that is ours alone."""
+    assert ["off", "force_generic_plan", PREPARE_AFTER] == planner_settings(steady)
+
+
+def test_a_steady_link_is_steady_again_after_it_broke(steady):
+    """A new session starts with the server's settings."""
+    first = steady.connection.info.backend_pid
+    steady.drop()
+
+    assert ["off", "force_generic_plan", PREPARE_AFTER] == planner_settings(steady)
+    assert first != steady.connection.info.backend_pid
+
+
+def test_any_other_link_is_as_the_server_says(link):
+    """Statements that run now and then are planned for what the tables hold."""
+    assert ["on", "auto", None] == planner_settings(link)
+
+
+def test_nothing_is_prepared_behind_a_pooler(steady, monkeypatch):
+    """A pooler's process id is not the server's; one statement at a time is planned."""
+    monkeypatch.setattr(module, "BACKEND_PID", "SELECT pg_backend_pid() + 1")
+
+    assert ["on", "auto", None] == planner_settings(steady)
+    with steady.steady_cursor() as cursor:
+        assert "off" == show(cursor.connection, "enable_seqscan")
+    assert "on" == show(steady.connection, "enable_seqscan")
+
+
+def test_a_steady_statement_that_fails_leaves_no_transaction_behind_a_pooler(
+    steady, monkeypatch
+):
+    """The next statement runs."""
+    monkeypatch.setattr(module, "BACKEND_PID", "SELECT pg_backend_pid() + 1")
+
+    with pytest.raises(psycopg.errors.DivisionByZero), steady.steady_cursor() as cursor:
+        cursor.execute("SELECT 1 / 0")
+
+    assert (1,) == steady.cursor().execute("SELECT 1").fetchone()
+
+
+@pytest.mark.parametrize("said", [None, 5])
+def test_the_project_has_the_last_word_about_preparing(steady, options, said):
+    """prepare_threshold in OPTIONS, whatever it says."""
+    options["prepare_threshold"] = said
+
+    assert ["on", "auto", said] == planner_settings(steady)

@@ -17,11 +17,12 @@ from django_pgqueue.queues.claim import (
     claim_from_floors,
     known_queues,
     remember_queues,
-    seconds_until_due,
+    see,
 )
 from tests.factories import LEASE, make_job, make_jobs, make_leased_job
 
 HOUR = timedelta(hours=1)
+EVER = datetime(2000, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -497,26 +498,53 @@ def test_a_floor_is_part_of_the_line(cursor):
 # When to look again ------------------------------------------------------------------
 
 
-def test_the_next_job_is_due_when_the_first_of_all_lines_is(cursor):
-    """Schedules, back-offs and lease ends count, in all priorities and queues asked."""
-    make_job(queue="a", run_after=3 * HOUR)
-    make_leased_job(queue="b", priority=7, visible_at=2 * HOUR)
-    make_job(queue="b", priority=-7, visible_at=HOUR, attempt=1, deliveries=1)
-    make_job(queue="other", run_after=SECOND)
+def test_a_look_tells_the_first_of_each_line(cursor):
+    """Schedules, back-offs and lease ends, in all priorities and queues asked."""
+    due = make_job(queue="a", visible_at=-SECOND)
+    make_job(queue="a")
+    scheduled = make_job(queue="a", priority=3, run_after=3 * HOUR)
+    leased = make_leased_job(queue="b", priority=7, visible_at=2 * HOUR)
+    retry = make_job(queue="b", priority=-7, visible_at=HOUR, attempt=1, deliveries=1)
+    make_job(queue="other")
 
-    seconds = seconds_until_due(cursor, ["a", "b"])
+    sight = see(cursor, ["a", "b", "none", "a"])
 
-    assert 3_590 < seconds <= 3_600
+    expected = {
+        (job.queue, job.priority, job.visible_at)
+        for job in (due, scheduled, leased, retry)
+    }
+    assert expected == set(sight.lines)
+    assert len(expected) == len(sight.lines)
+    assert due.visible_at <= sight.now < retry.visible_at
 
 
-def test_nothing_is_due_later_when_nothing_waits_for_a_time(cursor):
-    """Parked jobs, and those that are due already, are none to wake for."""
-    make_job()
+def test_a_line_of_parked_jobs_has_nothing_to_look_at(cursor):
+    """What stands behind them is seen; and the time is told where nothing is."""
     make_job(visible_at=None)
-    make_job(visible_at=-HOUR, priority=3)
+    make_job(priority=3, visible_at=None)
+    below = make_job(priority=-3)
 
-    assert seconds_until_due(cursor, ["default"]) is None
-    assert seconds_until_due(cursor, []) is None
+    assert [("default", -3, below.visible_at)] == see(cursor, ["default"]).lines
+    empty = see(cursor, [])
+    assert [] == empty.lines
+    assert empty.now > below.visible_at
+
+
+def test_a_line_gives_no_more_than_its_own_limit(cursor):
+    """Though there is room for more, and others have nothing."""
+    make_jobs(5, queue="a")
+    make_jobs(2, queue="b", priority=3)
+    lines = [
+        Line("a", 0, EVER, 3),
+        Line("b", 3, EVER, 4),
+        Line("c", 0, EVER, 50),
+    ]
+
+    jobs = claim_from_floors(
+        cursor, lines=lines, worker="worker", limit=57, lease=LEASE
+    )
+
+    assert ["b", "b", "a", "a", "a"] == [job.queue for job in jobs]
 
 
 def test_a_claim_works_on_the_connection_of_django_too(transactional_db):

@@ -25,6 +25,7 @@ from django_pgqueue.queues import lease as leases
 from django_pgqueue.queues import settle as settles
 from django_pgqueue.queues.claim import Line, claim_from_floors
 from django_pgqueue.queues.settle import Ended, ack
+from django_pgqueue.worker.lookout import SLICE_QUEUES, WAKE_QUEUES_MAX
 from tests.factories import LEASE, make_jobs, make_leased_job
 
 ROWS = 200_000
@@ -53,6 +54,7 @@ VALUES = {
     "errors": ['{"kind": "error"}'],
     "expire_at": NOON,
     "expire_in": LEASE,
+    "floor": NOON,
     "floors": [NOON],
     "headers": "{}",
     "hostname": "web-1",
@@ -64,6 +66,7 @@ VALUES = {
     "lease": LEASE,
     "lines": 500,
     "limit": 10,
+    "limits": [10],
     "max_attempts": 5,
     "message": "signal 9",
     "name": "worker",
@@ -101,7 +104,7 @@ VALUES = {
 
 # Statements whose parameters differ from those of their names above.
 SPECIAL = {
-    "enqueue.ENQUEUE_MANY": {"args": ["[]"], "kwargs": ["{}"]},
+    "enqueue.ENQUEUE_MANY": {"items": "[[], {}]"},
     "workers.REGISTER": {"queues": "[]"},
 }
 
@@ -111,9 +114,10 @@ EXPLAINED = {
     "claim.CLAIM",
     "claim.CLAIM_FROM_FLOORS",
     "claim.KNOWN_QUEUES",
-    "claim.NEXT_DUE",
     "claim.REMEMBER_QUEUES",
+    "claim.SEE",
     "claim_one.CLAIM_ONE",
+    "connect.BACKEND_PID",
     "clock.NOW",
     "dead_letters.DELETE",
     "dead_letters.SET_ASIDE",
@@ -139,6 +143,7 @@ EXPLAINED = {
     "health.PREPARED",
     "health.VACUUM",
     "lease.CANCEL_REQUESTS",
+    "lease.CRASH",
     "lease.EXTEND",
     "lease.PROGRESS",
     "lease.RELEASE",
@@ -165,6 +170,9 @@ EXPLAINED = {
     "server.MISSING_INDEXES",
     "settle.APPLIED",
     "settle.APPLIED_AWAY",
+    "settle.ARCHIVE_PLAIN",
+    "settle.AWAY",
+    "settle.FORGET",
     "settle.ARCHIVE",
     "settle.DEAD_LETTER",
     "settle.NOTE",
@@ -187,6 +195,9 @@ EXPLAINED = {
 
 # Those that it cannot: they are run by the tests of their own modules.
 UTILITY = {
+    "connect.BY_INDEX",
+    "connect.BY_INDEX_ONCE",
+    "connect.GENERIC_PLANS",
     "connect.ISOLATION",
     "enqueue.ENQUEUE_FROM_SELECT",
     "connect.READ_COMMITTED",
@@ -200,7 +211,7 @@ UTILITY = {
 
 
 # These run in a database, and on tables, of their own.
-OF_THE_BENCH = {"scratch", "yardstick"}
+OF_THE_BENCH = {"backlogs", "gauges", "scratch", "yardstick"}
 
 
 def collect():
@@ -322,13 +333,14 @@ SHAPES = {
 HOT = {
     "claim.CLAIM": (BUFFERS_MAX, 0, 10),
     "claim.CLAIM_FROM_FLOORS": (BUFFERS_MAX, 0, 10),
-    "claim.NEXT_DUE": (100, 0, 1),
+    "claim.SEE": (100, 0, None),
     "claim.KNOWN_QUEUES": (100, 6, None),
     "settle.ARCHIVE": (BUFFERS_MAX, 0, 10),
     "settle.RETRY": (BUFFERS_MAX, 0, 10),
     "settle.DEAD_LETTER": (BUFFERS_MAX, 0, 10),
     "lease.RENEW": (BUFFERS_MAX, 0, 10),
     "lease.RELEASE": (BUFFERS_MAX, 0, 10),
+    "lease.CRASH": (BUFFERS_MAX, 0, 10),
     "lease.RESCUE": (BUFFERS_MAX, 12, 10),
     "lease.CANCEL_REQUESTS": (BUFFERS_MAX, 0, 0),
     "cancel.CANCEL": (BUFFERS_MAX, 0, 10),
@@ -385,6 +397,45 @@ def test_hot_statements_use_indexes_whatever_the_table_holds(cursor, shape):
             wrong[f"{name} (generic)"] = json.dumps(generic, indent=1)
 
     assert {} == wrong
+
+
+# What a worker of a thousand queues sends, at most: statements for ten rows each.
+MANY = {
+    "claim.SEE": {"queues": [f"q{n}" for n in range(SLICE_QUEUES)]},
+    "claim.CLAIM": {"queues": [f"q{n}" for n in range(WAKE_QUEUES_MAX)]},
+    "claim.CLAIM_FROM_FLOORS": {
+        "queues": [f"q{n}" for n in range(10)],
+        "priorities": [0] * 10,
+        "floors": [NOON] * 10,
+        "limits": [1] * 10,
+    },
+}
+
+
+@pytest.mark.usefixtures("unanalysed")
+@pytest.mark.parametrize("analyse", [False, True], ids=["never analysed", "analysed"])
+def test_no_look_of_a_worker_reads_much_however_many_queues_there_are(cursor, analyse):
+    """A thousand queues are seen slice by slice; a claim has a line for each row."""
+    cursor.execute(QUEUES.format(n=ROWS))
+    if analyse:
+        cursor.execute("ANALYZE pgqueue_job")
+
+    found = {}
+    for name, params in MANY.items():
+        plan = explain(
+            cursor,
+            STATEMENTS[name],
+            parameters(name) | params,
+            how="ANALYZE, BUFFERS, FORMAT JSON",
+        )
+        assert [] == seq_scans(plan)
+        assert [] == seq_scans(
+            explain_generic(cursor, STATEMENTS[name], parameters(name) | params)
+        )
+        found[name] = (plan["Actual Rows"], buffers(plan))
+
+    assert [SLICE_QUEUES, 10, 10] == [rows for rows, _ in found.values()]
+    assert {} == {name: n for name, (_, n) in found.items() if n > BUFFERS_MAX}
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def test_dead_letters_are_deleted_when_they_are_too_old(cursor):
     make_dead_letter(finished_at=-HOUR - MINUTE)
     young = make_dead_letter(finished_at=-HOUR + MINUTE)
 
-    assert 1 == purge_dead_letters(cursor, keep=HOUR)
+    assert 1 == purge_dead_letters(cursor, keep=HOUR).rows
     assert [young] == list(DeadLetter.objects.all())
 
 
@@ -41,11 +41,41 @@ def test_a_purge_is_bounded_and_begins_with_the_oldest(cursor, monkeypatch):
     monkeypatch.setattr(module, "PURGE_ROWS_MAX", 2)
     letters = [make_dead_letter(finished_at=-n * HOUR) for n in (5, 4, 3, 2)]
 
-    counts = [purge_dead_letters(cursor, keep=HOUR)]
+    counts = [purge_dead_letters(cursor, keep=HOUR).rows]
     assert letters[2:] == list(DeadLetter.objects.order_by("pk"))
-    counts += [purge_dead_letters(cursor, keep=HOUR) for _ in range(2)]
+    counts += [purge_dead_letters(cursor, keep=HOUR).rows for _ in range(2)]
 
     assert [2, 2, 0] == counts
+
+
+def test_a_batch_says_where_the_next_one_begins(cursor, monkeypatch):
+    """From there on, it does not look at what is older."""
+    monkeypatch.setattr(module, "PURGE_ROWS_MAX", 2)
+    letters = [make_dead_letter(finished_at=-n * HOUR) for n in (5, 4, 3, 2)]
+
+    purged = purge_dead_letters(cursor, keep=HOUR)
+    assert (letters[1].finished_at, True) == (purged.floor, purged.is_full)
+    older = make_dead_letter(finished_at=-6 * HOUR)
+    purged = purge_dead_letters(cursor, keep=HOUR, floor=purged.floor)
+    assert (2, letters[3].finished_at) == purged
+
+    assert [older] == list(DeadLetter.objects.all())
+    assert (1, older.finished_at) == purge_dead_letters(cursor, keep=HOUR)
+    assert (0, None) == purge_dead_letters(cursor, keep=HOUR)
+
+
+def test_a_batch_of_results_begins_at_its_floor(cursor):
+    """As one of dead letters does."""
+    old, older = (
+        make_archived_job(result=1, finished_at=-n * MINUTE) for n in (10, 20)
+    )
+
+    purged = purge_results(cursor, keep=MINUTE, floor=old.finished_at)
+
+    assert (1, old.finished_at) == purged
+    assert [older.pk] == list(
+        ArchivedJob.objects.filter(result__isnull=False).values_list("pk", flat=True)
+    )
 
 
 def test_a_letter_that_is_being_redriven_is_passed_over(cursor, other_cursor):
@@ -56,7 +86,7 @@ def test_a_letter_that_is_being_redriven_is_passed_over(cursor, other_cursor):
 
     with cursor.connection.transaction():
         redrive(cursor, [moving.pk])
-        assert 1 == purge_dead_letters(other_cursor, keep=MINUTE)
+        assert 1 == purge_dead_letters(other_cursor, keep=MINUTE).rows
 
 
 def test_results_are_dropped_and_their_rows_stay(cursor):
@@ -64,11 +94,11 @@ def test_results_are_dropped_and_their_rows_stay(cursor):
     old = make_archived_job(result={"n": 1}, finished_at=-HOUR)
     young = make_archived_job(result={"n": 2})
 
-    assert 1 == purge_results(cursor, keep=MINUTE)
+    assert 1 == purge_results(cursor, keep=MINUTE).rows
     assert {old.pk: None, young.pk: {"n": 2}} == dict(
         ArchivedJob.objects.values_list("pk", "result")
     )
-    assert 0 == purge_results(cursor, keep=MINUTE)
+    assert 0 == purge_results(cursor, keep=MINUTE).rows
 
 
 def test_dropping_results_is_bounded(cursor, monkeypatch):
@@ -77,7 +107,7 @@ def test_dropping_results_is_bounded(cursor, monkeypatch):
     for _ in range(3):
         make_archived_job(result=1, finished_at=-HOUR)
 
-    assert [2, 1, 0] == [purge_results(cursor, keep=MINUTE) for _ in range(3)]
+    assert [2, 1, 0] == [purge_results(cursor, keep=MINUTE).rows for _ in range(3)]
 
 
 def test_workers_that_were_killed_are_forgotten(cursor):

@@ -8,29 +8,40 @@ from types import SimpleNamespace
 
 import psycopg
 import pytest
+from django.utils import timezone
 
 from django_pgqueue.conf import parse
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker import claimer as module
-from django_pgqueue.worker import lookout
+from django_pgqueue.worker import known_lines, lookout
 from django_pgqueue.worker.claimer import Claimer
 from django_pgqueue.worker.lookout import (
+    CAP_SECONDS_MAX,
     DEAR_LOOKS,
     DEAR_SECONDS,
     EMPTY_WAKE_SECONDS_MAX,
+    HELD_SECONDS_MAX,
     RATION,
     RECHECK_SECONDS,
     SHARE_SECONDS,
+    SLICE_QUEUES,
+    SLICES_SECONDS,
 )
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.room import MEMORY_JOBS, QUEUES_MAX, Kinds, Room
 from django_pgqueue.worker.wakes import Wakes
 from tests.factories import make_job, make_jobs
+from tests.waiting import wait_for
 from tests.worker.conftest import WORKER
 
 DAY = timedelta(days=1)
 POLL = 5.0
+
+
+def moments_ahead(delta):
+    """Return a time from now, for rows that are written without the database's."""
+    return timezone.now() + delta
 
 
 class Desk:
@@ -52,19 +63,23 @@ class Desk:
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(lookout, "time", clock)
-        for kind, name in [("full", "claim"), ("floors", "claim_from_floors")]:
+        monkeypatch.setattr(known_lines, "time", clock)
+        for name in ("see", "claim", "claim_from_floors"):
             monkeypatch.setattr(
-                claims, name, self._recorded(kind, getattr(claims, name))
+                claims, name, self._recorded(name, getattr(claims, name))
             )
 
-    def serve(self, *queues):
+    def serve(self, *queues, order=None, ageing_seconds=None):
         """Make the claimer of a worker with --queues, or of all."""
-        settings = parse({"POLL_INTERVAL_SECONDS": POLL})
+        settings = parse(
+            {"POLL_INTERVAL_SECONDS": POLL, "AGEING_SECONDS": ageing_seconds}
+        )
+        options = WorkerOptions(settings=settings, queues=queues, queue_order=order)
         self.claimer = Claimer(
             self._link,
             worker=WORKER,
-            options=WorkerOptions(settings=settings, queues=queues),
-            wakes=Wakes(queues, SimpleNamespace(set=lambda: None)),
+            options=options,
+            wakes=Wakes(options.plan, SimpleNamespace(set=lambda: None)),
             leases=self._leases,
             kinds=self.shown,
             room=lambda: Room(self.room, self.async_room),
@@ -81,16 +96,19 @@ class Desk:
         self.put += jobs
 
     def _recorded(self, kind, real):
-        def look(cursor, **options):
-            self.now += self.takes
+        def look(cursor, queues=(), **options):
+            self.now += 0.0 if kind == "claim_from_floors" else self.takes
             if self.fails is not None:
                 error, self.fails = self.fails, None
                 raise error
-            jobs = real(cursor, **options)
-            asked = options.get("queues") or options["lines"]
-            look = {"asked": asked, "limit": options["limit"], "found": len(jobs)}
+            if kind != "claim_from_floors":
+                options["queues"] = queues
+            found = real(cursor, **options)
+            asked = queues or options["lines"]
+            count = len(found.lines if kind == "see" else found)
+            look = {"asked": asked, "limit": options.get("limit"), "found": count}
             self.looks.append(SimpleNamespace(kind=kind, **look))
-            return jobs
+            return found
 
         return look
 
@@ -217,14 +235,12 @@ def test_a_drain_starts_at_floors_and_ends_with_a_full_look(desk):
     make_jobs(5, visible_at=-DAY)
     desk.room = 2
 
-    for _ in range(4):
-        assert 0.0 == desk.tick()[0] or desk.kinds()[-1] == "full"
+    pauses = [desk.tick()[0] for _ in range(4)]
 
-    assert ["full", "floors", "floors", "full"] == desk.kinds()
-    assert [2, 2, 1, 0] == [look.found for look in desk.looks]
-    assert RECHECK_SECONDS[0] == pytest.approx(
-        desk.claimer._for_threads._look_at - desk.now
-    )
+    kinds = ["see", *["claim_from_floors"] * 3, "see"]
+    assert kinds == desk.kinds()
+    assert [1, 2, 2, 1, 1] == [look.found for look in desk.looks]
+    assert pytest.approx([0, 0, 0, RECHECK_SECONDS[0]]) == pauses
 
 
 def test_a_drain_after_a_wake_ends_with_a_full_look_too(desk):
@@ -233,14 +249,16 @@ def test_a_drain_after_a_wake_ends_with_a_full_look_too(desk):
     make_jobs(5)
     desk.room = 2
     desk.wakes.flag("default")
+    desk.looks.clear()
     for _ in range(3):
         desk.tick()
-    assert ("floors", 1) == (desk.looks[-1].kind, desk.looks[-1].found)
+    assert ["claim", "see", *["claim_from_floors"] * 2] == desk.kinds()
+    assert 1 == desk.looks[-1].found
     make_job(visible_at=-DAY)
 
     desk.tick()
 
-    assert "full" == desk.looks[-1].kind
+    assert ["see", "claim_from_floors"] == desk.kinds()[4:]
     assert 6 == len(desk.put)
 
 
@@ -252,9 +270,9 @@ def test_a_floor_is_the_latest_time_that_was_claimed(desk):
     desk.tick()
     desk.tick()
 
-    (line,) = desk.looks[1].asked
-    assert ("default", 0, jobs[1].visible_at) == line
-    assert 1 == desk.looks[1].found
+    (line,) = desk.looks[2].asked
+    assert ("default", 0, jobs[1].visible_at, 2) == line
+    assert 1 == desk.looks[2].found
 
 
 def test_what_commits_below_a_floor_is_found_when_the_drain_ends(desk):
@@ -298,6 +316,199 @@ def test_a_wake_in_the_middle_of_a_drain_is_heard(desk):
     desk.tick()
 
     assert urgent.pk == desk.put[2].id
+
+
+# Many queues -------------------------------------------------------------------------
+
+
+def make_queues(count, **columns):
+    """Make a job in each of so many queues."""
+    Job.objects.bulk_create(
+        Job(task="tests.noop", queue=f"q{n:04}", **columns) for n in range(count)
+    )
+
+
+def test_many_queues_are_seen_slice_by_slice(desk):
+    """Each once in a round, however many; then it is over until the poll."""
+    make_queues(3 * SLICE_QUEUES - 1, visible_at=moments_ahead(DAY))
+    desk.tick()
+    while desk.claimer.found_since_asked() is None:
+        desk.tick()
+
+    slices = [look.asked for look in desk.looks]
+    assert [SLICE_QUEUES - 1, SLICE_QUEUES, SLICE_QUEUES] == sorted(map(len, slices))
+    assert 3 * SLICE_QUEUES - 1 == len({name for some in slices for name in some})
+
+
+def test_a_slice_that_takes_long_is_the_last_one_of_its_tick(desk):
+    """Jobs are claimed between slices, so that nobody waits for the whole round."""
+    make_queues(3 * SLICE_QUEUES)
+    desk.takes = 2 * SLICES_SECONDS
+
+    _, looks = desk.tick()
+
+    assert ["see", "claim_from_floors"] == [look.kind for look in looks]
+    assert 10 == len(desk.put)
+
+
+def test_a_claim_takes_from_no_more_lines_than_it_has_room_for(desk):
+    """So its cost is that of its rows."""
+    make_queues(2 * SLICE_QUEUES)
+    desk.room = 10
+
+    desk.tick()
+
+    (look,) = [look for look in desk.looks if look.kind == "claim_from_floors"]
+    assert [1] * 10 == [line.limit for line in look.asked]
+
+
+def test_a_wake_beside_many_queues_is_served_in_one_look(desk):
+    """By its name: no round comes before it."""
+    make_queues(5 * SLICE_QUEUES, visible_at=moments_ahead(DAY))
+    desk.run_dry()
+    job = make_job(queue="q0007")
+    desk.wakes.flag("q0007")
+
+    _, looks = desk.tick()
+
+    assert [("claim", ["q0007"])] == [(look.kind, look.asked) for look in looks]
+    assert [job.pk] == [claimed.id for claimed in desk.put]
+
+
+def test_the_highest_priority_of_many_queues_is_found_within_a_round(desk):
+    """Whichever slice it is in, and though others fill all room."""
+    make_queues(4 * SLICE_QUEUES)
+    urgent = make_job(queue="q0001", priority=9)
+    desk.room = 1
+
+    for _ in range(5):
+        desk.tick()
+
+    assert urgent.pk in {job.id for job in desk.put}
+
+
+# Orders and caps ---------------------------------------------------------------------
+
+
+def test_in_strict_order_a_claim_is_in_the_order_of_its_queues(desk):
+    """Also where it brings jobs of several."""
+    desk.serve("a", "b", order="strict")
+    b = make_job(queue="b", priority=50)
+    low, high = make_job(queue="a", priority=-1), make_job(queue="a", priority=1)
+
+    for _ in range(3):
+        desk.tick()
+
+    assert [high.pk, low.pk, b.pk] == [job.id for job in desk.put]
+
+
+def test_in_strict_order_what_a_cap_lets_in_beside_comes_after(desk):
+    """One claim of two queues, though the later has the higher priority."""
+    desk.serve("a:1", "b", order="strict")
+    (b,) = make_jobs(1, queue="b", priority=50)
+    a = make_jobs(2, queue="a")
+
+    desk.tick()
+
+    assert [a[0], b] == [job.id for job in desk.put]
+
+
+def test_a_cap_counts_what_this_process_holds(desk, leases):
+    """Until it is settled; then the next ones come, at once."""
+    make_jobs(6, queue="a")
+    make_jobs(3, queue="b")
+    desk.serve("a:2", "b")
+    for _ in range(6):
+        desk.tick()
+    assert ["a", "a", "b", "b", "b"] == sorted(job.queue for job in desk.put)
+
+    for job in [job for job in desk.put if job.queue == "a"]:
+        leases.drop(job)
+    pause, _ = desk.tick()
+    assert 7 == len(desk.put)
+    assert pause <= CAP_SECONDS_MAX
+
+
+def test_a_cap_counts_tasks_that_go_on_after_their_settle(desk, leases):
+    """They run, though they have no lease any more."""
+    make_jobs(3, queue="a")
+    desk.serve("a:1")
+    desk.tick()
+    (job,) = desk.put
+    leases.goes_on(job)
+    leases.drop(job)
+
+    desk.now += CAP_SECONDS_MAX
+    desk.tick()
+    assert 1 == len(desk.put)
+
+    leases.ended(job)
+    desk.now += CAP_SECONDS_MAX
+    desk.tick()
+    assert 2 == len(desk.put)
+
+
+def test_waiting_for_a_cap_asks_the_database_nothing(desk):
+    """Only what this process holds is counted, ten times a second."""
+    make_jobs(3, queue="a")
+    desk.serve("a:1")
+    for _ in range(10):
+        desk.tick()
+    desk.looks.clear()
+
+    pauses = []
+    while sum(pauses) < 2.9 * POLL:
+        pauses.append(desk.tick()[0])
+        desk.now += pauses[-1]
+
+    # The poll, for what else may have come.
+    assert ["see", "see"] == desk.kinds()
+    assert pauses[-1] == pytest.approx(CAP_SECONDS_MAX)
+
+
+def test_a_wake_for_a_queue_with_a_cap_brings_no_more_than_that(desk):
+    """In one statement, when it is the only one."""
+    desk.serve("a:2", "b")
+    desk.run_dry()
+    make_jobs(5, queue="a")
+    desk.wakes.flag("a")
+
+    _, looks = desk.tick()
+
+    assert [("claim", 2)] == [(look.kind, look.limit) for look in looks]
+    assert 2 == len(desk.put)
+
+
+def test_several_queues_woken_at_once_keep_to_the_order(desk):
+    """They are seen first, where priorities are not what decides."""
+    desk.serve("a", "b", order="strict")
+    desk.run_dry()
+    desk.looks.clear()
+    desk.room = 2
+    make_jobs(2, queue="b", priority=50)
+    make_jobs(2, queue="a")
+    desk.wakes.flag("b")
+    desk.wakes.flag("a")
+
+    desk.tick()
+
+    assert ["see", "claim_from_floors"] == desk.kinds()
+    assert ["a", "a"] == [job.queue for job in desk.put]
+
+
+def test_a_scheduled_job_is_not_put_off_by_a_stream_of_wakes(desk):
+    """Its time is known, and kept."""
+    make_job(queue="b", visible_at=timedelta(seconds=0.6))
+    desk.run_dry()
+    wait_for(Job.objects.due().exists, what="it is due")
+    until = desk.now + 0.7
+    while desk.now < until:
+        make_job(queue="a")
+        desk.wakes.flag("a")
+        desk.tick()
+        desk.now += 0.01
+
+    assert "b" in {job.queue for job in desk.put}
 
 
 # Running dry -------------------------------------------------------------------------
@@ -348,7 +559,7 @@ def test_a_row_that_somebody_holds_is_looked_for_again(desk, other_cursor):
         other_cursor.execute("SELECT id FROM pgqueue_job FOR UPDATE")
         for _ in range(10):
             pause, _ = desk.tick()
-            assert pause <= RECHECK_SECONDS[-1]
+            assert pause <= HELD_SECONDS_MAX
             desk.now += pause
     assert [] == desk.put
 
@@ -477,9 +688,9 @@ def test_a_wake_that_was_taken_in_a_look_that_failed_is_not_lost(desk):
     with pytest.raises(psycopg.OperationalError):
         desk.tick()
 
-    _, (look,) = desk.tick()
+    _, (look, _) = desk.tick()
 
-    assert ("full", {"a", "b"}) == (look.kind, set(look.asked))
+    assert ("see", {"a", "b"}) == (look.kind, set(look.asked))
     assert [job.pk] == [claimed.id for claimed in desk.put]
 
 
@@ -498,16 +709,16 @@ def test_dear_looks_are_rationed_and_wakes_served_from_the_floors(desk):
 
     desk.tick()
 
-    assert ["floors"] == desk.kinds()
+    assert ["claim_from_floors"] == desk.kinds()
     assert job.pk == desk.put[-1].id
     while desk.now < free_at - 0.02:
         desk.wakes.flag("default")
         desk.tick()
         desk.now += 0.01
-    assert "full" not in desk.kinds()
+    assert {"claim_from_floors"} == set(desk.kinds())
     desk.now = free_at + 0.01
     desk.tick()
-    assert "full" == desk.kinds()[-1]
+    assert "see" in desk.kinds()
 
 
 def test_a_dear_look_that_finds_nothing_keeps_the_floors(desk):
@@ -520,7 +731,7 @@ def test_a_dear_look_that_finds_nothing_keeps_the_floors(desk):
 
     desk.tick()
 
-    assert ["floors"] == desk.kinds()
+    assert ["claim_from_floors"] == desk.kinds()
     assert job.pk == desk.put[-1].id
 
 
@@ -536,7 +747,7 @@ def test_cheap_looks_and_a_few_dear_ones_are_not_rationed(desk, seconds, times):
 
     desk.tick()
 
-    assert ["full"] == desk.kinds()
+    assert ["claim"] == desk.kinds()
     assert 1 == len(desk.put)
 
 
@@ -552,7 +763,7 @@ def test_a_cheap_look_ends_the_ration(desk):
 
     desk.tick()
 
-    assert ["full"] == desk.kinds()
+    assert ["claim"] == desk.kinds()
 
 
 def test_however_dear_there_is_a_full_look_in_a_poll_interval(desk):
@@ -566,7 +777,59 @@ def test_however_dear_there_is_a_full_look_in_a_poll_interval(desk):
     desk.now += 0.2
     desk.tick()
 
-    assert ["full"] == desk.kinds()
+    assert ["see"] == desk.kinds()
+
+
+def test_a_rationed_wake_brings_a_job_of_a_priority_that_was_never_met(desk):
+    """All lines that its queue could have are looked at, from the last look on."""
+    make_job(visible_at=DAY)
+    desk.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
+    job = make_job(priority=77)
+    desk.wakes.flag("default")
+
+    desk.tick()
+
+    assert {"claim_from_floors"} == set(desk.kinds())
+    assert [job.pk] == [claimed.id for claimed in desk.put]
+
+
+def test_a_rationed_wake_brings_what_was_committed_a_little_late(desk):
+    """Floors are taken with a margin then."""
+    make_job()
+    desk.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
+    late = make_job(visible_at=-timedelta(seconds=0.5))
+    desk.wakes.flag("default")
+
+    desk.tick()
+
+    assert [late.pk] == [claimed.id for claimed in desk.put[1:]]
+
+
+def test_a_wake_for_a_cheap_queue_is_not_rationed(desk):
+    """Only those that were looked at beside what is dear."""
+    make_job(visible_at=DAY)
+    desk.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
+    job = make_job(queue="other")
+    desk.wakes.flag("other")
+
+    desk.tick()
+
+    assert ["claim"] == desk.kinds()
+    assert [job.pk] == [claimed.id for claimed in desk.put]
+
+
+def test_a_job_that_falls_due_during_a_ration_starts_at_its_time(desk):
+    """From the floor of its line, since nobody wakes us for it."""
+    make_job(visible_at=timedelta(seconds=0.2))
+    desk.look_dear(3.0, DEAR_LOOKS)
+    desk.claimer.retry_in(0.3)
+    wait_for(Job.objects.due().exists, what="it is due")
+    desk.now += 0.31
+
+    desk.tick()
+
+    assert ["claim_from_floors"] == desk.kinds()
+    assert 1 == len(desk.put)
 
 
 # Being asked -------------------------------------------------------------------------
@@ -645,12 +908,13 @@ def test_coroutines_are_claimed_for_while_no_thread_is_idle(two):
     two.room = 0
     two.claimer.look_now()
     two.tick()
-    assert [["calls"]] == [look.asked for look in two.looks]
+    assert [["calls"]] == [look.asked for look in two.looks if look.kind == "see"]
 
+    two.looks.clear()
     two.room, two.async_room = 5, 0
     two.claimer.look_now()
     two.tick()
-    assert ["default"] == two.looks[-1].asked
+    assert [["default"]] == [look.asked for look in two.looks if look.kind == "see"]
     assert 6 == len(two.put)
 
 
@@ -667,7 +931,7 @@ def test_each_lookout_drains_from_its_own_floors(two):
 
     assert 14 == len(two.put)
     for look in two.looks:
-        if look.kind == "floors":
+        if look.kind == "claim_from_floors":
             assert 1 == len({line.queue for line in look.asked})
 
 
@@ -699,8 +963,9 @@ def test_a_mixed_queue_is_claimed_for_what_both_kinds_have_room_for(two):
 
     two.tick()
 
-    (look,) = two.looks[1:]
-    assert (3, {"calls", "default"}) == (look.limit, set(look.asked))
+    (seen, look) = two.looks[1:]
+    assert {"calls", "default"} == set(seen.asked)
+    assert 3 == look.limit
 
 
 def test_a_mixed_queue_waits_while_no_coroutine_could_start(two):

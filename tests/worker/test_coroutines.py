@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import threading
 import time
+import weakref
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -19,17 +21,18 @@ from django_pgqueue.conf import parse
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.outcome import GaveUp, Retried, Succeeded
 from django_pgqueue.worker import coroutine as coroutine_module
+from django_pgqueue.worker import coroutines as coroutines_module
 from django_pgqueue.worker import loop_watch, sync_calls
 from django_pgqueue.worker.async_runner import LoopControl
 from django_pgqueue.worker.cleanup import watch_connections
 from django_pgqueue.worker.control import Hands
 from django_pgqueue.worker.coroutine import Coroutine
 from django_pgqueue.worker.coroutines import Coroutines
-from django_pgqueue.worker.dispatcher import Dispatcher
+from django_pgqueue.worker.dispatcher import HELD_MAX, Dispatcher
 from django_pgqueue.worker.gate import Gate
-from django_pgqueue.worker.leases import Leases
+from django_pgqueue.worker.leases import Held, Leases
 from django_pgqueue.worker.loop_watch import LoopWatch
-from django_pgqueue.worker.room import Kinds
+from django_pgqueue.worker.room import Kinds, Room
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.sync_calls import SyncThreads
 from tests.tasks.test_perform import claimed
@@ -43,14 +46,22 @@ class Settled:
 
     def __init__(self):
         self.all = []
+        self.rung = 0
         self.holds = False
         self.on_put = lambda: None
 
     def put(self, settlement):
+        self.put_soon(settlement)
+        self.ring()
+
+    def put_soon(self, settlement):
         self.on_put()
         self.all.append(settlement)
         if not self.holds:
             self.commit(settlement)
+
+    def ring(self):
+        self.rung += 1
 
     def commit(self, settlement):
         if settlement.done is not None:
@@ -124,8 +135,10 @@ class Rig:
 
 
 @pytest.fixture
-def rig():
+def rig(monkeypatch):
     """A factory of rigs, each closed after the test."""
+    # Jobs that wait behind others are handed back by one test alone.
+    monkeypatch.setattr(coroutines_module, "SPOT_SECONDS", 600.0)
     rigs = []
 
     def rig(count=3):
@@ -234,7 +247,7 @@ def test_short_jobs_are_claimed_ahead_and_long_ones_are_not(rig, declare, gated)
     made = rig(2)
     made.put(declare(nothing), 20)
     made.wait()
-    assert made.coroutines.room() > 100
+    assert 2 < made.coroutines.room()
     for _ in range(100):
         made.coroutines._learn(3.0)
 
@@ -242,6 +255,150 @@ def test_short_jobs_are_claimed_ahead_and_long_ones_are_not(rig, declare, gated)
     made.put(gated.name)
     assert 1 == made.coroutines.room()
     gated.open()
+
+
+def test_with_settle_immediate_the_wait_for_the_ack_counts_as_slot_time(rig, declare):
+    """Claimed ahead is what finds a slot soon, and those are taken until the ack."""
+    made = rig(1)
+    made.settled.holds = True
+    made.put(declare(nothing))
+    wait_for(lambda: made.settled.all, what="it has ended")
+    (running,) = made.coroutines.running()
+    running.taken_at -= 3.0
+    made.settled.commit_all()
+    made.wait()
+
+    assert 3.0 <= made.coroutines._mean_seconds
+    assert 1 == made.coroutines.room()
+
+
+def test_what_waits_behind_long_jobs_is_handed_back(rig, gated, monkeypatch):
+    """Other workers may have room for it; what runs goes on."""
+    monkeypatch.setattr(coroutines_module, "SPOT_SECONDS", 0.01)
+    made = rig(2)
+    jobs = made.put(gated.name, 5)
+    wait_for(lambda: len(made.settled.all) == 3, what="three are back")
+
+    assert {job.id: None for job in jobs[2:]} == made.outcomes()
+    assert 2 == len(made.coroutines.running())
+    gated.open()
+
+
+def test_no_more_is_claimed_ahead_while_all_slots_are_stuck(rig, gated):
+    """Though jobs were short before; a slot that is free is still room."""
+    made = rig(2)
+    made.coroutines._learn(0.001)
+    made.put(gated.name, 2)
+    wait_for(lambda: len(gated.started) == 2, what="two run")
+    made.coroutines._taken_at -= 1.0
+
+    assert 0 == made.coroutines.room()
+    gated.open()
+    made.wait()
+    assert 2 < made.coroutines.room()
+
+
+def test_jobs_of_higher_priority_start_before_others_that_wait(rig, declare):
+    """Each in the order of their claims."""
+    ran, opened = [], threading.Event()
+
+    async def gate():
+        await asyncio.to_thread(opened.wait)
+
+    async def notes(name):
+        ran.append(name)
+
+    made = rig(1)
+    made.put(declare(gate))
+    name = declare(notes)
+    for priority, letters in ((0, "ab"), (5, "cd"), (5, "e"), (0, "f")):
+        for letter in letters:
+            made.put(name, args=f'["{letter}"]', priority=priority)
+    opened.set()
+    made.wait()
+
+    assert "cdeabf" == "".join(ran)
+
+
+def test_what_ends_in_one_turn_of_the_loop_is_seen_to_at_once(rig, declare):
+    """One ring for the settler, one look for leftovers."""
+    made = rig(50)
+
+    jobs = made.put(declare(nothing), 50)
+    made.wait()
+
+    assert 50 == len(made.outcomes())
+    assert 1 == made.settled.rung
+    assert [(jobs[-1].id, jobs[-1].task)] == made.looked
+
+
+def test_a_job_leaves_nothing_for_the_garbage_collector(rig, declare):
+    """Which would walk over all that is alive to find it, thousands of times a day."""
+    left = []
+
+    async def notes():
+        left.append(weakref.ref(asyncio.current_task()))
+        await asyncio.sleep(0)
+
+    made = rig()
+    name = declare(notes, timeout=60)
+    gc.disable()
+    try:
+        made.put(name, 20)
+        made.wait()
+        wait_for(lambda: not any(ref() for ref in left), what="all are gone")
+    finally:
+        gc.enable()
+
+    assert 20 == len(left)
+
+
+def test_the_sync_calls_of_a_job_have_one_thread_and_two_jobs_have_two(rig, declare):
+    """Whoever calls: the job itself, or an asyncio task that it has started."""
+    threads = []
+
+    async def calls():
+        ident = sync_to_async(threading.get_ident)
+        mine = {await ident(), await asyncio.create_task(ident())}
+        threads.append(mine)
+        while len(threads) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        mine.add(await ident())
+
+    made = rig(2)
+    made.put(declare(calls), 2)
+    made.wait()
+
+    assert [1, 1] == [len(mine) for mine in threads]
+    assert 2 == len(threads[0] | threads[1])
+
+
+def test_a_job_that_calls_no_sync_code_needs_nothing_for_it(rig, gated):
+    """Most of thousands do not."""
+    made = rig()
+    made.put(gated.name)
+    wait_for(lambda: gated.started, what="it runs")
+
+    assert [None] == [running.calls for running in made.coroutines.running()]
+    gated.open()
+
+
+def test_thousands_run_at_once(rig, declare):
+    """Each in a slot of its own."""
+    started, everyone = [], asyncio.Event()
+
+    async def waits():
+        started.append(1)
+        if len(started) == 3_000:
+            everyone.set()
+        await everyone.wait()
+
+    made = rig(3_000)
+    jobs = made.put(declare(waits), 3_000)
+    made.wait()
+
+    assert {job.id: Succeeded() for job in jobs} == made.outcomes()
+    assert [] == made.slots.running()
 
 
 def test_a_stop_hands_back_what_has_not_started(rig, gated):
@@ -303,6 +460,27 @@ def test_a_sync_task_is_left_to_the_threads(rig):
     made.wait()
 
     assert {job.id: None} == made.outcomes()
+
+
+def test_an_error_of_our_own_is_told_and_costs_no_slot(rig, monkeypatch, caplog):
+    """Though the job's settle, which would have freed it, comes later."""
+
+    async def end_calls(self):
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(Coroutine, "end_calls", end_calls)
+    made = rig(2)
+    made.settled.holds = True
+    (job,) = made.put("nobody.knows")
+    made.wait()
+    made.settled.commit_all()
+    made.put("nobody.knows")
+    made.wait()
+
+    told = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert f"failed     loop=coroutines job={job.id}" == told[0]
+    assert 2 == len(told)
+    assert 2 == made.coroutines.room()
 
 
 # Alone -------------------------------------------------------------------------------
@@ -421,7 +599,7 @@ def test_the_end_of_a_cancelled_sync_call_is_waited_for(rig, declare):
     made.put(declare(calls, timeout=0.05), max_attempts=1)
     wait_for(made.coroutines.running, what="it runs")
     (running,) = made.coroutines.running()
-    wait_for(lambda: running.calls._is_over, what="its time is up")
+    wait_for(lambda: running.calls and running.calls._is_over, what="its time is up")
     settled_after = []
     made.settled.on_put = lambda: settled_after.append(ended.is_set())
     opened.set()
@@ -572,7 +750,8 @@ class Watched:
         )
 
     def coroutine(self, number, hard_at=None):
-        made = Coroutine(claimed(f"task.{number}", id=number), number, None)
+        held = Held(claimed(f"task.{number}", id=number), 0.0, 60.0)
+        made = Coroutine(held, number, None, 0.0)
         made.task = object()
         made.hard_at = hard_at
         return made
@@ -650,7 +829,7 @@ class Takes:
     """Threads or coroutines with a room that the test sets."""
 
     def __init__(self):
-        self.free = 10
+        self.free = self.count = 10
         self.jobs = []
 
     def room(self):
@@ -664,9 +843,15 @@ class Takes:
 def dispatched():
     """A dispatcher, and where its jobs go."""
     threads, coroutines, settled, kinds = Takes(), Takes(), Settled(), Kinds()
-    made = Dispatcher(threads, coroutines, settled, kinds)
+    leases, told = Leases(60.0), []
+    made = Dispatcher(
+        threads, coroutines, settled, kinds, leases, lambda: told.append("room")
+    )
     return SimpleNamespace(
+        room=made.room,
         put=made.put,
+        leases=leases,
+        told=told,
         threads=threads,
         coroutines=coroutines,
         settled=settled,
@@ -711,3 +896,19 @@ def test_an_undeclared_task_is_settled_by_whoever_was_claimed_for(
     taken = dispatched.coroutines if for_coroutines else dispatched.threads
     assert [job] == taken.jobs
     assert (set(), set()) == (dispatched.kinds.pure, dispatched.kinds.mixed)
+
+
+def test_no_more_is_claimed_than_a_process_may_hold(dispatched):
+    """What has run and is not written counts; a write tells the claimer of room."""
+    threads = dispatched.threads.count
+    held = [claimed("a", id=number) for number in range(HELD_MAX + threads)]
+    dispatched.leases.add(held, 0.0)
+
+    assert Room(0, 0) == dispatched.room()
+    dispatched.settled.on_written()
+    assert ["room"] == dispatched.told
+
+    for each in held[:3]:
+        dispatched.leases.drop(each)
+    assert Room(3, 3) == dispatched.room()
+    assert None is dispatched.settled.on_written

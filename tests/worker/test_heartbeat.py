@@ -22,6 +22,7 @@ from django_pgqueue.worker.heartbeat import (
     Heartbeat,
 )
 from django_pgqueue.worker.listener import Listener
+from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.wakes import Wakes
 from tests.factories import make_job, make_jobs
 from tests.worker.conftest import WORKER
@@ -117,6 +118,20 @@ def test_a_lease_is_renewed_after_a_third_of_its_length(
         (held.renewed_at, held.valid_until) for held in leases.all()
     }
     assert {1} == {job.deliveries for job in Job.objects.all()}
+
+
+def test_more_leases_than_one_statement_takes_are_renewed_at_once(
+    heartbeat, claim_all, clock, leases, monkeypatch
+):
+    """Thousands of coroutines may have old ones; the next tick could be too late."""
+    monkeypatch.setattr(module, "RENEW_ROWS_MAX", 2)
+    make_jobs(5)
+    jobs = claim_all()
+    clock.now += LEASE_SECONDS / 3
+
+    heartbeat.tick()
+
+    assert {clock.now} == {leases.get(job).renewed_at for job in jobs}
 
 
 def test_a_renewed_lease_is_young_again(heartbeat, claim_all, clock):
@@ -259,7 +274,7 @@ def listener(new_cursor):
     from django_pgqueue.postgres.connect import Link
 
     link = Link("default", name="tests: listener")
-    listener = Listener(link, Wakes((), threading.Event()))
+    listener = Listener(link, Wakes(QueuePlan(), threading.Event()))
     listener._listening_on = object()
     yield listener
     link.drop()

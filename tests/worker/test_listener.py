@@ -13,6 +13,7 @@ from django_pgqueue.worker.listener import (
     PROOF_PATIENCE_SECONDS,
     Listener,
 )
+from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.wakes import Wakes
 
 
@@ -37,7 +38,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def wakes():
-    return Wakes((), threading.Event())
+    return Wakes(QueuePlan(), threading.Event())
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
 from django_pgqueue.worker.wakes import CANCEL, NAMES_MAX, Wakes
 
 
@@ -22,7 +23,7 @@ def taken(wakes):
 
 def test_the_first_look_is_at_everything(signal):
     """Jobs may have come before this worker listened."""
-    wakes = Wakes((), signal)
+    wakes = Wakes(QueuePlan(), signal)
 
     assert wakes.pending
     assert wakes.take() is None
@@ -32,7 +33,7 @@ def test_the_first_look_is_at_everything(signal):
 
 def test_many_wakes_of_one_queue_are_one_flag(signal):
     """Taking it lowers it."""
-    wakes = taken(Wakes((), signal))
+    wakes = taken(Wakes(QueuePlan(), signal))
     for _ in range(10_000):
         wakes.flag("mail")
     wakes.flag("reports")
@@ -45,7 +46,7 @@ def test_many_wakes_of_one_queue_are_one_flag(signal):
 
 def test_wakes_of_other_queues_are_nothing_to_a_worker(signal):
     """It does not even wake up."""
-    wakes = taken(Wakes(("mail",), signal))
+    wakes = taken(Wakes(read_plan(("mail",)), signal))
 
     wakes.flag("reports")
     assert not signal.is_set()
@@ -56,9 +57,21 @@ def test_wakes_of_other_queues_are_nothing_to_a_worker(signal):
     assert {"mail"} == wakes.take()
 
 
+def test_wakes_of_queues_that_match_a_pattern_are_heard(signal):
+    """Also of one that nobody has heard of; not of one that is left out."""
+    wakes = taken(Wakes(read_plan(("shop.*", "-shop.old")), signal))
+
+    for queue in ("shop.old", "shop", "mail"):
+        wakes.flag(queue)
+    assert not signal.is_set()
+
+    wakes.flag("shop.new")
+    assert {"shop.new"} == wakes.take()
+
+
 def test_a_stranger_with_made_up_names_fills_bounded_memory(signal):
     """Beyond it, the flag is for any queue."""
-    wakes = taken(Wakes((), signal))
+    wakes = taken(Wakes(QueuePlan(), signal))
     for number in range(100_000):
         wakes.flag(f"q{number}")
 
@@ -69,7 +82,7 @@ def test_a_stranger_with_made_up_names_fills_bounded_memory(signal):
 
 def test_as_many_queues_as_fit_are_named(signal):
     """One more is not."""
-    wakes = taken(Wakes((), signal))
+    wakes = taken(Wakes(QueuePlan(), signal))
     for number in range(NAMES_MAX):
         wakes.flag(f"q{number}")
 
@@ -78,7 +91,7 @@ def test_as_many_queues_as_fit_are_named(signal):
 
 def test_a_reconnect_flags_everything(signal):
     """Whatever was notified meanwhile was not heard."""
-    wakes = taken(Wakes(("mail",), signal))
+    wakes = taken(Wakes(read_plan(("mail",)), signal))
     wakes.flag("mail")
     wakes.flag_any()
 
@@ -91,7 +104,7 @@ def test_a_reconnect_flags_everything(signal):
 def test_a_cancel_is_no_queue(signal, served):
     """It reaches the heartbeat, whatever queues are served, and wakes no claimer."""
     heard = []
-    wakes = taken(Wakes(served, signal, lambda: heard.append(1)))
+    wakes = taken(Wakes(read_plan(served), signal, lambda: heard.append(1)))
     signal.clear()
 
     wakes.flag(CANCEL)

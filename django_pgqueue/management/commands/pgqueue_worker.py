@@ -12,22 +12,34 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
 from django_pgqueue import __version__
-from django_pgqueue.conf import Settings, as_timedelta, get_settings
-from django_pgqueue.exceptions import InvalidOption, PgQueueError
-from django_pgqueue.tasks.options import check_queue
+from django_pgqueue.conf import Settings, as_timedelta, get_settings, read_number
+from django_pgqueue.exceptions import PgQueueError, SettingsError
 from django_pgqueue.tasks.registry import declared_names, has_async_tasks
 from django_pgqueue.worker.options import (
     ASYNC_SLOTS_MAX,
+    POOLS,
     PROCESSES_MAX,
     THREADS_MAX,
     WorkerOptions,
+    cores,
 )
+from django_pgqueue.worker.queue_plan import ORDERS, read_entry, read_plan
 from django_pgqueue.worker.readiness import Readiness, check_aliases, check_readiness
+from django_pgqueue.worker.recycling import Limits, resident_bytes
 from django_pgqueue.worker.supervisor import Supervisor
 
 PORT_MAX = 65_535
 
 EPILOG = """
+Queues:
+  --queues mail,reports      these two; the highest priority first, equal turns else
+  --queues mail=3,reports=1  three starts of mail for one of reports, while both wait
+  --queues mail:4,'*'        all; of mail at most 4 at once in each process
+  --queues 'shop.*',-shop.x  all that begin with "shop.", but not shop.x
+  --queues a,b --queue-order strict    nothing of b while something of a waits
+Whatever the order: of 20 starts, one goes to the job that waits longest, once that is
+longer than PGQUEUE['AGEING_SECONDS'].
+
 Exit status: 0 stopped, everything settled; 1 refused to start (settings, database,
 migrations); 2 wrong command line; 3 stopped with jobs left behind (the grace was over,
 or a second signal came): they were handed back, or are once their lease runs out.
@@ -53,9 +65,18 @@ class Command(BaseCommand):
             "--queues",
             "--queue",
             action="append",
-            type=queue_names,
+            type=queue_entries,
             metavar="A,B",
-            help="Queues to serve, separated by commas or given again; default: all.",
+            help="Queues to serve, separated by commas or given again; default: all. "
+            "NAME, NAME=WEIGHT, NAME:CAP or NAME=WEIGHT:CAP; shop.* is every queue "
+            "that begins so, * every other one, -NAME none. See below.",
+        )
+        parser.add_argument(
+            "--queue-order",
+            choices=ORDERS,
+            help="Who goes first: the highest priority over all queues; each queue by "
+            "its weight; or strictly the queue that is named earlier (default: "
+            "priority, or weighted where there is a weight).",
         )
         parser.add_argument(
             "--processes",
@@ -67,9 +88,37 @@ class Command(BaseCommand):
         parser.add_argument(
             "--threads",
             type=whole_number("--threads", 1, THREADS_MAX),
-            default=8,
             metavar="M",
-            help="Jobs that each process runs at once (default 8).",
+            help="Jobs that each process runs at once (default 8; with --pool "
+            "processes, its share of the cores).",
+        )
+        parser.add_argument(
+            "--pool",
+            choices=POOLS,
+            default="threads",
+            help="What runs tasks: threads of a worker process (default), or processes "
+            "of its own, one for each thread, for tasks that compute.",
+        )
+        parser.add_argument(
+            "--recycle-jobs",
+            type=limit("--recycle-jobs", "recycle_jobs"),
+            metavar="N",
+            help="Replace a process that has run so many jobs "
+            "(default PGQUEUE['RECYCLE_JOBS'], never).",
+        )
+        parser.add_argument(
+            "--recycle-age",
+            type=limit("--recycle-age", "recycle_age_seconds"),
+            metavar="DURATION",
+            help="... that is so old: seconds, 30m, 12h "
+            "(default PGQUEUE['RECYCLE_AGE_SECONDS'], never).",
+        )
+        parser.add_argument(
+            "--recycle-memory",
+            type=limit("--recycle-memory", "recycle_memory_bytes"),
+            metavar="SIZE",
+            help="... that takes so much memory: bytes, 512MB, 1GiB "
+            "(default PGQUEUE['RECYCLE_MEMORY_BYTES'], never).",
         )
         parser.add_argument(
             "--async-slots",
@@ -106,6 +155,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Check, print what was understood, and run."""
+        queues = entries(options)
         try:
             settings = get_settings()
             check_aliases(settings)
@@ -118,7 +168,7 @@ class Command(BaseCommand):
             raise CommandError(
                 f"Database {alias!r} cannot be used: {detail}"
             ) from error
-        worker = self._options(settings, options)
+        worker = self._options(settings, queues, options)
         show_log_lines(options["verbosity"])
         # Made first, so that whoever reads "Ready" may send a signal.
         try:
@@ -130,14 +180,18 @@ class Command(BaseCommand):
         if status:
             sys.exit(status)
 
-    def _options(self, settings: Settings, options: dict[str, Any]) -> WorkerOptions:
-        names = [name for group in options["queues"] or [] for name in group]
+    def _options(
+        self, settings: Settings, queues: tuple[str, ...], options: dict[str, Any]
+    ) -> WorkerOptions:
         grace = options["grace"]
         return WorkerOptions(
             settings=settings,
-            queues=tuple(dict.fromkeys(names)),
+            queues=queues,
+            queue_order=options["queue_order"],
             processes=options["processes"],
-            threads=options["threads"],
+            threads=options["threads"] or default_threads(options),
+            pool=options["pool"],
+            limits=self._limits(settings, options),
             async_slots=options["async_slots"],
             has_async_tasks=has_async_tasks(),
             drain=options["drain"],
@@ -145,6 +199,21 @@ class Command(BaseCommand):
             health_port=options["health_port"],
             health_host=options["health_host"],
         )
+
+    def _limits(self, settings: Settings, options: dict[str, Any]) -> Limits:
+        limits = Limits(
+            jobs=options["recycle_jobs"] or settings.recycle_jobs,
+            age_seconds=options["recycle_age"] or settings.recycle_age_seconds,
+            memory_bytes=options["recycle_memory"] or settings.recycle_memory_bytes,
+        )
+        taken = resident_bytes()
+        if limits.memory_bytes is not None and limits.memory_bytes <= taken:
+            raise CommandError(
+                f"--recycle-memory (PGQUEUE['RECYCLE_MEMORY_BYTES']) is "
+                f"{limits.memory_bytes:,} bytes, and a process takes {taken:,} before "
+                f"its first job. It would be replaced after every one: give it more."
+            )
+        return limits
 
     def _print_banner(
         self, worker: WorkerOptions, readiness: Readiness, health_port: int | None
@@ -158,13 +227,16 @@ class Command(BaseCommand):
         )
         renewed = settings.lease_seconds / 3
         understood = {
-            "queues": ", ".join(worker.queues) or "all",
+            "queues": str(worker.plan),
             "tasks": f"{len(declared_names())} declared",
             "concurrency": worker.concurrency,
             "wake": f"{wake}a poll every {settings.poll_interval_seconds:g} s",
             "lease": f"{settings.lease_seconds:g} s, renewed every {renewed:g} s",
             "connections": f"needs up to {needed}, the server allows {allowed}",
         }
+        if worker.limits:
+            kind = "runner" if worker.pool == "processes" else "process"
+            understood["recycling"] = f"each {kind} after {worker.limits}"
         if health_port is not None:
             told = f"http://{worker.health_host}:{health_port}/livez and /readyz"
             understood["health"] = told
@@ -199,12 +271,49 @@ def show_log_lines(verbosity: int) -> None:
         logger.addHandler(handler)
 
 
-def queue_names(text: str) -> list[str]:
-    """Read "a,b" for --queues."""
+def entries(options: dict[str, Any]) -> tuple[str, ...]:
+    """Return all entries of --queues; refuse those that do not go together."""
+    groups = options["queues"] or []
+    found = tuple(dict.fromkeys(entry for group in groups for entry in group))
     try:
-        return [check_queue(name.strip()) for name in text.split(",")]
-    except InvalidOption as error:
+        read_plan(found, options["queue_order"])
+    except ValueError as error:
+        message = f"Error: argument --queues: {error}"
+        raise CommandError(message, returncode=2) from None
+    return found
+
+
+def queue_entries(text: str) -> list[str]:
+    """Read "a,b=2,c.*:4" for --queues."""
+    entries = [entry.strip() for entry in text.split(",")]
+    try:
+        for entry in entries:
+            read_entry(entry)
+    except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+    return entries
+
+
+def default_threads(options: dict[str, Any]) -> int:
+    """Return how many jobs a process runs at once where nobody says so."""
+    if options["pool"] == "threads":
+        return 8
+    return max(1, cores() // int(options["processes"]))
+
+
+def limit(option: str, name: str) -> Any:
+    """Return a reader of *option*, which stands for the setting *name*."""
+
+    def read(text: str) -> float | int:
+        value: Any = text
+        if text.replace(".", "", 1).isdecimal():
+            value = int(text) if text.isdecimal() else float(text)
+        try:
+            return read_number(name, option, value)
+        except SettingsError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
 def whole_number(name: str, low: int, high: int) -> Any:

@@ -1,0 +1,112 @@
+"""Recycling: a worker process that has done enough is replaced, and no job pays."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from tests.app import crash_tasks, pool_tasks
+from tests.waiting import wait_for
+from tests.worker_process import enqueue, live_row, wait_until_final
+
+RECYCLING = "recycling  worker="
+EXIT_LEFT_BEHIND = 3
+
+# A process looks at its limits once a second.
+LOOKS_SECONDS = 2.2
+
+
+def enqueue_gated(tmp_path, count):
+    """Return jobs and the gate that each waits for."""
+    gates = [tmp_path / f"gate{number}" for number in range(count)]
+    return {
+        enqueue(crash_tasks.record_through_gate, gate=str(gate))[0]: gate
+        for gate in gates
+    }
+
+
+def wait_for_starts(the_ledger, count):
+    return wait_for(
+        lambda: len(found := the_ledger.entries("start")) == count and found,
+        what=f"{count} jobs run",
+    )
+
+
+def test_a_process_is_replaced_after_so_many_jobs(start_worker, the_ledger):
+    """At once, however young it is; every job runs once, with its first attempt."""
+    worker = start_worker("--recycle-jobs=10", threads=2)
+
+    final = wait_until_final(enqueue(crash_tasks.record, 10))
+    for count in (2, 3):
+        worker.wait_for_lines("started    worker=", count)
+        final |= wait_until_final(enqueue(crash_tasks.record, 10))
+
+    assert {("succeeded", 0, 1)} == {
+        (row.state, row.crashes, row.attempt) for row in final.values()
+    }
+    assert {} == the_ledger.repeated()
+    assert worker.lines(f"{RECYCLING}.* after 10 jobs")
+    assert [] == worker.lines("died |WARNING")
+    assert 0 == worker.stop()
+
+
+def test_a_process_is_replaced_when_it_takes_too_much_memory(start_worker, the_ledger):
+    """And when it is too old, by the same look."""
+    worker = start_worker("--recycle-memory=220MiB", "--recycle-age=1d", threads=1)
+
+    wait_until_final(enqueue(pool_tasks.leaks, 3, mebibytes=100))
+    worker.wait_for_lines("started    worker=", 2)
+
+    assert worker.lines(rf"{RECYCLING}.* after [23]\d\d MiB of memory")
+    assert worker.lines("recycling    each process after 86400 s or 220 MiB of memory")
+
+
+def test_a_running_job_gets_all_the_time_that_it_needs(
+    start_worker, the_ledger, tmp_path
+):
+    """
+    No grace ends it, and its process takes no other job meanwhile. A stop ends the
+    wait, after the grace.
+    """
+    gates = enqueue_gated(tmp_path, 2)
+    worker = start_worker("--recycle-jobs=1", "--grace=0.5", threads=2)
+    wait_for_starts(the_ledger, 2)
+    short, long = gates
+
+    gates[short].touch()
+    worker.wait_for_lines("stopping ")
+    (behind,) = enqueue(crash_tasks.record)
+    noticed = time.monotonic()
+    wait_for(lambda: time.monotonic() - noticed > 1.0, what="the grace were over")
+
+    assert (1, True) == live_row(long, "deliveries", "leased_by IS NOT NULL")
+    assert (0,) == live_row(behind, "deliveries")
+    worker.signal(signal.SIGTERM)
+    worker.wait()
+    assert 1 == len(worker.lines(f"interrupted job={long} "))
+    assert (None, 0, 0) == live_row(long, "leased_by", "attempt", "crashes")
+
+
+def test_processes_leave_one_by_one(start_worker, the_ledger, tmp_path):
+    """Both are beyond the limit; the second works on until the first has gone."""
+    gates = enqueue_gated(tmp_path, 4)
+    worker = start_worker("--recycle-jobs=1", processes=2, threads=2)
+    by_process = {}
+    for entry in wait_for_starts(the_ledger, 4):
+        by_process.setdefault(entry.pid, []).append(gates[entry.job])
+
+    for ours, _ in by_process.values():
+        ours.touch()
+    worker.wait_for_lines(RECYCLING)
+    noticed = time.monotonic()
+    wait_for(lambda: time.monotonic() - noticed > LOOKS_SECONDS, what="two looks")
+    leaving = len(worker.lines(RECYCLING))
+    final = wait_until_final(enqueue(crash_tasks.record))
+    for _, other in by_process.values():
+        other.touch()
+    worker.wait_for_lines("started    worker=", 4)
+    final |= wait_until_final(list(gates))
+
+    assert 1 == leaving
+    assert {"succeeded"} == {row.state for row in final.values()}
+    assert {} == the_ledger.repeated()

@@ -1,0 +1,194 @@
+"""Several queues in one worker: patterns, orders, weights, caps and ageing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from django_pgqueue.models import Job
+from tests.app import crash_tasks
+from tests.waiting import wait_for
+from tests.worker_process import live_row, wait_until_final
+
+# Two queues that share claims of at most 500 are seen to within what the first half of
+# one claim may hold of one of them too much.
+CLAIM_MAX = 500
+
+
+def put(queue, count=1, *, to=crash_tasks.record, priority=0, **kwargs):
+    """Enqueue *count* jobs in a queue; each notes its queue."""
+    using = to.using(queue=queue, priority=priority)
+    return [job.id for job in using.bulk([{"note": queue, **kwargs}] * count)]
+
+
+def put_gated(queue, gate, count):
+    using = crash_tasks.record_through_gate.using(queue=queue)
+    return [job.id for job in using.bulk([{"gate": str(gate)}] * count)]
+
+
+def notes(the_ledger):
+    return [entry.note for entry in the_ledger.entries("start") if entry.note]
+
+
+def most_at_once(the_ledger, ids):
+    """Return how many of *ids* ran at the same time, at most."""
+    running, most = 0, 0
+    for entry in the_ledger.entries():
+        if entry.job in ids and entry.event in {"start", "end"}:
+            running += 1 if entry.event == "start" else -1
+            most = max(most, running)
+    return most
+
+
+# Which queues ------------------------------------------------------------------------
+
+
+def test_a_pattern_serves_queues_that_are_made_later(start_worker, the_ledger):
+    """By their wake, ten minutes before the poll; what is left out stays."""
+    start_worker("--queues=shop.*,-shop.old", "--queues=mail")
+    first = put("shop.eu") + put("mail")
+    wait_until_final(first)
+    left = put("shop.old") + put("shopping") + put("report")
+
+    wait_until_final(put("shop.us") + put("mail"))
+
+    for job in left:
+        assert (0, None) == live_row(job, "deliveries", "leased_by")
+    assert {"shop.eu", "shop.us", "mail"} == set(notes(the_ledger))
+
+
+def test_a_worker_says_what_it_has_understood(start_worker):
+    """Entry by entry, and the order if it is not by priority."""
+    worker = start_worker("--queues=mail=3:4,*", "--queues=-old")
+
+    (line,) = worker.lines("^  queues ")
+    assert "  queues       mail=3:4, *, -old (weighted order)" == line
+
+
+# Who goes first ----------------------------------------------------------------------
+
+
+def test_starts_are_divided_by_weight(start_worker, the_ledger):
+    """Three of a for one of b, while both have work."""
+    ids = put("a", 900) + put("b", 900)
+
+    start_worker("--queues=a=3,b", threads=2)
+    wait_until_final(ids, 30)
+
+    seen = notes(the_ledger)[:1_000]
+    # Of a claim that is cut in two here, b's quarter may be what is missing.
+    assert 750 == pytest.approx(seen.count("a"), abs=CLAIM_MAX / 4)
+
+
+def test_in_strict_order_a_later_queue_waits_for_an_earlier_one(
+    start_worker, the_ledger
+):
+    """Whatever the priorities; and those order the jobs of one queue."""
+    ids = [
+        *put("b", 20, priority=100),
+        *put("a", 20),
+        *put("a", 5, priority=5),
+    ]
+
+    start_worker("--queues=a,b", "--queue-order=strict", threads=1)
+    wait_until_final(ids)
+
+    started = [entry.job for entry in the_ledger.entries("start")]
+    assert [*ids[40:], *ids[20:40], *ids[:20]] == started
+
+
+# Caps --------------------------------------------------------------------------------
+
+
+def test_a_cap_holds_and_leaves_the_other_threads_to_others(
+    start_worker, the_ledger, gate
+):
+    """Two of six long jobs run; what else there is runs beside them."""
+    slow = put_gated("slow", gate, 6)
+    start_worker("--queues=slow:2,*", threads=4)
+    wait_for(lambda: len(the_ledger.entries("start")) == 2, what="two have started")
+
+    for _ in range(3):
+        wait_until_final(put("quick", 20))
+    assert 2 == Job.objects.filter(leased_by__isnull=False).count()
+
+    gate.touch()
+    wait_until_final(slow)
+    assert 2 == most_at_once(the_ledger, set(slow))
+
+
+def test_a_cap_holds_over_the_priorities_of_a_queue(start_worker, the_ledger):
+    """And for each queue of a pattern by itself."""
+    to = crash_tasks.record_slowly
+    ids = [
+        put(queue, 15, to=to, priority=priority, seconds=0.01)
+        for queue in ("shop.a", "shop.b")
+        for priority in (0, 5)
+    ]
+
+    start_worker("--queues=shop.*:2", threads=8)
+    wait_until_final([job for some in ids for job in some])
+
+    assert 2 == most_at_once(the_ledger, {*ids[0], *ids[1]})
+    assert 2 == most_at_once(the_ledger, {*ids[2], *ids[3]})
+    assert 4 == most_at_once(the_ledger, {job for some in ids for job in some})
+
+
+def test_jobs_behind_a_cap_start_as_soon_as_it_has_room(start_worker, the_ledger):
+    """Also where a thread goes on before its ack: not at the poll in ten minutes."""
+    ids = put("b", 200, to=crash_tasks.record_batched)
+
+    start_worker("--queues=b:3,c", threads=8)
+    wait_until_final(ids, 10)
+
+    assert most_at_once(the_ledger, set(ids)) <= 3
+
+
+# Ageing ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--queues=*"], ["--queues=high,low", "--queue-order=strict"]]
+)
+def test_a_job_of_low_priority_starts_though_higher_ones_keep_coming(
+    start_worker, the_ledger, arguments
+):
+    """
+    A second after it was due, then within 20 starts, a look at all queues and what was
+    claimed ahead. Before that, priorities mean what they say.
+    """
+    slowly = crash_tasks.record_slowly
+    put("high", 1_500, to=slowly, priority=50)
+    start_worker(*arguments, threads=2, pgqueue={"AGEING_SECONDS": 1})
+    wait_for(lambda: the_ledger.entries("start"), what="the flood has begun")
+    (low,) = put("low", priority=-50)
+    enqueued_at = time.monotonic()
+
+    def low_started():
+        return [e for e in the_ledger.entries("start") if e.job == low]
+
+    (start,) = wait_for(low_started, what="the low one has started")
+
+    # 20 starts 0.05 s, a look 0.1 s, ahead 0.1 s; the rest is for a busy machine.
+    assert 0.9 < start.at - enqueued_at < 1.25 + 0.75
+    assert Job.objects.filter(queue="high").count() > 200
+
+
+def test_a_line_that_waits_long_gets_a_twentieth_of_the_starts(
+    start_worker, the_ledger
+):
+    """No more: the rest is for those that go first."""
+    high = put("high", 1_000, priority=50)
+    low = put("low", 1_000, priority=-50)
+    wait_for(
+        lambda: Job.objects.filter(pk=low[0]).due().exists(), what="all of them wait"
+    )
+
+    start_worker(threads=2, pgqueue={"AGEING_SECONDS": 0})
+    wait_until_final(high, 30)
+
+    starts = the_ledger.entries("start")
+    last_high = max(n for n, entry in enumerate(starts) if entry.note == "high")
+    lows = sum(entry.note == "low" for entry in starts[:last_high])
+    assert 1_000 / 19 == pytest.approx(lows, abs=CLAIM_MAX / 20 + 2)
