@@ -8,13 +8,13 @@ too, and nothing is left behind on a connection that other requests will use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-from django.db import OperationalError, connections, transaction
+from django.db import OperationalError
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.postgres.limits import Plans, limit, restore
+from django_pgqueue.postgres import limits
+from django_pgqueue.postgres.limits import Plans
 
 # Longer than any statement here takes, and shorter than a person's patience.
 STATEMENT_SECONDS_MAX = 10
@@ -22,8 +22,7 @@ STATEMENT_SECONDS_MAX = 10
 QUERY_CANCELED = "57014"
 
 
-@contextmanager
-def limited(plans: Plans = Plans.ANY) -> Iterator[None]:
+def limited(plans: Plans = Plans.ANY) -> AbstractContextManager[None]:
     """
     Open a transaction on PGQUEUE["DATABASE"] whose statements are limited.
 
@@ -33,17 +32,9 @@ def limited(plans: Plans = Plans.ANY) -> Iterator[None]:
     Raises:
         OperationalError: A statement took too long; see is_too_slow().
     """
-    connection = connections[get_settings().database]
-    is_nested = connection.in_atomic_block
-    with transaction.atomic(using=connection.alias):
-        with connection.cursor() as cursor:
-            before = limit(cursor, seconds=STATEMENT_SECONDS_MAX, plans=plans)
-        yield
-        # ATOMIC_REQUESTS: the transaction goes on without us. Where it fails, the
-        # rollback to the savepoint restores by itself.
-        if is_nested:
-            with connection.cursor() as cursor:
-                restore(cursor, before)
+    return limits.limited(
+        get_settings().database, seconds=STATEMENT_SECONDS_MAX, plans=plans
+    )
 
 
 def is_too_slow(error: OperationalError) -> bool:

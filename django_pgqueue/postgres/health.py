@@ -1,8 +1,9 @@
 """
 Health: what else the server does that slows a queue down or stops it.
 
-Asked by the doctor alone. A role that is no superuser sees the rows of other roles in
-pg_stat_activity without their details; what it may not see is left out.
+Asked by the doctor, and by a worker whose NOTIFY is refused. A role that is no
+superuser sees the rows of other roles in pg_stat_activity without their details; what
+it may not see is left out.
 """
 
 from __future__ import annotations

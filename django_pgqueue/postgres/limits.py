@@ -7,6 +7,8 @@ opens it again, and so on until the database does nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -81,3 +83,31 @@ def limit(cursor: Any, *, seconds: int, plans: Plans = Plans.ANY) -> Before:
 def restore(cursor: Any, before: Before) -> None:
     """Undo limit() inside of a transaction that goes on."""
     cursor.execute(RESTORE, before._asdict())
+
+
+@contextmanager
+def limited(alias: str, *, seconds: int, plans: Plans = Plans.ANY) -> Iterator[None]:
+    """
+    Open a transaction on Django's *alias* whose statements are limited.
+
+    Args:
+        alias: A key of DATABASES.
+        seconds: What a statement may take.
+        plans: Which scans the statements may use.
+
+    Raises:
+        OperationalError: Django's; a statement took too long.
+    """
+    from django.db import connections, transaction
+
+    connection = connections[alias]
+    is_nested = connection.in_atomic_block
+    with transaction.atomic(using=alias):
+        with connection.cursor() as cursor:
+            before = limit(cursor, seconds=seconds, plans=plans)
+        yield
+        # ATOMIC_REQUESTS: the transaction goes on without us. Where it fails, the
+        # rollback to the savepoint restores by itself.
+        if is_nested:
+            with connection.cursor() as cursor:
+                restore(cursor, before)

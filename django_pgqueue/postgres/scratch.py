@@ -1,5 +1,5 @@
 """
-Scratch: a database that is made for a while, beside the configured one.
+Scratch: a database or a schema that is made for a while, beside the configured one.
 
 What a benchmark does to tables must not happen to real ones, not even by mistake.
 """
@@ -21,7 +21,14 @@ CREATE = "CREATE DATABASE {name} TEMPLATE template0"
 # Locks: the database itself. FORCE ends the sessions of workers that still hang on.
 DROP = "DROP DATABASE IF EXISTS {name} WITH (FORCE)"
 
-CURRENT = "SELECT current_database()"
+# Locks: on the new name only.
+CREATE_SCHEMA = "CREATE SCHEMA {name}"
+
+# Locks: ACCESS EXCLUSIVE on what is in the schema, and on nothing else.
+DROP_SCHEMA = "DROP SCHEMA IF EXISTS {name} CASCADE"
+
+# Where unqualified names lead to, beside pg_catalog.
+CURRENT = "SELECT current_database(), current_schema()"
 
 # Locks: ACCESS EXCLUSIVE on each table, for the statement. Not DELETE: the rows of
 # one run must not be dead rows in the next one.
@@ -29,7 +36,7 @@ EMPTY = "TRUNCATE {tables}"
 
 
 def new_name() -> str:
-    """Return a name that no database has."""
+    """Return a name that no database and no schema has."""
     return f"{PREFIX}{secrets.token_hex(6)}"
 
 
@@ -52,26 +59,53 @@ def drop_database(cursor: Any, name: str) -> None:
     cursor.execute(sql.SQL(DROP).format(name=sql.Identifier(_checked(name))))
 
 
-def current_database(cursor: Any) -> str:
-    """Return the name of the database that the cursor is connected to."""
+def create_schema(cursor: Any, name: str) -> None:
+    """
+    Make the empty schema *name* in the cursor's database.
+
+    Raises:
+        psycopg.errors.InsufficientPrivilege: The role has no CREATE on the database.
+    """
+    cursor.execute(sql.SQL(CREATE_SCHEMA).format(name=sql.Identifier(_checked(name))))
+
+
+def drop_schema(cursor: Any, name: str) -> None:
+    """Remove the schema *name* and what is in it; absent is fine."""
+    cursor.execute(sql.SQL(DROP_SCHEMA).format(name=sql.Identifier(_checked(name))))
+
+
+def current_place(cursor: Any) -> tuple[str, str | None]:
+    """Return the database and the schema that unqualified names lead to."""
     cursor.execute(CURRENT)
-    name: str = cursor.fetchone()[0]
-    return name
+    database, schema = cursor.fetchone()
+    return database, schema
 
 
 def empty(cursor: Any, tables: Sequence[str]) -> None:
     """
-    Remove all rows of *tables*, in a scratch database and nowhere else.
+    Remove all rows of *tables*, in a scratch place and nowhere else.
 
     Raises:
-        ValueError: The cursor is connected to a database of another name.
+        ValueError: The cursor leads to a database and a schema of other names.
     """
-    _checked(current_database(cursor))
+    refuse_others(cursor)
     names = sql.SQL(", ").join(sql.Identifier(table) for table in tables)
     cursor.execute(sql.SQL(EMPTY).format(tables=names))
 
 
+def refuse_others(cursor: Any) -> None:
+    """
+    Make sure that the cursor leads to a scratch place.
+
+    Raises:
+        ValueError: To a database and a schema of other names.
+    """
+    database, schema = current_place(cursor)
+    if not (schema or "").startswith(PREFIX):
+        _checked(database)
+
+
 def _checked(name: str) -> str:
     if not name.startswith(PREFIX):
-        raise ValueError(f"{name!r} is no scratch database: it lacks {PREFIX!r}.")
+        raise ValueError(f"{name!r} is no scratch place: it lacks {PREFIX!r}.")
     return name

@@ -15,6 +15,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.management.cli import acting, rows
 from django_pgqueue.management.cli.text import cut, padded, shown, width
@@ -243,6 +244,22 @@ def test_a_rare_job_is_looked_for_in_steps(transactional_db, monkeypatch):
     assert 3 == looks
 
 
+def test_a_rare_state_is_looked_for_in_steps(transactional_db, monkeypatch):
+    """A step is as long in rows of the table, whatever the state of these is."""
+    monkeypatch.setattr(rows, "SCAN_ROWS_MAX", 10)
+    rare = make_archived_job(state="expired").pk
+    for _ in range(25):
+        make_archived_job()
+
+    looks = [told("jobs", "--state=expired")[1]]
+    while looks[-1]["next"] is not None:
+        before = looks[-1]["next"]
+        looks.append(told("jobs", "--state=expired", "--before", before)[1])
+
+    found = [[job["id"] for job in look["jobs"]] for look in looks]
+    assert [[], [], [rare]] == found
+
+
 def test_no_job_is_left_out_where_tables_are_looked_through_at_different_paces(
     transactional_db, monkeypatch, django_assert_num_queries
 ):
@@ -265,9 +282,10 @@ def test_no_job_is_left_out_where_tables_are_looked_through_at_different_paces(
                 break
             before = ["--before", found["next"]]
         assert wanted[::-1] == seen
-    with django_assert_num_queries(2) as queries:
+    # Two, inside of a transaction whose plans are limited.
+    with django_assert_num_queries(5) as queries:
         told("jobs", "--queue=mail")
-    assert '"pgqueue_job"."id" >= ' in queries[1]["sql"]
+    assert '"pgqueue_job"."id" >= ' in queries[3]["sql"]
 
 
 def test_a_table_is_not_cut_off_in_a_pipe_and_shows_no_escapes(transactional_db):
@@ -439,6 +457,26 @@ def test_redrive_by_filter_takes_chunks(transactional_db, monkeypatch):
     assert (DONE, "7 jobs redriven.\n") == (status, out)
     assert 7 == Job.objects.filter(queue="slow").count()
     assert [other.pk] == list(DeadLetter.objects.values_list("id", flat=True))
+
+
+def test_an_action_looks_through_its_table_in_steps(transactional_db, monkeypatch):
+    """All that match are found, and no statement reads more than one step."""
+    monkeypatch.setattr(rows, "SCAN_ROWS_MAX", 4)
+    wanted = []
+    for number in range(21):
+        reason = "timeout" if number % 5 == 0 else "exhausted"
+        letter = make_dead_letter(reason=reason)
+        wanted += [letter.pk] if reason == "timeout" else []
+
+    with CaptureQueriesContext(connection) as queries:
+        status, found = told("redrive", "--reason=timeout", "--yes")
+
+    assert (DONE, wanted) == (status, found["redriven"])
+    looks = [
+        query["sql"] for query in queries if "\"reason\" = 'timeout'" in query["sql"]
+    ]
+    assert 6 == len(looks)
+    assert all(re.search(r'"id" > \d+ AND .*"id" <= \d+', look) for look in looks)
 
 
 def test_cancel_says_who_did_it(one_of_each):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -24,6 +25,7 @@ from django_pgqueue.queues.partitions import (
     partition_name,
 )
 from django_pgqueue.queues.purge import (
+    DEAD_LETTERS,
     PURGE_ROWS_MAX,
     purge_dead_letters,
     purge_results,
@@ -33,6 +35,7 @@ from django_pgqueue.queues.settle import Ended, ack, dead_letter, retry
 from tests.factories import LEASE
 from tests.scale import shapes
 from tests.scale.database import own_cursor, own_database
+from tests.scale.plans import buffers, explain
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -103,13 +106,14 @@ def while_working(purge, django_db_blocker):
         return answer, [future.result(60) for future in workers]
 
 
-def until_empty(purge):
+def until_empty(purge, **options):
     """Purge batch by batch; return how many rows went."""
-    total = 0
+    total, floor = 0, None
     while True:
-        purged = purge()
-        total += purged
-        if not purged:
+        purged = purge(**options, floor=floor)
+        total += purged.rows
+        floor = purged.floor
+        if not purged.is_full:
             return total
 
 
@@ -125,13 +129,32 @@ def test_purging_dead_letters_makes_no_worker_wait(scale, django_db_blocker):
 
     purged, done = while_working(
         lambda: until_empty(
-            lambda: purge_dead_letters(scale, keep=timedelta(seconds=10_000))
+            partial(purge_dead_letters, scale), keep=timedelta(seconds=10_000)
         ),
         django_db_blocker,
     )
 
     assert old <= purged <= old + PURGE_ROWS_MAX
     assert 0 < min(done)
+
+
+def test_a_batch_costs_the_same_while_vacuum_is_held_back(scale, django_db_blocker):
+    """It begins where the last one ended, and does not walk over what that deleted."""
+    shapes.fill(scale, "99 % archived or dead")
+    shapes.analyse(scale)
+    keep, floor = timedelta(seconds=10_000), None
+
+    with django_db_blocker.unblock(), own_cursor(ALIAS) as old:
+        old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT 1 FROM pgqueue_dead_letter LIMIT 1")
+        for _ in range(20):
+            floor = purge_dead_letters(scale, keep=keep, floor=floor).floor
+        params = {"keep": keep, "floor": floor, "limit": 10}
+        onward = explain(scale, DEAD_LETTERS, params)
+        anew = explain(scale, DEAD_LETTERS, params | {"floor": None})
+
+    assert buffers(onward) <= 100
+    assert buffers(anew) > 500
 
 
 def test_purging_results_makes_no_worker_wait(scale, django_db_blocker):
@@ -142,7 +165,7 @@ def test_purging_results_makes_no_worker_wait(scale, django_db_blocker):
     (results,) = scale.fetchone()
 
     purged, done = while_working(
-        lambda: until_empty(lambda: purge_results(scale, keep=timedelta(seconds=5))),
+        lambda: until_empty(partial(purge_results, scale), keep=timedelta(seconds=5)),
         django_db_blocker,
     )
 

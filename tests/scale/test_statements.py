@@ -107,7 +107,7 @@ BOUNDS = {
     "claim.CLAIM": Bound(buffers=CLAIM_BUFFERS_MAX),
     "claim.CLAIM_FROM_FLOORS": Bound(buffers=CLAIM_BUFFERS_MAX),
     "claim.KNOWN_QUEUES": Bound(buffers=100, per_queue=LINE_BUFFERS),
-    "claim.NEXT_DUE": Bound(buffers=100),
+    "claim.SEE": Bound(buffers=100),
     "claim_one.CLAIM_ONE": one("waiting"),
     "dead_letters.DELETE": ten("dead"),
     "dead_letters.SET_ASIDE": ten("dead"),
@@ -123,6 +123,7 @@ BOUNDS = {
     "enqueue.ENQUEUE_NOW": one("waiting"),
     "find.FIND": ten("dead"),
     "lease.CANCEL_REQUESTS": ten("leased"),
+    "lease.CRASH": ten("leased"),
     "lease.EXTEND": one("leased"),
     "lease.PROGRESS": one("leased"),
     "lease.RELEASE": ten("leased"),
@@ -143,7 +144,10 @@ BOUNDS = {
     "settle.APPLIED": ten("leased"),
     "settle.APPLIED_AWAY": ten("archived"),
     "settle.ARCHIVE": ten("leased"),
+    "settle.ARCHIVE_PLAIN": ten("leased"),
+    "settle.AWAY": ten("archived"),
     "settle.DEAD_LETTER": ten("leased"),
+    "settle.FORGET": ten("leased"),
     "settle.NOTE": ten("archived"),
     "settle.RETRY": ten("leased"),
     "stats.LINES": batch(3 * 3 * STATS_LIMIT, 1, limit=STATS_LIMIT),
@@ -162,6 +166,7 @@ BOUNDS = {
 # Those that never touch the three tables, or only their catalogue.
 SMALL_MODULES = {
     "clock",
+    "connect",
     "health",
     "limits",
     "partitions",
@@ -221,8 +226,6 @@ def look(cursor, shape):
         params = parameters(statement)
         own = of_ten(actors.get(bound.ids, []), shapes.ROWS) | dict(bound.params)
         params |= {key: own[key] for key in params if key in own}
-        if statement == "enqueue.ENQUEUE_MANY":
-            params |= {"args": ["[]"], "kwargs": ["{}"]}
         plan = explain(cursor, STATEMENTS[statement], params)
         wrong = faults(
             plan,

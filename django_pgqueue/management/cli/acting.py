@@ -12,7 +12,7 @@ import getpass
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from django.db.models import Max, QuerySet
 
 from django_pgqueue.conf import did_you_mean, get_settings
 from django_pgqueue.management.cli.output import Output
-from django_pgqueue.management.cli.rows import Filters
+from django_pgqueue.management.cli.rows import Filters, in_order, windows
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import job_id
 from django_pgqueue.queues.find import find
@@ -88,16 +88,15 @@ def act(
         )
     if ids:
         return _in_chunks(ids, verb, len(ids), out)
-    rows = filters.apply(chosen)
     # What comes to match while we work is not what was counted.
-    top = rows.aggregate(top=Max("id"))["top"]
-    if top is None:
-        return []
-    rows = rows.filter(id__lte=top).order_by("id")
-    count = rows[: COUNT_MAX + 1].count()
-    if not options["yes"] and not _is_confirmed(verb, count, out):
-        return None
-    return _in_chunks(_ids_of(rows), verb, count, out)
+    table = chosen.model._default_manager.using(chosen.db)
+    top = table.aggregate(top=Max("id"))["top"] or 0
+    rows, count = filters.apply(chosen), None
+    if not options["yes"]:
+        count = _count(rows, top, out)
+        if count and not _is_confirmed(verb, count, out):
+            return None
+    return [] if count == 0 else _in_chunks(_ids_of(rows, top), verb, count, out)
 
 
 def answer(
@@ -173,18 +172,31 @@ def _is_confirmed(verb: Verb, count: int, out: Output) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _ids_of(rows: QuerySet[Any]) -> Iterable[int]:
-    last = 0
-    while True:
-        ids = rows.filter(id__gt=last).values_list("id", flat=True)[:CHUNK_ROWS]
-        chunk = list(ids)
-        yield from chunk
-        if len(chunk) < CHUNK_ROWS:
-            return
-        last = chunk[-1]
+def _count(rows: QuerySet[Any], top: int, out: Output) -> int:
+    """Return how many of *rows* have an id up to *top*; no further than COUNT_MAX."""
+    count = 0
+    for window in windows(rows.model, top):
+        with in_order():
+            count += rows.filter(**window).count()
+        out.progress(f"{count:,} found up to id {window['id__lte']:,} of {top:,}")
+        if count > COUNT_MAX:
+            break
+    out.end_progress()
+    return count
 
 
-def _in_chunks(ids: Iterable[int], verb: Verb, count: int, out: Output) -> list[int]:
+def _ids_of(rows: QuerySet[Any], top: int) -> Iterator[int]:
+    for window in windows(rows.model, top):
+        with in_order():
+            ids = rows.filter(**window).order_by("id").values_list("id", flat=True)
+            found = list(ids)
+        yield from found
+
+
+def _in_chunks(
+    ids: Iterable[int], verb: Verb, count: int | None, out: Output
+) -> list[int]:
+    of = "" if count is None else f" of {count:,}"
     done: list[int] = []
     chunk: list[int] = []
 
@@ -192,7 +204,7 @@ def _in_chunks(ids: Iterable[int], verb: Verb, count: int, out: Output) -> list[
         if chunk:
             done.extend(verb.act(chunk))
             chunk.clear()
-            out.progress(f"{len(done):,} of {count:,} {verb.done}")
+            out.progress(f"{len(done):,}{of} {verb.done}")
 
     try:
         for job in ids:

@@ -13,6 +13,7 @@ from django_pgqueue.management.cli.text import shown
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
 
 # A worker writes its heartbeat every 10 s.
 SILENT_SECONDS_MAX = 60.0
@@ -60,22 +61,27 @@ def workers(cursor: Any, settings: Settings) -> Iterator[Finding]:
         )
     else:
         yield Finding(check="heartbeats", severity="ok", what="No worker is silent.")
-    served: set[str] = set()
-    for worker in alive:
-        served.update(worker.queues)
-    serves_all = any(not worker.queues for worker in alive)
-    yield from _queues(cursor, served, serves_all=serves_all)
+    plans = {_plan(worker) for worker in alive}
+    yield from _queues(cursor, plans)
 
 
-def _queues(cursor: Any, served: set[str], *, serves_all: bool) -> Iterator[Finding]:
+def _plan(worker: doctor.Seen) -> QueuePlan:
+    """Return what *worker* serves; all, where its row cannot be read here."""
+    try:
+        return read_plan(tuple(worker.queues))
+    except (TypeError, ValueError):
+        # Of a later version.
+        return QueuePlan()
+
+
+def _queues(cursor: Any, plans: set[QueuePlan]) -> Iterator[Finding]:
     stats = queue_stats(cursor, None)
     unserved = [
         queue
         for queue in stats
         if queue.ready
         and queue.paused_at is None
-        and not serves_all
-        and queue.name not in served
+        and not any(plan.serves(queue.name) for plan in plans)
     ]
     for queue in unserved:
         yield Finding(

@@ -11,10 +11,11 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Left, Now
 
@@ -22,8 +23,12 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.words import LIVE_STATES
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.models.archived_job import ArchivedState
+from django_pgqueue.postgres.limits import Plans, limited
 
 SCAN_ROWS_MAX = 30_000
+
+# Longer than any statement over so many rows takes.
+STATEMENT_SECONDS_MAX = 60
 
 # Characters of the last error that lists show.
 MESSAGE_CHARACTERS_MAX = 300
@@ -93,12 +98,15 @@ def page(filters: Filters, *, before: int | None, limit: int) -> Page:
     found: list[dict[str, Any]] = []
     floors = []
     for rows in _tables(filters):
-        below = rows if before is None else rows.filter(id__lt=before)
-        floor = None if filters.is_empty else floor_of(below)
-        passed = filters.apply(below)
-        if floor is not None:
-            passed = passed.filter(id__gte=floor)
-        listed = list(_values(passed.order_by("-id"))[: limit + 1])
+        below = {} if before is None else {"id__lt": before}
+        with in_order():
+            # Of all rows, whatever their state: rare ones are far apart.
+            whole = rows.model._default_manager.using(rows.db).filter(**below)
+            floor = None if filters.is_empty else floor_of(whole)
+            passed = filters.apply(rows.filter(**below))
+            if floor is not None:
+                passed = passed.filter(id__gte=floor)
+            listed = list(_values(passed.order_by("-id"))[: limit + 1])
         found += listed
         if floor is not None and len(listed) <= limit:
             floors.append(floor)
@@ -109,6 +117,31 @@ def page(filters: Filters, *, before: int | None, limit: int) -> Page:
     if len(kept) == limit and len(found) > limit:
         return Page(kept, kept[-1]["id"], is_cut=False)
     return Page(kept, floor or None, is_cut=floor > 0 and len(kept) < limit)
+
+
+def in_order() -> AbstractContextManager[None]:
+    """Open a transaction in which rows are read along the index of their ids."""
+    return limited(
+        get_settings().database, seconds=STATEMENT_SECONDS_MAX, plans=Plans.IN_ORDER
+    )
+
+
+def windows(model: type[Model], top: int) -> Iterator[dict[str, int]]:
+    """
+    Yield conditions for ids up to *top*, each for SCAN_ROWS_MAX rows of the table.
+
+    A filter that few rows pass must walk the whole table. Window by window no statement
+    takes long, so none holds back vacuum, and whoever waits can be told how far it is.
+    """
+    rows = model._default_manager.using(get_settings().database)
+    last = 0
+    while last < top:
+        with in_order():
+            ids = rows.filter(id__gt=last, id__lte=top).order_by("id")
+            ends = ids.values_list("id", flat=True)[SCAN_ROWS_MAX - 1 : SCAN_ROWS_MAX]
+            end = next(iter(ends), top)
+        yield {"id__gt": last, "id__lte": end}
+        last = end
 
 
 def live(filters: Filters) -> QuerySet[Any]:
