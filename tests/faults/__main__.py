@@ -15,6 +15,7 @@ from tests.faults.broken import BUILDS
 from tests.faults.build import REPOSITORY
 from tests.faults.command import Order, runs
 from tests.faults.rows import ROWS
+from tests.faults.windows import command as windows
 
 say = partial(print, flush=True)
 
@@ -23,6 +24,8 @@ def main() -> int:
     """Run what was asked for; 0 when every verdict is as it must be."""
     options = read_options()
     folder = Path(tempfile.mkdtemp(prefix="pgqueue-faults-"))
+    if options.windows:
+        return measure_windows(options, folder)
     order = Order(
         seed=options.seed,
         share=options.share,
@@ -54,6 +57,28 @@ def main() -> int:
     return 0 if all(valid + found) else 1
 
 
+def measure_windows(options: argparse.Namespace, folder: Path) -> int:
+    """Measure how much a killed process repeats; 0 when nothing is beyond its bound."""
+    say(f"seed {options.seed}")
+    try:
+        found = windows.run(
+            options.package,
+            folder,
+            seed=options.seed,
+            kills=options.kills,
+            words=options.cases,
+            say=say,
+        )
+    finally:
+        if options.keep:
+            say(f"kept: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    if options.report:
+        options.report.write_text(json.dumps({"windows": found}, indent=1))
+    return 1 if any(told["violations"] for told in found) else 0
+
+
 def read_options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults")
@@ -66,6 +91,16 @@ def read_options() -> argparse.Namespace:
     add("--lanes", type=int, default=1, help="runs at a time (default 1)")
     add("--report", type=Path, help="write JSON there")
     add("--keep", action="store_true", help="keep ledgers and logs")
+    add("--windows", action="store_true", help="measure what a kill -9 repeats")
+    add("--kills", type=int, default=200, help="of each window (default 200)")
+    add(
+        *("--case", "--cases"),
+        action="append",
+        default=[],
+        dest="cases",
+        metavar="WORDS",
+        help='windows that begin so: "batched 16", "atomic"',
+    )
     add("--package", type=Path, default=REPOSITORY / "django_pgqueue")
     options = parser.parse_args()
     if options.rows is None and options.broken is None:

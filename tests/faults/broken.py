@@ -39,9 +39,9 @@ BUILDS: dict[str, Broken] = {
         (
             Edit(
                 "queues/settle.py",
-                "   AND j.id = ended.id AND j.deliveries = ended.delivery\n"
-                "   AND j.leased_by = %(worker)s\n",
-                "   AND j.id = ended.id\n",
+                " WHERE j.id = ended.id AND j.deliveries = ended.delivery"
+                " AND j.leased_by = %(worker)s\n",
+                " WHERE j.id = ended.id\n",
             ),
         ),
         "P1-small",
@@ -126,7 +126,12 @@ BUILDS: dict[str, Broken] = {
                 "              AND j.visible_at <= statement_timestamp()\n"
                 "            ORDER BY j.visible_at LIMIT %(limit)s\n",
                 "            ORDER BY j.visible_at LIMIT %(limit)s\n",
-                times=2,
+            ),
+            Edit(
+                "queues/claim.py",
+                "              AND j.visible_at <= statement_timestamp()\n"
+                "            ORDER BY j.visible_at LIMIT line.most\n",
+                "            ORDER BY j.visible_at LIMIT line.most\n",
             ),
         ),
         "K1-small",
@@ -154,8 +159,13 @@ def make_broken(name: str, package: Path, into: Path) -> Path:
     Raises:
         LookupError: The package no longer has the text that the build changes.
     """
+    return make_changed(name, BUILDS[name].edits, package, into)
+
+
+def make_changed(name: str, edits: tuple[Edit, ...], package: Path, into: Path) -> Path:
+    """As ``make_broken``, with edits that stand elsewhere."""
     build = make_build(package, into)
-    for edit in BUILDS[name].edits:
+    for edit in edits:
         path = build / "django_pgqueue" / edit.file
         text = path.read_text()
         if text.count(edit.old) != edit.times:

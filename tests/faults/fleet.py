@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.waiting import wait_for
@@ -31,6 +31,7 @@ class Worker:
         environment: Mapping[str, str],
         processes: int,
         threads: int,
+        arguments: Sequence[str] = (),
     ) -> None:
         self.log = log
         self.processes = processes
@@ -41,6 +42,7 @@ class Worker:
                 [
                     *(sys.executable, "-m", "django", "pgqueue_worker"),
                     *(f"--processes={processes}", f"--threads={threads}"),
+                    *arguments,
                 ],
                 cwd=build,
                 env=dict(environment),
