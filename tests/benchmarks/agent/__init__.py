@@ -1,0 +1,1 @@
+"""What the programs of Python peers share. No imports beyond the standard library."""

@@ -1,0 +1,11 @@
+"""Settings of a project that has this queue and nothing else."""
+
+from __future__ import annotations
+
+from tests.benchmarks.agent.django_database import DATABASE
+
+SECRET_KEY = "benchmarks"
+DEBUG = False
+USE_TZ = True
+DATABASES = {"default": DATABASE}
+INSTALLED_APPS = ["django_pgqueue", "tests.benchmarks.peers.django_pgqueue"]

@@ -1,0 +1,65 @@
+"""The yardstick: the functions of postgres/yardstick.py in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import psycopg
+
+from django_pgqueue.postgres import yardstick
+from tests.benchmarks.agent.program import Items, run
+from tests.benchmarks.agent.tally import note
+
+NOTIFY = "SELECT pg_notify(%s, %s)"
+
+
+def setup() -> None:
+    """Make its table."""
+    with psycopg.connect(autocommit=True) as connection:
+        yardstick.create(connection)
+
+
+class Producer:
+    """Inserts and notifies."""
+
+    def __init__(self) -> None:
+        self._connection = psycopg.connect(autocommit=True)
+
+    def enqueue(self, items: Items, options: dict[str, Any]) -> None:
+        """Insert and notify in one statement each."""
+        yardstick.enqueue(self._connection, items)
+
+    def bulk(self, items: Items, options: dict[str, Any]) -> None:
+        """Insert all in one statement."""
+        yardstick.bulk(self._connection, items)
+
+    def commit_one(self, items: Items, options: dict[str, Any]) -> int:
+        """Insert and notify, then commit."""
+        with self._connection.transaction():
+            values = [yardstick.QUEUE, yardstick.TASK, json.dumps(items[0])]
+            self._connection.execute(yardstick.INSERT_AND_NOTIFY, values).fetchone()
+            return time.monotonic_ns()
+
+    def commit_many(self, items: Items, options: dict[str, Any]) -> int:
+        """Insert all and notify once, then commit."""
+        with self._connection.transaction():
+            yardstick.bulk(self._connection, items)
+            self._connection.execute(NOTIFY, [yardstick.CHANNEL, yardstick.QUEUE])
+        return time.monotonic_ns()
+
+
+def work(options: dict[str, Any]) -> None:
+    """LISTEN, and claim until nothing is left."""
+    listening = psycopg.connect(autocommit=True)
+    claiming = psycopg.connect(autocommit=True)
+    listening.execute(yardstick.LISTEN)
+    while True:
+        yardstick.drain(claiming, lambda payload: note(payload["order_id"]))
+        for _ in listening.notifies(stop_after=1):
+            pass
+
+
+if __name__ == "__main__":
+    run(setup=setup, producer=Producer, work=work)
