@@ -5,28 +5,51 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connections
 
 from django_pgqueue import signals
 from django_pgqueue.management.bench.isolation import isolated
-from django_pgqueue.management.bench.measure import Measure, Pairs
-from django_pgqueue.management.bench.table import table
-from django_pgqueue.management.commands.pgqueue_bench import MEASURES
+from django_pgqueue.management.bench.measures import MEASURES
+from django_pgqueue.management.bench.place import Place
 from django_pgqueue.postgres import scratch
 from tests.app.tasks import noop
 from tests.waiting import wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 60.0
+# For every measure there is, on a machine that is busy.
+ALL_PATIENCE_SECONDS = 280.0
+
+SMALL = ("--runs", "1", "--jobs", "20", "--rows", "500", "--seconds", "1")
+
+ABOUT_ALL = {"product", "yardstick", "ratio", "baseline", "jobs", "runs", "goal", "met"}
+ABOUT_A_SIDE = {"median", "min", "max", "unit"}
+PERCENTILES = {"p50", "p95", "p99"}
+ALSO = {
+    "backlog": {"claim_buffers"},
+    "idle": {"cpu_percent", "queries_per_second", "rss_mb"},
+    "latency": PERCENTILES,
+    "latency_mixed": PERCENTILES,
+}
+UNITS = {
+    "contend": "tx/s",
+    "idle": "goals",
+    "latency": "ms",
+    "latency_mixed": "ms",
+}
+SHAPES = ["ready", "other_queue", "scheduled", "parked", "archived"]
 
 UNTOUCHED = """
 SELECT count(*) FROM pgqueue_job
@@ -40,9 +63,16 @@ SELECT count(*) FROM pg_stat_activity
 
 SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
 
+LIKE_IT = "SELECT count(*) FROM pg_database WHERE starts_with(datname, %s)"
+
+SCHEMAS = "SELECT count(*) FROM pg_namespace WHERE starts_with(nspname, %s)"
+
 
 def start(
-    *arguments: str, databases: dict[str, Any] | None = None, **pgqueue: Any
+    *arguments: str,
+    databases: dict[str, Any] | None = None,
+    environment: dict[str, str] | None = None,
+    **pgqueue: Any,
 ) -> subprocess.Popen[str]:
     """Start the command; its project's database is the test database."""
     changes = {
@@ -59,6 +89,7 @@ def start(
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "tests.management.bench_settings",
             "PGQUEUE_TEST_BENCH": told,
+            **(environment or {}),
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -66,14 +97,16 @@ def start(
     )
 
 
-def run(*arguments: str, **options: Any) -> tuple[int, str, str]:
+def run(
+    *arguments: str, patience: float = PATIENCE_SECONDS, **options: Any
+) -> tuple[int, str, str]:
     process = start(*arguments, **options)
     try:
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        out, err = process.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
         process.kill()
         out, err = process.communicate()
-        pytest.fail(f"still running after {PATIENCE_SECONDS:g} s; it said {err!r}")
+        pytest.fail(f"still running after {patience:g} s; it said {err!r}")
     return process.returncode, out, err
 
 
@@ -81,11 +114,6 @@ def name_in(text: str) -> str:
     match = re.search(rf"{scratch.PREFIX}\w+", text)
     assert match, text
     return match[0]
-
-
-def exists(cursor: Any, name: str) -> bool:
-    cursor.execute("SELECT FROM pg_database WHERE datname = %s", [name])
-    return cursor.fetchone() is not None
 
 
 def count(cursor: Any, statement: str, *values: Any) -> int:
@@ -105,38 +133,68 @@ def measuring(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.communicate()
 
 
-def test_it_prints_one_json_object_with_a_key_per_measure(cursor):
-    """Medians, limits and ratios; percentiles of the latency; nothing else."""
-    status, out, err = run("all", "--json", "--runs", "1", "--jobs", "20")
+@pytest.fixture
+def role(cursor) -> Iterator[str]:
+    """A role that may log in, and nothing else."""
+    name = f"pgqueue_bench_test{os.environ.get('PGQUEUE_TEST_SUFFIX', '')}"
+    cursor.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'none'")
+    yield name
+    cursor.execute(f"DROP OWNED BY {name}")
+    cursor.execute(f"DROP ROLE {name}")
+
+
+def as_role(role: str) -> dict[str, Any]:
+    return {"default": {"USER": role, "PASSWORD": "none"}}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(ALL_PATIENCE_SECONDS + 20)
+def test_every_measure_is_an_entry_of_one_json_object(cursor):
+    """Both sides with median, limits and unit; what they are; the ratio; the goal."""
+    status, out, err = run("--json", *SMALL, patience=ALL_PATIENCE_SECONDS)
 
     assert status == 0, err
     told = json.loads(out)
     assert list(MEASURES) == list(told)
     for name, measured in told.items():
-        assert set(measured) == {"product", "yardstick", "ratio"}
-        assert measured["ratio"] > 0
-        percentiles = {"p50", "p95", "p99"} if name == "latency" else set()
-        for side in ("product", "yardstick"):
-            summary = measured[side]
-            assert {"median", "min", "max", "unit"} | percentiles == set(summary)
-            assert 0 < summary["min"] <= summary["median"] <= summary["max"]
-            assert summary["unit"] == ("ms" if name == "latency" else "jobs/s")
-        assert f"{name} 1/1: " in err
-    assert not exists(cursor, name_in(err))
+        assert ABOUT_ALL == set(measured) - {"parts"}
+        assert measured["runs"] == 1
+        assert measured["met"] in (True, False)
+        assert measured["goal"]
+        assert (name in ("latency", "drain")) <= (
+            measured["baseline"] == "plain psycopg"
+        )
+        for side in (measured["product"], measured["yardstick"]):
+            assert ABOUT_A_SIDE | ALSO.get(name, set()) == set(side)
+            assert 0 < side["min"] <= side["median"] <= side["max"]
+            assert UNITS.get(name, "jobs/s") == side["unit"]
+        medians = measured["product"]["median"], measured["yardstick"]["median"]
+        assert medians[0] / medians[1] == pytest.approx(measured["ratio"], rel=0.01)
+        assert f"{name} 1/1: " in err or name == "backlog"
+    shapes = told["backlog"]["parts"]
+    assert list(shapes) == SHAPES
+    assert min(shape["ratio"] for shape in shapes.values()) == told["backlog"]["ratio"]
+    assert 10 < told["backlog"]["product"]["claim_buffers"] < 1_000
+    assert 1 < told["idle"]["product"]["rss_mb"] < 1_000
+    assert told["horizon"]["jobs"] > told["drain"]["jobs"] == 20
+    assert not count(cursor, LIKE_IT, name_in(err))
 
 
 def test_without_json_it_prints_a_table():
-    """With a line per side, and what the measures mean."""
+    """With a line per side, the goal, and what the measures mean."""
     status, out, err = run("bulk", "--runs", "2", "--jobs", "10")
 
     assert status == 0, err
-    assert re.search(r"^measure +median +min +max +unit +ratio$", out, re.MULTILINE)
+    assert re.search(r"^ +median +min +max +unit +ratio +goal$", out, re.MULTILINE)
     assert re.search(
-        r"^bulk +product( +[\d,]+){3} +jobs/s +\d+\.\d\d$", out, re.MULTILINE
+        r"^bulk( +[\d,]+){3} +jobs/s +\d+\.\d\d +>= 0.9 +(met|missed)$",
+        out,
+        re.MULTILINE,
     )
-    assert re.search(r"^ +yardstick( +[\d,]+){3} +jobs/s$", out, re.MULTILINE)
-    assert MEASURES["bulk"].what in out
+    assert re.search(r"^  yardstick( +[\d,]+){3} +jobs/s$", out, re.MULTILINE)
+    assert f"bulk: {MEASURES['bulk'].what}" in out
     assert "latency" not in out
+    assert "bulk 2/2: " in err
 
 
 def test_jobs_of_the_project_are_left_alone(cursor):
@@ -163,51 +221,50 @@ def test_it_measures_the_database_that_the_queue_is_in(cursor):
 
     assert status == 0, err
     assert list(json.loads(out)) == ["enqueue", "drain"]
-    assert not exists(cursor, name_in(err))
+    assert not count(cursor, LIKE_IT, name_in(err))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_without_a_trace(cursor, number):
-    """The database is dropped and its workers have left, while jobs were running."""
-    with measuring("drain", "--runs", "1000") as (process, name):
-        wait_for(lambda: count(cursor, WORKERS, name), PATIENCE_SECONDS)
-        assert exists(cursor, name)
+def test_a_role_without_databases_measures_in_a_schema(cursor, role):
+    """Of the project's database, whose jobs are left alone; it is dropped, too."""
+    noop.delay()
+    cursor.execute("SELECT current_database()")
+    (name,) = cursor.fetchone()
+    cursor.execute(f'GRANT CREATE ON DATABASE "{name}" TO {role}')
 
-        process.send_signal(number)
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    status, out, err = run(
+        "contend", "drain_two", "idle", "--schema", "--json", *SMALL,
+        databases=as_role(role),
+    )  # fmt: skip
 
-    assert process.returncode == 130
-    assert out == ""
-    assert "Traceback" not in err
-    assert not exists(cursor, name)
-
-
-def test_workers_leave_when_it_was_killed(cursor):
-    """kill -9 leaves the database behind, which nothing can help, but no process."""
-    with measuring("drain", "--runs", "1000") as (process, name):
-        wait_for(lambda: count(cursor, WORKERS, name), PATIENCE_SECONDS)
-        process.kill()
-        process.wait()
-        try:
-            wait_for(lambda: not count(cursor, SESSIONS, name), PATIENCE_SECONDS)
-        finally:
-            scratch.drop_database(cursor, name)
+    assert status == 0, err
+    told = json.loads(out)
+    assert list(told) == ["contend", "drain_two", "idle"]
+    # Other sessions of the database count there, too.
+    assert "queries_per_second" not in told["idle"]["product"]
+    assert count(cursor, UNTOUCHED) == 1
+    assert count(cursor, "SELECT count(*) FROM pgqueue_archived_job") == 0
+    assert f"Measuring in schema {name_in(err)}" in err
+    assert not count(cursor, SCHEMAS, name_in(err))
 
 
-def test_a_role_that_may_not_create_databases_is_told_so(cursor):
-    """With the role, and the statement that would mend it."""
-    role = f"pgqueue_bench_test{os.environ.get('PGQUEUE_TEST_SUFFIX', '')}"
-    cursor.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'none'")
-    try:
-        status, out, err = run(
-            "bulk", databases={"default": {"USER": role, "PASSWORD": "none"}}
-        )
-    finally:
-        cursor.execute(f"DROP ROLE {role}")
+def test_a_role_that_may_not_create_databases_is_told_so(role):
+    """With the statement that would mend it, and the way around."""
+    status, out, err = run("bulk", databases=as_role(role))
 
     assert status == 1
     assert out == ""
     assert f"ALTER ROLE {role} CREATEDB" in err
+    assert "with --schema" in err
+    assert "Traceback" not in err
+
+
+def test_a_role_that_may_not_create_schemas_is_told_so(role):
+    """With the statement that would mend it."""
+    status, out, err = run("bulk", "--schema", databases=as_role(role))
+
+    assert status == 1
+    assert out == ""
+    assert "GRANT CREATE ON DATABASE" in err
     assert "Traceback" not in err
 
 
@@ -221,20 +278,114 @@ def test_a_server_that_is_away_is_an_error_and_no_traceback(db):
     assert "Traceback" not in err
 
 
+def test_another_database_than_postgresql_is_refused(db):
+    """With its engine, and what would do."""
+    sqlite = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+    status, _, err = run("bulk", databases=sqlite)
+
+    assert status == 1
+    assert "has the engine 'django.db.backends.sqlite3'; jobs need PostgreSQL" in err
+    assert "Traceback" not in err
+
+
+@pytest.fixture
+def project() -> Iterator[dict[str, str]]:
+    """The environment of a project without a database, in a folder of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="pgq")).resolve()
+    folder.chmod(0o755)
+    yield {
+        "DJANGO_SETTINGS_MODULE": "tests.management.no_database_settings",
+        "PGQUEUE_TEST_BASE_DIR": str(folder),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "DATABASE_URL": "",
+    }
+    shutil.rmtree(folder)
+
+
+def test_without_a_database_it_starts_the_embedded_server(db, project):
+    """And stops it at the end; its worker processes use it too."""
+    status, out, err = run("bulk", "drain", "--json", *SMALL, environment=project)
+
+    assert status == 0, err
+    assert list(json.loads(out)) == ["bulk", "drain"]
+    assert "No database is configured; using the embedded server in" in err
+    home = Path(project["PGQUEUE_TEST_BASE_DIR"]) / ".pgqueue"
+    assert (home / "data").is_dir()
+    assert not (home / "data" / "postmaster.pid").exists()
+
+
+def test_an_embedded_server_that_cannot_start_is_an_error(db, project):
+    """With what to install or to set."""
+    nowhere = {**project, "PGQUEUE_PG_BIN": "/nowhere"}
+    status, out, err = run("bulk", *SMALL, environment=nowhere)
+
+    assert status == 1
+    assert out == ""
+    assert "PGQUEUE_PG_BIN is /nowhere" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "number, measure",
+    [
+        (signal.SIGINT, "drain"),
+        (signal.SIGTERM, "drain_two"),
+        (signal.SIGHUP, "contend"),
+    ],
+)
+def test_a_signal_ends_it_without_a_trace(cursor, number, measure):
+    """Its databases are dropped and its processes have left, in the midst of a run."""
+    with measuring(measure, "--runs", "1000") as (process, name):
+        other = f"{name}_1" if measure == "drain_two" else name
+        busy = SESSIONS if measure == "contend" else WORKERS
+        enough = 16 if measure == "contend" else 1
+        wait_for(lambda: count(cursor, busy, other) >= enough, PATIENCE_SECONDS)
+
+        process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert process.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+    assert not count(cursor, LIKE_IT, name)
+
+
+def test_processes_leave_when_it_was_killed(cursor):
+    """kill -9 leaves the database behind, which nothing can help, but no process."""
+    with measuring("drain", "--runs", "1000") as (process, name):
+        wait_for(lambda: count(cursor, WORKERS, name), PATIENCE_SECONDS)
+        process.kill()
+        process.wait()
+        try:
+            wait_for(lambda: not count(cursor, SESSIONS, name), PATIENCE_SECONDS)
+        finally:
+            scratch.drop_database(cursor, name)
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (["sorting"], "'sorting' is no measure; there are enqueue, bulk, drain"),
+        (["sorting"], "'sorting' is no measure; there are enqueue, bulk, contend, dr"),
+        (["sort*"], r"'sort\*' is no measure"),
         (["bulk", "--runs", "0"], "'0' is not a whole number from 1 to 1,000"),
         (["bulk", "--jobs", "9"], "'9' is not a whole number from 10 to"),
+        (["backlog", "--rows", "9"], "'9' is not a whole number from 100 to"),
+        (["idle", "--seconds", "0"], "'0' is not a whole number from 1 to 3,600"),
     ],
 )
-def test_a_wrong_command_line_says_what_there_is(db, arguments, said):
-    """And exits with 2, before anything was made."""
-    status, _, err = run(*arguments)
+def test_a_wrong_command_line_says_what_there_is(arguments, said):
+    """Before anything is made."""
+    with pytest.raises(CommandError, match=said):
+        call_command("pgqueue_bench", *arguments)
+
+
+def test_a_wrong_command_line_ends_with_2(db):
+    """A measure that does not exist is none, whatever other versions have."""
+    status, out, err = run("topics")
 
     assert status == 2
-    assert said in err
+    assert out == ""
+    assert "'topics' is no measure" in err
 
 
 def test_isolation_ends_with_its_block(settings):
@@ -247,7 +398,7 @@ def test_isolation_ends_with_its_block(settings):
 
     signals.job_enqueued.connect(receiver)
     try:
-        with isolated("pgqueue_bench_x"):
+        with isolated(Place(name="pgqueue_bench_x")):
             assert told["NAME"] == "pgqueue_bench_x"
             assert not settings.DEBUG
             assert not signals.job_enqueued.has_listeners()
@@ -258,43 +409,14 @@ def test_isolation_ends_with_its_block(settings):
         signals.job_enqueued.disconnect(receiver)
 
 
-def test_only_a_scratch_database_is_emptied(cursor):
-    """A statement that lost its way to a real database removes nothing."""
+def test_only_a_scratch_place_is_emptied(cursor):
+    """A statement that lost its way to real tables removes nothing."""
     noop.delay()
 
-    with pytest.raises(ValueError, match="is no scratch database"):
+    with pytest.raises(ValueError, match="is no scratch place"):
         scratch.empty(cursor, ["pgqueue_job"])
-    with pytest.raises(ValueError, match="is no scratch database"):
+    with pytest.raises(ValueError, match="is no scratch place"):
         scratch.drop_database(cursor, "postgres")
+    with pytest.raises(ValueError, match="is no scratch place"):
+        scratch.drop_schema(cursor, "public")
     assert count(cursor, UNTOUCHED) == 1
-
-
-def measure(*, is_latency: bool = False) -> Measure:
-    def no_sides(_: Any) -> Any: ...
-
-    return Measure(
-        name="drain", what="…", unit="u", jobs=1, open=no_sides, is_latency=is_latency
-    )
-
-
-def test_the_ratio_is_the_median_of_the_pairs():
-    """A pair that met a busy machine counts like any other: 1/2, 1/2 and 9/10."""
-    pairs = Pairs(measure(), [[10.0], [1.0], [9.0]], [[20.0], [2.0], [10.0]])
-
-    assert pairs.ratio == 0.5
-    assert pairs.as_json() == {
-        "product": {"median": 9.0, "min": 1.0, "max": 10.0, "unit": "u"},
-        "yardstick": {"median": 10.0, "min": 2.0, "max": 20.0, "unit": "u"},
-        "ratio": 0.5,
-    }
-
-
-def test_percentiles_are_of_all_runs_together():
-    """The latency of 200 jobs in two runs."""
-    runs = [[float(n) for n in range(1, 101)], [float(n) for n in range(101, 201)]]
-    pairs = Pairs(measure(is_latency=True), runs, runs)
-
-    told = pairs.as_json()["product"]
-    assert told["p50"] == told["median"] == 100.5
-    assert (told["p95"], told["p99"]) == (190.1, 198.0)
-    assert "198" in table([pairs])

@@ -261,7 +261,18 @@ def test_ready_jobs_without_a_worker():
     assert "pgqueue_worker --queues mail" in finding["way_out"]
 
 
-@pytest.mark.parametrize("queues", [[], ["mail", "other"]])
+@pytest.mark.parametrize("queues", [["*:2", "-mail"], ["mail.*"]])
+def test_ready_jobs_that_every_worker_leaves_out(queues):
+    """A worker's row has its entries as --queues was given them."""
+    make_worker(queues=queues)
+    make_job(queue="mail")
+
+    assert "error" == trouble("unserved")["severity"]
+
+
+@pytest.mark.parametrize(
+    "queues", [[], ["mail", "other"], ["ma*=2:4"], ["-other"], [{"of": "the future"}]]
+)
 def test_ready_jobs_with_a_worker(queues):
     """That serves all queues, or theirs."""
     make_worker(queues=queues)

@@ -16,10 +16,13 @@ __all__ = ["start_worker", "the_ledger"]
 @pytest.mark.parametrize(
     "arguments,words",
     [
-        (["--queues", ""], "a queue name has 1 to 63 characters"),
-        (["--queues", "*"], "a queue name"),
-        (["--queues", "a,,b"], "a queue name"),
-        (["--queues", "q" * 64], "a queue name"),
+        (["--queues", ""], "'' is no entry: write NAME, NAME=WEIGHT"),
+        (["--queues", "a,,b"], "'' is no entry"),
+        (["--queues", "q" * 64], "is no entry"),
+        (["--queues", "a=0"], "a weight is a whole number from 1 to 1,000, not 0"),
+        (["--queues=a:1", "--queues=a:2"], "'a' is named twice"),
+        (["--queues=a=2", "--queue-order=strict"], "no meaning in strict order"),
+        (["--queue-order=random"], "invalid choice: 'random'"),
         (["--processes", "0"], "from 1 to 256"),
         (["--processes", "257"], "from 1 to 256"),
         (["--threads", "1.5"], "from 1 to 1,000"),

@@ -1,5 +1,5 @@
 """
-drain: how fast one worker process runs jobs that do nothing, the archive on.
+drain: how fast worker processes run jobs that do nothing.
 
 The worker is up and idle when the jobs commit, all at once: the time runs from that
 commit until the last job has left the queue, so no start of an interpreter is in it.
@@ -8,26 +8,29 @@ commit until the last job has left the queue, so no start of an interpreter is i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from django.db import transaction
 
-from django_pgqueue.management.bench.measure import Measure
+from django_pgqueue.management.bench.goal import at_least
+from django_pgqueue.management.bench.measure import Measure, Opener, Plan, Run
 from django_pgqueue.management.bench.scratch import Scratch
 from django_pgqueue.management.bench.tasks import (
     batched,
     immediate,
+    not_archived,
     nothing,
     payloads,
 )
+from django_pgqueue.management.bench.turns import Turns
 from django_pgqueue.management.bench.worker import Worker
 from django_pgqueue.postgres import yardstick
 from django_pgqueue.tasks.task import Task
 
 
-class Drain:
+class Drain(Turns):
     """Product: a real worker. Yardstick: claim 100, delete by array, one thread."""
 
     def __init__(
@@ -37,58 +40,129 @@ class Drain:
         worker: Worker,
         task: Task[Any, None],
     ) -> None:
-        self._scratch = scratch
+        super().__init__(scratch)
         self._connection = connection
         self._worker = worker
         self._task = task
 
-    def product(self, jobs: int) -> list[float]:
+    def product(self, jobs: int) -> Run:
         """Return jobs per second."""
-        self._worker.rest()
-        alias = self._scratch.alias
-        committed_at: list[float] = []
-        with transaction.atomic(using=alias):
-            # Registered first, so it runs between the commit and the wake.
-            transaction.on_commit(
-                lambda: committed_at.append(time.monotonic()), using=alias
-            )
-            results = self._task.bulk(payloads(jobs))
-        done_at = self._worker.wait_until_done([result.id for result in results])
-        return [jobs / (done_at - committed_at[0])]
+        return drained(self.scratch, self._worker, self._task, jobs)
 
-    def yardstick(self, jobs: int) -> list[float]:
+    def yardstick(self, jobs: int) -> Run:
         """Return rows per second."""
         yardstick.bulk(self._connection, payloads(jobs))
         count, seconds = yardstick.drain(self._connection, nothing)
-        return [count / seconds]
+        return Run([count / seconds])
 
 
-def _opener(
-    task: Task[Any, None], *, threads: int
-) -> Callable[[Scratch], AbstractContextManager[Drain]]:
+class DrainTwo(Turns):
+    """Two processes on one scratch place, and one process on another."""
+
+    def __init__(
+        self, scratch: Scratch, two: Worker, other: Scratch, one: Worker
+    ) -> None:
+        super().__init__(scratch)
+        self._two = two
+        self._other = other
+        self._one = one
+
+    def product(self, jobs: int) -> Run:
+        """Return jobs per second of two processes."""
+        return drained(self.scratch, self._two, batched, jobs)
+
+    def yardstick(self, jobs: int) -> Run:
+        """Return jobs per second of one process."""
+        with self._other.in_use():
+            self._other.empty()
+            return drained(self._other, self._one, batched, jobs)
+
+
+def drained(scratch: Scratch, worker: Worker, task: Task[Any, None], jobs: int) -> Run:
+    """Enqueue *jobs* jobs in one commit, and return how many are done per second."""
+    items = payloads(jobs)
+    worker.rest()
+    committed_at: list[float] = []
+    with transaction.atomic(using=scratch.alias):
+        # Registered first, so it runs between the commit and the wake.
+        transaction.on_commit(
+            lambda: committed_at.append(time.monotonic()), using=scratch.alias
+        )
+        results = task.bulk(items)
+    seconds = worker.wait_until_done(
+        results[0].id,
+        results[-1].id,
+        since=committed_at[0],
+        archived=task is not not_archived,
+    )
+    return Run([jobs / seconds])
+
+
+def _with_worker(task: Task[Any, None], *, threads: int) -> Mapping[str, Opener]:
     @contextmanager
-    def open_drain(scratch: Scratch) -> Iterator[Drain]:
+    def opened(scratch: Scratch, plan: Plan) -> Iterator[Drain]:
         with (
             scratch.connect() as connection,
             Worker(scratch, threads=threads) as worker,
         ):
             yield Drain(scratch, connection, worker, task)
 
-    return open_drain
+    return {"": opened}
+
+
+@contextmanager
+def _with_two(scratch: Scratch, plan: Plan) -> Iterator[DrainTwo]:
+    with ExitStack() as stack:
+        two = stack.enter_context(Worker(scratch, threads=8, processes=2))
+        other = stack.enter_context(scratch.another())
+        with other.in_use():
+            one = stack.enter_context(Worker(other, threads=8))
+        yield DrainTwo(scratch, two, other, one)
 
 
 DRAIN = Measure(
     name="drain",
-    what='one worker process, 8 threads, settle="batched"',
+    what='one process, 8 threads, settle="batched", archive on',
     unit="jobs/s",
     jobs=20_000,
-    open=_opener(batched, threads=8),
+    goals=(at_least(0.8),),
+    parts=_with_worker(batched, threads=8),
 )
 
 DRAIN_IMMEDIATE_16 = Measure(
     name="drain_immediate_16",
-    what='one worker process, 16 threads, settle="immediate"',
+    what='one process, 16 threads, settle="immediate"',
     unit="jobs/s",
     jobs=10_000,
-    open=_opener(immediate, threads=16),
+    goals=(at_least(0.25),),
+    parts=_with_worker(immediate, threads=16),
+)
+
+DRAIN_IMMEDIATE_64 = Measure(
+    name="drain_immediate_64",
+    what='one process, 64 threads, settle="immediate"',
+    unit="jobs/s",
+    jobs=10_000,
+    goals=(at_least(0.45),),
+    parts=_with_worker(immediate, threads=64),
+)
+
+DRAIN_NO_ARCHIVE = Measure(
+    name="drain_no_archive",
+    what="as drain, with archive=False",
+    unit="jobs/s",
+    jobs=20_000,
+    goals=(at_least(1.0),),
+    parts=_with_worker(not_archived, threads=8),
+)
+
+DRAIN_TWO = Measure(
+    name="drain_two",
+    what="as drain, two processes beside one",
+    unit="jobs/s",
+    jobs=20_000,
+    goals=(at_least(1.25),),
+    baseline="one process of the product",
+    other_side="one process",
+    parts={"": _with_two},
 )

@@ -1,5 +1,5 @@
 """
-Isolation: this process uses a scratch database, and nothing of the project's own runs.
+Isolation: this process uses a scratch place, and nothing of the project's own runs.
 
 For the benchmark and for its workers, which are processes of their own.
 """
@@ -16,23 +16,24 @@ from django.dispatch import Signal
 
 from django_pgqueue import signals
 from django_pgqueue.conf import get_settings
+from django_pgqueue.management.bench.place import Place
 
 
 @contextmanager
-def isolated(database: str) -> Iterator[None]:
+def isolated(place: Place) -> Iterator[None]:
     """
-    Point the queue's aliases at *database*, until the block ends.
+    Point the queue's aliases at *place*, until the block ends.
 
     Receivers of the package's signals are away meanwhile, since they may write
     anywhere; and DEBUG is off, since it keeps every query in memory.
     """
     with ExitStack() as stack:
-        stack.enter_context(_changed(settings, "DEBUG", False))
+        stack.enter_context(changed(settings, "DEBUG", False))
         for signal in vars(signals).values():
             if isinstance(signal, Signal):
-                stack.enter_context(_changed(signal, "receivers", []))
+                stack.enter_context(changed(signal, "receivers", []))
         for alias in queue_aliases():
-            stack.enter_context(_renamed(alias, database))
+            stack.enter_context(_led_to(place, alias))
         yield
 
 
@@ -43,7 +44,8 @@ def queue_aliases() -> set[str]:
 
 
 @contextmanager
-def _changed(owner: Any, name: str, value: Any) -> Iterator[None]:
+def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Let an attribute have another value until the block ends."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -53,22 +55,23 @@ def _changed(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _renamed(alias: str, database: str) -> Iterator[None]:
+def _led_to(place: Place, alias: str) -> Iterator[None]:
     # The dict that every thread's connection of this alias reads, as the test runner
     # of Django changes it too.
     told = connections.settings[alias]
-    before = told["NAME"]
-    _close(alias)
-    told["NAME"] = database
+    before = dict(told)
+    _change(alias, place.settings(before))
     try:
         yield
     finally:
-        _close(alias)
-        told["NAME"] = before
+        _change(alias, before)
 
 
-def _close(alias: str) -> None:
-    connection = connections[alias]
+def _change(alias: str, settings: dict[str, Any]) -> None:
+    connection, told = connections[alias], connections.settings[alias]
     connection.close()
     if getattr(connection, "pool", None):
         connection.close_pool()  # type: ignore[attr-defined]
+    if told["ENGINE"] != settings["ENGINE"]:
+        del connections[alias]
+    told.update(settings)

@@ -11,15 +11,19 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 from django.db import transaction
 
-from django_pgqueue.management.bench.measure import Measure
+from django_pgqueue.management.bench.goal import at_most
+from django_pgqueue.management.bench.measure import Measure, Plan, Run
 from django_pgqueue.management.bench.scratch import Scratch
 from django_pgqueue.management.bench.tasks import payloads, tells_time
+from django_pgqueue.management.bench.turns import Turns
 from django_pgqueue.management.bench.worker import Worker
 from django_pgqueue.models import ArchivedJob
-from django_pgqueue.postgres import yardstick
+from django_pgqueue.postgres import gauges, yardstick
 
 # Between two jobs: random, so that no timer of the worker falls into step with it,
 # and above the interval in which wakes of one process are coalesced.
@@ -29,7 +33,7 @@ PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.03, 0.07
 LAST_SECONDS = 5.0
 
 
-class Latency:
+class Latency(Turns):
     """Product: delay() to a real worker. Yardstick: LISTEN and a claim loop."""
 
     def __init__(
@@ -39,27 +43,20 @@ class Latency:
         consumer: yardstick.Consumer,
         worker: Worker,
     ) -> None:
-        self._scratch = scratch
+        super().__init__(scratch)
         self._publisher = publisher
         self._consumer = consumer
         self._worker = worker
 
-    def product(self, jobs: int) -> list[float]:
+    def product(self, jobs: int) -> Run:
         """Return a latency per job, in milliseconds."""
         self._worker.rest()
-        commits_at = dict(self._delay(item) for item in _paced(jobs))
-        self._worker.wait_until_done(list(commits_at))
-        started_at = dict(
-            ArchivedJob.objects.using(self._scratch.alias)
-            .filter(pk__in=commits_at)
-            .values_list("pk", "result")
-        )
-        return _milliseconds(commits_at, started_at)
+        return latencies(self.scratch, self._worker, jobs)
 
-    def yardstick(self, jobs: int) -> list[float]:
+    def yardstick(self, jobs: int) -> Run:
         """Return a latency per row, in milliseconds."""
         commits_at = dict(
-            yardstick.publish(self._publisher, item) for item in _paced(jobs)
+            yardstick.publish(self._publisher, item) for item in paced(jobs)
         )
         until = time.monotonic() + LAST_SECONDS
         started_at = self._consumer.started_at
@@ -67,29 +64,42 @@ class Latency:
             time.sleep(PAUSE_SECONDS_MIN)
         return _milliseconds(commits_at, started_at)
 
-    def _delay(self, item: dict[str, object]) -> tuple[int, float]:
-        with transaction.atomic(using=self._scratch.alias):
-            result = tells_time.delay(**item)  # type: ignore[arg-type]
-            commits_at = time.monotonic()
-        return result.id, commits_at
+
+def latencies(scratch: Scratch, worker: Worker, jobs: int, *, priority: int = 0) -> Run:
+    """Enqueue jobs at random intervals; return a latency for each, in milliseconds."""
+    commits_at = dict(_delay(scratch, item, priority) for item in paced(jobs))
+    for job_id in commits_at:
+        worker.wait_while(partial(gauges.is_live, worker.cursor, job_id))
+    started_at = dict(
+        ArchivedJob.objects.using(scratch.alias)
+        .filter(pk__in=commits_at)
+        .values_list("pk", "result")
+    )
+    return _milliseconds(commits_at, started_at)
 
 
-def _paced(jobs: int) -> Iterator[dict[str, object]]:
+def paced(jobs: int) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of jobs, with a random pause before each."""
     for item in payloads(jobs):
         time.sleep(random.uniform(PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX))
         yield item
 
 
-def _milliseconds(
-    commits_at: dict[int, float], started_at: dict[int, float]
-) -> list[float]:
-    return [
-        (started_at[row_id] - moment) * 1_000 for row_id, moment in commits_at.items()
-    ]
+def _delay(scratch: Scratch, item: dict[str, Any], priority: int) -> tuple[int, float]:
+    with transaction.atomic(using=scratch.alias):
+        result = tells_time.using(priority=priority).delay(**item)
+        commits_at = time.monotonic()
+    return result.id, commits_at
+
+
+def _milliseconds(commits_at: dict[int, float], started_at: dict[int, float]) -> Run:
+    return Run(
+        [(started_at[row_id] - moment) * 1_000 for row_id, moment in commits_at.items()]
+    )
 
 
 @contextmanager
-def _open(scratch: Scratch) -> Iterator[Latency]:
+def _opened(scratch: Scratch, plan: Plan) -> Iterator[Latency]:
     with (
         scratch.connect() as publisher,
         scratch.connect() as listening,
@@ -106,9 +116,11 @@ def _open(scratch: Scratch) -> Iterator[Latency]:
 
 LATENCY = Measure(
     name="latency",
-    what="from COMMIT to the first line of the task, idle",
+    what="COMMIT to the first line of the task, idle worker, 8 threads",
     unit="ms",
     jobs=100,
-    open=_open,
+    goals=(at_most("p50", 1.2, "ms"), at_most("p99", 4, "ms")),
+    parts={"": _opened},
+    warm_up_jobs=10,
     is_latency=True,
 )

@@ -1,48 +1,90 @@
-"""Measure: what all measures are, and how product and yardstick take turns."""
+"""Measure: what all measures are, and what comes of one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any, Protocol
 
+from django_pgqueue.management.bench.goal import Goal
 from django_pgqueue.management.bench.scratch import Scratch
 
-# Before the pairs that count: connections are opened, code and plans are warm.
-WARM_UP_JOBS_MAX = 500
+PERCENTS = (50, 95, 99)
+
+PLAIN = "plain psycopg"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run of one side gave."""
+
+    values: list[float]  # One rate, or one latency per job.
+    also: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One run of the product, and of what it is compared with, side by side."""
+
+    product: Run
+    yardstick: Run
 
 
 class Sides(Protocol):
-    """The two things that a measure compares. Each call is one run of its side."""
+    """The two things that a measure compares."""
 
-    def product(self, jobs: int) -> list[float]:
-        """Return what was measured: one rate, or one latency per job."""
-
-    def yardstick(self, jobs: int) -> list[float]:
-        """Return the same for plain psycopg."""
+    def pair(self, jobs: int) -> Pair:
+        """Measure both, one after the other, with *jobs* jobs each."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the command line said."""
+
+    runs: int
+    jobs: int | None = None  # None: as the measure says.
+    rows: int
+    seconds: float
+    say: Callable[[str], None]  # What takes a while now; a few words.
+
+
+Opener = Callable[[Scratch, Plan], AbstractContextManager[Sides]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
     """One name on the command line."""
 
     name: str
     what: str  # A line for people.
     unit: str
-    jobs: int  # In one run, unless --jobs says otherwise.
-    open: Callable[[Scratch], AbstractContextManager[Sides]]
+    jobs: int  # In one run, unless --jobs says otherwise; 0: it has none.
+    goals: tuple[Goal, ...] = ()
+    baseline: str = PLAIN  # What the product is compared with.
+    other_side: str = "yardstick"  # The same as a label; "": it is not worth a line.
+    # Below this, the figure would mean nothing.
+    jobs_min: int = 1
+    # In a pair before those that count: connections are opened, code and plans are
+    # warm. 0: none.
+    warm_up_jobs: int = 500
     is_latency: bool = False
+    # Usually one; a measure of several shapes is as good as its worst.
+    parts: Mapping[str, Opener]
+
+    def jobs_of(self, plan: Plan) -> int:
+        """Return the jobs of one run."""
+        return max(plan.jobs or self.jobs, self.jobs_min) if self.jobs else 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Pairs:
-    """What was measured, in pairs."""
+    """What was measured of one part, in pairs."""
 
     measure: Measure
-    product: list[list[float]] = field(default_factory=list)
-    yardstick: list[list[float]] = field(default_factory=list)
+    part: str = ""
+    pairs: list[Pair] = field(default_factory=list)
 
     @property
     def ratio(self) -> float:
@@ -52,19 +94,31 @@ class Pairs:
         Not the ratio of the medians: the two of a pair ran one after the other, so
         what slows the machine for a minute slows both.
         """
-        pairs = zip(self.product, self.yardstick, strict=True)
-        return median(median(ours) / median(plain) for ours, plain in pairs)
+        return median(
+            median(pair.product.values) / median(pair.yardstick.values)
+            for pair in self.pairs
+        )
+
+    @property
+    def product(self) -> dict[str, Any]:
+        """The figures of the product."""
+        return self._summary([pair.product for pair in self.pairs])
+
+    @property
+    def yardstick(self) -> dict[str, Any]:
+        """The figures of what it is compared with."""
+        return self._summary([pair.yardstick for pair in self.pairs])
 
     def as_json(self) -> dict[str, Any]:
-        """Return what --json prints under the measure's name."""
+        """Return both sides and the ratio."""
         return {
-            "product": self._summary(self.product),
-            "yardstick": self._summary(self.yardstick),
+            "product": self.product,
+            "yardstick": self.yardstick,
             "ratio": round(self.ratio, 3),
         }
 
-    def _summary(self, runs: list[list[float]]) -> dict[str, Any]:
-        values = [value for run in runs for value in run]
+    def _summary(self, runs: list[Run]) -> dict[str, Any]:
+        values = [value for run in runs for value in run.values]
         summary: dict[str, Any] = {
             "median": _rounded(median(values)),
             "min": _rounded(min(values)),
@@ -73,33 +127,75 @@ class Pairs:
         }
         if self.measure.is_latency:
             cuts = quantiles(values, n=100, method="inclusive")
-            for percent in (50, 95, 99):
+            for percent in PERCENTS:
                 summary[f"p{percent}"] = _rounded(cuts[percent - 1])
+        for name in runs[0].also:
+            summary[name] = _rounded(median(run.also[name] for run in runs))
         return summary
 
 
-def run_pairs(
-    measure: Measure,
-    scratch: Scratch,
-    *,
-    jobs: int,
-    runs: int,
-    tell: Callable[[Pairs], None],
-) -> Pairs:
-    """Run product, yardstick, product, …; *tell* is called after each pair."""
-    pairs = Pairs(measure)
-    with measure.open(scratch) as sides:
-        for side in (sides.product, sides.yardstick):
-            scratch.empty()
-            side(min(jobs, WARM_UP_JOBS_MAX))
-        for _ in range(runs):
-            scratch.empty()
-            pairs.product.append(sides.product(jobs))
-            scratch.empty()
-            pairs.yardstick.append(sides.yardstick(jobs))
-            tell(pairs)
-    scratch.empty()
-    return pairs
+@dataclass(slots=True)
+class Result:
+    """What was measured of one measure."""
+
+    measure: Measure
+    jobs: int
+    parts: list[Pairs]
+
+    @property
+    def worst(self) -> Pairs:
+        """The part with the lowest ratio."""
+        return min(self.parts, key=lambda pairs: pairs.ratio)
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether all goals are; None: there are none."""
+        if not self.measure.goals:
+            return None
+        return all(goal.is_met(self.figures) for goal in self.measure.goals)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """What goals are about: those of the product in the worst part, and ratio."""
+        figures = {**self.worst.product, "ratio": self.worst.ratio}
+        for name in self.worst.pairs[0].product.also:
+            # The worst of each, which need not be all in the part of the worst ratio.
+            figures[name] = max(pairs.product[name] for pairs in self.parts)
+        return figures
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what --json prints under the measure's name."""
+        told: dict[str, Any] = {
+            **self.worst.as_json(),
+            "baseline": self.measure.baseline,
+            "jobs": self.jobs,
+            "runs": len(self.worst.pairs),
+            "goal": "; ".join(goal.text for goal in self.measure.goals) or None,
+            "met": self.is_met,
+        }
+        if len(self.parts) > 1:
+            told["parts"] = {pairs.part: pairs.as_json() for pairs in self.parts}
+        return told
+
+
+def run_measure(
+    measure: Measure, scratch: Scratch, plan: Plan, tell: Callable[[Pairs], None]
+) -> Result:
+    """Measure every part, pair after pair; *tell* is called after each pair."""
+    jobs = measure.jobs_of(plan)
+    result = Result(measure, jobs, [])
+    for part, opener in measure.parts.items():
+        pairs = Pairs(measure, part)
+        plan.say(f"{measure.name} {part}".strip())
+        with opener(scratch, plan) as sides:
+            if measure.warm_up_jobs:
+                sides.pair(min(jobs, measure.warm_up_jobs))
+            for _ in range(plan.runs):
+                pairs.pairs.append(sides.pair(jobs))
+                tell(pairs)
+        scratch.empty()
+        result.parts.append(pairs)
+    return result
 
 
 def _rounded(value: float) -> float:

@@ -1,11 +1,13 @@
-"""Scratch: the database in which everything is measured, from its making to its end."""
+"""Scratch: the place in which everything is measured, from its making to its end."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import psycopg
 from django.core.management.base import CommandError
@@ -14,27 +16,31 @@ from django.db.migrations.executor import MigrationExecutor
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.bench.isolation import isolated
+from django_pgqueue.management.bench.place import Place
 from django_pgqueue.postgres import scratch, yardstick
 from django_pgqueue.postgres.connect import connect
 
 JOB_TABLES = ("pgqueue_job", "pgqueue_archived_job", "pgqueue_dead_letter")
 
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class Scratch:
     """
-    A database of the configured server, with the migrations of this package.
+    A database of the configured server, or a schema, with this package's migrations.
 
     Attributes:
-        name: Its name.
-        alias: The alias that leads to it while it exists.
+        place: What and where it is.
+        alias: The alias that leads to it while it is in use.
     """
 
-    def __init__(self, name: str, alias: str) -> None:
-        self.name = name
+    def __init__(self, place: Place, alias: str) -> None:
+        self.place = place
         self.alias = alias
+        self._others = 0
 
     def connect(self) -> yardstick.Connection:
-        """Return a plain psycopg connection, in autocommit."""
+        """Return a plain psycopg connection, in autocommit; only while in use."""
         return yardstick.as_plain(connect(self.alias, name="pgqueue bench"))
 
     def empty(self) -> None:
@@ -42,54 +48,101 @@ class Scratch:
         with connections[self.alias].cursor() as cursor:
             scratch.empty(cursor, [*JOB_TABLES, yardstick.TABLE])
 
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Lead the alias here until the block ends, from another scratch."""
+        with isolated(self.place):
+            yield
+
+    @contextlib.contextmanager
+    def another(self) -> Iterator[Scratch]:
+        """Make one more of the same kind; it is in use only where it is said."""
+        self._others += 1
+        name = f"{self.place.name}_{self._others}"
+        with _made(replace(self.place, name=name), self.alias) as another:
+            yield another
+
 
 @contextlib.contextmanager
-def scratch_database() -> Iterator[Scratch]:
+def scratch_place(
+    *, is_schema: bool, server: Mapping[str, Any] | None
+) -> Iterator[Scratch]:
     """
-    Make the database, and drop it however the block ends.
+    Make the place, lead the queue's aliases to it, and drop it however the block ends.
+
+    Args:
+        is_schema: A schema of the configured database instead of another database.
+        server: Entries of DATABASES to use instead of the configured ones.
 
     Raises:
-        CommandError: The server cannot be reached, or the role may not create one.
+        CommandError: The server cannot be reached, or the role may not make one.
     """
-    alias, name = get_settings().database, scratch.new_name()
-    if connections[alias].vendor != "postgresql":
+    alias = get_settings().database
+    engine = (server or connections.settings[alias])["ENGINE"]
+    if server is None and connections[alias].vendor != "postgresql":
         raise CommandError(
-            f"Database {alias!r} is {connections[alias].vendor}; jobs need PostgreSQL."
+            f"Database {alias!r} has the engine {engine!r}; jobs need PostgreSQL. "
+            f"Without any DATABASES, the embedded server is measured."
         )
+    place = Place(name=scratch.new_name(), is_schema=is_schema, server=server)
+    with _made(place, alias) as made, made.in_use():
+        yield made
+
+
+@contextlib.contextmanager
+def _made(place: Place, alias: str) -> Iterator[Scratch]:
+    made = Scratch(place, alias)
     try:
-        _create(alias, name)
-        with isolated(name):
-            made = Scratch(name, alias)
+        _create(alias, place)
+        with made.in_use():
             _migrate(made)
-            yield made
+        yield made
     finally:
         with _undisturbed():
-            _drop(alias, name)
+            _drop(alias, place)
 
 
-def _create(alias: str, name: str) -> None:
+def _create(alias: str, place: Place) -> None:
+    role = "?"
     try:
-        with connect(alias, name="pgqueue bench") as connection:
+        with _beside(alias, place) as connection:
             role = connection.info.user
-            scratch.create_database(connection.cursor(), name)
+            cursor = connection.cursor()
+            if place.is_schema:
+                scratch.create_schema(cursor, place.name)
+            else:
+                scratch.create_database(cursor, place.name)
     except psycopg.errors.InsufficientPrivilege as error:
-        raise CommandError(
-            f"The benchmark makes a database of its own, and role {role!r} of database "
-            f"{alias!r} may not. Run ALTER ROLE {role} CREATEDB, or let {alias!r} lead "
-            f"to a server where it may."
-        ) from error
+        raise CommandError(_unpermitted(alias, role, place)) from error
     except psycopg.OperationalError as error:
         detail = str(error).strip()
         raise CommandError(f"Database {alias!r} cannot be used: {detail}") from error
 
 
+def _unpermitted(alias: str, role: str, place: Place) -> str:
+    if place.is_schema:
+        name = connections.settings[alias]["NAME"]
+        return (
+            f"The benchmark makes a schema of its own, and role {role!r} may make none "
+            f"in database {name!r}. Run GRANT CREATE ON DATABASE {name} TO {role}."
+        )
+    return (
+        f"The benchmark makes a database of its own, and role {role!r} of database "
+        f"{alias!r} may not. Run ALTER ROLE {role} CREATEDB, or let {alias!r} lead to "
+        f"a server where it may, or measure in a schema of this database with --schema."
+    )
+
+
 def _migrate(made: Scratch) -> None:
+    place = made.place
     with connections[made.alias].cursor() as cursor:
-        found = scratch.current_database(cursor)
-    if found != made.name:
+        database, schema = scratch.current_place(cursor)
+    found = schema if place.is_schema else database
+    if found != place.name:
         raise CommandError(
-            f"Database {made.alias!r} led to {found!r} instead of {made.name!r}: its "
-            f"OPTIONS, or a pooler, choose the database. Nothing was measured."
+            f"Database {made.alias!r} led to {place.kind} {found!r} instead of "
+            f"{place.name!r}: its OPTIONS, or a pooler, choose it. Nothing was "
+            f"measured."
         )
     # Not the command migrate: its signals would run what the project does after it.
     executor = MigrationExecutor(connections[made.alias])
@@ -99,23 +152,40 @@ def _migrate(made: Scratch) -> None:
         yardstick.create(connection)
 
 
-def _drop(alias: str, name: str) -> None:
+def _drop(alias: str, place: Place) -> None:
     # It was never made if the server could not be reached; that error says so.
     with (
         contextlib.suppress(psycopg.OperationalError),
-        connect(alias, name="pgqueue bench") as connection,
+        _beside(alias, place) as connection,
     ):
-        scratch.drop_database(connection.cursor(), name)
+        if place.is_schema:
+            scratch.drop_schema(connection.cursor(), place.name)
+        else:
+            scratch.drop_database(connection.cursor(), place.name)
+
+
+@contextlib.contextmanager
+def _beside(alias: str, place: Place) -> Iterator[yardstick.Connection]:
+    """Connect to where the alias leads now, on the server of *place*."""
+    if place.server is None:
+        with connect(alias, name="pgqueue bench") as connection:
+            yield connection
+        return
+    # The alias itself leads nowhere before the first place is in use.
+    told = Place(name=place.server["NAME"], server=place.server)
+    with isolated(told), connect(alias, name="pgqueue bench") as connection:
+        yield connection
 
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Let an impatient second Ctrl+C not leave the database behind."""
+    """Let an impatient second Ctrl+C not leave anything behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in END_SIGNALS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

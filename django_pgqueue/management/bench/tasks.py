@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -9,6 +10,12 @@ from django_pgqueue.tasks.declare import task
 
 # With it, the arguments of a job take about 100 bytes as JSON.
 NOTE = "x" * 72
+
+# How long a long job takes.
+LONG_SECONDS = 0.1
+
+# How long an async job waits.
+WAIT_SECONDS = 0.01
 
 
 @task(settle="batched", name="pgqueue_bench.batched")
@@ -25,6 +32,23 @@ def immediate(order_id: int, note: str) -> None:
 def tells_time(order_id: int, note: str) -> float:
     """Return when it started: the monotonic clock of the machine."""
     return time.monotonic()
+
+
+@task(settle="immediate", name="pgqueue_bench.long")
+def long(order_id: int, note: str) -> None:
+    """Wait, as a task does for a server elsewhere."""
+    time.sleep(LONG_SECONDS)
+
+
+@task(settle="batched", name="pgqueue_bench.waits")
+async def waits(order_id: int, note: str) -> None:
+    """Wait, as a task does for a server elsewhere; the slot is free at once."""
+    await asyncio.sleep(WAIT_SECONDS)
+
+
+@task(settle="batched", archive=False, name="pgqueue_bench.not_archived")
+def not_archived(order_id: int, note: str) -> None:
+    """Do nothing, and leave no row behind."""
 
 
 def payloads(count: int) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """
-Worker process: a real worker on the scratch database; started by worker.py.
+Worker process: a real worker on the scratch place; started by worker.py.
 
-    python -m django_pgqueue.management.bench.worker_process DATABASE THREADS PROCESSES
+    python -m django_pgqueue.management.bench.worker_process \\
+        PLACE THREADS PROCESSES QUEUES ASYNC_SLOTS
 
 It is what pgqueue_worker runs, with the same supervisor. The tasks of the benchmark are
 declared here, so that no project has to install them.
@@ -10,50 +11,60 @@ declared here, so that no project has to install them.
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from typing import Any
 
 import django
 
-PARENT_CHECK_SECONDS = 1.0
 
-
-def main(database: str, threads: int, processes: int) -> int:
+def main(
+    place: str,
+    threads: int,
+    processes: int,
+    queues: tuple[str, ...],
+    async_slots: int,
+) -> int:
     """Work until told to stop, or until the benchmark is gone."""
     from django_pgqueue.management.bench.isolation import isolated
+    from django_pgqueue.management.bench.place import Place
 
     # Before the apps are loaded: what they ask of the database when they are ready
     # must not be asked of the real one.
-    with isolated(database):
+    with isolated(Place.from_text(place)):
         django.setup()
-        return _work(threads, processes)
+        return _work(threads, processes, queues, async_slots)
 
 
-def _work(threads: int, processes: int) -> int:
+def _work(
+    threads: int, processes: int, queues: tuple[str, ...], async_slots: int
+) -> int:
     from django_pgqueue.conf import get_settings
     from django_pgqueue.management.bench import tasks  # noqa: F401 - declares them
+    from django_pgqueue.management.bench.subprocesses import stop_with
     from django_pgqueue.management.commands.pgqueue_worker import show_log_lines
     from django_pgqueue.worker.options import WorkerOptions
     from django_pgqueue.worker.supervisor import Supervisor
 
     show_log_lines(verbosity=1)
-    _stop_with(os.getppid())
+    stop_with(os.getppid())
     return Supervisor(
-        WorkerOptions(settings=get_settings(), threads=threads, processes=processes)
+        WorkerOptions(
+            settings=get_settings(),
+            threads=threads,
+            processes=processes,
+            queues=queues,
+            async_slots=async_slots or 1,
+            has_async_tasks=bool(async_slots),
+        )
     ).run()
 
 
-def _stop_with(parent: int) -> None:
-    """Stop when the benchmark was killed; a timer, as a supervisor has no threads."""
-
-    def check(number: int, frame: Any) -> None:
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    signal.signal(signal.SIGALRM, check)
-    signal.setitimer(signal.ITIMER_REAL, PARENT_CHECK_SECONDS, PARENT_CHECK_SECONDS)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    sys.exit(
+        main(
+            sys.argv[1],
+            int(sys.argv[2]),
+            int(sys.argv[3]),
+            tuple(filter(None, sys.argv[4].split(","))),
+            int(sys.argv[5]),
+        )
+    )

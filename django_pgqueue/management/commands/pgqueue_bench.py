@@ -15,42 +15,44 @@ import django.db
 from django.core.management.base import BaseCommand, CommandError
 
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.management.bench.bulk import BULK
-from django_pgqueue.management.bench.drain import DRAIN, DRAIN_IMMEDIATE_16
-from django_pgqueue.management.bench.enqueue import ENQUEUE
-from django_pgqueue.management.bench.latency import LATENCY
-from django_pgqueue.management.bench.measure import Measure, Pairs, run_pairs
+from django_pgqueue.management.bench.embedded import server_if_none
+from django_pgqueue.management.bench.measure import Plan, Result, run_measure
+from django_pgqueue.management.bench.measures import ALL, MEASURES, chosen
 from django_pgqueue.management.bench.progress import progress
-from django_pgqueue.management.bench.scratch import scratch_database
+from django_pgqueue.management.bench.scratch import END_SIGNALS, scratch_place
 from django_pgqueue.management.bench.table import table
 from django_pgqueue.management.commands.pgqueue_worker import whole_number
 
-MEASURES: dict[str, Measure] = {
-    measure.name: measure
-    for measure in (ENQUEUE, BULK, DRAIN, DRAIN_IMMEDIATE_16, LATENCY)
-}
-ALL = "all"
-
 RUNS_DEFAULT, RUNS_MAX = 5, 1_000
 JOBS_MIN, JOBS_MAX = 10, 10_000_000
+ROWS_DEFAULT, ROWS_MIN, ROWS_MAX = 1_000_000, 100, 100_000_000
+SECONDS_DEFAULT, SECONDS_MAX = 20, 3_600
 
 EXIT_INTERRUPTED = 130
 
+
+def measure_lines() -> str:
+    """Return a line for each measure."""
+    return "\n".join(f"  {name:<19} {m.what}" for name, m in MEASURES.items())
+
+
 EPILOG = f"""
 Measures:
-{chr(10).join(f"  {m.name:<20}{m.what} ({m.jobs:,} jobs)" for m in MEASURES.values())}
+{measure_lines()}
 
 Everything happens in a database that is made on the configured server and dropped at
-the end. Each run of the product is followed by one of the yardstick: the same with
-plain psycopg and nothing else. Other work on the machine makes both slower; the ratio
-between them is what holds. Progress goes to standard error.
+the end; with --schema in a schema of the configured database. Where no database is
+configured, the embedded server is used. Each run of the product is followed by one of
+what it is compared with, mostly the same with plain psycopg and nothing else. Other
+work on the machine makes both slower; the ratio between them is what holds. Progress
+goes to standard error.
 
 Exit status: 0 measured, 1 it could not be, 2 wrong command line, 130 interrupted.
 """
 
 
 class Command(BaseCommand):
-    """Runs measures in a scratch database and prints the figures."""
+    """Runs measures in a scratch place and prints the figures."""
 
     help = "Measure the queue on the configured server, beside plain psycopg."
     requires_system_checks: Any = []
@@ -65,9 +67,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "measures",
             nargs="*",
-            type=measure_name,
+            type=measure_names,
             metavar="MEASURE",
-            help=f"{', '.join(MEASURES)}, or {ALL} (the default).",
+            help=f"Names as below, patterns such as 'drain*', or {ALL} (the default).",
         )
         parser.add_argument(
             "--runs",
@@ -83,6 +85,26 @@ class Command(BaseCommand):
             help="Jobs in each run (default: depends on the measure).",
         )
         parser.add_argument(
+            "--rows",
+            type=whole_number("--rows", ROWS_MIN, ROWS_MAX),
+            default=ROWS_DEFAULT,
+            metavar="N",
+            help=f"Rows of each backlog (default {ROWS_DEFAULT:,}).",
+        )
+        parser.add_argument(
+            "--seconds",
+            type=whole_number("--seconds", 1, SECONDS_MAX),
+            default=SECONDS_DEFAULT,
+            metavar="N",
+            help=f"Seconds of each run of idle (default {SECONDS_DEFAULT}).",
+        )
+        parser.add_argument(
+            "--schema",
+            action="store_true",
+            help="Measure in a schema of the configured database, for a role that may "
+            "not create databases.",
+        )
+        parser.add_argument(
             "--json",
             action="store_true",
             help="Print one JSON object, with a key for each measure.",
@@ -90,46 +112,56 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure, and print."""
-        asked = options["measures"] or [ALL]
-        names = list(MEASURES) if ALL in asked else list(dict.fromkeys(asked))
+        asked = options["measures"] or [chosen(ALL)]
+        names = list(dict.fromkeys(name for names in asked for name in names))
         try:
             with _signals_as_interrupts():
-                measured = self._measure(names, options["runs"], options["jobs"])
+                results = self._measure(names, options)
         except KeyboardInterrupt:
-            self.stderr.write("Interrupted; the database was dropped.", style_func=str)
+            self._say("Interrupted; what was made for it is dropped.")
             sys.exit(EXIT_INTERRUPTED)
         except (PgQueueError, django.db.Error) as error:
             raise CommandError(str(error).strip()) from error
         if options["json"]:
-            told = {pairs.measure.name: pairs.as_json() for pairs in measured}
+            told = {result.measure.name: result.as_json() for result in results}
             self.stdout.write(json.dumps(told))
         else:
-            self.stdout.write(table(measured))
+            self.stdout.write(table(results))
 
-    def _measure(self, names: list[str], runs: int, jobs: int | None) -> list[Pairs]:
-        with scratch_database() as scratch:
-            # On standard error, as all that is not the result.
-            self.stderr.write(f"Measuring in database {scratch.name}.", style_func=str)
-            with progress(len(names) * runs, runs) as tell:
+    def _measure(self, names: list[str], options: dict[str, Any]) -> list[Result]:
+        measures = [MEASURES[name] for name in names]
+        runs: int = options["runs"]
+        parts = sum(len(measure.parts) for measure in measures)
+        with (
+            server_if_none(self._say) as server,
+            scratch_place(is_schema=options["schema"], server=server) as scratch,
+        ):
+            place = scratch.place
+            self._say(f"Measuring in {place.kind} {place.name}.")
+            with progress(parts * runs, runs) as shown:
+                plan = Plan(
+                    runs=runs,
+                    jobs=options["jobs"],
+                    rows=options["rows"],
+                    seconds=options["seconds"],
+                    say=shown.say,
+                )
                 return [
-                    run_pairs(
-                        measure,
-                        scratch,
-                        jobs=jobs or measure.jobs,
-                        runs=runs,
-                        tell=tell,
-                    )
-                    for measure in map(MEASURES.__getitem__, names)
+                    run_measure(measure, scratch, plan, shown.tell)
+                    for measure in measures
                 ]
 
+    def _say(self, line: str) -> None:
+        # On standard error, as all that is not the result.
+        self.stderr.write(line, style_func=str)
 
-def measure_name(text: str) -> str:
-    """Read the name of a measure."""
-    if text != ALL and text not in MEASURES:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no measure; there are {', '.join(MEASURES)} and {ALL}"
-        )
-    return text
+
+def measure_names(text: str) -> list[str]:
+    """Read the name of a measure, or a pattern of names."""
+    try:
+        return chosen(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 @contextmanager
@@ -143,8 +175,7 @@ def _signals_as_interrupts() -> Iterator[None]:
         yield
         return
     # SIGINT too: a shell that starts this in the background has it ignored.
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
+    before = {number: signal.signal(number, interrupt) for number in END_SIGNALS}
     try:
         yield
     finally:

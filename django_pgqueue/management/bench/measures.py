@@ -1,0 +1,61 @@
+"""Measures: all there are, by name, in the order in which they run."""
+
+from __future__ import annotations
+
+import fnmatch
+
+from django_pgqueue.management.bench.asynchronous import ASYNC
+from django_pgqueue.management.bench.backlog import BACKLOG
+from django_pgqueue.management.bench.bulk import BULK
+from django_pgqueue.management.bench.contend import CONTEND
+from django_pgqueue.management.bench.drain import (
+    DRAIN,
+    DRAIN_IMMEDIATE_16,
+    DRAIN_IMMEDIATE_64,
+    DRAIN_NO_ARCHIVE,
+    DRAIN_TWO,
+)
+from django_pgqueue.management.bench.enqueue import ENQUEUE
+from django_pgqueue.management.bench.horizon import HORIZON
+from django_pgqueue.management.bench.idle import IDLE
+from django_pgqueue.management.bench.latency import LATENCY
+from django_pgqueue.management.bench.latency_mixed import LATENCY_MIXED
+from django_pgqueue.management.bench.measure import Measure
+
+MEASURES: dict[str, Measure] = {
+    measure.name: measure
+    for measure in (
+        ENQUEUE,
+        BULK,
+        CONTEND,
+        DRAIN,
+        DRAIN_IMMEDIATE_16,
+        DRAIN_IMMEDIATE_64,
+        DRAIN_NO_ARCHIVE,
+        DRAIN_TWO,
+        ASYNC,
+        LATENCY,
+        LATENCY_MIXED,
+        HORIZON,
+        BACKLOG,
+        IDLE,
+    )
+}
+ALL = "all"
+
+
+def chosen(pattern: str) -> list[str]:
+    """
+    Return the names that *pattern* means: a name, "all", or one with * and ?.
+
+    Raises:
+        ValueError: None.
+    """
+    if pattern == ALL:
+        return list(MEASURES)
+    names = fnmatch.filter(MEASURES, pattern)
+    if not names:
+        raise ValueError(
+            f"{pattern!r} is no measure; there are {', '.join(MEASURES)} and {ALL}"
+        )
+    return names
