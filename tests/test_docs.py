@@ -60,6 +60,10 @@ UNLISTED_LIMITS = {
     "tasks.redact.LOOKS_MAX",  # Of the cost of a text.
     "tasks.shown.SHOWN_MAX",  # Of a value shown in an error.
     "tasks.payload.FLOAT_PLAIN_MAX",  # Of a notation.
+    "tasks.plain.DEPTH_MAX",  # That of tasks.payload.
+    "tasks.plain.INTEGER_DIGITS_MAX",  # In words.
+    "tasks.plain.VALUES_MAX",  # Of a short cut.
+    "worker.prefetch.TASKS_MAX",  # Of a cache.
     "admin.payload.LINE_CHARACTERS_MAX",  # Of the layout.
     "admin.payload.INDENT_LEVELS_MAX",  # Of the layout.
 }
@@ -215,7 +219,9 @@ def said(value: object) -> str:
     """Return a default or a limit as settings.md writes it."""
     if isinstance(value, bool) or value is None:
         return f"`{value}`"
-    if isinstance(value, (int, float)):
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
         return f"{value:,.10g}"
     if isinstance(value, str):
         return f'`"{value}"`'
@@ -458,7 +464,14 @@ def test_every_method_of_a_task_is_documented():
     """What a task can do, but for what the worker asks of it."""
     text = section(read(REFERENCE / "api.md"), "## task")
     methods = set(re.findall(r"`t\.(\w+)", text))
-    for_the_worker = {"run", "bind", "encode", "encode_item", "resolve"}
+    for_the_worker = {
+        "run",
+        "bind",
+        "encode",
+        "encode_item",
+        "encode_items",
+        "resolve",
+    }
     existing = {name for name in vars(Task) if not name.startswith("_")}
 
     assert existing - for_the_worker <= methods

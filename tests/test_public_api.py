@@ -32,6 +32,7 @@ PUBLIC_NAMES = [
     "PayloadTooLarge",
     "PgQueueError",
     "Reject",
+    "RemoteError",
     "ResultTimeout",
     "Retry",
     "RetryLater",
