@@ -8,7 +8,6 @@ their outcomes are written; the heartbeat is last, so that leases stay ours unti
 
 from __future__ import annotations
 
-import gc
 import logging
 import multiprocessing
 import os
@@ -276,9 +275,6 @@ class Process:
         # A loop that has its answer from the database must not wait for a turn as long
         # as a hundred short jobs take.
         sys.setswitchinterval(SWITCH_SECONDS)
-        # What the project has loaded stays for good: no collection walks over it again.
-        gc.collect()
-        gc.freeze()
         self._summary_at = time.monotonic() + SUMMARY_INTERVAL_SECONDS
         self._summary_counts: dict[str, int] = {}
         self._started_at = time.monotonic()

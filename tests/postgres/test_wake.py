@@ -25,13 +25,15 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def _nothing_sent_yet(monkeypatch):
     """What earlier tests have sent must not swallow a wake of this one."""
-    monkeypatch.setattr(module, "_last_sent", {})
+    monkeypatch.setattr(module, "_quiet_until", {})
+    monkeypatch.setattr(module, "_quickest_seconds", {})
 
 
 @pytest.fixture
 def no_coalescing(monkeypatch):
     """Every wake that is due is sent, so that each can be counted."""
     monkeypatch.setattr(module, "WAKE_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(module, "WAKE_INTERVAL_SECONDS_MAX", 0.0)
 
 
 @pytest.fixture
@@ -233,6 +235,31 @@ def test_a_burst_is_over_after_ten_milliseconds(heard):
         assert ["mail"] == wait_for(is_heard, timeout=5)
 
 
+@pytest.mark.parametrize(
+    "took, quiet",
+    [
+        (0.5, 10),  # The usual time, however long.
+        (0.5004, 10),
+        (0.501, 20),
+        (0.502, 40),
+        (0.7, 60),  # So that a worker still looks again after it.
+    ],
+)
+def test_a_busy_server_is_woken_less_often(heard, monkeypatch, took, quiet):
+    """When a NOTIFY takes longer than the quickest, twenty times the difference."""
+    times = iter([0, 0.5, 100, 100 + took])
+    monkeypatch.setattr(module._send, "__defaults__", (lambda: next(times),))
+    wake_after_commit(connection, "mail")
+    wake_after_commit(connection, "mail")
+    assert ["mail", "mail"] == heard()
+
+    for milliseconds, expected in ((quiet - 0.01, []), (quiet + 0.01, ["mail"])):
+        now = 100 + milliseconds / 1_000
+        monkeypatch.setattr(module._send, "__defaults__", (lambda now=now: now,))
+        wake_after_commit(connection, "mail")
+        assert expected == heard()
+
+
 @pytest.mark.django_db(transaction=True, databases=["default", "queue"])
 def test_two_databases_are_woken_apart(heard, monkeypatch):
     """A wake on one alias does not swallow that of the other in the same moment."""
@@ -254,7 +281,7 @@ def test_what_is_remembered_of_queues_is_bounded(heard, monkeypatch):
         wake_after_commit(connection, f"q{n}")
 
     assert [f"q{n}" for n in range(10)] == heard()
-    assert len(module._last_sent) <= 3
+    assert len(module._quiet_until) <= 3
 
 
 # The statements ----------------------------------------------------------------------
