@@ -43,10 +43,13 @@ BACKEND_PID = "SELECT pg_backend_pid()"
 
 # Locks: none. Of a session that is ours alone. Statements that are prepared keep their
 # plans while tables grow from nothing to millions of rows, so the plan must be the one
-# that holds for both: by index, found without looking at the parameters.
+# that holds for both: rows by index, batches by hash, made without looking at the
+# parameters or at statistics that may be of an empty table.
 BY_INDEX = "SET enable_seqscan = off"
+BY_HASH = "SET enable_nestloop = off"
 GENERIC_PLANS = "SET plan_cache_mode = force_generic_plan"
 BY_INDEX_ONCE = "SET LOCAL enable_seqscan = off"
+BY_HASH_ONCE = "SET LOCAL enable_nestloop = off"
 
 # A statement is prepared when it is run for the second time.
 PREPARE_AFTER = 1
@@ -126,8 +129,8 @@ class Link:
     Args:
         alias: A key of DATABASES.
         name: The application_name.
-        steady: Plan by index whatever the statistics say, where the session is ours
-            alone: for the few statements that run all day.
+        steady: Plan the same way whatever the statistics say, where the session is
+            ours alone: for the few statements that run all day.
     """
 
     def __init__(self, alias: str, *, name: str, steady: bool = False) -> None:
@@ -168,18 +171,21 @@ class Link:
         return self.connection.cursor(binary=binary)
 
     @contextmanager
-    def steady_cursor(self) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+    def steady_cursor(
+        self, *, binary: bool = False
+    ) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
         """
-        Lend a cursor for one statement that is planned by index.
+        Lend a cursor for one statement with a plan that holds for any table.
 
         In a session that a pooler may share, that takes a transaction of its own.
         """
         connection = self.connection
         if self._has_steady_plans:
-            yield connection.cursor()
+            yield connection.cursor(binary=binary)
             return
-        with connection.transaction(), connection.cursor() as cursor:
+        with connection.transaction(), connection.cursor(binary=binary) as cursor:
             cursor.execute(BY_INDEX_ONCE)
+            cursor.execute(BY_HASH_ONCE)
             yield cursor
 
     def _make_steady(self) -> bool:
@@ -190,6 +196,7 @@ class Link:
         if not may_prepare(self._alias) or row != (connection.info.backend_pid,):
             return False
         connection.execute(BY_INDEX)
+        connection.execute(BY_HASH)
         connection.execute(GENERIC_PLANS)
         connection.prepare_threshold = PREPARE_AFTER
         return True

@@ -71,7 +71,8 @@ UPDATE pgqueue_job AS j
        attempt = greatest(j.attempt - 1, 0)
   FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(due)s::timestamptz[])
        AS mine(id, delivery, due_at)
- WHERE j.id = mine.id AND j.deliveries = mine.delivery AND j.leased_by = %(worker)s
+ WHERE j.id = ANY(%(ids)s::bigint[])
+   AND j.id = mine.id AND j.deliveries = mine.delivery AND j.leased_by = %(worker)s
 RETURNING j.id, j.queue
 """
 
@@ -145,7 +146,8 @@ UPDATE pgqueue_job AS j
        errors = {ROOM_FOR_ONE} || crashed.error::jsonb
   FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(errors)s::text[])
        AS crashed(id, delivery, error)
- WHERE j.id = crashed.id AND j.deliveries = crashed.delivery
+ WHERE j.id = ANY(%(ids)s::bigint[])
+   AND j.id = crashed.id AND j.deliveries = crashed.delivery
    AND j.leased_by = %(worker)s
 RETURNING j.id
 """

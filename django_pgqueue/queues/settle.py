@@ -27,11 +27,13 @@ CASE WHEN ended.error IS NULL THEN j.errors
      ELSE {ROOM_FOR_ONE} || ended.error::jsonb END
 """
 
-# The rows of a batch that are still this worker's. Each is looked up by its key: run it
-# where the planner is told to use indexes (Link.steady_cursor()), since a small table
-# would be scanned instead, and compared with the whole batch row by row.
+# The rows of a batch that are still this worker's: found by the primary key, id =
+# ANY(array), and then joined with what is to be written. Run it where the planner is
+# told how to join (Link.steady_cursor()): of a table that was empty when it was
+# analysed it expects one row, and would compare each with the whole batch.
 FENCE = """
- WHERE j.id = ended.id AND j.deliveries = ended.delivery AND j.leased_by = %(worker)s
+ WHERE j.id = ANY(%(ids)s::text::bigint[])
+   AND j.id = ended.id AND j.deliveries = ended.delivery AND j.leased_by = %(worker)s
 """
 
 # Of jobs that leave nothing behind but that they are done: nearly all.

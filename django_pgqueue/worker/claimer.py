@@ -235,7 +235,7 @@ class Claimer(Service):
     ) -> list[Claimed]:
         """Lease what is due, without floors, and hand it over."""
         asked_at = time.monotonic()
-        with self.link.cursor(binary=True) as cursor:
+        with self.link.steady_cursor(binary=True) as cursor:
             jobs = claims.claim(
                 cursor,
                 queues=queues,
@@ -250,7 +250,7 @@ class Claimer(Service):
     ) -> list[Claimed]:
         """Lease what is due in known lines, and hand it over."""
         asked_at = time.monotonic()
-        with self.link.cursor(binary=True) as cursor:
+        with self.link.steady_cursor(binary=True) as cursor:
             jobs = claims.claim_from_floors(
                 cursor,
                 lines=lines,

@@ -263,7 +263,7 @@ class Process:
             self._listener = Listener(self._link("listener", alias), self._wakes)
         self._leader = Leader(self._link("leader"), purger.chores(settings))
         self._heartbeat = Heartbeat(
-            self._link("heartbeat"),
+            self._link("heartbeat", steady=True),
             worker=name,
             leases=self._leases,
             register=self._register_again,

@@ -20,6 +20,7 @@ import pytest
 
 import django_pgqueue.postgres
 import django_pgqueue.queues
+from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues import lease as leases
 from django_pgqueue.queues import settle as settles
@@ -195,6 +196,8 @@ EXPLAINED = {
 
 # Those that it cannot: they are run by the tests of their own modules.
 UTILITY = {
+    "connect.BY_HASH",
+    "connect.BY_HASH_ONCE",
     "connect.BY_INDEX",
     "connect.BY_INDEX_ONCE",
     "connect.GENERIC_PLANS",
@@ -436,6 +439,64 @@ def test_no_look_of_a_worker_reads_much_however_many_queues_there_are(cursor, an
 
     assert [SLICE_QUEUES, 10, 10] == [rows for rows, _ in found.values()]
     assert {} == {name: n for name, (_, n) in found.items() if n > BUFFERS_MAX}
+
+
+# Comparisons of a join that come to nothing, at most, for each row of a batch.
+WASTE_MAX = 2
+
+
+@pytest.mark.parametrize("rows", [3_000, 50_000])
+def test_a_batch_is_not_compared_row_by_row_in_a_table_that_was_empty(cursor, rows):
+    """Vacuumed when everything was done, then filled: the planner expects one row."""
+    cursor.execute("TRUNCATE pgqueue_job")
+    make_jobs(200)
+    cursor.execute("DELETE FROM pgqueue_job")
+    cursor.execute("VACUUM (ANALYZE) pgqueue_job")
+    link = Link("default", name="tests: steady", steady=True)
+    try:
+        hot = link.cursor()
+        make_jobs(rows)
+        claimed = claim_from_floors(
+            cursor,
+            lines=[Line("default", 0, datetime(2000, 1, 1, tzinfo=UTC))],
+            worker="worker",
+            limit=1_000,
+            lease=LEASE,
+        )
+        batch = {
+            "ids": [job.id for job in claimed],
+            "deliveries": [1] * 1_000,
+            "ran": [0.5] * 1_000,
+            "results": [None] * 1_000,
+            "errors": [None] * 1_000,
+            "due": [job.due_at for job in claimed],
+            "floors": [datetime(2000, 1, 1, tzinfo=UTC)],
+            "limits": [1_000],
+            "limit": 1_000,
+        }
+        wasted = {}
+        for name in (
+            "claim.CLAIM",
+            "claim.CLAIM_FROM_FLOORS",
+            "settle.ARCHIVE",
+            "settle.ARCHIVE_PLAIN",
+            "settle.FORGET",
+            "lease.RELEASE",
+            "lease.RENEW",
+        ):
+            params = parameters(name)
+            params |= {key: batch[key] for key in params if key in batch}
+            plan = explain(hot, STATEMENTS[name], params, how="ANALYZE, FORMAT JSON")
+            assert 1_000 == plan["Actual Rows"], name
+            waste = sum(
+                node.get("Rows Removed by Join Filter", 0) for node in nodes(plan)
+            )
+            if waste > WASTE_MAX * 1_000:
+                wasted[name] = waste
+    finally:
+        link.drop()
+
+    assert {} == wasted
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def _judged(goal: Goal | None, figures: dict[str, Any]) -> tuple[str, str]:
     name = "" if goal.figure == "ratio" else f"{goal.figure} "
     if len(name) > len("p99 "):
         name = ""  # Its line is called so.
-    return f"{name}{sign} {goal.limit:,g}", "met" if goal.is_met(figures) else "missed"
+    return f"{name}{sign} {goal.limit:,g}", "met" if goal.is_met(figures) else "no"
 
 
 def _laid_out(rows: Sequence[Row]) -> str:
