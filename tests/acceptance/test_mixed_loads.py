@@ -17,6 +17,8 @@ from tests.app import mixed_tasks
 from tests.waiting import wait_for
 from tests.worker_process import enqueue, wait_until_final
 
+pytestmark = pytest.mark.slow
+
 MODULES = {"TASK_MODULES": ["tasks", "mixed_tasks"]}
 
 HORIZON_SECONDS = 0.1

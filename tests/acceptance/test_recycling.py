@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import time
 
+import pytest
+
 from tests.app import crash_tasks, pool_tasks
 from tests.waiting import wait_for
 from tests.worker_process import enqueue, live_row, wait_until_final
@@ -14,6 +16,8 @@ EXIT_LEFT_BEHIND = 3
 
 # A process looks at its limits once a second.
 LOOKS_SECONDS = 2.2
+
+pytestmark = pytest.mark.slow
 
 
 def enqueue_gated(tmp_path, count):

@@ -270,6 +270,10 @@ def test_any_thread_may_ask_whether_a_link_is_open(link):
 # Steady links ------------------------------------------------------------------------
 
 
+STEADY = ["off", "off", "force_generic_plan", PREPARE_AFTER]
+AS_EVER = ["on", "on", "auto", None]
+
+
 def planner_settings(link):
     """Return what the planner is told, and how often a statement is run unprepared."""
     names = ("enable_seqscan", "enable_nestloop", "plan_cache_mode")
@@ -287,7 +291,7 @@ def steady():
 
 def test_a_steady_link_prepares_and_plans_by_index(steady):
     """In a session that is ours alone."""
-    assert ["off", "off", "force_generic_plan", PREPARE_AFTER] == planner_settings(steady)
+    assert STEADY == planner_settings(steady)
 
 
 def test_a_steady_link_is_steady_again_after_it_broke(steady):
@@ -295,24 +299,24 @@ def test_a_steady_link_is_steady_again_after_it_broke(steady):
     first = steady.connection.info.backend_pid
     steady.drop()
 
-    assert ["off", "off", "force_generic_plan", PREPARE_AFTER] == planner_settings(steady)
+    assert STEADY == planner_settings(steady)
     assert first != steady.connection.info.backend_pid
 
 
 def test_any_other_link_is_as_the_server_says(link):
     """Statements that run now and then are planned for what the tables hold."""
-    assert ["on", "on", "auto", None] == planner_settings(link)
+    assert AS_EVER == planner_settings(link)
 
 
 def test_nothing_is_prepared_behind_a_pooler(steady, monkeypatch):
     """A pooler's process id is not the server's; one statement at a time is planned."""
     monkeypatch.setattr(module, "BACKEND_PID", "SELECT pg_backend_pid() + 1")
 
-    assert ["on", "on", "auto", None] == planner_settings(steady)
+    assert AS_EVER == planner_settings(steady)
     with steady.steady_cursor() as cursor:
         assert "off" == show(cursor.connection, "enable_seqscan")
         assert "off" == show(cursor.connection, "enable_nestloop")
-    assert ["on", "on", "auto", None] == planner_settings(steady)
+    assert AS_EVER == planner_settings(steady)
 
 
 def test_a_steady_statement_that_fails_leaves_no_transaction_behind_a_pooler(

@@ -445,7 +445,7 @@ def test_no_look_of_a_worker_reads_much_however_many_queues_there_are(cursor, an
 WASTE_MAX = 2
 
 
-@pytest.mark.parametrize("rows", [3_000, 50_000])
+@pytest.mark.parametrize("rows", [3_000, 20_000])
 def test_a_batch_is_not_compared_row_by_row_in_a_table_that_was_empty(cursor, rows):
     """Vacuumed when everything was done, then filled: the planner expects one row."""
     cursor.execute("TRUNCATE pgqueue_job")
