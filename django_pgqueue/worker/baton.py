@@ -49,7 +49,7 @@ class Baton:
             with self._lock:
                 if self._holder == NOBODY:
                     self._holder = thread
-                if self._holder == thread:
+                if self._holder == thread and not self._is_over:
                     return True
                 if thread not in self._parked:
                     self._parked.append(thread)

@@ -204,12 +204,12 @@ class Executor:
         baton = self._baton
         is_rested = True
         while True:
-            if baton.holder != thread:
+            if baton.holder != thread or self._stopping:
+                # Who has it may be at rest, and has rung before this thread's outcome.
                 is_rested = True
+                self._settler.ring()
                 if not baton.take(thread):
                     return
-            if self._stopping:
-                return
             try:
                 slot = self._free.pop()
             except IndexError:

@@ -237,3 +237,29 @@ def test_what_is_more_important_starts_within_the_horizon(
     assert set(committed) == set(ahead)
     fit = most_within(HORIZON_SECONDS + CLAIM_SECONDS, times)
     assert max(ahead.values()) <= fit, (ahead, fit)
+
+
+def test_an_ack_does_not_wait_for_a_thread_that_is_at_rest(
+    start_worker, the_ledger, tmp_path
+):
+    """
+    Two jobs overlap; the first one's thread waits for work when the second one ends.
+
+    The settler by itself looks once a second, so half a second late in the median.
+    """
+    start_worker(threads=2, pgqueue=MODULES)
+    late = []
+    for round_ in range(5):
+        gates = [tmp_path / f"{round_}-{n}" for n in range(2)]
+        pair = [enqueue(mixed_tasks.mixed, gate=str(gate))[0] for gate in gates]
+        wait_until_started(the_ledger, pair, 2)
+        for gate, job in zip(gates, pair, strict=True):
+            gate.touch()
+            ended = wait_for(
+                lambda: [e for e in the_ledger.entries("end") if e.job == job],  # noqa: B023
+                what="the job ends",
+            )
+            wait_until_final([job])
+        late.append(time.monotonic() - ended[0].at)
+
+    assert sorted(late)[2] < 0.3, late
