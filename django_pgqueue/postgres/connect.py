@@ -162,8 +162,15 @@ class Link:
             psycopg.OperationalError: It cannot be opened.
         """
         if self._connection is None or self._connection.closed:
+            self._has_steady_plans = False
             self._connection = connect(self._alias, name=self._name)
-            self._has_steady_plans = self._steady and self._make_steady()
+            if self._steady:
+                try:
+                    self._has_steady_plans = self._make_steady()
+                except BaseException:
+                    # Half of the settings would stay for as long as it is open.
+                    self.drop()
+                    raise
         return self._connection
 
     def cursor(self, *, binary: bool = False) -> psycopg.Cursor[tuple[Any, ...]]:

@@ -337,3 +337,16 @@ def test_the_project_has_the_last_word_about_preparing(steady, options, said):
     options["prepare_threshold"] = said
 
     assert ["on", "on", "auto", said] == planner_settings(steady)
+
+
+def test_a_link_that_could_not_be_made_steady_is_not_used_half_way(steady, monkeypatch):
+    """The next use opens another session, with all of its settings."""
+    assert STEADY == planner_settings(steady)
+    steady.drop()
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "BY_HASH", "SELECT 1 / 0")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            steady.cursor()
+
+    assert not steady.is_open
+    assert STEADY == planner_settings(steady)
