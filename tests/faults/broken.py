@@ -39,9 +39,9 @@ BUILDS: dict[str, Broken] = {
         (
             Edit(
                 "queues/settle.py",
-                " WHERE j.id = ended.id AND j.deliveries = ended.delivery"
+                "   AND j.id = ended.id AND j.deliveries = ended.delivery"
                 " AND j.leased_by = %(worker)s\n",
-                " WHERE j.id = ended.id\n",
+                "   AND j.id = ended.id\n",
             ),
         ),
         "P1-small",
