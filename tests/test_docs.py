@@ -63,6 +63,7 @@ UNLISTED_LIMITS = {
     "tasks.plain.DEPTH_MAX",  # That of tasks.payload.
     "tasks.plain.INTEGER_DIGITS_MAX",  # In words.
     "tasks.plain.VALUES_MAX",  # Of a short cut.
+    "worker.executor.EXTRA_JOBS_MAX",
     "worker.prefetch.TASKS_MAX",  # Of a cache.
     "admin.payload.LINE_CHARACTERS_MAX",  # Of the layout.
     "admin.payload.INDENT_LEVELS_MAX",  # Of the layout.

@@ -51,6 +51,19 @@ GENERIC_PLANS = "SET plan_cache_mode = force_generic_plan"
 BY_INDEX_ONCE = "SET LOCAL enable_seqscan = off"
 BY_HASH_ONCE = "SET LOCAL enable_nestloop = off"
 
+# Locks: none. A commit of a session that flushes later is written by the server within
+# three times its wal_writer_delay. FLUSH makes that at once: what is committed after it
+# in the log, with the setting of the role or the server, is on disk with all before it.
+# A message is the cheapest thing to commit; logical decoding shows it to those who ask.
+FLUSH_LATER = "SET synchronous_commit = off"
+FLUSH = """
+BEGIN;
+SET LOCAL synchronous_commit TO DEFAULT;
+SELECT pg_logical_emit_message(true, 'pgqueue', '');
+COMMIT
+"""
+ROLLBACK = "ROLLBACK"
+
 # A statement is prepared when it is run for the second time.
 PREPARE_AFTER = 1
 
@@ -131,12 +144,23 @@ class Link:
         name: The application_name.
         steady: Plan the same way whatever the statistics say, where the session is
             ours alone: for the few statements that run all day.
+        flushes_later: Of a steady link: commits need not wait for the disk, since
+            flush() is called soon after.
     """
 
-    def __init__(self, alias: str, *, name: str, steady: bool = False) -> None:
+    def __init__(
+        self,
+        alias: str,
+        *,
+        name: str,
+        steady: bool = False,
+        flushes_later: bool = False,
+    ) -> None:
         self._alias = alias
         self._name = name
         self._steady = steady
+        self._flushes_later = flushes_later
+        self._has_late_flush = False
         self._has_steady_plans = False
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
 
@@ -162,7 +186,7 @@ class Link:
             psycopg.OperationalError: It cannot be opened.
         """
         if self._connection is None or self._connection.closed:
-            self._has_steady_plans = False
+            self._has_steady_plans = self._has_late_flush = False
             self._connection = connect(self._alias, name=self._name)
             if self._steady:
                 try:
@@ -205,8 +229,26 @@ class Link:
         connection.execute(BY_INDEX)
         connection.execute(BY_HASH)
         connection.execute(GENERIC_PLANS)
+        if self._flushes_later:
+            try:
+                connection.execute(FLUSH, prepare=False)
+            except psycopg.errors.InsufficientPrivilege:
+                connection.execute(ROLLBACK)
+            else:
+                connection.execute(FLUSH_LATER)
+                self._has_late_flush = True
         connection.prepare_threshold = PREPARE_AFTER
         return True
+
+    @property
+    def has_late_flush(self) -> bool:
+        """Whether what was committed here is to be followed by flush()."""
+        return self._has_late_flush
+
+    def flush(self) -> None:
+        """Return when all that was committed is as safe as any commit here is."""
+        if self._has_late_flush:
+            self.connection.execute(FLUSH, prepare=False)
 
     def drop(self) -> None:
         """Close the connection, whatever state it is in; the next use reopens it."""

@@ -1,8 +1,8 @@
 """
 Claimer: asks for as many jobs as can start soon.
 
-The sixth hop of a job's life. A notification never makes it act at once in the
-listener's thread: it sets a flag, and this loop runs at its own pace.
+The sixth hop of a job's life. It waits for notifications itself, on the connection that
+the listener has made; one sets a flag, and this loop goes by the flags at its own pace.
 
 Threads and coroutines are room for different jobs, so there are two lookouts: one for
 the queues that have shown nothing but async jobs lately, one for all others. A worker
@@ -11,7 +11,6 @@ without such a queue never asks the second.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +19,9 @@ from typing import Protocol
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Claimed, Line, Sight
+from django_pgqueue.worker.bell import Bell
 from django_pgqueue.worker.leases import Leases
+from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.lookout import Lookout
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.queue_plan import PRIORITY, STRICT
@@ -30,6 +31,17 @@ from django_pgqueue.worker.turns import Key, Turns, run_order
 from django_pgqueue.worker.wakes import Wakes
 
 NO_CAPS: Mapping[str, int] = {}
+
+# While enough waits to start, a wake is looked after no sooner than this after another:
+# what it announces may have to go first.
+EXTRA_SECONDS = 0.01
+
+# Leases are on the server's disk this much later than they might be, while jobs are
+# claimed without a pause; else right after their jobs are handed over.
+FLUSH_SECONDS = 0.02
+
+# What has been notified is read this often while jobs are claimed without a pause.
+HEAR_SECONDS = 0.005
 
 
 class Put(Protocol):
@@ -54,12 +66,18 @@ class Claimer(Service):
         leases: Leases,
         kinds: Kinds,
         room: Callable[[], Room],
+        extra_room: Callable[[], int] = lambda: 0,
         put: Put,
-        wake: threading.Event | None = None,
+        bell: Bell | None = None,
+        listener: Listener | None = None,
     ) -> None:
         super().__init__(link)
-        if wake is not None:
-            self.wake = wake
+        self.wake = self._bell = Bell() if bell is None else bell
+        self._listener = listener
+        self._heard_at = 0.0
+        # Monotonic time of the first claim that the server may not have on disk; 0:
+        # it has all.
+        self._unflushed_since = 0.0
         self.options = options
         self.plan = options.plan
         self.kinds = kinds
@@ -72,6 +90,8 @@ class Claimer(Service):
         self._wakes = wakes
         self._leases = leases
         self._room = room
+        self._extra_room = extra_room
+        self._extra_at = 0.0
         self._put = put
         self._rank = run_order(self.plan, options.settings.ageing_seconds)
         self._poll_seconds = options.settings.poll_interval_seconds
@@ -113,7 +133,9 @@ class Claimer(Service):
     def tick(self) -> float:
         """Claim once for each kind of room, where there is a reason to look."""
         try:
-            return self._look()
+            pause = self._look()
+            self._flush(pause)
+            return pause
         except Exception:
             # The flags that this look took are gone with it, and its floors may be
             # wrong by now: the next try looks at everything.
@@ -122,11 +144,36 @@ class Claimer(Service):
                 lookout.start_over()
             raise
 
+    def _flush(self, pause: float) -> None:
+        """Make leases safe, of jobs that may have been started by now."""
+        since = self._unflushed_since
+        if since and (pause > 0 or time.monotonic() - since >= FLUSH_SECONDS):
+            self._unflushed_since = 0.0
+            self.link.flush()
+
+    def _rest(self, pause: float) -> None:
+        if self._listener is None:
+            super()._rest(pause)
+        elif pause > 0:
+            self._listener.wait(pause, self._bell)
+        elif time.monotonic() - self._heard_at >= HEAR_SECONDS:
+            self._heard_at = time.monotonic()
+            self._listener.hear()
+
+    def _end(self) -> None:
+        super()._end()
+        self._bell.close()
+
     def _look(self) -> float:
-        room = self._room()
+        room, now = self._room(), time.monotonic()
+        if room.threads <= 0 and self._wakes.pending:
+            wait = self._extra_at - now
+            if wait > 0:
+                return wait
+            room = room._replace(threads=self._extra_room())
+            self._extra_at = now + EXTRA_SECONDS
         if room.threads <= 0 and (room.coroutines <= 0 or not self._pure):
             return self._poll_seconds
-        now = time.monotonic()
         if now >= self._queues_due_at:
             self.refresh_queues()
         self._share_flags()
@@ -266,6 +313,8 @@ class Claimer(Service):
         if self.plan.order == STRICT:
             # Claims are in the order of priority.
             jobs.sort(key=self._rank)
+        if jobs and not self._unflushed_since and self.link.has_late_flush:
+            self._unflushed_since = asked_at
         self._leases.add(jobs, asked_at)
         self._put(jobs, for_coroutines=for_coroutines)
         return jobs

@@ -57,6 +57,11 @@ class Dispatcher:
         threads, coroutines = self._executor.room(), self._coroutines.room()
         return Room(min(threads, left), min(coroutines, left))
 
+    def extra_room(self) -> int:
+        """Return how many more jobs to claim for a wake while threads have no room."""
+        left = self._held_max - len(self._leases)
+        return max(0, min(self._executor.extra_room(), left))
+
     def put(self, jobs: list[Claimed], *, for_coroutines: bool) -> None:
         """Take claimed jobs, in run order, from a claim for one kind of room."""
         sync_jobs: list[Claimed] = []

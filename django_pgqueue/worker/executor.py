@@ -54,6 +54,10 @@ from django_pgqueue.worker.watchdog import Watchdog
 
 logger = logging.getLogger("django_pgqueue.worker")
 
+# Claimed for a wake although enough is waiting here: they may be of a higher rank. And
+# the buffer holds half more than its share then, not twice that much.
+EXTRA_JOBS_MAX = 20
+
 # How often it is looked whether what was taken for a short job holds up others, while
 # any are waiting.
 SPOT_SECONDS = 0.005
@@ -157,6 +161,16 @@ class Executor:
             return 0
         self._was_full = False
         return min(room, CLAIM_LIMIT_MAX)
+
+    def extra_room(self) -> int:
+        """Return how many jobs to claim, beyond room(), for what a wake announced."""
+        ahead = self._prefetch.ahead()
+        is_flowing = ahead and not self._prefetch.is_stuck()
+        if not is_flowing or self._gate.is_closed:
+            return 0
+        if 2 * len(self._buffer) >= 3 * ahead:
+            return 0
+        return min(1 + ahead // 8, EXTRA_JOBS_MAX)
 
     @property
     def is_idle(self) -> bool:

@@ -26,6 +26,7 @@ from django_pgqueue.queues import workers
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.perform import timed_out
 from django_pgqueue.worker import purger
+from django_pgqueue.worker.bell import Bell
 from django_pgqueue.worker.claimer import Claimer
 from django_pgqueue.worker.control import Hands
 from django_pgqueue.worker.coroutines import Coroutines
@@ -243,24 +244,25 @@ class Process:
             self._leases,
             self._on_room,
         )
-        claimer_link = self._link("claimer", steady=True)
-        claimer_wake = threading.Event()
-        self._wakes = Wakes(options.plan, claimer_wake, self._on_cancel)
+        bell = Bell()
+        self._wakes = Wakes(options.plan, bell, self._on_cancel)
+        self._listener = None
+        if settings.listen:
+            alias = settings.listen_database or settings.database
+            self._listener = Listener(self._link("listener", alias), self._wakes)
         self._claimer = Claimer(
-            claimer_link,
+            self._link("claimer", steady=True, flushes_later=True),
             worker=name,
             options=options,
             wakes=self._wakes,
             leases=self._leases,
             kinds=kinds,
             room=self._dispatcher.room,
+            extra_room=self._dispatcher.extra_room,
             put=self._dispatcher.put,
-            wake=claimer_wake,
+            bell=bell,
+            listener=self._listener,
         )
-        self._listener = None
-        if settings.listen:
-            alias = settings.listen_database or settings.database
-            self._listener = Listener(self._link("listener", alias), self._wakes)
         self._leader = Leader(self._link("leader"), purger.chores(settings))
         self._heartbeat = Heartbeat(
             self._link("heartbeat", steady=True),
@@ -514,8 +516,6 @@ class Process:
         finally:
             link.drop()
 
-    def _link(
-        self, loop: str, alias: str | None = None, *, steady: bool = False
-    ) -> Link:
+    def _link(self, loop: str, alias: str | None = None, **options: bool) -> Link:
         alias = alias or self._settings.database
-        return Link(alias, name=f"pgqueue {loop} {self._name}", steady=steady)
+        return Link(alias, name=f"pgqueue {loop} {self._name}", **options)

@@ -12,6 +12,7 @@ import logging
 import random
 import threading
 import time
+from typing import Protocol
 
 import psycopg
 
@@ -27,6 +28,19 @@ LOG_INTERVAL_SECONDS = 10.0
 USELESS = frozenset({"25006", "57P01", "57P02", "57P03"})
 
 
+class Waitable(Protocol):
+    """What a loop waits for between two ticks."""
+
+    def set(self) -> None:
+        """End the wait that is under way, or else the next one."""
+
+    def clear(self) -> None:
+        """Let the next wait last."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until set() is called, for *seconds* at most."""
+
+
 class Service:
     """A loop in a thread of its own."""
 
@@ -34,7 +48,7 @@ class Service:
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self.wake = threading.Event()
+        self.wake: Waitable = threading.Event()
         # Set after each tick, for whoever must know that one has happened.
         self.ticked = threading.Event()
         self._stopping = False
@@ -91,11 +105,20 @@ class Service:
                 pause = self._tick_safely()
                 self._busy_since = None
                 self.ticked.set()
-                if pause > 0 and not self._stopping:
-                    self.wake.wait(pause)
+                if not self._stopping:
+                    self._rest(pause)
                 self.wake.clear()
         finally:
-            self.link.drop()
+            self._end()
+
+    def _rest(self, pause: float) -> None:
+        """Wait between two ticks."""
+        if pause > 0:
+            self.wake.wait(pause)
+
+    def _end(self) -> None:
+        """Tidy up after the last tick."""
+        self.link.drop()
 
     def _tick_safely(self) -> float:
         try:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 from django_pgqueue.worker.queue_plan import QueuePlan
+from django_pgqueue.worker.service import Waitable
 
 # What is notified instead of a queue's name, in which there is no "!".
 CANCEL = "!cancel"
@@ -25,7 +26,7 @@ class Wakes:
     def __init__(
         self,
         plan: QueuePlan,
-        signal: threading.Event,
+        signal: Waitable,
         on_cancel: Callable[[], None] | None = None,
     ) -> None:
         self._on_cancel = on_cancel
@@ -54,6 +55,10 @@ class Wakes:
         """Note that any queue may have got jobs, as after a reconnect."""
         with self._lock:
             self._any = True
+        self._signal.set()
+
+    def ring(self) -> None:
+        """End the claimer's wait, without a flag."""
         self._signal.set()
 
     @property

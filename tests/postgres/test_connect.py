@@ -9,6 +9,7 @@ import threading
 import psycopg
 import pytest
 from django.db import connections
+from psycopg.pq import TransactionStatus
 
 from django_pgqueue.postgres import connect as module
 from django_pgqueue.postgres.connect import (
@@ -350,3 +351,67 @@ def test_a_link_that_could_not_be_made_steady_is_not_used_half_way(steady, monke
 
     assert not steady.is_open
     assert STEADY == planner_settings(steady)
+
+
+# Late flushes ------------------------------------------------------------------------
+
+
+WRITE = "SELECT pg_logical_emit_message(true, 'tests', 'x')"
+IS_ON_DISK = "SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn"
+
+
+@pytest.fixture
+def late():
+    """A steady link whose commits do not wait for the disk."""
+    link = Link("default", name="tests: late", steady=True, flushes_later=True)
+    yield link
+    link.drop()
+
+
+def test_a_late_flush_puts_all_commits_on_disk(late, link):
+    """Those of the session itself do not wait for that."""
+    assert "off" == show(late.connection, "synchronous_commit")
+    assert late.has_late_flush
+    late.cursor().execute(WRITE)
+    (end,) = link.cursor().execute("SELECT pg_current_wal_insert_lsn()").fetchone()
+
+    late.flush()
+
+    assert (True,) == link.cursor().execute(IS_ON_DISK, [end]).fetchone()
+    assert "off" == show(late.connection, "synchronous_commit")
+    assert TransactionStatus.IDLE == late.connection.info.transaction_status
+
+
+def test_a_late_flush_can_be_repeated(late):
+    """Also when its statement would have been prepared by now."""
+    for _ in range(10):
+        late.flush()
+
+    assert TransactionStatus.IDLE == late.connection.info.transaction_status
+
+
+def test_a_commit_behind_a_pooler_waits_for_the_disk(late, monkeypatch):
+    """The session is lent to others, whose commits must."""
+    monkeypatch.setattr(module, "BACKEND_PID", "SELECT pg_backend_pid() + 1")
+
+    assert "on" == show(late.connection, "synchronous_commit")
+    assert not late.has_late_flush
+    late.flush()
+
+
+def test_a_commit_waits_for_the_disk_where_a_flush_is_refused(late, monkeypatch):
+    """A server may keep its functions to itself."""
+    refused = "BEGIN; DO $$ BEGIN RAISE insufficient_privilege; END $$"
+    monkeypatch.setattr(module, "FLUSH", refused)
+
+    assert STEADY == planner_settings(late)
+    assert "on" == show(late.connection, "synchronous_commit")
+    assert TransactionStatus.IDLE == late.connection.info.transaction_status
+    late.flush()
+
+
+def test_any_other_commit_waits_for_the_disk(steady, link):
+    """Acks do, of steady links and others."""
+    for each in (steady, link):
+        assert "on" == show(each.connection, "synchronous_commit")
+        assert not each.has_late_flush

@@ -12,10 +12,11 @@ from django.utils import timezone
 
 from django_pgqueue.conf import parse
 from django_pgqueue.models import Job, Queue
+from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker import claimer as module
 from django_pgqueue.worker import known_lines, lookout
-from django_pgqueue.worker.claimer import Claimer
+from django_pgqueue.worker.claimer import EXTRA_SECONDS, FLUSH_SECONDS, Claimer
 from django_pgqueue.worker.lookout import (
     CAP_SECONDS_MAX,
     DEAR_LOOKS,
@@ -50,6 +51,7 @@ class Desk:
     def __init__(self, link, leases, monkeypatch):
         self.now = 1_000.0
         self.room = 10
+        self.extra_room = 0
         # Room for coroutines, and the tasks that are async.
         self.async_room = 100
         self.async_tasks: set[str] = set()
@@ -83,6 +85,7 @@ class Desk:
             leases=self._leases,
             kinds=self.shown,
             room=lambda: Room(self.room, self.async_room),
+            extra_room=lambda: self.extra_room,
             put=self._take,
         )
         self.wakes = self.claimer._wakes
@@ -171,6 +174,101 @@ def test_without_room_nothing_is_asked(desk):
     assert not desk.claimer.link.is_open
     desk.room = 1
     assert 1 == desk.tick()[1][0].found
+
+
+def test_a_wake_is_followed_although_enough_waits_to_start(desk):
+    """What it announces may have to go first: a few are claimed beyond the room."""
+    desk.tick()
+    make_jobs(5)
+    desk.room, desk.extra_room = 0, 3
+    assert (POLL, []) == desk.tick()
+
+    desk.wakes.flag("default")
+    desk.tick()
+
+    assert 3 == len(desk.put)
+
+
+def test_wakes_are_followed_so_at_most_once_in_ten_milliseconds(desk):
+    """A stream of them costs a hundred small claims a second."""
+    desk.tick()
+    make_jobs(5)
+    desk.room, desk.extra_room = 0, 1
+    for at, claimed in [(0, 1), (0.004, 1), (0.0099, 1), (0.0101, 2), (0.011, 2)]:
+        desk.now = 2_000.0 + at
+        desk.wakes.flag("default")
+        pause, _ = desk.tick()
+        assert claimed == len(desk.put), at
+
+    assert 0 < pause < EXTRA_SECONDS == 0.01
+
+
+def test_a_wake_waits_while_nothing_flows(desk):
+    """Long jobs fill the threads: the flag is kept for when there is room."""
+    desk.tick()
+    make_jobs(1)
+    desk.room = desk.extra_room = 0
+    desk.wakes.flag("default")
+    assert (POLL, []) == desk.tick()
+
+    desk.room, desk.now = 1, desk.now + 0.02
+    desk.tick()
+
+    assert 1 == len(desk.put)
+
+
+@pytest.fixture
+def late_desk(transactional_db, leases, monkeypatch):
+    """A desk whose link flushes later, and what it did, in order."""
+    link = Link("default", name="tests: late", steady=True, flushes_later=True)
+    desk = Desk(link, leases, monkeypatch).serve("default")
+    deeds = []
+    take, flush = desk.claimer._put, link.flush
+    monkeypatch.setattr(
+        desk.claimer,
+        "_put",
+        lambda jobs, **kind: deeds.append("put") or take(jobs, **kind),
+    )
+    monkeypatch.setattr(link, "flush", lambda: deeds.append("flush") or flush())
+    yield desk, deeds
+    link.drop()
+
+
+def test_leases_are_on_disk_right_after_their_jobs_were_handed_over(late_desk):
+    """Not before: the jobs need not wait for it."""
+    desk, deeds = late_desk
+    make_jobs(3)
+
+    desk.tick()
+
+    assert 3 == len(desk.put)
+    assert ["put", "flush"] == deeds
+
+
+def test_a_look_that_claims_nothing_flushes_nothing(late_desk):
+    """An idle worker writes nothing."""
+    desk, deeds = late_desk
+
+    desk.run_dry()
+    desk.wakes.flag("default")
+    desk.tick()
+
+    assert {"put"} == set(deeds)
+
+
+def test_a_drain_flushes_now_and_then(late_desk):
+    """Acks flush all before them anyhow; jobs that take longer do not wait for that."""
+    desk, deeds = late_desk
+    make_jobs(100)
+    desk.tick()
+    # Lines that have more are claimed from without a pause.
+    while desk.tick()[0] == 0 and len(desk.put) < 60:
+        assert "flush" not in deeds
+
+    desk.now += 1.5 * FLUSH_SECONDS
+    desk.tick()
+
+    assert 1 == deeds.count("flush")
 
 
 def test_no_more_is_claimed_than_can_start(desk):
