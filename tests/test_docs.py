@@ -47,7 +47,6 @@ LIMIT = re.compile(r"[A-Z_]+_MAX")
 UNLISTED_LIMITS = {
     "conf.SECONDS_MAX",  # DURATION_MAX in seconds.
     "tasks.options.TIME_MAX",  # In words.
-    "models.columns.TIME_MAX",  # In words.
     "postgres.embedded.launch.LOG_BYTES_MAX",  # Of a file that nobody need know.
     "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
     "tasks.task.QUEUES_REMEMBERED_MAX",  # Of a cache.
@@ -579,9 +578,18 @@ def columns(*kinds: type[models.Model]) -> set[str]:
 def test_every_column_of_a_job_is_documented():
     """schema.md has exactly the columns of the table."""
     text = section(read(REFERENCE / "schema.md"), "## pgqueue_job")
-    table = text[: text.index("### One job per key")]
+    table = text[: text.index("### What is refused")]
 
     assert columns(Job) == first_names(table)
+
+
+def test_every_rule_of_a_job_is_documented():
+    """schema.md has the names that a refusal can tell, in their order."""
+    migration = importlib.import_module("django_pgqueue.migrations.0006_one_check")
+    text = section(read(REFERENCE / "schema.md"), "### What is refused")
+
+    told = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    assert [rule.name for rule in migration.RULES] == told
 
 
 def test_every_column_of_the_other_tables_is_documented():

@@ -7,20 +7,14 @@ of them, so that a move is a plain INSERT … SELECT and a query over all three 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from django.db import models
-from django.db.models import Func, Q, Value
+from django.db.models import Func, Value
 from django.utils.translation import gettext_lazy as _
 
 JSON_LIST = Value([], models.JSONField())
 JSON_OBJECT = Value({}, models.JSONField())
-
-# Python reads years 1 to 9999 and no infinity; PostgreSQL stores more. A row outside
-# this window would break every worker that fetches it, so the table refuses it.
-TIME_MIN = datetime(1900, 1, 1, tzinfo=UTC)
-TIME_MAX = datetime(9999, 1, 1, tzinfo=UTC)
 
 # Each column default is the database's clock at that very moment, not the start of
 # the transaction: rows of one transaction keep their order.
@@ -29,11 +23,6 @@ CLOCK = Func(
     template="%(function)s()",
     output_field=models.DateTimeField(),
 )
-
-
-def readable_time(name: str) -> Q:
-    """Return the condition that Python can read the time in column *name*."""
-    return Q(**{f"{name}__gte": TIME_MIN, f"{name}__lt": TIME_MAX})
 
 
 class JobColumns(models.Model):

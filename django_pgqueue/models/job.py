@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import F, Func, Q
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.conf import PRIORITY_MAX, PRIORITY_MIN
-from django_pgqueue.models.columns import (
-    CLOCK,
-    JobColumns,
-    readable_time,
-)
-
-
-def json_type(name: str) -> Func:
-    """Return jsonb_typeof(column *name*), as a text to compare with."""
-    return Func(
-        F(name), function="jsonb_typeof", output_field=models.CharField(max_length=10)
-    )
+from django_pgqueue.models.columns import CLOCK, JobColumns
 
 
 class JobQuerySet(models.QuerySet["Job"]):
@@ -115,44 +103,11 @@ class Job(JobColumns):
                 condition=Q(visible_at__isnull=True, lane__isnull=False),
             ),
         ]
+        # What a row must satisfy besides: pgqueue_check_job() in the migrations.
         constraints = [
             models.UniqueConstraint(
                 name="pgqueue_job_dedup_key",
                 fields=["dedup_key"],
                 condition=Q(dedup_key__isnull=False),
-            ),
-            models.CheckConstraint(
-                name="pgqueue_job_leased_is_not_parked",
-                condition=Q(leased_by__isnull=True) | Q(visible_at__isnull=False),
-            ),
-            models.CheckConstraint(
-                name="pgqueue_job_attempt_counts",
-                condition=Q(
-                    attempt__gte=0,
-                    max_attempts__gte=1,
-                    crashes__gte=0,
-                    deliveries__gte=F("attempt"),
-                ),
-            ),
-            models.CheckConstraint(
-                name="pgqueue_job_priority_range",
-                condition=Q(priority__gte=PRIORITY_MIN, priority__lte=PRIORITY_MAX),
-            ),
-            models.CheckConstraint(
-                name="pgqueue_job_names_are_not_empty",
-                condition=~Q(queue="") & ~Q(task=""),
-            ),
-            models.CheckConstraint(
-                name="pgqueue_job_lane_has_capacity",
-                condition=Q(lane_capacity__isnull=True) | Q(lane_capacity__gte=1),
-            ),
-            models.CheckConstraint(
-                name="pgqueue_job_times_are_readable",
-                condition=readable_time("visible_at")
-                & readable_time("run_after")
-                & readable_time("enqueued_at")
-                & readable_time("expires_at")
-                & readable_time("leased_at")
-                & readable_time("cancel_requested_at"),
             ),
         ]

@@ -59,6 +59,27 @@ REFUSED_ROWS = [
     ({"errors": "'{}'"}, "pgqueue_job_payload_shapes"),
 ]
 
+# What a caller could put before pg_catalog; each says that all is well.
+FALSE_FRIENDS = """
+CREATE SCHEMA false_friends;
+CREATE FUNCTION false_friends.jsonb_typeof(jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE AS 'SELECT NULL::text';
+CREATE FUNCTION false_friends.yes(smallint, integer) RETURNS boolean
+    LANGUAGE sql IMMUTABLE AS 'SELECT true';
+CREATE FUNCTION false_friends.yes(text, text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE AS 'SELECT true';
+CREATE FUNCTION false_friends.yes(timestamptz, timestamptz) RETURNS boolean
+    LANGUAGE sql IMMUTABLE AS 'SELECT true';
+CREATE OPERATOR false_friends.>= (
+    FUNCTION = false_friends.yes, LEFTARG = smallint, RIGHTARG = integer);
+CREATE OPERATOR false_friends.<> (
+    FUNCTION = false_friends.yes, LEFTARG = text, RIGHTARG = text);
+CREATE OPERATOR false_friends.< (
+    FUNCTION = false_friends.yes, LEFTARG = timestamptz, RIGHTARG = timestamptz);
+CREATE TEMPORARY TABLE text (one integer);
+SET LOCAL search_path = false_friends, pg_catalog, public;
+"""
+
 
 def insert(cursor, **columns):
     """Insert a job from columns as SQL text; return its id."""
@@ -131,6 +152,119 @@ def test_an_update_is_checked_like_an_insert(cursor):
         cursor.execute(
             "UPDATE pgqueue_job SET visible_at = 'infinity' WHERE id = %s", [job_id]
         )
+
+
+@pytest.mark.parametrize(
+    "columns,constraint",
+    [
+        *REFUSED_ROWS,
+        *(
+            ({column: "'infinity'"}, "pgqueue_job_times_are_readable")
+            for column in TIME_COLUMNS
+        ),
+    ],
+    ids=str,
+)
+def test_an_update_is_refused_by_the_name_that_an_insert_is(
+    cursor, columns, constraint
+):
+    """Whatever a row could not be from the start, it cannot become."""
+    job_id = insert(cursor)
+    # Only an insert parks what has a lane.
+    columns = {"visible_at": "NULL", **columns} if "lane" in columns else columns
+    changes = ", ".join(f"{name} = {value}" for name, value in columns.items())
+
+    with pytest.raises(psycopg.errors.CheckViolation) as refusal:
+        cursor.execute(f"UPDATE pgqueue_job SET {changes} WHERE id = %s", [job_id])
+
+    assert constraint == refusal.value.diag.constraint_name
+
+
+def test_of_several_broken_rules_the_first_by_name_is_told(cursor):
+    """As PostgreSQL does with a constraint for each rule."""
+    broken = {
+        "attempt": "-1",
+        "lane_capacity": "0",
+        "leased_by": "'w'",
+        "task": "''",
+        "args": "'1'",
+        "priority": "101",
+        "expires_at": "'infinity'",
+        "visible_at": "NULL",
+    }
+    told = []
+    while len(broken) > 1:
+        with pytest.raises(psycopg.errors.CheckViolation) as refusal:
+            insert(cursor, **broken)
+        told.append(refusal.value.diag.constraint_name)
+        broken.pop(next(iter(broken)))
+
+    assert [
+        "pgqueue_job_attempt_counts",
+        "pgqueue_job_lane_has_capacity",
+        "pgqueue_job_leased_is_not_parked",
+        "pgqueue_job_names_are_not_empty",
+        "pgqueue_job_payload_shapes",
+        "pgqueue_job_priority_range",
+        "pgqueue_job_times_are_readable",
+    ] == told
+
+
+def test_values_that_are_absent_do_not_hide_a_wrong_one(cursor):
+    """The other times and the capacity are NULL, and the last time is still refused."""
+    with pytest.raises(psycopg.errors.CheckViolation) as refusal:
+        insert(cursor, visible_at="NULL", cancel_requested_at="'infinity'")
+
+    assert "pgqueue_job_times_are_readable" == refusal.value.diag.constraint_name
+
+
+def test_a_refusal_tells_the_value_the_limit_and_the_way_out(cursor):
+    """And the table, for those that sort errors by it; but nothing of the arguments."""
+    with pytest.raises(psycopg.errors.CheckViolation) as refusal:
+        insert(cursor, args="'[\"secret\"]'", priority="101")
+
+    told = refusal.value.diag
+    assert (
+        "pgqueue_job refuses priority 101: it is from -100 to 100"
+        " (pgqueue_job_priority_range)."
+    ) == told.message_primary
+    assert "Higher goes first; 0 is the default." == told.message_hint
+    assert "pgqueue_job" == told.table_name
+    assert "secret" not in str(refusal.value)
+
+
+def test_false_friends_on_the_search_path_let_nothing_through(cursor):
+    """Functions, operators and types of the caller's do not stand in for the real."""
+    with cursor.connection.transaction(force_rollback=True):
+        cursor.execute(FALSE_FRIENDS)
+        for columns, constraint in [
+            ({"args": "'{}'"}, "pgqueue_job_payload_shapes"),
+            ({"attempt": "-1"}, "pgqueue_job_attempt_counts"),
+            ({"task": "''"}, "pgqueue_job_names_are_not_empty"),
+            ({"expires_at": "'infinity'"}, "pgqueue_job_times_are_readable"),
+        ]:
+            with (
+                pytest.raises(psycopg.errors.CheckViolation) as refusal,
+                cursor.connection.transaction(),
+            ):
+                insert(cursor, **columns)
+            assert constraint == refusal.value.diag.constraint_name
+
+
+def test_a_role_that_may_insert_needs_no_further_right_for_the_rules(cursor):
+    """EXECUTE on functions is everybody's, unless somebody has taken it away."""
+    role = f"pgqueue_test_{uuid.uuid4().hex[:8]}"
+    with cursor.connection.transaction(force_rollback=True):
+        cursor.execute(f"CREATE ROLE {role}")
+        cursor.execute(f"GRANT INSERT ON pgqueue_job TO {role}")
+        cursor.execute(f"GRANT USAGE ON SEQUENCE pgqueue_job_id_seq TO {role}")
+        cursor.execute(f"SET LOCAL ROLE {role}")
+        cursor.execute("INSERT INTO pgqueue_job (task) VALUES ('x')")
+        assert 1 == cursor.rowcount
+        with pytest.raises(psycopg.errors.CheckViolation) as refusal:
+            cursor.execute("INSERT INTO pgqueue_job (task) VALUES ('')")
+
+    assert "pgqueue_job_names_are_not_empty" == refusal.value.diag.constraint_name
 
 
 def test_an_archived_job_has_one_of_three_states(transactional_db):

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import subprocess
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.management import call_command
-from django.db import connection, connections, models
+from django.db import IntegrityError, connection, connections, models
 
+from django_pgqueue.exceptions import EmbeddedServerError
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.models.columns import JobColumns
+from django_pgqueue.postgres.embedded import find_binaries
 from django_pgqueue.queues.partitions import day_of, partition_name
 from django_pgqueue.queues.settle import KEPT_COLUMNS
+from tests.system import require_system
 
 SHARED_COLUMNS = {field.column for field in JobColumns._meta.local_fields}
 
@@ -52,6 +60,20 @@ def declared_columns(model: type[models.Model]) -> dict[str, tuple[str, bool]]:
         )
         for field in model._meta.local_fields
     }
+
+
+CHECKS = """
+SELECT conname::text, pg_get_constraintdef(oid) || ' ' || convalidated
+  FROM pg_constraint WHERE conrelid = 'pgqueue_job'::regclass AND contype = 'c'
+"""
+
+# Of this session: locks on tables that keep writers or readers out.
+EXCLUSIVE_LOCKS = """
+SELECT relation::regclass::text, mode FROM pg_locks
+ WHERE pid = pg_backend_pid() AND locktype = 'relation'
+   AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock',
+                'AccessExclusiveLock')
+"""
 
 
 @pytest.fixture
@@ -94,6 +116,38 @@ def objects_in(database: Any, schema: str) -> set[str]:
         return {name for (name,) in cursor.fetchall()}
 
 
+def checks_of_jobs(database: Any) -> dict[str, str]:
+    """Return each CHECK of the table by its name, with whether it is valid."""
+    with database.cursor() as cursor:
+        cursor.execute(CHECKS)
+        return dict(cursor.fetchall())
+
+
+def run_client(program: str, *arguments: Any) -> None:
+    """Run a client program of the server's version; the last argument is a database."""
+    *options, database = arguments
+    major = database.pg_version // 10_000
+    candidates = [f"/usr/lib/postgresql/{major}/bin/{program}"]
+    with suppress(EmbeddedServerError):
+        binaries = find_binaries()
+        if binaries.major == major:
+            candidates.insert(0, str(binaries.folder / program))
+    path = require_system(*candidates, reason=f"{program} of PostgreSQL {major}")
+    database.ensure_connection()
+    info = database.connection.info
+    told = psycopg.conninfo.make_conninfo(
+        host=info.host, port=info.port, user=info.user, dbname=info.dbname
+    )
+    done = subprocess.run(
+        [path, *options, f"--dbname={told}"],
+        env={**os.environ, "PGPASSWORD": info.password},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.django_db(databases=["default", "queue"])
 def test_models_and_migrations_agree():
     """makemigrations has nothing to do."""
@@ -129,6 +183,103 @@ def test_an_installation_lives_in_the_schema_that_it_was_migrated_into(
         cursor.execute("SELECT installation.pgqueue_enqueue('x', queue => 'mail')")
         cursor.execute("SELECT queue FROM installation.pgqueue_job")
         assert cursor.fetchall() == [("mail",)]
+
+
+def test_the_rules_of_a_job_are_the_same_before_and_after_0006(scratch_database):
+    """Its way back makes the constraints of 0001 and 0002, and validates them."""
+    call_command("migrate", "pgqueue", "0005", database="scratch", verbosity=0)
+    before = checks_of_jobs(scratch_database)
+    call_command("migrate", "pgqueue", database="scratch", verbosity=0)
+    after = checks_of_jobs(scratch_database)
+    call_command("migrate", "pgqueue", "0005", database="scratch", verbosity=0)
+
+    assert 7 == len(before)
+    assert {"pgqueue_job_is_sound"} == set(after)
+    assert all(definition.endswith(" true") for definition in after.values())
+    assert before == checks_of_jobs(scratch_database)
+
+
+def test_the_migration_of_the_rules_can_be_run_again_after_its_half(scratch_database):
+    """Its steps have transactions of their own, so it may end between two of them."""
+    call_command("migrate", "pgqueue", database="scratch", verbosity=0)
+    made = checks_of_jobs(scratch_database)
+
+    call_command(
+        "migrate", "pgqueue", "0005", "--fake", database="scratch", verbosity=0
+    )
+    call_command("migrate", "pgqueue", database="scratch", verbosity=0)
+
+    assert made == checks_of_jobs(scratch_database)
+
+
+def test_the_rows_of_a_queue_do_not_wait_while_they_are_checked(scratch_database):
+    """The lock that keeps writers out has gone when 0006 reads the table."""
+    call_command("migrate", "pgqueue", "0005", database="scratch", verbosity=0)
+    seen = []
+
+    def note(execute, sql, params, many, context):
+        result = execute(sql, params, many, context)
+        if "VALIDATE CONSTRAINT" in str(sql):
+            with connections["scratch"].connection.cursor() as cursor:
+                cursor.execute(EXCLUSIVE_LOCKS)
+                seen.append((connections["scratch"].in_atomic_block, cursor.fetchall()))
+        return result
+
+    with scratch_database.execute_wrapper(note):
+        call_command("migrate", "pgqueue", database="scratch", verbosity=0)
+
+    assert [(False, [])] == seen
+
+
+def test_a_dump_keeps_the_rules_and_the_functions(scratch_database, tmp_path):
+    """Restored into an empty database, with rows, it refuses what it did before."""
+    call_command("migrate", "pgqueue", database="scratch", verbosity=0)
+    with scratch_database.cursor() as cursor:
+        cursor.execute("SELECT pgqueue_enqueue('kept', kwargs => '{\"a\": 1}')")
+        cursor.execute("SELECT pgqueue_installation()")
+        installation = cursor.fetchone()
+    before = checks_of_jobs(scratch_database)
+    dump = tmp_path / "dump"
+    run_client("pg_dump", "--format=custom", f"--file={dump}", scratch_database)
+    with scratch_database.cursor() as cursor:
+        cursor.execute("DROP SCHEMA installation CASCADE")
+    run_client("pg_restore", "--exit-on-error", str(dump), scratch_database)
+
+    with scratch_database.cursor() as cursor:
+        cursor.execute("SELECT task, kwargs->>'a' FROM pgqueue_job")
+        assert [("kept", "1")] == cursor.fetchall()
+        cursor.execute("SELECT pgqueue_installation()")
+        assert installation == cursor.fetchone()
+        cursor.execute("SET search_path = ''")
+        cursor.execute("SELECT installation.pgqueue_channel()")
+        assert ("pgqueue_installation",) == cursor.fetchone()
+        with pytest.raises(IntegrityError, match="pgqueue_job_names_are_not_empty"):
+            cursor.execute("INSERT INTO installation.pgqueue_job (task) VALUES ('')")
+        cursor.execute("SET search_path = installation")
+    assert before == checks_of_jobs(scratch_database)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "schema", ["a" * 55, "a" * 56, "a" * 63, 'Odd "name" é', "é" * 27, "é" * 28]
+)
+def test_0007_changes_no_channel(schema):
+    """However long the schema's name is, and whatever it would need quotes for."""
+    migration = importlib.import_module("django_pgqueue.migrations.0007_channel")
+    quoted = '"{}"'.format(schema.replace('"', '""'))
+    channels = []
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE SCHEMA {quoted}")
+        cursor.execute(f"CREATE TABLE {quoted}.pgqueue_job (id bigint)")
+        for definition in (migration.CHANNEL_BACK, migration.CHANNEL):
+            cursor.execute(f"SET LOCAL search_path = {quoted}")
+            cursor.execute(definition)
+            cursor.execute("SET LOCAL search_path = ''")
+            cursor.execute(f"SELECT {quoted}.pgqueue_channel()")
+            channels.append(cursor.fetchone()[0])
+
+    assert channels[0] == channels[1]
+    assert len(channels[0].encode()) <= 63
 
 
 @pytest.mark.django_db
