@@ -271,13 +271,13 @@ def test_any_thread_may_ask_whether_a_link_is_open(link):
 # Steady links ------------------------------------------------------------------------
 
 
-STEADY = ["off", "off", "force_generic_plan", PREPARE_AFTER]
-AS_EVER = ["on", "on", "auto", None]
+STEADY = ["off", "off", "off", "force_generic_plan", PREPARE_AFTER]
+AS_EVER = ["on", "on", "on", "auto", None]
 
 
 def planner_settings(link):
     """Return what the planner is told, and how often a statement is run unprepared."""
-    names = ("enable_seqscan", "enable_nestloop", "plan_cache_mode")
+    names = ("enable_seqscan", "enable_nestloop", "jit", "plan_cache_mode")
     told = [show(link.connection, name) for name in names]
     return [*told, link.connection.prepare_threshold]
 
@@ -317,6 +317,7 @@ def test_nothing_is_prepared_behind_a_pooler(steady, monkeypatch):
     with steady.steady_cursor() as cursor:
         assert "off" == show(cursor.connection, "enable_seqscan")
         assert "off" == show(cursor.connection, "enable_nestloop")
+        assert "off" == show(cursor.connection, "jit")
     assert AS_EVER == planner_settings(steady)
 
 
@@ -337,7 +338,7 @@ def test_the_project_has_the_last_word_about_preparing(steady, options, said):
     """prepare_threshold in OPTIONS, whatever it says."""
     options["prepare_threshold"] = said
 
-    assert ["on", "on", "auto", said] == planner_settings(steady)
+    assert ["on", "on", "on", "auto", said] == planner_settings(steady)
 
 
 def test_a_link_that_could_not_be_made_steady_is_not_used_half_way(steady, monkeypatch):
@@ -345,7 +346,7 @@ def test_a_link_that_could_not_be_made_steady_is_not_used_half_way(steady, monke
     assert STEADY == planner_settings(steady)
     steady.drop()
     with monkeypatch.context() as broken:
-        broken.setattr(module, "BY_HASH", "SELECT 1 / 0")
+        broken.setattr(module, "STEADY", f"{module.STEADY}; SELECT 1 / 0")
         with pytest.raises(psycopg.errors.DivisionByZero):
             steady.cursor()
 

@@ -196,11 +196,9 @@ EXPLAINED = {
 
 # Those that it cannot: they are run by the tests of their own modules.
 UTILITY = {
-    "connect.BY_HASH",
-    "connect.BY_HASH_ONCE",
-    "connect.BY_INDEX",
-    "connect.BY_INDEX_ONCE",
-    "connect.GENERIC_PLANS",
+    "connect.FLUSH_LATER",
+    "connect.STEADY",
+    "connect.STEADY_ONCE",
     "connect.ISOLATION",
     "enqueue.ENQUEUE_FROM_SELECT",
     "connect.READ_COMMITTED",
