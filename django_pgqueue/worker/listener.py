@@ -56,9 +56,15 @@ class Listener(Service):
         # meanwhile: the next connection could get its descriptor.
         self._ear_lock = threading.Lock()
         self._ear: Listening | None = None
+        self._error: psycopg.Error | None = None
 
     def tick(self) -> float:
-        """Reconnect when needed, and read what nobody else has read."""
+        """
+        Reconnect when needed, and read what nobody else has read.
+
+        Raises:
+            psycopg.Error: The connection broke, in whoever's hands.
+        """
         if self._is_deaf():
             logger.warning(
                 "deaf       loop=listener: its own token was not heard within %.0f s; "
@@ -67,6 +73,10 @@ class Listener(Service):
             )
             self._take_back()
             self.link.drop()
+        error, self._error = self._error, None
+        if error is not None:
+            self._listening_on = None
+            raise error
         connection = self.link.connection
         if self._listening_on is not connection:
             self._listen()
@@ -88,8 +98,8 @@ class Listener(Service):
                 try:
                     if bell.wait(seconds, connection.fileno()):
                         self._hear(connection)
-                except psycopg.Error:
-                    self._lost()
+                except psycopg.Error as error:
+                    self._lost(error)
                 return
         bell.wait(seconds)
 
@@ -99,8 +109,8 @@ class Listener(Service):
             try:
                 if self._ear is not None:
                     self._hear(self._ear)
-            except psycopg.Error:
-                self._lost()
+            except psycopg.Error as error:
+                self._lost(error)
             finally:
                 self._ear_lock.release()
 
@@ -136,9 +146,9 @@ class Listener(Service):
             else:
                 self._wakes.flag(payload)
 
-    def _lost(self) -> None:
-        """Let the listener's thread open another connection. Under the lock."""
-        self._ear = self._listening_on = None
+    def _lost(self, error: psycopg.Error) -> None:
+        """Let the next tick fail of what was met elsewhere. Under the lock."""
+        self._ear, self._error = None, error
         self.wake.set()
 
     def _take_back(self) -> None:

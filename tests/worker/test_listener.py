@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from django_pgqueue.postgres.wake import prove, wake
@@ -154,6 +155,8 @@ def test_after_a_reconnect_everything_is_flagged(
     )
     listener.wait(0, bell)
 
+    with pytest.raises(psycopg.OperationalError):
+        listener.tick()
     listener.tick()
     assert wakes.take() is None
     wake(cursor, ["mail"])
@@ -168,6 +171,7 @@ def test_a_connection_that_broke_unseen_is_replaced(listener, wakes, link, curso
     cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
 
     wait_for(lambda: listener.tick() and listener.wake.is_set(), what="it is lost")
+    assert 0.1 <= listener._tick_safely() <= 0.2
     listener.tick()
     assert wakes.take() is None
     assert pid != link.connection.info.backend_pid

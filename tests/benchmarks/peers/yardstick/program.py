@@ -15,7 +15,7 @@ from tests.benchmarks.agent.tally import note
 NOTIFY = "SELECT pg_notify(%s, %s)"
 
 # A table that autovacuum met when it was empty is expected to have one row, and the
-# claim would then compare each row with the whole batch: a drain of a thousand a second.
+# claim would then compare each row with the whole batch: a thousand jobs a second.
 BY_HASH = "SET enable_nestloop = off"
 
 
