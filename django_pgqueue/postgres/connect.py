@@ -223,7 +223,7 @@ class Link:
             yield connection.cursor(binary=binary)
             return
         with connection.transaction(), connection.cursor(binary=binary) as cursor:
-            cursor.execute(STEADY_ONCE)
+            cursor.execute(STEADY_ONCE, prepare=False)
             yield cursor
 
     def _make_steady(self) -> bool:
@@ -233,7 +233,7 @@ class Link:
         row = connection.execute(BACKEND_PID).fetchone()
         if not may_prepare(self._alias) or row != (connection.info.backend_pid,):
             return False
-        connection.execute(STEADY)
+        connection.execute(STEADY, prepare=False)
         if self._flushes_later:
             try:
                 connection.execute(FLUSH, prepare=False)

@@ -333,12 +333,15 @@ def test_a_steady_statement_that_fails_leaves_no_transaction_behind_a_pooler(
     assert (1,) == steady.cursor().execute("SELECT 1").fetchone()
 
 
-@pytest.mark.parametrize("said", [None, 5])
+@pytest.mark.parametrize("said", [None, 0, 5])
 def test_the_project_has_the_last_word_about_preparing(steady, options, said):
     """prepare_threshold in OPTIONS, whatever it says."""
     options["prepare_threshold"] = said
 
     assert ["on", "on", "on", "auto", said] == planner_settings(steady)
+    for _ in range(7):
+        with steady.steady_cursor() as cursor:
+            cursor.execute("SELECT 1")
 
 
 def test_a_link_that_could_not_be_made_steady_is_not_used_half_way(steady, monkeypatch):
