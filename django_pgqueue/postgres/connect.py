@@ -223,7 +223,7 @@ class Link:
             yield connection.cursor(binary=binary)
             return
         with connection.transaction(), connection.cursor(binary=binary) as cursor:
-            cursor.execute(STEADY_ONCE, prepare=False)
+            connection.execute(STEADY_ONCE, prepare=False)
             yield cursor
 
     def _make_steady(self) -> bool:

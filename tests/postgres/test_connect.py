@@ -339,8 +339,8 @@ def test_the_project_has_the_last_word_about_preparing(steady, options, said):
     options["prepare_threshold"] = said
 
     assert ["on", "on", "on", "auto", said] == planner_settings(steady)
-    for _ in range(7):
-        with steady.steady_cursor() as cursor:
+    for binary in [False, True] * 4:
+        with steady.steady_cursor(binary=binary) as cursor:
             cursor.execute("SELECT 1")
 
 
