@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from django_pgqueue.exceptions import SettingsError
+from django_pgqueue.redaction.names import REDACT_DEFAULT
 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.ASCII)
 UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -58,22 +59,6 @@ PRIORITY_MIN, PRIORITY_MAX = -100, 100
 SETTLES = ("immediate", "batched")
 ACK_POLICIES = ("on_success", "first", "reject_on_error", "manual")
 MODES = ("normal", "immediate")
-
-# Keys of arguments and headers whose values are never shown: a pattern matches a key
-# that it occurs in, whatever the case.
-REDACT_DEFAULT = (
-    "password",
-    "passwd",
-    "secret",
-    "token",
-    "api_key",
-    "apikey",
-    "authorization",
-    "credential",
-    "cookie",
-    "private_key",
-    "signature",
-)
 
 # A name that a shell, a URL and a log line carry without quoting.
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")

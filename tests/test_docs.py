@@ -57,7 +57,7 @@ UNLISTED_LIMITS = {
     "postgres.session.REMEMBERED_CHARACTERS_MAX",  # Of its entries.
     "tasks.operate.ID_MAX",  # Of the column.
     "backends.tasks.ID_MAX",  # Of the column.
-    "tasks.redact.LOOKS_MAX",  # Of the cost of a text.
+    "redaction.text.LOOKS_MAX",  # Of the cost of a text.
     "tasks.shown.SHOWN_MAX",  # Of a value shown in an error.
     "tasks.payload.FLOAT_PLAIN_MAX",  # Of a notation.
     "tasks.plain.DEPTH_MAX",  # That of tasks.payload.
