@@ -9,7 +9,6 @@ suggestion, because a typo that is silently ignored is found in production.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -17,7 +16,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from django_pgqueue.exceptions import SettingsError
+from django_pgqueue.exceptions import SettingsError, did_you_mean
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.ASCII)
@@ -238,13 +237,6 @@ def as_bytes(text: str, *, name: str) -> int:
             f"such as '512MB' (of 1000 kB), '512MiB' (of 1024 KiB), '2GB'."
         )
     return int(float(match[1]) * UNIT_BYTES[match[2].lower()])
-
-
-def did_you_mean(word: str, known: list[str]) -> str:
-    """Return ' Did you mean X?' for the nearest known word, else ''."""
-    by_fold = {name.casefold(): name for name in known}
-    near = difflib.get_close_matches(word.casefold(), list(by_fold), n=1)
-    return f" Did you mean {by_fold[near[0]]!r}?" if near else ""
 
 
 def _seconds(seconds: float, name: str, value: object) -> timedelta:
