@@ -72,6 +72,18 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
+class Spark:
+    """Where the data pipeline runs."""
+
+    # local[N], spark://…, yarn or k8s://…; None: $SPARK_MASTER, else local[2].
+    master: str | None = None
+    # Of the driver, as Spark writes it.
+    memory: str = "1g"
+    # Spark's own configuration.
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The PGQUEUE setting, validated; one field per key, in lower case."""
 
@@ -119,6 +131,7 @@ class Settings:
     # Keys whose values the admin, the commands and exports replace; regular
     # expressions, found anywhere in a key, whatever the case.
     redact: tuple[str, ...] = REDACT_DEFAULT
+    spark: Spark = field(default_factory=Spark)
     # "immediate": delay() runs the job at once, in the caller's transaction; for tests.
     mode: str = "normal"
 
@@ -410,6 +423,46 @@ def _retention(key: str, value: Any) -> Retention:
     return Retention(**kept)
 
 
+def _spark(key: str, value: Any) -> Spark:
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{key} must be a dict, not {value!r}.")
+    known = [item.name for item in fields(Spark)]
+    kept: dict[str, Any] = {}
+    for name, wanted in value.items():
+        if name not in known:
+            raise SettingsError(
+                f"{key} has the unknown key {name!r}.{did_you_mean(str(name), known)}"
+            )
+        label = f"{key}[{name!r}]"
+        if name == "config":
+            kept[name] = _spark_config(label, wanted)
+        elif name == "master" and wanted is None:
+            kept[name] = None
+        elif isinstance(wanted, str) and wanted:
+            kept[name] = wanted
+        else:
+            raise SettingsError(f"{label} must be text, not {wanted!r}.")
+    return Spark(**kept)
+
+
+def _spark_config(key: str, value: Any) -> Mapping[str, str]:
+    if not isinstance(value, Mapping) or not all(
+        isinstance(name, str)
+        and name.startswith("spark.")
+        and isinstance(wanted, (str, int, float))
+        for name, wanted in value.items()
+    ):
+        raise SettingsError(
+            f"{key} must be a dict of Spark's own configuration, such as "
+            f"{{'spark.sql.shuffle.partitions': '8'}}, not {value!r}."
+        )
+    # Spark reads true and false, not Python's True and False.
+    return {
+        name: str(wanted).lower() if isinstance(wanted, bool) else str(wanted)
+        for name, wanted in value.items()
+    }
+
+
 def _queues(key: str, value: Any) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(value, Mapping):
         raise SettingsError(f"{key} must be a dict by queue name, not {value!r}.")
@@ -486,5 +539,6 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "defaults": _options,
     "task_modules": _task_modules,
     "redact": _patterns,
+    "spark": _spark,
     "mode": _mode,
 }

@@ -109,7 +109,8 @@ class _Page:
         batches: list[Any] = []
         rows = size = 0
         last = first
-        for batch in self._session.batches(statement):
+        stream = self._session.batches(statement)
+        for batch in stream:
             if batch.num_rows == 0:
                 continue
             rows += batch.num_rows
@@ -117,6 +118,7 @@ class _Page:
             last = batch.column("id")[-1].as_py()
             batches.append(self._shown(batch))
             if size > PAGE_BYTES_MAX and rows < asked:
+                stream.close()
                 self._session.reopen()
                 pace.was_too_large(rows)
                 break

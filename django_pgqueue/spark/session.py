@@ -32,6 +32,8 @@ ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A bar that draws over what a command prints.
+    "spark.ui.showConsoleProgress": "false",
 }
 
 # Where driver and executors are one process of this machine, nobody else has to reach
@@ -64,7 +66,8 @@ def open_session(
         dsn: What the Java process finds in $PGQUEUE_DSN; None: what this process has
             there. It stands in no configuration. Executors on other machines need the
             variable, or a file, in an environment of their own.
-        redaction: What is hidden; None: the default patterns.
+        redaction: What is hidden; None: the default patterns, which need no word to
+            Spark.
 
     Raises:
         MissingExtra: pyspark, pyarrow or the ADBC driver is not installed.
@@ -89,7 +92,8 @@ def open_session(
         if extra("pyspark").SparkContext._gateway is None:
             stack.enter_context(_launching(master, dsn))
         session = builder.getOrCreate()
-    session.dataSource.register(source(redaction or Redaction()))
+    if redaction is not None:
+        session.dataSource.register(source(redaction))
     return session
 
 

@@ -115,9 +115,9 @@ class PgQueueReader(DataSourceReader):
 class _PushFilters:
     """PgQueueReader.push(), looking like the method that pushes nothing."""
 
-    __func__ = DataSourceReader.pushFilters
-
     def __init__(self, owner: PgQueueReader) -> None:
+        # On the instance: on the class it would be bound, and so another one.
+        self.__func__ = DataSourceReader.pushFilters
         self._owner = owner
 
     def __call__(self, pushed: list[Any]) -> Iterable[Any]:

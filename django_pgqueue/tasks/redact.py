@@ -15,7 +15,7 @@ from typing import Any
 from django_pgqueue.conf import Settings
 from django_pgqueue.redaction.names import PLACEHOLDER, Names
 from django_pgqueue.redaction.values import VALUES_MAX, Walk
-from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.tasks.registry import find_sender, known_names
 
 
 def redact_job(
@@ -57,6 +57,13 @@ def secret_places(task_name: str, patterns: Iterable[str]) -> tuple[bool, ...]:
     parameters, rest = _parameters(task_name)
     places = (*map(names.hides, parameters), names.hides(rest))
     return places if any(places) else ()
+
+
+def all_secret_places(patterns: Iterable[str]) -> dict[str, tuple[bool, ...]]:
+    """Return secret_places() of each task declared here that has any, by each name."""
+    asked = tuple(patterns)
+    places = {name: secret_places(name, asked) for name in known_names()}
+    return {name: secret for name, secret in places.items() if secret}
 
 
 def _parameters(task_name: str) -> tuple[list[str], str | None]:
