@@ -30,6 +30,9 @@ BETWEEN = r'(?:[^A-Za-z0-9\\]|\\["\\/bfnrt]|\\u[0-9a-f]{4})*'
 # What Python takes for the same letter in another case, and RE2 does not.
 SAME = {"i": "[iI\u0130\u0131]", "s": "[sS\u017f]", "k": "[kK\u212a]"}
 
+# Bytes of the shortest {"…":…} there is. With a key of no letter, nothing is sought.
+SHORTEST = len('{"a": 1}')
+
 # A password inside of a URL, in an error: see text.USER_INFO.
 IN_URL = r"""://[^\s:/@'"]*:[^\s/@'"]"""
 
@@ -87,6 +90,8 @@ class Redactor:
         """
         if not self._redaction.patterns:
             return values
+        if self._is_too_short(column, values):
+            return values
         suspects = self._suspects(column, values, tasks)
         texts = values.filter(suspects)
         if len(texts) == 0:
@@ -97,6 +102,13 @@ class Redactor:
         return self._compute.replace_with_mask(
             values, suspects, self._arrow.array(masked, self._arrow.string())
         )
+
+    def _is_too_short(self, column: str, values: Any) -> bool:
+        """Whether no text can have what is sought: most errors are []."""
+        if self._sought is None or self.needs_task(column):
+            return False
+        longest = self._compute.max(self._compute.binary_length(values)).as_py()
+        return longest is None or bool(longest < SHORTEST)
 
     def _suspects(self, column: str, values: Any, tasks: Any) -> Any:
         """Return which rows may have a secret; none that is NULL."""
