@@ -9,7 +9,6 @@ suggestion, because a typo that is silently ignored is found in production.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -17,7 +16,8 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from django_pgqueue.exceptions import SettingsError
+from django_pgqueue.exceptions import SettingsError, did_you_mean
+from django_pgqueue.redaction.names import REDACT_DEFAULT
 
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.ASCII)
 UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -59,22 +59,6 @@ SETTLES = ("immediate", "batched")
 ACK_POLICIES = ("on_success", "first", "reject_on_error", "manual")
 MODES = ("normal", "immediate")
 
-# Keys of arguments and headers whose values are never shown: a pattern matches a key
-# that it occurs in, whatever the case.
-REDACT_DEFAULT = (
-    "password",
-    "passwd",
-    "secret",
-    "token",
-    "api_key",
-    "apikey",
-    "authorization",
-    "credential",
-    "cookie",
-    "private_key",
-    "signature",
-)
-
 # A name that a shell, a URL and a log line carry without quoting.
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 
@@ -85,6 +69,18 @@ class Retention:
 
     archive: timedelta | None = timedelta(days=7)
     dead_letters: timedelta | None = timedelta(days=90)
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """Where the data pipeline runs."""
+
+    # local[N], spark://…, yarn or k8s://…; None: $SPARK_MASTER, else local[2].
+    master: str | None = None
+    # Of the driver, as Spark writes it.
+    memory: str = "1g"
+    # Spark's own configuration.
+    config: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +131,7 @@ class Settings:
     # Keys whose values the admin, the commands and exports replace; regular
     # expressions, found anywhere in a key, whatever the case.
     redact: tuple[str, ...] = REDACT_DEFAULT
+    spark: Spark = field(default_factory=Spark)
     # "immediate": delay() runs the job at once, in the caller's transaction; for tests.
     mode: str = "normal"
 
@@ -253,13 +250,6 @@ def as_bytes(text: str, *, name: str) -> int:
             f"such as '512MB' (of 1000 kB), '512MiB' (of 1024 KiB), '2GB'."
         )
     return int(float(match[1]) * UNIT_BYTES[match[2].lower()])
-
-
-def did_you_mean(word: str, known: list[str]) -> str:
-    """Return ' Did you mean X?' for the nearest known word, else ''."""
-    by_fold = {name.casefold(): name for name in known}
-    near = difflib.get_close_matches(word.casefold(), list(by_fold), n=1)
-    return f" Did you mean {by_fold[near[0]]!r}?" if near else ""
 
 
 def _seconds(seconds: float, name: str, value: object) -> timedelta:
@@ -433,6 +423,46 @@ def _retention(key: str, value: Any) -> Retention:
     return Retention(**kept)
 
 
+def _spark(key: str, value: Any) -> Spark:
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{key} must be a dict, not {value!r}.")
+    known = [item.name for item in fields(Spark)]
+    kept: dict[str, Any] = {}
+    for name, wanted in value.items():
+        if name not in known:
+            raise SettingsError(
+                f"{key} has the unknown key {name!r}.{did_you_mean(str(name), known)}"
+            )
+        label = f"{key}[{name!r}]"
+        if name == "config":
+            kept[name] = _spark_config(label, wanted)
+        elif name == "master" and wanted is None:
+            kept[name] = None
+        elif isinstance(wanted, str) and wanted:
+            kept[name] = wanted
+        else:
+            raise SettingsError(f"{label} must be text, not {wanted!r}.")
+    return Spark(**kept)
+
+
+def _spark_config(key: str, value: Any) -> Mapping[str, str]:
+    if not isinstance(value, Mapping) or not all(
+        isinstance(name, str)
+        and name.startswith("spark.")
+        and isinstance(wanted, (str, int, float))
+        for name, wanted in value.items()
+    ):
+        raise SettingsError(
+            f"{key} must be a dict of Spark's own configuration, such as "
+            f"{{'spark.sql.shuffle.partitions': '8'}}, not {value!r}."
+        )
+    # Spark reads true and false, not Python's True and False.
+    return {
+        name: str(wanted).lower() if isinstance(wanted, bool) else str(wanted)
+        for name, wanted in value.items()
+    }
+
+
 def _queues(key: str, value: Any) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(value, Mapping):
         raise SettingsError(f"{key} must be a dict by queue name, not {value!r}.")
@@ -509,5 +539,6 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "defaults": _options,
     "task_modules": _task_modules,
     "redact": _patterns,
+    "spark": _spark,
     "mode": _mode,
 }

@@ -2,8 +2,8 @@
 Every error of the package, in one tree.
 
 Control flow that a task raises on purpose (Reject, Snooze, RetryLater) is not an
-error and stands in tasks/outcome.py. This module imports nothing, so that storage
-code and Spark executors can use it without Django.
+error and stands in tasks/outcome.py. This module imports nothing of the package, so
+that storage code and Spark executors can use it without Django.
 
     PgQueueError
      ├── SettingsError            PGQUEUE in settings.py is wrong
@@ -23,10 +23,15 @@ code and Spark executors can use it without Django.
      ├── TaskTimeout              raised inside a task that ran too long
      ├── RemoteError              stands for an error of a task in another process
      ├── SchemaError              migrations or indexes the worker needs are missing
-     └── EmbeddedServerError      the embedded PostgreSQL cannot be used
+     ├── EmbeddedServerError      the embedded PostgreSQL cannot be used
+     ├── MissingExtra             an optional package is not installed
+     └── SparkError               the pipeline cannot reach Java, Spark or its data
+          └── SparkOptionError        an option of format("pgqueue") is wrong
 """
 
 from __future__ import annotations
+
+import difflib
 
 
 class PgQueueError(Exception):
@@ -179,3 +184,30 @@ class SchemaError(PgQueueError, RuntimeError):
 
 class EmbeddedServerError(PgQueueError, RuntimeError):
     """The embedded PostgreSQL server cannot be started, joined or stopped."""
+
+
+class MissingExtra(PgQueueError, ImportError):
+    """A package that an extra of this distribution brings is not installed."""
+
+    def __init__(self, *, package: str, extra: str) -> None:
+        super().__init__(
+            f"{package} is not installed. It comes with the extra [{extra}] of this "
+            f"distribution."
+        )
+        self.package = package
+        self.extra = extra
+
+
+class SparkError(PgQueueError, RuntimeError):
+    """The data pipeline cannot reach what it needs: Java, Spark, or its database."""
+
+
+class SparkOptionError(SparkError, ValueError):
+    """An option, or the schema, of the data source pgqueue is wrong."""
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """Return ' Did you mean X?' for the nearest known word, else ''."""
+    by_fold = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(word.casefold(), list(by_fold), n=1)
+    return f" Did you mean {by_fold[near[0]]!r}?" if near else ""

@@ -24,9 +24,10 @@ from django.utils.dateparse import parse_datetime
 from django.utils.functional import Promise
 
 from django_pgqueue.admin import moments
-from django_pgqueue.admin.redaction import PIECE, redact_json
+from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.conf import get_settings
-from django_pgqueue.tasks.redact import redact_text
+from django_pgqueue.redaction.json_text import PIECE
+from django_pgqueue.redaction.text import redact_text
 
 VIEW_PAYLOAD = "pgqueue.view_payload"
 

@@ -39,8 +39,13 @@ from django_pgqueue.backends.django_api import (
     task_enqueued,
 )
 from django_pgqueue.backends.results import BACKEND_HEADER, new_result, stored_result
-from django_pgqueue.conf import QUEUE_NAME, did_you_mean, get_settings
-from django_pgqueue.exceptions import DeclarationError, InvalidOption, UnknownTask
+from django_pgqueue.conf import QUEUE_NAME, get_settings
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidOption,
+    UnknownTask,
+    did_you_mean,
+)
 from django_pgqueue.queues.read import read
 from django_pgqueue.tasks.declare import checked_options
 from django_pgqueue.tasks.enqueuer import Enqueuer

@@ -64,6 +64,11 @@ def declared_names() -> list[str]:
     return sorted({task.name for task in _tasks.values()})
 
 
+def known_names() -> list[str]:
+    """Return all names that a row may have: those of the tasks, and their aliases."""
+    return sorted(_tasks)
+
+
 def has_async_tasks() -> bool:
     """Whether any declared task is async."""
     return any(task.options.is_async for task in list(_tasks.values()))

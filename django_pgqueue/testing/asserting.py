@@ -10,7 +10,8 @@ from typing import Any
 from django.db import connections
 from django.db.models import Count
 
-from django_pgqueue.conf import did_you_mean, get_settings
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.models import Job
 from django_pgqueue.tasks.enqueuer import Enqueuer
 from django_pgqueue.tasks.registry import declared_names, find_sender

@@ -18,8 +18,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from django_pgqueue.conf import as_timedelta, did_you_mean
-from django_pgqueue.exceptions import UndecodablePayload
+from django_pgqueue.conf import as_timedelta
+from django_pgqueue.exceptions import UndecodablePayload, did_you_mean
 from django_pgqueue.models import Job
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.outcome import Reject

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
-from django_pgqueue.conf import Settings, did_you_mean
-from django_pgqueue.exceptions import SchemaError
+from django_pgqueue.conf import Settings
+from django_pgqueue.exceptions import SchemaError, did_you_mean
 from django_pgqueue.postgres.server import Facts, facts, missing_indexes
 
 VERSION_MIN = 140_000

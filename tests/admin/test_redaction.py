@@ -11,10 +11,12 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_pgqueue.admin.redaction import PIECE, redact_json
+from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.conf import Settings
+from django_pgqueue.redaction.json_text import PIECE
+from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks.declare import task
-from django_pgqueue.tasks.redact import redact, redact_job
+from django_pgqueue.tasks.redact import redact_job
 from tests.factories import make_archived_job, make_dead_letter, make_job
 
 PATTERNS = Settings().redact

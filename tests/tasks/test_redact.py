@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 
 from django_pgqueue import task
 from django_pgqueue.conf import REDACT_DEFAULT, Settings
-from django_pgqueue.tasks.redact import (
+from django_pgqueue.redaction.names import KEY_CHARACTERS_MAX, PLACEHOLDER
+from django_pgqueue.redaction.text import redact_text
+from django_pgqueue.redaction.values import (
     DEPTH_MAX,
-    KEY_CHARACTERS_MAX,
-    PLACEHOLDER,
     REST,
     VALUES_MAX,
     redact,
     redact_errors,
-    redact_job,
-    redact_text,
 )
+from django_pgqueue.tasks.redact import redact_job
 
 HIDDEN = PLACEHOLDER
 

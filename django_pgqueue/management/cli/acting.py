@@ -20,7 +20,8 @@ from django.core.management.base import CommandError
 from django.db import connections
 from django.db.models import Max, QuerySet
 
-from django_pgqueue.conf import did_you_mean, get_settings
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.cli.rows import Filters, in_order, windows
 from django_pgqueue.management.cli.text import shown

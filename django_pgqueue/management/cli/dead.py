@@ -12,7 +12,7 @@ from django_pgqueue.management.cli.jobs import add_paging, say_next
 from django_pgqueue.management.cli.moments import iso, since
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.words import add_filters
-from django_pgqueue.tasks.redact import redact_text
+from django_pgqueue.redaction.text import redact_text
 
 HELP = "List dead letters, the newest ids first, and count them by reason."
 

@@ -21,7 +21,8 @@ from django_pgqueue.management.cli.rows import state_of
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import job_id
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from django_pgqueue.tasks.redact import redact, redact_errors, redact_job
+from django_pgqueue.redaction.values import redact, redact_errors
+from django_pgqueue.tasks.redact import redact_job
 
 HELP = "Show all of one job: arguments, times, worker, and the errors of each attempt."
 

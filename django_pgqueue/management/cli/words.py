@@ -10,8 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from django_pgqueue.conf import did_you_mean
-from django_pgqueue.exceptions import InvalidOption
+from django_pgqueue.exceptions import InvalidOption, did_you_mean
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.tasks.options import check_queue

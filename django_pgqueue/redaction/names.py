@@ -1,0 +1,72 @@
+"""
+Names: whether the value under a name is secret, by patterns.
+
+A pattern is a regular expression that is searched in every name, whatever the case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+PLACEHOLDER = "[redacted]"
+
+# Keys of arguments and headers whose values are never shown: a pattern matches a key
+# that it occurs in, whatever the case.
+REDACT_DEFAULT = (
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "api_key",
+    "apikey",
+    "authorization",
+    "credential",
+    "cookie",
+    "private_key",
+    "signature",
+)
+
+# The value of a longer key is replaced without a search.
+KEY_CHARACTERS_MAX = 1_000
+
+# Two words in one: accessToken, and HTTP's X-Api-Key, are found as access_token and
+# x_api_key too.
+WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\s.-]+")
+
+
+class Names:
+    """Which names are secret; each is looked at once."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self.patterns = _compiled(tuple(patterns))
+        self._known: dict[str, bool] = {}
+
+    def hides(self, name: str | None) -> bool:
+        """Whether a value under *name* is replaced."""
+        if name is None or not self.patterns:
+            return False
+        if len(name) > KEY_CHARACTERS_MAX:
+            return True
+        if name not in self._known:
+            ways = {name, WORD_START.sub("_", name)}
+            self._known[name] = any(
+                pattern.search(way) for pattern in self.patterns for way in ways
+            )
+        return self._known[name]
+
+
+@lru_cache(maxsize=32)
+def _compiled(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    # Words are one pattern together; groups and flags of others would not mix.
+    words = [text for text in patterns if text.replace("_", "").isalnum()]
+    others = [text for text in patterns if text not in words]
+    return tuple(map(_as_pattern, [*filter(None, ["|".join(words)]), *others]))
+
+
+def _as_pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text, re.IGNORECASE)
+    except re.error:  # The settings refuse it; a caller's own is taken literally.
+        return re.compile(re.escape(text), re.IGNORECASE)

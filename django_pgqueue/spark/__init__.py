@@ -1,0 +1,27 @@
+"""
+The data pipeline: what moves or digests queue data in bulk, on Spark.
+
+Nothing here imports Django, models or settings, so that an executor needs this package,
+pyarrow and the ADBC driver, and nothing else. What a Django project has set is read in
+management/spark_session.py and handed in as plain values.
+
+    session.py    a Spark session: master, memory, time zone, what the source needs
+    java.py       a Java that Spark runs on, found by running it
+    extras.py     optional packages, imported when they are needed
+    dsn.py        where the database is; never in an option, a plan or an error
+    tables.py     the tables, their columns and types: a contract with a version
+    source.py     the data source: spark.read.format("pgqueue")
+    options.py    what its options mean
+    filters.py    conditions that PostgreSQL and Spark answer alike
+    slices.py     which rows each task reads, fixed once for all of them
+    connect.py    a session of the database, through ADBC
+    reader.py     one task's rows, page by page, as Arrow batches
+    pace.py       how many rows a page has, and how long to wait after it
+    redact.py     secrets of a batch, masked before they leave the reader
+    toplevel/     the module by which Spark finds the source
+
+A writer is a method of the source in source.py, with a file for each way to commit;
+pipeline jobs are a folder, jobs/, a file each, which takes a session and plain values.
+What they note down about a run is storage: runs/pipelines.py. The command that starts
+them is management's.
+"""

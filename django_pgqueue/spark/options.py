@@ -1,0 +1,191 @@
+"""
+Options: what .option(…) of format("pgqueue") may say, checked before anything is read.
+
+Options are text, and stand in plans and in Spark's UI. So there is none for a DSN.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django_pgqueue.exceptions import SparkOptionError, did_you_mean
+from django_pgqueue.redaction.names import REDACT_DEFAULT
+from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource
+from django_pgqueue.spark.tables import JOBS, TABLES, Column, Table
+
+KNOWN = (
+    "table",
+    "columns",
+    "partitions",
+    "maxRowsPerSecond",
+    "dsnEnv",
+    "dsnFile",
+    "redact",
+)
+
+PARTITIONS_MAX = 10_000
+ROWS_PER_SECOND_MAX = 100_000_000
+
+# What people try, from other sources. The value is never repeated.
+CONNECTIONS = frozenset(
+    {"dsn", "url", "uri", "user", "password", "host", "dbname", "database", "dburl"}
+)
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What one read was asked for."""
+
+    table: Table = JOBS
+    # None: all of the table's.
+    columns: tuple[Column, ...] | None = None
+    # None: as many as the size of the table asks for.
+    partitions: int | None = None
+    # Of all tasks together; None: as fast as it goes.
+    rows_per_second_max: int | None = None
+    dsn: DsnSource = field(default_factory=DsnSource)
+    # None: what the session says, else the default patterns.
+    redact: tuple[str, ...] | None = None
+
+
+def parse(options: Mapping[str, str]) -> ReadOptions:
+    """
+    Read the options of one DataFrame.
+
+    Raises:
+        SparkOptionError: An unknown option, or a value that cannot be; with the
+            nearest known one.
+    """
+    given = {str(key).casefold(): value for key, value in options.items()}
+    _check_names(given)
+    table = _table(given.get("table", JOBS.name))
+    return ReadOptions(
+        table=table,
+        columns=_optional(given, "columns", lambda text: _columns(text, table)),
+        partitions=_optional(
+            given,
+            "partitions",
+            lambda text: _number("partitions", text, 1, PARTITIONS_MAX),
+        ),
+        rows_per_second_max=_optional(
+            given,
+            "maxrowspersecond",
+            lambda text: _number("maxRowsPerSecond", text, 1, ROWS_PER_SECOND_MAX),
+        ),
+        dsn=_dsn(given),
+        redact=_optional(given, "redact", _patterns),
+    )
+
+
+def select(names: list[str], table: Table) -> tuple[Column, ...]:
+    """
+    Return the columns *names* of *table*, in that order.
+
+    Raises:
+        SparkOptionError: One is unknown, or named twice, or there is none.
+    """
+    columns = []
+    for name in names:
+        column = table.column(name)
+        if column is None:
+            known = [c.name for c in table.columns]
+            raise SparkOptionError(
+                f"Table {table.name} has no column {name!r}.{did_you_mean(name, known)}"
+                f" The columns are {', '.join(known)}."
+            )
+        if column in columns:
+            raise SparkOptionError(f"Column {name!r} is asked for twice.")
+        columns.append(column)
+    if not columns:
+        raise SparkOptionError("Ask for one column at least: id, say.")
+    return tuple(columns)
+
+
+def _check_names(given: Mapping[str, str]) -> None:
+    known = {name.casefold(): name for name in KNOWN}
+    for name in given:
+        if name in CONNECTIONS:
+            raise SparkOptionError(
+                f"There is no option {name!r}: options stand in plans and in Spark's "
+                f"UI, passwords too. Put the DSN into the environment variable "
+                f"{DEFAULT_VARIABLE}, or name another variable by the option dsnEnv, "
+                f"or a file by dsnFile."
+            )
+        if name not in known:
+            raise SparkOptionError(
+                f"Unknown option {name!r}.{did_you_mean(name, list(KNOWN))} "
+                f"The options are {', '.join(KNOWN)}."
+            )
+
+
+def _optional(given: Mapping[str, str], name: str, read: Callable[[str], Any]) -> Any:
+    return read(given[name]) if name in given else None
+
+
+def _table(name: str) -> Table:
+    if name not in TABLES:
+        raise SparkOptionError(
+            f"The option table is {name!r}.{did_you_mean(name, list(TABLES))} "
+            f"The tables are {', '.join(TABLES)}."
+        )
+    return TABLES[name]
+
+
+def _columns(text: str, table: Table) -> tuple[Column, ...]:
+    return select([name.strip() for name in text.split(",") if name.strip()], table)
+
+
+def _number(name: str, text: str, low: int, high: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = low - 1
+    if not low <= number <= high:
+        raise SparkOptionError(
+            f"The option {name} is {text[:40]!r}; it must be a whole number from {low} "
+            f"to {high:,}."
+        )
+    return number
+
+
+def _dsn(given: Mapping[str, str]) -> DsnSource:
+    if "dsnenv" in given and "dsnfile" in given:
+        raise SparkOptionError("Give one of the options dsnEnv and dsnFile, not both.")
+    variable = given.get("dsnenv", DEFAULT_VARIABLE)
+    if not VARIABLE.fullmatch(variable):
+        # Whoever has put the DSN itself here is not shown it in the logs as well.
+        raise SparkOptionError(
+            f"The option dsnEnv must be the name of an environment variable, such as "
+            f"{DEFAULT_VARIABLE}; a DSN itself belongs into that variable."
+        )
+    return DsnSource(variable, given.get("dsnfile"))
+
+
+def _patterns(text: str) -> tuple[str, ...]:
+    wrong = SparkOptionError(
+        f"The option redact is {text[:80]!r}; it must be a JSON list of regular "
+        f'expressions, such as ["{REDACT_DEFAULT[0]}", "iban"].'
+    )
+    try:
+        patterns = json.loads(text)
+    except ValueError:
+        raise wrong from None
+    if not isinstance(patterns, list) or not all(
+        isinstance(pattern, str) and pattern for pattern in patterns
+    ):
+        raise wrong
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise SparkOptionError(
+                f"The option redact has {pattern!r}, which is no regular expression: "
+                f"{error}."
+            ) from None
+    return tuple(patterns)

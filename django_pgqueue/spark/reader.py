@@ -1,0 +1,154 @@
+"""
+Reader: one task's rows, page by page, as Arrow batches.
+
+A page is one short statement: the rows after the last id, in the order of the primary
+key. It is fetched to its end before Spark gets the first batch of it, so that the
+database waits neither for Spark nor for the pace. A page of large rows is broken off
+when it fills the memory that it may take.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from django_pgqueue.spark.extras import extra
+from django_pgqueue.spark.pace import PAGE_BYTES_MAX, Pace
+from django_pgqueue.spark.redact import Redaction, Redactor
+from django_pgqueue.spark.slices import Slice
+from django_pgqueue.spark.tables import Column, Table
+
+# Locks: ACCESS SHARE on the table, for one page.
+# The order is that of the primary key, of one day's partition in the archive, so that a
+# page costs what it returns.
+PAGE = """
+SELECT {columns}
+  FROM {relation}
+ WHERE id >= {first} AND {condition}
+ ORDER BY id LIMIT {limit}
+"""
+
+
+def read(
+    session: Any,
+    table: Table,
+    columns: tuple[Column, ...],
+    task: Sequence[Slice],
+    *,
+    conditions: Sequence[str],
+    redaction: Redaction,
+    rows_per_second: float | None,
+    wait: Callable[[float], None] = time.sleep,
+) -> Iterator[Any]:
+    """
+    Yield the rows of *task* as pyarrow.RecordBatch.
+
+    Args:
+        session: A spark.connect.Session.
+        table: What is read.
+        columns: What Spark gets, in this order.
+        task: The slices that are this task's.
+        conditions: Further conditions, in SQL.
+        redaction: What is hidden.
+        rows_per_second: Of this task; None: no limit.
+        wait: Called with the seconds until the next page may be read.
+    """
+    page = _Page(session, table, columns, conditions, redaction)
+    pace = Pace(rows_per_second)
+    for part in task:
+        first: int | None = part.first_id
+        while first is not None:
+            batches, first = page.read(part, first, pace)
+            pause = pace.took(sum(batch.num_rows for batch in batches))
+            yield from batches
+            if pause > 0:
+                wait(pause)
+
+
+class _Page:
+    """What all pages of one task have in common."""
+
+    def __init__(
+        self,
+        session: Any,
+        table: Table,
+        columns: tuple[Column, ...],
+        conditions: Sequence[str],
+        redaction: Redaction,
+    ) -> None:
+        self._session = session
+        self._table = table
+        self._columns = columns
+        self._conditions = conditions
+        self._redactor = Redactor(redaction)
+        self._schema = _schema(columns)
+        # The id is what pages go by, and some arguments are secret in one task only.
+        wanted = {"id"}
+        if any(self._redactor.needs_task(column.name) for column in columns):
+            wanted.add("task")
+        missing = wanted - {column.name for column in columns}
+        self._fetched = columns + tuple(c for c in table.columns if c.name in missing)
+
+    def read(self, part: Slice, first: int, pace: Pace) -> tuple[list[Any], int | None]:
+        """
+        Read one page from the id *first* on.
+
+        Returns its batches, and where the next page begins; None: the slice is read.
+        """
+        asked = pace.page_rows
+        statement = PAGE.format(
+            columns=", ".join(column.sql for column in self._fetched),
+            relation=self._table.relation,
+            first=first,
+            condition=" AND ".join(
+                [part.condition(self._table), *(f"({c})" for c in self._conditions)]
+            ),
+            limit=asked,
+        )
+        batches: list[Any] = []
+        rows = size = 0
+        last = first
+        stream = self._session.batches(statement)
+        for batch in stream:
+            if batch.num_rows == 0:
+                continue
+            rows += batch.num_rows
+            size += batch.nbytes
+            last = batch.column("id")[-1].as_py()
+            batches.append(self._shown(batch))
+            if size > PAGE_BYTES_MAX and rows < asked:
+                stream.close()
+                self._session.reopen()
+                pace.was_too_large(rows)
+                break
+        else:
+            if rows < asked:
+                return batches, None
+        return batches, last + 1 if last < part.last_id else None
+
+    def _shown(self, batch: Any) -> Any:
+        """Return *batch* as Spark wants it, without secrets."""
+        tasks = batch.column("task") if "task" in batch.schema.names else None
+        arrays = []
+        for column in self._columns:
+            values = batch.column(column.name)
+            if column.is_json:
+                of = tasks if self._redactor.needs_task(column.name) else None
+                values = self._redactor.masked(column.name, values, of)
+            arrays.append(values)
+        return extra("pyarrow").RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _schema(columns: tuple[Column, ...]) -> Any:
+    """Return the Arrow schema that Spark expects for *columns*, to the letter."""
+    arrow = extra("pyarrow")
+    types = {
+        "bigint": arrow.int64(),
+        "int": arrow.int32(),
+        "smallint": arrow.int16(),
+        "boolean": arrow.bool_(),
+        "string": arrow.string(),
+        "timestamp": arrow.timestamp("us", tz="UTC"),
+    }
+    return arrow.schema([(column.name, types[column.type]) for column in columns])

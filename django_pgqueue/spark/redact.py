@@ -1,0 +1,151 @@
+"""
+Redact: the secrets of a batch, masked before it leaves the reader.
+
+Almost no row has one. So Arrow looks through each column of JSON for the words of the
+patterns, at the speed of C, and only the rows in which one occurs are gone through as
+the admin does. What is looked for finds more than what is hidden, never less. A pattern
+that is no plain word (but may have a ^ before or a $ behind it) cannot be looked for
+that way: then every row is gone through.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django_pgqueue.redaction.json_text import redact_json
+from django_pgqueue.redaction.names import PLACEHOLDER, REDACT_DEFAULT, Names
+from django_pgqueue.redaction.values import redact_errors
+from django_pgqueue.spark.extras import extra
+
+WORD = re.compile(r"\^?([A-Za-z0-9_]+)\$?", re.ASCII)
+
+# Between two words of a key stands any of these, or nothing: see names.WORD_START. An
+# escape, since a key may have a tab.
+BETWEEN = r'(?:[^A-Za-z0-9\\]|\\["\\/bfnrt]|\\u[0-9a-f]{4})*'
+
+# What Python takes for the same letter in another case, and RE2 does not.
+SAME = {"i": "[iI\u0130\u0131]", "s": "[sS\u017f]", "k": "[kK\u212a]"}
+
+# Bytes of the shortest {"…":…} there is. With a key of no letter, nothing is sought.
+SHORTEST = len('{"a": 1}')
+
+# A password inside of a URL, in an error: see text.USER_INFO.
+IN_URL = r"""://[^\s:/@'"]*:[^\s/@'"]"""
+
+# An error whose JSON Python cannot read, which no worker wrote.
+UNREADABLE = json.dumps(PLACEHOLDER)
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """
+    What is hidden, as plain values that travel to the executors.
+
+    Attributes:
+        patterns: Regular expressions for names, as PGQUEUE["REDACT"] has them.
+        places: By task: whether each positional argument is secret; the last one holds
+            for all further arguments. Only a project that declares the tasks knows.
+    """
+
+    patterns: tuple[str, ...] = REDACT_DEFAULT
+    places: Mapping[str, Sequence[bool]] = field(default_factory=dict)
+
+    def sought(self) -> str | None:
+        """Return the expression, for RE2, that each secret's row matches, or None."""
+        found = [WORD.fullmatch(pattern) for pattern in self.patterns]
+        words = [word[1].strip("_").lower() for word in found if word is not None]
+        if len(words) < len(self.patterns) or not all(words):
+            return None
+        return "|".join(map(_loosely, words))
+
+
+class Redactor:
+    """Masks the columns of one reader's batches."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self._redaction = redaction
+        self._arrow = extra("pyarrow")
+        self._compute = extra("pyarrow.compute")
+        self._sought = redaction.sought() if redaction.patterns else None
+        self._tasks = self._arrow.array(
+            list(redaction.places) if redaction.patterns else [], self._arrow.string()
+        )
+
+    def needs_task(self, column: str) -> bool:
+        """Whether the row's task is asked for, to mask *column*."""
+        return column == "args" and len(self._tasks) > 0
+
+    def masked(self, column: str, values: Any, tasks: Any) -> Any:
+        """
+        Return the JSON texts *values* of *column*, without secrets.
+
+        Args:
+            column: Its name; `args` and `errors` are not like the others.
+            values: A pyarrow.StringArray.
+            tasks: The tasks of the same rows, where needs_task().
+        """
+        if not self._redaction.patterns:
+            return values
+        if self._is_too_short(column, values):
+            return values
+        suspects = self._suspects(column, values, tasks)
+        texts = values.filter(suspects)
+        if len(texts) == 0:
+            return values
+        masked = self._gone_through(
+            column, texts.to_pylist(), tasks and tasks.filter(suspects).to_pylist()
+        )
+        return self._compute.replace_with_mask(
+            values, suspects, self._arrow.array(masked, self._arrow.string())
+        )
+
+    def _is_too_short(self, column: str, values: Any) -> bool:
+        """Whether no text can have what is sought: most errors are []."""
+        if self._sought is None or self.needs_task(column):
+            return False
+        longest = self._compute.max(self._compute.binary_length(values)).as_py()
+        return longest is None or bool(longest < SHORTEST)
+
+    def _suspects(self, column: str, values: Any, tasks: Any) -> Any:
+        """Return which rows may have a secret; none that is NULL."""
+        compute = self._compute
+        if self._sought is None:
+            return compute.is_valid(values)
+        sought = f"{self._sought}|{IN_URL}" if column == "errors" else self._sought
+        found = compute.match_substring_regex(values, sought, ignore_case=True)
+        if self.needs_task(column):
+            found = compute.or_(found, compute.is_in(tasks, value_set=self._tasks))
+        return compute.fill_null(found, False)
+
+    def _gone_through(
+        self, column: str, texts: list[str], tasks: Sequence[str | None] | None
+    ) -> list[str]:
+        if column == "errors":
+            return list(map(self._errors, texts))
+        names = Names(self._redaction.patterns)
+        places = self._redaction.places
+        return [
+            redact_json(
+                text, names, secret_places=places.get(task, ()) if task else ()
+            ).text
+            for text, task in zip(texts, tasks or [None] * len(texts), strict=True)
+        ]
+
+    def _errors(self, text: str) -> str:
+        try:
+            shown = redact_errors(json.loads(text), self._redaction.patterns)
+            return json.dumps(shown, ensure_ascii=False, allow_nan=False)
+        except (ValueError, RecursionError):
+            return UNREADABLE
+
+
+def _loosely(word: str) -> str:
+    """Return an expression that finds *word* in a key, however that writes it."""
+    parts = filter(None, word.split("_"))
+    return BETWEEN.join(
+        "".join(SAME.get(letter, letter) for letter in part) for part in parts
+    )

@@ -1,0 +1,194 @@
+"""
+Slices: which rows each task reads, fixed once, on the driver, for all of them.
+
+A slice is a range of ids, and in the archive of one day as well. Slices touch but never
+overlap, and their common upper bound is where the table ended when the reading was
+planned: what is written later is left out by every task alike, and a task that Spark
+runs a second time reads the same range again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from typing import Any
+
+from django_pgqueue.spark.filters import Period, moment
+from django_pgqueue.spark.tables import Table
+
+# Bytes of a table that make one more task, unless the option partitions says.
+BYTES_PER_PARTITION = 67_108_864
+DEFAULT_PARTITIONS_MAX = 64
+
+# Days that are asked about in one statement.
+DAYS_MAX = 100
+
+# Locks: none. The database's clock, by which rows are written.
+NOW = "SELECT statement_timestamp() AS now"
+
+# Locks: none. Each day of the archive that has a table, and the bytes of it.
+DAYS = """
+SELECT to_date(right(c.relname, 8), 'YYYYMMDD') AS day,
+       pg_table_size(c.oid) AS bytes
+  FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+ WHERE i.inhparent = 'pgqueue_archived_job'::regclass
+   AND c.relname ~ '^pgqueue_archived_job_[0-9]{8}$'
+   AND NOT coalesce(i.inhdetachpending, false)
+ ORDER BY day
+"""
+
+# Locks: ACCESS SHARE, for the two ends of an index.
+ENDS = """
+SELECT {number}::int AS range, min(id) AS first, max(id) AS last
+  FROM {relation} WHERE {condition}
+"""
+BYTES = "SELECT pg_table_size('{relation}'::regclass) AS bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows of these ids, written from *since* until before *until*."""
+
+    first_id: int
+    last_id: int
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def condition(self, table: Table) -> str:
+        """Return when a row belongs to it, except for its first id."""
+        return " AND ".join(
+            [f"id <= {self.last_id}", *_written(table, self.since, self.until)]
+        )
+
+
+def plan(
+    session: Any,
+    table: Table,
+    *,
+    partitions: int | None,
+    period: Period,
+) -> list[tuple[Slice, ...]]:
+    """
+    Divide what *table* has by now into one tuple of slices for each task.
+
+    Args:
+        session: A spark.connect.Session.
+        table: What is read.
+        partitions: Tasks, at most; None: by the size of the table.
+        period: When what is asked for was written.
+    """
+    now = session.rows(NOW)[0]["now"]
+    until = min(filter(None, (now, period.until))) if table.written_at else None
+    ranges = _ranges(session, table, period.since, until)
+    total = sum(size for _, size in ranges)
+    if partitions is None:
+        partitions = min(1 + total // BYTES_PER_PARTITION, DEFAULT_PARTITIONS_MAX)
+    return distribute(
+        [
+            (part, size / parts)
+            for whole, size in ranges
+            for parts in [max(1, round(partitions * size / max(total, 1)))]
+            for part in cut(whole, parts)
+        ],
+        partitions,
+    )
+
+
+def cut(whole: Slice, parts: int) -> list[Slice]:
+    """Cut *whole* into up to *parts* ranges of about as many ids."""
+    ids = whole.last_id - whole.first_id + 1
+    parts = min(parts, ids)
+    starts = [whole.first_id + ids * part // parts for part in range(parts)]
+    ends = [start - 1 for start in starts[1:]] + [whole.last_id]
+    return [
+        Slice(first, last, whole.since, whole.until)
+        for first, last in zip(starts, ends, strict=True)
+    ]
+
+
+def distribute(
+    slices: Sequence[tuple[Slice, float]], partitions: int
+) -> list[tuple[Slice, ...]]:
+    """Give each of up to *partitions* tasks slices of about the same size together."""
+    if not slices:
+        return []
+    loads = [0.0] * min(partitions, len(slices))
+    tasks: list[list[Slice]] = [[] for _ in loads]
+    # The largest first, each to whom has least.
+    for part, size in sorted(slices, key=lambda item: -item[1]):
+        least = loads.index(min(loads))
+        loads[least] += max(size, 1.0)
+        tasks[least].append(part)
+    return [tuple(sorted(task, key=_order)) for task in tasks]
+
+
+def _order(part: Slice) -> tuple[bool, float, int]:
+    since = part.since
+    return since is not None, since.timestamp() if since else 0.0, part.first_id
+
+
+def _ranges(
+    session: Any, table: Table, since: datetime | None, until: datetime | None
+) -> list[tuple[Slice, int]]:
+    """Return the ranges that have rows, with their sizes in bytes."""
+    if table.by_day:
+        assert until is not None
+        spans = _days(session.rows(DAYS), since, until)
+    else:
+        size = session.rows(BYTES.format(relation=table.relation))[0]["bytes"]
+        spans = [(since, until, size)]
+    found = []
+    for start in range(0, len(spans), DAYS_MAX):
+        some = spans[start : start + DAYS_MAX]
+        statement = " UNION ALL ".join(
+            ENDS.format(
+                number=number,
+                relation=table.relation,
+                condition=" AND ".join(_written(table, first, last)) or "true",
+            )
+            for number, (first, last, _) in enumerate(some)
+        )
+        for row in session.rows(statement):
+            first, last, size = some[row["range"]]
+            if row["first"] is not None:
+                found.append((Slice(row["first"], row["last"], first, last), size))
+    return found
+
+
+def _days(
+    days: list[dict[str, Any]], since: datetime | None, until: datetime
+) -> list[tuple[datetime | None, datetime | None, int]]:
+    """
+    Cut the time up to *until* where a day of the archive begins.
+
+    The first span has no beginning and the last one no end but *until*, so that a
+    partition of another name is not passed over either.
+    """
+    cuts: list[tuple[datetime | None, int]] = [
+        (_midnight(row["day"]), row["bytes"])
+        for row in days
+        if _midnight(row["day"]) < until
+    ]
+    cuts = [(None, 0), *cuts]
+    ends = [start for start, _ in cuts[1:]] + [until]
+    spans: list[tuple[datetime | None, datetime | None, int]] = []
+    for (start, size), end in zip(cuts, ends, strict=True):
+        assert end is not None
+        if since is not None and end <= since:
+            continue
+        begin = max(filter(None, (start, since))) if start or since else None
+        spans.append((begin, end, size))
+    return spans
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
+
+
+def _written(table: Table, since: datetime | None, until: datetime | None) -> list[str]:
+    return [
+        f"{table.written_at} {comparison} {moment(bound)}"
+        for comparison, bound in ((">=", since), ("<", until))
+        if bound is not None
+    ]

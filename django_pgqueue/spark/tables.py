@@ -1,0 +1,140 @@
+"""
+Tables: what can be read, as a contract with a version.
+
+A column keeps its name, its type and its meaning for as long as CONTRACT_VERSION stays.
+A new column raises it, and so does one that goes: whoever writes SELECT * into Parquet
+sees both. docs/reference/spark.md has the same lists, and a test holds the database to
+them too.
+
+Types are Spark's. What is JSON in the database is a string of JSON here, redacted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CONTRACT_VERSION = 1
+
+# What each type is called in PostgreSQL. Every column is cast, so that a driver never
+# guesses: a batch of another type is refused by Spark.
+SQL_TYPES = {
+    "bigint": "bigint",
+    "int": "integer",
+    "smallint": "smallint",
+    "boolean": "boolean",
+    "string": "text",
+    "timestamp": "timestamptz",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, and its type in Spark."""
+
+    name: str
+    type: str
+    # JSON as text, and so a place for secrets.
+    is_json: bool = False
+
+    @property
+    def sql(self) -> str:
+        """How it is selected."""
+        return f"{self.name}::{SQL_TYPES[self.type]} AS {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What one value of the option `table` reads."""
+
+    name: str
+    relation: str
+    columns: tuple[Column, ...]
+    # When its rows are written. A row that comes later than the reading began is left
+    # out by it; None: by its id, which is drawn when the row is made.
+    written_at: str | None
+    # Has a partition for each day of written_at, in UTC.
+    by_day: bool = False
+
+    def column(self, name: str) -> Column | None:
+        """Return the column *name*, or None."""
+        return next((c for c in self.columns if c.name == name), None)
+
+
+def _json(name: str) -> Column:
+    return Column(name, "string", is_json=True)
+
+
+OF_ALL = (
+    Column("id", "bigint"),
+    Column("queue", "string"),
+    Column("task", "string"),
+    _json("args"),
+    _json("kwargs"),
+    _json("headers"),
+    Column("priority", "smallint"),
+    Column("run_after", "timestamp"),
+    Column("enqueued_at", "timestamp"),
+    Column("expires_at", "timestamp"),
+    Column("attempt", "smallint"),
+    Column("max_attempts", "smallint"),
+    Column("crashes", "smallint"),
+    Column("deliveries", "int"),
+    Column("dedup_key", "string"),
+    Column("lane", "string"),
+    Column("lane_capacity", "int"),
+    _json("errors"),
+    _json("progress"),
+    Column("workflow_id", "bigint"),
+    Column("parent_id", "bigint"),
+    Column("message_id", "bigint"),
+    Column("schedule_id", "bigint"),
+)
+
+JOBS = Table(
+    name="jobs",
+    relation="pgqueue_job",
+    columns=(
+        *OF_ALL,
+        Column("visible_at", "timestamp"),
+        Column("leased_by", "string"),
+        Column("leased_at", "timestamp"),
+        Column("runs_alone", "boolean"),
+        Column("cancel_requested_at", "timestamp"),
+    ),
+    written_at=None,
+)
+
+ARCHIVE = Table(
+    name="archive",
+    relation="pgqueue_archived_job",
+    columns=(
+        *OF_ALL,
+        Column("state", "string"),
+        _json("result"),
+        Column("started_at", "timestamp"),
+        Column("finished_at", "timestamp"),
+        Column("worker", "string"),
+    ),
+    written_at="finished_at",
+    by_day=True,
+)
+
+DEAD_LETTERS = Table(
+    name="dead_letters",
+    relation="pgqueue_dead_letter",
+    columns=(
+        *OF_ALL,
+        Column("reason", "string"),
+        Column("started_at", "timestamp"),
+        Column("finished_at", "timestamp"),
+        Column("worker", "string"),
+    ),
+    written_at="finished_at",
+)
+
+TABLES = {table.name: table for table in (JOBS, ARCHIVE, DEAD_LETTERS)}
+
+
+def ddl(columns: tuple[Column, ...]) -> str:
+    """Return *columns* as Spark writes a schema: "id bigint, queue string"."""
+    return ", ".join(f"{column.name} {column.type}" for column in columns)

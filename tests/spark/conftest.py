@@ -1,0 +1,107 @@
+"""A Spark session for all tests of a run, on the test database."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from django_pgqueue.management.spark_session import dsn_of
+from django_pgqueue.spark.java import installed
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+# Part of the DSN. The server asks for no password, so any will do.
+PASSWORD = "pl4nted-p4ssword"
+
+# What Spark's own Pythons find instead of Django.
+NO_DJANGO = "raise ImportError('A process of Spark has imported Django.')\n"
+
+
+def require(*modules: str) -> None:
+    """Skip the test, or fail it where everything is to run, without *modules*."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if not missing:
+        return
+    message = f"{', '.join(missing)} not installed: the extra [spark] is not tested"
+    if os.environ.get("PGQUEUE_REQUIRE_ALL") == "1":
+        pytest.fail(f"{message} (PGQUEUE_REQUIRE_ALL=1)")
+    pytest.skip(message)
+
+
+@pytest.fixture(autouse=True)
+def _packages(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("spark"):
+        require("pyspark", "pyarrow", "adbc_driver_postgresql")
+
+
+@pytest.fixture(scope="session")
+def dsn(django_db_setup: None) -> str:
+    """The DSN of the test database, with a password."""
+    return make_conninfo(dsn_of("default"), password=PASSWORD)
+
+
+@pytest.fixture(scope="session")
+def spark(
+    dsn: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    """One session for the whole run: a JVM takes seconds to start."""
+    require("pyspark", "pyarrow", "adbc_driver_postgresql")
+    from pyspark import SparkContext, __version__
+
+    from django_pgqueue.spark.session import open_session
+
+    without_django = tmp_path_factory.mktemp("without_django")
+    (without_django / "django").mkdir()
+    (without_django / "django" / "__init__.py").write_text(NO_DJANGO)
+    path = [without_django, ROOT, ROOT / "django_pgqueue" / "spark" / "toplevel"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, path)))
+        patch.setenv("PGQUEUE_ELSEWHERE", dsn)
+        session = open_session(
+            "tests",
+            master="local[2]",
+            dsn=dsn,
+            config={
+                "spark.ui.port": "0",
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+                "spark.driver.extraJavaOptions": quick_start(
+                    request.config.cache.mkdir("spark"), __version__
+                ),
+            },
+        )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    gateway = SparkContext._gateway
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
+
+
+def quick_start(cache: Path, version: str) -> str:
+    """Options with which a JVM starts in half the time; it runs slower afterwards."""
+    options = ["-XX:TieredStopAtLevel=1", "-Xlog:disable", "-Xlog:all=off"]
+    found, _ = installed(os.environ)
+    if found is not None:  # The wheel's Java has no archive to add to.
+        archive = cache / f"classes-{version}-java{found.version}.jsa"
+        use = "SharedArchiveFile" if archive.exists() else "ArchiveClassesAtExit"
+        options.append(f"-XX:{use}={archive}")
+    return " ".join(options)
+
+
+@pytest.fixture
+def read(spark: Any, transactional_db: None) -> Callable[..., Any]:
+    """``read("archive", columns="id")`` is a DataFrame; options by their names."""
+
+    def read(table: str = "jobs", **options: Any) -> Any:
+        reader = spark.read.format("pgqueue").option("table", table)
+        return reader.options(**options).load()
+
+    return read

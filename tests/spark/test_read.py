@@ -1,0 +1,315 @@
+"""spark.read.format("pgqueue"), on a real Spark and a real PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from django_pgqueue.spark.redact import Redaction
+from django_pgqueue.spark.session import source
+from django_pgqueue.spark.tables import TABLES
+from tests.factories import (
+    make_archived_job,
+    make_dead_letter,
+    make_job,
+    make_jobs,
+    make_leased_job,
+)
+from tests.spark.conftest import PASSWORD
+
+pytestmark = pytest.mark.spark
+
+SECRET = "hunter2-planted"
+NOON = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
+
+
+def fetch(url):
+    assert url.startswith("http://127.0.0.1:")
+    with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310
+        return answer.read().decode()
+
+
+def values_of(row):
+    """Return a row of Django as Spark has it: JSON as PostgreSQL writes it."""
+    return {
+        field.column: getattr(row, field.attname) for field in row._meta.concrete_fields
+    }
+
+
+def as_read(row):
+    """Return a row of Spark with its JSON read."""
+    read = row.asDict()
+    for name in ("args", "kwargs", "headers", "errors", "progress", "result"):
+        if read.get(name) is not None:
+            read[name] = json.loads(read[name])
+    return {
+        name: value.astimezone(UTC) if isinstance(value, datetime) else value
+        for name, value in read.items()
+    }
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_column_of_every_table_arrives(read, table):
+    """With its value, its type and its NULL."""
+    columns = {
+        "queue": "mäil",
+        "args": [1, "é", None, {"a": 1.5}],
+        "kwargs": {"order_id": 7},
+        "headers": {"tags": ["vip"]},
+        "priority": -100,
+        "run_after": NOON,
+        "expires_at": NOON + timedelta(days=400),
+        "dedup_key": f"key-{table}",
+        "workflow_id": 2**62,
+    }
+    row = {
+        "jobs": make_leased_job,
+        "archive": make_archived_job,
+        "dead_letters": make_dead_letter,
+    }[table](**columns)
+
+    (found,) = read(table).collect()
+
+    assert values_of(row) == as_read(found)
+
+
+def test_rows_are_read_once_whatever_the_partitions(read):
+    """Each task has its own."""
+    ids = make_jobs(50)
+
+    rows = read(columns="id", partitions="7")
+
+    assert rows.rdd.getNumPartitions() == 7
+    assert ids == sorted(row.id for row in rows.collect())
+
+
+def test_an_empty_table_is_an_empty_dataframe(read):
+    """With all its columns."""
+    rows = read("dead_letters")
+
+    assert rows.collect() == []
+    assert [c.name for c in TABLES["dead_letters"].columns] == rows.columns
+
+
+def test_columns_are_narrowed_by_a_schema_or_an_option(spark, read):
+    """In the order that is asked for; what is not asked for is not fetched."""
+    make_job(task="shop.send", kwargs={"token": SECRET})
+
+    by_schema = (
+        spark.read.format("pgqueue").schema("task string, priority smallint").load()
+    )
+
+    assert [("shop.send", 0)] == [tuple(row) for row in by_schema.collect()]
+    assert [("shop.send",)] == [tuple(r) for r in read(columns="task").collect()]
+    assert read(columns="id").count() == 1
+
+
+@pytest.mark.parametrize(
+    "schema, problem",
+    [
+        ("id int", "Column id of jobs is of type bigint, not int"),
+        ("idd bigint", "has no column 'idd'. Did you mean 'id'?"),
+        ("id bigint NOT NULL", "leave NOT NULL out"),
+    ],
+)
+def test_a_schema_of_another_kind_is_refused(spark, transactional_db, schema, problem):
+    """With the type that the column has."""
+    rows = spark.read.format("pgqueue").schema(schema).load()
+
+    with pytest.raises(Exception, match=re.escape(problem)):
+        rows.collect()
+
+
+def test_a_wrong_option_is_said_at_once(read):
+    """When the DataFrame is made, before anything runs."""
+    with pytest.raises(Exception, match=r"'tabel'\. Did you mean 'table'"):
+        read(tabel="jobs")
+
+
+def test_filters_are_answered_by_postgresql(read):
+    """The plan has no filter of Spark's, and the rows are the right ones."""
+    make_jobs(5, priority=1)
+    (wanted,) = make_jobs(1, priority=9, queue="mail")
+
+    rows = read(columns="id,priority,queue,enqueued_at").where(
+        "priority > 3 AND queue = 'mail' AND enqueued_at > timestamp'2020-01-01'"
+    )
+
+    assert [wanted] == [row.id for row in rows.collect()]
+    assert "Filter (" not in rows._jdf.queryExecution().executedPlan().toString()
+
+
+# Servers have collations of people's languages if they were built with ICU, as Debian's
+# are; that of the wheel has none.
+IN_WORDS = "SELECT 1 FROM pg_collation WHERE collname = 'en-x-icu'"
+COLLATE = (
+    'ALTER TABLE pgqueue_job ALTER COLUMN dedup_key TYPE varchar(255) COLLATE "{}"'
+)
+
+# In an order of people's languages a < B < ä, and by bytes B < a < ä.
+WORDS = ["B", "a", "ä", "Z", "z", "ß", "_", "10", "9", "", "a b", "A"]
+
+
+@pytest.fixture
+def keys_in_words(cursor):
+    """The column dedup_key, ordered as people order words where the server can."""
+    has_words = cursor.execute(IN_WORDS).fetchone() is not None
+    if has_words:
+        cursor.execute(COLLATE.format("en-x-icu"))
+    yield
+    if has_words:
+        cursor.execute(COLLATE.format("default"))
+
+
+def test_texts_are_ordered_by_bytes_whatever_the_collation(keys_in_words, read):
+    """Spark compares ranges itself, so that a push-down changes no answer."""
+    for word in WORDS:
+        make_job(dedup_key=word)
+
+    rows = read(columns="dedup_key")
+
+    for bound in WORDS:
+        expected = sorted(w for w in WORDS if w.encode() > bound.encode())
+        found = rows.where(rows.dedup_key > bound).collect()
+        assert expected == sorted(row.dedup_key for row in found), bound
+    assert ["B", "ß"] == sorted(
+        row.dedup_key
+        for row in rows.where(rows.dedup_key.isin("B", "ß", "b")).collect()
+    )
+
+
+def test_a_session_that_pushes_no_filters_reads_the_same(spark, read):
+    """As one that nobody has set up does not; Spark then looks at every row."""
+    ids = make_jobs(3)
+    setting = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(setting, "false")
+    try:
+        rows = read(columns="id").where(f"id > {ids[0]}")
+        assert ids[1:] == sorted(row.id for row in rows.collect())
+    finally:
+        spark.conf.set(setting, "true")
+
+
+def test_a_replica_is_named_by_its_variable_or_its_file(read, dsn, tmp_path):
+    """Its DSN stands in no option."""
+    make_job()
+    file = tmp_path / "dsn"
+    file.write_text(dsn)
+
+    assert read(dsnEnv="PGQUEUE_ELSEWHERE").count() == 1
+    assert read(dsnFile=str(file)).count() == 1
+    with pytest.raises(Exception, match=r"\$PGQUEUE_NOWHERE is empty or not set"):
+        read(dsnEnv="PGQUEUE_NOWHERE").count()
+
+
+def test_secrets_are_in_no_parquet(read, tmp_path):
+    """Wherever a job may carry one; what is beside them is there."""
+    carried = {
+        "args": [{"nested": [{"api_key": SECRET}]}, "kept-value"],
+        "kwargs": {"accessToken": SECRET, "X-Api-Key": {"a": SECRET}},
+        "headers": {"authorization": SECRET},
+        "errors": [
+            {"kind": "error", "message": f"password={SECRET}", "traceback": ""},
+            {"message": f"could not reach postgres://anna:{SECRET}@db/shop"},
+        ],
+    }
+    make_job(**carried, progress={"secret": SECRET})
+    make_archived_job(**carried, result={"cookie": SECRET})
+    make_dead_letter(**carried)
+
+    for table in TABLES:
+        read(table).write.option("compression", "none").parquet(str(tmp_path / table))
+
+    written = [file.read_bytes() for file in tmp_path.rglob("*.parquet")]
+    assert len(written) >= 3
+    assert [] == [data for data in written if SECRET.encode() in data]
+    assert all(b"kept-value" in data for data in written)
+
+
+def test_a_session_says_what_is_hidden(spark, transactional_db):
+    """Its patterns, and the parameters of the tasks that its project declares."""
+    make_job(task="shop.login", args=["anna", SECRET], kwargs={"iban": SECRET})
+    other = spark.newSession()
+    other.dataSource.register(
+        source(Redaction(("iban",), {"shop.login": (False, True)}))
+    )
+
+    (row,) = (
+        other.read.format("pgqueue")
+        .schema("args string, kwargs string")
+        .load()
+        .collect()
+    )
+
+    assert ('["anna", "[redacted]"]', '{"iban": "[redacted]"}') == tuple(row)
+
+
+def test_a_read_can_say_what_is_hidden(read):
+    """The option wins over the session."""
+    make_job(kwargs={"iban": "DE1", "token": "t"})
+
+    (row,) = read(columns="kwargs", redact='["iban"]').collect()
+
+    assert '{"iban": "[redacted]", "token": "t"}' == row.kwargs
+
+
+def test_the_password_is_in_no_plan_and_in_no_page(spark, read, tmp_path):
+    """Not in explain(), nor in what the UI's REST API tells of a query or an error."""
+    make_job()
+    rows = read().where("id > 0")
+    plans = rows._jdf.queryExecution().toString()
+    rows.collect()
+    away = tmp_path / "dsn"
+    away.write_text(f"host=127.0.0.1 port=1 password={PASSWORD}")
+    with pytest.raises(Exception, match="session with PostgreSQL cannot be") as failed:
+        read(dsnFile=str(away)).count()
+
+    ui = spark.sparkContext.uiWebUrl
+    application = spark.sparkContext.applicationId
+    told = {"plans": plans, "error": str(failed.value)}
+    for page in (
+        f"/api/v1/applications/{application}/sql?details=true&planDescription=true",
+        f"/api/v1/applications/{application}/environment",
+        f"/api/v1/applications/{application}/jobs",
+        f"/api/v1/applications/{application}/stages?details=true",
+        f"/api/v1/applications/{application}/executors",
+        "/environment/",
+        "/SQL/",
+    ):
+        told[page] = fetch(f"{ui}{page}")
+
+    assert "pgqueue" in told[next(page for page in told if "/sql?" in page)]
+    assert [] == [place for place, text in told.items() if PASSWORD in text]
+
+
+def test_no_process_of_spark_has_django(spark, read):
+    """They could not: an import of it fails there, and all these tests read."""
+    make_job()
+
+    def look(_):
+        import sys
+
+        try:
+            import django  # noqa: F401
+        except ImportError as error:
+            return str(error), "django_pgqueue.models" in sys.modules
+        return "Django", True
+
+    assert read(columns="id").count() == 1
+    context = spark.sparkContext
+    said = context.parallelize(range(2), 2).map(look).collect()
+
+    assert {("A process of Spark has imported Django.", False)} == set(said)
+
+
+def test_the_session_reads_times_in_utc(read):
+    """Whatever the machine's zone is."""
+    make_job(run_after=NOON)
+
+    (row,) = read(columns="run_after").selectExpr("string(run_after) AS t").collect()
+
+    assert row.t == "2026-01-01 12:00:00.123456"

@@ -1,0 +1,103 @@
+"""Which rows each task reads: every row once, and all up to one bound."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_pgqueue.queues.partitions import partition_name
+from django_pgqueue.spark.connect import Session
+from django_pgqueue.spark.filters import Period
+from django_pgqueue.spark.slices import Slice, cut, distribute, plan
+from django_pgqueue.spark.tables import ARCHIVE, DEAD_LETTERS, JOBS
+from tests.factories import make_archived_job, make_dead_letter, make_jobs
+
+spark = pytest.mark.spark
+
+
+@given(
+    first=st.integers(1, 2**62), ids=st.integers(1, 10**9), parts=st.integers(1, 300)
+)
+def test_the_parts_of_a_range_touch_and_never_overlap(first, ids, parts):
+    """Together they are the whole range, and about equally large."""
+    pieces = cut(Slice(first, first + ids - 1), parts)
+
+    assert pieces[0].first_id == first
+    assert pieces[-1].last_id == first + ids - 1
+    assert [p.last_id + 1 for p in pieces[:-1]] == [p.first_id for p in pieces[1:]]
+    sizes = [p.last_id - p.first_id + 1 for p in pieces]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(sizes=st.lists(st.floats(0, 1e12), max_size=60), partitions=st.integers(1, 40))
+def test_every_slice_is_given_to_one_task(sizes, partitions):
+    """There are no more tasks than asked for, and none without a slice."""
+    slices = [(Slice(n, n), size) for n, size in enumerate(sizes)]
+
+    tasks = distribute(slices, partitions)
+
+    assert sorted(part.first_id for task in tasks for part in task) == list(
+        range(len(sizes))
+    )
+    assert len(tasks) == min(partitions, len(sizes))
+    assert all(tasks)
+
+
+@spark
+def test_an_empty_table_has_no_task(transactional_db, dsn):
+    """Whichever it is."""
+    with Session(dsn, table="jobs") as session:
+        for table in (JOBS, ARCHIVE, DEAD_LETTERS):
+            assert [] == plan(session, table, partitions=4, period=Period())
+
+
+@spark
+def test_jobs_are_divided_by_their_ids(transactional_db, dsn):
+    """From the first to the last that there is."""
+    ids = make_jobs(10)
+
+    with Session(dsn, table="jobs") as session:
+        tasks = plan(session, JOBS, partitions=3, period=Period())
+
+    slices = sorted((s for task in tasks for s in task), key=lambda s: s.first_id)
+    assert [3, ids[0], ids[-1]] == [len(tasks), slices[0].first_id, slices[-1].last_id]
+
+
+@spark
+def test_the_archive_is_divided_by_day_and_id(transactional_db, dsn, cursor):
+    """A slice is of one day, and all end at the moment when they were planned."""
+    now = datetime.now(UTC)
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    cursor.execute(
+        f"CREATE TABLE IF NOT EXISTS {partition_name(today - timedelta(days=1))} "
+        f"PARTITION OF pgqueue_archived_job FOR VALUES "
+        f"FROM ('{today - timedelta(days=1)}') TO ('{today}')"
+    )
+    for seconds in (1, 2):
+        make_archived_job(finished_at=today - timedelta(seconds=seconds))
+        make_archived_job(finished_at=today + timedelta(microseconds=seconds))
+
+    with Session(dsn, table="archive") as session:
+        tasks = plan(session, ARCHIVE, partitions=4, period=Period())
+        late = plan(session, ARCHIVE, partitions=4, period=Period(since=today))
+
+    slices = {s for task in tasks for s in task}
+    assert {today - timedelta(days=1), today} == {s.since for s in slices}
+    (until,) = {s.until for s in slices if s.since == today}
+    assert now - timedelta(minutes=1) < until < now + timedelta(minutes=1)
+    assert {today} == {s.since for task in late for s in task}
+    cursor.execute(f"DROP TABLE {partition_name(today - timedelta(days=1))}")
+
+
+@spark
+def test_small_days_share_a_task(transactional_db, dsn):
+    """No more tasks than partitions, however many slices."""
+    make_dead_letter()
+    make_archived_job()
+
+    with Session(dsn, table="archive") as session:
+        assert len(plan(session, ARCHIVE, partitions=1, period=Period())) == 1
+        assert len(plan(session, DEAD_LETTERS, partitions=9, period=Period())) == 1

@@ -1,0 +1,73 @@
+"""The columns that Spark reads are a contract: code, database and page agree."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.spark.tables import CONTRACT_VERSION, TABLES, ddl
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "spark.md"
+
+# What the database calls each type of the contract.
+DATABASE_TYPES = {
+    "bigint": {"bigint"},
+    "int": {"integer"},
+    "smallint": {"smallint"},
+    "boolean": {"boolean"},
+    "string": {"character varying", "text", "jsonb"},
+    "timestamp": {"timestamp with time zone"},
+}
+
+COLUMNS = """
+SELECT column_name, data_type FROM information_schema.columns
+ WHERE table_schema = current_schema() AND table_name = %s
+"""
+
+# The contract of each version, so that a change without a new one is seen.
+FINGERPRINTS = {1: "5a3987a0aea6fe00"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_the_database_has_the_columns_of_the_contract(table):
+    """All of them, and no other; each of a type that the contract's can hold."""
+    with connection.cursor() as cursor:
+        cursor.execute(COLUMNS, [table.relation])
+        existing = dict(cursor.fetchall())
+
+    assert {column.name for column in table.columns} == set(existing)
+    for column in table.columns:
+        assert existing[column.name] in DATABASE_TYPES[column.type], column.name
+        assert column.is_json == (existing[column.name] == "jsonb"), column.name
+
+
+def columns(text, heading):
+    """Return names and types in the table under *heading*."""
+    found = re.search(
+        rf"^### {re.escape(heading)}$(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL
+    )
+    assert found, heading
+    return re.findall(r"^\| `(\w+)` \| (\w+) \|", found[1], re.MULTILINE)
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_the_page_has_the_columns_of_the_contract(table):
+    """In their order, with their types."""
+    text = PAGE.read_text(encoding="utf-8")
+    documented = columns(text, "Of all three") + columns(text, f"`{table.name}`")
+
+    assert [(c.name, c.type) for c in table.columns] == documented
+    assert f"version {CONTRACT_VERSION}" in text
+
+
+def test_a_changed_contract_has_a_new_version():
+    """Whoever adds, drops or retypes a column raises CONTRACT_VERSION."""
+    contract = "\n".join(f"{t.name}: {ddl(t.columns)}" for t in TABLES.values())
+    fingerprint = hashlib.sha256(contract.encode()).hexdigest()[:16]
+
+    assert FINGERPRINTS[CONTRACT_VERSION] == fingerprint
