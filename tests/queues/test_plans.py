@@ -109,6 +109,11 @@ SPECIAL = {
     "workers.REGISTER": {"queues": "[]"},
 }
 
+# Statements whose parameters have places instead of names.
+PLACED = {
+    "enqueue.ENQUEUE_NOW": ["default", "shop.send", "[]", "{}", "{}", 0, 5],
+}
+
 # Every statement that EXPLAIN can show.
 EXPLAINED = {
     "cancel.CANCEL",
@@ -236,6 +241,8 @@ STATEMENTS = collect()
 
 def parameters(name):
     """Return the parameters that the statement *name* asks for."""
+    if name in PLACED:
+        return PLACED[name]
     values = VALUES | SPECIAL.get(name, {})
     return {key: values[key] for key in PLACEHOLDER.findall(STATEMENTS[name])}
 

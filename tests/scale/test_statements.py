@@ -225,7 +225,8 @@ def look(cursor, shape):
         statement = name.partition(" ")[0]
         params = parameters(statement)
         own = of_ten(actors.get(bound.ids, []), shapes.ROWS) | dict(bound.params)
-        params |= {key: own[key] for key in params if key in own}
+        if isinstance(params, dict):
+            params |= {key: own[key] for key in params if key in own}
         plan = explain(cursor, STATEMENTS[statement], params)
         wrong = faults(
             plan,
