@@ -33,8 +33,8 @@ RETURNING id
 """
 
 # Locks: as ENQUEUE. The common case, without a time: an INSERT into those columns, in
-# a function, so that it is not planned anew for every job. Its signature says the types,
-# and places cost the driver less than names.
+# a function, so that it is not planned anew for every job. Its signature has the types;
+# places cost the driver less than names.
 ENQUEUE_NOW = "SELECT pgqueue_store(%s, %s, %s, %s, %s, %s, %s)"
 
 # Locks: as ENQUEUE. One statement for a chunk: WITH ORDINALITY and ORDER BY, so that
