@@ -63,12 +63,21 @@ SELECT j.id FROM pgqueue_job j
 
 # Locks: row locks on the rows handed back, for the statement. Handed back as if never
 # claimed: the attempt is given back and the job keeps its place in its line.
-# deliveries stays: it is a fencing token.
+# deliveries stays: it is a fencing token. But what was never started is no delivery of
+# which a job has had enough: from the tenth on each is noted, as those before a redrive
+# are, so that DELIVERIES_MAX does not count it. (A busy queue hands the same jobs back
+# and claims them again many times before their turn.)
 RELEASE = """
 UPDATE pgqueue_job AS j
    SET visible_at = least(mine.due_at, statement_timestamp()),
        leased_by = NULL, leased_at = NULL,
-       attempt = greatest(j.attempt - 1, 0)
+       attempt = greatest(j.attempt - 1, 0),
+       headers = CASE WHEN j.deliveries < 10 THEN j.headers
+           ELSE j.headers || jsonb_build_object('pgqueue.deliveries_before',
+               CASE WHEN jsonb_typeof(j.headers->'pgqueue.deliveries_before') = 'number'
+                    THEN least((j.headers->>'pgqueue.deliveries_before')::numeric,
+                               j.deliveries - 1)
+                    ELSE 0 END + 1) END
   FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(due)s::timestamptz[])
        AS mine(id, delivery, due_at)
  WHERE j.id = ANY(%(ids)s::bigint[])

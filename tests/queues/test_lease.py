@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from django_pgqueue.conf import Settings
 from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.errors import ERRORS_MAX
@@ -20,6 +21,8 @@ from django_pgqueue.queues.lease import (
     rescue,
 )
 from django_pgqueue.queues.settle import Ended, ack
+from django_pgqueue.tasks.outcome import GaveUp
+from django_pgqueue.tasks.perform import refuse
 from tests.factories import LEASE, make_job, make_jobs, make_leased_job
 
 SECOND = timedelta(seconds=1)
@@ -159,6 +162,34 @@ def test_a_released_job_is_as_if_it_had_never_been_claimed(cursor):
         before[2],
     ] == [row(job) for job in waiting]
     assert [job.pk for job in waiting] == [job.id for job in claim_default(cursor)]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"pgqueue.deliveries_before": 2}, {"pgqueue.deliveries_before": "x"}],
+)
+def test_a_job_that_is_released_again_and_again_still_runs(cursor, headers):
+    """A busy queue hands the same jobs back many times before their turn."""
+    make_job(headers={"trace": "kept", **headers})
+    for _ in range(Settings().deliveries_max + 50):
+        release_all(cursor, claim_default(cursor))
+
+    (job,) = claim_default(cursor)
+
+    assert refuse(job, Settings()) is None
+    assert "kept" == Job.objects.get().headers["trace"]
+
+
+def test_a_job_that_ends_every_delivery_otherwise_does_not(cursor):
+    """What was released does not count; the rest does."""
+    make_job()
+    for _ in range(50):
+        release_all(cursor, claim_default(cursor))
+    cursor.execute("UPDATE pgqueue_job SET deliveries = deliveries + 91")
+
+    (job,) = claim_default(cursor)
+
+    assert isinstance(refuse(job, Settings()).outcome, GaveUp)
 
 
 def test_the_next_claim_of_a_released_job_is_its_first_attempt(cursor):
