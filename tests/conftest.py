@@ -13,6 +13,7 @@ from django.db import connections
 from django.test import TransactionTestCase
 
 from django_pgqueue.postgres.connect import connect
+from django_pgqueue.queues.partitions import make_partitions
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
@@ -95,3 +96,33 @@ def cursor(new_cursor: Callable[..., Cursor]) -> Cursor:
 def other_cursor(new_cursor: Callable[..., Cursor]) -> Cursor:
     """A second one, as another worker would hold."""
     return new_cursor()
+
+
+ARCHIVE_DAYS = r"""
+SELECT c.relname::text, i.inhdetachpending
+  FROM pg_class c LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
+ WHERE c.relkind = 'r' AND c.relname ~ '^pgqueue_archived_job_\d{8}$'
+"""
+
+
+@pytest.fixture
+def archive_days(cursor: Cursor) -> Iterator[None]:
+    """
+    The archive has the days after the test that it had before.
+
+    For tests that commit what makes or drops its partitions: no other test's rows
+    take them away.
+    """
+    with cursor.connection.transaction():
+        make_partitions(cursor)
+    before = {name for name, _ in cursor.execute(ARCHIVE_DAYS)}
+    yield
+    for name, detaching in cursor.execute(ARCHIVE_DAYS).fetchall():
+        if detaching:
+            cursor.execute(
+                f"ALTER TABLE pgqueue_archived_job DETACH PARTITION {name} FINALIZE"
+            )
+        if name not in before:
+            cursor.execute(f"DROP TABLE {name}")
+    with cursor.connection.transaction():
+        make_partitions(cursor)

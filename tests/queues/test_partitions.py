@@ -54,20 +54,11 @@ def add_partition(cursor, day):
 
 
 @pytest.fixture
-def today(cursor):
+def today(cursor, archive_days):
     """Today in UTC; the days of the archive are as before after the test."""
     cursor.execute("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date")
     (today,) = cursor.fetchone()
-    make(cursor)
-    before = set(tables(cursor))
-    yield today
-    for name in pending(cursor):
-        cursor.execute(
-            f"ALTER TABLE pgqueue_archived_job DETACH PARTITION {name} FINALIZE"
-        )
-    for day in set(tables(cursor)) - before:
-        cursor.execute(f"DROP TABLE {partition_name(day)}")
-    make(cursor)
+    return today
 
 
 def pending(cursor):

@@ -341,7 +341,7 @@ def test_jobs_in_another_database_go_by_it(settings):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_it_works_where_everything_is_committed():
+def test_it_works_where_everything_is_committed(archive_days):
     """A day without a partition of the archive gets one."""
     with freeze(LONG_AGO) as clock:
         fails.delay()
