@@ -51,7 +51,7 @@ class Progress:
         return self.rows_read()
 
     def tasks(self) -> tuple[int, int]:
-        """Return how many tasks of the stages that run now are done, and of how many."""
+        """Return how many tasks of the running stages are done, and of how many."""
         done = total = 0
         for stage in self._tracker.getActiveStageIds():
             info = self._tracker.getStageInfo(stage)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
 
 from django_pgqueue.management.commands.pgqueue import Command as PgQueueCommand
 from django_pgqueue.management.pipeline import list as list_jobs

@@ -1,4 +1,4 @@
-"""pgqueue_pipeline list: the declared pipeline jobs, and how each one's last run went."""
+"""pgqueue_pipeline list: the declared pipeline jobs, and how each one's run went."""
 
 from __future__ import annotations
 

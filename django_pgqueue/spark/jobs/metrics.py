@@ -56,9 +56,9 @@ class TaskHours:
 
     def write(self, run: Any, frame: Any) -> int:
         """Replace the hours of *frame*, and forget the oldest, in one transaction."""
-        F = extra("pyspark.sql.functions")
+        f = extra("pyspark.sql.functions")
         first, *others = task_hours.COLUMNS
-        rows = frame.select(_epoch(F.col(first)), *others).collect()
+        rows = frame.select(_epoch(f.col(first)), *others).collect()
         with run.transaction() as cursor:
             count = task_hours.store(
                 cursor, ((moment(epoch), *rest) for epoch, *rest in rows)
@@ -90,17 +90,17 @@ def metrics(
     Options: lookback, how far before the last hour that was counted late rows are
     looked for; full, look through all that there is; keep, how long hours are kept.
     """
-    F = extra("pyspark.sql.functions")
+    f = extra("pyspark.sql.functions")
     since = _since(run, duration("lookback", lookback), is_full=full)
     kept_from = run.started_at - duration("keep", keep)
     since = max(since, _hour(kept_from) + HOUR)
-    archive = archive.where(F.col("finished_at") >= F.lit(since))
-    dead_letters = dead_letters.where(F.col("finished_at") >= F.lit(since))
+    archive = archive.where(f.col("finished_at") >= f.lit(since))
+    dead_letters = dead_letters.where(f.col("finished_at") >= f.lit(since))
     changed = changed_hours(run, archive, dead_letters, since)
     run.check()
     return per_hour(
-        _within(archive, changed).withColumn("reason", F.lit(None).cast("string")),
-        _within(dead_letters, changed).withColumn("state", F.lit("dead")),
+        _within(archive, changed).withColumn("reason", f.lit(None).cast("string")),
+        _within(dead_letters, changed).withColumn("state", f.lit("dead")),
     )
 
 
@@ -108,8 +108,8 @@ def changed_hours(
     run: Any, archive: Any, dead_letters: Any, since: datetime
 ) -> list[datetime]:
     """Return the hours that have more rows than were counted, in order."""
-    F = extra("pyspark.sql.functions")
-    hour = _epoch(F.date_trunc("hour", "finished_at")).alias("hour")
+    f = extra("pyspark.sql.functions")
+    hour = _epoch(f.date_trunc("hour", "finished_at")).alias("hour")
     found: dict[datetime, Counted] = {}
     for place, frame in enumerate((archive, dead_letters)):
         for epoch, count in frame.groupBy(hour).count().collect():
@@ -129,10 +129,10 @@ def changed_hours(
 
 def per_hour(archive: Any, dead_letters: Any) -> Any:
     """Return the columns of task_hours.COLUMNS for jobs that have ended."""
-    F = extra("pyspark.sql.functions")
+    f = extra("pyspark.sql.functions")
     jobs = _measured(archive.unionByName(dead_letters))
     ended = {
-        f"is_{state}": F.sum((F.col("state") == state).cast("bigint")).alias(name)
+        f"is_{state}": f.sum((f.col("state") == state).cast("bigint")).alias(name)
         for state, name in (
             ("succeeded", "succeeded"),
             ("dead", "dead"),
@@ -141,17 +141,17 @@ def per_hour(archive: Any, dead_letters: Any) -> Any:
         )
     }
     summed = [
-        F.sum(F.col(f"job_{name}").cast("bigint")).alias(name)
+        f.sum(f.col(f"job_{name}").cast("bigint")).alias(name)
         for name in ("started", "failed", "retried", "crashed")
     ]
-    marks = F.array(*(F.lit(mark) for mark in PERCENTILES))
+    marks = f.array(*(f.lit(mark) for mark in PERCENTILES))
     counted = jobs.groupBy("hour", "queue", "task").agg(
         *ended.values(),
         *summed,
-        F.percentile("wait", marks).alias("waits"),
-        F.max("wait").alias("oldest_wait"),
-        F.percentile("run", marks).alias("runs"),
-        F.sum("job_seconds").alias("worker_seconds"),
+        f.percentile("wait", marks).alias("waits"),
+        f.max("wait").alias("oldest_wait"),
+        f.percentile("run", marks).alias("runs"),
+        f.sum("job_seconds").alias("worker_seconds"),
     )
     return counted.select(
         *task_hours.KEY,
@@ -165,84 +165,84 @@ def per_hour(archive: Any, dead_letters: Any) -> Any:
 
 def _measured(jobs: Any) -> Any:
     """Return what each job adds to its hour."""
-    F = extra("pyspark.sql.functions")
-    before = F.coalesce(
-        F.get_json_object("headers", DELIVERIES_BEFORE).cast("bigint"), F.lit(0)
+    f = extra("pyspark.sql.functions")
+    before = f.coalesce(
+        f.get_json_object("headers", DELIVERIES_BEFORE).cast("bigint"), f.lit(0)
     )
     jobs = jobs.withColumn("before", before).withColumn(
         "failures",
-        F.filter(
-            F.coalesce(F.from_json("errors", ERRORS), F.array().cast(ERRORS)),
+        f.filter(
+            f.coalesce(f.from_json("errors", ERRORS), f.array().cast(ERRORS)),
             # Those before the latest redrive were counted with the dead letter.
             lambda error: (
-                (error["kind"] == "error") & (error["delivery"] > F.col("before"))
+                (error["kind"] == "error") & (error["delivery"] > f.col("before"))
             ),
         ),
     )
-    ran = _between(F.col("started_at"), F.col("finished_at"))
-    due = F.greatest("enqueued_at", "run_after")
-    waited = _between(due, F.col("started_at"))
+    ran = _between(f.col("started_at"), f.col("finished_at"))
+    due = f.greatest("enqueued_at", "run_after")
+    waited = _between(due, f.col("started_at"))
     # The last delivery's own failure is a part of `ran`.
-    earlier = F.filter(
-        "failures", lambda error: error["delivery"] < F.col("deliveries")
+    earlier = f.filter(
+        "failures", lambda error: error["delivery"] < f.col("deliveries")
     )
-    ran_earlier = F.aggregate(
+    ran_earlier = f.aggregate(
         earlier,
-        F.lit(0.0),
-        lambda total, error: total + F.coalesce(error["ran_seconds"], F.lit(0.0)),
+        f.lit(0.0),
+        lambda total, error: total + f.coalesce(error["ran_seconds"], f.lit(0.0)),
     )
     return jobs.select(
-        F.date_trunc("hour", "finished_at").alias("hour"),
+        f.date_trunc("hour", "finished_at").alias("hour"),
         "queue",
         "task",
         "state",
-        (F.col("deliveries") - F.col("before")).alias("job_started"),
-        F.size("failures").alias("job_failed"),
-        F.greatest(F.col("attempt") - 1, F.lit(0)).alias("job_retried"),
-        F.col("crashes").alias("job_crashed"),
+        (f.col("deliveries") - f.col("before")).alias("job_started"),
+        f.size("failures").alias("job_failed"),
+        f.greatest(f.col("attempt") - 1, f.lit(0)).alias("job_retried"),
+        f.col("crashes").alias("job_crashed"),
         # Only the last start is known, so a second delivery hides the first one's wait.
-        F.when(F.col("deliveries") == 1, _rounded(waited)).alias("wait"),
+        f.when(f.col("deliveries") == 1, _rounded(waited)).alias("wait"),
         _rounded(ran).alias("run"),
-        (F.coalesce(ran, F.lit(0.0)) + ran_earlier).alias("job_seconds"),
+        (f.coalesce(ran, f.lit(0.0)) + ran_earlier).alias("job_seconds"),
     )
 
 
 def _between(start: Any, end: Any) -> Any:
     """Return the seconds from *start* to *end*, 0 at least; NULL where one is."""
-    F = extra("pyspark.sql.functions")
-    micros = F.unix_micros(end) - F.unix_micros(start)
+    f = extra("pyspark.sql.functions")
+    micros = f.unix_micros(end) - f.unix_micros(start)
     # greatest() leaves NULLs out.
-    return F.when(micros.isNotNull(), F.greatest(micros, F.lit(0)) / F.lit(1e6))
+    return f.when(micros.isNotNull(), f.greatest(micros, f.lit(0)) / f.lit(1e6))
 
 
 def _rounded(seconds: Any) -> Any:
     """Return *seconds* with DIGITS digits; microseconds are the finest there are."""
-    F = extra("pyspark.sql.functions")
-    micros = F.rint(seconds * 1e6)
-    step = F.pow(
-        F.lit(10.0), F.greatest(F.floor(F.log10(micros)) - DIGITS + 1, F.lit(0))
+    f = extra("pyspark.sql.functions")
+    micros = f.rint(seconds * 1e6)
+    step = f.pow(
+        f.lit(10.0), f.greatest(f.floor(f.log10(micros)) - DIGITS + 1, f.lit(0))
     )
-    return F.when(micros > 0, F.rint(micros / step) * step / 1e6).when(
-        micros == 0, F.lit(0.0)
+    return f.when(micros > 0, f.rint(micros / step) * step / 1e6).when(
+        micros == 0, f.lit(0.0)
     )
 
 
 def _spread(name: str, column: str) -> Iterator[Any]:
-    F = extra("pyspark.sql.functions")
+    f = extra("pyspark.sql.functions")
     for place, mark in enumerate(PERCENTILES):
-        yield F.col(column)[place].alias(f"{name}_p{mark * 100:.0f}")
+        yield f.col(column)[place].alias(f"{name}_p{mark * 100:.0f}")
 
 
 def _within(frame: Any, hours: list[datetime]) -> Any:
-    F = extra("pyspark.sql.functions")
+    f = extra("pyspark.sql.functions")
     if not hours:
-        return frame.where(F.lit(False))
+        return frame.where(f.lit(False))
     epochs = ", ".join(str(int(hour.timestamp())) for hour in hours)
     # The first two conditions spare tasks and pages; PostgreSQL answers them.
     return frame.where(
-        (F.col("finished_at") >= F.lit(hours[0]))
-        & (F.col("finished_at") < F.lit(hours[-1] + HOUR))
-        & F.expr(f"unix_seconds(date_trunc('hour', finished_at)) IN ({epochs})")
+        (f.col("finished_at") >= f.lit(hours[0]))
+        & (f.col("finished_at") < f.lit(hours[-1] + HOUR))
+        & f.expr(f"unix_seconds(date_trunc('hour', finished_at)) IN ({epochs})")
     )
 
 
