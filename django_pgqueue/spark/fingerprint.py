@@ -70,7 +70,7 @@ class Fingerprint:
     @property
     def digest(self) -> str:
         """Return 32 hexadecimal digits that stand for it."""
-        text = "\x00".join((self.error_class, self.message, self.place))
+        text = f"{self.error_class}\x00{self.message}\x00{self.place}"
         return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
 
 
