@@ -18,7 +18,9 @@ __all__ = ["QUEUE", "failures", "metrics", "run_pipeline"]
 
 
 @task(name="django_pgqueue.run_pipeline", queue=QUEUE, retries=2, takes_context=True)
-def run_pipeline(ctx: JobContext, job: str, **options: str | int | float | bool) -> str:
+def run_pipeline(
+    ctx: JobContext, /, job: str, **options: str | int | float | bool
+) -> str:
     """
     Run the pipeline job *job* in a process of its own; return what that printed.
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.models.columns import CLOCK
 
 
-def _count(name: object) -> models.BigIntegerField[int, int]:
+def _count(name: Any) -> models.BigIntegerField[int, int]:
     return models.BigIntegerField(name, db_default=0)
 
 
-def _seconds(name: object) -> models.FloatField[float | None, float | None]:
+def _seconds(name: Any) -> models.FloatField[float | None, float | None]:
     return models.FloatField(name, null=True, blank=True)
 
 

@@ -79,7 +79,7 @@ class Counted(NamedTuple):
 
 def store(cursor: Any, rows: Iterable[Sequence[Any]]) -> int:
     """Write *rows*, each with the values of COLUMNS; return how many."""
-    ordered = sorted(rows, key=lambda row: row[: len(KEY)])
+    ordered = sorted(rows, key=lambda row: tuple(row[: len(KEY)]))
     for start in range(0, len(ordered), BATCH_ROWS):
         columns = zip(*ordered[start : start + BATCH_ROWS], strict=True)
         cursor.execute(STORE, dict(zip(COLUMNS, map(list, columns), strict=True)))

@@ -108,7 +108,7 @@ class PipelineJob:
         kind = str if default is None else type(default)
         if not isinstance(value, str):
             if type(value) is kind or (value is None and default is None):
-                return value  # type: ignore[no-any-return]
+                return value
             value = repr(value)
         elif len(value) > OPTION_CHARACTERS_MAX:
             raise SparkOptionError(

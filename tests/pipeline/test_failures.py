@@ -170,16 +170,8 @@ def test_secrets_are_in_no_result(run):
 
 def test_any_errors_are_read():
     """Whatever SQL has put there."""
-    row = {
-        "id": 1,
-        "task": "t",
-        "reason": None,
-        "finished_at": None,
-        "enqueued_at": 7.0,
-    }
     for text in ("null", "{}", "[1, null]", "[", "7", None):
-        assert [] == list(errors_of({**row, "errors": text}))
-    (found,) = errors_of(
-        {**row, "errors": '[{"kind": "error", "at": "x", "delivery": "y"}]'}
-    )
+        assert [] == list(errors_of(1, "t", text, None, 7.0))
+    text = '[{"kind": "error", "at": "x", "delivery": "y"}]'
+    (found,) = errors_of(1, "t", text, None, 7.0)
     assert (7.0, 0, False) == (found["at"], found["delivery"], found["is_dead"])

@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, TaskHour
+from django_pgqueue.queues import partitions
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.runs.task_hours import COUNTS
 from django_pgqueue.spark.jobs.metrics import PERCENTILES
@@ -20,12 +21,22 @@ pytestmark = pytest.mark.spark
 
 HOUR = timedelta(hours=1)
 
-# Each has a partition: of today, or of the days ahead.
-TODAY = datetime.now(UTC).replace(minute=0, second=0, microsecond=0, hour=0)
+# Yesterday: what ends later than now is not read.
+DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(
+    days=1
+)
+
+
+@pytest.fixture(autouse=True)
+def _partition_of_yesterday(cursor):
+    with cursor.connection.transaction():
+        partitions._make(cursor, DAY.date())
+    yield
+    partitions.drop_partition(cursor, DAY.date())
 
 
 def ended_at(random: random.Random) -> datetime:
-    return TODAY + timedelta(microseconds=random.randrange(int(6 * 3600e6)))
+    return DAY + timedelta(microseconds=random.randrange(int(6 * 3600e6)))
 
 
 def errors_of(random: random.Random, before: int, deliveries: int, *, failed: bool):
@@ -196,10 +207,10 @@ def test_late_rows_are_counted_and_nothing_else_is_computed_again(run):
 
     assert approximately(expected_hours(rows)) == counted()
     of_hour = [row for row in rows if row.finished_at.hour == 3]
-    again = TaskHour.objects.filter(hour=TODAY + 3 * HOUR)
+    again = TaskHour.objects.filter(hour=DAY + 3 * HOUR)
     assert again.count() == ended.rows_out
     assert len(rows) + len(of_hour) == ended.rows_in
-    others = TaskHour.objects.exclude(hour=TODAY + 3 * HOUR)
+    others = TaskHour.objects.exclude(hour=DAY + 3 * HOUR)
     assert {(r.id, r.computed_at) for r in others} <= set(before.items())
 
 
@@ -217,7 +228,7 @@ def test_a_second_run_changes_nothing(run):
 
 def test_what_retention_has_dropped_stays_counted(run):
     """Rows that are gone take nothing away, also when others of their hour come."""
-    at = TODAY + 2 * HOUR
+    at = DAY + 2 * HOUR
     make_archived_job(finished_at=at, started_at=at)
     letters = [make_dead_letter(finished_at=at, started_at=at) for _ in range(2)]
     run("metrics")

@@ -9,7 +9,7 @@ the secrets of messages and tracebacks never come here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,9 +26,9 @@ SAMPLE_CHARACTERS_MAX = 10_000
 
 # One error of one job.
 FOUND = (
-    "job_id bigint, task string, delivery bigint, at double, is_dead boolean,"
-    " fingerprint string, error_class string, message string, place string,"
-    " sample_message string, sample_traceback string"
+    "job_id: bigint, task: string, delivery: bigint, at: double, is_dead: boolean,"
+    " fingerprint: string, error_class: string, message: string, place: string,"
+    " sample_message: string, sample_traceback: string"
 )
 
 OF_ALL = ("id", "task", "deliveries", "enqueued_at", "errors")
@@ -85,15 +85,20 @@ def failures(jobs: Any, archive: Any, dead_letters: Any, *, keep: str = "90d") -
         .unionByName(archive.withColumns(nothing))
         # Most jobs have no error; and a dead letter without one has its reason.
         .where((f.col("errors") != "[]") | f.col("reason").isNotNull())
-        .withColumns(
-            {
-                "enqueued_at": f.unix_micros("enqueued_at") / f.lit(1e6),
-                "finished_at": f.unix_micros("finished_at") / f.lit(1e6),
-            }
-        )
+    )
+    # A plain function of Python: those of Arrow need pandas, which nothing else does.
+    found = f.udf(_found, f"array<struct<{FOUND}>>", useArrow=False)
+    errors = rows.select(
+        found(
+            "id",
+            "task",
+            "errors",
+            "reason",
+            f.unix_micros(f.coalesce("finished_at", "enqueued_at")) / f.lit(1e6),
+        ).alias("found")
     )
     # A job that moved while it was read is in two of the tables.
-    return rows.mapInArrow(_errors_of, FOUND).dropDuplicates(
+    return errors.selectExpr("inline(found)").dropDuplicates(
         ["job_id", "delivery", "at", "fingerprint"]
     )
 
@@ -141,42 +146,41 @@ def _moment(epoch: float) -> datetime:
 # On executors ------------------------------------------------------------------------
 
 
-def _errors_of(batches: Iterable[Any]) -> Iterator[Any]:
-    """Turn rows of jobs into rows of FOUND."""
-    arrow = extra("pyarrow")
-    kinds = {
-        "bigint": arrow.int64(),
-        "double": arrow.float64(),
-        "boolean": arrow.bool_(),
-        "string": arrow.string(),
-    }
-    columns = [column.split() for column in FOUND.split(",")]
-    schema = arrow.schema([(name, kinds[kind]) for name, kind in columns])
-    for batch in batches:
-        found = [error for row in batch.to_pylist() for error in errors_of(row)]
-        yield arrow.RecordBatch.from_pylist(found, schema=schema)
+def _found(
+    job_id: int, task: str, errors: str, reason: str | None, ended_at: float
+) -> list[dict[str, Any]]:
+    return list(errors_of(job_id, task, errors, reason, ended_at))
 
 
-def errors_of(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what is known of each error of a job, and of a dead letter without one."""
-    entries = _entries(row["errors"])
+def errors_of(
+    job_id: int, task: str, errors: str | None, reason: str | None, ended_at: float
+) -> Iterator[dict[str, Any]]:
+    """
+    Yield what is known of each error of a job, and of a dead letter without one.
+
+    Args:
+        job_id: Its id.
+        task: Its task.
+        errors: Its errors, as JSON.
+        reason: That of a dead letter; None: of another row.
+        ended_at: Seconds since 1970, of an error that does not say when it happened.
+    """
     failed = [
         entry
-        for entry in entries
+        for entry in _entries(errors)
         if isinstance(entry, dict) and entry.get("kind") in ("error", "worker_lost")
     ]
-    last_at = row["finished_at"] or row["enqueued_at"]
-    if row["reason"] is not None and not failed:
-        failed = [{"kind": row["reason"]}]
+    if reason is not None and not failed:
+        failed = [{"kind": reason}]
     for entry in failed:
         kind = fingerprint(entry)
         yield {
-            "job_id": row["id"],
-            "task": row["task"],
+            "job_id": job_id,
+            "task": task,
             "delivery": _whole(entry.get("delivery")),
-            "at": _at(entry.get("at"), last_at),
+            "at": _at(entry.get("at"), ended_at),
             # A job died of its last error.
-            "is_dead": row["reason"] is not None and entry is failed[-1],
+            "is_dead": reason is not None and entry is failed[-1],
             "fingerprint": kind.digest,
             "error_class": kind.error_class,
             "message": kind.message,
