@@ -10,7 +10,7 @@ that was away for longer than its lease writes nothing any more.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -264,8 +264,7 @@ def request_stop(cursor: Any, job: str, *, by: str) -> tuple[int, bool] | None:
 def latest(cursor: Any, *, job: str | None, limit: int) -> list[dict[str, Any]]:
     """Return the latest *limit* runs of each job, or of *job*: newest first."""
     cursor.execute(LATEST, {"job": job, "limit": limit})
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    return [_by_name(cursor, row) for row in cursor.fetchall()]
 
 
 def state_of(cursor: Any, run: int) -> str | None:
@@ -281,6 +280,14 @@ def of_queue_job(
     """Return what the process *pid* of a queue's job has reached, or None."""
     cursor.execute(OF_QUEUE_JOB, {"queue_job": queue_job, "pid": pid, "after": after})
     row = cursor.fetchone()
-    if row is None:
-        return None
-    return dict(zip([column[0] for column in cursor.description], row, strict=True))
+    return None if row is None else _by_name(cursor, row)
+
+
+def _by_name(cursor: Any, row: Sequence[Any]) -> dict[str, Any]:
+    names = [column[0] for column in cursor.description]
+    found = dict(zip(names, row, strict=True))
+    for name in ("options", "progress"):
+        # Django's cursors leave JSON as text.
+        if isinstance(found.get(name), str):
+            found[name] = json.loads(found[name])
+    return found

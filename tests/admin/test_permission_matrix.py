@@ -54,7 +54,7 @@ EDITS = [
 ALL = {
     *(f"view_{page}" for page in MODELS),
     *("view_payload", "retry", "edit", "cancel", "purge", "pause"),
-    *("run_schedule", "seek"),
+    *("run_schedule", "seek", "run_pipeline"),
 }
 
 

@@ -349,7 +349,7 @@ def test_the_archive_has_a_partition_for_today_and_the_coming_week():
 
 
 @pytest.mark.django_db
-def test_permissions_are_one_list_in_the_first_migration():
+def test_permissions_are_one_list():
     """What the admin asks for exists from the start, all of it on the job."""
     from django.contrib.auth.models import Permission
 
@@ -373,4 +373,9 @@ def test_permissions_are_one_list_in_the_first_migration():
         "pause",
         "run_schedule",
         "seek",
+        "run_pipeline",
+        "view_pipelinerun",
+        "view_taskhour",
+        "view_failure",
+        "view_failurehour",
     } == codenames
