@@ -7,7 +7,6 @@ itself runs any of them. It needs no pyspark: that is imported when a job runs.
 
 from __future__ import annotations
 
-from django_pgqueue.management.pipeline.as_task import run_in_queue
 from django_pgqueue.spark.jobs import failures, metrics
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.declare import task
@@ -27,4 +26,7 @@ def run_pipeline(
     Where a run is live already, it comes again in half a minute. A cancelled job stops
     its run.
     """
+    # What runs it stays out of processes that only enqueue it.
+    from django_pgqueue.management.pipeline.as_task import run_in_queue
+
     return run_in_queue(ctx, job, options)

@@ -15,6 +15,7 @@ from django.core.management import call_command
 from django_pgqueue.models import ArchivedJob, PipelineRun, TaskHour
 from django_pgqueue.pipelines import run_pipeline
 from django_pgqueue.runs import pipelines
+from django_pgqueue.tasks.outcome import Reject
 from tests.factories import make_archived_job
 from tests.ledger import PATH
 from tests.waiting import wait_for
@@ -178,6 +179,14 @@ def test_the_queue_runs_a_pipeline_job(start_worker):
     assert (result.id, f"job {result.id}") == (run.queue_job_id, run.asked_by)
     assert "3d" == run.options["lookback"]
     assert "tests.seen" in TaskHour.objects.values_list("task", flat=True)
+
+
+def test_a_job_that_can_never_run_is_rejected():
+    """Before a process is started for it."""
+    with pytest.raises(Reject, match="'metrcs'. Did you mean 'metrics'"):
+        run_pipeline("metrcs")
+    with pytest.raises(Reject, match="no option 'look'"):
+        run_pipeline("metrics", look="1d")
 
 
 def test_spark_submit_runs_a_job_without_django(environment, dsn, tmp_path):

@@ -122,16 +122,16 @@ VALUES = {
 SPECIAL = {
     "enqueue.ENQUEUE_MANY": {"items": "[[], {}]"},
     "workers.REGISTER": {"queues": "[]"},
-    **dict.fromkeys(
-        ("failures.STORE", "failures.STORE_HOURS", "failures.NONE_LEFT"),
-        {
-            **dict.fromkeys((*failures.COLUMNS, *failures.HOUR_COLUMNS), ["1"]),
-            **dict.fromkeys(("hour", "first_seen", "last_seen"), [NOON]),
+    **{
+        f"failures.{name}": {
+            **{column: ["1"] for column in (*failures.COLUMNS, *failures.HOUR_COLUMNS)},
+            **{column: [NOON] for column in ("hour", "first_seen", "last_seen")},
             "tasks": ["[]"],
-        },
-    ),
+        }
+        for name in ("STORE", "STORE_HOURS", "NONE_LEFT")
+    },
     "task_hours.STORE": {
-        **dict.fromkeys(task_hours.COLUMNS, [1]),
+        **{column: [1] for column in task_hours.COLUMNS},
         "hour": [NOON],
         "queue": ["default"],
         "task": ["shop.send"],

@@ -16,15 +16,16 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import django.db
 from django.db import connections
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import SparkError
+from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.management.pipeline.run import EXIT_BUSY
 from django_pgqueue.runs import pipelines
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.tasks.context import JobContext
-from django_pgqueue.tasks.outcome import Cancel, Snooze
+from django_pgqueue.tasks.outcome import Cancel, Reject, Snooze
 
 LOOK_SECONDS = 1.0
 
@@ -43,11 +44,15 @@ def run_in_queue(ctx: JobContext, job: str, options: Mapping[str, Any]) -> str:
     Run the pipeline job *job* to its end.
 
     Raises:
-        SparkError: It failed, or there is no such job.
+        SparkError: It failed.
+        Reject: There is no such job, or it has no such option.
         Snooze: Another run of it is live.
         Cancel: The queue's job was cancelled, and so the run was stopped.
     """
-    find_job(job).read_options(options)
+    try:
+        find_job(job).read_options(options)
+    except SparkOptionError as error:
+        raise Reject(str(error)) from error
     command = [sys.executable, "-m", "django", "pgqueue_pipeline", "run", job]
     for name, value in options.items():
         command += ["--option", f"{name}={value}"]
@@ -83,12 +88,22 @@ def _watch(ctx: JobContext, process: subprocess.Popen[bytes]) -> bool:
     while process.poll() is None:
         if ctx.cancelled:
             return True
-        with connections[get_settings().database].cursor() as cursor:
-            row = pipelines.of_queue_job(cursor, ctx.id, pid=process.pid)
+        row = _row_of(ctx.id, process.pid)
         if row is not None:
             ctx.progress(row["rows_in"], note=row["progress"].get("phase"))
         time.sleep(LOOK_SECONDS)
     return False
+
+
+def _row_of(queue_job: int, pid: int) -> dict[str, Any] | None:
+    connection = connections[get_settings().database]
+    try:
+        with connection.cursor() as cursor:
+            return pipelines.of_queue_job(cursor, queue_job, pid=pid)
+    except django.db.Error:
+        # The run beats by itself; what it does is told a second later.
+        connection.close()
+        return None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -251,7 +251,7 @@ def _since(run: Any, lookback: timedelta, *, is_full: bool) -> datetime:
         last = None if is_full else task_hours.last(cursor)
     if last is None:
         return datetime(1970, 1, 1, tzinfo=UTC)
-    return min(last, _hour(run.started_at - lookback))
+    return _hour(min(last, run.started_at) - lookback)
 
 
 def _hour(moment: datetime) -> datetime:
