@@ -183,7 +183,7 @@ def test_the_queue_runs_a_pipeline_job(start_worker):
 
 def test_a_job_that_can_never_run_is_rejected():
     """Before a process is started for it."""
-    with pytest.raises(Reject, match="'metrcs'. Did you mean 'metrics'"):
+    with pytest.raises(Reject, match=r"'metrcs'\. Did you mean 'metrics'"):
         run_pipeline("metrcs")
     with pytest.raises(Reject, match="no option 'look'"):
         run_pipeline("metrics", look="1d")

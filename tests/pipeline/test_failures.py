@@ -136,6 +136,16 @@ def test_what_has_happened_stays_counted_when_its_job_goes(run):
     }
 
 
+def test_a_job_that_moved_while_it_was_read_counts_once(run):
+    """It is in two tables then, with the same errors."""
+    job = make_job(errors=[error(1), error(2)])
+    make_archived_job(id=job.id, errors=[error(1), error(2)])
+
+    run("failures")
+
+    assert [(2, 1)] == list(Failure.objects.values_list("count", "jobs"))
+
+
 def test_failures_older_than_keep_are_forgotten(run):
     """With their hours."""
     make_job(errors=[error(1, at=NOW - timedelta(days=3))])
