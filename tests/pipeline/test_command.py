@@ -31,6 +31,9 @@ pytestmark = pytest.mark.spark
 
 __all__ = ["start_worker", "the_ledger"]
 
+# Each of these starts a Java of its own, which has little to do.
+QUICK = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+
 
 def call(*arguments):
     """Return the exit status, and what it printed."""
@@ -54,6 +57,7 @@ def environment(transactional_db, tmp_path):
         ),
         "PGQUEUE_TEST_WORKER": json.dumps(told),
         PATH: str(tmp_path / "ledger"),
+        **QUICK,
     }
 
 
@@ -166,7 +170,7 @@ def test_the_queue_runs_a_pipeline_job(start_worker):
         "pgqueue_pipeline",
         threads=1,
         pgqueue={"POLL_INTERVAL_SECONDS": 1},
-        environment={"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{top}"},
+        environment={"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{top}", **QUICK},
     )
 
     result = run_pipeline.delay("metrics", lookback="3d")
