@@ -9,6 +9,9 @@ from django.conf import settings
 from django.utils.module_loading import autodiscover_modules, import_string
 from django.utils.translation import gettext_lazy as _
 
+# Where each app declares its pipeline jobs.
+PIPELINES = "pipelines"
+
 
 class PgQueueConfig(AppConfig):
     """Imports each app's tasks.py, so that every task is declared."""
@@ -20,7 +23,7 @@ class PgQueueConfig(AppConfig):
 
     def ready(self) -> None:
         """
-        Import the modules named by PGQUEUE['TASK_MODULES'] from every app.
+        Import the modules named by PGQUEUE['TASK_MODULES'], and pipelines, of each app.
 
         A wrong PGQUEUE does not keep Django from starting: the system checks say what
         is wrong with it, and whoever needs the settings raises SettingsError.
@@ -31,6 +34,7 @@ class PgQueueConfig(AppConfig):
         checks.register()
         modules = readable_settings().task_modules
         autodiscover_modules(*modules)
+        autodiscover_modules(PIPELINES)
         if _has_our_backend():
             from django_pgqueue.backends.tasks import declare_found
 

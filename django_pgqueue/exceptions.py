@@ -26,7 +26,9 @@ that storage code and Spark executors can use it without Django.
      ├── EmbeddedServerError      the embedded PostgreSQL cannot be used
      ├── MissingExtra             an optional package is not installed
      └── SparkError               the pipeline cannot reach Java, Spark or its data
-          └── SparkOptionError        an option of format("pgqueue") is wrong
+          ├── SparkOptionError        an option of format("pgqueue") is wrong
+          ├── PipelineBusy            another run of the pipeline job is live
+          └── PipelineStopped         a run was told to stop, or lost its place
 """
 
 from __future__ import annotations
@@ -204,6 +206,29 @@ class SparkError(PgQueueError, RuntimeError):
 
 class SparkOptionError(SparkError, ValueError):
     """An option, or the schema, of the data source pgqueue is wrong."""
+
+
+class PipelineBusy(SparkError):
+    """
+    Another run of the pipeline job is live: there is one at a time.
+
+    Attributes:
+        job: The name of the pipeline job.
+        run: The id of the live run.
+    """
+
+    def __init__(self, job: str, run: int, hostname: str, pid: int) -> None:
+        super().__init__(
+            f"The pipeline job {job} runs already: run {run}, process {pid} on "
+            f"{hostname}. Wait for it, or stop it: manage.py pgqueue_pipeline stop "
+            f"{job}"
+        )
+        self.job = job
+        self.run = run
+
+
+class PipelineStopped(SparkError):
+    """Raised inside a pipeline job that was told to stop, or lost its place."""
 
 
 def did_you_mean(word: str, known: list[str]) -> str:

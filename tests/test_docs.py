@@ -7,7 +7,7 @@ import importlib
 import inspect
 import re
 import textwrap
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from datetime import timedelta
@@ -23,11 +23,24 @@ import django_pgqueue
 from django_pgqueue import conf, exceptions, signals, testing
 from django_pgqueue.admin.states import LiveState
 from django_pgqueue.management.commands.pgqueue import SUBCOMMANDS
-from django_pgqueue.models import ArchivedJob, Job, Queue, Worker
+from django_pgqueue.management.commands.pgqueue_pipeline import (
+    Command as PipelineCommand,
+)
+from django_pgqueue.models import (
+    ArchivedJob,
+    Failure,
+    FailureHour,
+    Job,
+    PipelineRun,
+    Queue,
+    TaskHour,
+    Worker,
+)
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.spark import options
+from django_pgqueue.spark.job import declared_jobs
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
@@ -560,7 +573,45 @@ def test_every_check_of_the_doctor_is_documented():
     }
 
 
-@pytest.mark.parametrize("name", [n for n in our_commands() if n != "pgqueue"])
+def test_every_subcommand_of_the_pipeline_is_documented_with_its_options():
+    """A row for each, and one table with the options of all."""
+    text = section(read(REFERENCE / "commands.md"), "## pgqueue_pipeline")
+    existing = set()
+    for module in PipelineCommand.subcommands.values():
+        parser = ArgumentParser(add_help=False)
+        module.add_arguments(parser)
+        existing |= {
+            option
+            for action in parser._actions
+            if action.help != SUPPRESS
+            for option in action.option_strings
+        }
+
+    assert list(PipelineCommand.subcommands) == [
+        cell.strip("`").split()[0] for cell in tables(text)[:4]
+    ]
+    assert existing == set(re.findall(r"`(--?[a-z-]+)", "".join(tables(text)[4:])))
+
+
+def test_every_pipeline_job_is_documented_with_its_options():
+    """A heading for each of ours, and its defaults."""
+    text = section(read(REFERENCE / "pipeline.md"), "## Jobs")
+    for job in declared_jobs():
+        if job.function.__module__.startswith("django_pgqueue."):
+            own = section(text, f"### {job.name}")
+            told = {
+                name: "true" if value is True else "false" if value is False else value
+                for name, value in job.options.items()
+            }
+            assert told == {
+                names_in(row[0])[0]: names_in(row[1])[0] for row in rows(own)
+            }
+
+
+# Those with subcommands are looked at above.
+@pytest.mark.parametrize(
+    "name", [n for n in our_commands() if n not in ("pgqueue", "pgqueue_pipeline")]
+)
 def test_every_option_of_a_command_is_documented(name):
     """The table of a command has the options that it adds to Django's."""
     text = section(read(REFERENCE / "commands.md"), f"## {name}")
@@ -623,6 +674,9 @@ def test_every_column_of_the_other_tables_is_documented():
     assert columns(ArchivedJob) - columns(Job) == first_names(archive)
     assert columns(Queue) == first_names(queues)
     assert columns(Worker) <= set(names_in(workers))
+    for kind in (PipelineRun, TaskHour, Failure, FailureHour):
+        own = section(text, f"## {kind._meta.db_table}")
+        assert columns(kind) == first_names(own)
 
 
 PARAMETERS = """

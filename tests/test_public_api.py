@@ -32,6 +32,8 @@ PUBLIC_NAMES = [
     "MissingExtra",
     "PayloadTooLarge",
     "PgQueueError",
+    "PipelineBusy",
+    "PipelineStopped",
     "Reject",
     "RemoteError",
     "ResultTimeout",

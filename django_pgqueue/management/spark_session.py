@@ -54,11 +54,18 @@ def redaction_of(settings: Settings) -> Redaction | None:
     return Redaction(settings.redact, places)
 
 
-def dsn_of(alias: str) -> str:
-    """Return the database *alias* of DATABASES as a DSN of libpq."""
+def dsn_of(alias: str, *, writes: bool = False) -> str:
+    """
+    Return the database *alias* of DATABASES as a DSN of libpq.
+
+    Args:
+        alias: A key of DATABASES.
+        writes: A standby will not do.
+    """
     params = connection_params(alias)
     role = params.pop("assume_role", None)
-    if params.get("target_session_attrs") == DEFAULTS["target_session_attrs"]:
+    attrs = params.get("target_session_attrs")
+    if not writes and attrs == DEFAULTS["target_session_attrs"]:
         # Reading is all that is done, so a standby will do.
         del params["target_session_attrs"]
     if role:

@@ -2,17 +2,24 @@
 
 from django_pgqueue.models.archived_job import ArchivedJob
 from django_pgqueue.models.dead_letter import DeadLetter
+from django_pgqueue.models.failure import Failure, FailureHour
 from django_pgqueue.models.job import Job
 from django_pgqueue.models.job_field import JobField, JobReference
+from django_pgqueue.models.pipeline_run import PipelineRun
 from django_pgqueue.models.queue import Queue
+from django_pgqueue.models.task_hour import TaskHour
 from django_pgqueue.models.worker import Worker
 
 __all__ = [
     "ArchivedJob",
     "DeadLetter",
+    "Failure",
+    "FailureHour",
     "Job",
     "JobField",
     "JobReference",
+    "PipelineRun",
     "Queue",
+    "TaskHour",
     "Worker",
 ]

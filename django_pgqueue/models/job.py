@@ -78,6 +78,7 @@ class Job(JobColumns):
             ("pause", _("Can pause and resume queues and schedules")),
             ("run_schedule", _("Can run a schedule now")),
             ("seek", _("Can move the position of a consumer group")),
+            ("run_pipeline", _("Can run and stop pipeline jobs")),
         ]
         indexes = [
             # Serves CLAIM in queues/claim.py: the same columns in the same order.

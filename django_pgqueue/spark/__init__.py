@@ -20,8 +20,17 @@ management/spark_session.py and handed in as plain values.
     redact.py     secrets of a batch, masked before they leave the reader
     toplevel/     the module by which Spark finds the source
 
-A writer is a method of the source in source.py, with a file for each way to commit;
-pipeline jobs are a folder, jobs/, a file each, which takes a session and plain values.
-What they note down about a run is storage: runs/pipelines.py. The command that starts
-them is management's.
+And the pipeline, whose jobs are functions from DataFrames to DataFrames:
+
+    job.py          how a pipeline job is declared, found and told its options
+    places.py       where its rows come from and go to
+    run.py          a run, from its start to its end; its row is runs/pipelines.py
+    progress.py     how far Spark is
+    durations.py    options such as "7d"
+    fingerprint.py  what errors of the same kind have in common
+    jobs/           those of the package: metrics, failures
+    submit.py       the same by spark-submit
+
+A writer is a method of the source in source.py, with a file for each way to commit.
+The command that starts pipeline jobs is management's.
 """

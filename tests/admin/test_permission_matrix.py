@@ -54,7 +54,9 @@ EDITS = [
 ALL = {
     *(f"view_{page}" for page in MODELS),
     *("view_payload", "retry", "edit", "cancel", "purge", "pause"),
-    *("run_schedule", "seek"),
+    *("run_schedule", "seek", "run_pipeline"),
+    # Of what has no page yet.
+    *("view_pipelinerun", "view_taskhour", "view_failure", "view_failurehour"),
 }
 
 

@@ -20,12 +20,14 @@ import pytest
 
 import django_pgqueue.postgres
 import django_pgqueue.queues
+import django_pgqueue.runs
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues import lease as leases
 from django_pgqueue.queues import settle as settles
 from django_pgqueue.queues.claim import Line, claim_from_floors
 from django_pgqueue.queues.settle import Ended, ack
+from django_pgqueue.runs import failures, task_hours
 from django_pgqueue.worker.lookout import SLICE_QUEUES, WAKE_QUEUES_MAX
 from tests.factories import LEASE, make_jobs, make_leased_job
 
@@ -58,7 +60,6 @@ VALUES = {
     "floor": NOON,
     "floors": [NOON],
     "headers": "{}",
-    "hostname": "web-1",
     "id": 1,
     "ids": [1],
     "keep": timedelta(days=7),
@@ -96,6 +97,20 @@ VALUES = {
     "version": "0.1",
     "worker": "worker",
     "workers": ["worker"],
+    # Of pipeline runs.
+    "error": None,
+    "hostname": "web-1",
+    "job": "metrics",
+    "kept": 1_000,
+    "lease_seconds": 30.0,
+    "options": "{}",
+    "queue_job": 7,
+    "after": 0,
+    "rows_in": 1,
+    "rows_out": 1,
+    "run": 1,
+    "since": NOON,
+    "ui_url": None,
     # What postgres/limits.py sets.
     "bitmapscan": "off",
     "jit": "off",
@@ -107,6 +122,20 @@ VALUES = {
 SPECIAL = {
     "enqueue.ENQUEUE_MANY": {"items": "[[], {}]"},
     "workers.REGISTER": {"queues": "[]"},
+    **{
+        f"failures.{name}": {
+            **{column: ["1"] for column in (*failures.COLUMNS, *failures.HOUR_COLUMNS)},
+            **{column: [NOON] for column in ("hour", "first_seen", "last_seen")},
+            "tasks": ["[]"],
+        }
+        for name in ("STORE", "STORE_HOURS", "NONE_LEFT")
+    },
+    "task_hours.STORE": {
+        **{column: [1] for column in task_hours.COLUMNS},
+        "hour": [NOON],
+        "queue": ["default"],
+        "task": ["shop.send"],
+    },
 }
 
 # Statements whose parameters have places instead of names.
@@ -138,6 +167,8 @@ EXPLAINED = {
     "enqueue.ENQUEUE",
     "enqueue.ENQUEUE_NOW",
     "enqueue.ENQUEUE_MANY",
+    *(f"failures.{name}" for name in ("STORE", "STORE_HOURS", "NONE_LEFT", "SUM_UP")),
+    *("failures.FORGET", "failures.FORGET_HOURS"),
     "find.FIND",
     "health.BACKEND",
     "health.CLOCK",
@@ -187,6 +218,10 @@ EXPLAINED = {
     "stats.NAMES",
     "stats.QUEUES",
     "tagged.TAGGED_ARCHIVED",
+    *(f"pipelines.{name}" for name in ("LOSE", "START", "FORGET_OLD", "LIVE", "BEAT")),
+    *(f"pipelines.{name}" for name in ("HOLD", "FINISH", "STOP", "LATEST", "STATE")),
+    "pipelines.OF_QUEUE_JOB",
+    *(f"task_hours.{name}" for name in ("STORE", "COUNTED", "LAST", "FORGET_HOURS")),
     "tagged.TAGGED_DEAD_LETTERS",
     "tagged.TAGGED_JOBS",
     "wake.CHANNEL",
@@ -221,9 +256,13 @@ OF_THE_BENCH = {"backlogs", "gauges", "scratch", "yardstick"}
 
 
 def collect():
-    """Return every statement of queues/ and postgres/ by module and name."""
+    """Return every statement of queues/, runs/ and postgres/ by module and name."""
     found = {}
-    for package in (django_pgqueue.queues, django_pgqueue.postgres):
+    for package in (
+        django_pgqueue.queues,
+        django_pgqueue.runs,
+        django_pgqueue.postgres,
+    ):
         for info in pkgutil.iter_modules(package.__path__):
             if info.name in OF_THE_BENCH:
                 continue

@@ -163,15 +163,19 @@ BOUNDS = {
     "tagged.TAGGED_JOBS": RARE,
 }
 
-# Those that never touch the three tables, or only their catalogue.
+# Those that never touch the three tables, or only their catalogue. Those of pipelines
+# have tables of their own, with a row a run, an hour or a kind of error.
 SMALL_MODULES = {
     "clock",
     "connect",
+    "failures",
     "health",
     "limits",
     "partitions",
     "pause",
+    "pipelines",
     "server",
+    "task_hours",
     "wake",
     "workers",
 }

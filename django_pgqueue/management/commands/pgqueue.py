@@ -10,11 +10,16 @@ from types import ModuleType
 from typing import Any
 
 import django.db
+import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import InvalidOption, PgQueueError
+from django_pgqueue.exceptions import (
+    InvalidOption,
+    PgQueueError,
+    SparkOptionError,
+)
 from django_pgqueue.management.cli import (
     cancel,
     dead,
@@ -62,20 +67,22 @@ class Command(BaseCommand):
     """Runs one subcommand."""
 
     help = "Look at queues and jobs, and mend what went wrong."
+    epilog = EPILOG
+    subcommands = SUBCOMMANDS
     requires_system_checks: Any = []
     suppressed_base_arguments = set(DJANGO_OPTIONS)
 
     def create_parser(self, *args: Any, **kwargs: Any) -> Any:
         """Keep the epilog's lines as they are."""
         kwargs["formatter_class"] = argparse.RawDescriptionHelpFormatter
-        return super().create_parser(*args, epilog=EPILOG, **kwargs)
+        return super().create_parser(*args, epilog=self.epilog, **kwargs)
 
     def add_arguments(self, parser: Any) -> None:
         """Declare the subcommands."""
         subparsers = parser.add_subparsers(
             dest="subcommand", required=True, metavar="SUBCOMMAND", title="subcommands"
         )
-        for name, module in SUBCOMMANDS.items():
+        for name, module in self.subcommands.items():
             own = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
             module.add_arguments(own)
             own.add_argument(
@@ -101,7 +108,7 @@ class Command(BaseCommand):
             sys.exit(status)
 
     def _run(self, options: dict[str, Any]) -> int:
-        module = SUBCOMMANDS[options["subcommand"]]
+        module = self.subcommands[options["subcommand"]]
         out = Output(
             self.stdout,
             # Plain: what goes there is seldom an error.
@@ -113,11 +120,11 @@ class Command(BaseCommand):
             check_aliases(get_settings())
             status: int = module.run(options, out)
             return status
-        except InvalidOption as error:
+        except (InvalidOption, SparkOptionError) as error:
             raise CommandError(str(error), returncode=EXIT_USAGE) from error
         except PgQueueError as error:
             raise CommandError(str(error), returncode=EXIT_UNUSABLE) from error
-        except (django.db.Error, ImproperlyConfigured) as error:
+        except (django.db.Error, psycopg.Error, ImproperlyConfigured) as error:
             raise CommandError(
                 _database_problem(error), returncode=EXIT_UNUSABLE
             ) from error
@@ -127,7 +134,7 @@ def _database_problem(error: Exception) -> str:
     alias = get_settings().database
     detail = " ".join(str(error).split())
     way_out = ""
-    if isinstance(error, django.db.ProgrammingError):
+    if isinstance(error, (django.db.ProgrammingError, psycopg.ProgrammingError)):
         way_out = f" Run: python manage.py migrate pgqueue --database {alias}"
     return f"Database {alias!r} cannot be used: {detail}{way_out}"
 

@@ -1,0 +1,118 @@
+"""
+As task: a pipeline job, run by a job of the queue.
+
+Spark is hundreds of megabytes and a Java process; so the run is a process of its own,
+and the worker is as slim afterwards as it was before.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import django.db
+from django.db import connections
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import SparkError, SparkOptionError
+from django_pgqueue.management.pipeline.run import EXIT_BUSY
+from django_pgqueue.runs import pipelines
+from django_pgqueue.spark.job import find_job
+from django_pgqueue.tasks.context import JobContext
+from django_pgqueue.tasks.outcome import Cancel, Reject, Snooze
+
+LOOK_SECONDS = 1.0
+
+# Another run of the job is live: time and again, until it ends.
+BUSY_SECONDS = 30.0
+
+# What a process may take to end that was told to; it gives Spark some of it.
+END_SECONDS_MAX = 60.0
+
+# Characters of its output that are kept: the end.
+OUTPUT_CHARACTERS_MAX = 4_000
+
+
+def run_in_queue(ctx: JobContext, job: str, options: Mapping[str, Any]) -> str:
+    """
+    Run the pipeline job *job* to its end.
+
+    Raises:
+        SparkError: It failed.
+        Reject: There is no such job, or it has no such option.
+        Snooze: Another run of it is live.
+        Cancel: The queue's job was cancelled, and so the run was stopped.
+    """
+    try:
+        find_job(job).read_options(options)
+    except SparkOptionError as error:
+        raise Reject(str(error)) from error
+    command = [sys.executable, "-m", "django", "pgqueue_pipeline", "run", job]
+    for name, value in options.items():
+        command += ["--option", f"{name}={value}"]
+    command += ["--asked-by", f"job {ctx.id}", "--queue-job", str(ctx.id)]
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(  # noqa: S603  # Our own command.
+            command,
+            # manage.py may be in another folder than the one that we are in.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            is_cancelled = _watch(ctx, process)
+        finally:
+            _end(process)
+        output.seek(0)
+        told = output.read().decode(errors="replace")[-OUTPUT_CHARACTERS_MAX:]
+    if process.returncode == 0:
+        return told.strip().splitlines()[-1] if told.strip() else ""
+    if is_cancelled:
+        raise Cancel
+    if process.returncode == EXIT_BUSY:
+        raise Snooze(seconds=BUSY_SECONDS)
+    raise SparkError(
+        f"The pipeline job {job} ended with status {process.returncode}:\n{told}"
+    )
+
+
+def _watch(ctx: JobContext, process: subprocess.Popen[bytes]) -> bool:
+    """Report progress until the process ends; True: it was stopped on request."""
+    while process.poll() is None:
+        if ctx.cancelled:
+            return True
+        row = _row_of(ctx.id, process.pid)
+        if row is not None:
+            ctx.progress(row["rows_in"], note=row["progress"].get("phase"))
+        time.sleep(LOOK_SECONDS)
+    return False
+
+
+def _row_of(queue_job: int, pid: int) -> dict[str, Any] | None:
+    connection = connections[get_settings().database]
+    try:
+        with connection.cursor() as cursor:
+            return pipelines.of_queue_job(cursor, queue_job, pid=pid)
+    except django.db.Error:
+        # The run beats by itself; what it does is told a second later.
+        connection.close()
+        return None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Stop the process if it runs, as an operator would; in the end, by force."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(END_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,67 @@
+"""pgqueue_pipeline list: the declared pipeline jobs, and how each one's run went."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connections
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.management.cli.acting import EXIT_DONE
+from django_pgqueue.management.cli.moments import span
+from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.runs import pipelines
+from django_pgqueue.spark.job import declared_jobs
+from django_pgqueue.spark.run import options_text
+
+HELP = "Name the pipeline jobs, with their options."
+
+COLUMNS = (
+    Column("job"),
+    Column("last run"),
+    Column("took", right=True),
+    Column("options", may_cut=True),
+    Column("what it does", may_cut=True),
+)
+
+
+def add_arguments(parser: Any) -> None:
+    """Take no arguments."""
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """Print a line for each job."""
+    with connections[get_settings().database].cursor() as cursor:
+        runs = {row["job"]: row for row in pipelines.latest(cursor, job=None, limit=1)}
+    jobs = declared_jobs()
+    if out.as_json:
+        out.json(
+            {
+                "jobs": [
+                    {
+                        "name": job.name,
+                        "options": dict(job.options),
+                        "sources": list(job.sources),
+                        "sinks": list(job.sinks),
+                        "summary": job.summary,
+                        "last_state": runs.get(job.name, {}).get("state"),
+                    }
+                    for job in jobs
+                ]
+            }
+        )
+        return EXIT_DONE
+    rows = []
+    for job in jobs:
+        last = runs.get(job.name)
+        rows.append(
+            (
+                job.name,
+                last["state"] if last else "",
+                span(last["seconds"]) if last else "",
+                options_text(job.options),
+                job.summary,
+            )
+        )
+    out.table(COLUMNS, rows)
+    return EXIT_DONE

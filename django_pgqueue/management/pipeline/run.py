@@ -1,0 +1,155 @@
+"""pgqueue_pipeline run: run a pipeline job here and now."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django_pgqueue.exceptions import PipelineBusy
+from django_pgqueue.management.cli.acting import EXIT_DONE
+from django_pgqueue.management.cli.moments import span
+from django_pgqueue.management.cli.output import Output
+from django_pgqueue.management.commands.pgqueue_worker import whole_number
+from django_pgqueue.management.pipeline.plan import plan_of, this_account
+from django_pgqueue.spark.options import ROWS_PER_SECOND_MAX
+from django_pgqueue.spark.run import Ended, Snapshot, run_job
+
+HELP = "Run a pipeline job."
+
+EXIT_FAILED, EXIT_BUSY, EXIT_STOPPED = 1, 4, 130
+
+# Where standard error is no terminal: a line so often.
+LINE_SECONDS = 10.0
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare what is run, and how."""
+    parser.add_argument("job", metavar="JOB", help="As list names it.")
+    parser.add_argument(
+        "-o",
+        "--option",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="NAME=VALUE",
+        help="An option of the job; may be given several times.",
+    )
+    parser.add_argument(
+        "--max-rows-per-second",
+        type=whole_number("--max-rows-per-second", 1, ROWS_PER_SECOND_MAX),
+        metavar="N",
+        help="Of each table that is read, to spare the database.",
+    )
+    parser.add_argument(
+        "--dsn-env",
+        metavar="NAME",
+        help="Read from the database in this environment variable, such as a replica.",
+    )
+    parser.add_argument(
+        "--asked-by", metavar="WHO", help="Noted with the run (default: the account)."
+    )
+    # The job of the queue that runs this.
+    parser.add_argument("--queue-job", type=int, help=argparse.SUPPRESS)
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """Run it to its end."""
+    read_options = {}
+    if options["max_rows_per_second"]:
+        read_options["maxRowsPerSecond"] = str(options["max_rows_per_second"])
+    if options["dsn_env"]:
+        read_options["dsnEnv"] = options["dsn_env"]
+    plan = plan_of(
+        options["job"],
+        dict(options["option"]),
+        by=(options["asked_by"] or this_account())[:150],
+        queue_job=options["queue_job"],
+        read_options=read_options,
+    )
+    stop = threading.Event()
+    shown = _Shown(options["job"], out)
+    try:
+        with _signals_set(stop):
+            ended = run_job(plan, stop=stop, tell=shown.tell)
+    except PipelineBusy as error:
+        out.end_progress()
+        out.note(str(error))
+        return EXIT_BUSY
+    out.end_progress()
+    _say(ended, options["job"], out)
+    if ended.state == "succeeded":
+        return EXIT_DONE
+    return EXIT_STOPPED if ended.state == "cancelled" else EXIT_FAILED
+
+
+def _say(ended: Ended, job: str, out: Output) -> None:
+    if out.as_json:
+        out.json({"job": job, **dataclasses.asdict(ended)})
+        return
+    out.line(
+        f"{job}: {ended.state} in {span(ended.seconds)}, {ended.rows_in:,} rows in, "
+        f"{ended.rows_out:,} out (run {ended.run})."
+    )
+    if ended.error:
+        out.block(ended.error)
+
+
+class _Shown:
+    """Progress on standard error: a line that is replaced, or one now and then."""
+
+    def __init__(self, job: str, out: Output) -> None:
+        self._job = job
+        self._out = out
+        self._next = time.monotonic()
+        self._phase = ""
+
+    def tell(self, snapshot: Snapshot) -> None:
+        """Show how far the run is."""
+        line = f"{self._job}: {_line(snapshot)}"
+        if self._out.errors_to_terminal:
+            self._out.progress(line)
+            return
+        now = time.monotonic()
+        if snapshot.phase != self._phase or now >= self._next:
+            self._phase, self._next = snapshot.phase, now + LINE_SECONDS
+            self._out.note(line)
+
+
+def _line(snapshot: Snapshot) -> str:
+    parts = [snapshot.phase]
+    if snapshot.tasks:
+        parts.append(f"{snapshot.tasks_done}/{snapshot.tasks} tasks")
+    if snapshot.rows_in:
+        parts.append(f"{snapshot.rows_in:,} rows")
+        parts.append(f"{snapshot.rows_per_second:,.0f} rows/s")
+    return ", ".join(parts)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE.")
+    return name.strip(), value
+
+
+@contextmanager
+def _signals_set(stop: threading.Event) -> Iterator[None]:
+    """Let SIGINT, SIGTERM and SIGHUP stop the run, which then ends by itself."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {
+        number: signal.signal(number, lambda *_: stop.set()) for number in numbers
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

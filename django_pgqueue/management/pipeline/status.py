@@ -1,0 +1,97 @@
+"""pgqueue_pipeline status: the latest runs, and how far the live ones are."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db import connections
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
+from django_pgqueue.management.cli.moments import iso, span
+from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.commands.pgqueue_worker import whole_number
+from django_pgqueue.runs import pipelines
+
+HELP = "Show the latest runs of each pipeline job."
+
+RUNS_DEFAULT, RUNS_MAX = 5, 1_000
+
+COLUMNS = (
+    Column("run", right=True),
+    Column("job"),
+    Column("state"),
+    Column("started"),
+    Column("took", right=True),
+    Column("rows in", right=True),
+    Column("rows out", right=True),
+    Column("asked by", may_cut=True),
+    Column("", may_cut=True),
+)
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare which runs are shown."""
+    parser.add_argument("job", nargs="?", metavar="JOB", help="Of this job alone.")
+    parser.add_argument(
+        "--limit",
+        type=whole_number("--limit", 1, RUNS_MAX),
+        default=RUNS_DEFAULT,
+        metavar="N",
+        help=f"Runs of each job (default {RUNS_DEFAULT}).",
+    )
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """Print a line for each run; status 1 if there is none."""
+    with connections[get_settings().database].cursor() as cursor:
+        found = pipelines.latest(cursor, job=options["job"], limit=options["limit"])
+    if out.as_json:
+        out.json(
+            {
+                "runs": [
+                    {
+                        name: iso(value) if isinstance(value, datetime) else value
+                        for name, value in row.items()
+                    }
+                    for row in found
+                ]
+            }
+        )
+    elif found:
+        out.table(COLUMNS, [_row(row) for row in found])
+    else:
+        out.line("There is no such run.")
+    return EXIT_DONE if found else EXIT_NOTHING
+
+
+def _row(row: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        row["id"],
+        row["job"],
+        row["state"],
+        f"{row['started_at']:%Y-%m-%d %H:%M:%S}",
+        span(row["seconds"]),
+        f"{row['rows_in']:,}",
+        f"{row['rows_out']:,}",
+        row["asked_by"],
+        _note(row),
+    )
+
+
+def _note(row: dict[str, Any]) -> str:
+    if row["error"]:
+        return str(row["error"]).splitlines()[0]
+    if row["state"] != "running":
+        return ""
+    progress = row["progress"]
+    parts = [str(progress.get("phase", ""))]
+    if progress.get("tasks"):
+        parts.append(f"{progress['tasks_done']}/{progress['tasks']} tasks")
+    if progress.get("rows_per_second"):
+        parts.append(f"{progress['rows_per_second']:,.0f} rows/s")
+    if row["cancel_requested_at"]:
+        parts.append(f"asked to stop by {row['cancel_requested_by'] or 'somebody'}")
+    parts.append(row["ui_url"] or "")
+    return ", ".join(filter(None, parts))

@@ -1,0 +1,58 @@
+"""pgqueue_pipeline stop: ask a live run to end."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.db import connections
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
+from django_pgqueue.management.cli.output import Output
+from django_pgqueue.management.pipeline.plan import this_account
+from django_pgqueue.runs import pipelines
+
+HELP = "Stop the live run of a pipeline job."
+
+# A run hears of it within two seconds, and Spark ends within some more.
+WAIT_SECONDS = 60.0
+LOOK_SECONDS = 0.5
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare whose run is stopped."""
+    parser.add_argument("job", metavar="JOB", help="A pipeline job.")
+    parser.add_argument(
+        "--no-wait", action="store_true", help="Ask, and do not wait for its end."
+    )
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """Ask, and wait; status 1 if no run is live, or it has not ended."""
+    job = options["job"]
+    with connections[get_settings().database].cursor() as cursor:
+        asked = pipelines.request_stop(cursor, job, by=this_account())
+        state = None
+        if asked is not None:
+            run_id, is_dead = asked
+            state = "lost" if is_dead else "running"
+            until = time.monotonic() + WAIT_SECONDS
+            while (
+                state == "running"
+                and not options["no_wait"]
+                and time.monotonic() < until
+            ):
+                time.sleep(LOOK_SECONDS)
+                state = pipelines.state_of(cursor, run_id)
+    if out.as_json:
+        out.json({"job": job, "run": asked and asked[0], "state": state})
+    elif asked is None:
+        out.line(f"No run of {job} is live.")
+    elif state == "running":
+        out.line(f"Run {asked[0]} of {job} was asked to stop.")
+    else:
+        out.line(f"Run {asked[0]} of {job}: {state}.")
+    if asked is None:
+        return EXIT_NOTHING
+    return EXIT_DONE if state != "running" or options["no_wait"] else EXIT_NOTHING

@@ -1,0 +1,32 @@
+"""
+The pipeline of this app, found as that of any other: by its module `pipelines`.
+
+Importing it declares the package's own pipeline jobs, and the task by which the queue
+itself runs any of them. It needs no pyspark: that is imported when a job runs.
+"""
+
+from __future__ import annotations
+
+from django_pgqueue.spark.jobs import failures, metrics
+from django_pgqueue.tasks.context import JobContext
+from django_pgqueue.tasks.declare import task
+
+QUEUE = "pgqueue_pipeline"
+
+__all__ = ["QUEUE", "failures", "metrics", "run_pipeline"]
+
+
+@task(name="django_pgqueue.run_pipeline", queue=QUEUE, retries=2, takes_context=True)
+def run_pipeline(
+    ctx: JobContext, /, job: str, **options: str | int | float | bool
+) -> str:
+    """
+    Run the pipeline job *job* in a process of its own; return what that printed.
+
+    Where a run is live already, it comes again in half a minute. A cancelled job stops
+    its run.
+    """
+    # What runs it stays out of processes that only enqueue it.
+    from django_pgqueue.management.pipeline.as_task import run_in_queue
+
+    return run_in_queue(ctx, job, options)

@@ -1,0 +1,293 @@
+"""
+Pipelines: the runs of pipeline jobs, one live at a time for each job.
+
+A run is its process's as long as its row says "running". The process moves lease_until
+on, by the database's clock; past that, the next run of the job marks it as lost and
+takes its place. Whoever writes results locks the row first (HOLD), so that a process
+that was away for longer than its lease writes nothing any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+# The database is asked so often whether the run was told to stop, and a process that
+# died is noticed after so long: it may be away for fourteen beats.
+BEAT_SECONDS = 2.0
+LEASE_SECONDS = 30.0
+
+# Finished runs of a job that are kept.
+RUNS_KEPT_MAX = 1_000
+
+# Locks: a row lock on the run that is lost; a second starter waits for it here, or at
+# the unique index in START, and then finds the first one's run.
+LOSE = """
+UPDATE pgqueue_pipeline_run
+   SET state = 'lost', finished_at = lease_until,
+       error = coalesce(error, 'Its process ended without a word.')
+ WHERE job = %(job)s AND state = 'running' AND lease_until < clock_timestamp()
+RETURNING id
+"""
+START = """
+INSERT INTO pgqueue_pipeline_run (job, options, asked_by, queue_job_id, hostname, pid,
+                                  started_at, lease_until)
+VALUES (%(job)s, %(options)s::jsonb, nullif(%(by)s::text, ''), %(queue_job)s,
+        %(hostname)s, %(pid)s, clock_timestamp(), clock_timestamp()
+            + make_interval(secs => %(lease_seconds)s))
+ON CONFLICT (job) WHERE state = 'running' DO NOTHING
+RETURNING id, started_at
+"""
+# Locks: row locks on the deleted rows.
+FORGET_OLD = """
+DELETE FROM pgqueue_pipeline_run
+ WHERE job = %(job)s AND state <> 'running'
+   AND id <= (SELECT id FROM pgqueue_pipeline_run
+               WHERE job = %(job)s ORDER BY id DESC OFFSET %(kept)s LIMIT 1)
+"""
+
+LIVE = """
+SELECT id, asked_by, hostname, pid, started_at FROM pgqueue_pipeline_run
+ WHERE job = %(job)s AND state = 'running'
+"""
+
+# Locks: a row lock on the run, for the statement.
+BEAT = """
+UPDATE pgqueue_pipeline_run
+   SET lease_until = clock_timestamp() + make_interval(secs => %(lease_seconds)s),
+       rows_in = %(rows_in)s, progress = %(progress)s::jsonb,
+       ui_url = coalesce(%(ui_url)s, ui_url)
+ WHERE id = %(run)s AND state = 'running'
+RETURNING cancel_requested_at IS NOT NULL
+"""
+
+# Locks: a row lock on the run until the caller's transaction ends: nobody can mark it
+# as lost before what it has written is committed. Its own beat waits meanwhile.
+HOLD = """
+SELECT id FROM pgqueue_pipeline_run
+ WHERE id = %(run)s AND state = 'running' AND cancel_requested_at IS NULL FOR UPDATE
+"""
+
+# Locks: a row lock on the run.
+FINISH = """
+UPDATE pgqueue_pipeline_run
+   SET state = %(state)s, finished_at = clock_timestamp(), rows_in = %(rows_in)s,
+       rows_out = %(rows_out)s, error = %(error)s, progress = %(progress)s::jsonb
+ WHERE id = %(run)s AND state = 'running'
+RETURNING id
+"""
+
+# Locks: a row lock on the run. The first who asks is the one who is named.
+STOP = """
+UPDATE pgqueue_pipeline_run
+   SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp()),
+       cancel_requested_by = CASE WHEN cancel_requested_at IS NULL
+                                  THEN nullif(%(by)s::text, '')
+                                  ELSE cancel_requested_by END
+ WHERE job = %(job)s AND state = 'running'
+RETURNING id, lease_until < clock_timestamp()
+"""
+
+# Each job's latest runs, newest first: a look at the index for each.
+LATEST = """
+WITH RECURSIVE jobs AS (
+    (SELECT job FROM pgqueue_pipeline_run ORDER BY job LIMIT 1)
+    UNION ALL
+    SELECT (SELECT r.job FROM pgqueue_pipeline_run r WHERE r.job > jobs.job
+             ORDER BY r.job LIMIT 1)
+      FROM jobs WHERE jobs.job IS NOT NULL)
+SELECT r.id, r.job, CASE WHEN r.state = 'running' AND r.lease_until < clock_timestamp()
+                         THEN 'lost' ELSE r.state END AS state,
+       r.options, r.asked_by, r.queue_job_id, r.hostname, r.pid, r.started_at,
+       r.finished_at,
+       extract(epoch FROM coalesce(r.finished_at,
+           least(clock_timestamp(), r.lease_until)) - r.started_at)::float8 AS seconds,
+       r.rows_in, r.rows_out, r.progress, r.error, r.ui_url, r.cancel_requested_at,
+       r.cancel_requested_by
+  FROM jobs, LATERAL (SELECT * FROM pgqueue_pipeline_run r WHERE r.job = jobs.job
+                       ORDER BY r.id DESC LIMIT %(limit)s) AS r
+ WHERE %(job)s::text IS NULL OR jobs.job = %(job)s
+ ORDER BY jobs.job, r.id DESC
+"""
+
+# Locks: none. "lost" where its process has died.
+STATE = """
+SELECT CASE WHEN state = 'running' AND lease_until < clock_timestamp() THEN 'lost'
+            ELSE state END
+  FROM pgqueue_pipeline_run WHERE id = %(run)s
+"""
+
+# What one run, which a queue's job started, has reached.
+OF_QUEUE_JOB = """
+SELECT id, state, rows_in, rows_out, progress, error FROM pgqueue_pipeline_run
+ WHERE queue_job_id = %(queue_job)s AND pid = %(pid)s AND id > %(after)s
+ ORDER BY id DESC LIMIT 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A run that is this process's now, and when it began by the database's clock."""
+
+    id: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The run that stands in the way."""
+
+    id: int
+    asked_by: str | None
+    hostname: str
+    pid: int
+    started_at: datetime
+
+
+def start(
+    cursor: Any,
+    job: str,
+    *,
+    options: Mapping[str, Any],
+    by: str,
+    queue_job: int | None,
+    hostname: str,
+    pid: int,
+    lease_seconds: float = LEASE_SECONDS,
+) -> Started | Live:
+    """
+    Begin a run of *job*, unless one is alive; a run whose process died is lost.
+
+    Args:
+        cursor: An open cursor, in autocommit: a lost run is lost in any case.
+        job: The name of the pipeline job.
+        options: What it was told; JSON values without secrets.
+        by: Who asks, at most 150 characters; "": nobody is named.
+        queue_job: The queue's job that runs it, if one does.
+        hostname: Where it runs.
+        pid: Its process.
+        lease_seconds: Until it counts as dead, unless it beats.
+    """
+    cursor.execute(LOSE, {"job": job})
+    values = {
+        "job": job,
+        "options": json.dumps(dict(options)),
+        "by": by,
+        "queue_job": queue_job,
+        "hostname": hostname,
+        "pid": pid,
+        "lease_seconds": lease_seconds,
+    }
+    while True:
+        cursor.execute(START, values)
+        row = cursor.fetchone()
+        if row is not None:
+            cursor.execute(FORGET_OLD, {"job": job, "kept": RUNS_KEPT_MAX})
+            return Started(*row)
+        cursor.execute(LIVE, {"job": job})
+        row = cursor.fetchone()
+        if row is not None:
+            return Live(*row)
+        # It ended between the two statements.
+
+
+def beat(
+    cursor: Any,
+    run: int,
+    *,
+    rows_in: int,
+    progress: Mapping[str, Any],
+    ui_url: str | None,
+    lease_seconds: float = LEASE_SECONDS,
+) -> bool | None:
+    """Say that *run* is alive; True: it is to stop; None: it is not ours any more."""
+    cursor.execute(
+        BEAT,
+        {
+            "run": run,
+            "rows_in": rows_in,
+            "progress": json.dumps(dict(progress)),
+            "ui_url": ui_url,
+            "lease_seconds": lease_seconds,
+        },
+    )
+    row = cursor.fetchone()
+    return None if row is None else bool(row[0])
+
+
+def hold(cursor: Any, run: int) -> bool:
+    """Keep *run* ours until the transaction ends; False: it is not, or is to stop."""
+    cursor.execute(HOLD, {"run": run})
+    return cursor.fetchone() is not None
+
+
+def finish(
+    cursor: Any,
+    run: int,
+    *,
+    state: str,
+    rows_in: int,
+    rows_out: int,
+    progress: Mapping[str, Any],
+    error: str | None,
+) -> bool:
+    """End *run*; False: it was not ours any more, and its row stays as it is."""
+    cursor.execute(
+        FINISH,
+        {
+            "run": run,
+            "state": state,
+            "rows_in": rows_in,
+            "rows_out": rows_out,
+            "progress": json.dumps(dict(progress)),
+            "error": error,
+        },
+    )
+    return cursor.fetchone() is not None
+
+
+def request_stop(cursor: Any, job: str, *, by: str) -> tuple[int, bool] | None:
+    """
+    Ask the live run of *job* to stop.
+
+    Returns:
+        Its id, and whether its process has died; None: no run is live.
+    """
+    cursor.execute(STOP, {"job": job, "by": by})
+    row = cursor.fetchone()
+    return None if row is None else (int(row[0]), bool(row[1]))
+
+
+def latest(cursor: Any, *, job: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return the latest *limit* runs of each job, or of *job*: newest first."""
+    cursor.execute(LATEST, {"job": job, "limit": limit})
+    return [_by_name(cursor, row) for row in cursor.fetchall()]
+
+
+def state_of(cursor: Any, run: int) -> str | None:
+    """Return the state of *run*; None: there is no such row."""
+    cursor.execute(STATE, {"run": run})
+    row = cursor.fetchone()
+    return None if row is None else str(row[0])
+
+
+def of_queue_job(
+    cursor: Any, queue_job: int, *, pid: int, after: int = 0
+) -> dict[str, Any] | None:
+    """Return what the process *pid* of a queue's job has reached, or None."""
+    cursor.execute(OF_QUEUE_JOB, {"queue_job": queue_job, "pid": pid, "after": after})
+    row = cursor.fetchone()
+    return None if row is None else _by_name(cursor, row)
+
+
+def _by_name(cursor: Any, row: Sequence[Any]) -> dict[str, Any]:
+    names = [column[0] for column in cursor.description]
+    found = dict(zip(names, row, strict=True))
+    for name in ("options", "progress"):
+        # Django's cursors leave JSON as text.
+        if isinstance(found.get(name), str):
+            found[name] = json.loads(found[name])
+    return found

@@ -1,0 +1,1 @@
+"""The pipeline jobs of the package, a file each: metrics, failures."""

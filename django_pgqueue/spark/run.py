@@ -1,0 +1,420 @@
+"""
+Run: a pipeline job from its start to its end, with a row that says how far it is.
+
+Spark works in a thread of its own. The calling thread beats: every two seconds it moves
+the run's lease on, notes the progress and asks whether the run is to stop. One beat
+that fails is followed by the next; only a run that has lost its row gives up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import psycopg
+
+from django_pgqueue.exceptions import PipelineBusy, PipelineStopped, SparkError
+from django_pgqueue.redaction.names import REDACT_DEFAULT
+from django_pgqueue.redaction.text import redact_text
+from django_pgqueue.redaction.values import redact
+from django_pgqueue.runs import pipelines
+from django_pgqueue.spark.dsn import without_secrets
+from django_pgqueue.spark.extras import extra
+from django_pgqueue.spark.job import PipelineJob
+from django_pgqueue.spark.progress import Progress
+
+# Characters of an error that a run keeps; Java's traces have tens of thousands.
+ERROR_CHARACTERS_MAX = 4_000
+
+# What a stopped run may take to end, before its session is taken away from it; and
+# then, before it is left behind.
+STOP_SECONDS_MAX = 20.0
+
+# Between two looks whether the run has ended, or was told to stop by a signal.
+LOOK_SECONDS = 0.2
+
+CONNECT_SECONDS_MAX = 10
+
+LOST = "Its lease ran out, and another run took its place."
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """How far a run is."""
+
+    phase: str = "starting Spark"
+    rows_in: int = 0
+    rows_out: int = 0
+    tasks_done: int = 0
+    tasks: int = 0
+    rows_per_second: float = 0.0
+    ui_url: str | None = None
+
+    def stored(self) -> dict[str, Any]:
+        """Return what the row keeps of it besides its rows."""
+        return {
+            "phase": self.phase,
+            "tasks_done": self.tasks_done,
+            "tasks": self.tasks,
+            "rows_per_second": round(self.rows_per_second, 1),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    What is run, for whom and with what.
+
+    Attributes:
+        job: The pipeline job.
+        options: As PipelineJob.read_options() returns them.
+        dsn: The database that has the run's row and takes the results; writable.
+        sessions: Lends a SparkSession; called in the thread that works with it.
+        by: Who asks; "": nobody is named.
+        queue_job: The queue's job that runs it, if one does.
+        read_options: Options of format("pgqueue") for all tables of the queue.
+        patterns: Names whose values are hidden, in the run's options and its error.
+    """
+
+    job: PipelineJob
+    options: Mapping[str, Any]
+    dsn: str = field(repr=False)
+    sessions: Callable[[], AbstractContextManager[Any]]
+    by: str = ""
+    queue_job: int | None = None
+    read_options: Mapping[str, str] = field(default_factory=dict)
+    patterns: tuple[str, ...] = REDACT_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended: "succeeded", "failed", "cancelled" or "lost"."""
+
+    run: int
+    state: str
+    rows_in: int
+    rows_out: int
+    seconds: float
+    error: str | None
+
+
+class Run:
+    """
+    What a pipeline job's function and its places get.
+
+    Attributes:
+        id: Of the run's row.
+        started_at: By the database's clock.
+        options: Those of the job.
+        session: The SparkSession.
+        read_options: Options of format("pgqueue").
+    """
+
+    def __init__(self, plan: Plan, started: pipelines.Started) -> None:
+        self.id: int = started.id
+        self.started_at: datetime = started.at
+        self.options = plan.options
+        self.read_options = plan.read_options
+        self.session: Any = None
+        self._dsn = plan.dsn
+        self._stop = threading.Event()
+
+    def check(self) -> None:
+        """
+        Go on, unless the run was told to stop or has lost its row.
+
+        Raises:
+            PipelineStopped: It was.
+        """
+        if self._stop.is_set():
+            raise PipelineStopped("The run was told to stop.")
+
+    def stop(self) -> None:
+        """Let the next check() fail."""
+        self._stop.set()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """
+        Lend a cursor of psycopg, in a transaction that only a live run commits.
+
+        Raises:
+            PipelineStopped: The run was told to stop, or another took its place.
+        """
+        self.check()
+        with connected(self._dsn) as connection, connection.transaction():
+            cursor = connection.cursor()
+            cursor.execute("SET LOCAL timezone = 'UTC'")
+            if not pipelines.hold(cursor, self.id):
+                raise PipelineStopped(
+                    "The run was told to stop, or another took its place."
+                )
+            yield cursor
+
+    def counted(self, frame: Any) -> tuple[Any, Callable[[], int]]:
+        """Return *frame*, and what tells its rows once it was written."""
+        sql = extra("pyspark.sql")
+        observation = sql.Observation()
+        rows = extra("pyspark.sql.functions").count(
+            extra("pyspark.sql.functions").lit(1)
+        )
+        return frame.observe(observation, rows.alias("rows")), (
+            lambda: int(observation.get["rows"])
+        )
+
+
+@contextmanager
+def connected(dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """Lend a connection of our own, in autocommit."""
+    connection = psycopg.connect(
+        dsn,
+        autocommit=True,
+        connect_timeout=CONNECT_SECONDS_MAX,
+        application_name="pgqueue pipeline",
+        prepare_threshold=None,
+    )
+    with connection:
+        yield connection
+
+
+def run_job(
+    plan: Plan,
+    *,
+    stop: threading.Event | None = None,
+    tell: Callable[[Snapshot], None] = lambda snapshot: None,
+    beat_seconds: float = pipelines.BEAT_SECONDS,
+    lease_seconds: float = pipelines.LEASE_SECONDS,
+) -> Ended:
+    """
+    Run a pipeline job to its end, whatever that is; the row says the same.
+
+    Args:
+        plan: What is run.
+        stop: Set by whoever wants it to stop, such as the handler of a signal.
+        tell: Called with the progress, several times a second.
+        beat_seconds: Between two beats.
+        lease_seconds: Without a beat, after which the run counts as dead.
+
+    Raises:
+        PipelineBusy: Another run of the job is live; nothing was done.
+        psycopg.Error: The database cannot be used: nothing was done, or the end of the
+            run could not be noted, and it is lost when its lease runs out.
+    """
+    with connected(plan.dsn) as connection:
+        started = pipelines.start(
+            connection.cursor(),
+            plan.job.name,
+            options=redact(dict(plan.options), plan.patterns),
+            by=plan.by,
+            queue_job=plan.queue_job,
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            lease_seconds=lease_seconds,
+        )
+    if isinstance(started, pipelines.Live):
+        raise PipelineBusy(plan.job.name, started.id, started.hostname, started.pid)
+    return _Work(plan, started, lease_seconds).watch(
+        stop or threading.Event(), tell, beat_seconds
+    )
+
+
+class _Work:
+    """One run, seen from the thread that watches it."""
+
+    def __init__(
+        self, plan: Plan, started: pipelines.Started, lease_seconds: float
+    ) -> None:
+        self._plan = plan
+        self._run = Run(plan, started)
+        self._lease_seconds = lease_seconds
+        self._snapshot = Snapshot()
+        self._progress: Progress | None = None
+        self._error: BaseException | None = None
+        self._is_lost = False
+        self._began = time.monotonic()
+        self._read_since: float | None = None
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def watch(
+        self,
+        stop: threading.Event,
+        tell: Callable[[Snapshot], None],
+        beat_seconds: float,
+    ) -> Ended:
+        """Start the work, beat until it ends, and note how."""
+        thread = threading.Thread(target=self._work, name="pipeline", daemon=True)
+        thread.start()
+        beat_at = time.monotonic()
+        stopped_at: float | None = None
+        try:
+            while thread.is_alive():
+                thread.join(LOOK_SECONDS)
+                now = time.monotonic()
+                self._look()
+                tell(self._snapshot)
+                is_due = now >= beat_at
+                if is_due:
+                    beat_at = now + beat_seconds
+                    if self._beat():
+                        stop.set()
+                if stop.is_set():
+                    stopped_at = stopped_at or now
+                    if not self._cancel(now - stopped_at):
+                        break
+            tell(self._snapshot)
+            if thread.is_alive():
+                self._error = PipelineStopped("It did not end, and is left behind.")
+            return self._finish(stop.is_set())
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+
+    # The thread that works.
+
+    def _work(self) -> None:
+        plan, run = self._plan, self._run
+        try:
+            with plan.sessions() as session:
+                run.session = session
+                with suppress(Exception):  # Spark Connect has no such counters.
+                    self._progress = Progress(session)
+                    self._snapshot.ui_url = session.sparkContext.uiWebUrl
+                self._snapshot.phase = "reading"
+                self._read_since = time.monotonic()
+                run.check()
+                self._do(run)
+                if self._progress is not None:
+                    self._snapshot.rows_in = self._progress.rows_read_at_last()
+                self._progress = None
+        except BaseException as error:
+            self._error = error
+
+    def _do(self, run: Run) -> None:
+        job = self._plan.job
+        frames = {name: place.read(run) for name, place in job.sources.items()}
+        first = (run,) if job.takes_run else ()
+        made = job.function(*first, **frames, **self._plan.options)
+        if not isinstance(made, Mapping):
+            made = {next(iter(job.sinks)): made}
+        if set(made) != set(job.sinks):
+            raise SparkError(
+                f"The pipeline job {job.name} returned frames for {sorted(made)}; its "
+                f"sinks are {sorted(job.sinks)}."
+            )
+        for name, sink in job.sinks.items():
+            run.check()
+            self._snapshot.phase = f"writing {name}"
+            self._snapshot.rows_out += sink.write(run, made[name])
+        run.check()
+
+    # The thread that watches.
+
+    def _look(self) -> None:
+        progress, snapshot = self._progress, self._snapshot
+        if progress is None:
+            return
+        with suppress(Exception):  # The session is being stopped.
+            snapshot.tasks_done, snapshot.tasks = progress.tasks()
+            snapshot.rows_in = max(snapshot.rows_in, progress.rows_read())
+        seconds = time.monotonic() - (self._read_since or self._began)
+        snapshot.rows_per_second = snapshot.rows_in / max(seconds, 0.001)
+
+    def _beat(self) -> bool:
+        """Move the lease on; True: the run is to stop."""
+        try:
+            if self._connection is None:
+                self._connection = psycopg.connect(
+                    self._plan.dsn,
+                    autocommit=True,
+                    connect_timeout=CONNECT_SECONDS_MAX,
+                    application_name="pgqueue pipeline",
+                    prepare_threshold=None,
+                )
+            told = pipelines.beat(
+                self._connection.cursor(),
+                self._run.id,
+                rows_in=self._snapshot.rows_in,
+                progress=self._snapshot.stored(),
+                ui_url=self._snapshot.ui_url,
+                lease_seconds=self._lease_seconds,
+            )
+        except psycopg.Error:
+            # The next beat has a connection of its own.
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+            return False
+        if told is None:
+            self._is_lost = True
+        return told is not False
+
+    def _cancel(self, seconds: float) -> bool:
+        """Stop the work; False: it does not end, and is left behind."""
+        self._run.stop()
+        session = self._run.session
+        if session is not None:
+            with suppress(Exception):
+                # Again and again: a job of Spark may begin after the one that ended.
+                session.sparkContext.cancelAllJobs()
+                if seconds > STOP_SECONDS_MAX:
+                    session.stop()
+        return seconds < 2 * STOP_SECONDS_MAX
+
+    def _finish(self, is_stopped: bool) -> Ended:
+        snapshot = self._snapshot
+        error = None if self._error is None else self._told(self._error)
+        state = "succeeded" if self._error is None else "failed"
+        if self._is_lost:
+            state, error = "lost", LOST
+        elif self._error is not None and is_stopped:
+            state, error = "cancelled", None
+        snapshot.phase = state
+        if not self._is_lost:
+            with connected(self._plan.dsn) as connection:
+                is_ours = pipelines.finish(
+                    connection.cursor(),
+                    self._run.id,
+                    state=state,
+                    rows_in=snapshot.rows_in,
+                    rows_out=snapshot.rows_out,
+                    progress=snapshot.stored(),
+                    error=error,
+                )
+            if not is_ours:
+                state, error = "lost", LOST
+        return Ended(
+            self._run.id,
+            state,
+            snapshot.rows_in,
+            snapshot.rows_out,
+            time.monotonic() - self._began,
+            error,
+        )
+
+    def _told(self, error: BaseException) -> str:
+        """Return what an error says, without secrets."""
+        text = str(error)
+        if isinstance(error, psycopg.Error):
+            text = without_secrets(text, self._plan.dsn)
+        text = f"{type(error).__name__}: {text}".replace("\x00", "\\x00")
+        told = redact_text(text, self._plan.patterns)
+        if len(told) > ERROR_CHARACTERS_MAX:
+            told = f"{told[:ERROR_CHARACTERS_MAX]} …"
+        return told.encode(errors="backslashreplace").decode()
+
+
+def options_text(options: Mapping[str, Any]) -> str:
+    """Return options as a person reads them: days=7 since=2d."""
+    return " ".join(
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in options.items()
+        if value is not None
+    )

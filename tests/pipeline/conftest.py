@@ -1,0 +1,50 @@
+"""Pipeline jobs in the session that the tests of spark/ have too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from django_pgqueue.management.spark_session import dsn_of
+from django_pgqueue.spark.job import find_job
+from django_pgqueue.spark.run import Ended, Plan, run_job
+from tests.spark.conftest import _packages, dsn, spark
+
+__all__ = ["_packages", "dsn", "spark"]
+
+
+@pytest.fixture
+def plan(spark: Any, transactional_db: None) -> Callable[..., Plan]:
+    """``plan("metrics", lookback="3d")`` is what run_job() takes."""
+
+    @contextmanager
+    def sessions() -> Iterator[Any]:
+        yield spark
+
+    def plan(name: str, /, **options: Any) -> Plan:
+        job = find_job(name)
+        return Plan(
+            job=job,
+            options=job.read_options(options),
+            dsn=dsn_of("default", writes=True),
+            sessions=sessions,
+            by="tests",
+        )
+
+    return plan
+
+
+@pytest.fixture
+def run(plan: Callable[..., Plan]) -> Callable[..., Ended]:
+    """``run("metrics")`` runs it, and fails with its error."""
+
+    def run(name: str, /, **options: Any) -> Ended:
+        ended = run_job(plan(name, **options))
+        assert ended.error is None, ended.error
+        assert ended.state == "succeeded"
+        return ended
+
+    return run

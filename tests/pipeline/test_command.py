@@ -1,0 +1,216 @@
+"""manage.py pgqueue_pipeline, and the task that runs it; as processes of their own."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from django.core.management import call_command
+
+from django_pgqueue.models import ArchivedJob, PipelineRun, TaskHour
+from django_pgqueue.pipelines import run_pipeline
+from django_pgqueue.runs import pipelines
+from django_pgqueue.tasks.outcome import Reject
+from tests.factories import make_archived_job
+from tests.ledger import PATH
+from tests.waiting import wait_for
+from tests.worker_process import (
+    REPOSITORY,
+    _databases,
+    start_worker,
+    the_ledger,
+    wait_until_final,
+)
+
+pytestmark = pytest.mark.spark
+
+__all__ = ["start_worker", "the_ledger"]
+
+# Each of these starts a Java of its own, which has little to do.
+QUICK = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+
+
+def call(*arguments):
+    """Return the exit status, and what it printed."""
+    out, status = io.StringIO(), 0
+    try:
+        call_command("pgqueue_pipeline", *arguments, stdout=out, stderr=out)
+    except SystemExit as ended:
+        status = ended.code
+    return status, out.getvalue()
+
+
+@pytest.fixture
+def environment(transactional_db, tmp_path):
+    """What a process needs to share the test's database."""
+    told = {"databases": _databases({}), "pgqueue": {}}
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.worker_settings",
+        "PYTHONPATH": os.pathsep.join(
+            [str(REPOSITORY), str(REPOSITORY / "django_pgqueue/spark/toplevel")]
+        ),
+        "PGQUEUE_TEST_WORKER": json.dumps(told),
+        PATH: str(tmp_path / "ledger"),
+        **QUICK,
+    }
+
+
+def test_list_names_the_jobs_and_how_their_last_run_went(transactional_db, cursor):
+    """With their options, also as JSON."""
+    run = pipelines.start(
+        cursor, "metrics", options={}, by="", queue_job=None, hostname="h", pid=1
+    )
+    pipelines.finish(
+        cursor, run.id, state="failed", rows_in=0, rows_out=0, progress={}, error="no"
+    )
+
+    status, text = call("list")
+    _, told = call("list", "--json")
+
+    assert 0 == status
+    assert "failures" in text
+    assert "lookback=2d" in text
+    jobs = {job["name"]: job for job in json.loads(told)["jobs"]}
+    assert "failed" == jobs["metrics"]["last_state"]
+    assert ["archive", "dead_letters"] == jobs["metrics"]["sources"]
+
+
+def test_status_shows_runs(transactional_db, cursor):
+    """What a live one does, why another failed; 1 if there is none."""
+    assert (1, "There is no such run.\n") == call("status")
+    run = pipelines.start(
+        cursor, "metrics", options={}, by="anna", queue_job=None, hostname="h", pid=1
+    )
+    progress = {"phase": "reading", "tasks_done": 1, "tasks": 4, "rows_per_second": 9}
+    pipelines.beat(cursor, run.id, rows_in=1_234, progress=progress, ui_url="http://u")
+
+    status, text = call("status", "metrics")
+    _, told = call("status", "--json")
+
+    assert 0 == status
+    assert "1,234" in text
+    assert "reading, 1/4 tasks, 9 rows/s, http://u" in text
+    assert "running" == json.loads(told)["runs"][0]["state"]
+
+
+def test_stop_without_a_live_run_is_status_1(transactional_db, cursor):
+    """And one whose process is dead is lost."""
+    assert (1, "No run of metrics is live.\n") == call("stop", "metrics")
+    run = pipelines.start(
+        cursor,
+        "metrics",
+        options={},
+        by="",
+        queue_job=None,
+        hostname="h",
+        pid=1,
+        lease_seconds=-1,
+    )
+    assert (0, f"Run {run.id} of metrics: lost.\n") == call("stop", "metrics")
+
+
+@pytest.mark.parametrize(
+    "arguments, problem",
+    [
+        (["metrcs"], "Did you mean 'metrics'"),
+        (["metrics", "-o", "look=1d"], "no option 'look'"),
+        (["metrics", "-o", "keep"], "write NAME=VALUE"),
+    ],
+)
+def test_a_wrong_command_line_is_status_2(environment, arguments, problem):
+    """Before anything is started."""
+    done = subprocess.run(
+        [sys.executable, "-m", "django", "pgqueue_pipeline", "run", *arguments],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert 2 == done.returncode
+    assert problem in done.stderr
+    assert not PipelineRun.objects.exists()
+
+
+def test_sigterm_stops_a_run(environment):
+    """Also while Spark starts; its row says so, and the status is 130."""
+    make_archived_job()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "django", "pgqueue_pipeline", "run", "metrics"],
+        cwd=REPOSITORY,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    wait_for(PipelineRun.objects.exists, 30, "the run has its row")
+
+    process.send_signal(signal.SIGTERM)
+    text, _ = process.communicate(timeout=60)
+
+    assert 130 == process.returncode, text
+    assert "metrics: cancelled" in text
+    assert ["cancelled"] == list(PipelineRun.objects.values_list("state", flat=True))
+    assert not TaskHour.objects.exists()
+
+
+def test_the_queue_runs_a_pipeline_job(start_worker):
+    """As a task: run, shown with its progress, and done when the run is."""
+    make_archived_job(task="tests.seen")
+    top = REPOSITORY / "django_pgqueue/spark/toplevel"
+    start_worker(
+        "--queues",
+        "pgqueue_pipeline",
+        threads=1,
+        pgqueue={"POLL_INTERVAL_SECONDS": 1},
+        environment={"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{top}", **QUICK},
+    )
+
+    result = run_pipeline.delay("metrics", lookback="3d")
+    wait_until_final([result.id], timeout=90)
+
+    job = ArchivedJob.objects.get(id=result.id)
+    assert "succeeded" == job.state
+    assert job.result.startswith("metrics: succeeded in ")
+    run = PipelineRun.objects.get()
+    assert (result.id, f"job {result.id}") == (run.queue_job_id, run.asked_by)
+    assert "3d" == run.options["lookback"]
+    assert "tests.seen" in TaskHour.objects.values_list("task", flat=True)
+
+
+def test_a_job_that_can_never_run_is_rejected():
+    """Before a process is started for it."""
+    with pytest.raises(Reject, match=r"'metrcs'\. Did you mean 'metrics'"):
+        run_pipeline("metrcs")
+    with pytest.raises(Reject, match="no option 'look'"):
+        run_pipeline("metrics", look="1d")
+
+
+def test_spark_submit_runs_a_job_without_django(environment, dsn, tmp_path):
+    """By the DSN of its environment alone."""
+    make_archived_job(task="tests.seen")
+    (tmp_path / "django").mkdir()
+    (tmp_path / "django" / "__init__.py").write_text("raise ImportError('Django')\n")
+    path = os.pathsep.join([str(tmp_path), environment["PYTHONPATH"]])
+
+    done = subprocess.run(
+        [sys.executable, "-m", "django_pgqueue.spark.submit", "metrics"],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": path, "PGQUEUE_DSN": dsn},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert "metrics: succeeded, 2 rows in, 1 out" in done.stderr
+    assert ["tests.seen"] == list(TaskHour.objects.values_list("task", flat=True))
+    assert "spark-submit" == PipelineRun.objects.get().asked_by

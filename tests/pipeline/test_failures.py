@@ -1,0 +1,187 @@
+"""The pipeline job failures: errors by kind and hour."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.models import DeadLetter, Failure, FailureHour
+from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.spark.fingerprint import fingerprint
+from django_pgqueue.spark.jobs.failures import errors_of
+from tests.factories import make_archived_job, make_dead_letter, make_job
+
+pytestmark = pytest.mark.spark
+
+SECRET = "hunter2-planted"
+NOW = datetime.now(UTC).replace(minute=30, second=0, microsecond=0)
+
+
+def error(delivery=1, message="Order 7 is gone", at=NOW, **changes):
+    return {
+        "kind": "error",
+        "type": "shop.Gone",
+        "message": message,
+        "traceback": '  File "/srv/shop/tasks.py", line 7, in send\n',
+        "delivery": delivery,
+        "at": at.isoformat(),
+        **changes,
+    }
+
+
+def trend():
+    hours = FailureHour.objects.values_list("fingerprint", "hour", "count")
+    return {(name, hour): count for name, hour, count in hours}
+
+
+def test_errors_of_one_kind_are_one_failure(run):
+    """Wherever their jobs are; with the latest one as its sample."""
+    early = NOW - timedelta(hours=2)
+    dead = make_dead_letter(
+        task="a", errors=[error(1, at=early), error(2, "Order 8 is gone")]
+    )
+    make_archived_job(task="b", errors=[error(1, "Order 9 is gone", at=early)])
+    waiting = make_job(
+        task="c", errors=[error(1, "Order 10 is gone", NOW + timedelta(seconds=1))]
+    )
+    make_job()
+
+    run("failures")
+
+    (found,) = Failure.objects.all()
+    assert fingerprint(error()).digest == found.fingerprint
+    assert "shop.Gone: Order <n> is gone" == str(found)
+    assert "shop/tasks.py in send" == found.place
+    assert (4, 3, 1) == (found.count, found.jobs, found.dead_letters)
+    assert ["a", "b", "c"] == found.tasks
+    assert (early, NOW + timedelta(seconds=1)) == (found.first_seen, found.last_seen)
+    assert (waiting.id, "Order 10 is gone") == (
+        found.sample_job_id,
+        found.sample_message,
+    )
+    hour = NOW.replace(minute=0)
+    assert {
+        (found.fingerprint, hour): 2,
+        (found.fingerprint, hour - timedelta(hours=2)): 2,
+    } == trend()
+    assert dead.id != waiting.id
+
+
+def test_trends_are_those_of_a_plain_computation(run):
+    """Over random errors of random jobs."""
+    rng = random.Random(3)
+    expected = Counter()
+    for _ in range(60):
+        errors = [
+            error(
+                n,
+                rng.choice(["Order {} is late", "no user '{}'", "at {}"]).format(
+                    rng.randrange(99)
+                ),
+                NOW - timedelta(minutes=rng.randrange(600)),
+                type=rng.choice(["a.A", "b.B"]),
+            )
+            for n in range(1, rng.randrange(1, 5))
+        ]
+        make = rng.choice([make_archived_job, make_dead_letter, make_job])
+        make(errors=errors)
+        if not errors and make is make_dead_letter:
+            letter = DeadLetter.objects.latest("finished_at")
+            errors = [{"kind": "exhausted", "at": letter.finished_at.isoformat()}]
+        for each in errors:
+            at = datetime.fromisoformat(each["at"])
+            hour = at.replace(minute=0, second=0, microsecond=0)
+            expected[fingerprint(each).digest, hour] += 1
+
+    run("failures")
+
+    assert expected == trend()
+    assert sum(expected.values()) == sum(f.count for f in Failure.objects.all())
+
+
+def test_a_second_run_changes_nothing(run):
+    """But when it was computed."""
+    make_dead_letter(errors=[error()])
+    run("failures")
+    hours, found = trend(), Failure.objects.get()
+
+    run("failures")
+
+    assert hours == trend()
+    again = Failure.objects.get()
+    again.computed_at = found.computed_at
+    for field in Failure._meta.fields:
+        assert getattr(found, field.name) == getattr(again, field.name)
+
+
+def test_what_has_happened_stays_counted_when_its_job_goes(run):
+    """Dead letters alone are what there is now."""
+    letter = make_dead_letter(errors=[error(1)])
+    purged = make_dead_letter(errors=[error(1)])
+    other = make_dead_letter(errors=[error(1, type="b.B")])
+    run("failures")
+
+    purged.delete()
+    other.delete()
+    with connection.cursor() as cursor:
+        redrive(cursor, [letter.id])
+    run("failures")
+
+    assert {("shop.Gone", 2, 0), ("b.B", 1, 0)} == {
+        (f.error_class, f.count, f.dead_letters) for f in Failure.objects.all()
+    }
+
+
+def test_a_job_that_moved_while_it_was_read_counts_once(run):
+    """It is in two tables then, with the same errors."""
+    job = make_job(errors=[error(1), error(2)])
+    make_archived_job(id=job.id, errors=[error(1), error(2)])
+
+    run("failures")
+
+    assert [(2, 1)] == list(Failure.objects.values_list("count", "jobs"))
+
+
+def test_failures_older_than_keep_are_forgotten(run):
+    """With their hours."""
+    make_job(errors=[error(1, at=NOW - timedelta(days=3))])
+    make_job(errors=[error(1, type="b.B")])
+
+    run("failures", keep="2d")
+
+    assert ["b.B"] == [f.error_class for f in Failure.objects.all()]
+    assert 1 == FailureHour.objects.count()
+
+
+def test_secrets_are_in_no_result(run):
+    """What is planted in messages and tracebacks is masked before it is grouped."""
+    make_dead_letter(
+        args=[SECRET],
+        kwargs={"password": SECRET},
+        errors=[
+            error(
+                message=f"login failed: password={SECRET} for 7",
+                traceback=f'  File "/a/b.py", line 7, in f\n    token = "{SECRET}"\n',
+            )
+        ],
+    )
+
+    run("failures")
+
+    (found,) = Failure.objects.values()
+    assert "login failed: password=[redacted] for <n>" == found["message"]
+    assert "[redacted]" in found["sample_traceback"]
+    assert SECRET not in repr(found)
+
+
+def test_any_errors_are_read():
+    """Whatever SQL has put there."""
+    for text in ("null", "{}", "[1, null]", "[", "7", None):
+        assert [] == list(errors_of(1, "t", text, None, 7.0))
+    text = '[{"kind": "error", "at": "x", "delivery": "y"}]'
+    (found,) = errors_of(1, "t", text, None, 7.0)
+    assert (7.0, 0, False) == (found["at"], found["delivery"], found["is_dead"])

@@ -1,0 +1,256 @@
+"""The pipeline job metrics, beside a plain computation of the same in Python."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.models import ArchivedJob, DeadLetter, TaskHour
+from django_pgqueue.queues import partitions
+from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.runs.task_hours import COUNTS
+from django_pgqueue.spark.jobs.metrics import PERCENTILES
+from tests.factories import make_archived_job, make_dead_letter
+
+pytestmark = pytest.mark.spark
+
+HOUR = timedelta(hours=1)
+
+# Yesterday: what ends later than now is not read.
+DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(
+    days=1
+)
+
+
+@pytest.fixture(autouse=True)
+def _partition_of_yesterday(cursor):
+    with cursor.connection.transaction():
+        partitions._make(cursor, DAY.date())
+    yield
+    partitions.drop_partition(cursor, DAY.date())
+
+
+def ended_at(random: random.Random) -> datetime:
+    return DAY + timedelta(microseconds=random.randrange(int(6 * 3600e6)))
+
+
+def errors_of(random: random.Random, before: int, deliveries: int, *, failed: bool):
+    """Return one entry for each delivery before the last; perhaps for that too."""
+    kinds = ("error", "error", "worker_lost")
+    return [
+        {
+            "kind": "error" if n == deliveries else random.choice(kinds),
+            "type": "builtins.ValueError",
+            "message": "no",
+            "traceback": "",
+            "delivery": n,
+            "ran_seconds": round(random.expovariate(1), 3),
+            "at": "2026-01-01T00:00:00+00:00",
+        }
+        for n in range(1, deliveries + failed)
+        if n > before or random.random() < 0.5
+    ]
+
+
+def random_jobs(random: random.Random, count: int) -> list[ArchivedJob | DeadLetter]:
+    """Return unsaved rows of every kind."""
+    rows = []
+    for n in range(count):
+        state = random.choices(
+            ["succeeded", "dead", "cancelled", "expired"], [80, 10, 5, 5]
+        )[0]
+        before = random.choice([0, 0, 0, 0, 3])
+        own = 0 if state == "expired" else random.choice([1, 1, 1, 2, 4])
+        at = ended_at(random)
+        ran = timedelta(seconds=random.lognormvariate(0, 3))
+        waited = timedelta(seconds=random.lognormvariate(2, 4))
+        run_after = random.choice([None, at - ran - waited / 2])
+        columns = {
+            "id": 10_000 + n,
+            "queue": random.choice(["default", "mail"]),
+            "task": random.choice(["shop.send", "shop.count", "shop.größe"]),
+            "args": [],
+            "kwargs": {},
+            "headers": {"pgqueue.deliveries_before": before} if before else {},
+            "priority": 0,
+            "run_after": run_after,
+            "enqueued_at": at - ran - waited,
+            "attempt": own,
+            "max_attempts": 5,
+            "crashes": random.choice([0, 0, 1]),
+            "deliveries": before + own,
+            "started_at": at - ran if own else None,
+            "finished_at": at,
+            "errors": errors_of(random, before, before + own, failed=state == "dead"),
+        }
+        rows.append(
+            DeadLetter(reason="exhausted", **columns)
+            if state == "dead"
+            else ArchivedJob(state=state, **columns)
+        )
+    return rows
+
+
+def save(rows):
+    ArchivedJob.objects.bulk_create([r for r in rows if isinstance(r, ArchivedJob)])
+    DeadLetter.objects.bulk_create([r for r in rows if isinstance(r, DeadLetter)])
+
+
+def percentile(values, mark):
+    """As PostgreSQL's percentile_cont."""
+    ordered = sorted(values)
+    place = mark * (len(ordered) - 1)
+    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
+    return low + (high - low) * (place - math.floor(place))
+
+
+def expected_hours(rows):
+    """Compute what metrics should find, row by row."""
+    groups = defaultdict(list)
+    for row in rows:
+        hour = row.finished_at.replace(minute=0, second=0, microsecond=0)
+        groups[hour, row.queue, row.task].append(row)
+    return {key: expected_hour(jobs) for key, jobs in groups.items()}
+
+
+def expected_hour(jobs):
+    found = dict.fromkeys(COUNTS, 0)
+    waits, runs, seconds = [], [], 0.0
+    for job in jobs:
+        before = job.headers.get("pgqueue.deliveries_before", 0)
+        found[getattr(job, "state", "dead")] += 1
+        found["started"] += job.deliveries - before
+        found["retried"] += max(job.attempt - 1, 0)
+        found["crashed"] += job.crashes
+        failures = [
+            error
+            for error in job.errors
+            if error["kind"] == "error" and error["delivery"] > before
+        ]
+        found["failed"] += len(failures)
+        if job.started_at:
+            ran = (job.finished_at - job.started_at).total_seconds()
+            runs.append(ran)
+            seconds += ran
+            if job.deliveries == 1:
+                due = max(job.enqueued_at, job.run_after or job.enqueued_at)
+                waits.append(max((job.started_at - due).total_seconds(), 0))
+        seconds += sum(
+            error["ran_seconds"]
+            for error in failures
+            if error["delivery"] < job.deliveries
+        )
+    for name, values in (("wait", waits), ("run", runs)):
+        for mark in PERCENTILES:
+            found[f"{name}_p{mark * 100:.0f}"] = (
+                percentile(values, mark) if values else None
+            )
+    found["oldest_wait"] = max(waits, default=None)
+    found["worker_seconds"] = seconds
+    return found
+
+
+def counted():
+    """What the model has, by its key, without the times of computing."""
+    rows = {}
+    for row in TaskHour.objects.values():
+        key = (row.pop("hour"), row.pop("queue"), row.pop("task"))
+        del row["id"], row["computed_at"]
+        rows[key] = row
+    return rows
+
+
+def approximately(hours):
+    """Durations keep three digits: half a percent."""
+    return {
+        key: {
+            name: pytest.approx(value, rel=0.0051, abs=1e-6)
+            if isinstance(value, float)
+            else value
+            for name, value in hour.items()
+        }
+        for key, hour in hours.items()
+    }
+
+
+def test_hours_are_those_of_a_plain_computation(run):
+    """Of every state, with retries, crashes, redrives, waits and runs of any length."""
+    seed = random.randrange(10**6)
+    rows = random_jobs(random.Random(seed), 1_500)
+    save(rows)
+
+    ended = run("metrics")
+
+    expected = expected_hours(rows)
+    assert approximately(expected) == counted(), f"seed {seed}"
+    assert len(expected) == ended.rows_out
+    # Read twice: what to count, then the rows of those hours.
+    assert 2 * len(rows) == ended.rows_in
+
+
+@pytest.mark.parametrize("kind", [ArchivedJob, DeadLetter])
+def test_late_rows_are_counted_and_nothing_else_is_computed_again(run, kind):
+    """An hour that has more rows than were counted is computed anew; others stay."""
+    rows = random_jobs(random.Random(1), 200)
+    late = [row for row in rows if isinstance(row, kind) and row.finished_at.hour == 3][
+        :3
+    ]
+    save([row for row in rows if row not in late])
+    run("metrics")
+    before = dict(TaskHour.objects.values_list("id", "computed_at"))
+    assert late
+
+    save(late)
+    ended = run("metrics")
+
+    assert approximately(expected_hours(rows)) == counted()
+    of_hour = [row for row in rows if row.finished_at.hour == 3]
+    again = TaskHour.objects.filter(hour=DAY + 3 * HOUR)
+    assert again.count() == ended.rows_out
+    assert len(rows) + len(of_hour) == ended.rows_in
+    others = TaskHour.objects.exclude(hour=DAY + 3 * HOUR)
+    assert {(r.id, r.computed_at) for r in others} <= set(before.items())
+
+
+def test_a_second_run_changes_nothing(run):
+    """It reads what could have changed, and writes no row."""
+    save(random_jobs(random.Random(2), 50))
+    run("metrics")
+    before = list(TaskHour.objects.order_by("id").values())
+
+    ended = run("metrics")
+
+    assert 0 == ended.rows_out
+    assert before == list(TaskHour.objects.order_by("id").values())
+
+
+def test_what_retention_has_dropped_stays_counted(run):
+    """Rows that are gone take nothing away, also when others of their hour come."""
+    at = DAY + 2 * HOUR
+    make_archived_job(finished_at=at, started_at=at)
+    letters = [make_dead_letter(finished_at=at, started_at=at) for _ in range(2)]
+    run("metrics")
+
+    with connection.cursor() as cursor:
+        assert 2 == len(redrive(cursor, [letter.id for letter in letters]))
+    make_archived_job(finished_at=at, started_at=at)
+    run("metrics")
+
+    assert [(2, 2)] == list(TaskHour.objects.values_list("succeeded", "dead"))
+
+
+def test_hours_older_than_keep_are_forgotten(run):
+    """And not counted again."""
+    make_archived_job()
+    at = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    TaskHour.objects.create(hour=at - timedelta(days=3), queue="q", task="t")
+    make_dead_letter(finished_at=at - timedelta(days=3))
+
+    run("metrics", keep="2d", full="true")
+
+    assert ["tests.noop"] == list(TaskHour.objects.values_list("task", flat=True))

@@ -1,0 +1,219 @@
+"""A run from its start to its end, on a real Spark."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+from django_pgqueue.exceptions import PipelineBusy
+from django_pgqueue.models import PipelineRun
+from django_pgqueue.runs import pipelines
+from django_pgqueue.spark import job as jobs
+from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.places import Files, QueueTable
+from django_pgqueue.spark.run import run_job
+from tests.factories import make_archived_job, make_job
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.spark
+
+SECRET = "hunter2-planted"
+
+
+@pytest.fixture(autouse=True)
+def _own_jobs(monkeypatch):
+    monkeypatch.setattr(jobs, "_jobs", dict(jobs._jobs))
+
+
+def declare(function, **places):
+    places = {
+        "sources": {"archive": QueueTable("archive", ("id", "task", "kwargs"))},
+        "sinks": {"out": Files("json", "{folder}/out")},
+        **places,
+    }
+    pipeline_job(name="own", **places)(function)
+
+
+def spin(run, *, rows):
+    """Let executors count for longer than any test waits."""
+    return run.session.range(0, rows, 1, 2).selectExpr(
+        "sum(hash(sha2(cast(id AS string), 512)))"
+    )
+
+
+class Collected:
+    """A sink that collects."""
+
+    def write(self, run, frame):
+        return len(frame.collect())
+
+
+def test_frames_go_from_sources_to_sinks(plan, tmp_path):
+    """Of several, by their names; rows in and out are counted."""
+    for n in range(3):
+        make_archived_job(task=f"t{n}", kwargs={"password": SECRET})
+    make_job()
+    told = []
+
+    def split(run, archive, *, folder="", which="t1"):
+        """Split."""
+        assert run.options["which"] == which
+        return {
+            "one": archive.where(archive.task == which),
+            "rest": archive.where(archive.task != which),
+        }
+
+    declare(
+        split,
+        sinks={
+            "one": Files("json", "{folder}/one"),
+            "rest": Files("parquet", "{folder}/rest", partition_by=("task",)),
+        },
+    )
+
+    ended = run_job(plan("own", folder=str(tmp_path)), tell=told.append)
+
+    assert ("succeeded", None) == (ended.state, ended.error)
+    (one,) = [
+        json.loads(line)
+        for path in (tmp_path / "one").glob("*.json")
+        for line in path.read_text().splitlines()
+    ]
+    assert "t1" == one["task"]
+    assert {"task=t0", "task=t2"} == {
+        path.name for path in (tmp_path / "rest").glob("task=*")
+    }
+    assert SECRET not in repr([p.read_bytes() for p in tmp_path.rglob("*.*")])
+    row = PipelineRun.objects.get()
+    # PostgreSQL compares, so each sink reads its rows alone.
+    assert (3, 3) == (row.rows_in, row.rows_out) == (ended.rows_in, ended.rows_out)
+    assert ("succeeded", "tests") == (row.state, row.asked_by)
+    assert {"folder": str(tmp_path), "which": "t1"} == row.options
+    assert row.ui_url.startswith("http://127.0.0.1:")
+    assert row.started_at < row.finished_at
+    assert "succeeded" == told[-1].phase
+
+
+def test_an_error_ends_the_run_with_its_text(plan):
+    """Without its secrets; the job may be run again at once."""
+
+    def fail(archive, *, folder=""):
+        raise ValueError(f"no login: password={SECRET}")
+
+    declare(fail)
+
+    ended = run_job(plan("own", folder="/nowhere"))
+    again = run_job(plan("own"))
+
+    assert "failed" == ended.state == again.state
+    assert "ValueError: no login: password=[redacted]" == ended.error
+    assert ended.error == PipelineRun.objects.get(id=ended.run).error
+
+
+def test_options_that_are_secret_are_not_noted(plan):
+    """By their names, as everywhere."""
+
+    def fail(archive, *, folder="", password=""):
+        raise ValueError
+
+    declare(fail)
+
+    run_job(plan("own", password=SECRET))
+
+    assert "[redacted]" == PipelineRun.objects.get().options["password"]
+
+
+def test_a_job_must_return_what_its_sinks_take(plan):
+    """Else it fails, with both."""
+    declare(lambda archive: {"other": archive}, sinks={"out": Collected()})
+
+    ended = run_job(plan("own"))
+
+    assert "returned frames for ['other']; its sinks are ['out']" in ended.error
+
+
+def test_a_live_run_keeps_others_out(plan, cursor):
+    """Who runs it is said."""
+    pipelines.start(
+        cursor, "metrics", options={}, by="", queue_job=None, hostname="web-1", pid=42
+    )
+
+    with pytest.raises(PipelineBusy, match=r"process 42 on web-1.*stop metrics"):
+        run_job(plan("metrics"))
+
+
+def in_thread(plan, **changes):
+    ended = []
+    thread = threading.Thread(
+        target=lambda: ended.append(run_job(plan, beat_seconds=0.2, **changes))
+    )
+    thread.start()
+    return thread, ended
+
+
+def spinning(spark):
+    """Whether Spark works on a task."""
+    tracker = spark.sparkContext.statusTracker()
+    return bool(tracker.getActiveStageIds())
+
+
+@pytest.mark.parametrize("how", ["request", "signal"])
+def test_a_run_that_is_told_to_stop_ends_within_seconds(plan, spark, cursor, how):
+    """In the middle of Spark's work; nothing is written."""
+    declare(lambda run, archive: spin(run, rows=10**12), sinks={"out": Collected()})
+    stop = threading.Event()
+    thread, ended = in_thread(plan("own"), stop=stop)
+    wait_for(lambda: spinning(spark), 30, "Spark works")
+
+    asked_at = time.monotonic()
+    if how == "request":
+        pipelines.request_stop(cursor, "own", by="anna")
+    else:
+        stop.set()
+    thread.join(30)
+
+    assert time.monotonic() - asked_at < 10
+    assert ["cancelled"] == [each.state for each in ended]
+    row = PipelineRun.objects.get()
+    assert ("cancelled", None, 0) == (row.state, row.error, row.rows_out)
+    assert not spinning(spark)
+
+
+def test_a_run_that_lost_its_place_writes_nothing(plan, spark, cursor):
+    """Another one's row stays as it is."""
+    declare(lambda run, archive: spin(run, rows=10**12), sinks={"out": Collected()})
+    thread, ended = in_thread(plan("own"), lease_seconds=-1)
+    wait_for(lambda: spinning(spark), 30, "Spark works")
+
+    other = pipelines.start(
+        cursor, "own", options={}, by="", queue_job=None, hostname="web-2", pid=7
+    )
+    thread.join(30)
+
+    assert ["lost"] == [each.state for each in ended]
+    assert {"lost", "running"} == set(
+        PipelineRun.objects.values_list("state", flat=True)
+    )
+    assert "running" == pipelines.state_of(cursor, other.id)
+
+
+def test_the_row_tells_how_far_a_run_is(plan, spark, cursor):
+    """Its phase, Spark's tasks and its UI."""
+    declare(lambda run, archive: spin(run, rows=10**12), sinks={"out": Collected()})
+    stop = threading.Event()
+    thread, _ = in_thread(plan("own"), stop=stop)
+
+    def told():
+        row = PipelineRun.objects.filter(state="running").first()
+        return row and row.ui_url and row.progress.get("tasks")
+
+    wait_for(told, 30, "tasks are in the row")
+    row = PipelineRun.objects.get()
+    stop.set()
+    thread.join(30)
+
+    assert "writing out" == row.progress["phase"]
+    assert (0, 2) == (row.progress["tasks_done"], row.progress["tasks"])
