@@ -46,7 +46,7 @@ LIMIT = re.compile(r"[A-Z_]+_MAX")
 # Told under another name, or a step of a computation and no limit of its own.
 UNLISTED_LIMITS = {
     "conf.SECONDS_MAX",  # DURATION_MAX in seconds.
-    "tasks.options.TIME_MAX",  # In words.
+    "bounds.TIME_MAX",  # In words.
     "models.columns.TIME_MAX",  # In words.
     "postgres.embedded.launch.LOG_BYTES_MAX",  # Of a file that nobody need know.
     "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
@@ -59,7 +59,7 @@ UNLISTED_LIMITS = {
     "backends.tasks.ID_MAX",  # Of the column.
     "redaction.text.LOOKS_MAX",  # Of the cost of a text.
     "tasks.shown.SHOWN_MAX",  # Of a value shown in an error.
-    "tasks.payload.FLOAT_PLAIN_MAX",  # Of a notation.
+    "bounds.FLOAT_PLAIN_MAX",  # Of a notation.
     "tasks.plain.DEPTH_MAX",  # That of tasks.payload.
     "tasks.plain.INTEGER_DIGITS_MAX",  # In words.
     "tasks.plain.VALUES_MAX",  # Of a short cut.

@@ -7,7 +7,7 @@ from django.db.models import F, Func, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.conf import PRIORITY_MAX, PRIORITY_MIN
+from django_pgqueue.bounds import PRIORITY_MAX, PRIORITY_MIN
 from django_pgqueue.models.columns import (
     CLOCK,
     JobColumns,
