@@ -16,7 +16,12 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from django_pgqueue.bounds import PAYLOAD_BYTES_DEFAULT, PRIORITY_MAX, PRIORITY_MIN, QUEUE_NAME
+from django_pgqueue.bounds import (
+    PAYLOAD_BYTES_DEFAULT,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    QUEUE_NAME,
+)
 from django_pgqueue.exceptions import SettingsError, did_you_mean
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 

@@ -65,11 +65,6 @@ def json_objects(names: Sequence[str], texts: Sequence[Any]) -> Any:
     return extra("pyarrow.compute").binary_join_element_wise(*pieces, "}", "")
 
 
-def is_tag(name: str) -> bool:
-    """Whether a key of this name would be taken for the mark of a type."""
-    return name == TAG
-
-
 def problem_of_type(kind: Any, depth: int = 1) -> str | None:
     """
     Return why no value of the Arrow type *kind* can travel, or None.
@@ -90,6 +85,8 @@ def problem_of_type(kind: Any, depth: int = 1) -> str | None:
         return f"is nested deeper than {DEPTH_MAX} levels"
     if types.is_map(kind) and not _is_text(kind.key_type):
         return "is a map whose keys are no texts; JSON keys are text"
+    if types.is_struct(kind) and any(_is_variant(field) for field in kind):
+        return "is a VARIANT: write to_json(…) of it into a column of JSON text"
     if types.is_struct(kind) and any(field.name == TAG for field in kind):
         return f"has the field {TAG!r}, which is reserved"
     for name, each in inner:
@@ -113,7 +110,8 @@ def explain(value: Any, path: str) -> str:
             if json_text(child)[0].as_py() is None:
                 return explain(child, f"{path}.{field.name}")
     elif types.is_map(kind):
-        keys, items = _entries(value)
+        first, count, _ = _range(value)
+        keys, items = value.keys.slice(first, count), value.items.slice(first, count)
         for place in range(len(keys)):
             key = keys.take([place])
             if _map_keys(key)[0].as_py() is None:
@@ -135,8 +133,6 @@ def _problem(value: Any) -> str:
         return f"is {value[0].as_py()}, which JSON cannot hold"
     if types.is_date(kind) or types.is_timestamp(kind):
         return "is outside of the years 1 to 9999, which Python can read"
-    if types.is_duration(kind):
-        return "is longer than the 999,999,999 days that Python can read"
     if _is_text(kind):
         if _is_utf8(value):
             return "holds a NUL character, which PostgreSQL cannot store"
@@ -182,6 +178,10 @@ def _inner(kind: Any) -> list[tuple[str, Any]]:
     if types.is_map(kind):
         return [("", kind.item_type)]
     return [("", kind.value_type)] if _is_list(kind) else []
+
+
+def _is_variant(field: Any) -> bool:
+    return b"variant" in (field.metadata or {})
 
 
 def _is_text(kind: Any) -> bool:
@@ -351,13 +351,17 @@ def _structs(values: Any) -> Any:
 
 
 def _lists(values: Any) -> Any:
-    return _joined("[", values.offsets, json_text(values.values), "]")
+    first, count, offsets = _range(values)
+    texts = json_text(values.values.slice(first, count))
+    return _joined("[", offsets, texts, "]")
 
 
 def _maps(values: Any) -> Any:
-    keys, items = values.keys, json_text(values.items)
+    first, count, offsets = _range(values)
+    keys = _map_keys(values.keys.slice(first, count))
+    items = json_text(values.items.slice(first, count))
     join = extra("pyarrow.compute").binary_join_element_wise
-    return _joined("{", values.offsets, join(_map_keys(keys), items, ":"), "}")
+    return _joined("{", offsets, join(keys, items, ":"), "}")
 
 
 def _map_keys(keys: Any) -> Any:
@@ -366,14 +370,16 @@ def _map_keys(keys: Any) -> Any:
     return compute.if_else(compute.equal(texts, f'"{TAG}"'), None, texts)
 
 
-def _entries(value: Any) -> tuple[Any, Any]:
-    first, last = value.offsets[0].as_py(), value.offsets[-1].as_py()
-    places = list(range(first, last))
-    return value.keys.take(places), value.items.take(places)
+def _range(values: Any) -> tuple[int, int, Any]:
+    """Return where the items of a slice begin, how many, and the offsets from there."""
+    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
+    first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
+    offsets = compute.subtract(values.offsets, first).cast(arrow.int32())
+    return first, last - first, offsets
 
 
 def _joined(start: str, offsets: Any, texts: Any, end: str) -> Any:
     """Return the texts between each two offsets, with commas between."""
     arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
-    lists = arrow.ListArray.from_arrays(offsets.cast(arrow.int32()), texts)
-    return compute.binary_join_element_wise(start, compute.binary_join(lists, ","), end, "")
+    joined = compute.binary_join(arrow.ListArray.from_arrays(offsets, texts), ",")
+    return compute.binary_join_element_wise(start, joined, end, "")
