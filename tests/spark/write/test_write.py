@@ -230,15 +230,6 @@ def test_a_dedup_key_needs_a_stage(spark, write):
         write(spark.sql("SELECT 'k' AS dedup_key"), task="a.b", commit="two-phase")
 
 
-@pytest.mark.usefixtures("transactional_db")
-def test_two_phase_names_the_setting_that_it_needs(spark):
-    """On a server without prepared transactions, before anything is written."""
-    frame = spark.range(1).write.format("pgqueue").mode("append")
-
-    with pytest.raises(PySparkException, match="max_prepared_transactions is 0"):
-        frame.options(task="a.b", commit="two-phase").save()
-
-
 def test_a_role_that_may_make_no_table_is_told_the_ways_out(
     spark, database, server, tmp_path
 ):
