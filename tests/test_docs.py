@@ -27,6 +27,7 @@ from django_pgqueue.models import ArchivedJob, Job, Queue, Worker
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.spark import options
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
@@ -64,6 +65,9 @@ UNLISTED_LIMITS = {
     "tasks.plain.INTEGER_DIGITS_MAX",  # In words.
     "tasks.plain.VALUES_MAX",  # Of a short cut.
     "worker.prefetch.TASKS_MAX",  # Of a cache.
+    "spark.filters.NUMBER_MAX",  # Of the column.
+    "spark.filters.PERIOD_MAX",  # Of a short cut.
+    "spark.slices.DAYS_MAX",  # Of a statement.
     "admin.payload.LINE_CHARACTERS_MAX",  # Of the layout.
     "admin.payload.INDENT_LEVELS_MAX",  # Of the layout.
 }
@@ -248,7 +252,8 @@ def test_every_setting_is_documented_with_its_default_and_limits():
         if item.name in conf.LIMITS:
             low, high = conf.LIMITS[item.name]
             limits = f"{said(low)} to {said(high)}"
-        if isinstance(default, conf.Retention) or item.name == "redact":
+        see_below = isinstance(default, (conf.Retention, conf.Spark))
+        if see_below or item.name == "redact":
             expected[item.name.upper()] = ("see below", limits)
         else:
             expected[item.name.upper()] = (said(default), limits)
@@ -271,6 +276,22 @@ def test_retention_is_documented_with_its_defaults():
     expected = {item.name: f"{item.default.days} d" for item in fields(conf.Retention)}
 
     assert expected == documented
+
+
+def test_spark_is_documented_with_its_defaults():
+    """Each key of the setting."""
+    text = section(read(REFERENCE / "settings.md"), "## SPARK")
+    documented = {names_in(row[0])[0]: row[1] for row in rows(text)}
+    expected = {item.name: said(default_of(item)) for item in fields(conf.Spark)}
+
+    assert expected == documented
+
+
+def test_options_of_spark_are_documented():
+    """spark.md has exactly those that the data source knows."""
+    text = section(read(REFERENCE / "spark.md"), "## Options")
+
+    assert set(options.KNOWN) == first_names(text)
 
 
 def test_options_of_queues_are_documented():

@@ -73,7 +73,6 @@ class PgQueueReader(DataSourceReader):
         self._redaction = redaction
         self._conditions: list[str] = []
         self._period = filters.Period()
-        self._tasks = 1
         # Spark refuses a reader that has a pushFilters() of its own in every session
         # that does not push filters down, and a reader cannot ask which it is in.
         self.pushFilters = _PushFilters(self)
@@ -95,10 +94,9 @@ class PgQueueReader(DataSourceReader):
             tasks = slices.plan(
                 session, asked.table, partitions=partitions, period=self._period
             )
-        self._tasks = max(1, len(tasks))
         # A rate is shared by all, though not all may run at once.
         rate = asked.rows_per_second_max
-        share = None if rate is None else rate / self._tasks
+        share = rate / len(tasks) if rate and tasks else None
         return [InputPartition((task, share)) for task in tasks] or [
             InputPartition(((), None))
         ]

@@ -59,6 +59,18 @@ def test_it_hides_what_the_admin_hides(arrow, values):
     )
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["api_key", "apiKey", "X-Api-Key", "api key", "api.key", "api\tkey", "api - key"],
+)
+def test_a_key_is_found_however_it_is_written(arrow, key):
+    """Every way that counts as api_key in the admin; no other pattern helps."""
+    texts = [json.dumps({key: "x", "note": "kept"})]
+    hidden = [json.dumps({key: "[redacted]", "note": "kept"})]
+
+    assert hidden == masked(arrow, "kwargs", texts, redaction=Redaction(("api_key",)))
+
+
 @given(st.lists(st.dictionaries(KEYS, st.text(max_size=9)), min_size=1, max_size=3))
 def test_errors_are_hidden_as_the_commands_hide_them(arrow, entries):
     """Names in messages, and passwords in URLs."""

@@ -82,9 +82,10 @@ def test_a_machine_without_java_uses_the_wheels(transactional_db, dsn, tmp_path)
     make_jobs(3)
     path = tmp_path / "bin"
     path.mkdir()
-    for file in [*Path("/usr/bin").iterdir(), *Path("/bin").iterdir()]:
-        if not file.name.startswith("java") and not (path / file.name).exists():
-            (path / file.name).symlink_to(file)
+    commands = [*Path("/bin").iterdir(), *Path("/usr/bin").iterdir()]
+    for name, command in {command.name: command for command in commands}.items():
+        if not name.startswith("java"):
+            (path / name).symlink_to(command)
     environ = {
         "PATH": str(path),
         "HOME": str(tmp_path),
