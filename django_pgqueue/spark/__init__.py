@@ -2,7 +2,7 @@
 The data pipeline: what moves or digests queue data in bulk, on Spark.
 
 Nothing here imports Django, models or settings, so that an executor needs this package,
-pyarrow and the ADBC driver, and nothing else. What a Django project has set is read in
+pyarrow and the ADBC driver (to write, psycopg) and nothing else. What a Django project has set is read in
 management/spark_session.py and handed in as plain values.
 
     session.py    a Spark session: master, memory, time zone, what the source needs
@@ -18,10 +18,10 @@ management/spark_session.py and handed in as plain values.
     reader.py     one task's rows, page by page, as Arrow batches
     pace.py       how many rows a page has, and how long to wait after it
     redact.py     secrets of a batch, masked before they leave the reader
+    write/        rows of a DataFrame to jobs, with a file for each way to commit
     toplevel/     the module by which Spark finds the source
 
-A writer is a method of the source in source.py, with a file for each way to commit;
-pipeline jobs are a folder, jobs/, a file each, which takes a session and plain values.
+Pipeline jobs are a folder, jobs/, a file each, which takes a session and plain values.
 What they note down about a run is storage: runs/pipelines.py. The command that starts
 them is management's.
 """

@@ -199,9 +199,9 @@ def check_name(connection: Connection, write: Write) -> None:
         return
     _, state, started_at = row
     if state == COMMITTED:
-        raise AlreadyWritten(
-            f"{write} was committed already (it began at {started_at:%Y-%m-%d %H:%M} "
-            f"UTC{started_at:%z}): its rows are jobs, and nothing was written again."
+        raise SparkError(
+            f"{write} was committed already; it began at "
+            f"{started_at.isoformat(timespec='seconds')}. Nothing was written again."
         )
     raise SparkError(
         f"{write} is {state} since {started_at.isoformat(timespec='seconds')}. If its "
@@ -301,10 +301,6 @@ def touch(connection: Connection, write: Write) -> None:
 def say_at_work(connection: Connection, write: Write) -> None:
     """Show that a task is at work, until its transaction ends."""
     connection.execute(AT_WORK, {"class": SPARK_WRITE, "key": write.key})
-
-
-class AlreadyWritten(SparkError):
-    """A write of this name has been committed before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,7 +262,7 @@ def _floats(values: Any) -> Any:
     hard = compute.or_(
         # Also NaN, which is neither.
         compute.invert(compute.less(size, FLOAT_EASY_MAX)),
-        compute.less(size, FLOAT_EASY_MIN),
+        compute.and_(compute.less(size, FLOAT_EASY_MIN), compute.greater(size, 0.0)),
     )
     easy = _cast(values)
     has_point = compute.match_substring(easy, ".")

@@ -103,7 +103,7 @@ class PgQueueWriter(DataSourceArrowWriter):
         outcome = _together(messages)
         write = self._write
         if outcome.refused and write.refused_path is None:
-            raise RowsRefused(
+            raise SparkError(
                 f"{write}: at least {outcome.refused:,} rows were refused, so nothing "
                 f"was written. {' | '.join(outcome.samples[:SAMPLES_MAX])}. To write "
                 f"the others and keep these in files, give the option refusedPath."
@@ -299,7 +299,3 @@ def _together(messages: Sequence[Any]) -> Outcome:
         if report.gid is not None:
             outcome.gids.append(report.gid)
     return outcome
-
-
-class RowsRefused(SparkError):
-    """Rows of a write cannot be jobs, and nothing was written."""
