@@ -2,8 +2,8 @@
 The data pipeline: what moves or digests queue data in bulk, on Spark.
 
 Nothing here imports Django, models or settings, so that an executor needs this package,
-pyarrow and the ADBC driver (to write, psycopg) and nothing else. What a Django project has set is read in
-management/spark_session.py and handed in as plain values.
+pyarrow and the ADBC driver (to write, psycopg), and nothing else. What a Django project
+has set is read in management/spark_session.py and handed in as plain values.
 
     session.py    a Spark session: master, memory, time zone, what the source needs
     java.py       a Java that Spark runs on, found by running it

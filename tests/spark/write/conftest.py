@@ -34,13 +34,9 @@ SELECT count(*) FROM pg_locks
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[Server]:
-    """A migrated server that can prepare ten transactions."""
+    """A migrated server, which can prepare transactions."""
     require("pyspark", "pyarrow", "adbc_driver_postgresql")
     with Server() as server:
-        with server.connect() as connection:
-            connection.execute("ALTER SYSTEM SET max_prepared_transactions = 10")
-        server.end(crash=False)
-        server.start()
         subprocess.run(
             [sys.executable, "-m", "django", "migrate", "-v0"],
             cwd=ROOT,
