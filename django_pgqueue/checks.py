@@ -21,11 +21,12 @@ from django.core.checks import CheckMessage
 from django.db import connections, router
 from django.utils.module_loading import module_has_submodule
 
+from django_pgqueue.bounds import QUEUE_DEFAULT
 from django_pgqueue.conf import MODES, Settings, problems, readable_settings
 from django_pgqueue.exceptions import PgQueueError, SettingsError, did_you_mean
 from django_pgqueue.postgres.connect import DEFAULTS
 from django_pgqueue.postgres.server import missing_indexes
-from django_pgqueue.tasks.options import QUEUE_DEFAULT, as_middleware
+from django_pgqueue.tasks.options import as_middleware
 from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.readiness import pending_migrations

@@ -16,6 +16,12 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
+from django_pgqueue.bounds import (
+    PAYLOAD_BYTES_DEFAULT,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    QUEUE_NAME,
+)
 from django_pgqueue.exceptions import SettingsError, did_you_mean
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 
@@ -54,13 +60,9 @@ OPTION_KEYS = (
     "middleware",
 )
 
-PRIORITY_MIN, PRIORITY_MAX = -100, 100
 SETTLES = ("immediate", "batched")
 ACK_POLICIES = ("on_success", "first", "reject_on_error", "manual")
 MODES = ("normal", "immediate")
-
-# A name that a shell, a URL and a log line carry without quoting.
-QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Settings:
     # Seconds that running jobs get to finish when a worker stops.
     grace_seconds: float = 30.0
     # Bytes of args and kwargs together, as UTF-8 JSON.
-    payload_bytes_max: int = 1_048_576
+    payload_bytes_max: int = PAYLOAD_BYTES_DEFAULT
     # Bytes of a result as UTF-8 JSON; a larger one is not stored.
     result_bytes_max: int = 65_536
     # Seconds after which a stored result is dropped; the archived row stays.

@@ -41,6 +41,9 @@ from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.spark import options
 from django_pgqueue.spark.job import declared_jobs
+from django_pgqueue.spark.write import options as write_options
+from django_pgqueue.spark.write.columns import Columns
+from django_pgqueue.spark.write.journal import WriteResult
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
@@ -60,7 +63,7 @@ LIMIT = re.compile(r"[A-Z_]+_MAX")
 # Told under another name, or a step of a computation and no limit of its own.
 UNLISTED_LIMITS = {
     "conf.SECONDS_MAX",  # DURATION_MAX in seconds.
-    "tasks.options.TIME_MAX",  # In words.
+    "bounds.TIME_MAX",  # In words.
     "postgres.embedded.launch.LOG_BYTES_MAX",  # Of a file that nobody need know.
     "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
     "tasks.task.QUEUES_REMEMBERED_MAX",  # Of a cache.
@@ -72,7 +75,7 @@ UNLISTED_LIMITS = {
     "backends.tasks.ID_MAX",  # Of the column.
     "redaction.text.LOOKS_MAX",  # Of the cost of a text.
     "tasks.shown.SHOWN_MAX",  # Of a value shown in an error.
-    "tasks.payload.FLOAT_PLAIN_MAX",  # Of a notation.
+    "bounds.FLOAT_PLAIN_MAX",  # Of a notation.
     "tasks.plain.DEPTH_MAX",  # That of tasks.payload.
     "tasks.plain.INTEGER_DIGITS_MAX",  # In words.
     "tasks.plain.VALUES_MAX",  # Of a short cut.
@@ -81,6 +84,9 @@ UNLISTED_LIMITS = {
     "spark.filters.NUMBER_MAX",  # Of the column.
     "spark.filters.PERIOD_MAX",  # Of a short cut.
     "spark.slices.DAYS_MAX",  # Of a statement.
+    "spark.write.json_text.FLOAT_EASY_MAX",  # Of a short cut.
+    "spark.write.json_text.DAY_MAX",  # In words.
+    "spark.write.json_text.MICROSECOND_MAX",  # In words.
     "admin.payload.LINE_CHARACTERS_MAX",  # Of the layout.
     "admin.payload.INDENT_LEVELS_MAX",  # Of the layout.
 }
@@ -305,6 +311,25 @@ def test_options_of_spark_are_documented():
     text = section(read(REFERENCE / "spark.md"), "## Options")
 
     assert set(options.KNOWN) == first_names(text)
+
+
+def test_options_of_writing_with_spark_are_documented():
+    """spark-write.md has exactly those that the sink knows."""
+    text = section(read(REFERENCE / "spark-write.md"), "## Options")
+
+    assert set(write_options.KNOWN) == first_names(text)
+
+
+def test_columns_and_results_of_writing_with_spark_are_documented():
+    """Every column that is no argument, and every field of a result."""
+    page = read(REFERENCE / "spark-write.md")
+    columns = {field.name for field in fields(Columns)} - {"arguments"}
+    named = section(page, "## Columns").partition("### ")[0]
+
+    assert columns == first_names(named)
+    assert {field.name for field in fields(WriteResult)} == first_names(
+        section(page, "## The result")
+    )
 
 
 def test_options_of_queues_are_documented():

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Confirm
 from django_pgqueue.admin.log import log, tell, who
-from django_pgqueue.conf import QUEUE_NAME
+from django_pgqueue.bounds import QUEUE_NAME
 from django_pgqueue.tasks import operate
 
 

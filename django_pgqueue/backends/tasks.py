@@ -39,7 +39,8 @@ from django_pgqueue.backends.django_api import (
     task_enqueued,
 )
 from django_pgqueue.backends.results import BACKEND_HEADER, new_result, stored_result
-from django_pgqueue.conf import QUEUE_NAME, get_settings
+from django_pgqueue.bounds import QUEUE_NAME
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidOption,

@@ -13,3 +13,5 @@ from __future__ import annotations
 PARTITIONS = 706_701
 # Who elects the leader. Key: 0.
 LEADER = 706_702
+# Which writes from Spark have a task at work, shared. Key: of the write's id.
+SPARK_WRITE = 706_703

@@ -2,8 +2,8 @@
 The data pipeline: what moves or digests queue data in bulk, on Spark.
 
 Nothing here imports Django, models or settings, so that an executor needs this package,
-pyarrow and the ADBC driver, and nothing else. What a Django project has set is read in
-management/spark_session.py and handed in as plain values.
+pyarrow and the ADBC driver (to write, psycopg), and nothing else. What a Django project
+has set is read in management/spark_session.py and handed in as plain values.
 
     session.py    a Spark session: master, memory, time zone, what the source needs
     java.py       a Java that Spark runs on, found by running it
@@ -18,6 +18,7 @@ management/spark_session.py and handed in as plain values.
     reader.py     one task's rows, page by page, as Arrow batches
     pace.py       how many rows a page has, and how long to wait after it
     redact.py     secrets of a batch, masked before they leave the reader
+    write/        rows of a DataFrame to jobs, with a file for each way to commit
     toplevel/     the module by which Spark finds the source
 
 And the pipeline, whose jobs are functions from DataFrames to DataFrames:
@@ -31,6 +32,5 @@ And the pipeline, whose jobs are functions from DataFrames to DataFrames:
     jobs/           those of the package: metrics, failures
     submit.py       the same by spark-submit
 
-A writer is a method of the source in source.py, with a file for each way to commit.
 The command that starts pipeline jobs is management's.
 """

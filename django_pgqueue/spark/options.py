@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,23 +63,23 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
             nearest known one.
     """
     given = {str(key).casefold(): value for key, value in options.items()}
-    _check_names(given)
+    check_names(given, KNOWN)
     table = _table(given.get("table", JOBS.name))
     return ReadOptions(
         table=table,
-        columns=_optional(given, "columns", lambda text: _columns(text, table)),
-        partitions=_optional(
+        columns=optional(given, "columns", lambda text: _columns(text, table)),
+        partitions=optional(
             given,
             "partitions",
-            lambda text: _number("partitions", text, 1, PARTITIONS_MAX),
+            lambda text: number("partitions", text, 1, PARTITIONS_MAX),
         ),
-        rows_per_second_max=_optional(
+        rows_per_second_max=optional(
             given,
             "maxrowspersecond",
-            lambda text: _number("maxRowsPerSecond", text, 1, ROWS_PER_SECOND_MAX),
+            lambda text: number("maxRowsPerSecond", text, 1, ROWS_PER_SECOND_MAX),
         ),
-        dsn=_dsn(given),
-        redact=_optional(given, "redact", _patterns),
+        dsn=dsn_source(given),
+        redact=optional(given, "redact", _patterns),
     )
 
 
@@ -107,8 +107,9 @@ def select(names: list[str], table: Table) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def _check_names(given: Mapping[str, str]) -> None:
-    known = {name.casefold(): name for name in KNOWN}
+def check_names(given: Mapping[str, str], names: Sequence[str]) -> None:
+    """Raise SparkOptionError for an option that is none of *names*."""
+    known = {name.casefold(): name for name in names}
     for name in given:
         if name in CONNECTIONS:
             raise SparkOptionError(
@@ -119,12 +120,13 @@ def _check_names(given: Mapping[str, str]) -> None:
             )
         if name not in known:
             raise SparkOptionError(
-                f"Unknown option {name!r}.{did_you_mean(name, list(KNOWN))} "
-                f"The options are {', '.join(KNOWN)}."
+                f"Unknown option {name!r}.{did_you_mean(name, list(names))} "
+                f"The options are {', '.join(names)}."
             )
 
 
-def _optional(given: Mapping[str, str], name: str, read: Callable[[str], Any]) -> Any:
+def optional(given: Mapping[str, str], name: str, read: Callable[[str], Any]) -> Any:
+    """Return what *read* makes of the option *name*, or None where it is not given."""
     return read(given[name]) if name in given else None
 
 
@@ -141,20 +143,22 @@ def _columns(text: str, table: Table) -> tuple[Column, ...]:
     return select([name.strip() for name in text.split(",") if name.strip()], table)
 
 
-def _number(name: str, text: str, low: int, high: int) -> int:
+def number(name: str, text: str, low: int, high: int) -> int:
+    """Return the option *name* as a whole number; raise SparkOptionError."""
     try:
-        number = int(text)
+        value = int(text)
     except ValueError:
-        number = low - 1
-    if not low <= number <= high:
+        value = low - 1
+    if not low <= value <= high:
         raise SparkOptionError(
             f"The option {name} is {text[:40]!r}; it must be a whole number from {low} "
             f"to {high:,}."
         )
-    return number
+    return value
 
 
-def _dsn(given: Mapping[str, str]) -> DsnSource:
+def dsn_source(given: Mapping[str, str]) -> DsnSource:
+    """Return where the options say that the DSN is; raise SparkOptionError."""
     if "dsnenv" in given and "dsnfile" in given:
         raise SparkOptionError("Give one of the options dsnEnv and dsnFile, not both.")
     variable = given.get("dsnenv", DEFAULT_VARIABLE)

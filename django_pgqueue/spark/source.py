@@ -13,7 +13,12 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceWriter,
+    InputPartition,
+)
 
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.spark import filters, options, reader, slices
@@ -23,7 +28,7 @@ from django_pgqueue.spark.tables import Column, Table, ddl
 
 
 class PgQueueSource(DataSource):
-    """Reads jobs, the archive and the dead letters."""
+    """Reads jobs, the archive and the dead letters; writes jobs."""
 
     # What a session hides; one that nobody has set up hides by the default patterns.
     redaction = Redaction()
@@ -45,6 +50,13 @@ class PgQueueSource(DataSource):
         if asked.redact is not None:
             redaction = Redaction(asked.redact, redaction.places)
         return PgQueueReader(asked, columns_of(schema, asked), redaction)
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        """Return what makes jobs of rows of *schema*."""
+        # Only who writes needs psycopg.
+        from django_pgqueue.spark.write.writer import make_writer
+
+        return make_writer(self.options, schema, overwrite)
 
 
 class PgQueueReader(DataSourceReader):

@@ -19,12 +19,12 @@ from typing import (
 
 from asgiref.sync import iscoroutinefunction
 
+from django_pgqueue.bounds import TASK_NAME_MAX
 from django_pgqueue.conf import Duration, as_timedelta
 from django_pgqueue.exceptions import DeclarationError
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.middleware import check_call
 from django_pgqueue.tasks.options import (
-    TASK_NAME_MAX,
     AckPolicy,
     Middleware,
     Settle,

@@ -16,6 +16,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
 from django_pgqueue import signals
+from django_pgqueue.bounds import QUEUE_DEFAULT
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import (
     InvalidArgument,
@@ -34,7 +35,6 @@ from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.from_queryset import check_queryset, select
 from django_pgqueue.tasks.open_transaction import open_alias
 from django_pgqueue.tasks.options import (
-    QUEUE_DEFAULT,
     CallOptions,
     When,
     check_tags,

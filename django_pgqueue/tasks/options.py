@@ -9,16 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
 from asgiref.sync import iscoroutinefunction
 
-from django_pgqueue.conf import (
-    ACK_POLICIES,
+from django_pgqueue.bounds import (
+    PRIORITY_DEFAULT,
     PRIORITY_MAX,
     PRIORITY_MIN,
     QUEUE_NAME,
+    RESERVED,
+    RESERVED_PREFIX,
+    TAG_CHARACTERS_MAX,
+    TAGS_MAX,
+    TIME_MAX,
+    TIME_MIN,
+)
+from django_pgqueue.conf import (
+    ACK_POLICIES,
     SETTLES,
     Duration,
     Settings,
@@ -28,27 +37,12 @@ from django_pgqueue.exceptions import DeclarationError, InvalidOption
 from django_pgqueue.tasks.retry import Retry, as_retry
 from django_pgqueue.tasks.shown import shown
 
-PRIORITY_DEFAULT = 0
-QUEUE_DEFAULT = "default"
-
-TASK_NAME_MAX = 255
-
-TAGS_MAX = 20
-TAG_CHARACTERS_MAX = 63
-
 Settle = Literal["immediate", "batched"]
 AckPolicy = Literal["on_success", "first", "reject_on_error", "manual"]
 
 # What stands around a task: called with the job's context and a function without
 # arguments that goes on; returns what that returned, or something else.
 Middleware = Callable[[Any, Callable[[], Any]], Any]
-
-TIME_MIN = datetime(1900, 1, 1, tzinfo=UTC)
-TIME_MAX = datetime(9000, 1, 1, tzinfo=UTC)
-
-# Header keys that the package writes; callers have options for them, or no say.
-RESERVED = ("tags", "trace", "request_id")
-RESERVED_PREFIX = "pgqueue."
 
 When = datetime | Duration
 

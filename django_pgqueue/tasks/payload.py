@@ -25,6 +25,7 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+from django_pgqueue.bounds import FLOAT_PLAIN_MAX
 from django_pgqueue.exceptions import (
     InvalidArgument,
     PayloadTooLarge,
@@ -34,9 +35,6 @@ from django_pgqueue.tasks import plain
 from django_pgqueue.tasks.outcome import Reject
 from django_pgqueue.tasks.plain import plain_items, plain_text
 from django_pgqueue.tasks.shown import shown
-
-# jsonb keeps digits, not exponents: from here on a float would come back as an int.
-FLOAT_PLAIN_MAX = 1e16
 
 INTEGER_LIMIT = 10**plain.INTEGER_DIGITS_MAX
 

@@ -11,11 +11,10 @@ from typing import Literal, TypeAlias
 
 from asgiref.sync import iscoroutinefunction
 
+from django_pgqueue.bounds import ATTEMPTS_DEFAULT, ATTEMPTS_MAX
 from django_pgqueue.conf import Duration, as_timedelta
 from django_pgqueue.exceptions import DeclarationError
 from django_pgqueue.tasks.shown import shown
-
-ATTEMPTS_MAX = 32_767  # The column is a smallint.
 
 Backoff: TypeAlias = (
     Literal["exponential", "linear", "constant"]
@@ -48,7 +47,7 @@ class Retry:
         DeclarationError: A value is out of its range.
     """
 
-    max_attempts: int = 5
+    max_attempts: int = ATTEMPTS_DEFAULT
     backoff: Backoff = "exponential"
     base: Duration = 5
     cap: Duration = "1h"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
-from django_pgqueue.conf import PRIORITY_MAX, PRIORITY_MIN
+from django_pgqueue.bounds import PRIORITY_MAX, PRIORITY_MIN
 from django_pgqueue.queues.claim import Claimed, Line, Sight
 from django_pgqueue.worker.turns import Key
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_pgqueue import DeclarationError, Retry
-from django_pgqueue.tasks.retry import ATTEMPTS_MAX, BACKOFFS, as_retry
+from django_pgqueue.bounds import ATTEMPTS_MAX
+from django_pgqueue.tasks.retry import BACKOFFS, as_retry
 
 ERROR = ValueError("x")
 

@@ -1,0 +1,40 @@
+"""
+Bounds of a job: names and ranges that hold whoever stores it.
+
+tasks/ asks for them at enqueue, conf.py in the settings, and spark/ on executors, which
+have neither Django nor settings. So this module imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+# A name that a shell, a URL and a log line carry without quoting.
+QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
+QUEUE_DEFAULT = "default"
+
+TASK_NAME_MAX = 255
+
+PRIORITY_MIN, PRIORITY_MAX = -100, 100
+PRIORITY_DEFAULT = 0
+
+# Of the column.
+ATTEMPTS_MAX = 32_767
+ATTEMPTS_DEFAULT = 5
+
+TAGS_MAX = 20
+TAG_CHARACTERS_MAX = 63
+
+TIME_MIN = datetime(1900, 1, 1, tzinfo=UTC)
+TIME_MAX = datetime(9000, 1, 1, tzinfo=UTC)
+
+# jsonb keeps digits, not exponents: from here on a float would come back as an int.
+FLOAT_PLAIN_MAX = 1e16
+
+# Of args and kwargs together, unless PGQUEUE["PAYLOAD_BYTES_MAX"] says otherwise.
+PAYLOAD_BYTES_DEFAULT = 1_048_576
+
+# Header keys that the package writes; callers have options for them, or no say.
+RESERVED = ("tags", "trace", "request_id")
+RESERVED_PREFIX = "pgqueue."

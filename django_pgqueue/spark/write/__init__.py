@@ -1,0 +1,18 @@
+"""
+Writing: rows of a DataFrame become jobs, all of them or none.
+
+    options.py     what .option(…) may say, checked before anything is written
+    columns.py     which column of the DataFrame is what of a job
+    rows.py        the rows of a batch, checked as delay() checks, as text for COPY
+    json_text.py   Arrow's values as the JSON that a task reads
+    json_given.py  JSON that the DataFrame has as text, checked
+    marks.py       tags and headers
+    aside.py       rows that were refused, in files beside
+    session.py     a session of the database, through psycopg
+    journal.py     the row that says what became of a write
+    staged.py      rows wait in a table of the write; one transaction moves them
+    two_phase.py   each Spark task prepares a transaction; the driver commits them
+    reap.py        finishes what a driver has left that died
+    writer.py      what Spark calls, on executors and on the driver
+    result.py      what became of a write, for the caller
+"""

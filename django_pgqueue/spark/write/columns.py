@@ -1,0 +1,175 @@
+"""
+Columns: which column of the DataFrame is what of a job.
+
+A column that has the name of one of the job's own is that: task, queue, priority,
+run_at, expires_at, max_attempts, dedup_key, tags, headers, args, kwargs. All others are
+keyword arguments, unless there is a column of arguments; then there may be no others,
+so that nothing is left out by accident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django_pgqueue.exceptions import SparkOptionError, did_you_mean
+from django_pgqueue.spark.extras import extra
+from django_pgqueue.spark.write.json_text import problem_of_type
+from django_pgqueue.spark.write.options import TWO_PHASE, WriteOptions
+
+# The added column of rows that are written aside.
+REASON = "refused_reason"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where each part of a job is found; None: nowhere in the DataFrame."""
+
+    task: str | None
+    queue: str | None
+    priority: str | None
+    run_at: str | None
+    expires_at: str | None
+    max_attempts: str | None
+    dedup_key: str | None
+    tags: str | None
+    headers: str | None
+    # A column that holds all positional or keyword arguments.
+    args: str | None
+    kwargs: str | None
+    # Columns that are a keyword argument each.
+    arguments: tuple[str, ...]
+
+
+def plan(schema: Any, options: WriteOptions) -> Columns:
+    """
+    Return where each part of a job is found.
+
+    Args:
+        schema: A pyarrow.Schema.
+        options: What the write was asked for.
+
+    Raises:
+        SparkOptionError: The columns and the options do not make a job.
+    """
+    names: list[str] = schema.names
+    _check_names(names, options)
+    found = {
+        name: name if name in names else None
+        for name in Columns.__dataclass_fields__
+        if name not in ("args", "kwargs", "arguments")
+    }
+    args = _named("argsColumn", options.args_column, "args", names)
+    kwargs = _named("kwargsColumn", options.kwargs_column, "kwargs", names)
+    taken = {*filter(None, found.values()), args, kwargs}
+    others = tuple(name for name in names if name not in taken)
+    if others and (args or kwargs):
+        raise SparkOptionError(
+            f"The arguments are in {' and '.join(filter(None, (args, kwargs)))}, and "
+            f"so {', '.join(others)} would be left out: drop it, or put it into the "
+            f"struct."
+        )
+    columns = Columns(**found, args=args, kwargs=kwargs, arguments=others)
+    _check_given_once(columns, options)
+    for part, is_right, wanted in _TYPES:
+        column = getattr(columns, part)
+        if column is not None and not is_right(schema.field(column).type):
+            raise SparkOptionError(
+                f"Column {column} is of the type {schema.field(column).type}; "
+                f"it must be {wanted}."
+            )
+    for name in filter(None, (*columns.arguments, args, kwargs)):
+        problem = problem_of_type(schema.field(name).type)
+        if problem is not None:
+            raise SparkOptionError(f"Column {name} {problem}.")
+    return columns
+
+
+def _check_names(names: list[str], options: WriteOptions) -> None:
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise SparkOptionError(f"There are two columns named {min(twice)}.")
+    if REASON in names and options.refused_path is not None:
+        raise SparkOptionError(
+            f"Column {REASON} has the name of the one that refusedPath adds to "
+            f"refused rows: drop or rename it."
+        )
+
+
+def _named(option: str, asked: str | None, usual: str, names: list[str]) -> str | None:
+    if asked is None:
+        return usual if usual in names else None
+    if asked not in names:
+        raise SparkOptionError(
+            f"The option {option} names {asked!r}, which is no column."
+            f"{did_you_mean(asked, names)}"
+        )
+    return asked
+
+
+def _check_given_once(columns: Columns, options: WriteOptions) -> None:
+    for name in ("task", "queue", "priority", "run_at", "expires_at", "max_attempts"):
+        constant = "run_after" if name == "run_at" else name
+        if getattr(columns, name) and constant in options.constants:
+            raise SparkOptionError(
+                f"There is a column {name}, and an option for it: drop one of them. "
+                f"An argument of that name goes into a struct column kwargs."
+            )
+    if columns.task is None and "task" not in options.constants:
+        raise SparkOptionError(
+            "Which task? Give the option task, or a column of that name."
+        )
+    if columns.dedup_key is not None and options.commit == TWO_PHASE:
+        raise SparkOptionError(
+            "Column dedup_key and commit=two-phase cannot go together: a task would "
+            "wait for another's prepared transaction, which waits for it. Use "
+            "commit=staged."
+        )
+
+
+def _is_text(kind: Any) -> bool:
+    types = extra("pyarrow").types
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(extra("pyarrow").types.is_integer(kind))
+
+
+def _is_moment(kind: Any) -> bool:
+    types = extra("pyarrow").types
+    return bool(types.is_timestamp(kind) and kind.tz is not None)
+
+
+def _is_list(kind: Any) -> bool:
+    types = extra("pyarrow").types
+    return bool(types.is_list(kind) or types.is_large_list(kind))
+
+
+def _is_object(kind: Any) -> bool:
+    types = extra("pyarrow").types
+    return bool(types.is_struct(kind) or types.is_map(kind) or _is_text(kind))
+
+
+def _is_array(kind: Any) -> bool:
+    return _is_list(kind) or _is_text(kind)
+
+
+def _is_tags(kind: Any) -> bool:
+    return _is_list(kind) and _is_text(kind.value_type)
+
+
+_TYPES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("task", _is_text, "a string"),
+    ("queue", _is_text, "a string"),
+    ("priority", _is_number, "a whole number"),
+    ("max_attempts", _is_number, "a whole number"),
+    ("run_at", _is_moment, "a timestamp with a time zone: cast it to timestamp"),
+    ("expires_at", _is_moment, "a timestamp with a time zone: cast it to timestamp"),
+    ("dedup_key", _is_text, "a string"),
+    ("tags", _is_tags, "an array of strings"),
+    ("headers", _is_object, "a struct, a map or a string of JSON"),
+    ("args", _is_array, "an array or a string of JSON"),
+    ("kwargs", _is_object, "a struct, a map or a string of JSON"),
+)

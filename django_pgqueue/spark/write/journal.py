@@ -1,0 +1,346 @@
+"""
+Journal: the row of pgqueue_spark_write that says what is to become of a write.
+
+    open         its tasks are writing; all of it can be thrown away
+    committing   two-phase: decided, and the prepared transactions are being committed
+    committed    its rows are jobs
+    rolled_back  there are none of it
+
+Who decides changes the state of an open row, which only one can do; so a reaper that
+takes a slow write for a dead one makes it fail, and never makes half of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+
+from django_pgqueue.exceptions import SparkError
+from django_pgqueue.postgres.keys import SPARK_WRITE
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+OPEN, COMMITTING, COMMITTED, ROLLED_BACK = (
+    "open",
+    "committing",
+    "committed",
+    "rolled_back",
+)
+
+# Different reasons that a result tells apart; the others are counted together.
+REASONS_MAX = 20
+OTHER_REASONS = "other reasons"
+
+# Locks: its own row. A second task of the same write waits here until the first one
+# has made the row and the stage; without a target, since the name is unique as well.
+OPEN_WRITE = """
+INSERT INTO pgqueue_spark_write (id, name, mode, stage_schema, stage_table,
+                                 refused_path)
+VALUES (%(id)s, %(name)s, %(mode)s, %(schema)s, %(table)s, %(refused_path)s)
+ON CONFLICT DO NOTHING
+"""
+
+# Locks: none.
+STATE = "SELECT state FROM pgqueue_spark_write WHERE id = %(id)s"
+
+# Locks: none.
+BY_NAME = """
+SELECT id, state, started_at FROM pgqueue_spark_write
+ WHERE name = %(name)s AND state <> 'rolled_back'
+"""
+
+# Locks: the row, until the transaction that decides ends.
+LOCK = "SELECT state FROM pgqueue_spark_write WHERE id = %(id)s FOR UPDATE"
+
+# Locks: the row. Who finds it in another state changes nothing.
+DECIDE = """
+UPDATE pgqueue_spark_write
+   SET state = %(state)s::text, gids = %(gids)s::jsonb, queues = %(queues)s::jsonb,
+       written = %(written)s, skipped = %(skipped)s, refused = %(refused)s,
+       reasons = %(reasons)s::jsonb, refused_files = %(files)s::jsonb,
+       ended_at = CASE WHEN %(state)s::text = 'committing' THEN NULL
+                       ELSE clock_timestamp() END
+ WHERE id = %(id)s AND state = 'open'
+"""
+ROLL_BACK = """
+UPDATE pgqueue_spark_write
+   SET state = 'rolled_back', ended_at = clock_timestamp()
+ WHERE id = %(id)s AND state = 'open'
+"""
+DONE = """
+UPDATE pgqueue_spark_write
+   SET state = 'committed', ended_at = clock_timestamp()
+ WHERE id = %(id)s AND state = 'committing'
+"""
+TOUCH = """
+UPDATE pgqueue_spark_write SET touched_at = clock_timestamp() WHERE id = %(id)s
+"""
+NO_STAGE = """
+UPDATE pgqueue_spark_write SET stage_schema = NULL, stage_table = NULL
+ WHERE id = %(id)s
+"""
+NO_FILES = """
+UPDATE pgqueue_spark_write SET refused_path = NULL, refused_files = '[]'
+ WHERE id = %(id)s
+"""
+
+# Locks: that a task is at work, shared with the write's other tasks. A prepared
+# transaction goes on holding it, then without a process.
+AT_WORK = "SELECT pg_advisory_xact_lock_shared(%(class)s, %(key)s)"
+
+SCHEMA = """
+SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = 'pgqueue_job'::regclass
+"""
+TABLES = """
+SELECT to_regclass('pgqueue_job') IS NOT NULL,
+       to_regclass('pgqueue_spark_write') IS NOT NULL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write, as it travels to the executors."""
+
+    id: UUID
+    name: str | None
+    mode: str
+    stage_schema: str | None
+    refused_path: str | None
+    # Columns of the stage, besides the attempt.
+    stage_columns: tuple[str, ...] = ()
+
+    @property
+    def stage_table(self) -> str | None:
+        """What its stage is called; None: it has none."""
+        return f"pgqueue_stage_{self.id.hex}" if self.mode == "staged" else None
+
+    @property
+    def key(self) -> int:
+        """The key of its advisory lock."""
+        return lock_key(self.id)
+
+    @property
+    def stage(self) -> sql.Composable:
+        """Its stage, as a name in SQL."""
+        return relation(self.stage_schema, self.stage_table)
+
+    def __str__(self) -> str:
+        """Tell its name, or its id."""
+        return f"Write {self.name!r}" if self.name else f"Write {self.id}"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What all attempts of a write that count have reported, together."""
+
+    rows: int = 0
+    refused: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    queues: set[str] = field(default_factory=set)
+    files: list[str] = field(default_factory=list)
+    gids: list[str] = field(default_factory=list)
+    # By attempt: how many rows it has written.
+    by_attempt: dict[int, int] = field(default_factory=dict)
+    # The first refused rows, in words.
+    samples: list[str] = field(default_factory=list)
+
+
+def lock_key(write_id: UUID) -> int:
+    """Return the key of a write's advisory lock, a signed 32-bit number."""
+    return int.from_bytes(write_id.bytes[:4], "big", signed=True)
+
+
+def relation(schema: str | None, table: str | None) -> sql.Composable:
+    """Return the name of a stage in SQL."""
+    assert table is not None
+    return sql.Identifier(schema, table) if schema else sql.Identifier(table)
+
+
+def count_reason(reasons: dict[str, int], reason: str, rows: int = 1) -> None:
+    """Add to *reasons*, which stays short."""
+    if reason not in reasons and len(reasons) >= REASONS_MAX:
+        reason = OTHER_REASONS
+    reasons[reason] = reasons.get(reason, 0) + rows
+
+
+def check_schema(connection: Connection) -> None:
+    """Raise SparkError unless the migrations have been applied."""
+    has_jobs, has_journal = connection.execute(TABLES).fetchone() or (False, False)
+    if not has_jobs or not has_journal:
+        missing = "pgqueue_spark_write" if has_jobs else "pgqueue_job"
+        raise SparkError(
+            f"The database has no table {missing} on the role's search_path: run "
+            f"manage.py migrate pgqueue, or set the search_path of the role."
+        )
+
+
+def schema_of_jobs(connection: Connection) -> str:
+    """Return the schema of pgqueue_job."""
+    row = connection.execute(SCHEMA).fetchone()
+    assert row is not None
+    schema: str = row[0]
+    return schema
+
+
+def check_name(connection: Connection, write: Write) -> None:
+    """Raise SparkError if another write has the name of *write*."""
+    if write.name is None:
+        return
+    row = connection.execute(BY_NAME, {"name": write.name}).fetchone()
+    if row is None or row[0] == write.id:
+        return
+    _, state, started_at = row
+    if state == COMMITTED:
+        raise SparkError(
+            f"{write} was committed already; it began at "
+            f"{started_at.isoformat(timespec='seconds')}. Nothing was written again."
+        )
+    raise SparkError(
+        f"{write} is {state} since {started_at.isoformat(timespec='seconds')}. If its "
+        f"driver is dead, roll it back: python -m django_pgqueue.spark.write.reap "
+        f"--name NAME."
+    )
+
+
+def begin(connection: Connection, write: Write) -> bool:
+    """
+    Make the row of *write* unless there is one; return whether it was made.
+
+    Raises:
+        SparkError: The write has ended, or another has its name.
+    """
+    made = connection.execute(
+        OPEN_WRITE,
+        {
+            "id": write.id,
+            "name": write.name,
+            "mode": write.mode,
+            "schema": write.stage_schema,
+            "table": write.stage_table,
+            "refused_path": write.refused_path,
+        },
+    ).rowcount
+    state = state_of(connection, write.id)
+    if state is None:
+        check_name(connection, write)
+    if state != OPEN:
+        raise SparkError(f"{write} is {state}: this task comes too late.")
+    return made == 1
+
+
+def begin_again(connection: Connection, write: Write) -> None:
+    """Make the row of *write* unless there is one, whatever its state."""
+    if state_of(connection, write.id) is None:
+        begin(connection, write)
+
+
+def state_of(connection: Connection, write_id: UUID) -> str | None:
+    """Return the state of a write; None: no task of it has begun."""
+    row = connection.execute(STATE, {"id": write_id}).fetchone()
+    return row[0] if row else None
+
+
+def lock(connection: Connection, write: Write) -> str:
+    """Lock the row of *write* until the transaction ends; return its state."""
+    row = connection.execute(LOCK, {"id": write.id}).fetchone()
+    if row is None:
+        raise SparkError(f"{write} is not in the journal any more.")
+    state: str = row[0]
+    return state
+
+
+def decide(
+    connection: Connection,
+    write: Write,
+    state: str,
+    outcome: Outcome,
+    *,
+    skipped: int,
+) -> None:
+    """
+    Write down what becomes of an open write, in the caller's transaction.
+
+    Raises:
+        SparkError: It is not open any more.
+    """
+    changed = connection.execute(
+        DECIDE,
+        {
+            "id": write.id,
+            "state": state,
+            "gids": json.dumps(outcome.gids),
+            "queues": json.dumps(sorted(outcome.queues)),
+            "written": outcome.rows - skipped,
+            "skipped": skipped,
+            "refused": outcome.refused,
+            "reasons": json.dumps(outcome.reasons),
+            "files": json.dumps(outcome.files),
+        },
+    ).rowcount
+    if changed != 1:
+        found = state_of(connection, write.id)
+        raise SparkError(
+            f"{write} is {found}: it was taken for dead, or rolled back by hand, and "
+            f"nothing of it was written."
+        )
+
+
+def touch(connection: Connection, write: Write) -> None:
+    """Note that a task of *write* is alive."""
+    connection.execute(TOUCH, {"id": write.id})
+
+
+def say_at_work(connection: Connection, write: Write) -> None:
+    """Show that a task is at work, until its transaction ends."""
+    connection.execute(AT_WORK, {"class": SPARK_WRITE, "key": write.key})
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What became of a write."""
+
+    id: UUID
+    name: str | None
+    mode: str
+    # open, committing, committed or rolled_back.
+    state: str
+    started_at: datetime
+    ended_at: datetime | None
+    # Rows; None until it is decided.
+    written: int | None
+    # Their dedup key was taken.
+    skipped: int | None
+    refused: int | None
+    # Rows by the reason for which they were refused.
+    reasons: Mapping[str, int]
+    queues: Sequence[str]
+
+
+# Locks: none.
+RESULT = """
+SELECT id, name, mode, state, started_at, ended_at, written, skipped, refused, reasons,
+       queues
+  FROM pgqueue_spark_write
+"""
+RESULT_BY_ID = f"{RESULT} WHERE id = %(id)s"
+RESULT_BY_NAME = f"{RESULT} WHERE name = %(name)s ORDER BY started_at DESC LIMIT 1"
+
+
+def read(connection: Connection, write_id: UUID) -> WriteResult | None:
+    """Return what became of a write; None: it is not in the journal."""
+    row = connection.execute(RESULT_BY_ID, {"id": write_id}).fetchone()
+    return WriteResult(*row) if row else None
+
+
+def read_by_name(connection: Connection, name: str) -> WriteResult | None:
+    """Return what became of the latest write of a name; None: there is none."""
+    row = connection.execute(RESULT_BY_NAME, {"name": name}).fetchone()
+    return WriteResult(*row) if row else None

@@ -1,0 +1,217 @@
+"""
+Reap: finish what a driver has left that died.
+
+Every write does it before it begins. By hand:
+
+    python -m django_pgqueue.spark.write.reap [--stale SECONDS] [--name NAME]
+
+A write counts as dead when no task of it is at work and it has shown no sign of life
+for some time. What was decided is done whatever its age. It runs as the role that
+wrote: PostgreSQL lets nobody else end a prepared transaction, but for a superuser.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from django_pgqueue.exceptions import SparkError
+from django_pgqueue.postgres.keys import SPARK_WRITE
+from django_pgqueue.postgres.wake import wake
+from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource
+from django_pgqueue.spark.write import aside, journal, staged, two_phase
+from django_pgqueue.spark.write.journal import COMMITTED, COMMITTING, OPEN
+from django_pgqueue.spark.write.session import session
+
+logger = logging.getLogger("django_pgqueue.spark")
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+# Without a sign of life. A prepared transaction holds back vacuum; a stage takes room
+# on the disk, and its write may wait for hours for a place in a cluster.
+TWO_PHASE_STALE_SECONDS = 3_600
+STAGED_STALE_SECONDS = 86_400
+
+# What has become of a write is told for this long.
+KEPT_DAYS = 90
+
+WRITES_MAX = 1_000
+
+# Locks: none. What is open and dead, what is half committed, and what is decided and
+# has left something.
+LEFT = """
+SELECT w.id, w.name, w.mode, w.state, w.gids, w.queues, w.stage_schema, w.stage_table,
+       w.refused_path, w.refused_files
+  FROM pgqueue_spark_write w
+ WHERE (w.state = 'open'
+        AND (w.name = %(name)s OR %(name)s::text IS NULL
+             AND w.touched_at < clock_timestamp() - make_interval(secs =>
+                 coalesce(%(stale)s, CASE w.mode WHEN 'staged' THEN %(staged)s
+                                                 ELSE %(two_phase)s END)))
+        AND NOT EXISTS (
+            SELECT FROM pg_locks l
+             WHERE l.locktype = 'advisory' AND l.pid IS NOT NULL AND l.objsubid = 2
+               AND l.database = (SELECT oid FROM pg_database
+                                  WHERE datname = current_database())
+               AND l.classid = %(class)s::bigint::oid
+               AND l.objid = ((('x' || left(replace(w.id::text, '-', ''), 8))::bit(32)
+                              ::bigint) & 4294967295)::oid))
+    OR w.state = 'committing'
+    OR w.state IN ('committed', 'rolled_back')
+       AND (w.stage_table IS NOT NULL OR w.refused_path IS NOT NULL
+            OR EXISTS (SELECT FROM pg_prepared_xacts p
+                        WHERE p.database = current_database()
+                          AND starts_with(p.gid, 'pgqueue:' || replace(w.id::text, '-',
+                                                                       '') || ':')))
+ ORDER BY w.started_at LIMIT %(limit)s
+"""
+
+# Locks: the rows. One that has left something is kept until that is gone.
+FORGET = """
+DELETE FROM pgqueue_spark_write
+ WHERE started_at < clock_timestamp() - make_interval(days => %(days)s)
+   AND state IN ('committed', 'rolled_back')
+   AND stage_table IS NULL AND refused_path IS NULL
+"""
+
+
+def reap(
+    dsn: str, *, stale_seconds: float | None = None, name: str | None = None
+) -> list[str]:
+    """
+    Finish or roll back what dead drivers have left.
+
+    Args:
+        dsn: The database.
+        stale_seconds: Without a sign of life, after which an open write counts as
+            dead; None: an hour if it is two-phase, a day if it is staged.
+        name: Roll back the open write of this name, whatever its age, unless a task
+            of it is at work.
+
+    Returns:
+        A line for each write that something was done about.
+
+    Raises:
+        SparkError: The database cannot be reached.
+    """
+    with session(dsn) as connection:
+        journal.check_schema(connection)
+        return reap_with(connection, stale_seconds=stale_seconds, name=name)
+
+
+def reap_with(
+    connection: Connection,
+    *,
+    stale_seconds: float | None = None,
+    name: str | None = None,
+) -> list[str]:
+    """As reap(), with an open session in autocommit."""
+    rows = connection.execute(
+        LEFT,
+        {
+            "stale": stale_seconds,
+            "name": name,
+            "staged": STAGED_STALE_SECONDS,
+            "two_phase": TWO_PHASE_STALE_SECONDS,
+            "class": SPARK_WRITE,
+            "limit": WRITES_MAX,
+        },
+    ).fetchall()
+    lines = []
+    for write_id, title, _, state, gids, queues, *leftovers in rows:
+        what = f"{title or write_id}: {state}"
+        if state == OPEN:
+            changed = connection.execute(journal.ROLL_BACK, {"id": write_id}).rowcount
+            if changed != 1:
+                continue  # Its driver was quicker.
+            what += ", rolled back"
+        if state == COMMITTING:
+            two_phase.finish(connection, write_id, gids)
+            what += ", committed"
+        problems = clear(connection, write_id, *leftovers)
+        if state == COMMITTING:
+            wake_workers(connection, queues)
+        if problems:
+            what += f"; left: {'; '.join(problems)}"
+        logger.warning("write left behind %s", what)
+        lines.append(what)
+    connection.execute(FORGET, {"days": KEPT_DAYS})
+    return lines
+
+
+def clear(
+    connection: Connection,
+    write_id: UUID,
+    stage_schema: str | None,
+    stage_table: str | None,
+    refused_path: str | None,
+    refused_files: Sequence[str],
+) -> list[str]:
+    """
+    Do away with what a decided write has left; return what could not be done.
+
+    Whatever stays is tried again by the next write.
+    """
+    state = journal.state_of(connection, write_id)
+    problems: list[str] = []
+
+    def attempt(step: Callable[[], None], note: str | None) -> None:
+        try:
+            step()
+            if note is not None:
+                connection.execute(note, {"id": write_id})
+        except (psycopg.Error, SparkError) as error:
+            problems.append(" ".join(str(error).split()))
+
+    if state != COMMITTING:
+        attempt(lambda: two_phase.sweep(connection, write_id), None)
+    if stage_table is not None:
+        attempt(
+            lambda: staged.drop(connection, stage_schema, stage_table),
+            journal.NO_STAGE,
+        )
+    if refused_path is not None:
+        files = refused_files if state == COMMITTED else ()
+        attempt(lambda: aside.settle(refused_path, write_id, files), journal.NO_FILES)
+    return problems
+
+
+def wake_workers(connection: Connection, queues: Sequence[str]) -> None:
+    """Send one NOTIFY for each queue: a hint, so its failure is none of the write's."""
+    try:
+        wake(connection.cursor(), queues)
+    except psycopg.Error as error:
+        logger.warning("wake failed queues=%s error=%r", queues, error)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Reap by hand; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m django_pgqueue.spark.write.reap",
+        description=f"Finish what dead Spark drivers have left in ${DEFAULT_VARIABLE}.",
+    )
+    parser.add_argument(
+        "--stale", type=float, metavar="SECONDS", help="without a sign of life"
+    )
+    parser.add_argument("--name", help="roll back the open write of this name")
+    asked = parser.parse_args(arguments)
+    try:
+        lines = reap(
+            DsnSource().read(os.environ), stale_seconds=asked.stale, name=asked.name
+        )
+    except SparkError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.writelines(f"{line}\n" for line in lines or ["Nothing was left."])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""
+Session: one session of the database through psycopg, which can COPY and prepare.
+
+Executors need psycopg and a libpq; psycopg[binary], of the extra [spark], brings both.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from django_pgqueue.exceptions import SparkError
+from django_pgqueue.spark.dsn import DsnSource, without_secrets
+
+# Locks: none. A COPY waits for Spark as long as that computes, and moving a million
+# rows takes longer than a role's statements may; the isolation is what ON CONFLICT
+# needs.
+SET_UP = (
+    "SET statement_timeout = 0",
+    "SET idle_in_transaction_session_timeout = 0",
+    "SET default_transaction_isolation = 'read committed'",
+    "SET client_encoding = 'UTF8'",
+    "SET application_name = 'pgqueue spark: write'",
+)
+
+
+@contextmanager
+def session(dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """
+    Lend a session in autocommit; it is closed afterwards.
+
+    Raises:
+        ConnectionLost: It cannot be opened, or broke; nobody knows whether the last
+            statement took effect.
+        SparkError: An SQL error. No text has a secret of *dsn*.
+    """
+    try:
+        connection = psycopg.connect(dsn, autocommit=True)
+    except psycopg.Error as error:
+        raise ConnectionLost(f"PostgreSQL: {_told(error, dsn)}") from None
+    try:
+        for statement in SET_UP:
+            connection.execute(statement)
+        yield connection
+    except psycopg.Error as error:
+        if connection.closed:
+            raise ConnectionLost(f"PostgreSQL: {_told(error, dsn)}") from None
+        hint = ""
+        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+            hint = ". Its documentation says under Grants what a role needs to write"
+        raise SparkError(f"PostgreSQL: {_told(error, dsn)}{hint}.") from None
+    finally:
+        connection.close()
+
+
+def read_dsn(source: DsnSource) -> str:
+    """Return the DSN as this process finds it; raise SparkError."""
+    return source.read(os.environ)
+
+
+class ConnectionLost(SparkError):
+    """The session broke, or could not be opened."""
+
+
+def _told(error: Exception, dsn: str) -> str:
+    return without_secrets(" ".join(str(error).split()), dsn)

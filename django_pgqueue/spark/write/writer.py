@@ -1,0 +1,301 @@
+"""
+Writer: what Spark calls to write a DataFrame, on the executors and on the driver.
+
+It is made on the driver when the write is planned, pickled to every task, and pickled
+back to a process of the driver that commits. So it holds plain values alone, and what
+is common to all of them is in the journal.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from django_pgqueue.exceptions import SparkError, SparkOptionError
+from django_pgqueue.spark.write import aside, journal, staged, two_phase
+from django_pgqueue.spark.write.columns import REASON, Columns, plan
+from django_pgqueue.spark.write.journal import Outcome, Write, count_reason
+from django_pgqueue.spark.write.options import STAGED, TWO_PHASE, WriteOptions, parse
+from django_pgqueue.spark.write.reap import clear, reap_with, wake_workers
+from django_pgqueue.spark.write.rows import Checked, Rows
+from django_pgqueue.spark.write.session import ConnectionLost, read_dsn, session
+
+logger = logging.getLogger("django_pgqueue.spark")
+
+# Refused rows that an error tells about.
+SAMPLES_MAX = 5
+
+# A commit whose connection broke is tried again, for as long as a server needs to
+# restart or a standby to take over.
+COMMIT_TRIES = 10
+COMMIT_PAUSE_SECONDS = 3.0
+
+
+@dataclass
+class Report(WriterCommitMessage):
+    """What one attempt of a task has done."""
+
+    attempt: int
+    rows: int = 0
+    refused: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    samples: list[str] = field(default_factory=list)
+    queues: set[str] = field(default_factory=set)
+    files: list[str] = field(default_factory=list)
+    gid: str | None = None
+
+
+class PgQueueWriter(DataSourceArrowWriter):
+    """Makes jobs of the rows of one DataFrame: all, or none."""
+
+    def __init__(
+        self, options: WriteOptions, columns: Columns, schema_of_jobs: str
+    ) -> None:
+        self._options = options
+        self._columns = columns
+        rows = Rows(columns, options, REASON)
+        self._constants = rows.constants
+        is_staged = options.commit == STAGED
+        self._write = Write(
+            id=uuid4(),
+            name=options.name,
+            mode=options.commit,
+            stage_schema=options.stage_schema or schema_of_jobs if is_staged else None,
+            refused_path=options.refused_path,
+            stage_columns=rows.varying if is_staged else (),
+        )
+
+    def write(self, iterator: Iterator[Any]) -> Report:
+        """Write the rows of one task, and report them."""
+        context = TaskContext.get()
+        assert context is not None
+        attempt, partition = context.taskAttemptId(), context.partitionId()
+        report = Report(attempt)
+        for batch in iterator:
+            if batch.num_rows == 0:
+                continue
+            with session(read_dsn(self._options.dsn)) as connection:
+                task = _Task(self, connection, report, partition)
+                task.take(batch)
+                # In fail mode, one refused row decides the write.
+                for more in iterator if task.may_go_on else ():
+                    task.take(more)
+                    if not task.may_go_on:
+                        break
+                task.end()
+            break
+        return report
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        """
+        Make jobs of what the tasks have written.
+
+        Raises:
+            SparkError: Rows were refused or are missing; nothing is written.
+        """
+        outcome = _together(messages)
+        write = self._write
+        if outcome.refused and write.refused_path is None:
+            raise SparkError(
+                f"{write}: at least {outcome.refused:,} rows were refused, so nothing "
+                f"was written. {' | '.join(outcome.samples[:SAMPLES_MAX])}. To write "
+                f"the others and keep these in files, give the option refusedPath."
+            )
+        for tried in range(1, COMMIT_TRIES + 1):
+            try:
+                self._commit(outcome)
+                return
+            except ConnectionLost:
+                # Whether it was committed is in the journal: a second try finds out.
+                if tried == COMMIT_TRIES:
+                    raise
+                logger.warning("commit lost its connection write=%s", write.id)
+                time.sleep(COMMIT_PAUSE_SECONDS)
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        """Throw away what the tasks have written; what is decided stays."""
+        write = self._write
+        try:
+            with session(read_dsn(self._options.dsn)) as connection:
+                connection.execute(journal.ROLL_BACK, {"id": write.id})
+                if journal.state_of(connection, write.id) == journal.ROLLED_BACK:
+                    self._clear(connection, ())
+        except SparkError as error:
+            # Spark tells why the write failed; the next write does the rest.
+            logger.warning("abort failed write=%s error=%s", write.id, error)
+
+    def _commit(self, outcome: Outcome) -> None:
+        write = self._write
+        with session(read_dsn(self._options.dsn)) as connection:
+            skipped = 0
+            if outcome.by_attempt or outcome.refused or write.name:
+                if write.mode == TWO_PHASE:
+                    journal.begin_again(connection, write)
+                    two_phase.decide(connection, write, outcome)
+                    two_phase.finish(connection, write.id, outcome.gids)
+                else:
+                    staged.begin_again(connection, write)
+                    skipped = staged.commit(connection, write, outcome, self._constants)
+                wake_workers(connection, sorted(outcome.queues))
+                self._clear(connection, outcome.files)
+        logger.log(
+            logging.WARNING if outcome.refused else logging.INFO,
+            "jobs written write=%s name=%s written=%s skipped=%s refused=%s",
+            write.id,
+            write.name,
+            outcome.rows - skipped,
+            skipped,
+            outcome.refused,
+        )
+
+    def _clear(self, connection: Any, files: Sequence[str]) -> None:
+        write = self._write
+        problems = clear(
+            connection,
+            write.id,
+            write.stage_schema,
+            write.stage_table,
+            write.refused_path,
+            files,
+        )
+        if problems:
+            logger.warning("left behind write=%s %s", write.id, "; ".join(problems))
+
+
+class _Task:
+    """One attempt of one task."""
+
+    def __init__(
+        self, writer: PgQueueWriter, connection: Any, report: Report, partition: int
+    ) -> None:
+        options, write = writer._options, writer._write
+        self._connection = connection
+        self._report = report
+        self._partition = partition
+        self._rows = Rows(writer._columns, options, REASON)
+        self._seen = 0
+        self._stager: staged.Stager | None = None
+        self._preparer: two_phase.Preparer | None = None
+        if write.mode == TWO_PHASE:
+            journal.begin(connection, write)
+            self._preparer = two_phase.Preparer(
+                connection, write, self._rows.names, report.attempt
+            )
+        else:
+            staged.begin(connection, write)
+            self._stager = staged.Stager(connection, write, report.attempt)
+            self._rows.leave_out_constants(lead=self._stager.lead)
+        self._aside: aside.Aside | None = None
+        if write.refused_path is not None:
+            self._aside = aside.Aside(
+                write.refused_path, write.id, partition, report.attempt
+            )
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether further rows can change what becomes of the write."""
+        return self._report.refused == 0 or self._aside is not None
+
+    def take(self, batch: Any) -> None:
+        """Write the rows of a pyarrow.RecordBatch."""
+        for checked in self._rows.check(batch):
+            if checked.refused is not None:
+                self._refuse(checked)
+            if checked.rows and self.may_go_on:
+                sink = self._stager or self._preparer
+                assert sink is not None
+                sink.add(checked.text)
+                self._report.rows += checked.rows
+                self._report.queues |= checked.queues
+        self._seen += batch.num_rows
+
+    def end(self) -> None:
+        """Make what was written one that can be committed."""
+        if self._aside is not None:
+            self._report.files += self._aside.close()
+        if not self.may_go_on:
+            return  # The session ends, and with it what was not prepared.
+        if self._stager is not None:
+            self._stager.flush()
+        elif self._preparer is not None and self._preparer.prepare():
+            self._report.gid = self._preparer.gid
+
+    def _refuse(self, checked: Checked) -> None:
+        report = self._report
+        report.refused += len(checked.reasons)
+        for place, reason in sorted(checked.reasons.items()):
+            count_reason(report.reasons, reason)
+            if len(report.samples) < SAMPLES_MAX:
+                row = self._seen + place + 1
+                report.samples.append(
+                    f"Row {row:,} of partition {self._partition}: {reason}"
+                )
+        if self._aside is not None:
+            self._aside.add(checked.refused)
+
+
+def make_writer(given: Any, schema: Any, overwrite: bool) -> PgQueueWriter:
+    """
+    Check all that can be known before the first row, and return the writer.
+
+    Args:
+        given: The options of the write.
+        schema: Of the DataFrame, a pyspark StructType.
+        overwrite: Whether mode("overwrite") was asked for.
+
+    Raises:
+        SparkOptionError: The options and the columns do not make jobs.
+        SparkError: The database cannot be reached, lacks a migration, or cannot do
+            what was asked for.
+    """
+    if overwrite:
+        raise SparkOptionError(
+            'Jobs are added, and never overwritten: write with .mode("append").'
+        )
+    options = parse(given)
+    columns = plan(_arrow_schema(schema), options)
+    with session(read_dsn(options.dsn)) as connection:
+        journal.check_schema(connection)
+        if options.commit == TWO_PHASE:
+            two_phase.check_server(connection)
+        # First: what a dead driver has left may have the name.
+        try:
+            reap_with(connection)
+        except Exception as error:
+            logger.warning("reaping failed error=%r", error)
+        if options.refused_path is not None:
+            aside.file_system(options.refused_path)
+        writer = PgQueueWriter(options, columns, journal.schema_of_jobs(connection))
+        journal.check_name(connection, writer._write)
+    return writer
+
+
+def _arrow_schema(schema: Any) -> Any:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def _together(messages: Sequence[Any]) -> Outcome:
+    """Return what the attempts that count have reported, together."""
+    outcome = Outcome()
+    for report in messages:
+        outcome.rows += report.rows
+        outcome.refused += report.refused
+        outcome.queues |= report.queues
+        outcome.files += report.files
+        outcome.samples += report.samples
+        for reason, rows in report.reasons.items():
+            count_reason(outcome.reasons, reason, rows)
+        if report.rows:
+            outcome.by_attempt[report.attempt] = report.rows
+        if report.gid is not None:
+            outcome.gids.append(report.gid)
+    return outcome

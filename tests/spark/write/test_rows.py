@@ -1,0 +1,351 @@
+"""What a batch becomes, without Spark: the text for COPY, and who is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from django_pgqueue.exceptions import SparkOptionError
+from tests.spark.conftest import require
+
+pytestmark = pytest.mark.spark
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def batch(**columns: Any) -> Any:
+    """Return a batch; a column is a list, or a list and its Arrow type."""
+    require("pyarrow")
+    import pyarrow
+
+    arrays = {
+        name: pyarrow.array(*values) if isinstance(values, tuple) else values
+        for name, values in columns.items()
+    }
+    return pyarrow.RecordBatch.from_pydict(arrays)
+
+
+def rows_of(given_batch: Any, **options: Any) -> Any:
+    """Return the Rows of a write of such batches."""
+    from django_pgqueue.spark.write.columns import plan
+    from django_pgqueue.spark.write.options import parse
+    from django_pgqueue.spark.write.rows import Rows
+
+    parsed = parse(options)
+    return Rows(plan(given_batch.schema, parsed), parsed, "refused_reason")
+
+
+def check(given_batch: Any, **options: Any) -> tuple[list[dict[str, str]], Any]:
+    """Return the rows for COPY, unescaped, and the reasons of the others."""
+    rows = rows_of(given_batch, **options)
+    made, reasons = [], {}
+    for checked in rows.check(given_batch):
+        lines = bytes(checked.text).decode().split("\n")[:-1]
+        assert checked.rows == len(lines)
+        made += [
+            dict(zip(rows.names, map(unescape, line.split("\t")), strict=True))
+            for line in lines
+        ]
+        reasons |= checked.reasons
+    return made, reasons
+
+
+def unescape(text: str) -> str | None:
+    """Read a field as COPY does."""
+    if text == "\\N":
+        return None
+    written = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
+    return re.sub(r"\\(.)", lambda found: written[found[1]], text)
+
+
+def stored(values: list[Any], kind: Any) -> list[Any]:
+    """Return the arguments that a task gets of one column; None: refused."""
+    from django_pgqueue.tasks.payload import decode
+
+    made, reasons = check(batch(x=(values, kind)), task="a.b")
+    found = iter(made)
+    return [
+        None if place in reasons else decode("[]", next(found)["kwargs"])[1]["x"]
+        for place in range(len(values))
+    ]
+
+
+@given(st.lists(st.floats(), min_size=1))
+@example([0.0, -0.0, 1e9, 1e-4, 9.999e15, 1e16, 1e300, 5e-324, 123456789.123])
+def test_floats_come_back_as_they_were(values):
+    """Every float, but for NaN and the infinities, which are refused."""
+    import pyarrow
+
+    expected = [value if math.isfinite(value) else None for value in values]
+
+    assert list(map(repr, expected)) == list(
+        map(repr, stored(values, pyarrow.float64()))
+    )
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8")), min_size=1))
+@example(['"', "\\", "\n\t\r", "\x00", "\x1f\x7f", "é😀", "\\N", "__pgqueue__"])
+def test_texts_come_back_as_they_were(values):
+    """Every text, but for those with a NUL character."""
+    import pyarrow
+
+    expected = [None if "\0" in value else value for value in values]
+
+    assert expected == stored(values, pyarrow.string())
+
+
+@given(
+    st.lists(st.datetimes(timezones=st.just(UTC)) | st.none(), min_size=1, max_size=20)
+)
+def test_moments_come_back_as_they_were(values):
+    """To the microsecond."""
+    import pyarrow
+
+    assert values == stored(values, pyarrow.timestamp("us", tz="Europe/Berlin"))
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=5), JSON, max_size=3), min_size=1))
+@example([{"a": "\x00"}, {"__pgqueue__": 1}, {"a": 1e400}, {"a": "\ud800"}])
+@example([{"a": 1e16}, {"a": [[[1]]]}, {"\x00": 1}, {}])
+def test_json_text_is_taken_as_delay_takes_its_values(values):
+    """What delay() refuses is refused, and the rest reads the same."""
+    from django_pgqueue.exceptions import InvalidArgument
+    from django_pgqueue.tasks.payload import decode, encode
+
+    texts = [json.dumps(value) for value in values]
+    made, reasons = check(batch(kwargs=texts), task="a.b")
+    rows = iter(made)
+    for place, value in enumerate(values):
+        try:
+            _, kwargs = encode("a.b", [], value, payload_bytes_max=1_000_000)
+        except InvalidArgument:
+            assert place in reasons
+        else:
+            assert place not in reasons
+            assert decode("[]", kwargs) == decode("[]", next(rows)["kwargs"])
+
+
+def test_nested_values_are_objects_and_arrays():
+    """Structs, maps and arrays, with NULLs at any level, also of a part of a batch."""
+    import pyarrow
+
+    inner = pyarrow.struct(
+        [("a", pyarrow.list_(pyarrow.int64())), ("m", pyarrow.map_("string", "int32"))]
+    )
+    values = [
+        {"a": [1, None], "m": [("x", 1), ("y", None)]},
+        None,
+        {"a": None, "m": None},
+        {"a": [], "m": []},
+        {"a": [7], "m": [("z", 2)]},
+    ]
+    expected = [
+        {"a": [1, None], "m": {"x": 1, "y": None}},
+        None,
+        {"a": None, "m": None},
+        {"a": [], "m": {}},
+        {"a": [7], "m": {"z": 2}},
+    ]
+
+    made, _ = check(batch(x=(values, inner)).slice(1), task="a.b")
+
+    assert expected[1:] == [json.loads(row["kwargs"])["x"] for row in made]
+
+
+@pytest.mark.parametrize(
+    "value, kind, problem",
+    [
+        ([1.0, math.nan], "list", "kwargs.x[1] is nan, which JSON cannot hold"),
+        ({"f": math.inf}, "struct", "kwargs.x.f is inf, which JSON cannot hold"),
+        ([("k", math.inf)], "map", "kwargs.x['k'] is inf, which JSON cannot hold"),
+        ([("__pgqueue__", 1.0)], "map", "kwargs.x has a key that is '__pgqueue__'"),
+    ],
+)
+def test_a_reason_says_where_the_value_stands(value, kind, problem):
+    """By names of fields, keys and places."""
+    import pyarrow
+
+    number = pyarrow.float64()
+    types = {
+        "list": pyarrow.list_(number),
+        "struct": pyarrow.struct([("f", number)]),
+        "map": pyarrow.map_(pyarrow.string(), number),
+    }
+
+    made, reasons = check(batch(x=([None, value], types[kind])), task="a.b")
+
+    assert 1 == len(made)
+    assert reasons[1].startswith(problem)
+
+
+def moment(year: int) -> datetime:
+    return datetime(year, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "columns, problem",
+    [
+        ({"task": [""]}, "task has 0 characters"),
+        ({"task": ["x" * 256]}, "task has 256 characters; its name has 1 to 255"),
+        ({"task": ([None], "string")}, "task is NULL"),
+        ({"queue": ["a b"]}, "queue is 'a b'; a queue name has"),
+        ({"priority": [101]}, "priority is 101; it must be from -100 to 100"),
+        ({"max_attempts": [0]}, "max_attempts is 0; it must be from 1 to 32,767"),
+        ({"run_at": [moment(1800)]}, "run_at must be in the years 1900 to 9000"),
+        ({"expires_at": [moment(9500)]}, "expires_at must be in the years"),
+        ({"dedup_key": ["k" * 256]}, "dedup_key has 256 characters; the limit is 255"),
+        ({"dedup_key": [""]}, "dedup_key is empty"),
+        ({"dedup_key": ["a\0"]}, "dedup_key holds a NUL character"),
+        ({"tags": [["x" * 64]]}, "a tag is text of 1 to 63 printable characters"),
+        ({"tags": [[str(n) for n in range(21)]]}, "tags has 21 tags"),
+        ({"headers": ['{"trace": 1}']}, "headers has the key 'trace', which is"),
+        ({"headers": ['{"pgqueue.x": 1}']}, "are reserved"),
+        ({"headers": ["[]"]}, "headers must be a JSON object"),
+        ({"headers": ["{"]}, "headers are no JSON"),
+        ({"kwargs": ["[]"]}, "kwargs must be a JSON object"),
+        ({"kwargs": ["{"]}, "kwargs is no JSON that can be read"),
+        ({"args": ['{"a": 1}']}, "args must be a JSON array"),
+        ({"args": ["[" * 101 + "]" * 101]}, "is nested deeper than 100 levels"),
+        ({"text": ["x" * 200]}, "arguments take 213 bytes as JSON; the limit is 200"),
+    ],
+)
+def test_a_row_is_refused_as_delay_refuses_it(columns, problem):
+    """One bad row; the good one beside it is not."""
+    good = {
+        "task": "a.b",
+        "queue": "q",
+        "priority": 1,
+        "max_attempts": 1,
+        "run_at": moment(2030),
+        "expires_at": moment(2030),
+        "dedup_key": "k",
+        "tags": ["t"],
+        "headers": "{}",
+        "kwargs": "{}",
+        "args": "[]",
+        "text": "x",
+    }
+    ((name, bad),) = (
+        (name, values[0] if isinstance(values, tuple) else values)
+        for name, values in columns.items()
+    )
+    options = {} if name == "task" else {"task": "a.b"}
+
+    made, reasons = check(
+        batch(**{name: [good[name], *bad]}), payloadBytesMax="200", **options
+    )
+
+    assert 1 == len(made)
+    assert problem in reasons[1]
+
+
+def test_nulls_are_what_a_plain_enqueue_has():
+    """No queue, priority or arguments: those of the table."""
+    import pyarrow
+
+    text, number = pyarrow.string(), pyarrow.int32()
+
+    made, _ = check(
+        batch(
+            queue=([None], text),
+            priority=([None], number),
+            max_attempts=([None], number),
+            dedup_key=([None], text),
+            kwargs=([None], text),
+            args=([None], text),
+            run_at=([None], pyarrow.timestamp("us", tz="UTC")),
+        ),
+        task="a.b",
+    )
+
+    assert [
+        {
+            "task": "a.b",
+            "queue": "default",
+            "priority": "0",
+            "max_attempts": "5",
+            "dedup_key": None,
+            "kwargs": "{}",
+            "args": "[]",
+            "run_after": None,
+        }
+    ] == made
+
+
+def test_text_that_is_not_utf8_is_refused():
+    """A string of Spark's may hold any bytes; PostgreSQL's may not."""
+    import pyarrow
+
+    offsets = pyarrow.py_buffer(b"\0\0\0\0\2\0\0\0\4\0\0\0")
+    data = pyarrow.py_buffer(b"ab\xff\xfe")
+    texts = pyarrow.Array.from_buffers(pyarrow.string(), 2, [None, offsets, data])
+    given_batch = pyarrow.RecordBatch.from_arrays([texts], ["name"])
+
+    made, reasons = check(given_batch, task="a.b")
+
+    assert ['{"name":"ab"}'] == [row["kwargs"] for row in made]
+    assert {1: "kwargs.name is not UTF-8"} == reasons
+
+
+@pytest.mark.parametrize(
+    "columns, given_options, problem",
+    [
+        ({"id": [1]}, {}, "Which task?"),
+        ({"task": ["a"]}, {"task": "b"}, "a column task, and an option for it"),
+        ({"run_at": [1]}, {"task": "a"}, "run_at is of the type int64; it must be"),
+        ({"priority": ["1"]}, {"task": "a"}, "it must be a whole number"),
+        ({"kwargs": ["{}"], "id": [1]}, {"task": "a"}, "id would be left out"),
+        ({"kw": ["{}"]}, {"task": "a", "kwargsColumn": "kws"}, "Did you mean 'kw'?"),
+        ({"refused_reason": [1]}, {"task": "a", "refusedPath": "/x"}, "refusedPath"),
+    ],
+)
+def test_columns_that_make_no_job_are_refused(columns, given_options, problem):
+    """Before anything is written."""
+    with pytest.raises(SparkOptionError) as refused:
+        rows_of(batch(**columns), **given_options)
+
+    assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "given_options, problem",
+    [
+        ({"tsk": "a"}, "Unknown option 'tsk'. Did you mean 'task'?"),
+        ({"commit": "two_phase"}, "Did you mean 'two-phase'?"),
+        ({"priority": "101"}, "priority is '101'; it must be a whole number from -100"),
+        ({"queue": "a b"}, "queue is 'a b'; a queue name has"),
+        ({"runAt": "2026-03-01"}, "with its offset, such as"),
+        ({"tags": "a,,b"}, "a tag is text of 1 to 63"),
+        ({"headers": "[]"}, "it must be a JSON object"),
+        ({"headers": '{"tags": []}'}, "reserved: write tags instead"),
+        ({"refusedPath": "x/y"}, "it must be a whole path"),
+        ({"refusedPath": "s3://k:secret@b/p"}, "has a password in it"),
+        ({"name": ""}, "name has 0 characters"),
+        ({"payloadBytesMax": "1"}, "payloadBytesMax is '1'"),
+        ({"stageSchema": "x", "commit": "two-phase"}, "two-phase has no stage"),
+        ({"url": "postgresql://u:secret@h/d"}, "PGQUEUE_DSN"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_the_way_out(given_options, problem):
+    """The error names the option, the value and what is known; no secret."""
+    from django_pgqueue.spark.write.options import parse
+
+    with pytest.raises(SparkOptionError) as refused:
+        parse(given_options)
+
+    assert problem in str(refused.value)
+    assert "secret" not in str(refused.value)
