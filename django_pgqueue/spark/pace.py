@@ -13,8 +13,9 @@ from collections.abc import Callable
 # Rows of a page: some tenths of a second at full speed.
 PAGE_ROWS_MAX = 50_000
 
-# Bytes of a page in Arrow's layout, kept in memory until Spark has taken them.
-PAGE_BYTES_MAX = 67_108_864
+# Bytes of a page in Arrow's layout, kept in memory until Spark has taken them. A task
+# keeps two pages: one for Spark, and the one that is being fetched.
+PAGE_BYTES_MAX = 33_554_432
 
 
 class Pace:

@@ -3,14 +3,16 @@ Reader: one task's rows, page by page, as Arrow batches.
 
 A page is one short statement: the rows after the last id, in the order of the primary
 key. It is fetched to its end before Spark gets the first batch of it, so that the
-database waits neither for Spark nor for the pace. A page of large rows is broken off
-when it fills the memory that it may take.
+database waits neither for Spark nor for the pace. Meanwhile the next one is fetched,
+unless there is a pace to keep. A page of large rows is broken off when it fills the
+memory that it may take.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from django_pgqueue.spark.extras import extra
@@ -56,14 +58,29 @@ def read(
     """
     page = _Page(session, table, columns, conditions, redaction)
     pace = Pace(rows_per_second)
+    pages = _pages(page, task, pace)
+    for batches in pages if rows_per_second is not None else _ahead(pages):
+        pause = pace.took(sum(batch.num_rows for batch in batches))
+        yield from batches
+        if pause > 0:
+            wait(pause)
+
+
+def _pages(page: _Page, task: Sequence[Slice], pace: Pace) -> Iterator[list[Any]]:
     for part in task:
         first: int | None = part.first_id
         while first is not None:
             batches, first = page.read(part, first, pace)
-            pause = pace.took(sum(batch.num_rows for batch in batches))
-            yield from batches
-            if pause > 0:
-                wait(pause)
+            yield batches
+
+
+def _ahead(pages: Iterator[list[Any]]) -> Iterator[list[Any]]:
+    """Fetch each page in a thread, while Spark takes the one before."""
+    with ThreadPoolExecutor(1, "pgqueue page") as pool:
+        fetched = pool.submit(next, pages, None)
+        while (batches := fetched.result()) is not None:
+            fetched = pool.submit(next, pages, None)
+            yield batches
 
 
 class _Page:

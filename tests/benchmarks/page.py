@@ -4,7 +4,7 @@ The page of the benchmarks: its tables are made from what was measured.
     python -m tests.benchmarks.page
 
 puts into docs/explanation/benchmarks.md, between marks, what measured/own.json (the
-output of `pgqueue_bench all --json`) and measured/peers.json say.
+output of `pgqueue_bench all --json`), measured/peers.json and measured/spark.json say.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from typing import Any
 from tests.benchmarks import goals, table
 from tests.benchmarks.environments import REPOSITORY
 from tests.benchmarks.results import Results
+from tests.benchmarks.spark import table as spark_table
 
 PAGE = REPOSITORY / "docs" / "explanation" / "benchmarks.md"
 MEASURED = Path(__file__).parent / "measured"
 OWN, PEERS = MEASURED / "own.json", MEASURED / "peers.json"
+SPARK = MEASURED / "spark.json"
 
 # <!-- made: NAME --> … <!-- end -->, on lines of their own.
 BLOCK = re.compile(
@@ -35,6 +37,7 @@ VERDICTS = {True: "met", False: "**missed**", None: ""}
 def made() -> dict[str, Callable[[], str]]:
     """Return what stands in each block."""
     results = Results.read(PEERS)
+    spark = json.loads(SPARK.read_text(encoding="utf-8"))
     return {
         "own": lambda: own(json.loads(OWN.read_text(encoding="utf-8"))),
         "setting": lambda: table.setting(results),
@@ -43,6 +46,11 @@ def made() -> dict[str, Callable[[], str]]:
         "ahead": lambda: table.best(results),
         "configurations": lambda: table.configurations(results),
         "guarantees": lambda: table.guarantees(results),
+        "spark-setting": lambda: spark_table.setting(spark),
+        "spark-figures": lambda: spark_table.figures(spark),
+        "spark-goals": lambda: spark_table.goals(spark),
+        "spark-growth": lambda: spark_table.growth(spark),
+        "spark-cold": lambda: spark_table.cold(spark),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from itertools import chain
 
 import pytest
@@ -108,6 +109,37 @@ def test_a_page_of_large_rows_is_broken_off(session, monkeypatch):
 
     assert ids == found
     assert len(opened) >= 1
+
+
+def test_the_next_page_is_fetched_while_spark_takes_one(session, monkeypatch):
+    """One page ahead, and no more; who stops early leaves a session of use."""
+    monkeypatch.setattr(pace, "PAGE_ROWS_MAX", 2)
+    ids = make_jobs(10)
+    (task,) = plan(session, JOBS, partitions=1, period=Period())
+    fetched = queue.SimpleQueue()
+    batches = session.batches
+
+    def noted(statement):
+        yield from batches(statement)
+        fetched.put(statement)
+
+    monkeypatch.setattr(session, "batches", noted)
+    rows = read(
+        session,
+        JOBS,
+        select(["id"], JOBS),
+        task,
+        conditions=[],
+        redaction=Redaction(),
+        rows_per_second=None,
+    )
+
+    assert ids[:2] == next(rows).column("id").to_pylist()
+    fetched.get(timeout=10)
+    assert f"id >= {ids[2]}" in " ".join(fetched.get(timeout=10).split())
+    rows.close()
+    assert fetched.empty()
+    assert [{"one": 1}] == session.rows("SELECT 1 AS one")
 
 
 def test_a_rate_is_kept_by_waiting_between_pages(session):

@@ -1,0 +1,117 @@
+"""Table: what was measured, for the page of the benchmarks."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from tests.benchmarks import table
+
+NAMES = {
+    "pgqueue": '`format("pgqueue")`',
+    "staged": '`format("pgqueue")`, staged',
+    "two-phase": '`format("pgqueue")`, two-phase',
+    "jdbc": "Spark's JDBC",
+    "copy": "one COPY, as psql",
+}
+
+# What is compared with what, and the goal.
+GOALS = (
+    ("read_wide", "pgqueue", "jdbc", 1.3),
+    ("read_narrow", "pgqueue", "jdbc", 1.3),
+    ("write", "staged", "jdbc", 0.7),
+    ("write", "two-phase", "copy", 1.0),
+)
+TITLES = {
+    "read_wide": "read 14 columns, with JSON",
+    "read_narrow": "read 5 narrow columns",
+    "write": "write",
+}
+
+
+def ratio(told: dict[str, Any], one: str, other: str, what: str = "seconds") -> float:
+    """Return how many times as fast *one* is as *other*: the median of the turns'."""
+    pairs = zip(told[one][what], told[other][what], strict=True)
+    return median(b / a for a, b in pairs)
+
+
+def setting(results: dict[str, Any]) -> str:
+    """Return what it was measured on, in a sentence."""
+    told = {**results["machine"], **results["versions"]}
+    return (
+        f"{told['processor']}, {told['cores']} cores, {told['memory']}; "
+        f"PostgreSQL {told['PostgreSQL']}, PySpark {told['PySpark']} on `local[2]`, "
+        f"Java {told['Java']}, {told['JDBC driver']}; {results['at'][:10]}."
+    )
+
+
+def figures(results: dict[str, Any]) -> str:
+    """Return the rates of each side."""
+    rows = []
+    for part, title in TITLES.items():
+        count = results["rows"]["write" if part == "write" else "read"]
+        for name, told in results[part].items():
+            rates = [count / seconds for seconds in told["seconds"]]
+            spread = f"{table.shown(min(rates))} to {table.shown(max(rates))}"
+            processor = median(told["processor"]) / count * 1e6
+            rows.append(
+                (
+                    f"{title}, {count:,} rows",
+                    NAMES[name],
+                    f"{table.shown(median(rates))} ({spread})",
+                    f"{processor:.1f}" if name != "copy" else "",
+                )
+            )
+    return table.table(("", "by", "rows/s", "µs of processors a row"), rows)
+
+
+def goals(results: dict[str, Any]) -> str:
+    """Return the ratios beside their goals."""
+    rows = []
+    for part, one, other, goal in GOALS:
+        reached = ratio(results[part], one, other)
+        rows.append(
+            (
+                f"{TITLES[part]}: {NAMES[one]} / {NAMES[other]}",
+                f"{reached:.2f}",
+                _processors(results[part], one, other),
+                f"ratio >= {goal:g}",
+                "met" if reached >= goal else "**missed**",
+            )
+        )
+    return table.table(("", "ratio", "of processor time", "goal", ""), rows)
+
+
+def growth(results: dict[str, Any]) -> str:
+    """Return rates by the number of rows."""
+    rows = []
+    for count, told in results["growth"].items():
+        rates = {
+            name: median(int(count) / seconds for seconds in side["seconds"])
+            for name, side in told.items()
+        }
+        rows.append(
+            (
+                f"{int(count):,}",
+                table.shown(rates["pgqueue"]),
+                table.shown(rates["jdbc"]),
+                table.shown(rates["staged"]),
+            )
+        )
+    header = ("rows", "read", "read by JDBC", "written, staged")
+    return table.table(header, rows)
+
+
+def cold(results: dict[str, Any]) -> str:
+    """Return what a session takes that reads once."""
+    rows = [
+        (NAMES[name], f"{median(told['seconds']):.1f} s")
+        for name, told in results["cold"].items()
+    ]
+    title = f"start a session, read {results['rows']['cold']:,} rows once"
+    return table.table((title, ""), rows)
+
+
+def _processors(told: dict[str, Any], one: str, other: str) -> str:
+    # One COPY's client is this process, whose ticks are too coarse for a ratio.
+    return "" if other == "copy" else f"{ratio(told, one, other, 'processor'):.2f}"
