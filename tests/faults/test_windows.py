@@ -85,12 +85,11 @@ def test_builds_that_repeat_more_are_found_out(bench):
     windows = dict(zip(BUILDS, broken, strict=True))
 
     assert {} == usual.violations
-    assert {
-        # Nothing but more of them.
-        "acks-late": set(),
-        "acks-unawaited": {"over"},
-        "acks-apart": {"twice"},
-    } == {name: set(window.violations) for name, window in windows.items()}
+    # Nothing but more of them.
+    assert {} == windows["acks-late"].violations
+    # Other bounds may break as well.
+    assert "over" in windows["acks-unawaited"].violations
+    assert "twice" in windows["acks-apart"].violations
     assert 3 * max(median(usual), 4) < median(windows["acks-late"])
 
 

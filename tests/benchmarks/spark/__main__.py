@@ -66,7 +66,7 @@ def _warm(asked: argparse.Namespace, place: Place, results: dict[str, Any]) -> N
             work.fill(place, asked.rows)
             for name, columns in (("wide", work.WIDE), ("narrow", work.NARROW)):
                 results[f"read_{name}"] = take_turns(
-                    _reads(session, place, columns),
+                    read_sides(session, place, columns),
                     asked.turns,
                     asked.rows,
                     pids,
@@ -74,7 +74,7 @@ def _warm(asked: argparse.Namespace, place: Place, results: dict[str, Any]) -> N
                 )
         if "write" in asked.only:
             results["write"] = take_turns(
-                _writes(session, place, asked.write_rows),
+                write_sides(session, place, asked.write_rows),
                 asked.turns,
                 asked.write_rows,
                 pids,
@@ -105,12 +105,12 @@ def _grown(
     )
     work.fill(place, rows)
     wide = take_turns(
-        _reads(session, place, work.WIDE), turns, rows, pids, f"growth {rows:,}"
+        read_sides(session, place, work.WIDE), turns, rows, pids, f"growth {rows:,}"
     )
     return {**written, **wide}
 
 
-def _reads(
+def read_sides(
     session: Any, place: Place, columns: tuple[str, ...]
 ) -> dict[str, Callable[[], None]]:
     return {
@@ -119,7 +119,7 @@ def _reads(
     }
 
 
-def _writes(session: Any, place: Place, rows: int) -> dict[str, Callable[[], None]]:
+def write_sides(session: Any, place: Place, rows: int) -> dict[str, Callable[[], None]]:
     chunks = work.copy_rows(rows)
     return {
         "staged": lambda: work.write(session, rows, "staged"),
@@ -199,7 +199,7 @@ def cold(side: str, place: Place, jar: Path) -> float:
     """Return the seconds of a session that reads once, from its start to its end."""
     started = time.monotonic()
     session = _session(place, jar)
-    _reads(session, place, work.WIDE)[side]()
+    read_sides(session, place, work.WIDE)[side]()
     seconds = time.monotonic() - started
     session.stop()
     return round(seconds, 2)
