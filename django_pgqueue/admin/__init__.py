@@ -12,6 +12,7 @@ from __future__ import annotations
 from django_pgqueue.admin.archive import ArchivedJobAdmin
 from django_pgqueue.admin.dead_letters import DeadLetterAdmin
 from django_pgqueue.admin.jobs import JobAdmin
+from django_pgqueue.admin.metrics import TaskHourAdmin
 from django_pgqueue.admin.queues import QueueAdmin
 from django_pgqueue.admin.workers import WorkerAdmin
 
@@ -20,5 +21,6 @@ __all__ = [
     "DeadLetterAdmin",
     "JobAdmin",
     "QueueAdmin",
+    "TaskHourAdmin",
     "WorkerAdmin",
 ]
