@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments
+from django_pgqueue.admin.acts import may
 from django_pgqueue.admin.chart import (
     Chart,
     Series,
@@ -31,6 +32,7 @@ from django_pgqueue.admin.chart import (
     stacked,
 )
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
+from django_pgqueue.admin.run_acts import PERMISSIONS
 from django_pgqueue.admin.scale import number, scale, span, unit_of
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
@@ -197,7 +199,11 @@ class TaskHourAdmin(ReadOnlyAdmin):
 
     def _run_url(self, request: HttpRequest) -> str | None:
         """Return where metrics can be run, for those who may."""
-        return None
+        if not self.has_page(PipelineRun):
+            return None
+        if not may(request, "view_pipelinerun", *PERMISSIONS):
+            return None
+        return f"{self._url(PipelineRun, 'run')}?job=metrics"
 
     # An hour has no page ---------------------------------------------------------
 
