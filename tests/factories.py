@@ -25,6 +25,8 @@ from django_pgqueue.models import (
     TaskHour,
 )
 from django_pgqueue.models.columns import CLOCK
+from django_pgqueue.redaction.names import REDACT_DEFAULT
+from django_pgqueue.redaction.values import redact_errors
 from django_pgqueue.spark.fingerprint import fingerprint
 
 Row = TypeVar("Row", bound=models.Model)
@@ -169,6 +171,8 @@ def make_failure(
         columns: Others than those of *entry*.
     """
     entry = entry or {"type": "shop.CardDeclined", "message": "declined: code 51"}
+    # Secrets never come to the pipeline.
+    (entry,) = redact_errors([entry], REDACT_DEFAULT)
     kind = fingerprint(entry)
     hours = {0: 1} if hours is None else hours
     defaults = {

@@ -19,6 +19,9 @@ from django_pgqueue.admin.scale import Scale, number
 # Pixels of the part that has the values, and what is above of it for the top label.
 HEIGHT, ABOVE = 170, 10
 
+# Pixels of a trend within a line of a list.
+SPARKLINE_HEIGHT = 22
+
 # Labels along the time; more would touch on a telephone.
 LABELS_MAX = 7
 
@@ -102,7 +105,9 @@ class Chart:
     above: int = ABOVE
 
 
-def stacked(parts: Sequence[Series], scale: Scale) -> list[Bar]:
+def stacked(
+    parts: Sequence[Series], scale: Scale, *, height: int = HEIGHT, above: int = ABOVE
+) -> list[Bar]:
     """Return bars in which the values of *parts* stand upon each other."""
     if not parts or not parts[0].values:
         return []
@@ -115,18 +120,29 @@ def stacked(parts: Sequence[Series], scale: Scale) -> list[Bar]:
             if value <= 0:
                 continue
             # One pixel at least: a single dead letter among thousands is seen.
-            high = max(scale.share(value) * HEIGHT, 1.0)
+            high = max(scale.share(value) * height, 1.0)
             bars.append(
                 Bar(
                     part.css,
                     _percent((place + (1 - FILLED) / 2) * width),
-                    _pixel(ABOVE + HEIGHT - base - high),
+                    _pixel(above + height - base - high),
                     _percent(width * FILLED),
                     _pixel(high),
                 )
             )
             base += high
     return bars
+
+
+def sparkline(values: Sequence[float | None]) -> list[Bar]:
+    """Return small bars of *values*, the highest as high as a line of text."""
+    highest = max((value or 0.0 for value in values), default=0.0)
+    return stacked(
+        [Series("", "pgqueue-worst", values)],
+        Scale(highest or 1.0, ()),
+        height=SPARKLINE_HEIGHT,
+        above=0,
+    )
 
 
 def lines(parts: Sequence[Series], scale: Scale) -> list[Segment]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
@@ -12,16 +12,18 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db import connections
 from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseNotAllowed,
+    HttpResponseRedirect,
+)
 from django.template.response import TemplateResponse
-from django.utils import timezone
-from django.utils.formats import date_format
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments
-from django_pgqueue.admin.acts import may
 from django_pgqueue.admin.chart import (
     Chart,
     Series,
@@ -32,35 +34,18 @@ from django_pgqueue.admin.chart import (
     stacked,
 )
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
-from django_pgqueue.admin.run_acts import PERMISSIONS
+from django_pgqueue.admin.run_links import run_url
 from django_pgqueue.admin.scale import number, scale, span, unit_of
+from django_pgqueue.admin.spans import HOUR_SECONDS, Period, local, named, starts, when
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import PipelineRun, TaskHour
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.runs import task_hour_charts
-from django_pgqueue.runs.task_hour_charts import Extent, Summed, Sums, together
-
-HOUR_SECONDS = 3_600
-
-# Spans of a chart at least, where less was counted yet.
-SPANS_LEAST = 12
+from django_pgqueue.runs.task_hour_charts import Summed, Sums, together
 
 # Tasks in the table and among the bars of failures, and names that a filter offers.
 TASKS_SHOWN_MAX, FAILING_SHOWN_MAX, NAMES_OFFERED_MAX = 100, 10, 200
-
-# Beyond so many hours, days are named along the time.
-HOURS_NAMED_MAX = 48
-
-
-@dataclass(frozen=True, slots=True)
-class Period:
-    """How far back charts go, and in which steps."""
-
-    label: Any
-    hours: int
-    step_hours: int
-
 
 PERIODS = {
     "24h": Period(gettext_lazy("24 hours"), 24, 1),
@@ -159,10 +144,10 @@ class TaskHourAdmin(ReadOnlyAdmin):
         with limited(Plans.IN_ORDER):
             with connections[get_settings().database].cursor() as cursor:
                 extent = task_hour_charts.extent(cursor)
-                starts = starts_of(period, extent)
+                begins = starts(period, extent.now, extent.first)
                 summed = task_hour_charts.sums(
                     cursor,
-                    since=datetime.fromtimestamp(starts[0], UTC),
+                    since=datetime.fromtimestamp(begins[0], UTC),
                     step_seconds=period.step_hours * HOUR_SECONDS,
                     queue=form.value("queue"),
                     task=form.value("task"),
@@ -175,8 +160,8 @@ class TaskHourAdmin(ReadOnlyAdmin):
             "was_counted": extent.last is not None,
             "last_hour": local(extent.last) if extent.last is not None else None,
             "latest": latest,
-            "run_url": self._run_url(request),
-            **shown(form, period, starts, summed),
+            "run_url": run_url(self.admin_site, request, "metrics"),
+            **shown(form, period, begins, summed),
             **extra_context,
         }
         return TemplateResponse(request, self.change_list_template, context)
@@ -197,14 +182,6 @@ class TaskHourAdmin(ReadOnlyAdmin):
             return None
         return {"when": moments.short(run.finished_at, run.clock)}
 
-    def _run_url(self, request: HttpRequest) -> str | None:
-        """Return where metrics can be run, for those who may."""
-        if not self.has_page(PipelineRun):
-            return None
-        if not may(request, "view_pipelinerun", *PERMISSIONS):
-            return None
-        return f"{self._url(PipelineRun, 'run')}?job=metrics"
-
     # An hour has no page ---------------------------------------------------------
 
     def change_view(self, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -218,9 +195,11 @@ class TaskHourAdmin(ReadOnlyAdmin):
     def _to_charts(
         self, request: HttpRequest, object_id: str, *args: Any, **kwargs: Any
     ) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
         if not self.has_view_permission(request):
             raise PermissionDenied
-        return self.elsewhere(request, "")
+        return HttpResponseRedirect(self.list_url(request))
 
     def facts(self, row: Any) -> list[Fact]:
         """There is no page that shows them."""
@@ -230,25 +209,14 @@ class TaskHourAdmin(ReadOnlyAdmin):
 # What is shown ----------------------------------------------------------------------
 
 
-def starts_of(period: Period, extent: Extent) -> list[int]:
-    """Return when the spans of *period* begin; of a young table, the last ones."""
-    step = period.step_hours * HOUR_SECONDS
-    end = extent.now // step * step + step
-    first = end - period.hours * HOUR_SECONDS
-    if extent.first is not None:
-        counted = extent.first // step * step
-        first = max(first, min(counted, end - SPANS_LEAST * step))
-    return list(range(first // step * step, end, step))
-
-
 def shown(
-    form: MetricsForm, period: Period, starts: Sequence[int], summed: Summed
+    form: MetricsForm, period: Period, begins: Sequence[int], summed: Summed
 ) -> dict[str, Any]:
     """Return what the page shows of *summed*."""
     if summed.since is not None:
-        starts = [start for start in starts if start >= summed.since] or starts[-1:]
+        begins = [start for start in begins if start >= summed.since] or begins[-1:]
     spans = Spans(
-        starts, [summed.spans.get(start) for start in starts], period.step_hours
+        begins, [summed.spans.get(start) for start in begins], period.step_hours
     )
     asked = {
         (queue, task): sums
@@ -383,11 +351,6 @@ def failing(tasks: Sequence[tuple[str, Sums]]) -> list[dict[str, Any]]:
     ]
 
 
-def local(epoch: int) -> datetime:
-    """Return so many seconds after 1970 in the time zone of the project."""
-    return datetime.fromtimestamp(epoch, timezone.get_current_timezone())
-
-
 def _over_time(
     spans: Spans,
     parts: Sequence[Series],
@@ -398,7 +361,7 @@ def _over_time(
     **told: Any,
 ) -> Chart:
     at = spans.moments()
-    names, wanted = _named(at, spans.step_hours)
+    names, wanted = named(at, spans.step_hours)
     return Chart(
         **told,
         series=parts,
@@ -410,7 +373,7 @@ def _over_time(
             [
                 "\n".join(
                     [
-                        _when(moment, spans.step_hours),
+                        when(moment, spans.step_hours),
                         *(
                             f"{part.name}: {text(value)}"
                             for part in parts
@@ -423,27 +386,6 @@ def _over_time(
         ),
         is_lines=is_lines,
     )
-
-
-def _named(at: Sequence[datetime], step_hours: int) -> tuple[list[str], list[bool]]:
-    """Return how each span is named along the time, and which have their name."""
-    hours = len(at) * step_hours
-    if hours <= HOURS_NAMED_MAX:
-        every = 2 if hours <= SPANS_LEAST else 4
-        return (
-            [date_format(moment, "H:i") for moment in at],
-            [moment.hour % every == 0 for moment in at],
-        )
-    pattern = "D j" if hours <= PERIODS["7d"].hours else "j M"
-    return (
-        [date_format(moment, pattern) for moment in at],
-        [moment.hour < step_hours for moment in at],
-    )
-
-
-def _when(moment: datetime, step_hours: int) -> str:
-    until = moment + timedelta(hours=step_hours)
-    return f"{date_format(moment, 'D j M, H:i')}\u2013{date_format(until, 'H:i')}"
 
 
 def _values(spans: Spans, name: str) -> list[float | None]:
@@ -465,7 +407,7 @@ def _columns(parts: Sequence[Series]) -> list[list[float]]:
 def _hours(spans: Spans) -> list[dict[str, Any]]:
     """Return the numbers behind the charts, the latest first."""
     return [
-        _line(_when(moment, spans.step_hours), sums)
+        _line(when(moment, spans.step_hours), sums)
         for moment, sums in zip(
             reversed(spans.moments()), reversed(spans.sums), strict=True
         )

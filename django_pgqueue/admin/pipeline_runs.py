@@ -96,7 +96,7 @@ class PipelineRunAdmin(ActingAdmin):
 
     filter_form = RunFilters
     acts = (RUN_AGAIN, STOP)
-    named_by = ("job", "options")
+    named_by = ("job", "options", "cancel_requested_at")
     payload_columns = ("options",)
     list_display = (
         "number",

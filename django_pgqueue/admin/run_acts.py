@@ -72,6 +72,8 @@ def _stop(
     asked, dead = [], 0
     with connections[get_settings().database].cursor() as cursor:
         for row in rows.values():
+            if row.cancel_requested_at is not None:
+                continue
             found = pipelines.request_stop(cursor, row.job, by=who(request), run=row.pk)
             if found is None:
                 continue
@@ -100,8 +102,8 @@ def _stop(
         (
             left,
             ngettext(
-                "%(count)d had ended already.",
-                "%(count)d had ended already.",
+                "%(count)d has ended, or was asked already.",
+                "%(count)d have ended, or were asked already.",
                 left,
             ),
         ),
@@ -134,6 +136,8 @@ STOP = Act(
         "It ends within seconds, as cancelled, and writes no more results. Files that "
         "Spark is writing are left as Spark leaves them."
     ),
-    offered=lambda row: row.shown_state == "running",
+    offered=lambda row: (
+        row.shown_state == "running" and row.cancel_requested_at is None
+    ),
     is_grave=True,
 )

@@ -139,6 +139,6 @@ def make_pipeline_rows(hours: int = 30) -> dict[str, list[Any]]:
         make_live_run(queue_job_id=4711, asked_by="job 4711"),
     ]
     return {
-        "pipelinerun": [run.pk for run in reversed(runs)],
-        "failure": [failure.pk for failure in failures],
+        "runs": [run.pk for run in reversed(runs)],
+        "failures": [failure.pk for failure in failures],
     }

@@ -168,6 +168,7 @@ BOUNDS = {
 SMALL_MODULES = {
     "clock",
     "connect",
+    "failure_kinds",
     "failures",
     "health",
     "limits",
