@@ -110,7 +110,9 @@ def test_a_site_may_have_some_of_the_pages(admin_client, own_site, place, pages)
 
             assert 200 == response.status_code, page
             found = links(response.content.decode())
-            assert {place} >= {link.split("/")[0] for link in found} - {"static", ""}, page
+            assert {place} >= {link.split("/")[0] for link in found} - {"static", ""}, (
+                page
+            )
 
 
 @pytest.fixture
