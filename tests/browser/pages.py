@@ -110,18 +110,14 @@ def pipeline_paths(runs: Any, failures: Any) -> list[str]:
     """Return the paths of every page that shows these runs and failures."""
     admin = "/admin/pgqueue"
     return [
-        *(f"{admin}/taskhour/?period={period}" for period in ("24h", "7d", "30d")),
+        f"{admin}/taskhour/?period=7d",
         f"{admin}/taskhour/?queue=mail&task=shop.tasks.send_mail",
         f"{admin}/failure/",
-        f"{admin}/failure/?period=90d&q=bank",
-        *(f"{admin}/failure/{key}/change/" for key in failures),
-        f"{admin}/failure/{failures[0]}/history/",
+        f"{admin}/failure/{failures[0]}/change/",
         f"{admin}/deadletter/?kind={failures[0]}",
         f"{admin}/pipelinerun/",
-        *(f"{admin}/pipelinerun/{key}/change/" for key in runs),
-        f"{admin}/pipelinerun/{runs[0]}/history/",
+        *(f"{admin}/pipelinerun/{key}/change/" for key in runs[::2]),
         f"{admin}/pipelinerun/{runs[0]}/stop/",
-        f"{admin}/pipelinerun/{runs[1]}/run-again/",
         f"{admin}/pipelinerun/run/",
         f"{admin}/pipelinerun/run/?job=metrics",
     ]

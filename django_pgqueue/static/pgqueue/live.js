@@ -32,13 +32,13 @@
     }
 
     function show(page) {
+        if (!page.getElementById("pgqueue-live")) {
+            document.getElementById("pgqueue-live")?.remove();
+        }
         for (const old of document.querySelectorAll("[data-pgqueue-renew]")) {
             const fresh = page.getElementById(old.id);
             // Whoever is about to press something in it is not disturbed.
             if (fresh && !old.contains(document.activeElement)) old.replaceWith(fresh);
-        }
-        if (!page.getElementById("pgqueue-live")) {
-            document.getElementById("pgqueue-live")?.remove();
         }
         const rows = page.querySelector("#result_list tbody");
         if (rows) showRows(rows);
