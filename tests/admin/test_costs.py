@@ -102,6 +102,8 @@ PLACES = {
         "?before=2026-01-01T00:00:00%2B00:00~{middle}",
         "?after=2026-01-01T00:00:00%2B00:00~{middle}",
         "?reason=timeout",
+        "?kind=c4ca4238a0b923820dcc509a6f75849b",
+        "?kind=c4ca4238a0b923820dcc509a6f75849b&tag=often",
         "?age=1h",
         "?age=7d&reason=timeout",
         "groups/",
