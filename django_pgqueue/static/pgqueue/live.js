@@ -60,11 +60,9 @@
                 old.prepend(row);
                 continue;
             }
-            // Ticked boxes stay ticked.
+            // What is as it was stays, and so do ticks.
             [...row.cells].forEach((cell, place) => {
-                if (!cell.classList.contains("action-checkbox-column")
-                    && !cell.classList.contains("action-checkbox")
-                    && cell.innerHTML !== here.cells[place].innerHTML) {
+                if (cell.innerHTML !== here.cells[place].innerHTML) {
                     here.cells[place].replaceWith(cell.cloneNode(true));
                 }
             });
