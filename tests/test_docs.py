@@ -87,6 +87,12 @@ UNLISTED_LIMITS = {
     "spark.write.json_text.FLOAT_EASY_MAX",  # Of a short cut.
     "spark.write.json_text.DAY_MAX",  # In words.
     "spark.write.json_text.MICROSECOND_MAX",  # In words.
+    "admin.chart.LABELS_MAX",  # Of the layout.
+    "admin.spans.HOURS_NAMED_MAX",  # Of the layout.
+    "admin.spans.WEEKDAYS_NAMED_MAX",  # Of the layout.
+    "admin.pipeline_queue.WORKERS_MAX",  # Of a note.
+    "admin.pipeline_queue.JOBS_COUNTED_MAX",  # Of a note.
+    "admin.run_progress.CHARACTERS_MAX",  # Of what a run writes.
     "admin.payload.LINE_CHARACTERS_MAX",  # Of the layout.
     "admin.payload.INDENT_LEVELS_MAX",  # Of the layout.
 }

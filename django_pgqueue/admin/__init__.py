@@ -11,14 +11,20 @@ from __future__ import annotations
 
 from django_pgqueue.admin.archive import ArchivedJobAdmin
 from django_pgqueue.admin.dead_letters import DeadLetterAdmin
+from django_pgqueue.admin.failures import FailureAdmin
 from django_pgqueue.admin.jobs import JobAdmin
+from django_pgqueue.admin.metrics import TaskHourAdmin
+from django_pgqueue.admin.pipeline_runs import PipelineRunAdmin
 from django_pgqueue.admin.queues import QueueAdmin
 from django_pgqueue.admin.workers import WorkerAdmin
 
 __all__ = [
     "ArchivedJobAdmin",
     "DeadLetterAdmin",
+    "FailureAdmin",
     "JobAdmin",
+    "PipelineRunAdmin",
     "QueueAdmin",
+    "TaskHourAdmin",
     "WorkerAdmin",
 ]

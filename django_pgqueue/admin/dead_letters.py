@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
@@ -19,16 +20,19 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import letter_acts, moments, payload
+from django_pgqueue.admin.acts import may
 from django_pgqueue.admin.edit import SAVE, SAVE_AND_REDRIVE, EditableAdmin
-from django_pgqueue.admin.filter_form import JobFilterForm, choice_field
+from django_pgqueue.admin.filter_form import FilterForm, JobFilterForm, choice_field
 from django_pgqueue.admin.groups import GROUPED_ROWS_MAX, groups
 from django_pgqueue.admin.keyset import Keyset
+from django_pgqueue.admin.kinds import LETTERS_MAX, kind_of, letters_of
 from django_pgqueue.admin.log import tell
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.states import badge
 from django_pgqueue.admin.time_limit import limited
-from django_pgqueue.models import DeadLetter
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import DeadLetter, Failure
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.tasks import operate
@@ -51,11 +55,18 @@ class DeadLetterFilters(JobFilterForm):
     age = choice_field(
         _("Gave up"), [(key, label) for key, (_age, label) in AGES.items()]
     )
+    # A fingerprint; given by links alone.
+    kind = forms.RegexField(
+        "[0-9a-f]{32}\\Z", required=False, empty_value="", widget=forms.HiddenInput
+    )
 
     def condition(self, name: str, value: str) -> Q:
         """Take an age for a time on the database's clock."""
         if name == "age":
             return Q(finished_at__gte=Now() - AGES[value][0])
+        if name == "kind":
+            # No column holds it: few_rows() has found all of them.
+            return Q()
         return super().condition(name, value)
 
 
@@ -103,10 +114,59 @@ class DeadLetterAdmin(EditableAdmin):
         listed: QuerySet[Any] = super().list_rows(request, rows).annotate(**heads)
         return listed
 
+    def few_rows(self, filter_form: FilterForm) -> list[int] | None:
+        """Return those of the kind that is asked for, and of those with the tag."""
+        few = super().few_rows(filter_form)
+        kind = filter_form.cleaned_data.get("kind") if filter_form.is_readable else None
+        if not kind:
+            return few
+        letters = DeadLetter.objects.using(get_settings().database)
+        found = letters_of(letters, kind)
+        return found if few is None else sorted({*few} & {*found})
+
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
-        """Lead to the groups."""
-        url = self._url(self.model, "groups")
-        return {"tools": [(url, _("Group the latest by error"))]}
+        """Lead to the groups and to failures; say which kind is shown."""
+        tools = [(self._url(self.model, "groups"), _("Group the latest by error"))]
+        if not self._has_failures(request):
+            return {"tools": tools}
+        tools.insert(0, (self._url(Failure, "changelist"), _("Failures by kind")))
+        failure = None
+        if request.GET.get("kind"):
+            failure = self._failure(request, request.GET["kind"])
+        return {"tools": tools, "failure": failure, "letters_max": LETTERS_MAX}
+
+    def _has_failures(self, request: HttpRequest) -> bool:
+        return self.has_page(Failure) and may(request, "view_failure")
+
+    def _failure(self, request: HttpRequest, fingerprint: str) -> dict[str, Any] | None:
+        """Return what is known of a kind of failure, for those who may see it."""
+        if "\x00" in fingerprint:
+            return None
+        failures = Failure.objects.using(get_settings().database)
+        row = failures.filter(pk=fingerprint).annotate(clock=Now()).first()
+        if row is None:
+            return None
+        return {
+            "url": self._url(Failure, "change", row.pk),
+            "error_class": row.error_class,
+            "message": payload.without_secrets(row.message)
+            if payload.may_see(request)
+            else "",
+            "errors": f"{row.count:,}",
+            "dead_letters": f"{row.dead_letters:,}",
+            "first_seen": moments.short(row.first_seen, row.clock),
+            "last_seen": moments.short(row.last_seen, row.clock),
+            "letters_url": f"{self._url(self.model, 'changelist')}?kind={row.pk}",
+        }
+
+    def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Add the kind of failure that the job died of, if that was counted."""
+        shown = super().detail_context(request, row)
+        if self._has_failures(request):
+            kind = kind_of(row.errors_text, row.reason)
+            if kind is not None:
+                shown["failure"] = self._failure(request, kind.digest)
+        return shown
 
     @admin.display(description=_("reason"))
     def why(self, letter: DeadLetter) -> str:

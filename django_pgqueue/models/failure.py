@@ -50,7 +50,7 @@ class Failure(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.error_class}: {self.message}"
+        return ": ".join(filter(None, [self.error_class, self.message]))
 
 
 class FailureHour(models.Model):

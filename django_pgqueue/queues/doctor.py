@@ -6,6 +6,7 @@ Every count stops at a limit, so that asking costs the same in any table.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import date
 from typing import Any, NamedTuple
@@ -75,7 +76,11 @@ def lapsed_leases(cursor: Any, *, limit: int) -> tuple[int, float | None]:
 def workers_seen(cursor: Any, *, limit: int) -> list[Seen]:
     """Return the workers, those that were heard of last first."""
     cursor.execute(WORKERS, {"limit": limit})
-    return [Seen(*row) for row in cursor.fetchall()]
+    # Django's cursors leave JSON as text.
+    return [
+        Seen(name, json.loads(queues) if isinstance(queues, str) else queues, *rest)
+        for name, queues, *rest in cursor.fetchall()
+    ]
 
 
 def tasks_in_use(cursor: Any, *, limit: int) -> dict[str, int]:

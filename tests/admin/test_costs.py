@@ -16,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.postgres.limits import Plans
+from django_pgqueue.runs import failure_kinds
 from tests.factories import make_leased_job
 from tests.scale.shapes import ROWS
 
@@ -63,6 +64,9 @@ ANALYZE = "ANALYZE pgqueue_archived_job, pgqueue_dead_letter, pgqueue_job"
 # Blocks of 8 kB that one statement may touch, whatever the size of the tables: those
 # of 30 000 rows that are looked through.
 BLOCKS_MAX = 4_000
+# And of failures, whose hours are read by an index of hours while the rows lie in the
+# order of their kinds: a block each, the same ones again and again.
+FAILURE_BLOCKS_MAX = 1.1 * failure_kinds.ROWS_MAX
 # The queries of a page, without the savepoints that this test's own transaction makes
 # of BEGIN and COMMIT.
 QUERIES_MAX = 15
@@ -98,6 +102,8 @@ PLACES = {
         "?before=2026-01-01T00:00:00%2B00:00~{middle}",
         "?after=2026-01-01T00:00:00%2B00:00~{middle}",
         "?reason=timeout",
+        "?kind=c4ca4238a0b923820dcc509a6f75849b",
+        "?kind=c4ca4238a0b923820dcc509a6f75849b&tag=often",
         "?age=1h",
         "?age=7d&reason=timeout",
         "groups/",
@@ -153,6 +159,75 @@ def asked(client, path):
     statements = [q["sql"] for q in queries if not SAVEPOINT.match(q["sql"])]
     assert len(statements) <= QUERIES_MAX, path
     return statements
+
+
+# Two months of 70 tasks; a thousand kinds of errors, each in a hundred hours of them;
+# a thousand runs of each of ten jobs.
+FILL_PIPELINE = """
+TRUNCATE pgqueue_task_hour, pgqueue_failure, pgqueue_failure_hour, pgqueue_pipeline_run;
+
+INSERT INTO pgqueue_task_hour (hour, queue, task, started, succeeded, failed, wait_p50,
+                               wait_p95, run_p50, run_p95, worker_seconds)
+SELECT date_trunc('hour', now()) - n / 70 * interval '1 hour', 'q' || n %% 5,
+       'app.tasks.t' || n %% 70, 12, 10, 2, 1, 2, 3, 4, 5
+  FROM generate_series(0, %(rows)s - 1) n
+ ORDER BY 1, 2, 3;  -- As runs of metrics write them.
+
+INSERT INTO pgqueue_failure (fingerprint, error_class, message, place, first_seen,
+                             last_seen, sample_job_id, sample_message, sample_traceback,
+                             dead_letters)
+SELECT md5(n::text), 'shop.Error' || n, repeat('declined ', 30), 'shop/pay.py in pay',
+       now() - interval '60 days', now(), n, 'x', repeat('x', 5000), 3
+  FROM generate_series(1, %(rows)s / 100) n;
+
+INSERT INTO pgqueue_failure_hour (fingerprint, hour, count)
+SELECT md5(n::text), date_trunc('hour', now()) - (n + m * 13) %% 1440 * interval '1 h',
+       2
+  FROM generate_series(1, %(rows)s / 100) n, generate_series(1, 100) m;
+
+INSERT INTO pgqueue_pipeline_run (job, state, hostname, pid, started_at, finished_at,
+                                  lease_until)
+SELECT 'job' || n %% 10, 'succeeded', 'h', 1, now(), now(), now()
+  FROM generate_series(1, 10000) n;
+"""
+PIPELINE_PAGES = [
+    "taskhour/",
+    "taskhour/?period=7d",
+    "taskhour/?period=30d",
+    "taskhour/?period=30d&task=app.tasks.t7&queue=q2",
+    "taskhour/?period=30d&task=no.such.task",
+    "failure/",
+    "failure/?period=30d",
+    "failure/?period=90d",
+    "failure/?period=90d&q=nowhere",
+    "failure/c4ca4238a0b923820dcc509a6f75849b/change/",
+    "pipelinerun/",
+    "pipelinerun/?q=job7",
+    "pipelinerun/?q=none",
+    "pipelinerun/?state=lost",
+    "pipelinerun/5000/change/",
+]
+
+
+@pytest.mark.timeout(600)
+def test_charts_and_failures_read_a_bounded_number_of_rows(admin_client):
+    """Along an index, however many hours, tasks and kinds of errors there are."""
+    with connection.cursor() as cursor:
+        cursor.execute(FILL_PIPELINE, {"rows": ROWS})
+        cursor.execute("ANALYZE pgqueue_task_hour, pgqueue_failure_hour")
+    for page in PIPELINE_PAGES:
+        path = f"/admin/pgqueue/{page}"
+        statements = [
+            q
+            for q in asked(admin_client, path)
+            if re.search("pgqueue_(task|failure|pipeline)", q)
+        ]
+        assert statements, path
+        for statement in statements:
+            is_failure = "pgqueue_failure_hour" in statement
+            assert_is_cheap(
+                statement, path, FAILURE_BLOCKS_MAX if is_failure else BLOCKS_MAX
+            )
 
 
 def test_queues_and_workers_are_counted_no_further_than_shown(admin_client):

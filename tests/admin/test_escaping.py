@@ -12,7 +12,15 @@ from django.utils.html import escape
 
 from django_pgqueue.models import Queue
 from django_pgqueue.queues import workers
-from tests.factories import make_archived_job, make_dead_letter, make_job
+from tests.factories import (
+    make_archived_job,
+    make_dead_letter,
+    make_failure,
+    make_job,
+    make_live_run,
+    make_run,
+    make_task_hour,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -112,6 +120,53 @@ def test_no_name_of_a_queue_or_worker_becomes_markup(admin_client, text):
         )
         assert_is_text(response, text)
         assert_is_text(admin_client.get(unescape(link)), text)
+
+
+@pytest.mark.parametrize("text", PAYLOADS)
+def test_nothing_that_the_pipeline_found_becomes_markup(admin_client, text):
+    """Names and texts of hours, failures and runs: in charts and tables too."""
+    make_task_hour(1, queue=text, task=text, failed=3, dead=1)
+    failure = make_failure(
+        {"type": "x"},
+        error_class=text,
+        message=text,
+        place=text,
+        tasks=[text],
+        sample_message=text,
+        sample_traceback=text,
+    )
+    letter = make_dead_letter(errors=[{"kind": "error", "type": "x"}])
+    runs = [
+        make(
+            job=text,
+            options={text: text},
+            asked_by=text,
+            hostname=text,
+            error=text,
+            progress={"phase": text, "tasks": 2, "tasks_done": 1},
+            ui_url=text,
+            cancel_requested_by=text,
+        )
+        for make in (make_live_run, make_run)
+    ]
+    admin = "/admin/pgqueue"
+
+    for path in (
+        f"{admin}/taskhour/",
+        f"{admin}/failure/",
+        f"{admin}/failure/{failure.pk}/change/",
+        f"{admin}/failure/{failure.pk}/history/",
+        f"{admin}/deadletter/?kind={failure.pk}",
+        f"{admin}/deadletter/{letter.pk}/change/",
+        f"{admin}/pipelinerun/",
+        *(f"{admin}/pipelinerun/{run.pk}/change/" for run in runs),
+        f"{admin}/pipelinerun/{runs[0].pk}/stop/",
+        f"{admin}/pipelinerun/{runs[1].pk}/run-again/",
+        f"{admin}/pipelinerun/{runs[1].pk}/history/",
+    ):
+        assert_is_text(admin_client.get(path), text)
+    admin_client.post(f"{admin}/pipelinerun/{runs[1].pk}/run-again/", {"confirmed": 1})
+    assert_is_text(admin_client.get(f"{admin}/pipelinerun/"), text)
 
 
 @pytest.mark.parametrize("text", PAYLOADS)

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 from django.contrib.admin.models import LogEntry
 
-from django_pgqueue.models import DeadLetter, Job
-from tests.factories import make_archived_job, make_dead_letter, make_job
+from django_pgqueue.models import DeadLetter, Job, PipelineRun
+from tests.factories import (
+    make_archived_job,
+    make_dead_letter,
+    make_failure,
+    make_job,
+    make_run,
+    make_task_hour,
+)
 
 pytestmark = pytest.mark.django_db(databases=["default", "queue"])
 
@@ -58,3 +65,25 @@ def test_a_job_that_has_moved_is_looked_for_in_that_database(admin_client):
     response = admin_client.get(f"/admin/pgqueue/job/{row.pk}/change/")
 
     assert f"/admin/pgqueue/archivedjob/{row.pk}/change/" == response.url
+
+
+def test_what_the_pipeline_found_is_that_of_the_queue(admin_client):
+    """Charts, failures and runs; a run is enqueued there, and noted in the default."""
+    for using in ("queue", "default"):
+        make_task_hour(1, using=using, task=f"in.the.{using}", failed=1)
+        make_failure({"type": f"in.the.{using}"}, using=using)
+        make_run(using=using, job="metrics", asked_by=f"in.the.{using}")
+        make_dead_letter(using=using, errors=[{"kind": "error", "type": "x"}])
+
+    for page in ("taskhour", "failure", "pipelinerun"):
+        html = admin_client.get(f"/admin/pgqueue/{page}/").content.decode()
+        assert "in.the.queue" in html, page
+        assert "in.the.default" not in html, page
+    run = PipelineRun.objects.using("queue").get()
+    admin_client.post(
+        f"/admin/pgqueue/pipelinerun/{run.pk}/run-again/", {"confirmed": 1}
+    )
+
+    assert ["metrics"] == Job.objects.using("queue").get().args
+    assert not Job.objects.using("default").exists()
+    assert str(run.pk) == LogEntry.objects.using("default").get().object_id

@@ -15,9 +15,25 @@ from django.contrib.auth.models import Permission
 
 from django_pgqueue.admin.edit import ArgumentsForm
 from django_pgqueue.admin.payload import as_text
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue, Worker
+from django_pgqueue.models import (
+    ArchivedJob,
+    DeadLetter,
+    Failure,
+    Job,
+    PipelineRun,
+    Queue,
+    Worker,
+)
 from tests.browser.pages import register
-from tests.factories import make_archived_job, make_dead_letter, make_job
+from tests.factories import (
+    make_archived_job,
+    make_dead_letter,
+    make_failure,
+    make_job,
+    make_live_run,
+    make_run,
+    make_task_hour,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -27,6 +43,8 @@ MODELS = {
     "deadletter": DeadLetter,
     "queue": Queue,
     "worker": Worker,
+    "pipelinerun": PipelineRun,
+    "failure": Failure,
 }
 
 CONFIRMED = {"confirmed": "1", "reason": "no longer needed", "queue": "elsewhere"}
@@ -41,9 +59,13 @@ ACTS = [
     ("deadletter", "purge", {"purge"}),
     ("queue", "pause", {"pause"}),
     ("queue", "resume", {"pause"}),
+    ("pipelinerun", "run-again", {"run_pipeline"}),
+    ("pipelinerun", "stop", {"run_pipeline"}),
 ]
+# What may be done again and again, so that each of the requests does it.
+REPEATED = {"run-again": 3}
 # Those that ask first show their form on GET.
-FORMS = ("cancel", "redrive-to", "set-aside", "purge", "pause")
+FORMS = ("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop")
 
 EDITS = [
     ("job", "save", {"edit", "view_payload"}),
@@ -55,8 +77,8 @@ ALL = {
     *(f"view_{page}" for page in MODELS),
     *("view_payload", "retry", "edit", "cancel", "purge", "pause"),
     *("run_schedule", "seek", "run_pipeline"),
-    # Of what has no page yet.
-    *("view_pipelinerun", "view_taskhour", "view_failure", "view_failurehour"),
+    # Charts without pages of rows, and what has no page.
+    *("view_taskhour", "view_failurehour"),
 }
 
 
@@ -71,6 +93,10 @@ def make(page, name=""):
     if page == "worker":
         register("w-1")
         return "w-1"
+    if page == "failure":
+        return make_failure().pk
+    if page == "pipelinerun":
+        return (make_live_run() if name == "stop" else make_run()).pk
     queue = Queue.objects.create(name="mail")
     if name == "resume":
         Queue.objects.update(paused_at=queue.created_at)
@@ -84,6 +110,8 @@ def snapshot():
         "archive": list(ArchivedJob.objects.order_by("pk").values()),
         "dead": list(DeadLetter.objects.order_by("pk").values()),
         "queues": list(Queue.objects.order_by("pk").values()),
+        "runs": list(PipelineRun.objects.order_by("pk").values()),
+        "failures": list(Failure.objects.order_by("pk").values()),
         "log": LogEntry.objects.count(),
     }
 
@@ -122,6 +150,47 @@ def test_pages_need_their_view_permission(staff, page):
     assert f"/pgqueue/{page}/" not in without.get("/admin/").content.decode()
 
 
+def test_charts_need_the_view_permission_of_hours(staff):
+    """They tell tasks and how they did; an hour has no page of its own."""
+    key = make_task_hour().pk
+    url = "/admin/pgqueue/taskhour/"
+    paths = (url, f"{url}{key}/change/", f"{url}{key}/history/")
+    without, alone = staff(*ALL - {"view_taskhour"}), staff("view_taskhour")
+
+    assert [403, 403, 403] == [without.get(path).status_code for path in paths]
+    assert [200, 302, 302] == [alone.get(path).status_code for path in paths]
+    assert "/pgqueue/taskhour/" not in without.get("/admin/").content.decode()
+    assert [405, 403] == [
+        alone.post(path).status_code for path in (url, f"{url}{key}/delete/")
+    ]
+
+
+@pytest.mark.parametrize("lacking", ["view_pipelinerun", "run_pipeline"])
+def test_a_new_run_needs_both_permissions(staff, lacking):
+    """The choice, the form and what it sends; nothing is enqueued or logged."""
+    url = "/admin/pgqueue/pipelinerun/run/"
+    without = staff(*ALL - {lacking})
+    both = staff("view_pipelinerun", "run_pipeline")
+    before = snapshot()
+
+    for path in (url, f"{url}?job=metrics"):
+        assert 403 == without.get(path).status_code
+        assert 403 == without.post(path).status_code
+        assert 200 == both.get(path).status_code
+    assert before == snapshot()
+    assert 302 == both.post(f"{url}?job=metrics", {"option-keep": "9d"}).status_code
+    assert before != snapshot()
+
+
+def test_a_new_run_is_refused_without_a_token(staff):
+    """Another site's form has none."""
+    client = staff(*ALL, enforce_csrf_checks=True)
+
+    url = "/admin/pgqueue/pipelinerun/run/?job=metrics"
+    assert 403 == client.post(url).status_code
+    assert not Job.objects.exists()
+
+
 def test_groups_need_the_view_permission_of_dead_letters(staff):
     """They tell tasks and errors."""
     make("deadletter")
@@ -147,7 +216,7 @@ def test_acts_need_each_of_their_permissions(staff, page, name, needed):
     done = [answer.status_code for answer in answers(client, page, name, key)]
     assert {200, 302} >= set(done)
     assert before != snapshot()
-    assert 1 == LogEntry.objects.count()
+    assert REPEATED.get(name, 1) == LogEntry.objects.count()
 
 
 @pytest.mark.parametrize("page, name, needed", ACTS)
@@ -193,7 +262,8 @@ def test_staff_without_permission_sees_nothing_at_all(staff):
     """No index, no list, no row, no history, no act, no page of the app."""
     keys = {page: make(page) for page in MODELS}
     client = staff()
-    paths = ["/admin/pgqueue/deadletter/groups/"]
+    paths = ["/admin/pgqueue/deadletter/groups/", "/admin/pgqueue/taskhour/"]
+    paths += ["/admin/pgqueue/pipelinerun/run/"]
     for page, key in keys.items():
         url = f"/admin/pgqueue/{page}/"
         paths += [url, *(f"{url}{key}/{look}/" for look in ("change", "history"))]

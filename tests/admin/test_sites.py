@@ -12,11 +12,23 @@ from django.urls import path
 from django_pgqueue.admin import (
     ArchivedJobAdmin,
     DeadLetterAdmin,
+    FailureAdmin,
     JobAdmin,
+    PipelineRunAdmin,
     QueueAdmin,
+    TaskHourAdmin,
     WorkerAdmin,
 )
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue, Worker
+from django_pgqueue.models import (
+    ArchivedJob,
+    DeadLetter,
+    Failure,
+    Job,
+    PipelineRun,
+    Queue,
+    TaskHour,
+    Worker,
+)
 from tests.browser.pages import make_rows
 from tests.factories import make_dead_letter, make_job
 
@@ -33,9 +45,24 @@ site.register(ArchivedJob, ArchivedJobAdmin)
 site.register(DeadLetter, DeadLetterAdmin)
 site.register(Queue, QueueAdmin)
 site.register(Worker, WorkerAdmin)
+site.register(PipelineRun, PipelineRunAdmin)
+site.register(TaskHour, TaskHourAdmin)
+site.register(Failure, FailureAdmin)
+
+few = Operations(name="few")
+few.register(DeadLetter, DeadLetterAdmin)
+few.register(TaskHour, TaskHourAdmin)
+few.register(Failure, FailureAdmin)
+lonely = Operations(name="lonely")
+lonely.register(DeadLetter, DeadLetterAdmin)
+lonely.register(PipelineRun, PipelineRunAdmin)
 
 # Found as the URLs of the project: ROOT_URLCONF names this module.
-urlpatterns = [path("ops/", site.urls)]
+urlpatterns = [
+    path("ops/", site.urls),
+    path("few/", few.urls),
+    path("lonely/", lonely.urls),
+]
 
 
 def links(html):
@@ -66,6 +93,26 @@ def test_acts_work_on_a_site_of_the_projects_own(admin_client, own_site):
 
     assert "/ops/pgqueue/deadletter/" == response.url
     assert Job.objects.filter(pk=row.pk).exists()
+
+
+@pytest.mark.parametrize(
+    "place, pages",
+    [
+        ("few", ("deadletter", "taskhour", "failure")),
+        ("lonely", ("deadletter", "pipelinerun")),
+    ],
+)
+def test_a_site_may_have_some_of_the_pages(admin_client, own_site, place, pages):
+    """What would lead to the others is left out."""
+    for page in make_rows():
+        if page.startswith(tuple(f"/admin/pgqueue/{name}/" for name in pages)):
+            response = admin_client.get(page.replace("/admin/", f"/{place}/", 1))
+
+            assert 200 == response.status_code, page
+            found = links(response.content.decode())
+            assert {place} >= {link.split("/")[0] for link in found} - {"static", ""}, (
+                page
+            )
 
 
 @pytest.fixture

@@ -10,7 +10,13 @@ from django_pgqueue.admin import time_limit
 from django_pgqueue.admin.time_limit import is_too_slow, limited
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.postgres.limits import Plans
-from tests.factories import make_dead_letter, make_job
+from tests.factories import (
+    make_dead_letter,
+    make_failure,
+    make_job,
+    make_run,
+    make_task_hour,
+)
 
 LOCK_ALL = "LOCK TABLE pgqueue_job, pgqueue_dead_letter IN ACCESS EXCLUSIVE MODE"
 
@@ -119,11 +125,34 @@ def test_every_query_of_a_page_is_limited(admin_client, page):
     """None is sent before the limit, or after it has ended."""
     row = make_job()
     for path in ("", f"{row.pk}/change/", f"{row.pk}/history/"):
-        with CaptureQueriesContext(connection) as queries:
-            admin_client.get(f"/admin/pgqueue/{page}/{path}")
+        assert_is_limited(admin_client, f"{page}/{path}")
 
-        sent = [query["sql"] for query in queries]
-        marks = [n for n, sql in enumerate(sent) if "set_config" in sql]
-        ours = [n for n, sql in enumerate(sent) if "pgqueue_" in sql]
-        assert marks[0] < min(ours)
-        assert max(ours) < marks[-1]
+
+@pytest.mark.django_db
+def test_every_query_of_the_pipelines_pages_is_limited(admin_client):
+    """Charts, failures, runs and the form of a new one."""
+    make_task_hour()
+    failure, run = make_failure(), make_run()
+
+    for path in (
+        "taskhour/",
+        "failure/",
+        f"failure/{failure.pk}/change/",
+        f"deadletter/?kind={failure.pk}",
+        "pipelinerun/",
+        f"pipelinerun/{run.pk}/change/",
+        "pipelinerun/run/",
+        "pipelinerun/run/?job=metrics",
+    ):
+        assert_is_limited(admin_client, path)
+
+
+def assert_is_limited(client, path):
+    with CaptureQueriesContext(connection) as queries:
+        client.get(f"/admin/pgqueue/{path}")
+
+    sent = [query["sql"] for query in queries]
+    marks = [n for n, sql in enumerate(sent) if "set_config" in sql]
+    ours = [n for n, sql in enumerate(sent) if "pgqueue_" in sql]
+    assert marks[0] < min(ours), path
+    assert max(ours) < marks[-1], path

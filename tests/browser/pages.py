@@ -10,6 +10,7 @@ from django.db import connection
 
 from django_pgqueue.models import Queue, Worker
 from django_pgqueue.queues import workers
+from tests.browser.pipeline_rows import make_pipeline_rows
 from tests.factories import (
     make_archived_job,
     make_dead_letter,
@@ -98,7 +99,28 @@ def make_rows() -> list[str]:
     Worker.objects.filter(hostname="web-2").update(
         heartbeat_at=payments.created_at - timedelta(minutes=9)
     )
-    return paths(jobs, archived, letters, ["payments", "mail"], ["web-1:4711:ab12"])
+    keys = make_pipeline_rows()
+    return [
+        *paths(jobs, archived, letters, ["payments", "mail"], ["web-1:4711:ab12"]),
+        *pipeline_paths(**keys),
+    ]
+
+
+def pipeline_paths(runs: Any, failures: Any) -> list[str]:
+    """Return the paths of every page that shows these runs and failures."""
+    admin = "/admin/pgqueue"
+    return [
+        f"{admin}/taskhour/?period=7d",
+        f"{admin}/taskhour/?queue=mail&task=shop.tasks.send_mail",
+        f"{admin}/failure/",
+        f"{admin}/failure/{failures[0]}/change/",
+        f"{admin}/deadletter/?kind={failures[0]}",
+        f"{admin}/pipelinerun/",
+        *(f"{admin}/pipelinerun/{key}/change/" for key in runs[::2]),
+        f"{admin}/pipelinerun/{runs[0]}/stop/",
+        f"{admin}/pipelinerun/run/",
+        f"{admin}/pipelinerun/run/?job=metrics",
+    ]
 
 
 def register(name: str, *, hostname: str = "host", queues: Any = ()) -> None:

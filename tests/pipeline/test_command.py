@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 
 from django_pgqueue.models import ArchivedJob, PipelineRun, TaskHour
 from django_pgqueue.pipelines import run_pipeline
@@ -183,6 +184,17 @@ def test_the_queue_runs_a_pipeline_job(start_worker):
     assert (result.id, f"job {result.id}") == (run.queue_job_id, run.asked_by)
     assert "3d" == run.options["lookback"]
     assert "tests.seen" in TaskHour.objects.values_list("task", flat=True)
+
+    # Whoever stops the run, and not the job, does not want the next attempt either.
+    result = run_pipeline.delay("failures")
+    later = PipelineRun.objects.filter(queue_job_id=result.id)
+    wait_for(later.exists, 60, "the second run has its row")
+    with connection.cursor() as cursor:
+        pipelines.request_stop(cursor, "failures", by="anna", run=later.get().id)
+    wait_until_final([result.id], timeout=90)
+
+    assert "cancelled" == ArchivedJob.objects.get(id=result.id).state
+    assert ["cancelled"] == list(later.values_list("state", flat=True))
 
 
 def test_a_job_that_can_never_run_is_rejected():

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
+from django_pgqueue.admin.kinds import letters_of
 from django_pgqueue.models import DeadLetter, Failure, FailureHour
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.spark.fingerprint import fingerprint
@@ -159,7 +160,7 @@ def test_failures_older_than_keep_are_forgotten(run):
 
 def test_secrets_are_in_no_result(run):
     """What is planted in messages and tracebacks is masked before it is grouped."""
-    make_dead_letter(
+    row = make_dead_letter(
         args=[SECRET],
         kwargs={"password": SECRET},
         errors=[
@@ -176,6 +177,8 @@ def test_secrets_are_in_no_result(run):
     assert "login failed: password=[redacted] for <n>" == found["message"]
     assert "[redacted]" in found["sample_traceback"]
     assert SECRET not in repr(found)
+    # The admin knows it again: it masks as the reader does.
+    assert [row.pk] == letters_of(DeadLetter.objects.all(), found["fingerprint"])
 
 
 def test_any_errors_are_read():

@@ -57,6 +57,7 @@ VALUES = {
     "errors": ['{"kind": "error"}'],
     "expire_at": NOON,
     "expire_in": LEASE,
+    "fingerprints": ["0" * 32],
     "floor": NOON,
     "floors": [NOON],
     "headers": "{}",
@@ -110,6 +111,7 @@ VALUES = {
     "rows_out": 1,
     "run": 1,
     "since": NOON,
+    "step": 3600,
     "ui_url": None,
     # What postgres/limits.py sets.
     "bitmapscan": "off",
@@ -130,6 +132,7 @@ SPECIAL = {
         }
         for name in ("STORE", "STORE_HOURS", "NONE_LEFT")
     },
+    "failure_kinds.RECENT": {"rows": 10, "text": "card", "in_messages": True},
     "task_hours.STORE": {
         **{column: [1] for column in task_hours.COLUMNS},
         "hour": [NOON],
@@ -222,6 +225,8 @@ EXPLAINED = {
     *(f"pipelines.{name}" for name in ("HOLD", "FINISH", "STOP", "LATEST", "STATE")),
     "pipelines.OF_QUEUE_JOB",
     *(f"task_hours.{name}" for name in ("STORE", "COUNTED", "LAST", "FORGET_HOURS")),
+    *(f"task_hour_charts.{name}" for name in ("SUMS", "EXTENT")),
+    *(f"failure_kinds.{name}" for name in ("RECENT", "TREND", "CLOCK")),
     "tagged.TAGGED_DEAD_LETTERS",
     "tagged.TAGGED_JOBS",
     "wake.CHANNEL",

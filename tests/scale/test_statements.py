@@ -168,6 +168,7 @@ BOUNDS = {
 SMALL_MODULES = {
     "clock",
     "connect",
+    "failure_kinds",
     "failures",
     "health",
     "limits",
@@ -175,6 +176,7 @@ SMALL_MODULES = {
     "pause",
     "pipelines",
     "server",
+    "task_hour_charts",
     "task_hours",
     "wake",
     "workers",

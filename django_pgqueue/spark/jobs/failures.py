@@ -165,13 +165,7 @@ def errors_of(
         reason: That of a dead letter; None: of another row.
         ended_at: Seconds since 1970, of an error that does not say when it happened.
     """
-    failed = [
-        entry
-        for entry in _entries(errors)
-        if isinstance(entry, dict) and entry.get("kind") in ("error", "worker_lost")
-    ]
-    if reason is not None and not failed:
-        failed = [{"kind": reason}]
+    failed = failed_entries(errors, reason)
     for entry in failed:
         kind = fingerprint(entry)
         yield {
@@ -179,7 +173,6 @@ def errors_of(
             "task": task,
             "delivery": _whole(entry.get("delivery")),
             "at": _at(entry.get("at"), ended_at),
-            # A job died of its last error.
             "is_dead": reason is not None and entry is failed[-1],
             "fingerprint": kind.digest,
             "error_class": kind.error_class,
@@ -188,6 +181,20 @@ def errors_of(
             "sample_message": _sample(entry.get("message")),
             "sample_traceback": _sample(entry.get("traceback")),
         }
+
+
+def failed_entries(errors: str | None, reason: str | None) -> list[dict[str, Any]]:
+    """
+    Return the entries of a job's *errors*, as JSON, that are failures.
+
+    At least one of a dead letter, which has a *reason*: a job died of its last failure.
+    """
+    failed = [
+        entry
+        for entry in _entries(errors)
+        if isinstance(entry, dict) and entry.get("kind") in ("error", "worker_lost")
+    ]
+    return failed if failed or reason is None else [{"kind": reason}]
 
 
 def _entries(text: str | None) -> list[Any]:

@@ -1,0 +1,325 @@
+"""What goes wrong, by kind: the failures that the pipeline job of that name found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db import connections
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.template.response import TemplateResponse
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.acts import may
+from django_pgqueue.admin.chart import (
+    SPARKLINE_HEIGHT,
+    Chart,
+    Series,
+    grid,
+    labels,
+    sparkline,
+    spots,
+    stacked,
+)
+from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
+from django_pgqueue.admin.run_links import run_url
+from django_pgqueue.admin.scale import scale
+from django_pgqueue.admin.spans import HOUR_SECONDS, Period, local, named, starts, when
+from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import DeadLetter, Failure, Job
+from django_pgqueue.postgres.limits import Plans
+from django_pgqueue.runs import failure_kinds
+from django_pgqueue.runs.failure_kinds import Kind
+
+# Failures on the page, and names of tasks of one in the list.
+KINDS_SHOWN_MAX, TASKS_NAMED_MAX = 50, 3
+
+PERIODS = {
+    "24h": Period(gettext_lazy("24 hours"), 24, 1),
+    "7d": Period(gettext_lazy("7 days"), 168, 6),
+    "30d": Period(gettext_lazy("30 days"), 720, 24),
+    "90d": Period(gettext_lazy("90 days"), 2_160, 72),
+}
+PERIOD_DEFAULT = "24h"
+
+# What the page of one failure draws.
+DRAWN = "7d"
+
+
+class FailuresForm(forms.Form):
+    """What the list is narrowed to."""
+
+    period = forms.ChoiceField(
+        label=gettext_lazy("Period"),
+        required=False,
+        choices=[(key, period.label) for key, period in PERIODS.items()],
+    )
+    q = forms.CharField(
+        label=gettext_lazy("Class, message or place"),
+        required=False,
+        max_length=255,
+        empty_value="",
+    )
+    task = forms.CharField(
+        label=gettext_lazy("Task"),
+        required=False,
+        max_length=255,
+        empty_value="",
+        widget=forms.TextInput({"placeholder": gettext_lazy("its whole name")}),
+    )
+
+    def __init__(self, data: Any) -> None:
+        super().__init__(data, auto_id="pgqueue-filter-%s")
+        self.is_readable = self.is_valid()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anything but the period is asked for."""
+        return bool(self.value("q") or self.value("task"))
+
+    def value(self, field: str) -> str:
+        """Return what *field* holds; "" where it cannot be read."""
+        return str(self.cleaned_data.get(field) or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A failure in the list."""
+
+    kind: Kind
+    url: str
+    message: str
+    tasks: str
+    bars: Any
+    trend: str
+    first_seen: Any
+    last_seen: Any
+    letters_url: str | None
+
+
+@admin.register(Failure)
+class FailureAdmin(ReadOnlyAdmin):
+    """The failures with the most errors of late, each with its trend and a sample."""
+
+    change_list_template = "admin/pgqueue/failures.html"
+
+    # The list --------------------------------------------------------------------
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: Any = None
+    ) -> HttpResponse:
+        """Show the most frequent failures."""
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        return self.answered(request, lambda: self._kinds(request, extra_context or {}))
+
+    def _kinds(self, request: HttpRequest, extra_context: Any) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        form = FailuresForm({"period": PERIOD_DEFAULT, **request.GET.dict()})
+        period = PERIODS[form.value("period") or PERIOD_DEFAULT]
+        may_see = payload.may_see(request)
+        with limited(Plans.IN_ORDER):
+            with connections[get_settings().database].cursor() as cursor:
+                now = failure_kinds.clock(cursor)
+                spans = starts(period, now)
+                since = datetime.fromtimestamp(spans[0], UTC)
+                found = failure_kinds.recent(
+                    cursor,
+                    since=since,
+                    limit=KINDS_SHOWN_MAX + 1,
+                    text=form.value("q"),
+                    in_messages=may_see,
+                    task=form.value("task"),
+                )
+                trends = failure_kinds.trends(
+                    cursor,
+                    [kind.fingerprint for kind in found[:KINDS_SHOWN_MAX]],
+                    since=since,
+                    step_seconds=period.step_hours * HOUR_SECONDS,
+                )
+            has_any = bool(found) or self.get_queryset(request).exists()
+        context = {
+            **self.page_context(request),
+            "title": str(self.opts.verbose_name_plural).capitalize(),
+            "filter_form": form,
+            "period": period.label,
+            "has_any": has_any,
+            "may_see_payload": may_see,
+            "view_payload": payload.VIEW_PAYLOAD,
+            "run_url": run_url(self.admin_site, request, "failures"),
+            "spark_height": SPARKLINE_HEIGHT,
+            "lines": [
+                self._line(request, kind, spans, trends[kind.fingerprint], local(now))
+                for kind in found[:KINDS_SHOWN_MAX]
+            ],
+            "has_more": len(found) > KINDS_SHOWN_MAX,
+            "is_partial": bool(found) and found[0].read >= failure_kinds.ROWS_MAX,
+            "shown_max": KINDS_SHOWN_MAX,
+            "rows_max": f"{failure_kinds.ROWS_MAX:,}",
+            **extra_context,
+        }
+        return TemplateResponse(request, self.change_list_template, context)
+
+    def _line(
+        self,
+        request: HttpRequest,
+        kind: Kind,
+        spans: Sequence[int],
+        trend: dict[int, int],
+        clock: datetime,
+    ) -> Line:
+        counts = [trend.get(start, 0) for start in spans]
+        tasks = _tasks(kind.tasks)
+        more = len(tasks) - TASKS_NAMED_MAX
+        return Line(
+            kind=kind,
+            url=self._url(Failure, "change", kind.fingerprint),
+            message=payload.without_secrets(kind.message)
+            if payload.may_see(request)
+            else "",
+            tasks=", ".join(tasks[:TASKS_NAMED_MAX])
+            + (_(" and %(more)d more") % {"more": more} if more > 0 else ""),
+            bars=sparkline(counts),
+            trend=_("Highest: %(highest)s; now %(now)s. All: %(counts)s.")
+            % {
+                "highest": f"{max(counts):,}",
+                "now": f"{counts[-1]:,}",
+                "counts": ", ".join(map(str, counts)),
+            },
+            first_seen=_short(kind.first_seen, clock),
+            last_seen=_short(kind.last_seen, clock),
+            letters_url=letters_url(self, request, kind.fingerprint)
+            if kind.dead_letters
+            else None,
+        )
+
+    # The page of one failure -----------------------------------------------------
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        """Return the failure; its texts without secrets, to those who may see them."""
+        row = super().get_object(request, object_id, from_field)
+        if row is None:
+            return None
+        may_see = payload.may_see(request)
+        for column in ("message", "sample_message", "sample_traceback"):
+            text = payload.without_secrets(getattr(row, column))
+            setattr(row, column, text if may_see else "")
+        return row
+
+    def facts(self, row: Any) -> list[Fact]:
+        """Say what it is, and how often and where it happened."""
+        return [
+            (_("Class"), row.error_class),
+            (_("Message"), row.message),
+            (_("Place"), row.place),
+            (_("Tasks"), ", ".join(_tasks(row.tasks))),
+            (_("Errors"), f"{row.count:,}"),
+            (_("Jobs"), f"{row.jobs:,}"),
+            (_("Dead letters"), self._letters(row)),
+            (_("First seen"), moments.full(row.first_seen, row.clock)),
+            (_("Last seen"), moments.full(row.last_seen, row.clock)),
+            (_("Counted"), moments.full(row.computed_at, row.clock)),
+            (_("Fingerprint"), row.fingerprint),
+        ]
+
+    def _letters(self, row: Any) -> str:
+        return _("%(count)s when it was counted") % {"count": f"{row.dead_letters:,}"}
+
+    def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Add the trend, the sample, and the dead letters of this kind."""
+        period = PERIODS[DRAWN]
+        with connections[get_settings().database].cursor() as cursor:
+            spans = starts(period, failure_kinds.clock(cursor))
+            trends = failure_kinds.trends(
+                cursor,
+                [row.fingerprint],
+                since=datetime.fromtimestamp(spans[0], UTC),
+                step_seconds=period.step_hours * HOUR_SECONDS,
+            )
+        counts = [trends[row.fingerprint].get(start, 0) for start in spans]
+        return {
+            "chart": _chart(spans, counts, period),
+            "letters_url": letters_url(self, request, row.fingerprint),
+            "has_sample": True,
+            "sample_job": self._sample_job(row),
+            "sample_message": row.sample_message,
+            "sample_traceback": row.sample_traceback,
+        }
+
+    def _sample_job(self, row: Any) -> SafeString | str:
+        text = str(row.sample_job_id)
+        if not self.has_page(Job):
+            return text
+        url = self._url(Job, "change", row.sample_job_id)
+        return format_html('<a href="{}">{}</a>', url, text)
+
+
+def letters_url(
+    page: ReadOnlyAdmin, request: HttpRequest, fingerprint: str
+) -> str | None:
+    """Return the list of the dead letters of a kind, for those who may see it."""
+    if not page.has_page(DeadLetter) or not may(request, "view_deadletter"):
+        return None
+    there = page._url(DeadLetter, "changelist")
+    return f"{there}?{urlencode({'kind': fingerprint})}"
+
+
+def _chart(spans: Sequence[int], counts: Sequence[int], period: Period) -> Chart:
+    series = [Series(_("errors"), "pgqueue-worst", counts)]
+    axis = scale(max(counts, default=0), is_whole=True)
+    at = [local(start) for start in spans]
+    texts, wanted = named(at, period.step_hours)
+    return Chart(
+        key="trend",
+        title=_("Errors"),
+        unit=_("in each %(hours)d h") % {"hours": period.step_hours},
+        told=_("Highest: %(highest)s. All: %(counts)s.")
+        % {
+            "highest": f"{max(counts):,}",
+            "counts": "; ".join(
+                f"{date_format(moment, 'j M H:i')}: {count}"
+                for moment, count in zip(at, counts, strict=True)
+                if count
+            ),
+        },
+        series=series,
+        ticks=grid(axis),
+        labels=labels(texts, wanted),
+        bars=stacked(series, axis),
+        spots=spots(
+            [
+                f"{when(moment, period.step_hours)}\n{count:,}"
+                for moment, count in zip(at, counts, strict=True)
+            ]
+        ),
+    )
+
+
+def _tasks(value: Any) -> list[str]:
+    """Return names of tasks, of a column or its text, whatever that holds."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return []
+    return [str(task) for task in value] if isinstance(value, list) else []
+
+
+def _short(moment: datetime, clock: datetime) -> Any:
+    return moments.short(moments.as_clock(moment, clock), clock)

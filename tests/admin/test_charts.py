@@ -1,0 +1,138 @@
+"""Charts: round numbers, shapes within their bounds, lengths of time as text."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from django_pgqueue.admin.chart import (
+    ABOVE,
+    HEIGHT,
+    Series,
+    labels,
+    lines,
+    sparkline,
+    stacked,
+)
+from django_pgqueue.admin.scale import number, scale, span, unit_of
+
+
+@pytest.mark.parametrize(
+    "highest, ticks",
+    [
+        (0, [0, 1]),
+        (-1, [0, 1]),
+        (1, [0, 0.25, 0.5, 0.75, 1]),
+        (7, [0, 2, 4, 6, 8]),
+        (10, [0, 2.5, 5, 7.5, 10]),
+        (101, [0, 50, 100, 150]),
+        (1e-6, [0, 2.5e-7, 5e-7, 7.5e-7, 1e-6]),
+        (1e12, [0, 2.5e11, 5e11, 7.5e11, 1e12]),
+    ],
+)
+def test_scales_end_at_a_round_number(highest, ticks):
+    """Not below the highest value, and with a few lines in between."""
+    found = scale(highest)
+
+    assert ticks == pytest.approx(list(found.ticks))
+    assert found.top >= highest * 0.999
+    assert 1.0 == found.share(found.top) == found.share(found.top * 2)
+
+
+@pytest.mark.parametrize("highest", [1, 2, 3, 7, 10, 33])
+def test_counts_have_whole_ticks(highest):
+    """There is no half of a job."""
+    found = scale(highest, is_whole=True)
+
+    assert all(tick == int(tick) for tick in found.ticks)
+    assert found.top >= highest
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (None, ""),
+        (0.0, "0 ms"),
+        (0.00042, "0.42 ms"),
+        (0.0123, "12.3 ms"),
+        (0.9999, "1,000 ms"),
+        (1.0, "1 s"),
+        (3.257, "3.26 s"),
+        (119.0, "119 s"),
+        (150.0, "2.5 min"),
+        (9_000.0, "2.5 h"),
+        (864_000.0, "10 d"),
+        (8.64e9, "100,000 d"),
+    ],
+)
+def test_lengths_of_time_have_a_unit_that_fits(seconds, text):
+    """Three digits, more or less."""
+    assert text == span(seconds)
+
+
+@pytest.mark.parametrize("value, text", [(0, "0"), (0.001, "0.001"), (12.0, "12")])
+def test_small_numbers_are_not_rounded_away(value, text):
+    """A chart of tiny values has other labels than 0."""
+    assert text == number(value)
+
+
+def test_every_unit_has_a_name():
+    """Up to ages of the universe."""
+    names = [str(unit_of(s).name) for s in (0, 1, 200, 9_000, 1e6, 1e300)]
+
+    assert ["milliseconds", "seconds", "minutes", "hours", "days", "days"] == names
+
+
+def test_bars_stand_upon_each_other_from_the_ground():
+    """As high together as their sum; none where there is nothing."""
+    parts = [Series("a", "x", [3, 0, None]), Series("b", "y", [1, 2, None])]
+
+    bars = stacked(parts, scale(4))
+
+    assert ["x", "y", "y"] == [bar.css for bar in bars]
+    ground = ABOVE + HEIGHT
+    assert [ground, ground - HEIGHT * 3 / 4, ground] == pytest.approx(
+        [float(bar.y) + float(bar.height) for bar in bars], abs=0.2
+    )
+    assert HEIGHT == pytest.approx(sum(float(bar.height) for bar in bars[:2]), abs=0.2)
+
+
+def test_one_among_a_million_is_seen():
+    """A bar is a pixel high at least."""
+    (bar, _) = stacked([Series("a", "x", [1, 1_000_000])], scale(1_000_000))
+
+    assert 1.0 == float(bar.height)
+
+
+def test_lines_have_gaps_where_nothing_was_measured():
+    """A value that stands alone is a dot."""
+    series = Series("a", "x", [None, 1.0, 2.0, None, 3.0, None])
+
+    found = lines([series], scale(3))
+
+    assert [False, True] == [piece.x2 == "" for piece in found]
+
+
+@pytest.mark.parametrize("values", [[], [None], [0, 0], [1], [5, math.pi, 0]])
+def test_shapes_stay_within_their_picture(values):
+    """For any values, none at all too."""
+    series = [Series("a", "x", values)]
+    axis = scale(max([v or 0 for v in values], default=0))
+
+    for bar in [*stacked(series, axis), *sparkline(values)]:
+        left, width = float(bar.x[:-1]), float(bar.width[:-1])
+        assert left >= 0
+        assert left + width <= 100
+        assert float(bar.y) >= 0
+    assert len(lines(series, axis)) <= len(values)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 24, 168])
+def test_labels_do_not_touch(count):
+    """Seven at most, from left to right."""
+    found = labels([str(n) for n in range(count)], [True] * count)
+
+    assert min(count, 4) <= len(found) <= 7
+    places = [float(label.at[:-1]) for label in found]
+    assert sorted(places) == places

@@ -1,0 +1,264 @@
+"""Metrics: what tasks did, as charts and tables."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import pytest
+from django.contrib.auth.models import Permission
+
+from django_pgqueue.runs import task_hour_charts
+from tests.factories import hour_ago, make_run, make_task_hour
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/taskhour/"
+
+
+def page(client, query="", **context):
+    """Return the page's text and what it was made of."""
+    response = client.get(f"{URL}{query}")
+    assert 200 == response.status_code
+    return unescape(response.content.decode()), response.context
+
+
+def chart(context, key):
+    return next(chart for chart in context["charts"] if chart.key == key)
+
+
+def spoken(chart):
+    """Return what is told about the spans that have anything to tell."""
+    told = [spot.text.split("\n") for spot in chart.spots]
+    return {lines[0]: lines[1:] for lines in told if len(lines) > 1}
+
+
+def test_an_empty_page_says_what_to_run(admin_client):
+    """The exact command, and a link for those who may run it here."""
+    html, context = page(admin_client)
+
+    assert "Nothing has been counted yet" in html
+    assert "python manage.py pgqueue_pipeline run metrics" in html
+    assert 'href="/admin/pgqueue/pipelinerun/run/?job=metrics"' in html
+    assert [] == context["charts"]
+
+
+def test_those_who_may_not_run_it_get_no_link(staff):
+    """The command is told all the same."""
+    html, _ = page(staff("view_taskhour"))
+
+    assert "pgqueue_pipeline run metrics" in html
+    assert "/pipelinerun/" not in html
+
+
+def test_what_ended_is_stacked_by_the_hour(admin_client):
+    """Succeeded, failed and tried again, dead: of all tasks and queues together."""
+    make_task_hour(1, succeeded=90, started=100, failed=9, crashed=1, dead=2)
+    make_task_hour(1, task="shop.mail", succeeded=30, started=30)
+    make_task_hour(3, succeeded=7, started=7)
+
+    html, context = page(admin_client)
+
+    shown = chart(context, "throughput")
+    assert [
+        ["succeeded: 7", "failed, tried again: 0", "dead: 0"],
+        ["succeeded: 120", "failed, tried again: 8", "dead: 2"],
+    ] == list(spoken(shown).values())
+    assert [120, 8, 2] == [part.values[-2] for part in shown.series]
+    # One bar of one part, and one of three.
+    assert 4 == len(shown.bars)
+    assert "jobs an hour" in html
+    assert "Highest: 130 an hour." in html
+
+
+def test_percentiles_of_several_tasks_are_bounds_and_called_so(admin_client):
+    """p95 is the highest of any task, p50 a mean by deliveries; the page says it."""
+    make_task_hour(1, started=30, wait_p50=1.0, wait_p95=4.0)
+    make_task_hour(1, task="b", started=10, wait_p50=5.0, wait_p95=9.0)
+    make_task_hour(1, task="c", started=99, wait_p50=None, wait_p95=None)
+
+    html, context = page(admin_client)
+
+    p95, p50 = chart(context, "wait").series
+    assert (9.0, 2.0) == (p95.values[-2], p50.values[-2])
+    assert ["p95: the highest of any task", "p50: mean of the tasks"] == [
+        p95.name,
+        p50.name,
+    ]
+    assert "no more than 5% of all jobs took longer" in html
+    assert "it is no median of all jobs" in html
+
+
+def test_of_one_task_in_one_queue_they_are_exact(admin_client):
+    """And the page says that."""
+    make_task_hour(1, wait_p50=1.0, wait_p95=4.0)
+    make_task_hour(1, task="b", wait_p50=5.0, wait_p95=9.0)
+
+    html, context = page(admin_client, "?task=b&queue=default")
+
+    p95, p50 = chart(context, "wait").series
+    assert (9.0, 5.0) == (p95.values[-2], p50.values[-2])
+    assert "percentiles are exact" in html
+    assert "no median" not in html
+
+
+@pytest.mark.parametrize(
+    "seconds, unit, top",
+    [
+        (0.25, "milliseconds, from start until end", "300 ms"),
+        (45.0, "seconds, from start until end", "60 s"),
+        (1_800.0, "minutes, from start until end", "30 min"),
+        (36_000.0, "hours, from start until end", "10 h"),
+    ],
+)
+def test_axes_have_a_unit_that_fits(admin_client, seconds, unit, top):
+    """Milliseconds to hours, with round numbers."""
+    make_task_hour(1, run_p50=seconds / 10, run_p95=seconds)
+
+    _, context = page(admin_client)
+
+    shown = chart(context, "run")
+    assert unit == shown.unit
+    assert top == shown.ticks[-1].text
+    assert "0" == shown.ticks[0].text
+
+
+def test_one_hour_of_data_is_a_chart_of_twelve(admin_client):
+    """One bar, and dots instead of lines."""
+    make_task_hour(0)
+
+    _, context = page(admin_client)
+
+    assert 12 == len(chart(context, "throughput").spots)
+    assert 1 == len(chart(context, "throughput").bars)
+    dots = chart(context, "wait").segments
+    assert [("", ""), ("", "")] == [(dot.x2, dot.y2) for dot in dots]
+
+
+@pytest.mark.parametrize("period, spans", [("24h", 24), ("7d", 168), ("30d", 120)])
+def test_a_period_has_its_spans(admin_client, period, spans):
+    """Hours of a day and a week; six hours at a time of a month."""
+    make_task_hour(24 * 40)
+    make_task_hour(1, succeeded=60, started=60)
+
+    html, context = page(admin_client, f"?period={period}")
+
+    shown = chart(context, "throughput")
+    assert spans == len(shown.spots)
+    assert 7 >= len(shown.labels) > 3
+    assert ("mean of 6 h" in html) == (period == "30d")
+    last = [value for value in shown.series[0].values if value]
+    assert [10.0 if period == "30d" else 60] == last
+
+
+def test_tasks_stand_in_a_table(admin_client):
+    """All queues of a task in one line; the busiest first, each a link to its own."""
+    make_task_hour(1, started=4, succeeded=2, failed=1, crashed=1, dead=1)
+    make_task_hour(2, queue="mail", started=4, succeeded=4, run_p95=60.0)
+    make_task_hour(1, task="shop.mail", started=100, succeeded=100)
+
+    html, context = page(admin_client, "?period=7d")
+
+    assert ["shop.mail", "tests.noop"] == [line["label"] for line in context["tasks"]]
+    line = context["tasks"][1]
+    assert ("7", "25.0%", "1", "60 s", "40 s") == (
+        line["ended"],
+        line["failed_share"],
+        line["dead"],
+        line["run_p95"],
+        line["worker_seconds"],
+    )
+    assert 'href="?period=7d&task=tests.noop"' in html
+
+
+def test_failures_are_bars_by_task(admin_client):
+    """Those that failed most first; the longest is as wide as there is room."""
+    make_task_hour(1, task="a", failed=10, dead=2)
+    make_task_hour(1, task="b", failed=20, dead=0)
+    make_task_hour(1, task="c", failed=0, dead=0)
+
+    _, context = page(admin_client)
+
+    assert [
+        ("b", "20", "0", "100.00%", "0.00%"),
+        ("a", "8", "2", "40.00%", "10.00%"),
+    ] == [tuple(line.values()) for line in context["failing"]]
+
+
+def test_the_queue_narrows_charts_table_and_bars(admin_client):
+    """Names of all are offered still."""
+    make_task_hour(1, succeeded=5)
+    make_task_hour(1, queue="mail", task="shop.mail", succeeded=3, failed=4)
+
+    html, context = page(admin_client, "?queue=mail")
+
+    assert [3] == [v for v in chart(context, "throughput").series[0].values if v]
+    assert ["shop.mail"] == [line["label"] for line in context["tasks"]]
+    assert ["shop.mail"] == [line["task"] for line in context["failing"]]
+    assert '<option value="default">' in html
+    assert '<option value="tests.noop">' in html
+
+
+def test_nothing_in_the_period_says_when_there_was_something(admin_client):
+    """And what to do, as on the empty page."""
+    make_task_hour(72)
+
+    html, _ = page(admin_client)
+
+    assert "No job that was counted has ended in this period" in html
+    assert f"{hour_ago(72):%Y-%m-%d %H:00}" in html
+    assert "pgqueue_pipeline run metrics" in html
+
+
+def test_when_it_was_counted_is_told_to_those_who_may_see_runs(admin_client, staff):
+    """The latest run that succeeded, and not a later one that failed."""
+    make_task_hour(1)
+    make_run()
+    make_run(state="failed", finished_at=None)
+
+    html, _ = page(admin_client)
+    other, _ = page(staff("view_taskhour"))
+
+    assert re.search(r"last <time[^>]*>1 min ago</time>", html)
+    assert "1 min ago" not in other
+
+
+def test_what_is_read_is_bounded_and_the_page_says_so(admin_client, monkeypatch):
+    """Whole hours from the limit on, and no part of one."""
+    monkeypatch.setattr(
+        task_hour_charts.sums, "__kwdefaults__", {"queue": "", "task": "", "limit": 5}
+    )
+    for ago in range(1, 6):
+        for task in ("a", "b"):
+            make_task_hour(ago, task=task)
+
+    html, context = page(admin_client)
+
+    assert [20, 20] == [v for v in chart(context, "throughput").series[0].values if v]
+    assert f"Only from {hour_ago(2):%Y-%m-%d %H:00} on" in html
+
+
+def test_charts_are_said_in_words_and_tables(admin_client):
+    """A picture with a label, its numbers in a table, and no script or style."""
+    make_task_hour(1)
+
+    html, _ = page(admin_client)
+
+    content = html[html.index('id="content-main"') :]
+    assert 3 == content.count('role="img"')
+    assert 'aria-label="Throughput, jobs an hour. Highest: 10 an hour."' in content
+    assert "The charts as a table" in content
+    assert "<title>" in content
+    for forbidden in ("style=", "<style", "<script", "onclick", "javascript:"):
+        assert forbidden not in content
+
+
+def test_the_index_names_the_pages_by_what_they_are(admin_client):
+    """Metrics, failures, runs; and none of rows that have no page."""
+    names = re.findall(
+        r'<tr class="model-(\w+)', admin_client.get("/admin/pgqueue/").content.decode()
+    )
+
+    assert {"taskhour", "failure", "pipelinerun"} <= set(names)
+    assert "failurehour" not in names
+    assert Permission.objects.filter(codename="view_failurehour").exists()

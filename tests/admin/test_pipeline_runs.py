@@ -1,0 +1,377 @@
+"""Pipeline runs: their state, and what people do with them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.messages import get_messages
+
+from django_pgqueue.admin import pipeline_queue
+from django_pgqueue.models import Job, PipelineRun, Queue, Worker
+from django_pgqueue.spark import job as jobs
+from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.places import Files
+from tests.browser.pages import register
+from tests.factories import make_job, make_live_run, make_run
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/pipelinerun/"
+QUEUE = "pgqueue_pipeline"
+
+
+def texts(response):
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+def html_of(client, path=""):
+    response = client.get(URL + path)
+    assert 200 == response.status_code
+    return unescape(response.content.decode())
+
+
+@pytest.fixture
+def costs(monkeypatch):
+    """A pipeline job of the project's own, with an option of each type."""
+    monkeypatch.setattr(jobs, "_jobs", dict(jobs._jobs))
+
+    @pipeline_job(
+        name="costs",
+        sources={"prices": Files("csv", "/srv/prices.csv")},
+        sinks={"costs": Files("parquet", "/srv/costs")},
+    )
+    def costs(
+        prices, *, folder="/srv", days=7, least=0.5, full=False, label=None, token=""
+    ):
+        """What the tasks have cost."""
+
+    return costs
+
+
+def test_the_list_tells_how_runs_are_and_went(admin_client):
+    """State, progress, rows, rate, time and who asked; the latest first."""
+    make_run(rows_in=1_234_567, started_at=-timedelta(minutes=5))
+    make_run(job="failures", state="failed", error="SparkError: no disk", rows_out=0)
+    make_live_run(asked_by="job 4711")
+
+    html = html_of(admin_client)
+
+    rows = html.split("<tr>")[-3:]
+    assert '<progress value="3" max="12">' in rows[0]
+    assert "reading, 3 of 12 tasks" in rows[0]
+    assert "1,500 rows/s" in rows[0]
+    assert "job 4711" in rows[0]
+    assert "pgqueue-failed" in rows[1]
+    assert "pgqueue-succeeded" in rows[2]
+    assert "1,234,567" in rows[2]
+    assert "240 s" in rows[2]
+
+
+def test_a_run_whose_process_died_is_lost(admin_client):
+    """Whatever its row says; it took until its last word."""
+    run = make_live_run(
+        started_at=-timedelta(minutes=10), lease_until=-timedelta(minutes=4)
+    )
+
+    html = html_of(admin_client)
+    detail = html_of(admin_client, f"{run.pk}/change/")
+
+    for text in (html, detail):
+        assert "pgqueue-lost" in text
+        assert "pgqueue-running" not in text
+        assert "360 s" in text
+        assert "<progress" not in text
+    assert "Its process ended without a word." in html
+    assert "The next run of the job takes its place." in detail
+    assert "4040" not in detail
+
+
+@pytest.mark.parametrize(
+    "query, states",
+    [
+        ("state=lost", ["lost"]),
+        ("state=running", ["running"]),
+        ("state=succeeded", ["succeeded"]),
+        ("q=metr", ["running", "succeeded"]),
+        ("q=fail&state=lost", ["lost"]),
+    ],
+)
+def test_runs_are_narrowed_by_job_and_shown_state(admin_client, query, states):
+    """Lost ones are not among those that run."""
+    make_run()
+    make_live_run(job="failures", lease_until=-timedelta(seconds=1))
+    make_live_run()
+
+    listed = admin_client.get(f"{URL}?{query}").context["cl"].result_list
+
+    assert states == [row.shown_state for row in listed]
+
+
+def test_the_page_of_a_run_has_all_that_is_known(admin_client):
+    """Spark's UI and the queue's job as links, while it is live."""
+    run = make_live_run(queue_job_id=4711, cancel_requested_by=None)
+
+    html = html_of(admin_client, f"{run.pk}/change/")
+
+    assert '<a href="http://web-1:4040" rel="noreferrer">' in html
+    assert 'href="/admin/pgqueue/job/4711/change/">4711</a>' in html
+    assert '"lookback": "2d"' in html
+    assert 'id="pgqueue-live" data-seconds="5"' in html
+    assert "pgqueue/live.js" in html
+    assert "Stop" in html
+    assert "Run again" not in html
+
+
+def test_an_address_that_is_none_is_no_link(admin_client):
+    """Whatever a row says."""
+    run = make_live_run(ui_url="javascript:alert(1)")
+
+    assert 'href="javascript' not in html_of(admin_client, f"{run.pk}/change/")
+
+
+def test_errors_and_options_need_view_payload(admin_client, staff):
+    """They may quote what was read; secrets are shown to nobody."""
+    run = make_run(
+        state="failed",
+        error="SparkError: bad row\n  password=hunter2",
+        options={"folder": "/srv/private", "api_token": "hunter2"},
+    )
+    path = f"{run.pk}/change/"
+
+    html = html_of(admin_client, path)
+    other = html_of(staff("view_pipelinerun"), path)
+
+    assert "SparkError: bad row\n  password=[redacted]" in html
+    assert "/srv/private" in html
+    assert "hunter2" not in html
+    assert "bad row" not in other
+    assert "/srv/private" not in other
+    assert "needs permission pgqueue.view_payload" in other
+
+
+def test_a_finished_run_is_not_renewed(admin_client):
+    """Nothing asks for the page again and again."""
+    run = make_run()
+
+    assert "pgqueue-live" not in html_of(admin_client)
+    assert "pgqueue-live" not in html_of(admin_client, f"{run.pk}/change/")
+
+
+def test_the_list_is_renewed_while_a_run_is_asked_for(admin_client):
+    """So that it appears; the page says how many wait, with a link to them."""
+    make_job(queue=QUEUE, task="django_pgqueue.run_pipeline", args=["metrics"])
+
+    html = html_of(admin_client)
+
+    assert 'id="pgqueue-live"' in html
+    assert f"1 run is asked for and waits in queue {QUEUE}." in html
+    assert f'href="/admin/pgqueue/job/?queue={QUEUE}"' in html
+
+
+def test_a_queue_that_nobody_serves_is_told(admin_client):
+    """With the command that starts a worker; silent workers serve nothing."""
+    told = "No living worker serves the queue pgqueue_pipeline"
+    command = "python manage.py pgqueue_worker --queues pgqueue_pipeline"
+
+    for path in ("", "run/", "run/?job=metrics"):
+        assert told in html_of(admin_client, path), path
+        assert command in html_of(admin_client, path), path
+    register("other", queues=["mail"])
+    assert told in html_of(admin_client)
+    register("all")
+    assert told not in html_of(admin_client)
+    Worker.objects.filter(name="all").update(
+        heartbeat_at=Worker.objects.get(name="all").heartbeat_at - timedelta(hours=1)
+    )
+    assert told in html_of(admin_client)
+
+
+def test_a_paused_queue_and_a_missing_pyspark_are_told(admin_client, monkeypatch):
+    """Before anybody waits for a run that cannot start."""
+    queue = Queue.objects.create(name=QUEUE, paused_by="ada", pause_reason="x")
+    Queue.objects.update(paused_at=queue.created_at)
+    monkeypatch.setattr(pipeline_queue, "find_spec", lambda name: None)
+
+    html = html_of(admin_client)
+
+    assert "The queue pgqueue_pipeline is paused" in html
+    assert 'pip install "django-pgqueue[spark]"' in html
+
+
+def test_run_again_enqueues_the_same_options(admin_client):
+    """In a job of the queue, which the message and the history name."""
+    run = make_run(options={"lookback": "9d", "full": True, "keep": "400d"})
+    path = f"{URL}{run.pk}/run-again/"
+
+    assert "Run again" in html_of(admin_client, f"{run.pk}/change/")
+    assert not Job.objects.exists()
+    response = admin_client.post(path, {"confirmed": "1"})
+
+    job = Job.objects.get()
+    assert (QUEUE, "django_pgqueue.run_pipeline") == (job.queue, job.task)
+    assert ["metrics"] == job.args
+    assert {"lookback": "9d", "full": True, "keep": "400d"} == job.kwargs
+    assert [f"1 run was asked for: job {job.pk}."] == texts(response)
+    entry = LogEntry.objects.get()
+    assert (str(run.pk), f"Run again, by job {job.pk}.") == (
+        entry.object_id,
+        entry.change_message,
+    )
+
+
+def test_equal_runs_are_run_again_once(admin_client):
+    """Of those that are ticked; others each."""
+    equal = [make_run().pk for _ in range(3)]
+    other = make_run(job="failures", options={"keep": "9d"}).pk
+
+    response = admin_client.post(
+        URL,
+        {
+            "action": "run-again",
+            "_selected_action": [*equal, other],
+            "confirmed": "1",
+        },
+    )
+
+    assert [["metrics"], ["failures"]] == [
+        job.args for job in Job.objects.order_by("pk")
+    ]
+    assert texts(response)[0].startswith("2 runs were asked for: jobs ")
+
+
+@pytest.mark.parametrize(
+    "columns, problem",
+    [
+        ({"job": "gone"}, "No pipeline job is called 'gone'"),
+        ({"options": {"old": "1"}}, "has no option 'old'"),
+        ({"options": {"keep": "[redacted]"}}, "its options have a secret"),
+    ],
+)
+def test_what_cannot_be_run_again_is_said(admin_client, columns, problem):
+    """And nothing is enqueued or noted."""
+    run = make_run(**columns)
+
+    response = admin_client.post(f"{URL}{run.pk}/run-again/", {"confirmed": "1"})
+
+    assert problem in texts(response)[0]
+    assert not Job.objects.exists()
+    assert not LogEntry.objects.exists()
+
+
+def test_stop_asks_the_live_run(admin_client):
+    """After a question; who asked is noted, and the first stays."""
+    run = make_live_run()
+    path = f"{URL}{run.pk}/stop/"
+
+    assert "writes no more results" in admin_client.get(path).content.decode()
+    assert PipelineRun.objects.get().cancel_requested_at is None
+    response = admin_client.post(path, {"confirmed": "1"})
+    again = admin_client.post(path, {"confirmed": "1"})
+
+    row = PipelineRun.objects.get()
+    assert "admin" == row.cancel_requested_by
+    assert ["1 run was asked to stop; it does so within seconds."] == texts(response)
+    assert "1 has ended, or was asked already." in texts(again)
+    assert ["Asked to stop."] == [e.change_message for e in LogEntry.objects.all()]
+    assert "running, asked to stop" in html_of(admin_client)
+
+
+def test_stop_leaves_the_next_run_of_the_job_alone(admin_client):
+    """That began after the page was opened."""
+    old, new = make_run(), make_live_run()
+
+    response = admin_client.post(f"{URL}{old.pk}/stop/", {"confirmed": "1"})
+
+    assert ["1 has ended, or was asked already."] == texts(response)
+    new.refresh_from_db()
+    assert new.cancel_requested_at is None
+
+
+def test_a_new_run_is_chosen_and_filled_in(admin_client, costs):
+    """Each option with its default; only what differs is sent along."""
+    choice = html_of(admin_client, "run/")
+    form = html_of(admin_client, "run/?job=costs")
+
+    for name in ("costs", "failures", "metrics"):
+        assert f'href="?job={name}"' in choice
+    assert "What the tasks have cost." in choice
+    assert 'name="option-days" value="7"' in form
+    assert "A whole number. Default: 7" in form
+    response = admin_client.post(
+        f"{URL}run/?job=costs",
+        {
+            "option-folder": "/srv",
+            "option-days": "30",
+            "option-least": "0.5",
+            "option-full": "on",
+            "option-label": "",
+            "option-token": "",
+        },
+    )
+
+    job = Job.objects.get()
+    assert (["costs"], {"days": 30, "full": True}) == (job.args, job.kwargs)
+    assert URL == response.url
+    assert f"A run of costs was asked for: job {job.pk}." in texts(response)[0]
+    entry = LogEntry.objects.get()
+    assert (str(job.pk), "Asked for a run of costs.") == (
+        entry.object_id,
+        entry.change_message,
+    )
+
+
+@pytest.mark.parametrize(
+    "field, value, problem",
+    [
+        ("days", "many", "must be a whole number"),
+        ("days", "", "must be a whole number"),
+        ("least", "x", "must be a number"),
+        ("folder", "x" * 1_001, "at most 1000 characters"),
+        ("folder", "a\x00b", "Null characters"),
+    ],
+)
+def test_options_are_read_as_the_job_reads_them(
+    admin_client, costs, field, value, problem
+):
+    """What is wrong is said at its field, and nothing is enqueued."""
+    data = {"option-folder": "/srv", "option-days": "7", "option-least": "0.5"}
+
+    response = admin_client.post(
+        f"{URL}run/?job=costs", {**data, f"option-{field}": value}
+    )
+
+    assert problem in str(response.context["form"].errors[f"option-{field}"])
+    assert not Job.objects.exists()
+
+
+def test_a_job_that_is_not_declared_cannot_be_run(admin_client):
+    """400, and no name is imported."""
+    assert 400 == admin_client.get(f"{URL}run/?job=os.system").status_code
+    assert 400 == admin_client.post(f"{URL}run/?job=os.system").status_code
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [
+        {},
+        [],
+        "x",
+        7,
+        {"phase": 7, "tasks": "x", "tasks_done": -1, "rows_per_second": None},
+        {"phase": "x" * 5_000, "tasks": 2, "tasks_done": 9},
+        {"tasks": 1e400, "rows_per_second": 1e300},
+    ],
+)
+def test_progress_may_be_anything(admin_client, progress):
+    """The page shows what it can read of it."""
+    text = {"tasks": 10**30} if progress == {"tasks": float("inf")} else progress
+    if isinstance(progress, dict) and progress.get("tasks") == float("inf"):
+        text = {"tasks": 10**30, "rows_per_second": 1e300}
+    run = make_live_run(progress=text)
+
+    html_of(admin_client)
+    assert "<progress" not in html_of(admin_client, f"{run.pk}/change/")
