@@ -13,10 +13,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -43,6 +43,15 @@ LOOK_SECONDS = 0.2
 
 CONNECT_SECONDS_MAX = 10
 
+# What a run tells besides its numbers.
+NOTES_MAX = 20
+NOTE_CHARACTERS_MAX = 1_000
+
+# Return what a declared task says of its jobs, in the words of format("pgqueue"), for
+# its name, a queue (None: the task's own) and the names of arguments (None: not known).
+# SparkOptionError: it is not declared, or does not take them.
+KnownTask = Callable[[str, str | None, Sequence[str] | None], Mapping[str, str]]
+
 LOST = "Its lease ran out, and another run took its place."
 
 
@@ -57,6 +66,7 @@ class Snapshot:
     tasks: int = 0
     rows_per_second: float = 0.0
     ui_url: str | None = None
+    notes: list[str] = field(default_factory=list)
 
     def stored(self) -> dict[str, Any]:
         """Return what the row keeps of it besides its rows."""
@@ -65,6 +75,7 @@ class Snapshot:
             "tasks_done": self.tasks_done,
             "tasks": self.tasks,
             "rows_per_second": round(self.rows_per_second, 1),
+            **({"notes": self.notes} if self.notes else {}),
         }
 
 
@@ -82,6 +93,7 @@ class Plan:
         queue_job: The queue's job that runs it, if one does.
         read_options: Options of format("pgqueue") for all tables of the queue.
         patterns: Names whose values are hidden, in the run's options and its error.
+        known_task: Looks up a task of the project; None: nobody here knows them.
     """
 
     job: PipelineJob
@@ -92,11 +104,24 @@ class Plan:
     queue_job: int | None = None
     read_options: Mapping[str, str] = field(default_factory=dict)
     patterns: tuple[str, ...] = REDACT_DEFAULT
+    known_task: KnownTask | None = None
+
+    def check(self) -> None:
+        """
+        Ask the places of the job whether they can do what the options say.
+
+        Raises:
+            SparkOptionError: One cannot; nothing has been started.
+        """
+        for place in (*self.job.sources.values(), *self.job.sinks.values()):
+            asked = getattr(place, "check", None)
+            if asked is not None:
+                asked(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended: "succeeded", "failed", "cancelled" or "lost"."""
+    """How a run ended: "succeeded", "failed", "cancelled" or "lost"; what it tells."""
 
     run: int
     state: str
@@ -104,6 +129,7 @@ class Ended:
     rows_out: int
     seconds: float
     error: str | None
+    notes: Sequence[str] = ()
 
 
 class Run:
@@ -112,19 +138,24 @@ class Run:
 
     Attributes:
         id: Of the run's row.
-        started_at: By the database's clock.
+        started_at: By the database's clock, in UTC.
         options: Those of the job.
         session: The SparkSession.
         read_options: Options of format("pgqueue").
+        known_task: As Plan has it.
+        notes: What note() was given.
     """
 
     def __init__(self, plan: Plan, started: pipelines.Started) -> None:
         self.id: int = started.id
-        self.started_at: datetime = started.at
+        self.started_at: datetime = started.at.astimezone(UTC)
         self.options = plan.options
         self.read_options = plan.read_options
+        self.known_task = plan.known_task
         self.session: Any = None
+        self.notes: list[str] = []
         self._dsn = plan.dsn
+        self._patterns = plan.patterns
         self._stop = threading.Event()
 
     def check(self) -> None:
@@ -136,6 +167,12 @@ class Run:
         """
         if self._stop.is_set():
             raise PipelineStopped("The run was told to stop.")
+
+    def note(self, text: str) -> None:
+        """Tell *text* with the result of the run; up to NOTES_MAX are kept."""
+        if len(self.notes) < NOTES_MAX:
+            told = redact_text(text.replace("\x00", "\\x00"), self._patterns)
+            self.notes.append(told[:NOTE_CHARACTERS_MAX])
 
     def stop(self) -> None:
         """Let the next check() fail."""
@@ -204,10 +241,12 @@ def run_job(
         lease_seconds: Without a beat, after which the run counts as dead.
 
     Raises:
+        SparkOptionError: The options cannot be; nothing was done.
         PipelineBusy: Another run of the job is live; nothing was done.
         psycopg.Error: The database cannot be used: nothing was done, or the end of the
             run could not be noted, and it is lost when its lease runs out.
     """
+    plan.check()
     with connected(plan.dsn) as connection:
         started = pipelines.start(
             connection.cursor(),
@@ -235,7 +274,7 @@ class _Work:
         self._plan = plan
         self._run = Run(plan, started)
         self._lease_seconds = lease_seconds
-        self._snapshot = Snapshot()
+        self._snapshot = Snapshot(notes=self._run.notes)
         self._progress: Progress | None = None
         self._error: BaseException | None = None
         self._is_lost = False
@@ -309,6 +348,12 @@ class _Work:
                 f"The pipeline job {job.name} returned frames for {sorted(made)}; its "
                 f"sinks are {sorted(job.sinks)}."
             )
+        for name, frame in made.items():
+            if not hasattr(frame, "sparkSession"):
+                raise SparkError(
+                    f"The pipeline job {job.name} returned {frame!r:.80} for its sink "
+                    f"{name}, which is no DataFrame."
+                )
         for name, sink in job.sinks.items():
             run.check()
             self._snapshot.phase = f"writing {name}"
@@ -397,6 +442,7 @@ class _Work:
             snapshot.rows_out,
             time.monotonic() - self._began,
             error,
+            tuple(snapshot.notes),
         )
 
     def _told(self, error: BaseException) -> str:
