@@ -92,7 +92,7 @@ class Session:
                 with cursor.fetch_record_batch() as reader:
                     return reader.schema
         except self._errors as error:
-            raise self._translated(error, "broke off") from None
+            raise self._translated(error, "does not take the query") from None
 
     def batches(self, statement: str, *, copies: bool = True) -> Iterator[Any]:
         """

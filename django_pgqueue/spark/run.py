@@ -30,6 +30,7 @@ from django_pgqueue.spark.dsn import without_secrets
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import PipelineJob
 from django_pgqueue.spark.progress import Progress
+from django_pgqueue.spark.session import activate
 
 # Characters of an error that a run keeps; Java's traces have tens of thousands.
 ERROR_CHARACTERS_MAX = 4_000
@@ -323,6 +324,7 @@ class _Work:
         try:
             with plan.sessions() as session:
                 run.session = session
+                activate(session)
                 with suppress(Exception):  # Spark Connect has no such counters.
                     self._progress = Progress(session)
                     self._snapshot.ui_url = session.sparkContext.uiWebUrl
