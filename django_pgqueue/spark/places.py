@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC
 from typing import Any
 from uuid import uuid4
 
@@ -187,7 +188,7 @@ class Jobs:
     Columns are arguments of the task, or place the job, as format("pgqueue") takes
     them. Queue, priority, attempts and tags are the task's own, where the run knows the
     project's tasks. Options of the job stand in the texts by their names; a text whose
-    option is None is not given.
+    option is None is not given, but for task and name, which then are missing.
 
     Attributes:
         task: The name of the task; None: a column has it.
@@ -218,7 +219,8 @@ class Jobs:
 
     def check(self, plan: Any) -> None:
         """Raise SparkOptionError for what cannot be, before Spark starts."""
-        require(self.task or "", plan.options)
+        for text in (self.task, self.name):
+            require(text or "", plan.options)
         said = self._said(plan.options, None, {})
         if plan.known_task is not None and said.task:
             plan.known_task(said.task, said.options.get("queue"), None)
@@ -235,9 +237,12 @@ class Jobs:
         # The run's own row says that no other one of this job is alive.
         found = once.look_up(dsn, name, takes_over=True)
         if found.result is not None:
+            ended_at = found.result.ended_at
+            assert ended_at is not None
             run.note(
-                f"{name!r} was written at {found.result.ended_at:%Y-%m-%d %H:%M:%S} "
-                f"UTC: {_told(found.result)}. Nothing was written again."
+                f"{name!r} was written already, at "
+                f"{ended_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC: "
+                f"{_told(found.result)}. Nothing was written again."
             )
             return 0
         run.check()

@@ -106,7 +106,6 @@ class Named(Jobs):
     sinks={
         "jobs": Named(
             task="{task}",
-            name="{name}",
             key="{key}",
             over="{over}",
             start="{start}",
