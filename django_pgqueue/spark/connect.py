@@ -54,9 +54,13 @@ class Session:
     """
 
     def __init__(self, dsn: str, *, table: str | None) -> None:
-        extra("pyarrow")
         self._driver = extra("adbc_driver_postgresql.dbapi")
-        self._errors: type[Exception] = self._driver.Error
+        # What goes wrong after the first batch comes as an error of Arrow's.
+        self._errors: tuple[type[Exception], ...] = (
+            self._driver.Error,
+            extra("pyarrow").ArrowException,
+            OSError,
+        )
         self._dsn = dsn
         self._table = table
         self._connection: Any = None

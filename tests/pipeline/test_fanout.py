@@ -28,13 +28,26 @@ START += timedelta(days=1)
 def test_try(plan, tmp_path):
     Order.objects.bulk_create(Order(name=f"o{n}") for n in range(1000))
     import dataclasses, time
-    p = plan("fanout", task=TASK, query=QUERY, key="name", over="24h", start=START.isoformat())
+
+    p = plan(
+        "fanout",
+        task=TASK,
+        query=QUERY,
+        key="name",
+        over="24h",
+        start=START.isoformat(),
+    )
     p = dataclasses.replace(p, known_task=known_task)
     t = time.time()
     print(run_job(p), time.time() - t)
     t = time.time()
     print(run_job(p), time.time() - t)
-    print(Job.objects.count(), Job.objects.values("run_after", "kwargs", "queue", "priority", "max_attempts").first())
+    print(
+        Job.objects.count(),
+        Job.objects.values(
+            "run_after", "kwargs", "queue", "priority", "max_attempts"
+        ).first(),
+    )
     print(PipelineRun.objects.values())
     p = plan("fanout", task=TASK, query=QUERY + " UNION ALL SELECT 'o1'", key="name")
     print(run_job(p))
