@@ -29,6 +29,7 @@ And the pipeline, whose jobs are functions from DataFrames to DataFrames:
     templates.py    options in the texts of places
     run.py          a run, from its start to its end; its row is runs/pipelines.py
     progress.py     how far Spark is
+    errors.py       what went wrong in Spark, in short
     durations.py    options such as "7d"
     fingerprint.py  what errors of the same kind have in common
     fanout.py       rows of any DataFrame to jobs, spread over a window

@@ -27,6 +27,7 @@ from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.runs import pipelines
 from django_pgqueue.spark.dsn import without_secrets
+from django_pgqueue.spark.errors import told
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import PipelineJob
 from django_pgqueue.spark.progress import Progress
@@ -172,8 +173,8 @@ class Run:
     def note(self, text: str) -> None:
         """Tell *text* with the result of the run; up to NOTES_MAX are kept."""
         if len(self.notes) < NOTES_MAX:
-            told = redact_text(text.replace("\x00", "\\x00"), self._patterns)
-            self.notes.append(told[:NOTE_CHARACTERS_MAX])
+            shown = redact_text(text.replace("\x00", "\\x00"), self._patterns)
+            self.notes.append(shown[:NOTE_CHARACTERS_MAX])
 
     def stop(self) -> None:
         """Let the next check() fail."""
@@ -385,7 +386,7 @@ class _Work:
                     application_name="pgqueue pipeline",
                     prepare_threshold=None,
                 )
-            told = pipelines.beat(
+            stops = pipelines.beat(
                 self._connection.cursor(),
                 self._run.id,
                 rows_in=self._snapshot.rows_in,
@@ -399,9 +400,9 @@ class _Work:
                 self._connection.close()
             self._connection = None
             return False
-        if told is None:
+        if stops is None:
             self._is_lost = True
-        return told is not False
+        return stops is not False
 
     def _cancel(self, seconds: float) -> bool:
         """Stop the work; False: it does not end, and is left behind."""
@@ -449,14 +450,13 @@ class _Work:
 
     def _told(self, error: BaseException) -> str:
         """Return what an error says, without secrets."""
-        text = str(error)
+        text = told(error)
         if isinstance(error, psycopg.Error):
             text = without_secrets(text, self._plan.dsn)
-        text = f"{type(error).__name__}: {text}".replace("\x00", "\\x00")
-        told = redact_text(text, self._plan.patterns)
-        if len(told) > ERROR_CHARACTERS_MAX:
-            told = f"{told[:ERROR_CHARACTERS_MAX]} …"
-        return told.encode(errors="backslashreplace").decode()
+        text = redact_text(text.replace("\x00", "\\x00"), self._plan.patterns)
+        if len(text) > ERROR_CHARACTERS_MAX:
+            text = f"{text[:ERROR_CHARACTERS_MAX]} …"
+        return text.encode(errors="backslashreplace").decode()
 
 
 def options_text(options: Mapping[str, Any]) -> str:

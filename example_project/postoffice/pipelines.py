@@ -3,8 +3,8 @@ Reminders: a mail to everybody who had some, each at a minute of the day that is
 
     python example_project/manage.py pgqueue_pipeline run reminders
 
-At once, a hundred thousand mails would keep every receipt waiting. Here each address has
-its own moment of the next 24 hours, which follows from the address alone: tomorrow's run
+At once, a hundred thousand mails would keep every receipt waiting. Here each address
+has a moment of the next 24 hours, which follows from the address alone: tomorrow's run
 comes to the same one. A second run on the same day writes nothing.
 """
 

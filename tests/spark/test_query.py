@@ -21,7 +21,8 @@ pytestmark = pytest.mark.spark
 # A value of each type that Spark has.
 EVERY = """
 SELECT 1::smallint AS two, 2 AS four, 3::bigint AS eight, 1.5::real AS "Real",
-       2.5::float8 AS double, true AS yes, 'ä'::varchar(9) AS text, '\\x00ff'::bytea AS raw,
+       2.5::float8 AS double, true AS yes, 'ä'::varchar(9) AS text,
+       '\\x00ff'::bytea AS raw,
        date '2026-03-01' AS day, timestamptz '2026-03-01 10:00+01' AS moment,
        timestamp '2026-03-01 10:00' AS local, 12.50::numeric(10,2) AS price,
        '6ec0bd7f-11c0-43da-975e-2a8ad9ebae0b'::uuid AS uuid, '{"a": 1}'::jsonb AS json,

@@ -1,4 +1,4 @@
-"""Where in a window a row is due follows from its task and key, and from nothing else."""
+"""Where in a window a row is due follows from its task and key alone."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ def test_a_key_has_one_text_for_each_value(spark):
     schema = StructType.fromDDL("id bigint, at timestamp, share double, day date")
 
     check_key(schema, ("id", "day"))
-    with pytest.raises(SparkOptionError, match="'ids' is no column. Did you mean 'id'"):
+    with pytest.raises(
+        SparkOptionError, match=r"'ids' is no column\. Did you mean 'id'"
+    ):
         check_key(schema, ("ids",))
     for name in ("at", "share"):
         with pytest.raises(SparkOptionError, match="cast it to a string"):
