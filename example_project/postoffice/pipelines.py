@@ -48,7 +48,7 @@ def remind(address: str, mails: int) -> None:
             name="reminders {run.started_at:%Y-%m-%d}",
             key="address",
             over="{over}",
-            start="{run.started_at:%Y-%m-%dT%H:00Z}",
+            start="{run.started_at:%Y-%m-%dT%H:%MZ}",
         )
     },
 )
