@@ -194,7 +194,9 @@ def check_frame(frame: Any, said: FanOut) -> Columns:
     """
     _, columns = once.check(frame, said.options)
     check_key(frame.schema, said.key)
-    if columns.run_at is not None and (said.over or said.start):
+    # Spark makes no difference between cases, and would replace it.
+    has_moment = "run_at" in map(str.casefold, frame.columns)
+    if has_moment and (said.over or said.start):
         raise SparkOptionError(
             "There is a column run_at, and the option over or start: drop one of them."
         )

@@ -27,7 +27,7 @@ from django_pgqueue.spark.templates import fill, require
 from django_pgqueue.spark.write import once
 from django_pgqueue.spark.write.columns import Columns
 from django_pgqueue.spark.write.journal import WriteResult
-from django_pgqueue.spark.write.options import parse
+from django_pgqueue.spark.write.options import KNOWN, parse
 
 MODES = ("overwrite", "append")
 
@@ -211,6 +211,21 @@ class Jobs:
     repeated: str = fanout.REFUSE
     options: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raise DeclarationError for an option that there is not, or not here."""
+        try:
+            options.check_names({name.casefold(): "" for name in self.options}, KNOWN)
+        except SparkOptionError as error:
+            raise DeclarationError(f"Jobs: {error}") from None
+        for name in self.options:
+            if name not in KNOWN:
+                raise DeclarationError(
+                    f"Jobs: the option {name!r} is written otherwise."
+                    f"{did_you_mean(name, [*KNOWN])}"
+                )
+            if name in ("task", "name"):
+                raise DeclarationError(f"Jobs: write {name}=… instead of an option.")
+
     @property
     def templates(self) -> tuple[str, ...]:
         """Where options of the job stand."""
@@ -258,17 +273,14 @@ class Jobs:
     def _said(
         self, given: Mapping[str, Any], run: Any | None, of_task: Mapping[str, str]
     ) -> FanOut:
-        texts = {
-            name: fill(text, given, run)
-            for name, text in {**self.options, "task": self.task}.items()
-        }
-        asked = {
-            **of_task,
-            **{name: text for name, text in texts.items() if text is not None},
-        }
-        tags = [each["tags"] for each in (of_task, self.options) if "tags" in each]
-        if "tags" in asked and len(tags) == 2:
-            asked["tags"] = f"{of_task['tags']},{asked['tags']}"
+        texts = {**self.options, "task": self.task}
+        asked = dict(of_task)
+        for name, template in texts.items():
+            text = fill(template, given, run)
+            if text is not None:
+                # A call adds its tags to those of the task.
+                is_more = name == "tags" and name in asked
+                asked[name] = f"{asked[name]},{text}" if is_more else text
         if run is not None:
             asked["name"] = self.name_of(run)
         return fanout.make(

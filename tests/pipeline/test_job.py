@@ -144,6 +144,9 @@ def test_places_that_do_not_fit_are_refused(places, problem):
         (lambda: QueueTable("jobs", ("id", "tsk")), "'tsk'. Did you mean 'task'"),
         (lambda: Query(" "), "query has 0 characters"),
         (lambda: Query("SELECT 1 AS a", partitions=2), "partitions needs divideBy"),
+        (lambda: Jobs("a.b", options={"quue": "q"}), "'quue'. Did you mean 'queue'"),
+        (lambda: Jobs(options={"task": "a.b"}), "write task=… instead of an option"),
+        (lambda: Jobs("a.b", options={"Queue": "q"}), "'Queue' is written otherwise"),
         (lambda: Files("csv", "/x", mode="apend"), "'apend'. Did you mean 'append'"),
     ],
 )

@@ -50,6 +50,11 @@ def known_task(
         "maxAttempts": str(resolved.retry.max_attempts),
         "payloadBytesMax": str(settings.payload_bytes_max),
     }
+    if any("," in tag for tag in task.options.tags):
+        raise SparkOptionError(
+            f"A tag of {name} has a comma, with which the option tags divides tags: "
+            f"{', '.join(map(repr, task.options.tags))}. Declare it without."
+        )
     if task.options.tags:
         said["tags"] = ",".join(task.options.tags)
     return said

@@ -93,7 +93,9 @@ class Named(Jobs):
         options = run.options
         if options["name"] is not None:
             return str(options["name"])
-        told = json.dumps(dict(options), sort_keys=True)
+        # Without those that are not given: an option to come changes no name.
+        given = {name: said for name, said in options.items() if said is not None}
+        told = json.dumps(given, sort_keys=True)
         digest = sha256(told.encode()).hexdigest()[:DIGEST_CHARACTERS]
         task = str(options["task"]).rpartition(".")[2][:TASK_CHARACTERS]
         when = options["start"] or f"{run.started_at:%Y-%m-%d}"
