@@ -140,7 +140,7 @@ def test_a_killed_fan_out_is_finished_by_the_next_run(environment, plan):
             stderr=subprocess.DEVNULL,
         )
         try:
-            wait_for(lambda: writes() and waits_for_a_lock(), 60, "it wants to commit")
+            wait_for(lambda: writes() and waits_for_a_lock(), 90, "it wants to commit")
         finally:
             # Its Java process, and Spark's own Pythons, one of which commits.
             for pid in [process.pid, *descendants(process.pid)]:
