@@ -635,7 +635,8 @@ def test_every_pipeline_job_is_documented_with_its_options():
                 for name, value in job.options.items()
             }
             assert told == {
-                names_in(row[0])[0]: names_in(row[1])[0] for row in rows(own)
+                names_in(row[0])[0]: next(iter(names_in(row[1])), None)
+                for row in rows(own)
             }
 
 

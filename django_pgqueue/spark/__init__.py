@@ -14,6 +14,7 @@ has set is read in management/spark_session.py and handed in as plain values.
     options.py    what its options mean
     filters.py    conditions that PostgreSQL and Spark answer alike
     slices.py     which rows each task reads, fixed once for all of them
+    query.py      rows of an SQL query
     connect.py    a session of the database, through ADBC
     reader.py     one task's rows, page by page, as Arrow batches
     pace.py       how many rows a page has, and how long to wait after it
@@ -25,11 +26,15 @@ And the pipeline, whose jobs are functions from DataFrames to DataFrames:
 
     job.py          how a pipeline job is declared, found and told its options
     places.py       where its rows come from and go to
+    templates.py    options in the texts of places
     run.py          a run, from its start to its end; its row is runs/pipelines.py
     progress.py     how far Spark is
+    errors.py       what went wrong in Spark, in short
     durations.py    options such as "7d"
     fingerprint.py  what errors of the same kind have in common
-    jobs/           those of the package: metrics, failures
+    fanout.py       rows of any DataFrame to jobs, spread over a window
+    spread.py       the moment of each row within a window
+    jobs/           those of the package: metrics, failures, fanout
     submit.py       the same by spark-submit
 
 The command that starts pipeline jobs is management's.

@@ -1,8 +1,9 @@
 """
 Connect: a session of the database through ADBC, which hands out Arrow batches.
 
-ADBC brings its own libpq, so that an executor needs no other. Sessions are read-only,
-in autocommit, and read pages by the primary key whatever the statistics say.
+ADBC brings its own libpq, so that an executor needs no other. Sessions are read-only
+and in autocommit. Those of a table read pages by the primary key, whatever the
+statistics say.
 """
 
 from __future__ import annotations
@@ -15,19 +16,26 @@ from django_pgqueue.exceptions import SparkError
 from django_pgqueue.spark.dsn import without_secrets
 from django_pgqueue.spark.extras import extra
 
-# Locks: none. A page is found by its first id, so there is no better plan than the
-# index of the primary key; without statistics the planner would sort the whole table
-# for each page. Times are cast to timestamptz, and read as UTC in any case.
+# Locks: none. Times are cast to timestamptz, and read as UTC in any case.
 SET_UP = (
     "SET default_transaction_read_only = on",
     "SET default_transaction_isolation = 'read committed'",
+    "SET client_encoding = 'UTF8'",
+    "SET timezone = 'UTC'",
+)
+
+# Locks: none. A page is found by its first id, so there is no better plan than the
+# index of the primary key; without statistics the planner would sort the whole table
+# for each page. A query of the user's is planned as ever.
+FOR_PAGES = (
     "SET enable_seqscan = off",
     "SET enable_bitmapscan = off",
     "SET enable_sort = off",
     "SET jit = off",
-    "SET client_encoding = 'UTF8'",
-    "SET timezone = 'UTC'",
 )
+
+# ADBC's option of a statement.
+USE_COPY = "adbc.postgresql.use_copy"
 
 NAME = "SET application_name = 'pgqueue spark: {table}'"
 
@@ -38,16 +46,21 @@ class Session:
 
     Args:
         dsn: As DsnSource.read() returns it.
-        table: Whose rows are read; operators see it in pg_stat_activity.
+        table: Whose rows are read; operators see it in pg_stat_activity. None: those
+            of a query.
 
     Raises:
         SparkError: It cannot be opened. The text has no secret of *dsn*.
     """
 
-    def __init__(self, dsn: str, *, table: str) -> None:
-        extra("pyarrow")
+    def __init__(self, dsn: str, *, table: str | None) -> None:
         self._driver = extra("adbc_driver_postgresql.dbapi")
-        self._errors: type[Exception] = self._driver.Error
+        # What goes wrong after the first batch comes as an error of Arrow's.
+        self._errors: tuple[type[Exception], ...] = (
+            self._driver.Error,
+            extra("pyarrow").ArrowException,
+            OSError,
+        )
         self._dsn = dsn
         self._table = table
         self._connection: Any = None
@@ -59,25 +72,47 @@ class Session:
         try:
             self._connection = self._driver.connect(self._dsn, autocommit=True)
             with self._connection.cursor() as cursor:
-                for statement in (*SET_UP, NAME.format(table=self._table)):
+                pages = () if self._table is None else FOR_PAGES
+                name = NAME.format(table=self._table or "query")
+                for statement in (*SET_UP, *pages, name):
                     cursor.execute(statement)
         except self._errors as error:
             self.close()
             raise self._translated(error, "cannot be opened") from None
 
-    def rows(self, statement: str) -> list[dict[str, Any]]:
-        """Return the few rows of *statement*."""
-        return [row for batch in self.batches(statement) for row in batch.to_pylist()]
+    def rows(self, statement: str, *, copies: bool = True) -> list[dict[str, Any]]:
+        """Return the few rows of *statement*; copies: as batches()."""
+        return [
+            row
+            for batch in self.batches(statement, copies=copies)
+            for row in batch.to_pylist()
+        ]
 
-    def batches(self, statement: str) -> Iterator[Any]:
+    def schema(self, statement: str) -> Any:
+        """Return the pyarrow.Schema of *statement*, whose rows are left."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(statement)
+                with cursor.fetch_record_batch() as reader:
+                    return reader.schema
+        except self._errors as error:
+            raise self._translated(error, "does not take the query") from None
+
+    def batches(self, statement: str, *, copies: bool = True) -> Iterator[Any]:
         """
         Yield the rows of *statement* as pyarrow.RecordBatch, as they come.
 
         The statement runs until the last batch is taken; who stops before must close
         the session.
+
+        Args:
+            statement: One statement of SQL.
+            copies: By COPY, which is quick; False: EXPLAIN and the like.
         """
         try:
             with self._connection.cursor() as cursor:
+                if not copies:
+                    cursor.adbc_statement.set_options(**{USE_COPY: "false"})
                 cursor.execute(statement)
                 with cursor.fetch_record_batch() as reader:
                     yield from reader

@@ -26,11 +26,12 @@ from django_pgqueue.exceptions import (
     SparkOptionError,
     did_you_mean,
 )
+from django_pgqueue.spark.templates import RUN, names_in
 
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 
 # Characters of the value of an option: it is stored with each run.
-OPTION_CHARACTERS_MAX = 1_000
+OPTION_CHARACTERS_MAX = 10_000
 
 TRUE, FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
@@ -65,6 +66,7 @@ class PipelineJob:
         sinks: By the keys of what the function returns.
         options: The function's keyword-only parameters, with their defaults.
         takes_run: Whether the run itself is the function's first argument.
+        in_queue: Whether a job of the queue may run it.
     """
 
     name: str
@@ -73,6 +75,7 @@ class PipelineJob:
     sinks: Mapping[str, Sink]
     options: Mapping[str, OptionValue]
     takes_run: bool
+    in_queue: bool = True
 
     @property
     def summary(self) -> str:
@@ -132,6 +135,7 @@ def pipeline_job(
     sources: Mapping[str, Source],
     sinks: Mapping[str, Sink],
     name: str | None = None,
+    in_queue: bool = True,
 ) -> Callable[[F], F]:
     """
     Declare the function below as a pipeline job; it stays the function that it is.
@@ -143,10 +147,12 @@ def pipeline_job(
     It returns one DataFrame for one sink, or a dict with one for each.
 
     Args:
-        sources: What is read: QueueTable, Files, or what else has read(run).
-        sinks: What is written: Files, or what else has write(run, frame).
+        sources: What is read: QueueTable, Query, Files, or what else has read(run).
+        sinks: What is written: Files, Jobs, or what else has write(run, frame).
         name: Lower-case letters, digits and `_.-`, at most 100; by default, the
             function's.
+        in_queue: False: the task run_pipeline refuses it, since whoever may edit jobs
+            would choose its options.
 
     Raises:
         DeclarationError: It cannot be declared so, or another function has the name.
@@ -154,7 +160,18 @@ def pipeline_job(
 
     def declare(function: F) -> F:
         job_name = function.__name__ if name is None else name
+        _check_places(job_name, sources, "read", "source")
+        _check_places(job_name, sinks, "write", "sink")
         takes_run, options = _parameters(job_name, function, sources)
+        for kind, places in (("source", sources), ("sink", sinks)):
+            _check_templates(job_name, kind, places, options)
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(
+            function
+        ):
+            raise DeclarationError(
+                f"The pipeline job {job_name} must be a plain function that returns "
+                f"DataFrames: neither async nor a generator."
+            )
         if not NAME.fullmatch(job_name):
             raise DeclarationError(
                 f"A pipeline job cannot be called {job_name!r}: its name has lower-"
@@ -170,7 +187,13 @@ def pipeline_job(
                 f"@pipeline_job(name=…)."
             )
         _jobs[job_name] = PipelineJob(
-            job_name, function, dict(sources), dict(sinks), options, takes_run
+            job_name,
+            function,
+            dict(sources),
+            dict(sinks),
+            options,
+            takes_run,
+            in_queue,
         )
         return function
 
@@ -198,6 +221,46 @@ def declared_jobs() -> list[PipelineJob]:
     return [_jobs[name] for name in sorted(_jobs)]
 
 
+def _check_places(name: str, places: object, verb: str, kind: str) -> None:
+    """Raise DeclarationError unless *places* can all do *verb*."""
+    if not isinstance(places, Mapping):
+        raise DeclarationError(
+            f"The {kind}s of the pipeline job {name} must be a dict of names and "
+            f"places, not {places!r:.80}."
+        )
+    for key, place in places.items():
+        if not isinstance(key, str) or not callable(getattr(place, verb, None)):
+            raise DeclarationError(
+                f"The {kind} {key!r} of the pipeline job {name} is {place!r:.80}, "
+                f"which has no {verb}()."
+            )
+        if inspect.isclass(place):
+            raise DeclarationError(
+                f"The {kind} {key!r} of the pipeline job {name} is the class "
+                f"{place.__name__}: make an object of it."
+            )
+
+
+def _check_templates(
+    name: str,
+    kind: str,
+    places: Mapping[str, Any],
+    options: Mapping[str, OptionValue],
+) -> None:
+    """Raise DeclarationError where a text names what is no option."""
+    for key, place in places.items():
+        for text in getattr(place, "templates", ()):
+            unknown = names_in(text) - {RUN, *options}
+            if unknown:
+                wrong = min(unknown)
+                raise DeclarationError(
+                    f"The {kind} {key!r} of the pipeline job {name} says {text!r}, and "
+                    f"{wrong!r} is no option of it."
+                    f"{did_you_mean(wrong, list(options))} Options are its keyword-"
+                    f"only parameters."
+                )
+
+
 def _parameters(
     name: str, function: Callable[..., Any], sources: Mapping[str, Source]
 ) -> tuple[bool, dict[str, OptionValue]]:
@@ -205,6 +268,11 @@ def _parameters(
     options: dict[str, OptionValue] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY:
+            if parameter.name == RUN:
+                raise DeclarationError(
+                    f"An option of the pipeline job {name} cannot be called run: that "
+                    f"is the run itself, as the first parameter."
+                )
             if not isinstance(parameter.default, (str, int, float, bool, type(None))):
                 raise DeclarationError(
                     f"The option {parameter.name} of the pipeline job {name} needs a "

@@ -20,6 +20,8 @@ from django_pgqueue.spark.tables import JOBS, TABLES, Column, Table
 KNOWN = (
     "table",
     "columns",
+    "query",
+    "divideBy",
     "partitions",
     "maxRowsPerSecond",
     "dsnEnv",
@@ -29,6 +31,12 @@ KNOWN = (
 
 PARTITIONS_MAX = 10_000
 ROWS_PER_SECOND_MAX = 100_000_000
+QUERY_CHARACTERS_MAX = 100_000
+
+# A query says what is read, and names no secrets of ours.
+NOT_WITH_QUERY = ("table", "columns", "redact")
+# One statement is neither divided nor slowed down.
+NEED_DIVIDE_BY = ("partitions", "maxRowsPerSecond")
 
 # What people try, from other sources. The value is never repeated.
 CONNECTIONS = frozenset(
@@ -45,6 +53,10 @@ class ReadOptions:
     table: Table = JOBS
     # None: all of the table's.
     columns: tuple[Column, ...] | None = None
+    # A SELECT, instead of a table.
+    query: str | None = None
+    # The column of whole numbers by whose ranges a query is read; None: all at once.
+    divide_by: str | None = None
     # None: as many as the size of the table asks for.
     partitions: int | None = None
     # Of all tasks together; None: as fast as it goes.
@@ -64,10 +76,13 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
     """
     given = {str(key).casefold(): value for key, value in options.items()}
     check_names(given, KNOWN)
+    _check_query_alone(given)
     table = _table(given.get("table", JOBS.name))
     return ReadOptions(
         table=table,
         columns=optional(given, "columns", lambda text: _columns(text, table)),
+        query=optional(given, "query", _query),
+        divide_by=given.get("divideby"),
         partitions=optional(
             given,
             "partitions",
@@ -128,6 +143,39 @@ def check_names(given: Mapping[str, str], names: Sequence[str]) -> None:
 def optional(given: Mapping[str, str], name: str, read: Callable[[str], Any]) -> Any:
     """Return what *read* makes of the option *name*, or None where it is not given."""
     return read(given[name]) if name in given else None
+
+
+def _check_query_alone(given: Mapping[str, str]) -> None:
+    """Raise SparkOptionError for options that say nothing together."""
+    if "query" not in given:
+        if "divideby" in given:
+            raise SparkOptionError(
+                "The option divideBy is for a query: a table is divided by itself."
+            )
+        return
+    for name in NOT_WITH_QUERY:
+        if name in given:
+            raise SparkOptionError(
+                f"The options query and {name} cannot go together: a query says by "
+                f"itself what is read, and nothing of it is hidden."
+            )
+    if "divideby" not in given:
+        for name in NEED_DIVIDE_BY:
+            if name.casefold() in given:
+                raise SparkOptionError(
+                    f"The option {name} needs divideBy, a column of whole numbers of "
+                    f"the query: without one it is one statement."
+                )
+
+
+def _query(text: str) -> str:
+    query = text.strip().removesuffix(";").rstrip()
+    if not query or "\0" in query or len(query) > QUERY_CHARACTERS_MAX:
+        raise SparkOptionError(
+            f"The option query has {len(query):,} characters; it must be a SELECT of "
+            f"up to {QUERY_CHARACTERS_MAX:,}, without NUL."
+        )
+    return query
 
 
 def _table(name: str) -> Table:

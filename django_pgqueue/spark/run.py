@@ -13,10 +13,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -27,9 +27,11 @@ from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.runs import pipelines
 from django_pgqueue.spark.dsn import without_secrets
+from django_pgqueue.spark.errors import told
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import PipelineJob
 from django_pgqueue.spark.progress import Progress
+from django_pgqueue.spark.session import activate
 
 # Characters of an error that a run keeps; Java's traces have tens of thousands.
 ERROR_CHARACTERS_MAX = 4_000
@@ -42,6 +44,15 @@ STOP_SECONDS_MAX = 20.0
 LOOK_SECONDS = 0.2
 
 CONNECT_SECONDS_MAX = 10
+
+# What a run tells besides its numbers.
+NOTES_MAX = 20
+NOTE_CHARACTERS_MAX = 1_000
+
+# Return what a declared task says of its jobs, in the words of format("pgqueue"), for
+# its name, a queue (None: the task's own) and the names of arguments (None: not known).
+# SparkOptionError: it is not declared, or does not take them.
+KnownTask = Callable[[str, str | None, Sequence[str] | None], Mapping[str, str]]
 
 LOST = "Its lease ran out, and another run took its place."
 
@@ -57,6 +68,7 @@ class Snapshot:
     tasks: int = 0
     rows_per_second: float = 0.0
     ui_url: str | None = None
+    notes: list[str] = field(default_factory=list)
 
     def stored(self) -> dict[str, Any]:
         """Return what the row keeps of it besides its rows."""
@@ -65,6 +77,7 @@ class Snapshot:
             "tasks_done": self.tasks_done,
             "tasks": self.tasks,
             "rows_per_second": round(self.rows_per_second, 1),
+            **({"notes": self.notes} if self.notes else {}),
         }
 
 
@@ -82,6 +95,7 @@ class Plan:
         queue_job: The queue's job that runs it, if one does.
         read_options: Options of format("pgqueue") for all tables of the queue.
         patterns: Names whose values are hidden, in the run's options and its error.
+        known_task: Looks up a task of the project; None: nobody here knows them.
     """
 
     job: PipelineJob
@@ -92,11 +106,24 @@ class Plan:
     queue_job: int | None = None
     read_options: Mapping[str, str] = field(default_factory=dict)
     patterns: tuple[str, ...] = REDACT_DEFAULT
+    known_task: KnownTask | None = None
+
+    def check(self) -> None:
+        """
+        Ask the places of the job whether they can do what the options say.
+
+        Raises:
+            SparkOptionError: One cannot; nothing has been started.
+        """
+        for place in (*self.job.sources.values(), *self.job.sinks.values()):
+            asked = getattr(place, "check", None)
+            if asked is not None:
+                asked(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended: "succeeded", "failed", "cancelled" or "lost"."""
+    """How a run ended: "succeeded", "failed", "cancelled" or "lost"; what it tells."""
 
     run: int
     state: str
@@ -104,6 +131,7 @@ class Ended:
     rows_out: int
     seconds: float
     error: str | None
+    notes: Sequence[str] = ()
 
 
 class Run:
@@ -112,19 +140,24 @@ class Run:
 
     Attributes:
         id: Of the run's row.
-        started_at: By the database's clock.
+        started_at: By the database's clock, in UTC.
         options: Those of the job.
         session: The SparkSession.
         read_options: Options of format("pgqueue").
+        known_task: As Plan has it.
+        notes: What note() was given.
     """
 
     def __init__(self, plan: Plan, started: pipelines.Started) -> None:
         self.id: int = started.id
-        self.started_at: datetime = started.at
+        self.started_at: datetime = started.at.astimezone(UTC)
         self.options = plan.options
         self.read_options = plan.read_options
+        self.known_task = plan.known_task
         self.session: Any = None
+        self.notes: list[str] = []
         self._dsn = plan.dsn
+        self._patterns = plan.patterns
         self._stop = threading.Event()
 
     def check(self) -> None:
@@ -136,6 +169,12 @@ class Run:
         """
         if self._stop.is_set():
             raise PipelineStopped("The run was told to stop.")
+
+    def note(self, text: str) -> None:
+        """Tell *text* with the result of the run; up to NOTES_MAX are kept."""
+        if len(self.notes) < NOTES_MAX:
+            shown = redact_text(text.replace("\x00", "\\x00"), self._patterns)
+            self.notes.append(shown[:NOTE_CHARACTERS_MAX])
 
     def stop(self) -> None:
         """Let the next check() fail."""
@@ -204,10 +243,12 @@ def run_job(
         lease_seconds: Without a beat, after which the run counts as dead.
 
     Raises:
+        SparkOptionError: The options cannot be; nothing was done.
         PipelineBusy: Another run of the job is live; nothing was done.
         psycopg.Error: The database cannot be used: nothing was done, or the end of the
             run could not be noted, and it is lost when its lease runs out.
     """
+    plan.check()
     with connected(plan.dsn) as connection:
         started = pipelines.start(
             connection.cursor(),
@@ -235,7 +276,7 @@ class _Work:
         self._plan = plan
         self._run = Run(plan, started)
         self._lease_seconds = lease_seconds
-        self._snapshot = Snapshot()
+        self._snapshot = Snapshot(notes=self._run.notes)
         self._progress: Progress | None = None
         self._error: BaseException | None = None
         self._is_lost = False
@@ -284,6 +325,7 @@ class _Work:
         try:
             with plan.sessions() as session:
                 run.session = session
+                activate(session)
                 with suppress(Exception):  # Spark Connect has no such counters.
                     self._progress = Progress(session)
                     self._snapshot.ui_url = session.sparkContext.uiWebUrl
@@ -309,6 +351,12 @@ class _Work:
                 f"The pipeline job {job.name} returned frames for {sorted(made)}; its "
                 f"sinks are {sorted(job.sinks)}."
             )
+        for name, frame in made.items():
+            if not hasattr(frame, "sparkSession"):
+                raise SparkError(
+                    f"The pipeline job {job.name} returned {frame!r:.80} for its sink "
+                    f"{name}, which is no DataFrame."
+                )
         for name, sink in job.sinks.items():
             run.check()
             self._snapshot.phase = f"writing {name}"
@@ -338,7 +386,7 @@ class _Work:
                     application_name="pgqueue pipeline",
                     prepare_threshold=None,
                 )
-            told = pipelines.beat(
+            stops = pipelines.beat(
                 self._connection.cursor(),
                 self._run.id,
                 rows_in=self._snapshot.rows_in,
@@ -352,9 +400,9 @@ class _Work:
                 self._connection.close()
             self._connection = None
             return False
-        if told is None:
+        if stops is None:
             self._is_lost = True
-        return told is not False
+        return stops is not False
 
     def _cancel(self, seconds: float) -> bool:
         """Stop the work; False: it does not end, and is left behind."""
@@ -397,18 +445,18 @@ class _Work:
             snapshot.rows_out,
             time.monotonic() - self._began,
             error,
+            tuple(snapshot.notes),
         )
 
     def _told(self, error: BaseException) -> str:
         """Return what an error says, without secrets."""
-        text = str(error)
+        text = told(error)
         if isinstance(error, psycopg.Error):
             text = without_secrets(text, self._plan.dsn)
-        text = f"{type(error).__name__}: {text}".replace("\x00", "\\x00")
-        told = redact_text(text, self._plan.patterns)
-        if len(told) > ERROR_CHARACTERS_MAX:
-            told = f"{told[:ERROR_CHARACTERS_MAX]} …"
-        return told.encode(errors="backslashreplace").decode()
+        text = redact_text(text.replace("\x00", "\\x00"), self._plan.patterns)
+        if len(text) > ERROR_CHARACTERS_MAX:
+            text = f"{text[:ERROR_CHARACTERS_MAX]} …"
+        return text.encode(errors="backslashreplace").decode()
 
 
 def options_text(options: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
@@ -107,6 +107,18 @@ def source(redaction: Redaction) -> type[Any]:
     from django_pgqueue.spark.source import PgQueueSource
 
     return type("PgQueueSource", (PgQueueSource,), {"redaction": redaction})
+
+
+def activate(session: Any) -> None:
+    """
+    Let this thread write by format("pgqueue").
+
+    save() looks for its session in the thread, which need not be the one that has
+    opened it. Spark Connect asks nobody.
+    """
+    with suppress(Exception):
+        java = session._jvm.org.apache.spark.sql.classic.SparkSession
+        java.setActiveSession(session._jsparkSession)
 
 
 def is_local(master: str) -> bool:

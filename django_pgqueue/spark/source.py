@@ -21,14 +21,14 @@ from pyspark.sql.datasource import (
 )
 
 from django_pgqueue.exceptions import SparkOptionError
-from django_pgqueue.spark import filters, options, reader, slices
+from django_pgqueue.spark import filters, options, query, reader, slices
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.tables import Column, Table, ddl
 
 
 class PgQueueSource(DataSource):
-    """Reads jobs, the archive and the dead letters; writes jobs."""
+    """Reads jobs, archive, dead letters and queries; writes jobs."""
 
     # What a session hides; one that nobody has set up hides by the default patterns.
     redaction = Redaction()
@@ -41,11 +41,16 @@ class PgQueueSource(DataSource):
     def schema(self) -> str:
         """Return the columns that are read, unless .schema(…) names them."""
         asked = options.parse(self.options)
+        if asked.query is not None:
+            with Session(asked.dsn.read(os.environ), table=None) as session:
+                return query.ddl(query.describe(session, asked.query))
         return ddl(asked.columns or asked.table.columns)
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return what reads the columns of *schema*."""
         asked = options.parse(self.options)
+        if asked.query is not None:
+            return QueryReader(asked, query.columns_of(schema))
         redaction = self.redaction
         if asked.redact is not None:
             redaction = Redaction(asked.redact, redaction.places)
@@ -120,6 +125,47 @@ class PgQueueReader(DataSourceReader):
     def _session(self) -> Session:
         asked = self._asked
         return Session(asked.dsn.read(os.environ), table=asked.table.name)
+
+
+class QueryReader(DataSourceReader):
+    """One read of a query; Spark compares what conditions there are."""
+
+    def __init__(
+        self, asked: options.ReadOptions, columns: tuple[query.QueryColumn, ...]
+    ) -> None:
+        self._asked = asked
+        self._columns = columns
+
+    def partitions(self) -> list[InputPartition]:
+        """Divide the query among tasks."""
+        asked = self._asked
+        assert asked.query is not None
+        rate = asked.rows_per_second_max
+        partitions = asked.partitions
+        if partitions is None and rate is not None:
+            partitions = 1
+        with self._session() as session:
+            tasks = query.plan(
+                session, asked.query, divide_by=asked.divide_by, partitions=partitions
+            )
+        share = rate / len(tasks) if rate else None
+        return [InputPartition((task, share)) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the rows of one task as Arrow batches."""
+        task, rows_per_second = partition.value
+        assert self._asked.query is not None
+        with self._session() as session:
+            yield from query.read(
+                session,
+                self._asked.query,
+                self._columns,
+                task,
+                rows_per_second=rows_per_second,
+            )
+
+    def _session(self) -> Session:
+        return Session(self._asked.dsn.read(os.environ), table=None)
 
 
 class _PushFilters:

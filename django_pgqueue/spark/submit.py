@@ -31,7 +31,7 @@ from django_pgqueue.spark.session import open_session
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_BUSY, EXIT_STOPPED = 0, 1, 2, 4, 130
 
 OUR_JOBS = "django_pgqueue.spark.jobs"
-OURS = (f"{OUR_JOBS}.metrics", f"{OUR_JOBS}.failures")
+OURS = tuple(f"{OUR_JOBS}.{name}" for name in ("metrics", "failures", "fanout"))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,6 +51,8 @@ def main(arguments: Sequence[str]) -> int:
     except PgQueueError as error:
         _write(sys.stderr, str(error))
         return EXIT_USAGE
+    for note in ended.notes:
+        _write(sys.stderr, note)
     _write(
         sys.stderr,
         f"{asked.job}: {ended.state}, {ended.rows_in:,} rows in, {ended.rows_out:,} "

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from django_pgqueue.management.pipeline.known_task import known_task
 from django_pgqueue.management.spark_session import dsn_of
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.run import Ended, Plan, run_job
@@ -32,6 +33,7 @@ def plan(spark: Any, transactional_db: None) -> Callable[..., Plan]:
             dsn=dsn_of("default", writes=True),
             sessions=sessions,
             by="tests",
+            known_task=known_task,
         )
 
     return plan

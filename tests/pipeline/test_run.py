@@ -135,6 +135,51 @@ def test_a_job_must_return_what_its_sinks_take(plan):
     assert "returned frames for ['other']; its sinks are ['out']" in ended.error
 
 
+def test_a_job_must_return_dataframes(plan):
+    """A function that forgets to return fails, with what it has returned."""
+    declare(lambda archive: None, sinks={"out": Collected()})
+
+    ended = run_job(plan("own"))
+
+    assert "returned None for its sink out, which is no DataFrame" in ended.error
+
+
+def test_errors_of_spark_are_told_without_their_traces(plan, spark, tmp_path):
+    """Those of Java by their causes, and those of ours as they were raised."""
+    (tmp_path / "in.csv").write_text("one\n")
+    wrong = Files("csv", str(tmp_path), options={"mode": "FAILFAST"}, schema="n int")
+
+    def copy(rows, *, folder=""):
+        return rows
+
+    declare(copy, sources={"rows": wrong}, sinks={"out": Files("json", "{folder}/x")})
+    java = run_job(plan("own", folder=str(tmp_path)))
+    query = "SELECT 1 / (n - 1) AS n FROM generate_series(1, 2) AS n"
+    ours = run_job(plan("fanout", task="tests.app.tasks.noop", query=query))
+
+    assert "MALFORMED_RECORD" in java.error
+    assert "\n" not in java.error
+    assert ours.error.startswith("SparkError: The session with PostgreSQL broke off: ")
+    assert ours.error.endswith("ERROR: division by zero")
+
+
+def test_notes_are_told_without_secrets(plan):
+    """In the row and at the end; some twenty of them."""
+
+    def noting(run, archive, *, folder=""):
+        for n in range(30):
+            run.note(f"note {n}, password={SECRET}")
+        return archive
+
+    declare(noting, sinks={"out": Collected()})
+
+    ended = run_job(plan("own"))
+
+    assert 20 == len(ended.notes)
+    assert "note 0, password=[redacted]" == ended.notes[0]
+    assert list(ended.notes) == PipelineRun.objects.get().progress["notes"]
+
+
 def test_a_live_run_keeps_others_out(plan, cursor):
     """Who runs it is said."""
     pipelines.start(

@@ -21,6 +21,7 @@ from django.db import connections
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkError, SparkOptionError
+from django_pgqueue.management.pipeline.plan import plan_of
 from django_pgqueue.management.pipeline.run import EXIT_BUSY, EXIT_STOPPED
 from django_pgqueue.runs import pipelines
 from django_pgqueue.spark.job import find_job
@@ -45,12 +46,18 @@ def run_in_queue(ctx: JobContext, job: str, options: Mapping[str, Any]) -> str:
 
     Raises:
         SparkError: It failed.
-        Reject: There is no such job, or it has no such option.
+        Reject: There is no such job, the queue may not run it, or an option is wrong.
         Snooze: Another run of it is live.
         Cancel: The queue's job was cancelled, or its run was asked to stop.
     """
     try:
-        find_job(job).read_options(options)
+        if not find_job(job).in_queue:
+            raise Reject(
+                f"The pipeline job {job} is not for the queue: whoever may edit jobs "
+                f"would choose what it reads. Declare one of your own, with what it "
+                f"reads in its code."
+            )
+        plan_of(job, options).check()
     except SparkOptionError as error:
         raise Reject(str(error)) from error
     command = [sys.executable, "-m", "django", "pgqueue_pipeline", "run", job]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.management.pipeline.known_task import known_task
 from django_pgqueue.management.spark_session import dsn_of, spark_session
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.run import Plan
@@ -38,6 +39,7 @@ def plan_of(
         queue_job=queue_job,
         read_options=read_options or {},
         patterns=settings.redact,
+        known_task=known_task,
     )
 
 

@@ -92,6 +92,8 @@ def _say(ended: Ended, job: str, out: Output) -> None:
     if out.as_json:
         out.json({"job": job, **dataclasses.asdict(ended)})
         return
+    for note in ended.notes:
+        out.line(note)
     out.line(
         f"{job}: {ended.state} in {span(ended.seconds)}, {ended.rows_in:,} rows in, "
         f"{ended.rows_out:,} out (run {ended.run})."

@@ -83,9 +83,9 @@ def _row(row: dict[str, Any]) -> tuple[object, ...]:
 def _note(row: dict[str, Any]) -> str:
     if row["error"]:
         return str(row["error"]).splitlines()[0]
-    if row["state"] != "running":
-        return ""
     progress = row["progress"]
+    if row["state"] != "running":
+        return " ".join(progress.get("notes", ()))
     parts = [str(progress.get("phase", ""))]
     if progress.get("tasks"):
         parts.append(f"{progress['tasks_done']}/{progress['tasks']} tasks")

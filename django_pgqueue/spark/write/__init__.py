@@ -15,4 +15,5 @@ Writing: rows of a DataFrame become jobs, all of them or none.
     reap.py        finishes what a driver has left that died
     writer.py      what Spark calls, on executors and on the driver
     result.py      what became of a write, for the caller
+    once.py        a write under a name, once
 """

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.spark.dsn import DsnSource, without_secrets
@@ -39,7 +40,7 @@ def session(dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         SparkError: An SQL error. No text has a secret of *dsn*.
     """
     try:
-        connection = psycopg.connect(dsn, autocommit=True)
+        connection = psycopg.connect(_to_a_primary(dsn), autocommit=True)
     except psycopg.Error as error:
         raise ConnectionLost(f"PostgreSQL: {_told(error, dsn)}") from None
     try:
@@ -55,6 +56,13 @@ def session(dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         raise SparkError(f"PostgreSQL: {_told(error, dsn)}{hint}.") from None
     finally:
         connection.close()
+
+
+def _to_a_primary(dsn: str) -> str:
+    """Return *dsn* so that it finds the primary among its servers, unless it says."""
+    if "target_session_attrs" in conninfo_to_dict(dsn):
+        return dsn
+    return make_conninfo(dsn, target_session_attrs="read-write")
 
 
 def read_dsn(source: DsnSource) -> str:

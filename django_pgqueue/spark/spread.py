@@ -1,0 +1,123 @@
+"""
+Spread: the moment of each row within a window, from its key alone.
+
+A row's offset is a number made of SHA-256 over the task and the key, so it is the same
+on every run, machine and version of Spark, and however the rows are divided. Two tasks
+have different offsets for the same key, so that their fan-outs do not coincide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+from django_pgqueue.exceptions import SparkOptionError, did_you_mean
+from django_pgqueue.spark.durations import duration
+from django_pgqueue.spark.extras import extra
+
+# A year: what is due later than that is a schedule, and no fan-out.
+OVER_DAYS_MAX = 366
+
+# Columns that make one key.
+KEY_COLUMNS_MAX = 10
+
+# Between the texts that are hashed: a character that keys do not have.
+SEPARATOR = "\x1f"
+
+# Hexadecimal digits of the hash: 60 bits, which fit in a bigint.
+DIGITS = 15
+
+MICROSECOND = timedelta(microseconds=1)
+
+# Types of which every value has one text, whatever file or table it comes from.
+KEY_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "date", "boolean")
+
+
+def offset(task: str, key: Sequence[object], over: timedelta) -> timedelta:
+    """
+    Return how long after the start a row is due: 0 or more, less than *over*.
+
+    Args:
+        task: The name of the task.
+        key: The values of the key's columns: texts, whole numbers, dates, booleans.
+        over: The window.
+    """
+    texts = [_text(value) for value in key]
+    digest = sha256(SEPARATOR.join([task, *texts]).encode()).hexdigest()
+    return int(digest[:DIGITS], 16) % (over // MICROSECOND) * MICROSECOND
+
+
+def offset_column(task: str, key: Sequence[str], over: timedelta) -> Any:
+    """Return the same as a Column of Spark: microseconds, a bigint."""
+    f = extra("pyspark.sql.functions")
+    texts = [column(name).cast("string") for name in key]
+    digest = f.sha2(f.concat_ws(SEPARATOR, f.lit(task), *texts), 256)
+    number = f.conv(f.substring(digest, 1, DIGITS), 16, 10).cast("bigint")
+    return f.pmod(number, f.lit(over // MICROSECOND))
+
+
+def column(name: str) -> Any:
+    """Return the column that is called exactly *name*, dots and all."""
+    escaped = name.replace("`", "``")
+    return extra("pyspark.sql.functions").col(f"`{escaped}`")
+
+
+def window(text: str) -> timedelta:
+    """
+    Return the window that the option *over* says.
+
+    Raises:
+        SparkOptionError: It is none, or empty, or longer than OVER_DAYS_MAX.
+    """
+    over = duration("over", text)
+    if not timedelta() < over <= timedelta(days=OVER_DAYS_MAX):
+        raise SparkOptionError(
+            f"The option over is {text!r}; it must be more than nothing and at most "
+            f"{OVER_DAYS_MAX} days. Without it, all jobs are due at the start."
+        )
+    return over
+
+
+def key_columns(text: str) -> tuple[str, ...]:
+    """
+    Return the columns that the option *key* names, with commas between.
+
+    Raises:
+        SparkOptionError: None, one twice, or more than KEY_COLUMNS_MAX.
+    """
+    names = tuple(name.strip() for name in text.split(","))
+    if "" in names or len(set(names)) < len(names) or len(names) > KEY_COLUMNS_MAX:
+        raise SparkOptionError(
+            f"The option key is {text[:80]!r}; it must name 1 to {KEY_COLUMNS_MAX} "
+            f"columns, each once, with commas between."
+        )
+    return names
+
+
+def check_key(schema: Any, key: Sequence[str]) -> None:
+    """
+    Raise SparkOptionError unless the columns *key* can be one.
+
+    Args:
+        schema: Of the DataFrame, a pyspark StructType.
+        key: The names of columns.
+    """
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    for name in key:
+        if name not in types:
+            raise SparkOptionError(
+                f"The key {name!r} is no column.{did_you_mean(name, list(types))} The "
+                f"columns are {', '.join(types)}."
+            )
+        if types[name] not in KEY_TYPES:
+            raise SparkOptionError(
+                f"The key {name!r} is of the type {types[name]}; it must be one of "
+                f"{', '.join(KEY_TYPES)}: cast it to a string."
+            )
+
+
+def _text(value: object) -> str:
+    """Return *value* as Spark casts it to a string."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

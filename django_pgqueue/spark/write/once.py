@@ -1,0 +1,123 @@
+"""
+Once: a write under a name, which is written the first time and told of afterwards.
+
+The journal decides: a name is committed once, by whoever comes first, and the rows of
+the write are jobs all together or not at all. So whatever died in between, running it
+again stores each row once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django_pgqueue.exceptions import SparkError
+from django_pgqueue.spark.dsn import DsnSource
+from django_pgqueue.spark.write import journal
+from django_pgqueue.spark.write.columns import Columns, plan
+from django_pgqueue.spark.write.journal import COMMITTED, WriteResult
+from django_pgqueue.spark.write.options import WriteOptions, parse
+from django_pgqueue.spark.write.reap import reap_with
+from django_pgqueue.spark.write.session import session
+
+# Locks: none.
+NOW = "SELECT clock_timestamp()"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A name in the journal, looked up before a write."""
+
+    # What became of the write that has it; None: it is free.
+    result: WriteResult | None
+    # By the database's clock.
+    now: datetime
+
+
+def look_up(dsn: str, name: str, *, takes_over: bool = False) -> Named:
+    """
+    Return whether *name* is free.
+
+    Args:
+        dsn: The database.
+        name: The option name of the write.
+        takes_over: Roll back an open write of that name, whose driver is known to be
+            dead.
+
+    Raises:
+        SparkError: A write of that name is under way; or the database cannot be used.
+    """
+    with session(dsn) as connection:
+        journal.check_schema(connection)
+        if takes_over:
+            reap_with(connection, name=name)
+        row = connection.execute(NOW).fetchone()
+        assert row is not None
+        result = journal.read_by_name(connection, name)
+        if result is not None and result.state == COMMITTED:
+            return Named(result, row[0])
+        if result is not None and result.state != journal.ROLLED_BACK:
+            raise SparkError(
+                f"Write {name!r} is {result.state} since "
+                f"{result.started_at.isoformat(timespec='seconds')}. If its driver is "
+                f"dead, roll it back: python -m django_pgqueue.spark.write.reap --name "
+                f"NAME."
+            )
+        return Named(None, row[0])
+
+
+def write_named(frame: Any, options: Mapping[str, str], dsn: str) -> WriteResult:
+    """
+    Write *frame* as jobs, and return what the journal says of it.
+
+    Args:
+        frame: A DataFrame.
+        options: Those of format("pgqueue"), with a name.
+        dsn: Where that leads.
+
+    Raises:
+        SparkError: It was written to another database.
+    """
+    frame.write.format("pgqueue").mode("append").options(**options).save()
+    with session(dsn) as connection:
+        result = journal.read_by_name(connection, options["name"])
+    if result is None:
+        raise SparkError(
+            f"Write {options['name']!r} is not in the journal of this database: "
+            f"${parse(options).dsn.variable} leads Spark to another one."
+        )
+    return result
+
+
+def check(frame: Any, options: Mapping[str, str]) -> tuple[WriteOptions, Columns]:
+    """
+    Return what *options* say and which column is what, before Spark does anything.
+
+    Raises:
+        SparkOptionError: They do not make jobs.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    asked = parse(options)
+    return asked, plan(to_arrow_schema(frame.schema, timezone="UTC"), asked)
+
+
+def find_dsn(spark: Any, source: DsnSource) -> str:
+    """
+    Return the DSN as Spark's own processes find it.
+
+    A session of this package's has it in the environment of its Java process alone.
+
+    Raises:
+        SparkError: It is not there.
+    """
+    environ = dict(os.environ)
+    with suppress(Exception):  # Spark Connect has no Java of ours.
+        said = spark.sparkContext._jvm.System.getenv(source.variable)
+        if said:
+            environ[source.variable] = str(said)
+    return source.read(environ)
