@@ -19,7 +19,7 @@ from django.utils.translation import ngettext
 from django_pgqueue.conf import get_settings
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
-from django_pgqueue.spark.job import OptionValue, find_job
+from django_pgqueue.spark.job import OptionValue, find_job_for_queue
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
 
@@ -141,7 +141,7 @@ def enqueue_run(job: str, options: Mapping[str, Any]) -> int:
     Raises:
         SparkOptionError: No such job is declared here, or it takes no such option.
     """
-    given: dict[str, OptionValue] = find_job(job).read_options(options)
+    given: dict[str, OptionValue] = find_job_for_queue(job).read_options(options)
     said = {name: given[name] for name in options if given[name] is not None}
     return int(find_task(RUN_TASK).delay(job, **said).id)
 

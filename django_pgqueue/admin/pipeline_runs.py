@@ -43,7 +43,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.models import Job, PipelineRun
 from django_pgqueue.models.pipeline_run import RunState
-from django_pgqueue.spark.job import declared_jobs, find_job
+from django_pgqueue.spark.job import declared_jobs, find_job_for_queue
 
 # A page with a live run is renewed so often; a run notes its progress every two.
 LIVE_SECONDS = 5
@@ -317,7 +317,7 @@ class PipelineRunAdmin(ActingAdmin):
             if not chosen:
                 return self._choose(request, stands.notes())
             try:
-                job = find_job(chosen)
+                job = find_job_for_queue(chosen)
             except SparkOptionError as error:
                 raise BadRequest(str(error)) from error
             form = RunForm(job, request.POST if request.method == "POST" else None)
@@ -340,7 +340,9 @@ class PipelineRunAdmin(ActingAdmin):
             **self.page_context(request),
             "title": _("Run a pipeline job"),
             "notes": notes,
-            "jobs": [(job.name, job.summary) for job in declared_jobs()],
+            "jobs": [
+                (job.name, job.summary) for job in declared_jobs() if job.in_queue
+            ],
         }
         return TemplateResponse(request, "admin/pgqueue/run.html", context)
 

@@ -216,6 +216,23 @@ def find_job(name: str) -> PipelineJob:
         ) from None
 
 
+def find_job_for_queue(name: str) -> PipelineJob:
+    """
+    Return the pipeline job *name*, which a job of the queue may run.
+
+    Raises:
+        SparkOptionError: No declared one has the name, or it is not for the queue.
+    """
+    job = find_job(name)
+    if not job.in_queue:
+        raise SparkOptionError(
+            f"The pipeline job {name} is not for the queue: whoever may edit jobs "
+            f"would choose what it reads. Declare one of your own, with what it reads "
+            f"in its code."
+        )
+    return job
+
+
 def declared_jobs() -> list[PipelineJob]:
     """Return all pipeline jobs, by name."""
     return [_jobs[name] for name in sorted(_jobs)]

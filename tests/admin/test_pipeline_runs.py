@@ -222,6 +222,17 @@ def test_run_again_enqueues_the_same_options(admin_client):
     )
 
 
+def test_what_is_not_for_the_queue_cannot_be_run_here(admin_client):
+    """Its options say what is read, and whoever may edit jobs could change them."""
+    run = make_run(job="fanout", options={"task": "x"})
+
+    assert "?job=fanout" not in html_of(admin_client, "run/")
+    assert 400 == admin_client.get(f"{URL}run/?job=fanout").status_code
+    response = admin_client.post(f"{URL}{run.pk}/run-again/", {"confirmed": "1"})
+    assert "fanout is not for the queue" in texts(response)[0]
+    assert not Job.objects.exists()
+
+
 def test_equal_runs_are_run_again_once(admin_client):
     """Of those that are ticked; others each."""
     equal = [make_run().pk for _ in range(3)]

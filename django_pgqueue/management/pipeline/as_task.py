@@ -24,7 +24,7 @@ from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.management.pipeline.plan import plan_of
 from django_pgqueue.management.pipeline.run import EXIT_BUSY, EXIT_STOPPED
 from django_pgqueue.runs import pipelines
-from django_pgqueue.spark.job import find_job
+from django_pgqueue.spark.job import find_job_for_queue
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.outcome import Cancel, Reject, Snooze
 
@@ -51,12 +51,7 @@ def run_in_queue(ctx: JobContext, job: str, options: Mapping[str, Any]) -> str:
         Cancel: The queue's job was cancelled, or its run was asked to stop.
     """
     try:
-        if not find_job(job).in_queue:
-            raise Reject(
-                f"The pipeline job {job} is not for the queue: whoever may edit jobs "
-                f"would choose what it reads. Declare one of your own, with what it "
-                f"reads in its code."
-            )
+        find_job_for_queue(job)
         plan_of(job, options).check()
     except SparkOptionError as error:
         raise Reject(str(error)) from error
