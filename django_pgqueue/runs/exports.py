@@ -70,6 +70,11 @@ SELECT day, format, state, rows, checksum, files, version, exported_at, run_id, 
   FROM pgqueue_export WHERE target = %(target)s ORDER BY day
 """
 
+LATEST_TARGET = """
+SELECT target FROM pgqueue_export WHERE state = 'exported'
+ ORDER BY exported_at DESC LIMIT 1
+"""
+
 # Locks: a row lock on the day's manifest, until the caller's transaction ends.
 # What was exported before stays known until it is replaced.
 BEGIN = """
@@ -215,6 +220,13 @@ def known(cursor: Any, target: str) -> dict[date, Manifest]:
     """Return what is known of each day at *target*."""
     cursor.execute(KNOWN, {"target": target})
     return {row[0]: Manifest(*row) for row in cursor.fetchall()}
+
+
+def latest_target(cursor: Any) -> str | None:
+    """Return where a day was exported to last, or None."""
+    cursor.execute(LATEST_TARGET)
+    row = cursor.fetchone()
+    return None if row is None else str(row[0])
 
 
 def begin(cursor: Any, target: str, day: date, *, form: str, run: int) -> None:

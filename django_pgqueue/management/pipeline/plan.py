@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from django_pgqueue.conf import Settings, get_settings
+from django_pgqueue.conf import get_settings
 from django_pgqueue.management.spark_session import dsn_of, spark_session
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.run import Plan
@@ -31,7 +31,7 @@ def plan_of(
     job = find_job(name)
     return Plan(
         job=job,
-        options=job.read_options({**_from_settings(name, settings), **options}),
+        options=job.read_options({**_from_settings(name, options), **options}),
         dsn=dsn_of(settings.database, writes=True),
         sessions=lambda: _session(f"pgqueue {name}"),
         by=by,
@@ -41,11 +41,12 @@ def plan_of(
     )
 
 
-def _from_settings(name: str, settings: Settings) -> dict[str, str]:
-    """Return the options that settings have a say about, for who gives none."""
-    if name != "export" or settings.export is None:
+def _from_settings(name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that settings say, where a call says nothing else."""
+    export = get_settings().export
+    if name != "export" or export is None or "path" in options:
         return {}
-    return {"path": settings.export.path, "format": settings.export.format}
+    return {"path": export.path, "format": export.format}
 
 
 @contextmanager
