@@ -51,10 +51,6 @@ class Folder:
         """Whether there is such a file or folder."""
         return bool(self._files.exists(self._of(name)))
 
-    def make(self, name: str) -> None:
-        """Make a folder, and those above it."""
-        self._files.mkdirs(self._of(name))
-
     def touch(self, name: str) -> None:
         """Make an empty file."""
         self._files.create(self._of(name), True).close()
@@ -79,9 +75,14 @@ class Folder:
         """Delete a file, or a folder with all that is in it; nothing if it is gone."""
         self._files.delete(self._of(name), True)
 
-    def names(self, name: str = "") -> list[str]:
+    def remove_empty(self, name: str) -> None:
+        """Delete a folder, unless there is something in it."""
+        if not self.names(name):
+            self._files.delete(self._of(name), False)
+
+    def names(self, name: str) -> list[str]:
         """Return what is directly in a folder; nothing if it does not exist."""
-        if name and not self.exists(name):
+        if not self.exists(name):
             return []
         found = self._files.listStatus(self._of(name))
         return sorted(str(status.getPath().getName()) for status in found)

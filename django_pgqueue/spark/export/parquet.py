@@ -52,6 +52,11 @@ class ParquetPlace:
         """Remove what other runs, which are over, have not published."""
         self._folder.remove(ASIDE)
 
+    def leave(self) -> None:
+        """Remove what this run has not published; another may have begun meanwhile."""
+        self._folder.remove(self._aside)
+        self._folder.remove_empty(ASIDE)
+
     def write(self, day: date, frame: Any, expected: Content) -> None:
         """Write *frame* aside, read it again, and compare all three."""
         aside = self._aside_of(day)
@@ -113,7 +118,6 @@ class ParquetPlace:
                     f"else writes there; the next run replaces the day."
                 )
             folder.touch(f"{name}/{DONE}")
-        folder.remove(self._aside)
         return Published(
             self._content,
             [

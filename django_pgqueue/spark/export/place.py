@@ -43,6 +43,9 @@ class Place(Protocol):
     def clear(self) -> None:
         """Remove what runs have left that did not come to their end."""
 
+    def leave(self) -> None:
+        """Remove what this run has not published."""
+
     def write(self, day: date, frame: Any, expected: Content) -> None:
         """
         Write *frame*, the rows of *day*, and compare it with *expected*.

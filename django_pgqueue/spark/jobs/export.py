@@ -73,6 +73,14 @@ class Days:
         asked = Asked.of(run.options)
         place = PLACES[asked.format](run, asked.target)
         place.clear()
+        try:
+            return self._export_due(run, frame, asked, place)
+        finally:
+            # What is left is hidden, and the next run removes it anyway.
+            with suppress(Exception):
+                place.leave()
+
+    def _export_due(self, run: Any, frame: Any, asked: Asked, place: Place) -> int:
         problems: dict[date, str] = {}
         due = _due(run, asked, problems)
         _wait_until_closed(run, due, problems)
