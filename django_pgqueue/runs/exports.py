@@ -64,6 +64,7 @@ SELECT count(*), coalesce(sum(('x' || substr(encode(sha256(convert_to(concat_ws(
   FROM {table}
 """
 COUNT = "SELECT count(*) FROM {table}"
+SIZE = "SELECT pg_table_size(%(table)s::regclass)"
 
 KNOWN = """
 SELECT day, format, state, rows, checksum, files, version, exported_at, run_id, error
@@ -213,6 +214,12 @@ def content(cursor: Any, table: str) -> Content:
 def count(cursor: Any, table: str) -> int:
     """Count the rows of a day."""
     cursor.execute(sql.SQL(COUNT).format(table=sql.Identifier(table)))
+    return int(cursor.fetchone()[0])
+
+
+def size(cursor: Any, table: str) -> int:
+    """Return the bytes of a day, as they are stored."""
+    cursor.execute(SIZE, {"table": table})
     return int(cursor.fetchone()[0])
 
 

@@ -57,7 +57,7 @@ class ParquetPlace:
         self._folder.remove(self._aside)
         self._folder.remove_empty(ASIDE)
 
-    def write(self, day: date, frame: Any, expected: Content) -> None:
+    def write(self, day: date, frame: Any, expected: Content, size: int) -> None:
         """Write *frame* aside, read it again, and compare all three."""
         aside = self._aside_of(day)
         self._folder.remove(aside)

@@ -46,9 +46,15 @@ class Place(Protocol):
     def leave(self) -> None:
         """Remove what this run has not published."""
 
-    def write(self, day: date, frame: Any, expected: Content) -> None:
+    def write(self, day: date, frame: Any, expected: Content, size: int) -> None:
         """
         Write *frame*, the rows of *day*, and compare it with *expected*.
+
+        Args:
+            day: Which.
+            frame: All columns of its rows, without secrets.
+            expected: What PostgreSQL has of it.
+            size: The bytes that it has there.
 
         Raises:
             DayDiffers: It is something else.

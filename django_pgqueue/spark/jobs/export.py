@@ -21,6 +21,7 @@ import psycopg
 from django_pgqueue.exceptions import PipelineStopped, SparkError, SparkOptionError
 from django_pgqueue.runs import exports
 from django_pgqueue.runs.exports import Manifest
+from django_pgqueue.spark.export.delta import DeltaPlace
 from django_pgqueue.spark.export.parquet import ParquetPlace
 from django_pgqueue.spark.export.place import DayDiffers, Place
 from django_pgqueue.spark.export.target import checked_format, checked_target
@@ -35,7 +36,10 @@ LOOK_SECONDS = 0.05
 # Characters of an error that a manifest keeps.
 ERROR_CHARACTERS_MAX = 1_000
 
-PLACES: Mapping[str, Callable[[Any, str], Place]] = {"parquet": ParquetPlace}
+PLACES: Mapping[str, Callable[[Any, str], Place]] = {
+    "parquet": ParquetPlace,
+    "delta": DeltaPlace,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +144,14 @@ def _export(
         exports.begin(cursor, asked.target, day, form=asked.format, run=run.id)
     with run.reading() as cursor:
         found = exports.content(cursor, table)
+        size = exports.size(cursor, table)
     end = exports.end_of(day)
     start = end - exports.DAY
     place.write(
         day,
         frame.where((f.col("finished_at") >= start) & (f.col("finished_at") < end)),
         found,
+        size,
     )
     with run.transaction() as cursor:
         _must(exports.publish(cursor, asked.target, day, run=run.id))
