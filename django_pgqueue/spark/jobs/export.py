@@ -118,7 +118,7 @@ def export(
     archive: Any,
     *,
     path: str = "",
-    format: str = "",  # noqa: A002  # An option is called as people say it.
+    format: str = "parquet",  # noqa: A002  # An option is called as people say it.
     since: str = "",
     until: str = "",
     again: bool = False,
