@@ -18,7 +18,7 @@ from typing import Any
 
 from django_pgqueue.runs.exports import Content
 from django_pgqueue.spark.export.checksum import COLUMNS, IDENTITY, differences
-from django_pgqueue.spark.export.place import DayDiffers, Published
+from django_pgqueue.spark.export.place import DayRefused, Published
 from django_pgqueue.spark.extras import extra
 
 # Of two commits at once that name it, Delta refuses the second.
@@ -45,6 +45,13 @@ class DeltaPlace:
 
     def leave(self) -> None:
         """Do nothing, as clear()."""
+
+    def has(self, day: date) -> bool:
+        """Whether the table has files of the day."""
+        if not self._delta.DeltaTable.is_deltatable(self._target):
+            return False
+        table = self._delta.DeltaTable(self._target)
+        return any(row["partition.day"] == day for row in actions_of(table))
 
     def write(self, day: date, frame: Any, expected: Content, size: int) -> None:
         """Remember *frame*: Delta writes and publishes in one step."""
@@ -122,10 +129,9 @@ class DeltaPlace:
             raise self._differs(
                 [("read from it", read.content()), ("in the table", there.content())]
             )
-        actions = extra("pyarrow").table(table.get_add_actions(flatten=True))
         files = [
             {"path": row["path"], "bytes": row["size_bytes"]}
-            for row in actions.to_pylist()
+            for row in actions_of(table)
             if row["partition.day"] == day
         ]
         return Published(
@@ -146,9 +152,9 @@ class DeltaPlace:
             app_transactions=[self._delta.Transaction(APPLICATION, self._run.id)],
         )
 
-    def _differs(self, found: list[tuple[str, object]]) -> DayDiffers:
+    def _differs(self, found: list[tuple[str, object]]) -> DayRefused:
         told = differences([("PostgreSQL", self._expected), *found])
-        return DayDiffers(f"Rows and checksum differ: {told or found}.")
+        return DayRefused(f"Rows and checksum differ: {told or found}.")
 
 
 class _Sums:
@@ -191,6 +197,14 @@ def _with_day(batch: Any, day: date) -> Any:
     arrow = extra("pyarrow")
     days = arrow.repeat(arrow.scalar(day, arrow.date32()), batch.num_rows)
     return batch.append_column("day", days)
+
+
+def actions_of(table: Any) -> list[dict[str, Any]]:
+    """Return `path`, `size_bytes` and `partition.day` of each file of a Delta table."""
+    found = extra("pyarrow").table(table.get_add_actions(flatten=True))
+    wanted = ["path", "size_bytes", "partition.day"]
+    actions: list[dict[str, Any]] = found.select(wanted).to_pylist()
+    return actions
 
 
 def _path(file: dict[str, Any]) -> str:

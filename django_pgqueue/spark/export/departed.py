@@ -14,6 +14,7 @@ from typing import Any
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.runs import exports
 from django_pgqueue.runs.exports import Departed
+from django_pgqueue.spark.export.delta import actions_of
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.tables import ARCHIVE
 
@@ -62,15 +63,10 @@ def _paths(target: str, form: str, days: list[Departed]) -> Iterator[str]:
         yield from (f"{target}/day={day.day}" for day in days)
     elif days:
         table = extra("deltalake").DeltaTable(target)
-        actions = extra("pyarrow").table(table.get_add_actions(flatten=True))
         wanted = {day.day for day in days}
-        for path, day in zip(
-            actions.column("path").to_pylist(),
-            actions.column("partition.day").to_pylist(),
-            strict=True,
-        ):
-            if day in wanted:
-                yield f"{target}/{path}"
+        for row in actions_of(table):
+            if row["partition.day"] in wanted:
+                yield f"{target}/{row['path']}"
 
 
 def _for_spark(path: str) -> str:

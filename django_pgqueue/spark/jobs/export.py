@@ -23,7 +23,7 @@ from django_pgqueue.runs import exports
 from django_pgqueue.runs.exports import Manifest
 from django_pgqueue.spark.export.delta import DeltaPlace
 from django_pgqueue.spark.export.parquet import ParquetPlace
-from django_pgqueue.spark.export.place import DayDiffers, Place
+from django_pgqueue.spark.export.place import DayRefused, Place
 from django_pgqueue.spark.export.target import checked_format, checked_target
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import pipeline_job
@@ -93,7 +93,7 @@ class Days:
             run.check()
             try:
                 rows += _export(run, frame, asked, place, day, table)
-            except DayDiffers as error:
+            except DayRefused as error:
                 problems[day] = str(error)
                 _note(run, asked, day, str(error))
             except Exception as error:
@@ -141,7 +141,14 @@ def _export(
     """Export one day; return its rows."""
     f = extra("pyspark.sql.functions")
     with run.transaction() as cursor:
+        before = exports.known(cursor, asked.target).get(day)
         exports.begin(cursor, asked.target, day, form=asked.format, run=run.id)
+    is_ours = before is not None and before.was_published
+    if not is_ours and not asked.again and place.has(day):
+        raise DayRefused(
+            f"There is something of it at {asked.target}, and no manifest of ours says "
+            f"so. -o again=true replaces it."
+        )
     with run.reading() as cursor:
         found = exports.content(cursor, table)
         size = exports.size(cursor, table)
