@@ -116,6 +116,7 @@ class Run:
         options: Those of the job.
         session: The SparkSession.
         read_options: Options of format("pgqueue").
+        patterns: Names whose values are hidden in what is noted.
     """
 
     def __init__(self, plan: Plan, started: pipelines.Started) -> None:
@@ -123,6 +124,7 @@ class Run:
         self.started_at: datetime = started.at
         self.options = plan.options
         self.read_options = plan.read_options
+        self.patterns = plan.patterns
         self.session: Any = None
         self._dsn = plan.dsn
         self._stop = threading.Event()

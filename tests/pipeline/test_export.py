@@ -417,11 +417,11 @@ def test_a_day_that_is_half_published_is_published_anew(
     late = make(FIRST)
 
     def broken(*arguments, **named):
-        raise OSError("gone")
+        raise OSError(f"gone, password={SECRET}")
 
     def move_once(self, name, to):
         if name.startswith("_pgqueue"):
-            raise OSError("gone")
+            broken()
         move(self, name, to)
 
     move = Folder.move
@@ -433,7 +433,7 @@ def test_a_day_that_is_half_published_is_published_anew(
         with pytest.raises(AssertionError, match="OSError: gone"):
             run("export", path=str(tmp_path), until=_text(FIRST))
 
-    assert ("publishing", "OSError: gone") == (
+    assert ("publishing", "OSError: gone, password=[redacted]") == (
         manifest(FIRST).state,
         manifest(FIRST).error,
     )

@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 
 from django_pgqueue.exceptions import PipelineStopped, SparkError, SparkOptionError
+from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.runs import exports
 from django_pgqueue.runs.exports import Manifest
 from django_pgqueue.spark.export.delta import DeltaPlace
@@ -101,10 +102,10 @@ class Days:
                     _note(run, asked, day, f"{type(error).__name__}: {error}")
                 raise
         if problems:
+            told = " ".join(f"{day}: {told}" for day, told in sorted(problems.items()))
             raise SparkError(
-                f"{len(problems)} days were not exported to {asked.target}; {rows:,} "
-                f"rows of others were. "
-                + " ".join(f"{day}: {told}" for day, told in sorted(problems.items()))
+                f"Of other days, {rows:,} rows were exported to {asked.target}; not of "
+                f"these. {told}"
             )
         return rows
 
@@ -252,10 +253,9 @@ def _told(writers: list[exports.Writer]) -> str:
 
 
 def _note(run: Any, asked: Asked, day: date, error: str) -> None:
+    told = redact_text(error, run.patterns)[:ERROR_CHARACTERS_MAX]
     with run.transaction() as cursor:
-        exports.fail(
-            cursor, asked.target, day, run=run.id, error=error[:ERROR_CHARACTERS_MAX]
-        )
+        exports.fail(cursor, asked.target, day, run=run.id, error=told)
 
 
 def _must(is_ours: bool) -> None:
