@@ -28,6 +28,7 @@ from django_pgqueue.management.commands.pgqueue_pipeline import (
 )
 from django_pgqueue.models import (
     ArchivedJob,
+    Export,
     Failure,
     FailureHour,
     Job,
@@ -595,7 +596,7 @@ def test_every_check_of_the_doctor_is_documented():
     """As findings call them."""
     source = "".join(
         read(PACKAGE / "management" / "cli" / f"examine_{what}.py")
-        for what in ("server", "jobs")
+        for what in ("server", "jobs", "export")
     )
     text = section(read(REFERENCE / "commands.md"), "### doctor")
 
@@ -631,7 +632,7 @@ def test_every_pipeline_job_is_documented_with_its_options():
         if job.function.__module__.startswith("django_pgqueue."):
             own = section(text, f"### {job.name}")
             told = {
-                name: "true" if value is True else "false" if value is False else value
+                name: {True: "true", False: "false", "": None}.get(value, value)
                 for name, value in job.options.items()
             }
             assert told == {
@@ -706,7 +707,7 @@ def test_every_column_of_the_other_tables_is_documented():
     assert columns(ArchivedJob) - columns(Job) == first_names(archive)
     assert columns(Queue) == first_names(queues)
     assert columns(Worker) <= set(names_in(workers))
-    for kind in (PipelineRun, TaskHour, Failure, FailureHour):
+    for kind in (PipelineRun, TaskHour, Failure, FailureHour, Export):
         own = section(text, f"## {kind._meta.db_table}")
         assert columns(kind) == first_names(own)
 

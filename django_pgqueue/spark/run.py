@@ -144,6 +144,7 @@ class Run:
         options: Those of the job.
         session: The SparkSession.
         read_options: Options of format("pgqueue").
+        patterns: Names whose values are hidden in what is noted.
         known_task: As Plan has it.
         notes: What note() was given.
     """
@@ -154,10 +155,10 @@ class Run:
         self.options = plan.options
         self.read_options = plan.read_options
         self.known_task = plan.known_task
+        self.patterns = plan.patterns
         self.session: Any = None
         self.notes: list[str] = []
         self._dsn = plan.dsn
-        self._patterns = plan.patterns
         self._stop = threading.Event()
 
     def check(self) -> None:
@@ -173,7 +174,7 @@ class Run:
     def note(self, text: str) -> None:
         """Tell *text* with the result of the run; up to NOTES_MAX are kept."""
         if len(self.notes) < NOTES_MAX:
-            shown = redact_text(text.replace("\x00", "\\x00"), self._patterns)
+            shown = redact_text(text.replace("\x00", "\\x00"), self.patterns)
             self.notes.append(shown[:NOTE_CHARACTERS_MAX])
 
     def stop(self) -> None:
@@ -196,6 +197,15 @@ class Run:
                 raise PipelineStopped(
                     "The run was told to stop, or another took its place."
                 )
+            yield cursor
+
+    @contextmanager
+    def reading(self) -> Iterator[Any]:
+        """Lend a cursor of psycopg that holds nothing, for what takes long to read."""
+        self.check()
+        with connected(self._dsn) as connection:
+            cursor = connection.cursor()
+            cursor.execute("SET timezone = 'UTC'")
             yield cursor
 
     def counted(self, frame: Any) -> tuple[Any, Callable[[], int]]:

@@ -32,7 +32,7 @@ def plan_of(
     job = find_job(name)
     return Plan(
         job=job,
-        options=job.read_options(options),
+        options=job.read_options({**_from_settings(name, options), **options}),
         dsn=dsn_of(settings.database, writes=True),
         sessions=lambda: _session(f"pgqueue {name}"),
         by=by,
@@ -41,6 +41,14 @@ def plan_of(
         patterns=settings.redact,
         known_task=known_task,
     )
+
+
+def _from_settings(name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that settings say, where a call says nothing else."""
+    export = get_settings().export
+    if name != "export" or export is None or "path" in options:
+        return {}
+    return {"path": export.path, "format": export.format}
 
 
 @contextmanager
