@@ -1,5 +1,5 @@
 """
-Bounds of a job: names and ranges that hold whoever stores it.
+Bounds: names and ranges that hold whoever reads or writes them.
 
 tasks/ asks for them at enqueue, conf.py in the settings, and spark/ on executors, which
 have neither Django nor settings. So this module imports nothing of the package.
@@ -38,3 +38,9 @@ PAYLOAD_BYTES_DEFAULT = 1_048_576
 # Header keys that the package writes; callers have options for them, or no say.
 RESERVED = ("tags", "trace", "request_id")
 RESERVED_PREFIX = "pgqueue."
+
+# Where days of the archive are exported to: a path from the root, or a URI. A path from
+# the folder that a process happens to be in would be another place for each of them.
+EXPORT_FORMATS = ("parquet", "delta")
+EXPORT_TARGET = re.compile(r"/+[^/]|[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
+EXPORT_CHARACTERS_MAX = 900

@@ -17,6 +17,9 @@ from functools import lru_cache
 from typing import Any
 
 from django_pgqueue.bounds import (
+    EXPORT_CHARACTERS_MAX,
+    EXPORT_FORMATS,
+    EXPORT_TARGET,
     PAYLOAD_BYTES_DEFAULT,
     PRIORITY_MAX,
     PRIORITY_MIN,
@@ -86,6 +89,16 @@ class Spark:
 
 
 @dataclass(frozen=True, slots=True)
+class Export:
+    """Where the pipeline job `export` puts the days of the archive."""
+
+    # A path from the root, or a URI.
+    path: str
+    # "parquet" or "delta".
+    format: str = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The PGQUEUE setting, validated; one field per key, in lower case."""
 
@@ -134,6 +147,8 @@ class Settings:
     # expressions, found anywhere in a key, whatever the case.
     redact: tuple[str, ...] = REDACT_DEFAULT
     spark: Spark = field(default_factory=Spark)
+    # Retention waits until a day is exported there; None: it waits for nothing.
+    export: Export | None = None
     # "immediate": delay() runs the job at once, in the caller's transaction; for tests.
     mode: str = "normal"
 
@@ -447,6 +462,37 @@ def _spark(key: str, value: Any) -> Spark:
     return Spark(**kept)
 
 
+def _export(key: str, value: Any) -> Export | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{key} must be a dict or None, not {value!r}.")
+    known = [item.name for item in fields(Export)]
+    for name in value:
+        if name not in known:
+            raise SettingsError(
+                f"{key} has the unknown key {name!r}.{did_you_mean(str(name), known)}"
+            )
+    path = value.get("path")
+    if not isinstance(path, str) or not EXPORT_TARGET.match(path):
+        raise SettingsError(
+            f"{key}['path'] must be a path that begins with / or a URI such as "
+            f"'s3a://bucket/jobs', not {path!r}."
+        )
+    if len(path) > EXPORT_CHARACTERS_MAX:
+        raise SettingsError(
+            f"{key}['path'] has {len(path):,} characters; the limit is "
+            f"{EXPORT_CHARACTERS_MAX:,}."
+        )
+    form = value.get("format", EXPORT_FORMATS[0])
+    if form not in EXPORT_FORMATS:
+        raise SettingsError(
+            f"{key}['format'] is {form!r}; it must be {_either(EXPORT_FORMATS)}."
+        )
+    # As manifests have it.
+    return Export(path.rstrip("/"), form)
+
+
 def _spark_config(key: str, value: Any) -> Mapping[str, str]:
     if not isinstance(value, Mapping) or not all(
         isinstance(name, str)
@@ -542,5 +588,6 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "task_modules": _task_modules,
     "redact": _patterns,
     "spark": _spark,
+    "export": _export,
     "mode": _mode,
 }

@@ -2,6 +2,7 @@
 
 from django_pgqueue.models.archived_job import ArchivedJob
 from django_pgqueue.models.dead_letter import DeadLetter
+from django_pgqueue.models.export import Export
 from django_pgqueue.models.failure import Failure, FailureHour
 from django_pgqueue.models.job import Job
 from django_pgqueue.models.job_field import JobField, JobReference
@@ -13,6 +14,7 @@ from django_pgqueue.models.worker import Worker
 __all__ = [
     "ArchivedJob",
     "DeadLetter",
+    "Export",
     "Failure",
     "FailureHour",
     "Job",

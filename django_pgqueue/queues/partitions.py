@@ -9,6 +9,7 @@ Days are days in UTC.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -71,12 +72,11 @@ def make_partitions(cursor: Any, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
     Call it inside a transaction: a lock keeps other makers out until it commits.
     """
     cursor.execute(LOCK, {"class": keys.PARTITIONS})
-    cursor.execute(TODAY)
-    today: date = cursor.fetchone()[0]
+    first = today(cursor)
     cursor.execute(ATTACHED)
     attached = {name for (name,) in cursor.fetchall()}
     made = []
-    for day in (today + timedelta(days=n) for n in range(days_ahead + 1)):
+    for day in (first + timedelta(days=n) for n in range(days_ahead + 1)):
         if partition_name(day) not in attached:
             _make(cursor, day)
             made.append(day)
@@ -91,23 +91,40 @@ def expired_partitions(cursor: Any, *, keep: timedelta) -> list[date]:
     return sorted(day for day in days if day and day + timedelta(days=1) <= last_kept)
 
 
-def drop_partition(cursor: Any, day: date) -> None:
+def drop_partition(
+    cursor: Any, day: date, *, may_go: Callable[[date, str], bool] | None = None
+) -> bool:
     """
     Drop one day of the archive without making an ack wait.
 
     Call it in autocommit: DETACH CONCURRENTLY runs in no transaction.
+
+    Args:
+        cursor: An open cursor.
+        day: Which.
+        may_go: Asked with the day and its table when that is detached, so that nobody
+            can write to it any more; if it may not, it is attached again.
+
+    Returns:
+        Whether it was dropped.
     """
-    name = sql.Identifier(partition_name(day))
-    cursor.execute(sql.SQL(DETACH).format(name=name))
-    cursor.execute(sql.SQL(DROP).format(name=name))
+    name = partition_name(day)
+    cursor.execute(sql.SQL(DETACH).format(name=sql.Identifier(name)))
+    return _drop(cursor, day, name, may_go)
 
 
-def sweep(cursor: Any, *, keep: timedelta) -> list[str]:
+def sweep(
+    cursor: Any,
+    *,
+    keep: timedelta,
+    may_go: Callable[[date, str], bool] | None = None,
+) -> list[str]:
     """
     Finish what a crash left half done: pending detaches, and old detached days.
 
     Returns the names that were dropped. A detached table that is younger than *keep*
-    is somebody's and stays. Call it in autocommit.
+    is somebody's and stays; one that may not go is attached again. Call it in
+    autocommit.
     """
     cursor.execute(PENDING)
     for (name,) in cursor.fetchall():
@@ -117,10 +134,17 @@ def sweep(cursor: Any, *, keep: timedelta) -> list[str]:
     dropped = []
     for (name,) in cursor.fetchall():
         day = day_of(name)
-        if day is not None and day + timedelta(days=1) <= last_kept:
-            cursor.execute(sql.SQL(DROP).format(name=sql.Identifier(name)))
+        is_old = day is not None and day + timedelta(days=1) <= last_kept
+        if day is not None and is_old and _drop(cursor, day, name, may_go):
             dropped.append(name)
     return dropped
+
+
+def today(cursor: Any) -> date:
+    """Return the day that it is in UTC, by the database's clock."""
+    cursor.execute(TODAY)
+    day: date = cursor.fetchone()[0]
+    return day
 
 
 def partition_name(day: date) -> str:
@@ -139,17 +163,31 @@ def day_of(name: str) -> date | None:
 
 def _last_kept(cursor: Any, keep: timedelta) -> date:
     """Return the day on which rows of the age *keep* were written."""
-    cursor.execute(TODAY)
-    midnight = datetime.combine(cursor.fetchone()[0], datetime.min.time(), UTC)
+    midnight = datetime.combine(today(cursor), datetime.min.time(), UTC)
     return (midnight - keep).date()
+
+
+def _drop(
+    cursor: Any, day: date, name: str, may_go: Callable[[date, str], bool] | None
+) -> bool:
+    """Drop a detached day, or attach it again."""
+    if may_go is not None and not may_go(day, name):
+        _attach(cursor, day)
+        return False
+    cursor.execute(sql.SQL(DROP).format(name=sql.Identifier(name)))
+    return True
 
 
 def _make(cursor: Any, day: date) -> None:
     name = sql.Identifier(partition_name(day))
     cursor.execute(sql.SQL(CREATE).format(name=name))
+    _attach(cursor, day)
+
+
+def _attach(cursor: Any, day: date) -> None:
     cursor.execute(
         sql.SQL(ATTACH).format(
-            name=name,
+            name=sql.Identifier(partition_name(day)),
             first=sql.Literal(f"{day} 00:00+00"),
             last=sql.Literal(f"{day + timedelta(days=1)} 00:00+00"),
         )

@@ -159,6 +159,15 @@ class Run:
                 )
             yield cursor
 
+    @contextmanager
+    def reading(self) -> Iterator[Any]:
+        """Lend a cursor of psycopg that holds nothing, for what takes long to read."""
+        self.check()
+        with connected(self._dsn) as connection:
+            cursor = connection.cursor()
+            cursor.execute("SET timezone = 'UTC'")
+            yield cursor
+
     def counted(self, frame: Any) -> tuple[Any, Callable[[], int]]:
         """Return *frame*, and what tells its rows once it was written."""
         sql = extra("pyspark.sql")

@@ -31,7 +31,7 @@ from django_pgqueue.spark.session import open_session
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_BUSY, EXIT_STOPPED = 0, 1, 2, 4, 130
 
 OUR_JOBS = "django_pgqueue.spark.jobs"
-OURS = (f"{OUR_JOBS}.metrics", f"{OUR_JOBS}.failures")
+OURS = tuple(f"{OUR_JOBS}.{name}" for name in ("metrics", "failures", "export"))
 
 
 def main(arguments: Sequence[str]) -> int:

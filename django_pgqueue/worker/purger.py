@@ -1,8 +1,9 @@
 """
 Purger: deletes what its retention has outlived, a batch at a time with pauses.
 
-A chore of the leader. Days of the archive are made a week ahead and dropped whole;
-dead letters, results and the rows of dead workers are deleted in bounded batches.
+A chore of the leader. Days of the archive are made a week ahead and dropped whole; if
+PGQUEUE["EXPORT"] names a place for them, once they are exported there. Dead letters,
+results and the rows of dead workers are deleted in bounded batches.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
+from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import partitions, purge
 from django_pgqueue.queues.purge import Purged
+from django_pgqueue.runs import exports
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -38,7 +41,8 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
     retention = settings.retention
     result: list[Callable[[Link], float]] = [_make_partitions]
     if retention.archive is not None:
-        result.append(_partition_dropper(retention.archive))
+        target = None if settings.export is None else settings.export.path
+        result.append(_partition_dropper(retention.archive, target))
     if retention.dead_letters is not None:
         result.append(
             Batches("dead letters", purge.purge_dead_letters, retention.dead_letters)
@@ -57,16 +61,62 @@ def _make_partitions(link: Link) -> float:
     return PARTITIONS_PAUSE_SECONDS
 
 
-def _partition_dropper(keep: timedelta) -> Callable[[Link], float]:
+def _partition_dropper(keep: timedelta, target: str | None) -> Callable[[Link], float]:
     def drop(link: Link) -> float:
         with link.cursor() as cursor:
-            partitions.sweep(cursor, keep=keep)
-            for day in partitions.expired_partitions(cursor, keep=keep):
-                partitions.drop_partition(cursor, day)
-                logger.info("dropped    archive partition day=%s", day)
+            may_go = None if target is None else _Exported(cursor, target)
+            partitions.sweep(cursor, keep=keep, may_go=may_go)
+            days = partitions.expired_partitions(cursor, keep=keep)
+            if may_go is not None:
+                days = may_go.without_waiting(days)
+            for day in days:
+                if partitions.drop_partition(cursor, day, may_go=may_go):
+                    logger.info("dropped    archive partition day=%s", day)
         return PARTITIONS_PAUSE_SECONDS
 
     return drop
+
+
+class _Exported:
+    """Lets a day of the archive go that is exported, with just the rows that it has."""
+
+    def __init__(self, cursor: Any, target: str) -> None:
+        self._cursor = cursor
+        self._target = target
+        self._known = exports.known(cursor, target)
+
+    def __call__(self, day: date, table: str) -> bool:
+        found = exports.content(self._cursor, table)
+        manifest = self._known.get(day)
+        if not found.rows or (manifest is not None and manifest.has(found)):
+            return True
+        logger.warning(
+            "kept       archive partition day=%s rows=%d: others were exported to %s",
+            day,
+            found.rows,
+            self._target,
+        )
+        exports.spoil(
+            self._cursor,
+            self._target,
+            day,
+            error=f"The archive has other rows of it: {found.rows:,} now.",
+        )
+        self._known.pop(day, None)
+        return False
+
+    def without_waiting(self, days: list[date]) -> list[date]:
+        """Return the days that are exported; to detach others would be in vain."""
+        exported = [
+            day for day in days if day in self._known and self._known[day].is_exported
+        ]
+        if len(exported) < len(days):
+            logger.warning(
+                "kept       archive partitions=%d: they wait for their export to %s",
+                len(days) - len(exported),
+                self._target,
+            )
+        return exported
 
 
 class Batches:

@@ -15,7 +15,9 @@ from django_pgqueue.management.cli import examine_jobs, examine_server
 from django_pgqueue.models import Queue, Worker
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres.connect import connect
+from django_pgqueue.queues import partitions
 from django_pgqueue.queues.partitions import make_partitions
+from django_pgqueue.runs import exports
 from tests.factories import make_dead_letter, make_job, make_leased_job
 
 LONG_AGO = timedelta(minutes=-10)
@@ -40,6 +42,7 @@ CHECKS = {
     "leases",
     "tasks",
     "dead_letters",
+    "export",
 }
 
 
@@ -100,7 +103,7 @@ def test_where_all_is_well_every_check_says_so():
     assert CHECKS == set(found)
 
     status, out = run()
-    assert out.endswith("0 errors, 0 warnings, 19 as they should be.\n")
+    assert out.endswith("0 errors, 0 warnings, 20 as they should be.\n")
     assert max(map(len, out.splitlines())) <= 80
     assert 1 == len(run("--quiet")[1].splitlines())
 
@@ -362,3 +365,65 @@ def test_what_a_role_may_not_see_is_a_warning(monkeypatch):
     assert "could not be examined" in found["nowhere"]["what"]
     assert CHECKS < set(found)
     assert 0 == status
+
+
+# The export of the archive -----------------------------------------------------------
+
+TARGET = "/srv/export"
+
+
+@pytest.fixture
+def yesterdays(archive_days, cursor):
+    """The archive has the last nine days too; returns them, the latest first."""
+    today = partitions.today(cursor)
+    days = [today - timedelta(days=age) for age in range(1, 10)]
+    with cursor.connection.transaction():
+        for day in days:
+            partitions._make(cursor, day)
+    return days
+
+
+def note_export(cursor, day):
+    found = exports.content(cursor, partitions.partition_name(day))
+    exports.begin(cursor, TARGET, day, form="parquet", run=1)
+    exports.publish(cursor, TARGET, day, run=1)
+    exports.record(cursor, TARGET, day, run=1, found=found, content="", files=[])
+
+
+def test_days_that_retention_keeps_for_their_export_are_found(
+    settings, cursor, yesterdays
+):
+    """With why, where a run has said so; then days that nobody exports in time."""
+    settings.PGQUEUE = {"EXPORT": {"path": TARGET}}
+    found = trouble("export")
+    assert [str(yesterdays[-1]), str(yesterdays[-2])] == found["value"]
+    assert found["what"].startswith(
+        f"2 days of the archive, {yesterdays[-1]} the first, past retention"
+    )
+    assert "pgqueue_pipeline run export" in found["way_out"]
+
+    exports.begin(cursor, TARGET, yesterdays[-2], form="parquet", run=1)
+    exports.fail(cursor, TARGET, yesterdays[-2], run=1, error="No space left.")
+    note_export(cursor, yesterdays[-1])
+    assert "exported to /srv/export. No space left." in trouble("export")["what"]
+
+    note_export(cursor, yesterdays[-2])
+    assert "7 days of the archive" in trouble("export")["what"]
+    for day in yesterdays[2:-2]:
+        note_export(cursor, day)
+    assert "ok" == examined()[1]["export"]["severity"]
+
+
+def test_an_export_that_never_ran_is_found(settings, cursor, archive_days):
+    """Once a day has ended; and one that the settings do not know of."""
+    day = partitions.today(cursor) - timedelta(days=1)
+    settings.PGQUEUE = {"EXPORT": {"path": TARGET}}
+    assert "ok" == examined()[1]["export"]["severity"]
+    with cursor.connection.transaction():
+        partitions._make(cursor, day)
+    assert "Nothing was exported to /srv/export yet" in trouble("export")["what"]
+
+    settings.PGQUEUE = {}
+    assert "ok" == examined()[1]["export"]["severity"]
+    note_export(cursor, day)
+    assert "retention does not wait" in trouble("export")["what"]

@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_pgqueue.conf import parse
-from django_pgqueue.models import ArchivedJob, DeadLetter, Worker
+from django_pgqueue.models import ArchivedJob, DeadLetter, Export, Worker
 from django_pgqueue.queues import purge
 from django_pgqueue.queues.partitions import DAYS_AHEAD, day_of, partition_name
+from django_pgqueue.runs import exports
 from django_pgqueue.worker.purger import (
     BATCH_PAUSE_SECONDS_MIN,
     PARTITIONS_PAUSE_SECONDS,
@@ -179,3 +180,108 @@ def test_workers_not_heard_of_for_an_hour_are_forgotten(link, days):
     run_all(link, {})
 
     assert ["young"] == list(Worker.objects.values_list("name", flat=True))
+
+
+# Days that are exported --------------------------------------------------------------
+
+TARGET = "/srv/export"
+EXPORTING = {"RETENTION": {"archive": "7d"}, "EXPORT": {"path": TARGET}}
+
+
+def add_day(cursor, day):
+    """Make the partition of *day*, with one row of it."""
+    cursor.execute(f"DROP TABLE IF EXISTS {partition_name(day)}")
+    cursor.execute(
+        f"CREATE TABLE {partition_name(day)} PARTITION OF pgqueue_archived_job"
+        f" FOR VALUES FROM ('{day} 00:00+00') TO ('{day + DAY} 00:00+00')"
+    )
+    make_archived_job(finished_at=datetime.combine(day, datetime.min.time(), UTC))
+
+
+def note_export(cursor, day, target=TARGET):
+    """Write the manifest of what *day* has now."""
+    found = exports.content(cursor, partition_name(day))
+    exports.begin(cursor, target, day, form="parquet", run=1)
+    assert exports.publish(cursor, target, day, run=1)
+    assert exports.record(cursor, target, day, run=1, found=found, content="", files=[])
+
+
+def test_retention_waits_for_the_export_of_a_day(link, days, cursor, caplog):
+    """Of each day, to the place that the settings name, with just its rows."""
+    today = datetime.now(UTC).date()
+    old = {age: today - age * DAY for age in (9, 10, 11, 12)}
+    for day in old.values():
+        add_day(cursor, day)
+    note_export(cursor, old[9])
+    note_export(cursor, old[10], "/srv/elsewhere")
+    note_export(cursor, old[11])
+    exports.begin(cursor, TARGET, old[11], form="parquet", run=2)
+
+    run_all(link, EXPORTING)
+
+    assert old[9] not in days()
+    assert {old[10], old[11], old[12]} <= days()
+    assert (
+        f"kept       archive partitions=3: they wait for their export to {TARGET}"
+        in caplog.messages
+    )
+    run_all(link, {"RETENTION": {"archive": "7d"}})
+    assert not set(old.values()) & days()
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_late_row_keeps_its_day(link, days, cursor, caplog, detached):
+    """Also where the purge died between detaching it and dropping it. The day is in the
+    archive again, and waits for its next export."""
+    day = datetime.now(UTC).date() - 9 * DAY
+    add_day(cursor, day)
+    note_export(cursor, day)
+    late = make_archived_job(
+        finished_at=datetime.combine(day, datetime.max.time(), UTC)
+    )
+    if detached:
+        cursor.execute(
+            f"ALTER TABLE pgqueue_archived_job DETACH PARTITION {partition_name(day)}"
+        )
+
+    run_all(link, EXPORTING)
+
+    assert day in days()
+    assert late.pk in ArchivedJob.objects.values_list("pk", flat=True)
+    kept = f"kept       archive partition day={day} rows=2: others were exported to "
+    assert kept + TARGET in caplog.messages
+    manifest = Export.objects.get()
+    assert ("stale", "The archive has other rows of it: 2 now.") == (
+        manifest.state,
+        manifest.error,
+    )
+    run_all(link, EXPORTING)
+    assert day in days()
+    note_export(cursor, day)
+    run_all(link, EXPORTING)
+    assert day not in days()
+
+
+def test_another_row_of_the_same_number_keeps_its_day(link, days, cursor):
+    """Rows are told apart by more than their count."""
+    day = datetime.now(UTC).date() - 9 * DAY
+    add_day(cursor, day)
+    note_export(cursor, day)
+    cursor.execute("UPDATE pgqueue_archived_job SET id = id + 1000000")
+
+    run_all(link, EXPORTING)
+
+    assert day in days()
+
+
+def test_a_dropped_result_keeps_nothing(link, days, cursor):
+    """Results go before their rows do."""
+    day = datetime.now(UTC).date() - 9 * DAY
+    add_day(cursor, day)
+    cursor.execute("UPDATE pgqueue_archived_job SET result = '1'")
+    note_export(cursor, day)
+    cursor.execute("UPDATE pgqueue_archived_job SET result = NULL")
+
+    run_all(link, EXPORTING)
+
+    assert day not in days()

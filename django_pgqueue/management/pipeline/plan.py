@@ -31,7 +31,7 @@ def plan_of(
     job = find_job(name)
     return Plan(
         job=job,
-        options=job.read_options(options),
+        options=job.read_options({**_from_settings(name, options), **options}),
         dsn=dsn_of(settings.database, writes=True),
         sessions=lambda: _session(f"pgqueue {name}"),
         by=by,
@@ -39,6 +39,14 @@ def plan_of(
         read_options=read_options or {},
         patterns=settings.redact,
     )
+
+
+def _from_settings(name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that settings say, where a call says nothing else."""
+    export = get_settings().export
+    if name != "export" or export is None or "path" in options:
+        return {}
+    return {"path": export.path, "format": export.format}
 
 
 @contextmanager

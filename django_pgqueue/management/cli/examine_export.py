@@ -1,0 +1,90 @@
+"""What the doctor asks of the export of the archive: whether retention waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, timedelta
+from typing import Any
+
+from django_pgqueue.conf import Settings
+from django_pgqueue.management.cli.finding import Finding
+from django_pgqueue.queues import partitions
+from django_pgqueue.runs import exports
+
+# Days are exported once a day; a day that was passed over twice is late.
+LATE_DAYS_MAX = 2
+
+RUN = "manage.py pgqueue_pipeline run export"
+
+
+def export(cursor: Any, settings: Settings) -> Iterator[Finding]:
+    """Do days of the archive wait for their export, and does anybody export them?"""
+    if settings.export is None:
+        yield _unset(exports.latest_target(cursor))
+        return
+    target = settings.export.path
+    known = exports.known(cursor, target)
+    pending = [
+        day
+        for day in exports.ended_days(cursor)
+        if day not in known or not known[day].is_exported
+    ]
+    keep = settings.retention.archive
+    expired = [] if keep is None else partitions.expired_partitions(cursor, keep=keep)
+    waiting = [day for day in expired if day in pending]
+    if waiting:
+        problem = f"{_days(waiting)}, past retention: kept until exported to {target}."
+        yield _warning(f"{problem}{_error(known, waiting)}", waiting)
+    elif pending and not any(day.is_exported for day in known.values()):
+        problem = f"Nothing was exported to {target} yet. Retention waits for it."
+        yield _warning(f"{problem}{_error(known, pending)}", pending)
+    elif pending and pending[0] < _late(cursor):
+        problem = f"{_days(pending)}, not exported to {target} yet."
+        yield _warning(f"{problem}{_error(known, pending)}", pending)
+    else:
+        yield Finding(
+            check="export", severity="ok", what=f"No day waits for {target}.", value=[]
+        )
+
+
+def _unset(target: str | None) -> Finding:
+    if target is None:
+        return Finding(
+            check="export",
+            severity="ok",
+            what="No export is set: retention drops days as they are.",
+        )
+    return Finding(
+        check="export",
+        severity="warning",
+        what=f"Days are exported to {target}, and retention does not wait for it.",
+        value=target,
+        way_out=f"PGQUEUE = {{'EXPORT': {{'path': {target!r}}}}}",
+    )
+
+
+def _late(cursor: Any) -> date:
+    today: date = partitions.today(cursor)
+    return today - timedelta(days=LATE_DAYS_MAX)
+
+
+def _warning(what: str, days: list[date]) -> Finding:
+    return Finding(
+        check="export",
+        severity="warning",
+        what=what,
+        value=[str(day) for day in days],
+        way_out=f"Once a day: {RUN}. What came of it: manage.py pgqueue_pipeline "
+        f"status export",
+    )
+
+
+def _days(days: list[date]) -> str:
+    if len(days) == 1:
+        return f"A day of the archive, {days[0]}"
+    return f"{len(days)} days of the archive, {days[0]} the first"
+
+
+def _error(known: dict[date, exports.Manifest], days: list[date]) -> str:
+    errors = [known[day].error for day in days if day in known and known[day].error]
+    return f" {errors[0]}" if errors else ""

@@ -1,0 +1,285 @@
+"""
+Exports: which days of the archive are where, and whether that is still all of them.
+
+A day is closed when it has ended and nobody can add to it any more. Rows of the archive
+get the clock of the statement that writes them, and a statement locks the archive
+(ROW EXCLUSIVE) before it waits for anything else. So who could still write a row of a
+day that has ended is among those that hold, or wait for, that lock right after its end;
+when all of these transactions are over, the day is closed. Locks are shown to every
+role, those of prepared transactions too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from psycopg import sql
+
+DAY = timedelta(days=1)
+
+# A day has ended when it is over for so long: a clock that is set back a little, or a
+# statement that was stopped before it took its first lock, is still waited for.
+MARGIN = timedelta(seconds=60)
+
+# Locks: none; here and below, where nothing else is said. Days of the archive that
+# have ended, with the table of each; a partition of another name has no day.
+ENDED = r"""
+SELECT to_date(right(c.relname, 8), 'YYYYMMDD') AS day, c.relname::text
+  FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+ WHERE i.inhparent = 'pgqueue_archived_job'::regclass
+   AND c.relname ~ '^pgqueue_archived_job_[0-9]{8}$'
+   AND NOT coalesce(i.inhdetachpending, false)
+   AND to_date(right(c.relname, 8), 'YYYYMMDD') < (
+           (statement_timestamp() - %(margin)s::interval) AT TIME ZONE 'UTC')::date
+ ORDER BY day
+"""
+
+# Transactions that write to the archive, or wait to, and when each began where that is
+# shown: prepared ones have no process, and a role may not look into those of others.
+WRITERS = """
+SELECT l.virtualtransaction, min(a.xact_start), min(l.pid) FROM pg_locks l
+  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock'
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND l.pid IS DISTINCT FROM pg_backend_pid()
+   AND (l.relation = 'pgqueue_archived_job'::regclass
+        OR l.relation IN (SELECT inhrelid FROM pg_inherits
+                           WHERE inhparent = 'pgqueue_archived_job'::regclass))
+ GROUP BY l.virtualtransaction
+"""
+
+# Locks: ACCESS SHARE on one day, while it is read.
+# What identifies a row, and never changes: not the result, which is dropped before its
+# row. The sum is that of any order; 60 bits of each row.
+CONTENT = r"""
+SELECT count(*), coalesce(sum(('x' || substr(encode(sha256(convert_to(concat_ws('|',
+           id, queue, task, state, attempt, deliveries,
+           (extract(epoch FROM enqueued_at) * 1000000)::bigint,
+           (extract(epoch FROM finished_at) * 1000000)::bigint), 'UTF8')), 'hex'),
+           1, 15))::bit(60)::bigint), 0)::text
+  FROM {table}
+"""
+COUNT = "SELECT count(*) FROM {table}"
+
+KNOWN = """
+SELECT day, format, state, rows, checksum, files, version, exported_at, run_id, error
+  FROM pgqueue_export WHERE target = %(target)s ORDER BY day
+"""
+
+LATEST_TARGET = """
+SELECT target FROM pgqueue_export WHERE state = 'exported'
+ ORDER BY exported_at DESC LIMIT 1
+"""
+
+# Locks: a row lock on the day's manifest, until the caller's transaction ends.
+# What was exported before stays known until it is replaced.
+BEGIN = """
+INSERT INTO pgqueue_export AS e (target, day, format, state, run_id, started_at)
+VALUES (%(target)s, %(day)s, %(format)s, 'writing', %(run)s, clock_timestamp())
+ON CONFLICT (target, day) DO UPDATE
+   SET state = CASE WHEN e.state = 'publishing' THEN e.state ELSE 'writing' END,
+       run_id = EXCLUDED.run_id, started_at = EXCLUDED.started_at, error = NULL
+"""
+# Locks: as BEGIN; here and below.
+PUBLISH = """
+UPDATE pgqueue_export SET state = 'publishing'
+ WHERE target = %(target)s AND day = %(day)s AND run_id = %(run)s
+RETURNING id
+"""
+RECORD = """
+UPDATE pgqueue_export
+   SET state = 'exported', rows = %(rows)s, checksum = %(checksum)s,
+       content = %(content)s, files = %(files)s::jsonb, version = %(version)s,
+       exported_at = clock_timestamp(), error = NULL
+ WHERE target = %(target)s AND day = %(day)s AND run_id = %(run)s
+   AND state = 'publishing'
+RETURNING id
+"""
+FAIL = """
+UPDATE pgqueue_export SET error = %(error)s
+ WHERE target = %(target)s AND day = %(day)s AND run_id = %(run)s
+"""
+SPOIL = """
+UPDATE pgqueue_export SET state = 'stale', error = %(error)s
+ WHERE target = %(target)s AND day = %(day)s AND state = 'exported'
+"""
+
+# Days that the archive has no table for any more, each from the place where it was
+# exported to last.
+DEPARTED = """
+SELECT DISTINCT ON (day) day, target, format, rows, files, version
+  FROM pgqueue_export
+ WHERE state = 'exported' AND day >= %(first)s
+   AND day NOT IN (SELECT to_date(right(c.relname, 8), 'YYYYMMDD')
+                     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                    WHERE i.inhparent = 'pgqueue_archived_job'::regclass
+                      AND c.relname ~ '^pgqueue_archived_job_[0-9]{8}$')
+ ORDER BY day, exported_at DESC
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """How many rows, and a checksum over what identifies them."""
+
+    rows: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A transaction: when it began, and its process; None: not shown, or prepared."""
+
+    began_at: datetime | None
+    pid: int | None
+
+    def is_over(self, day: date) -> bool:
+        """Whether it began when *day* had ended, and so has no row of it."""
+        return self.began_at is not None and self.began_at >= end_of(day)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is known of the export of a day; rows is None if it was never exported."""
+
+    day: date
+    format: str
+    state: str
+    rows: int | None
+    checksum: str | None
+    files: Sequence[Mapping[str, Any]]
+    version: int | None
+    exported_at: datetime | None
+    run: int
+    error: str | None
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether it is where it belongs, as far as is known."""
+        return self.state == "exported"
+
+    def has(self, content: Content) -> bool:
+        """Whether it is exported, with just these rows."""
+        return self.is_exported and content == Content(
+            self.rows or 0, self.checksum or ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """A day that is in files alone."""
+
+    day: date
+    target: str
+    format: str
+    rows: int
+    files: Sequence[Mapping[str, Any]]
+    version: int | None
+
+
+def end_of(day: date) -> datetime:
+    """Return when *day* was over: days are days in UTC."""
+    return datetime.combine(day + DAY, time(), UTC)
+
+
+def ended_days(cursor: Any, *, margin: timedelta = MARGIN) -> dict[date, str]:
+    """Return the days of the archive that are over, and the table of each."""
+    cursor.execute(ENDED, {"margin": margin})
+    return dict(cursor.fetchall())
+
+
+def writers(cursor: Any) -> dict[str, Writer]:
+    """Return the transactions that write to the archive now, or wait to, by name."""
+    cursor.execute(WRITERS)
+    return {name: Writer(began_at, pid) for name, began_at, pid in cursor.fetchall()}
+
+
+def content(cursor: Any, table: str) -> Content:
+    """
+    Count the rows of a day, and add up what identifies them. It reads all of them.
+
+    Args:
+        cursor: An open cursor.
+        table: As ended_days() returns it.
+    """
+    cursor.execute(sql.SQL(CONTENT).format(table=sql.Identifier(table)))
+    return Content(*cursor.fetchone())
+
+
+def count(cursor: Any, table: str) -> int:
+    """Count the rows of a day."""
+    cursor.execute(sql.SQL(COUNT).format(table=sql.Identifier(table)))
+    return int(cursor.fetchone()[0])
+
+
+def known(cursor: Any, target: str) -> dict[date, Manifest]:
+    """Return what is known of each day at *target*."""
+    cursor.execute(KNOWN, {"target": target})
+    return {row[0]: Manifest(*row) for row in cursor.fetchall()}
+
+
+def latest_target(cursor: Any) -> str | None:
+    """Return where a day was exported to last, or None."""
+    cursor.execute(LATEST_TARGET)
+    row = cursor.fetchone()
+    return None if row is None else str(row[0])
+
+
+def begin(cursor: Any, target: str, day: date, *, form: str, run: int) -> None:
+    """Note that *run* writes *day*; what is published stays as it is."""
+    values = {"target": target, "day": day, "format": form, "run": run}
+    cursor.execute(BEGIN, values)
+
+
+def publish(cursor: Any, target: str, day: date, *, run: int) -> bool:
+    """Note that *run* begins to change what readers see; False: it may not."""
+    cursor.execute(PUBLISH, {"target": target, "day": day, "run": run})
+    return cursor.fetchone() is not None
+
+
+def record(
+    cursor: Any,
+    target: str,
+    day: date,
+    *,
+    run: int,
+    found: Content,
+    content: str,
+    files: Iterable[Mapping[str, Any]],
+    version: int | None = None,
+) -> bool:
+    """Write the manifest of a day that *run* has published; False: it may not."""
+    cursor.execute(
+        RECORD,
+        {
+            "target": target,
+            "day": day,
+            "run": run,
+            "rows": found.rows,
+            "checksum": found.checksum,
+            "content": content,
+            "files": json.dumps(list(files)),
+            "version": version,
+        },
+    )
+    return cursor.fetchone() is not None
+
+
+def fail(cursor: Any, target: str, day: date, *, run: int, error: str) -> None:
+    """Note why *run* did not export *day*."""
+    cursor.execute(FAIL, {"target": target, "day": day, "run": run, "error": error})
+
+
+def spoil(cursor: Any, target: str, day: date, *, error: str) -> None:
+    """Note that the archive has other rows of *day* than were exported."""
+    cursor.execute(SPOIL, {"target": target, "day": day, "error": error})
+
+
+def departed(cursor: Any, *, first: date) -> list[Departed]:
+    """Return the exported days from *first* on that are no longer in the archive."""
+    cursor.execute(DEPARTED, {"first": first})
+    return [Departed(*row) for row in cursor.fetchall()]
