@@ -24,7 +24,7 @@ def run_pipeline(
     Run the pipeline job *job* in a process of its own; return what that printed.
 
     Where a run is live already, it comes again in half a minute. A cancelled job stops
-    its run.
+    its run, and a run that was asked to stop ends its job as cancelled.
     """
     # What runs it stays out of processes that only enqueue it.
     from django_pgqueue.management.pipeline.as_task import run_in_queue

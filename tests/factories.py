@@ -9,14 +9,23 @@ the test's transaction where it has one.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import connections, models, router
 from django.db.models import Value
 
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models import (
+    ArchivedJob,
+    DeadLetter,
+    Failure,
+    FailureHour,
+    Job,
+    PipelineRun,
+    TaskHour,
+)
 from django_pgqueue.models.columns import CLOCK
+from django_pgqueue.spark.fingerprint import fingerprint
 
 Row = TypeVar("Row", bound=models.Model)
 
@@ -83,9 +92,116 @@ def make_dead_letter(*, using: str | None = None, **columns: Any) -> DeadLetter:
     return _make(DeadLetter, using, {**defaults, **columns})
 
 
+def hour_ago(hours: int) -> datetime:
+    """Return when the hour began that was *hours* ago; 0 is this one."""
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    return now - timedelta(hours=hours)
+
+
+def make_task_hour(
+    hours: int = 0, *, using: str | None = None, **columns: Any
+) -> TaskHour:
+    """Insert the hour that was *hours* ago of a task that did well."""
+    defaults = {
+        "hour": hour_ago(hours),
+        "queue": "default",
+        "task": "tests.noop",
+        "started": 10,
+        "succeeded": 10,
+        "wait_p50": 0.1,
+        "wait_p95": 0.4,
+        "run_p50": 1.5,
+        "run_p95": 6.0,
+        "worker_seconds": 20.0,
+    }
+    return _make(TaskHour, using, {**defaults, **columns})
+
+
+def make_run(*, using: str | None = None, **columns: Any) -> PipelineRun:
+    """Insert a run of metrics that succeeded, unless *columns* say otherwise."""
+    defaults = {
+        "job": "metrics",
+        "state": "succeeded",
+        "options": {"lookback": "2d", "full": False, "keep": "400d"},
+        "asked_by": "ada",
+        "hostname": "web-1",
+        "pid": 4711,
+        "started_at": -timedelta(minutes=2),
+        "finished_at": -timedelta(minutes=1),
+        "lease_until": -timedelta(minutes=1),
+        "rows_in": 12_000,
+        "rows_out": 24,
+    }
+    return _make(PipelineRun, using, {**defaults, **columns})
+
+
+def make_live_run(*, using: str | None = None, **columns: Any) -> PipelineRun:
+    """Insert a run whose process beat a moment ago."""
+    live = {
+        "state": "running",
+        "finished_at": None,
+        "lease_until": timedelta(seconds=30),
+        "progress": {
+            "phase": "reading",
+            "tasks_done": 3,
+            "tasks": 12,
+            "rows_per_second": 1_500.0,
+        },
+        "ui_url": "http://web-1:4040",
+    }
+    return make_run(using=using, **{**live, **columns})
+
+
+def make_failure(
+    entry: dict[str, Any] | None = None,
+    *,
+    hours: dict[int, int] | None = None,
+    using: str | None = None,
+    **columns: Any,
+) -> Failure:
+    """
+    Insert the failure that an *entry* of a job's errors belongs to.
+
+    Args:
+        entry: The error; by default one that was raised.
+        hours: How many errors happened so many hours ago.
+        using: An alias.
+        columns: Others than those of *entry*.
+    """
+    entry = entry or {"type": "shop.CardDeclined", "message": "declined: code 51"}
+    kind = fingerprint(entry)
+    hours = {0: 1} if hours is None else hours
+    defaults = {
+        "fingerprint": kind.digest,
+        "error_class": kind.error_class,
+        "message": kind.message,
+        "place": kind.place,
+        "count": sum(hours.values()),
+        "jobs": sum(hours.values()),
+        "tasks": ["shop.tasks.charge"],
+        "first_seen": hour_ago(max(hours, default=0)),
+        "last_seen": hour_ago(min(hours, default=0)),
+        "sample_job_id": 4711,
+        "sample_message": entry.get("message", ""),
+        "sample_traceback": entry.get("traceback", ""),
+    }
+    failure = _make(Failure, using, {**defaults, **columns})
+    for ago, count in hours.items():
+        _make(
+            FailureHour,
+            using,
+            {
+                "fingerprint": failure.fingerprint,
+                "hour": hour_ago(ago),
+                "count": count,
+            },
+        )
+    return failure
+
+
 def _make(model: type[Row], using: str | None, columns: dict[str, Any]) -> Row:
     using = using or router.db_for_write(model)
-    if model is not Job and "id" not in columns:
+    if model in (ArchivedJob, DeadLetter) and "id" not in columns:
         with connections[using].cursor() as cursor:
             cursor.execute(NEXT_ID)
             columns = {"id": cursor.fetchone()[0], **columns}

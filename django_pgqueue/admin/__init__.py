@@ -12,6 +12,8 @@ from __future__ import annotations
 from django_pgqueue.admin.archive import ArchivedJobAdmin
 from django_pgqueue.admin.dead_letters import DeadLetterAdmin
 from django_pgqueue.admin.jobs import JobAdmin
+from django_pgqueue.admin.metrics import TaskHourAdmin
+from django_pgqueue.admin.pipeline_runs import PipelineRunAdmin
 from django_pgqueue.admin.queues import QueueAdmin
 from django_pgqueue.admin.workers import WorkerAdmin
 
@@ -19,6 +21,8 @@ __all__ = [
     "ArchivedJobAdmin",
     "DeadLetterAdmin",
     "JobAdmin",
+    "PipelineRunAdmin",
     "QueueAdmin",
+    "TaskHourAdmin",
     "WorkerAdmin",
 ]

@@ -360,6 +360,10 @@ class ReadOnlyAdmin(Base):
             self._url(self.model, "changelist"),
         )
 
+    def has_page(self, model: type[Model]) -> bool:
+        """Return whether this site has pages of *model*: a project's own may not."""
+        return self.admin_site.is_registered(model)
+
     def _url(self, model: type[Model], name: str, *args: Any) -> str:
         return reverse(
             f"admin:pgqueue_{model._meta.model_name}_{name}",

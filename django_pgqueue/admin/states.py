@@ -34,6 +34,8 @@ MEANINGS = {
     "succeeded": _("The task returned."),
     "cancelled": _("Taken back before it was done."),
     "expired": _("Its time had passed before it ran."),
+    "failed": _("It ended with an error."),
+    "lost": _("Its process ended without a word."),
 }
 
 

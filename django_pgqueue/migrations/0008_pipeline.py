@@ -342,7 +342,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "hour of a task",
-                "verbose_name_plural": "hours of tasks",
+                "verbose_name_plural": "metrics",
                 "db_table": "pgqueue_task_hour",
                 "default_permissions": ("view",),
                 "indexes": [

@@ -55,7 +55,7 @@ class TaskHour(models.Model):
     class Meta:
         db_table = "pgqueue_task_hour"
         verbose_name = _("hour of a task")
-        verbose_name_plural = _("hours of tasks")
+        verbose_name_plural = _("metrics")
         default_permissions = ("view",)
         constraints = [
             # Serves the charts too: all of a span of hours.

@@ -88,6 +88,7 @@ UPDATE pgqueue_pipeline_run
                                   THEN nullif(%(by)s::text, '')
                                   ELSE cancel_requested_by END
  WHERE job = %(job)s AND state = 'running'
+   AND (%(run)s::bigint IS NULL OR id = %(run)s)
 RETURNING id, lease_until < clock_timestamp()
 """
 
@@ -122,7 +123,9 @@ SELECT CASE WHEN state = 'running' AND lease_until < clock_timestamp() THEN 'los
 
 # What one run, which a queue's job started, has reached.
 OF_QUEUE_JOB = """
-SELECT id, state, rows_in, rows_out, progress, error FROM pgqueue_pipeline_run
+SELECT id, state, rows_in, rows_out, progress, error,
+       cancel_requested_at IS NOT NULL AS was_asked_to_stop
+  FROM pgqueue_pipeline_run
  WHERE queue_job_id = %(queue_job)s AND pid = %(pid)s AND id > %(after)s
  ORDER BY id DESC LIMIT 1
 """
@@ -249,14 +252,22 @@ def finish(
     return cursor.fetchone() is not None
 
 
-def request_stop(cursor: Any, job: str, *, by: str) -> tuple[int, bool] | None:
+def request_stop(
+    cursor: Any, job: str, *, by: str, run: int | None = None
+) -> tuple[int, bool] | None:
     """
     Ask the live run of *job* to stop.
+
+    Args:
+        cursor: An open cursor.
+        job: The name of the pipeline job.
+        by: Who asks; "": nobody is named.
+        run: This run alone, and not one that has begun since; None: whichever is live.
 
     Returns:
         Its id, and whether its process has died; None: no run is live.
     """
-    cursor.execute(STOP, {"job": job, "by": by})
+    cursor.execute(STOP, {"job": job, "by": by, "run": run})
     row = cursor.fetchone()
     return None if row is None else (int(row[0]), bool(row[1]))
 

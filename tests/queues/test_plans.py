@@ -110,6 +110,7 @@ VALUES = {
     "rows_out": 1,
     "run": 1,
     "since": NOON,
+    "step": 3600,
     "ui_url": None,
     # What postgres/limits.py sets.
     "bitmapscan": "off",
@@ -222,6 +223,7 @@ EXPLAINED = {
     *(f"pipelines.{name}" for name in ("HOLD", "FINISH", "STOP", "LATEST", "STATE")),
     "pipelines.OF_QUEUE_JOB",
     *(f"task_hours.{name}" for name in ("STORE", "COUNTED", "LAST", "FORGET_HOURS")),
+    *(f"task_hour_charts.{name}" for name in ("SUMS", "EXTENT")),
     "tagged.TAGGED_DEAD_LETTERS",
     "tagged.TAGGED_JOBS",
     "wake.CHANNEL",

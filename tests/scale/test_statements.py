@@ -175,6 +175,7 @@ SMALL_MODULES = {
     "pause",
     "pipelines",
     "server",
+    "task_hour_charts",
     "task_hours",
     "wake",
     "workers",

@@ -21,7 +21,7 @@ from django.db import connections
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkError, SparkOptionError
-from django_pgqueue.management.pipeline.run import EXIT_BUSY
+from django_pgqueue.management.pipeline.run import EXIT_BUSY, EXIT_STOPPED
 from django_pgqueue.runs import pipelines
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.tasks.context import JobContext
@@ -47,7 +47,7 @@ def run_in_queue(ctx: JobContext, job: str, options: Mapping[str, Any]) -> str:
         SparkError: It failed.
         Reject: There is no such job, or it has no such option.
         Snooze: Another run of it is live.
-        Cancel: The queue's job was cancelled, and so the run was stopped.
+        Cancel: The queue's job was cancelled, or its run was asked to stop.
     """
     try:
         find_job(job).read_options(options)
@@ -74,7 +74,7 @@ def run_in_queue(ctx: JobContext, job: str, options: Mapping[str, Any]) -> str:
         told = output.read().decode(errors="replace")[-OUTPUT_CHARACTERS_MAX:]
     if process.returncode == 0:
         return told.strip().splitlines()[-1] if told.strip() else ""
-    if is_cancelled:
+    if is_cancelled or _was_stopped(ctx.id, process):
         raise Cancel
     if process.returncode == EXIT_BUSY:
         raise Snooze(seconds=BUSY_SECONDS)
@@ -93,6 +93,15 @@ def _watch(ctx: JobContext, process: subprocess.Popen[bytes]) -> bool:
             ctx.progress(row["rows_in"], note=row["progress"].get("phase"))
         time.sleep(LOOK_SECONDS)
     return False
+
+
+def _was_stopped(queue_job: int, process: subprocess.Popen[bytes]) -> bool:
+    """Return whether somebody has asked the run itself to stop, and it has."""
+    if process.returncode != EXIT_STOPPED:
+        return False
+    # A signal ends it too, with a worker that is stopped: then it is to run again.
+    row = _row_of(queue_job, process.pid)
+    return row is not None and bool(row["was_asked_to_stop"])
 
 
 def _row_of(queue_job: int, pid: int) -> dict[str, Any] | None:

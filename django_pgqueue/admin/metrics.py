@@ -1,0 +1,491 @@
+"""What each task did, hour by hour: charts of what the pipeline job metrics counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db import connections
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin import moments
+from django_pgqueue.admin.acts import may
+from django_pgqueue.admin.chart import (
+    Chart,
+    Series,
+    grid,
+    labels,
+    lines,
+    spots,
+    stacked,
+)
+from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
+from django_pgqueue.admin.run_acts import PERMISSIONS
+from django_pgqueue.admin.scale import number, scale, span, unit_of
+from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import PipelineRun, TaskHour
+from django_pgqueue.postgres.limits import Plans
+from django_pgqueue.runs import task_hour_charts
+from django_pgqueue.runs.task_hour_charts import Extent, Summed, Sums, together
+
+HOUR_SECONDS = 3_600
+
+# Spans of a chart at least, where less was counted yet.
+SPANS_LEAST = 12
+
+# Tasks in the table and among the bars of failures, and names that a filter offers.
+TASKS_SHOWN_MAX, FAILING_SHOWN_MAX, NAMES_OFFERED_MAX = 100, 10, 200
+
+# Beyond so many hours, days are named along the time.
+HOURS_NAMED_MAX = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """How far back charts go, and in which steps."""
+
+    label: Any
+    hours: int
+    step_hours: int
+
+
+PERIODS = {
+    "24h": Period(gettext_lazy("24 hours"), 24, 1),
+    "7d": Period(gettext_lazy("7 days"), 168, 1),
+    "30d": Period(gettext_lazy("30 days"), 720, 6),
+}
+PERIOD_DEFAULT = "24h"
+
+
+class MetricsForm(forms.Form):
+    """What the charts are narrowed to."""
+
+    period = forms.ChoiceField(
+        label=gettext_lazy("Period"),
+        required=False,
+        choices=[(key, period.label) for key, period in PERIODS.items()],
+    )
+    queue = forms.CharField(
+        label=gettext_lazy("Queue"),
+        required=False,
+        max_length=63,
+        strip=False,
+        empty_value="",
+        widget=forms.TextInput(
+            {"list": "pgqueue-queues", "placeholder": gettext_lazy("its whole name")}
+        ),
+    )
+    task = forms.CharField(
+        label=gettext_lazy("Task"),
+        required=False,
+        max_length=255,
+        empty_value="",
+        widget=forms.TextInput(
+            {"list": "pgqueue-tasks", "placeholder": gettext_lazy("its whole name")}
+        ),
+    )
+
+    def __init__(self, data: Any) -> None:
+        super().__init__(data, auto_id="pgqueue-filter-%s")
+        self.is_readable = self.is_valid()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anything but the period is asked for."""
+        return bool(self.value("queue") or self.value("task"))
+
+    @property
+    def period_key(self) -> str:
+        """Return the key of PERIODS that is asked for."""
+        return self.value("period") or PERIOD_DEFAULT
+
+    def query(self, **changed: str) -> str:
+        """Return the parameters of this page with some *changed*."""
+        values = {name: changed.get(name, self.value(name)) for name in self.fields}
+        return urlencode({name: value for name, value in values.items() if value})
+
+    def value(self, name: str) -> str:
+        """Return what the field *name* holds; "" where it cannot be read."""
+        return str(self.cleaned_data.get(name) or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """The spans of a chart, oldest first: when each begins, and what it amounts to."""
+
+    starts: Sequence[int]
+    sums: Sequence[Sums | None]
+    step_hours: int
+
+    def moments(self) -> list[datetime]:
+        """Return when each begins, in the time zone of the project."""
+        return [local(start) for start in self.starts]
+
+
+@admin.register(TaskHour)
+class TaskHourAdmin(ReadOnlyAdmin):
+    """Charts and a table; an hour has no page of its own."""
+
+    change_list_template = "admin/pgqueue/metrics.html"
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: Any = None
+    ) -> HttpResponse:
+        """Show the charts."""
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        return self.answered(
+            request, lambda: self._charts(request, extra_context or {})
+        )
+
+    def _charts(self, request: HttpRequest, extra_context: Any) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        form = MetricsForm({"period": PERIOD_DEFAULT, **request.GET.dict()})
+        period = PERIODS[form.period_key]
+        with limited(Plans.IN_ORDER):
+            with connections[get_settings().database].cursor() as cursor:
+                extent = task_hour_charts.extent(cursor)
+                starts = starts_of(period, extent)
+                summed = task_hour_charts.sums(
+                    cursor,
+                    since=datetime.fromtimestamp(starts[0], UTC),
+                    step_seconds=period.step_hours * HOUR_SECONDS,
+                    queue=form.value("queue"),
+                    task=form.value("task"),
+                )
+            latest = self._latest_run(request)
+        context = {
+            **self.page_context(request),
+            "title": str(self.opts.verbose_name_plural).capitalize(),
+            "filter_form": form,
+            "was_counted": extent.last is not None,
+            "last_hour": local(extent.last) if extent.last is not None else None,
+            "latest": latest,
+            "run_url": self._run_url(request),
+            **shown(form, period, starts, summed),
+            **extra_context,
+        }
+        return TemplateResponse(request, self.change_list_template, context)
+
+    def _latest_run(self, request: HttpRequest) -> dict[str, Any] | None:
+        """Return when metrics has succeeded last, for those who may know of runs."""
+        if not request.user.has_perm("pgqueue.view_pipelinerun"):
+            return None
+        runs = PipelineRun.objects.using(get_settings().database)
+        run = (
+            runs.filter(job="metrics", state="succeeded")
+            .annotate(clock=Now())
+            .only("finished_at")
+            .order_by("-id")
+            .first()
+        )
+        if run is None:
+            return None
+        return {"when": moments.short(run.finished_at, run.clock)}
+
+    def _run_url(self, request: HttpRequest) -> str | None:
+        """Return where metrics can be run, for those who may."""
+        if not self.has_page(PipelineRun):
+            return None
+        if not may(request, "view_pipelinerun", *PERMISSIONS):
+            return None
+        return f"{self._url(PipelineRun, 'run')}?job=metrics"
+
+    # An hour has no page ---------------------------------------------------------
+
+    def change_view(self, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Go to the charts."""
+        return self._to_charts(*args, **kwargs)
+
+    def history_view(self, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Go to the charts: nothing is done with an hour."""
+        return self._to_charts(*args, **kwargs)
+
+    def _to_charts(
+        self, request: HttpRequest, object_id: str, *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return self.elsewhere(request, "")
+
+    def facts(self, row: Any) -> list[Fact]:
+        """There is no page that shows them."""
+        return []
+
+
+# What is shown ----------------------------------------------------------------------
+
+
+def starts_of(period: Period, extent: Extent) -> list[int]:
+    """Return when the spans of *period* begin; of a young table, the last ones."""
+    step = period.step_hours * HOUR_SECONDS
+    end = extent.now // step * step + step
+    first = end - period.hours * HOUR_SECONDS
+    if extent.first is not None:
+        counted = extent.first // step * step
+        first = max(first, min(counted, end - SPANS_LEAST * step))
+    return list(range(first // step * step, end, step))
+
+
+def shown(
+    form: MetricsForm, period: Period, starts: Sequence[int], summed: Summed
+) -> dict[str, Any]:
+    """Return what the page shows of *summed*."""
+    if summed.since is not None:
+        starts = [start for start in starts if start >= summed.since] or starts[-1:]
+    spans = Spans(
+        starts, [summed.spans.get(start) for start in starts], period.step_hours
+    )
+    asked = {
+        (queue, task): sums
+        for (queue, task), sums in summed.tasks.items()
+        if form.value("queue") in ("", queue) and form.value("task") in ("", task)
+    }
+    of_tasks = by_task(asked)
+    return {
+        "since": local(summed.since) if summed.since is not None else None,
+        "rows_max": f"{task_hour_charts.ROWS_MAX:,}",
+        "step_hours": period.step_hours,
+        "charts": [
+            throughput(spans),
+            times(spans, "wait", _("Wait"), _("from due until start")),
+            times(spans, "run", _("Run"), _("from start until end")),
+        ]
+        if of_tasks
+        else [],
+        "failing": failing(of_tasks),
+        "hours": _hours(spans),
+        "tasks": [
+            {**_line(task, sums), "query": form.query(task=task)}
+            for task, sums in of_tasks[:TASKS_SHOWN_MAX]
+        ],
+        "tasks_left_out": max(len(of_tasks) - TASKS_SHOWN_MAX, 0),
+        "total": _line("", together([sums for _task, sums in of_tasks])),
+        "is_exact": len(asked) == 1 and period.step_hours == 1,
+        "queue_names": sorted({queue for queue, _t in summed.tasks})[
+            :NAMES_OFFERED_MAX
+        ],
+        "task_names": sorted({task for _q, task in summed.tasks})[:NAMES_OFFERED_MAX],
+    }
+
+
+def by_task(tasks: dict[tuple[str, str], Sums]) -> list[tuple[str, Sums]]:
+    """Return what each task amounts to in all its queues; most deliveries first."""
+    parts: dict[str, list[Sums]] = {}
+    for (_queue, task), sums in tasks.items():
+        parts.setdefault(task, []).append(sums)
+    found = [(task, together(of_task)) for task, of_task in parts.items()]
+    return sorted(found, key=lambda pair: (-pair[1].started, pair[0]))
+
+
+def throughput(spans: Spans) -> Chart:
+    """Return the chart of what ended, well and badly."""
+    hours = spans.step_hours
+
+    def series(name: Any, css: str, attribute: str) -> Series:
+        values = [
+            None if sums is None else getattr(sums, attribute) / hours
+            for sums in spans.sums
+        ]
+        return Series(name, css, values)
+
+    parts = [
+        series(_("succeeded"), "pgqueue-good", "succeeded"),
+        series(_("failed, tried again"), "pgqueue-bad", "tried_again"),
+        series(_("dead"), "pgqueue-worst", "dead"),
+    ]
+    highs = [sum(values) for values in _columns(parts)]
+    axis = scale(max(highs, default=0.0), is_whole=hours == 1)
+    return _over_time(
+        spans,
+        parts,
+        key="throughput",
+        title=_("Throughput"),
+        unit=_("jobs an hour")
+        if hours == 1
+        else _("jobs an hour, mean of %(hours)d h") % {"hours": hours},
+        told=_("Highest: %(highest)s an hour.") % {"highest": number(max(highs))}
+        if highs
+        else "",
+        axis=axis,
+        text=number,
+    )
+
+
+def times(spans: Spans, name: str, title: str, what: str) -> Chart:
+    """Return the chart of p50 and p95 of *name*, "wait" or "run"."""
+    parts = [
+        Series(
+            _("p95: the highest of any task"),
+            "pgqueue-p95",
+            _values(spans, f"{name}_p95"),
+        ),
+        Series(
+            _("p50: mean of the tasks"),
+            "pgqueue-p50",
+            _values(spans, f"{name}_p50"),
+        ),
+    ]
+    known = [value for part in parts for value in part.values if value is not None]
+    unit = unit_of(max(known, default=0.0))
+    scaled = [
+        Series(
+            part.name,
+            part.css,
+            [None if value is None else value * unit.factor for value in part.values],
+        )
+        for part in parts
+    ]
+    axis = scale(max(known, default=0.0) * unit.factor)
+    return _over_time(
+        spans,
+        scaled,
+        key=name,
+        title=title,
+        unit=f"{unit.name}, {what}",
+        told=_("Highest p95: %(highest)s.") % {"highest": span(max(known))}
+        if known
+        else _("Nothing was measured."),
+        axis=axis,
+        text=lambda value: f"{number(value)} {unit.sign}" if value else "0",
+        is_lines=True,
+    )
+
+
+def failing(tasks: Sequence[tuple[str, Sums]]) -> list[dict[str, Any]]:
+    """Return the tasks that failed most, each with the parts of its bar in percent."""
+    bad = [(task, sums) for task, sums in tasks if sums.tried_again + sums.dead]
+    bad.sort(key=lambda pair: (-(pair[1].tried_again + pair[1].dead), pair[0]))
+    highest = max((sums.tried_again + sums.dead for _task, sums in bad), default=1)
+    return [
+        {
+            "task": task,
+            "again": f"{sums.tried_again:,}",
+            "dead": f"{sums.dead:,}",
+            "again_width": f"{sums.tried_again / highest * 100:.2f}%",
+            "dead_width": f"{sums.dead / highest * 100:.2f}%",
+        }
+        for task, sums in bad[:FAILING_SHOWN_MAX]
+    ]
+
+
+def local(epoch: int) -> datetime:
+    """Return so many seconds after 1970 in the time zone of the project."""
+    return datetime.fromtimestamp(epoch, timezone.get_current_timezone())
+
+
+def _over_time(
+    spans: Spans,
+    parts: Sequence[Series],
+    *,
+    axis: Any,
+    text: Any,
+    is_lines: bool = False,
+    **told: Any,
+) -> Chart:
+    at = spans.moments()
+    names, wanted = _named(at, spans.step_hours)
+    return Chart(
+        **told,
+        series=parts,
+        ticks=grid(axis, text),
+        labels=labels(names, wanted),
+        bars=[] if is_lines else stacked(parts, axis),
+        segments=lines(parts, axis) if is_lines else [],
+        spots=spots(
+            [
+                "\n".join(
+                    [
+                        _when(moment, spans.step_hours),
+                        *(
+                            f"{part.name}: {text(value)}"
+                            for part in parts
+                            if (value := part.values[place]) is not None
+                        ),
+                    ]
+                )
+                for place, moment in enumerate(at)
+            ]
+        ),
+        is_lines=is_lines,
+    )
+
+
+def _named(at: Sequence[datetime], step_hours: int) -> tuple[list[str], list[bool]]:
+    """Return how each span is named along the time, and which have their name."""
+    hours = len(at) * step_hours
+    if hours <= HOURS_NAMED_MAX:
+        every = 2 if hours <= SPANS_LEAST else 4
+        return (
+            [date_format(moment, "H:i") for moment in at],
+            [moment.hour % every == 0 for moment in at],
+        )
+    pattern = "D j" if hours <= PERIODS["7d"].hours else "j M"
+    return (
+        [date_format(moment, pattern) for moment in at],
+        [moment.hour < step_hours for moment in at],
+    )
+
+
+def _when(moment: datetime, step_hours: int) -> str:
+    until = moment + timedelta(hours=step_hours)
+    return f"{date_format(moment, 'D j M, H:i')}\u2013{date_format(until, 'H:i')}"
+
+
+def _values(spans: Spans, name: str) -> list[float | None]:
+    return [None if sums is None else getattr(sums, name) for sums in spans.sums]
+
+
+def _names(names: Iterable[str]) -> list[str]:
+    """Return *names* as a filter offers them."""
+    return sorted(set(names))[:NAMES_OFFERED_MAX]
+
+
+def _columns(parts: Sequence[Series]) -> list[list[float]]:
+    return [
+        [value or 0.0 for value in values]
+        for values in zip(*(part.values for part in parts), strict=True)
+    ]
+
+
+def _hours(spans: Spans) -> list[dict[str, Any]]:
+    """Return the numbers behind the charts, the latest first."""
+    return [
+        _line(_when(moment, spans.step_hours), sums)
+        for moment, sums in zip(
+            reversed(spans.moments()), reversed(spans.sums), strict=True
+        )
+        if sums is not None
+    ]
+
+
+def _line(label: str, sums: Sums) -> dict[str, Any]:
+    """Return a line of a table."""
+    bad = sums.failed + sums.crashed
+    return {
+        "label": label,
+        "ended": f"{sums.ended:,}",
+        "succeeded": f"{sums.succeeded:,}",
+        "again": f"{sums.tried_again:,}",
+        "dead": f"{sums.dead:,}",
+        "failed_share": f"{bad / sums.started:.1%}" if sums.started else "",
+        "wait_p50": span(sums.wait_p50),
+        "wait_p95": span(sums.wait_p95),
+        "run_p50": span(sums.run_p50),
+        "run_p95": span(sums.run_p95),
+        "worker_seconds": span(sums.worker_seconds),
+    }

@@ -1,0 +1,154 @@
+"""
+The queue of the pipeline: how pages run a pipeline job, and what would keep it waiting.
+
+A run is a job of the queue. So it is enqueued in the page's own transaction, and a
+worker that serves the queue runs it; without one it waits, and the page says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from django.db import connections
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.queues import doctor
+from django_pgqueue.queues.stats import QueueStats, queue_stats
+from django_pgqueue.spark.job import OptionValue, find_job
+from django_pgqueue.tasks.registry import find_task
+from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
+
+# The task that runs them: its module is imported when the app is ready.
+RUN_TASK = "django_pgqueue.run_pipeline"
+DEFAULT_QUEUE = "default"
+
+# Workers that are asked, those that were heard of last; jobs that are counted.
+WORKERS_MAX = 1_000
+JOBS_COUNTED_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something to know before a run is asked for."""
+
+    text: str
+    command: str = ""
+    is_warning: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """
+    How the queue of the pipeline stands.
+
+    Attributes:
+        queue: Its name.
+        is_served: Whether a living worker takes jobs from it.
+        has_pyspark: Whether this process could import it; a worker may differ.
+        stats: What waits and runs in it.
+    """
+
+    queue: str
+    is_served: bool
+    has_pyspark: bool
+    stats: QueueStats
+
+    @property
+    def jobs(self) -> int:
+        """How many runs were asked for and have not ended."""
+        stats = self.stats
+        return stats.ready + stats.running + stats.retrying + stats.scheduled
+
+    def notes(self) -> list[Note]:
+        """Return what keeps a run that is asked for from starting."""
+        found = []
+        if not self.is_served:
+            found.append(
+                Note(
+                    _(
+                        "No living worker serves the queue %(queue)s: a run that is "
+                        "asked for here waits until there is one. Start it:"
+                    )
+                    % {"queue": self.queue},
+                    f"python manage.py pgqueue_worker --queues {self.queue}",
+                )
+            )
+        if self.stats.paused_at is not None:
+            found.append(
+                Note(
+                    _("The queue %(queue)s is paused: a run waits until it is resumed.")
+                    % {"queue": self.queue}
+                )
+            )
+        if not self.has_pyspark:
+            found.append(
+                Note(
+                    _(
+                        "pyspark is not installed here. Where the worker of the queue "
+                        "%(queue)s runs, it must be:"
+                    )
+                    % {"queue": self.queue},
+                    'pip install "django-pgqueue[spark]"',
+                )
+            )
+        if self.stats.ready:
+            found.append(
+                Note(
+                    ngettext(
+                        "%(count)s run is asked for and waits in queue %(queue)s.",
+                        "%(count)s runs are asked for and wait in queue %(queue)s.",
+                        self.stats.ready,
+                    )
+                    % {"count": self.stats.ready, "queue": self.queue},
+                    is_warning=False,
+                )
+            )
+        return found
+
+
+def standing() -> Standing:
+    """Return how the queue of the pipeline stands now."""
+    queue = find_task(RUN_TASK).options.queue or DEFAULT_QUEUE
+    settings = get_settings()
+    with connections[settings.database].cursor() as cursor:
+        workers = doctor.workers_seen(cursor, limit=WORKERS_MAX)
+        (stats,) = queue_stats(cursor, [queue], JOBS_COUNTED_MAX)
+    return Standing(
+        queue=queue,
+        is_served=any(
+            _plan(worker).serves(queue)
+            for worker in workers
+            if worker.silent_seconds <= settings.lease_seconds
+        ),
+        has_pyspark=find_spec("pyspark") is not None,
+        stats=stats,
+    )
+
+
+def enqueue_run(job: str, options: Mapping[str, Any]) -> int:
+    """
+    Store the job that runs the pipeline job *job*, and return its id.
+
+    Args:
+        job: Its name.
+        options: Of it; what is None is left to the default, which is None as well.
+
+    Raises:
+        SparkOptionError: No such job is declared here, or it takes no such option.
+    """
+    given: dict[str, OptionValue] = find_job(job).read_options(options)
+    said = {name: given[name] for name in options if given[name] is not None}
+    return int(find_task(RUN_TASK).delay(job, **said).id)
+
+
+def _plan(worker: doctor.Seen) -> QueuePlan:
+    """Return what *worker* serves; all, where its row cannot be read here."""
+    try:
+        return read_plan(tuple(worker.queues))
+    except (TypeError, ValueError):
+        return QueuePlan()

@@ -1,0 +1,386 @@
+"""The runs of pipeline jobs: how far they are, what came of them, and the next one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import BadRequest
+from django.db.models import Case, F, Q, QuerySet, TextField, Value, When
+from django.db.models.functions import Cast, Left, Now
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseNotAllowed,
+    HttpResponseRedirect,
+)
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.acts import may
+from django_pgqueue.admin.filter_form import FilterForm, choice_field, is_number
+from django_pgqueue.admin.log import log
+from django_pgqueue.admin.names import name
+from django_pgqueue.admin.pipeline_queue import Note, enqueue_run, standing
+from django_pgqueue.admin.read_only import Fact
+from django_pgqueue.admin.run_acts import PERMISSIONS, RUN_AGAIN, STOP
+from django_pgqueue.admin.run_form import RunForm
+from django_pgqueue.admin.run_progress import (
+    CHARACTERS_MAX,
+    RunProgress,
+    read_run_progress,
+)
+from django_pgqueue.admin.states import badge
+from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.models import Job, PipelineRun
+from django_pgqueue.models.pipeline_run import RunState
+from django_pgqueue.spark.job import declared_jobs, find_job
+
+# A page with a live run is renewed so often; a run notes its progress every two.
+LIVE_SECONDS = 5
+
+# Links that a page makes of what a run has noted lead to Spark, and run no script.
+SCHEMES = ("http://", "https://")
+
+
+def shown_state() -> Case:
+    """Return the state of a run by the database's clock: lost where its process is."""
+    return Case(
+        When(
+            Q(state=RunState.RUNNING) & Q(lease_until__lt=Now()),
+            then=Value(RunState.LOST.value),
+        ),
+        default=F("state"),
+    )
+
+
+class RunFilters(FilterForm):
+    """A part of the job's name, or the id of a run; and a state."""
+
+    searched = "job"
+
+    q = forms.CharField(
+        label=gettext_lazy("Id or pipeline job"),
+        required=False,
+        max_length=100,
+        empty_value="",
+    )
+    state = choice_field(gettext_lazy("State"), RunState.choices)
+
+    @property
+    def names_one_row(self) -> bool:
+        """Whether "q" is an id."""
+        return self.is_readable and is_number(self.cleaned_data["q"])
+
+    def condition(self, name: str, value: str) -> Q:
+        """Take a number for an id, and the state for what is shown of it."""
+        if name == "state":
+            return Q(shown_state=value)
+        if is_number(value):
+            return Q(pk=int(value))
+        return super().condition(name, value)
+
+
+@admin.register(PipelineRun)
+class PipelineRunAdmin(ActingAdmin):
+    """Each run of a pipeline job, the latest first."""
+
+    filter_form = RunFilters
+    acts = (RUN_AGAIN, STOP)
+    named_by = ("job", "options")
+    payload_columns = ("options",)
+    list_display = (
+        "number",
+        "pipeline_job",
+        "state_badge",
+        "progress_bar",
+        "rows_read",
+        "rows_written",
+        "rate",
+        "took",
+        "asked",
+        "started",
+    )
+    list_reads = (
+        "job",
+        "state",
+        "asked_by",
+        "started_at",
+        "finished_at",
+        "lease_until",
+        "rows_in",
+        "rows_out",
+        "cancel_requested_at",
+    )
+
+    @property
+    def media(self) -> forms.Media:
+        """Add what renews the list while a run is live."""
+        return super().media + forms.Media(js=["pgqueue/live.js"])
+
+    # What is read ----------------------------------------------------------------
+
+    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Add the state by the clock, and the progress."""
+        listed: QuerySet[Any] = (
+            super()
+            .list_rows(request, rows)
+            .annotate(shown_state=shown_state(), progress_text=_progress_text())
+        )
+        return listed
+
+    def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
+        """Add the same."""
+        shown: QuerySet[Any] = (
+            super()
+            .detail_rows(request)
+            .defer("options", "progress")
+            .annotate(shown_state=shown_state(), progress_text=_progress_text())
+        )
+        return shown
+
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        """Say what keeps a run waiting, and lead to the form of a new one."""
+        stands = standing()
+        live = self.get_queryset(request).filter(
+            state="running", lease_until__gte=Now()
+        )
+        tools = []
+        if may(request, *PERMISSIONS):
+            tools.append((self._url(self.model, "run"), _("Run…")))
+        return {
+            "tools": tools,
+            "notes": stands.notes(),
+            "notes_url": self._jobs_url(request, stands.queue) if stands.jobs else None,
+            "live_seconds": LIVE_SECONDS if stands.jobs or live.exists() else None,
+        }
+
+    # The list --------------------------------------------------------------------
+
+    @admin.display(description=gettext_lazy("run"))
+    def number(self, run: Any) -> str:
+        """Show the id without separators of thousands."""
+        return str(run.pk)
+
+    @admin.display(description=gettext_lazy("pipeline job"))
+    def pipeline_job(self, run: Any) -> str:
+        """Show which pipeline job it is."""
+        return name(run.job)
+
+    @admin.display(description=gettext_lazy("state"))
+    def state_badge(self, run: Any) -> SafeString:
+        """Show the state as a badge."""
+        label: object = RunState(run.shown_state).label
+        if run.shown_state == RunState.RUNNING and run.cancel_requested_at:
+            label = _("running, asked to stop")
+        return badge(run.shown_state, label)
+
+    @admin.display(description=gettext_lazy("progress"))
+    def progress_bar(self, run: Any) -> SafeString | str:
+        """Show how far a run is that is live."""
+        if run.shown_state != RunState.RUNNING:
+            return ""
+        progress = read_run_progress(run.progress_text)
+        bar = progress.bar()
+        if bar is None:
+            return name(progress.text)
+        return format_html(
+            '<progress value="{}" max="{}"></progress>'
+            '<br><span class="pgqueue-text">{}</span>',
+            str(bar.done),
+            str(bar.total),
+            bar.text,
+        )
+
+    @admin.display(description=gettext_lazy("rows in"))
+    def rows_read(self, run: Any) -> str:
+        """Show how many rows Spark has read."""
+        return f"{run.rows_in:,}"
+
+    @admin.display(description=gettext_lazy("rows out"))
+    def rows_written(self, run: Any) -> str:
+        """Show how many rows it has written."""
+        return f"{run.rows_out:,}"
+
+    @admin.display(description=gettext_lazy("rate"))
+    def rate(self, run: Any) -> str:
+        """Show how many rows it reads a second."""
+        return read_run_progress(run.progress_text).rate
+
+    @admin.display(description=gettext_lazy("took"))
+    def took(self, run: Any) -> str:
+        """Show how long it has run."""
+        return moments.length(run.started_at, _end(run))
+
+    @admin.display(description=gettext_lazy("asked by"))
+    def asked(self, run: Any) -> str:
+        """Show who asked for it."""
+        return name(run.asked_by)
+
+    @admin.display(description=gettext_lazy("started"))
+    def started(self, run: Any) -> str:
+        """Show when it began."""
+        return moments.short(run.started_at, run.clock)
+
+    # The page of one run ---------------------------------------------------------
+
+    def heading(self, row: Any) -> SafeString:
+        """Show the state beside the title."""
+        return self.state_badge(row)
+
+    def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Add the error, and what renews the page of a live run."""
+        is_live = row.shown_state == RunState.RUNNING
+        may_see = payload.may_see(request)
+        progress = read_run_progress(row.progress_text)
+        return {
+            "media": self.media,
+            "progress": progress.bar() if is_live else None,
+            "has_error": bool(row.error),
+            "error": payload.without_secrets(row.error or "") if may_see else "",
+            "live_seconds": LIVE_SECONDS if is_live else None,
+        }
+
+    def facts(self, row: Any) -> list[Fact]:
+        """Say what ran where, for whom, and what came of it."""
+        progress = read_run_progress(row.progress_text)
+        is_live = row.shown_state == RunState.RUNNING
+        return [
+            (_("Run"), str(row.pk)),
+            (_("Pipeline job"), row.job),
+            (_("Phase"), _phase(progress, is_live)),
+            (_("Rows in"), f"{row.rows_in:,}"),
+            (_("Rows out"), f"{row.rows_out:,}"),
+            (_("Rate"), progress.rate),
+            (_("Started"), moments.full(row.started_at, row.clock)),
+            (_("Ended"), moments.full(row.finished_at, row.clock)),
+            (_("Took"), self.took(row)),
+            (_("Asked by"), row.asked_by),
+            (_("Job of the queue"), self._job_link(row)),
+            (_("Host"), row.hostname),
+            (_("Process id"), str(row.pid)),
+            (_("Spark's UI"), _ui_link(row) if is_live else None),
+            (_("Last heard of"), self._silent(row)),
+            (_("Asked to stop"), moments.full(row.cancel_requested_at, row.clock)),
+            (_("Asked to stop by"), row.cancel_requested_by),
+        ]
+
+    def _silent(self, row: Any) -> str | None:
+        """Return what became of a run that nobody has called lost yet."""
+        if row.state != RunState.RUNNING or row.shown_state != RunState.LOST:
+            return None
+        return _(
+            "It is silent: its process died, or cannot reach the database. The next "
+            "run of the job takes its place."
+        )
+
+    def _job_link(self, row: Any) -> SafeString | None:
+        """Return the job that ran it, as a link where this site has jobs."""
+        if row.queue_job_id is None:
+            return None
+        text = str(row.queue_job_id)
+        if not self.has_page(Job):
+            return format_html("{}", text)
+        url = self._url(Job, "change", row.queue_job_id)
+        return format_html('<a href="{}">{}</a>', url, text)
+
+    # Run… ------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the form of a new run, before whatever takes any text for an id."""
+        page = path(
+            "run/",
+            self.admin_site.admin_view(
+                lambda request: self.answered(request, lambda: self._run(request))
+            ),
+            name="pgqueue_pipelinerun_run",
+        )
+        return [page, *super().get_urls()]
+
+    def _run(self, request: HttpRequest) -> HttpResponse:
+        """Show the pipeline jobs; of one, the form of its options; or enqueue it."""
+        self.require(request, may(request, *PERMISSIONS))
+        if request.method not in ("GET", "HEAD", "POST"):
+            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+        with limited():
+            stands = standing()
+            chosen = request.GET.get("job", "")
+            if not chosen:
+                return self._choose(request, stands.notes())
+            try:
+                job = find_job(chosen)
+            except SparkOptionError as error:
+                raise BadRequest(str(error)) from error
+            form = RunForm(job, request.POST if request.method == "POST" else None)
+            if form.is_valid():
+                return self._enqueue(request, job.name, form)
+            context = {
+                **self.page_context(request),
+                "title": _("Run %(job)s") % {"job": job.name},
+                "told": job.summary,
+                "notes": stands.notes(),
+                "form": form,
+                "hidden": [],
+                "submits": [("", _("Run"))],
+                "back": self._url(self.model, "run"),
+            }
+        return TemplateResponse(request, "admin/pgqueue/form.html", context)
+
+    def _choose(self, request: HttpRequest, notes: list[Note]) -> HttpResponse:
+        context = {
+            **self.page_context(request),
+            "title": _("Run a pipeline job"),
+            "notes": notes,
+            "jobs": [(job.name, job.summary) for job in declared_jobs()],
+        }
+        return TemplateResponse(request, "admin/pgqueue/run.html", context)
+
+    def _enqueue(self, request: HttpRequest, job: str, form: RunForm) -> HttpResponse:
+        id_ = enqueue_run(job, form.options)
+        rows = Job.objects.using(get_settings().database)
+        row = rows.only("task", "queue").get(pk=id_)
+        log(request, [row], _("Asked for a run of %(job)s.") % {"job": job})
+        text = _(
+            "A run of %(job)s was asked for: job %(id)s. It is shown here once a "
+            "worker has begun it."
+        )
+        messages.success(request, text % {"job": job, "id": id_})
+        return HttpResponseRedirect(self._url(self.model, "changelist"))
+
+    def _jobs_url(self, request: HttpRequest, queue: str) -> str | None:
+        """Return the list of the jobs in *queue*, for those who may see jobs."""
+        if not self.has_page(Job) or not may(request, "view_job"):
+            return None
+        return f"{self._url(Job, 'changelist')}?queue={queue}"
+
+
+def _progress_text() -> Left:
+    return Left(Cast("progress", TextField()), CHARACTERS_MAX)
+
+
+def _end(run: Any) -> Any:
+    """Return when a run has ended; of a live one now, of a lost one its last word."""
+    if run.finished_at is not None:
+        return run.finished_at
+    return min(run.clock, run.lease_until)
+
+
+def _phase(progress: RunProgress, is_live: bool) -> str | None:
+    return progress.text if is_live and progress.bar() is None else None
+
+
+def _ui_link(row: Any) -> SafeString | str | None:
+    if not row.ui_url:
+        return None
+    if not row.ui_url.startswith(SCHEMES):
+        return str(row.ui_url)
+    return format_html('<a href="{0}" rel="noreferrer">{0}</a>', row.ui_url)
