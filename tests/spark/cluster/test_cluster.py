@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
-from django.db.models import Sum
+from pyarrow import dataset
 
-from django_pgqueue.models import PipelineRun, TaskHour
-from tests.factories import make_archived_job, make_dead_letter, make_jobs
+from django_pgqueue.models import Export, PipelineRun
+from django_pgqueue.queues import partitions
+from tests.factories import make_archived_job, make_jobs
 from tests.spark.conftest import PASSWORD
 from tests.waiting import wait_for
 
@@ -20,6 +21,10 @@ pytestmark = [
 ]
 
 ROWS = 12_000
+
+MINUTE = timedelta(minutes=1)
+TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+CLOSED = TODAY - timedelta(days=3)
 
 
 def fetched(statement):
@@ -82,23 +87,23 @@ def has(path):
     return path.exists()
 
 
-def test_a_pipeline_job_runs_on_the_workers(driver):
-    """As spark-submit starts it; its row and its result are in the database."""
-    for minutes in range(40):
-        make_archived_job(finished_at=-timedelta(hours=3, minutes=minutes))
-    make_dead_letter(finished_at=-timedelta(hours=3))
+def test_export_of_a_closed_day_is_complete(driver, tmp_path, archive_days, cursor):
+    """As spark-submit starts it: the workers write files, and each row is in one."""
+    with cursor.connection.transaction():
+        partitions._make(cursor, CLOSED.date())
+    made = [
+        make_archived_job(finished_at=CLOSED + n * MINUTE, started_at=CLOSED).pk
+        for n in range(200)
+    ]
+    make_archived_job()
 
-    assert 0 == driver.call("pipeline", ["metrics"])
+    assert 0 == driver.call("pipeline", ["export", "-o", f"path=file://{tmp_path}/days"])
 
+    rows = dataset.dataset(tmp_path / "days", format="parquet").to_table(["id"])
+    assert made == sorted(rows["id"].to_pylist())
+    assert [("exported", 200)] == list(Export.objects.values_list("state", "rows"))
     run = PipelineRun.objects.get()
-    assert ("metrics", "succeeded", "spark-submit") == (
-        run.job,
-        run.state,
-        run.asked_by,
-    )
-    assert {"succeeded": 40, "dead": 1} == TaskHour.objects.aggregate(
-        succeeded=Sum("succeeded"), dead=Sum("dead")
-    )
+    assert ("export", "succeeded", "spark-submit") == (run.job, run.state, run.asked_by)
 
 
 def test_no_password_is_told_when_tasks_fail(cluster, driver):
