@@ -39,7 +39,12 @@ ALWAYS = {
 # Where driver and executors are one process of this machine, nobody else has to reach
 # it: not even its UI, which asks for no password.
 LOOPBACK = "127.0.0.1"
-LOCAL = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
+LOCAL = {
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.driver.host": LOOPBACK,
+    # Spark's 200 are for many machines: here most of a small job's time.
+    "spark.sql.shuffle.partitions": "16",
+}
 
 
 def open_session(

@@ -306,21 +306,19 @@ def digest(
     """Run the pipeline, and say where its result is; False: it failed."""
     from django.urls import reverse
 
-    print("\nThe pipeline digests what the queue has done:", flush=True)
+    print("\nPipeline: what the queue has done, on Spark", flush=True)
     try:
         pipeline.run()
     except PipelineFailed as error:
         print(
-            f"  {error}\n"
-            f"  The pipeline failed, which changes nothing for the mails. "
-            f"Logs: {place.logs}",
+            f"{error}\n"
+            f"The pipeline failed. The mails are as said above. Logs: {place.logs}",
             flush=True,
         )
         return False
-    if asked.exit:
-        print(f"Charts: {reverse(CHARTS)}, if you run it again without --exit")
-    else:
-        print(f"Charts: http://127.0.0.1:{port}{reverse(CHARTS)}")
+    charts = f"http://127.0.0.1:{port}{reverse(CHARTS)}"
+    ends = " (the server ends now; without --exit it stays up)" if asked.exit else ""
+    print(f"Charts: {charts}{ends}", flush=True)
     return True
 
 

@@ -25,6 +25,9 @@ INSTALL_SECONDS_MAX = 600.0
 JOB_SECONDS_MAX = 300.0
 LOOK_SECONDS = 0.2
 
+# Of an error that is shown; all of it is in the log.
+ERROR_CHARACTERS_MAX = 500
+
 # Mails come first, also to the processor.
 NICENESS = 10
 
@@ -86,7 +89,7 @@ class Pipeline:
         with line() as shown:
             while (status := self._processes.ended("pip")) is None:
                 waited = time.monotonic() - began
-                shown.update(f"  pip installs {COST}", waited)
+                shown.update(f"pip installs {COST}", waited)
                 if waited > INSTALL_SECONDS_MAX:
                     raise PipelineFailed(
                         f"pip is not done after {INSTALL_SECONDS_MAX:.0f} s."
@@ -112,14 +115,13 @@ class Pipeline:
                 if status is not None:
                     break
                 seconds = time.monotonic() - began
-                shown.update(f"  {latest}", seconds)
+                shown.update(latest, seconds)
                 if seconds > JOB_SECONDS_MAX:
                     raise PipelineFailed(f"{latest}, not done after {seconds:.0f} s.")
                 time.sleep(LOOK_SECONDS)
-            if status == 0:
-                shown.end(f"  {latest}")
         if status != 0:
-            # The line of the job, and what it says below of the error.
-            said = self._processes.said(name).rstrip().splitlines() or [latest]
-            why = said[-1] if said[-1] != latest else f"status {status}"
-            raise PipelineFailed(f"{latest} {why}")
+            # Below the line of the job stands its error.
+            _, _, error = self._processes.said(name).rpartition(latest)
+            why = " ".join(error.split()) or f"Its status is {status}."
+            raise PipelineFailed(f"{latest} {why}"[:ERROR_CHARACTERS_MAX])
+        print(latest, flush=True)

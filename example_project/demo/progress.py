@@ -55,26 +55,19 @@ def _is_terminal() -> bool:
 
 
 class Line:
-    """One line that is replaced; without a terminal, a new one when it changes."""
+    """One line that is replaced; without a terminal, a new one every LINE_SECONDS."""
 
     def __init__(self, *, is_terminal: bool) -> None:
         self._is_terminal = is_terminal
-        self._said = ""
+        self._due_at = LINE_SECONDS
 
     def update(self, said: str, seconds: float) -> None:
-        """Show *said*, and in a terminal how long it has been going on."""
+        """Show *said*, and for how many seconds it has been going on."""
         if self._is_terminal:
-            self._draw(f"{said}, {seconds:.0f} s")
-        elif said != self._said:
-            print(said, flush=True)
-        self._said = said
-
-    def end(self, said: str) -> None:
-        """Let *said* stand."""
-        if self._is_terminal:
-            self._draw("")
-        if self._is_terminal or said != self._said:
-            print(said, flush=True)
+            self._draw(f"{seconds:4.0f} s  {said}")
+        elif seconds >= self._due_at:
+            print(f"{seconds:4.0f} s  {said}", flush=True)
+            self._due_at = seconds + LINE_SECONDS
 
     def _draw(self, said: str) -> None:
         columns = shutil.get_terminal_size().columns - 1
@@ -86,7 +79,7 @@ class Line:
 
     def __exit__(self, *_: object) -> None:
         if self._is_terminal:
-            self._draw("")
+            self._draw("")  # What is printed next stands in its place.
 
 
 class Lines:

@@ -54,7 +54,7 @@ def write(rows: int, folder: str, options: dict[str, str]) -> None:
     """
     Write *rows* jobs by two tasks.
 
-    Each says in *folder*, by a file "TASK-ATTEMPT" with its process, that it is halfway.
+    Each says in *folder* that it is halfway, by a file "TASK-ATTEMPT" with its process.
     A first attempt goes on once there is a file "go".
     """
 
@@ -94,9 +94,7 @@ def pipeline(arguments: list[str]) -> int:
     return submit.main(arguments)
 
 
-CALLS = {
-    f.__name__: f for f in (read, executors, write, write_few, close, pipeline)
-}
+CALLS = {f.__name__: f for f in (read, executors, write, write_few, close, pipeline)}
 
 
 def main() -> None:

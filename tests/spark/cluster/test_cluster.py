@@ -97,7 +97,9 @@ def test_export_of_a_closed_day_is_complete(driver, tmp_path, archive_days, curs
     ]
     make_archived_job()
 
-    assert 0 == driver.call("pipeline", ["export", "-o", f"path=file://{tmp_path}/days"])
+    assert 0 == driver.call(
+        "pipeline", ["export", "-o", f"path=file://{tmp_path}/days"]
+    )
 
     rows = dataset.dataset(tmp_path / "days", format="parquet").to_table(["id"])
     assert made == sorted(rows["id"].to_pylist())
