@@ -65,6 +65,7 @@ class PipelineJob:
         sinks: By the keys of what the function returns.
         options: The function's keyword-only parameters, with their defaults.
         takes_run: Whether the run itself is the function's first argument.
+        pushes_filters: Whether PostgreSQL answers its conditions.
     """
 
     name: str
@@ -73,6 +74,7 @@ class PipelineJob:
     sinks: Mapping[str, Sink]
     options: Mapping[str, OptionValue]
     takes_run: bool
+    pushes_filters: bool = False
 
     @property
     def summary(self) -> str:
@@ -132,6 +134,7 @@ def pipeline_job(
     sources: Mapping[str, Source],
     sinks: Mapping[str, Sink],
     name: str | None = None,
+    pushes_filters: bool = False,
 ) -> Callable[[F], F]:
     """
     Declare the function below as a pipeline job; it stays the function that it is.
@@ -147,6 +150,9 @@ def pipeline_job(
         sinks: What is written: Files, or what else has write(run, frame).
         name: Lower-case letters, digits and `_.-`, at most 100; by default, the
             function's.
+        pushes_filters: Leave conditions on the queue's tables to PostgreSQL. Right only
+            where each query reads a source once, and with a condition: else it may lack
+            rows, as Spark mixes up the conditions of two uses.
 
     Raises:
         DeclarationError: It cannot be declared so, or another function has the name.
@@ -170,7 +176,13 @@ def pipeline_job(
                 f"@pipeline_job(name=…)."
             )
         _jobs[job_name] = PipelineJob(
-            job_name, function, dict(sources), dict(sinks), options, takes_run
+            job_name,
+            function,
+            dict(sources),
+            dict(sinks),
+            options,
+            takes_run,
+            pushes_filters,
         )
         return function
 

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -30,6 +30,7 @@ from django_pgqueue.spark.dsn import without_secrets
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import PipelineJob
 from django_pgqueue.spark.progress import Progress
+from django_pgqueue.spark.session import pushing_filters
 
 # Characters of an error that a run keeps; Java's traces have tens of thousands.
 ERROR_CHARACTERS_MAX = 4_000
@@ -299,12 +300,18 @@ class _Work:
                 self._snapshot.phase = "reading"
                 self._read_since = time.monotonic()
                 run.check()
-                self._do(run)
+                with self._conditions(session):
+                    self._do(run)
                 if self._progress is not None:
                     self._snapshot.rows_in = self._progress.rows_read_at_last()
                 self._progress = None
         except BaseException as error:
             self._error = error
+
+    def _conditions(self, session: Any) -> AbstractContextManager[None]:
+        if self._plan.job.pushes_filters:
+            return pushing_filters(session)
+        return nullcontext()
 
     def _do(self, run: Run) -> None:
         job = self._plan.job

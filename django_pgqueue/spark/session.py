@@ -26,11 +26,18 @@ DEFAULT_MEMORY = "1g"
 MASTER = re.compile(r"local(\[[\d*, ]+\])?|spark://.+|yarn|k8s://.+")
 MEMORY = re.compile(r"[1-9]\d{0,6}[kmgt]b?", re.IGNORECASE)
 
-# What every session has, whatever else it is told.
+# Up to 4.3, Spark keeps the conditions that it has pushed with what load() returns, and
+# not with each query: once that was read with a condition, each later query without
+# one, and each other use of it in the same query, is read with that condition too, and
+# so lacks rows. So conditions are pushed only where each use has its own: see
+# pushing_filters().
+PUSHES_FILTERS = "spark.sql.python.filterPushdown.enabled"
+
+# What every session has, unless it is told otherwise.
 ALWAYS = {
     # Times are the database's: timestamptz, which is a moment in UTC.
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
+    PUSHES_FILTERS: "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # A bar that draws over what a command prints.
     "spark.ui.showConsoleProgress": "false",
@@ -112,6 +119,21 @@ def source(redaction: Redaction) -> type[Any]:
     from django_pgqueue.spark.source import PgQueueSource
 
     return type("PgQueueSource", (PgQueueSource,), {"redaction": redaction})
+
+
+@contextmanager
+def pushing_filters(session: Any) -> Iterator[None]:
+    """
+    Leave conditions to PostgreSQL, for queries that are right with it.
+
+    Each of them reads what one load() has returned once, and with a condition.
+    """
+    before = session.conf.get(PUSHES_FILTERS)
+    session.conf.set(PUSHES_FILTERS, "true")
+    try:
+        yield
+    finally:
+        session.conf.set(PUSHES_FILTERS, before)
 
 
 def is_local(master: str) -> bool:

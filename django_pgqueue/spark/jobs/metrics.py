@@ -69,6 +69,7 @@ class TaskHours:
 
 @pipeline_job(
     name="metrics",
+    pushes_filters=True,
     sources={
         "archive": QueueTable("archive", (*OF_BOTH, "state")),
         "dead_letters": QueueTable("dead_letters", (*OF_BOTH, "reason")),
