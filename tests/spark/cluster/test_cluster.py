@@ -17,6 +17,7 @@ from tests.waiting import wait_for
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
+    pytest.mark.timeout(300),
     pytest.mark.django_db(transaction=True),
 ]
 
