@@ -25,7 +25,8 @@ ROWS = 1_000_000
 
 FILL = """
 INSERT INTO pgqueue_job (task, queue, kwargs)
-SELECT 'shop.tasks.send', 'mail', jsonb_build_object('order_id', n, 'note', md5(n::text))
+SELECT 'shop.tasks.send', 'mail',
+       jsonb_build_object('order_id', n, 'note', md5(n::text))
   FROM generate_series(1, %s) AS n
 """
 
@@ -42,7 +43,8 @@ def main(rows: int) -> None:
         with server.connect() as connection:
             connection.execute(FILL, [rows])
             connection.execute("VACUUM ANALYZE pgqueue_job")
-        postmaster = int((server.home / "data" / "postmaster.pid").read_text().split()[0])
+        said = (server.home / "data" / "postmaster.pid").read_text()
+        postmaster = int(said.split()[0])
         # So that Spark's own Pythons find the data source in this checkout.
         path = os.pathsep.join([str(ROOT), str(ROOT / "django_pgqueue/spark/toplevel")])
         os.environ["PYTHONPATH"] = path
