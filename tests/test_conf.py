@@ -12,6 +12,7 @@ from django_pgqueue.conf import (
     DURATION_MAX,
     LIMITS,
     OPTIONAL,
+    Export,
     Retention,
     Settings,
     Spark,
@@ -510,3 +511,34 @@ def test_a_wrong_spark_is_refused(value, problem):
     """With the key, and the nearest known one."""
     with pytest.raises(SettingsError, match=re.escape(problem)):
         parse({"SPARK": value})
+
+
+def test_an_export_is_read_with_its_defaults():
+    """As manifests have it; without one, retention waits for nothing."""
+    assert parse({}).export is None
+    assert parse({"EXPORT": None}).export is None
+    assert Export("/srv/jobs", "parquet") == (
+        parse({"EXPORT": {"path": "/srv/jobs//"}}).export
+    )
+    assert Export("s3a://b/jobs", "delta") == (
+        parse({"EXPORT": {"path": "s3a://b/jobs", "format": "delta"}}).export
+    )
+
+
+@pytest.mark.parametrize(
+    "value, problem",
+    [
+        ("/srv", "must be a dict or None"),
+        ({}, "['path'] must be a path that begins with /"),
+        ({"path": "jobs"}, "or a URI such as 's3a://bucket/jobs', not 'jobs'"),
+        ({"path": "/"}, "must be a path that begins with /"),
+        ({"path": 7}, "not 7"),
+        ({"path": "/" + 900 * "x"}, "has 901 characters; the limit is 900"),
+        ({"path": "/a", "format": "csv"}, "is 'csv'; it must be 'parquet' or 'delta'"),
+        ({"path": "/a", "fromat": "delta"}, "'fromat'. Did you mean 'format'?"),
+    ],
+)
+def test_a_wrong_export_is_refused(value, problem):
+    """With what is wrong, and what to write."""
+    with pytest.raises(SettingsError, match=re.escape(problem)):
+        parse({"EXPORT": value})

@@ -28,6 +28,7 @@ from django_pgqueue.management.commands.pgqueue_pipeline import (
 )
 from django_pgqueue.models import (
     ArchivedJob,
+    Export,
     Failure,
     FailureHour,
     Job,
@@ -589,7 +590,7 @@ def test_every_check_of_the_doctor_is_documented():
     """As findings call them."""
     source = "".join(
         read(PACKAGE / "management" / "cli" / f"examine_{what}.py")
-        for what in ("server", "jobs")
+        for what in ("server", "jobs", "export")
     )
     text = section(read(REFERENCE / "commands.md"), "### doctor")
 
@@ -629,7 +630,7 @@ def test_every_pipeline_job_is_documented_with_its_options():
                 for name, value in job.options.items()
             }
             assert told == {
-                names_in(row[0])[0]: names_in(row[1])[0] for row in rows(own)
+                names_in(row[0])[0]: (names_in(row[1]) or [""])[0] for row in rows(own)
             }
 
 
@@ -699,7 +700,7 @@ def test_every_column_of_the_other_tables_is_documented():
     assert columns(ArchivedJob) - columns(Job) == first_names(archive)
     assert columns(Queue) == first_names(queues)
     assert columns(Worker) <= set(names_in(workers))
-    for kind in (PipelineRun, TaskHour, Failure, FailureHour):
+    for kind in (PipelineRun, TaskHour, Failure, FailureHour, Export):
         own = section(text, f"## {kind._meta.db_table}")
         assert columns(kind) == first_names(own)
 

@@ -12,7 +12,7 @@ role, those of prepared transactions too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -64,9 +64,10 @@ SELECT count(*), coalesce(sum(('x' || substr(encode(sha256(convert_to(concat_ws(
   FROM {table}
 """
 COUNT = "SELECT count(*) FROM {table}"
+SIZE = "SELECT pg_table_size(%(table)s::regclass)"
 
 KNOWN = """
-SELECT day, format, state, rows, checksum, files, version, exported_at, run_id, error
+SELECT day, format, state, rows, checksum, error
   FROM pgqueue_export WHERE target = %(target)s ORDER BY day
 """
 
@@ -111,7 +112,7 @@ UPDATE pgqueue_export SET state = 'stale', error = %(error)s
 # Days that the archive has no table for any more, each from the place where it was
 # exported to last.
 DEPARTED = """
-SELECT DISTINCT ON (day) day, target, format, rows, files, version
+SELECT DISTINCT ON (day) day, target, format, rows
   FROM pgqueue_export
  WHERE state = 'exported' AND day >= %(first)s
    AND day NOT IN (SELECT to_date(right(c.relname, 8), 'YYYYMMDD')
@@ -128,6 +129,9 @@ class Content:
 
     rows: int
     checksum: str
+
+    def __str__(self) -> str:
+        return f"{self.rows:,} rows with the checksum {self.checksum}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +155,17 @@ class Manifest:
     state: str
     rows: int | None
     checksum: str | None
-    files: Sequence[Mapping[str, Any]]
-    version: int | None
-    exported_at: datetime | None
-    run: int
     error: str | None
 
     @property
     def is_exported(self) -> bool:
         """Whether it is where it belongs, as far as is known."""
         return self.state == "exported"
+
+    @property
+    def was_published(self) -> bool:
+        """Whether what is at the target may be of a run of ours."""
+        return self.rows is not None or self.state == "publishing"
 
     def has(self, content: Content) -> bool:
         """Whether it is exported, with just these rows."""
@@ -177,8 +182,6 @@ class Departed:
     target: str
     format: str
     rows: int
-    files: Sequence[Mapping[str, Any]]
-    version: int | None
 
 
 def end_of(day: date) -> datetime:
@@ -213,6 +216,12 @@ def content(cursor: Any, table: str) -> Content:
 def count(cursor: Any, table: str) -> int:
     """Count the rows of a day."""
     cursor.execute(sql.SQL(COUNT).format(table=sql.Identifier(table)))
+    return int(cursor.fetchone()[0])
+
+
+def size(cursor: Any, table: str) -> int:
+    """Return the bytes of a day, as they are stored."""
+    cursor.execute(SIZE, {"table": table})
     return int(cursor.fetchone()[0])
 
 

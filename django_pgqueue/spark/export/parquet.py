@@ -25,7 +25,7 @@ from django_pgqueue.spark.export.checksum import (
     differences,
     sums,
 )
-from django_pgqueue.spark.export.place import DayDiffers, Published
+from django_pgqueue.spark.export.place import DayRefused, Published
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.tables import ARCHIVE
@@ -57,7 +57,11 @@ class ParquetPlace:
         self._folder.remove(self._aside)
         self._folder.remove_empty(ASIDE)
 
-    def write(self, day: date, frame: Any, expected: Content) -> None:
+    def has(self, day: date) -> bool:
+        """Whether the day has a folder."""
+        return self._folder.exists(_name(day))
+
+    def write(self, day: date, frame: Any, expected: Content, size: int) -> None:
         """Write *frame* aside, read it again, and compare all three."""
         aside = self._aside_of(day)
         self._folder.remove(aside)
@@ -97,13 +101,13 @@ class ParquetPlace:
         )
         if problem:
             self._folder.remove(aside)
-            raise DayDiffers(f"Rows and checksum differ: {problem}.")
+            raise DayRefused(f"Rows and checksum differ: {problem}.")
         self._written = self._folder.files(aside)
         self._content = str(there["content"])
 
     def publish(self, day: date) -> Published:
         """Move the day to its place; what is there makes room for it first."""
-        name, folder = f"day={day}", self._folder
+        name, folder = _name(day), self._folder
         if folder.exists(name):
             # One step where that is possible, so that nobody reads half of it.
             replaced = f"{self._aside}/replaced-{day}"
@@ -127,7 +131,11 @@ class ParquetPlace:
         )
 
     def _aside_of(self, day: date) -> str:
-        return f"{self._aside}/day={day}"
+        return f"{self._aside}/{_name(day)}"
+
+
+def _name(day: date) -> str:
+    return f"day={day}"
 
 
 @contextmanager

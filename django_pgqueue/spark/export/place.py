@@ -17,8 +17,8 @@ from django_pgqueue.exceptions import SparkError
 from django_pgqueue.runs.exports import Content
 
 
-class DayDiffers(SparkError):
-    """What was written of a day is not what PostgreSQL has: nothing is published."""
+class DayRefused(SparkError):
+    """A day cannot be exported, and nothing of it is published; others may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,21 @@ class Place(Protocol):
     def leave(self) -> None:
         """Remove what this run has not published."""
 
-    def write(self, day: date, frame: Any, expected: Content) -> None:
+    def has(self, day: date) -> bool:
+        """Whether readers find something of *day*."""
+
+    def write(self, day: date, frame: Any, expected: Content, size: int) -> None:
         """
         Write *frame*, the rows of *day*, and compare it with *expected*.
 
+        Args:
+            day: Which.
+            frame: All columns of its rows, without secrets.
+            expected: What PostgreSQL has of it.
+            size: The bytes that it has there.
+
         Raises:
-            DayDiffers: It is something else.
+            DayRefused: They differ.
         """
 
     def publish(self, day: date) -> Published:

@@ -37,12 +37,11 @@ def checked_target(path: str) -> str:
 
 def checked_format(form: str) -> str:
     """
-    Return *form*, or the default for "".
+    Return *form*.
 
     Raises:
         SparkOptionError: There is no such format.
     """
-    form = form or EXPORT_FORMATS[0]
     if form not in EXPORT_FORMATS:
         raise SparkOptionError(
             f"The option format is {form!r}; it must be {' or '.join(EXPORT_FORMATS)}."

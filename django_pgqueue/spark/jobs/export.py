@@ -21,8 +21,9 @@ import psycopg
 from django_pgqueue.exceptions import PipelineStopped, SparkError, SparkOptionError
 from django_pgqueue.runs import exports
 from django_pgqueue.runs.exports import Manifest
+from django_pgqueue.spark.export.delta import DeltaPlace
 from django_pgqueue.spark.export.parquet import ParquetPlace
-from django_pgqueue.spark.export.place import DayDiffers, Place
+from django_pgqueue.spark.export.place import DayRefused, Place
 from django_pgqueue.spark.export.target import checked_format, checked_target
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import pipeline_job
@@ -35,7 +36,10 @@ LOOK_SECONDS = 0.05
 # Characters of an error that a manifest keeps.
 ERROR_CHARACTERS_MAX = 1_000
 
-PLACES: Mapping[str, Callable[[Any, str], Place]] = {"parquet": ParquetPlace}
+PLACES: Mapping[str, Callable[[Any, str], Place]] = {
+    "parquet": ParquetPlace,
+    "delta": DeltaPlace,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ class Days:
             run.check()
             try:
                 rows += _export(run, frame, asked, place, day, table)
-            except DayDiffers as error:
+            except DayRefused as error:
                 problems[day] = str(error)
                 _note(run, asked, day, str(error))
             except Exception as error:
@@ -115,7 +119,7 @@ def export(
     archive: Any,
     *,
     path: str = "",
-    format: str = "",  # noqa: A002  # An option is called as people say it.
+    format: str = "parquet",  # noqa: A002  # An option is called as people say it.
     since: str = "",
     until: str = "",
     again: bool = False,
@@ -138,15 +142,24 @@ def _export(
     """Export one day; return its rows."""
     f = extra("pyspark.sql.functions")
     with run.transaction() as cursor:
+        before = exports.known(cursor, asked.target).get(day)
         exports.begin(cursor, asked.target, day, form=asked.format, run=run.id)
+    is_ours = before is not None and before.was_published
+    if not is_ours and not asked.again and place.has(day):
+        raise DayRefused(
+            f"There is something of it at {asked.target}, and no manifest of ours says "
+            f"so. -o again=true replaces it."
+        )
     with run.reading() as cursor:
         found = exports.content(cursor, table)
+        size = exports.size(cursor, table)
     end = exports.end_of(day)
     start = end - exports.DAY
     place.write(
         day,
         frame.where((f.col("finished_at") >= start) & (f.col("finished_at") < end)),
         found,
+        size,
     )
     with run.transaction() as cursor:
         _must(exports.publish(cursor, asked.target, day, run=run.id))

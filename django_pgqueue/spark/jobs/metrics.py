@@ -4,7 +4,8 @@ Metrics: what each task did in each queue, hour by hour.
 A job counts in the hour in which it ended, with all that it took: an hour that is over
 does not change any more, but for a row whose transaction committed late. So a first,
 narrow read counts the rows of each hour, and only hours with more rows than were
-counted are read as a whole and replaced. What retention has dropped is not taken away.
+counted are read as a whole and replaced. What retention has dropped is read from its
+export, and is not taken away where there is none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from django_pgqueue.runs import task_hours
 from django_pgqueue.runs.task_hours import Counted
 from django_pgqueue.spark.durations import duration
+from django_pgqueue.spark.export.departed import with_departed
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.places import QueueTable
@@ -50,6 +52,8 @@ OF_BOTH = (
     "finished_at",
 )
 
+ARCHIVED = (*OF_BOTH, "state")
+
 
 class TaskHours:
     """The sink: rows of the model TaskHour."""
@@ -71,7 +75,7 @@ class TaskHours:
     name="metrics",
     pushes_filters=True,
     sources={
-        "archive": QueueTable("archive", (*OF_BOTH, "state")),
+        "archive": QueueTable("archive", ARCHIVED),
         "dead_letters": QueueTable("dead_letters", (*OF_BOTH, "reason")),
     },
     sinks={"task_hours": TaskHours()},
@@ -95,6 +99,7 @@ def metrics(
     since = _since(run, duration("lookback", lookback), is_full=full)
     kept_from = run.started_at - duration("keep", keep)
     since = max(since, _hour(kept_from) + HOUR)
+    archive = with_departed(run, archive, ARCHIVED, since)
     archive = archive.where(f.col("finished_at") >= f.lit(since))
     dead_letters = dead_letters.where(f.col("finished_at") >= f.lit(since))
     changed = changed_hours(run, archive, dead_letters, since)
