@@ -77,7 +77,7 @@ class Driver:
         assert self.process.stdout is not None
         self.process.stdin.close()
         try:
-            self.process.wait(30)
+            self.process.wait(60)
         finally:
             self.process.kill()
             self.process.wait()
