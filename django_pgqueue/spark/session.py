@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
@@ -23,23 +25,43 @@ from django_pgqueue.spark.redact import Redaction
 DEFAULT_MASTER = "local[2]"
 DEFAULT_MEMORY = "1g"
 
-MASTER = re.compile(r"local(\[[\d*, ]+\])?|spark://.+|yarn|k8s://.+")
+MASTER = re.compile(r"local(\[[\d*, ]+\])?|spark://.+|yarn|k8s://.+|sc://.+")
+
+# Where a server of Spark Connect listens, unless it is told otherwise.
+CONNECT_PORT = 15002
+CONNECT_SECONDS_MAX = 10
+
+# What a client of Spark Connect imports.
+OF_CONNECT = ("pandas", "grpc", "grpc_status", "google.rpc", "zstandard")
 MEMORY = re.compile(r"[1-9]\d{0,6}[kmgt]b?", re.IGNORECASE)
 
-# What every session has, whatever else it is told.
+# Up to 4.3, Spark keeps the conditions that it has pushed with what load() returns, and
+# not with each query: once that was read with a condition, each later query without
+# one, and each other use of it in the same query, is read with that condition too, and
+# so lacks rows. So conditions are pushed only where each use has its own: see
+# pushing_filters().
+PUSHES_FILTERS = "spark.sql.python.filterPushdown.enabled"
+
+# What every session has, unless it is told otherwise.
 ALWAYS = {
     # Times are the database's: timestamptz, which is a moment in UTC.
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
+    PUSHES_FILTERS: "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A bar that draws over what a command prints.
-    "spark.ui.showConsoleProgress": "false",
 }
+
+# Where the driver is a Java of ours: a bar that draws over what a command prints.
+QUIET = {"spark.ui.showConsoleProgress": "false"}
 
 # Where driver and executors are one process of this machine, nobody else has to reach
 # it: not even its UI, which asks for no password.
 LOOPBACK = "127.0.0.1"
-LOCAL = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
+LOCAL = {
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.driver.host": LOOPBACK,
+    # Spark's 200 are for many machines: here most of a small job's time.
+    "spark.sql.shuffle.partitions": "16",
+}
 
 
 def open_session(
@@ -59,13 +81,15 @@ def open_session(
 
     Args:
         name: The application, as Spark's UI shows it.
-        master: local[N], spark://…, yarn or k8s://…; None: $SPARK_MASTER, else
-            local[2].
-        memory: Of the driver, which on one machine is all there is: "1g".
+        master: local[N], spark://…, yarn, k8s://…, or sc://… for Spark Connect;
+            None: $SPARK_MASTER, else local[2].
+        memory: Of the driver, which on one machine is all there is: "1g". A server of
+            Spark Connect has its own.
         config: Spark's own configuration, above what is set here.
         dsn: What the Java process finds in $PGQUEUE_DSN; None: what this process has
-            there. It stands in no configuration. Executors on other machines need the
-            variable, or a file, in an environment of their own.
+            there. It stands in no configuration. Executors on other machines, and a
+            server of Spark Connect, need the variable, or a file, in an environment of
+            their own.
         redaction: What is hidden; None: the default patterns, which need no word to
             Spark.
 
@@ -78,22 +102,51 @@ def open_session(
     master = _checked_master(master or os.environ.get("SPARK_MASTER") or DEFAULT_MASTER)
     if not MEMORY.fullmatch(memory):
         raise SparkError(f"The memory of Spark is {memory!r}; write '512m' or '1g'.")
-    sql = extra("pyspark.sql")
-    builder = sql.SparkSession.builder.appName(name).master(master)
+    if is_connect(master):
+        session = _connected(name, master, config or {})
+    else:
+        session = _started(name, master, memory, config or {}, dsn)
+    if redaction is not None:
+        session.dataSource.register(source(redaction))
+    return session
+
+
+def _started(
+    name: str, master: str, memory: str, config: Mapping[str, str], dsn: str | None
+) -> Any:
+    """Return the session of a driver that is a Java process of this one's."""
+    builder = extra("pyspark.sql").SparkSession.builder.appName(name).master(master)
     settings = {
         **ALWAYS,
+        **QUIET,
         "spark.driver.memory": memory,
         **(LOCAL if is_local(master) else {}),
-        **(config or {}),
+        **config,
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
     with ExitStack() as stack:
         if extra("pyspark").SparkContext._gateway is None:
             stack.enter_context(_launching(master, dsn))
-        session = builder.getOrCreate()
-    if redaction is not None:
-        session.dataSource.register(source(redaction))
+        return builder.getOrCreate()
+
+
+def _connected(name: str, address: str, config: Mapping[str, str]) -> Any:
+    """Return a session of a server of Spark Connect, which answers."""
+    for package in OF_CONNECT:
+        extra(package)
+    _check_reachable(address)
+    builder = extra("pyspark.sql").SparkSession.builder.appName(name).remote(address)
+    for key, value in {**ALWAYS, **config}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    version = str(session.version)
+    ours = extra("pyspark").__version__
+    if version.split(".")[:2] != ours.split(".")[:2]:
+        raise SparkError(
+            f"The server of Spark Connect has Spark {version} and this environment "
+            f"pyspark {ours}: data sources need the same series on both sides."
+        )
     return session
 
 
@@ -121,17 +174,52 @@ def activate(session: Any) -> None:
         java.setActiveSession(session._jsparkSession)
 
 
+@contextmanager
+def pushing_filters(session: Any) -> Iterator[None]:
+    """
+    Leave conditions to PostgreSQL, for queries that are right with it.
+
+    Each of them reads what one load() has returned once, and with a condition.
+    """
+    before = session.conf.get(PUSHES_FILTERS)
+    session.conf.set(PUSHES_FILTERS, "true")
+    try:
+        yield
+    finally:
+        session.conf.set(PUSHES_FILTERS, before)
+
+
 def is_local(master: str) -> bool:
     """Whether driver and executors are one process."""
     return master.startswith("local")
+
+
+def _check_reachable(address: str) -> None:
+    """Say at once what Spark's client would try for minutes."""
+    # The rest of an address may hold a token.
+    place = urlsplit(address.partition(";")[0].rstrip("/"))
+    try:
+        where = (place.hostname or "", place.port or CONNECT_PORT)
+        socket.create_connection(where, CONNECT_SECONDS_MAX).close()
+    except (OSError, ValueError) as error:
+        raise SparkError(
+            f"No server of Spark Connect can be reached at {place.geturl()}: {error}. "
+            f"SPARK_MASTER, or 'master' of PGQUEUE['SPARK'], has its address, "
+            f"sc://HOST:{CONNECT_PORT}."
+        ) from None
+
+
+def is_connect(master: str) -> bool:
+    """Whether the driver is a server elsewhere, which is spoken to by Spark Connect."""
+    return master.startswith("sc://")
 
 
 def _checked_master(master: str) -> str:
     if not MASTER.fullmatch(master):
         raise SparkError(
             f"The master of Spark is {master!r}; it must be local[N], "
-            f"spark://HOST:PORT, yarn or k8s://…: $SPARK_MASTER, or 'master' of "
-            f"PGQUEUE['SPARK']."
+            f"spark://HOST:PORT, yarn, k8s://… or sc://HOST:PORT: $SPARK_MASTER, or "
+            f"'master' of PGQUEUE['SPARK']."
         )
     return master
 

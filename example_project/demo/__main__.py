@@ -26,6 +26,7 @@ from example_project.demo.messages import (
     NEVER_MAILS,
     write_messages,
 )
+from example_project.demo.pipeline import Pipeline, PipelineFailed
 from example_project.demo.processes import ProcessDied, Processes, listening_socket
 from example_project.demo.progress import progress
 from example_project.demo.project import set_up_django
@@ -42,7 +43,11 @@ WATCH_SECONDS = 1.0
 
 FINDINGS_MAX = 20  # Shown.
 
+# The page of the pipeline's result, with charts.
+CHARTS = "admin:pgqueue_taskhour_changelist"
+
 FAILED = 1
+NO_PIPELINE = 3  # The mails are accounted for; the pipeline failed.
 INTERRUPTED = 130  # The exit status that shells give for Ctrl+C.
 
 
@@ -73,18 +78,27 @@ def main() -> int:
     """Run the demonstration; return 0 only if every mail was accounted for."""
     parser = argparse.ArgumentParser(
         prog="make demo",
-        description="Post 1,000 mails while workers are killed; count what arrives.",
+        description="Post 1,000 mails while workers are killed; count what arrives. "
+        "Then digest what the queue has done, on Spark.",
+        epilog="Exit status: 0 all was well; 1 a mail is not accounted for, or the "
+        "demonstration did not get through; 3 all mails are accounted for, and only "
+        "the pipeline failed; 130 interrupted.",
     )
     parser.add_argument(
         "--exit", action="store_true", help="leave at the end instead of staying up"
     )
-    stays = not parser.parse_args().exit
+    parser.add_argument(
+        "--no-spark",
+        action="store_true",
+        help="leave the pipeline out, and what it would install",
+    )
+    asked = parser.parse_args()
     # SIGINT too: a shell that puts us into the background lets us ignore it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     try:
         with own_database() as database:
-            return in_a_folder(database, stays=stays)
+            return in_a_folder(database, asked)
     except KeyboardInterrupt:
         print("\nInterrupted.")
         return INTERRUPTED
@@ -95,12 +109,12 @@ def main() -> int:
     return FAILED
 
 
-def in_a_folder(database: str, *, stays: bool) -> int:
+def in_a_folder(database: str, asked: argparse.Namespace) -> int:
     """Run the demonstration in a folder of its own, kept only if something failed."""
     place = Place(Path(tempfile.mkdtemp(prefix="post-office-")))
     is_kept = True
     try:
-        status = demonstrate(place, database, stays=stays)
+        status = demonstrate(place, database, asked)
         is_kept = status != 0
         return status
     except KeyboardInterrupt:
@@ -113,7 +127,7 @@ def in_a_folder(database: str, *, stays: bool) -> int:
             shutil.rmtree(place.folder, ignore_errors=True)
 
 
-def demonstrate(place: Place, database: str, *, stays: bool) -> int:
+def demonstrate(place: Place, database: str, asked: argparse.Namespace) -> int:
     """Start everything, run, judge, stay up if asked; everything is stopped after."""
     place.logs.mkdir()
     os.environ["SECRET_KEY"] = secrets.token_urlsafe()
@@ -129,19 +143,25 @@ def demonstrate(place: Place, database: str, *, stays: bool) -> int:
         mail_url = f"smtp://127.0.0.1:{mail_port}"
         processes.start("web", ["-m", "example_project.demo.web_server"], listen=web)
         worker = processes.manage("worker", *worker_command(), EMAIL_URL=mail_url)
-        introduce(place, database, port, mail_url, password)
+        pipeline = None if asked.no_spark else Pipeline(processes)
+        introduce(place, database, port, mail_url, password, pipeline)
         try:
+            if pipeline is not None:
+                pipeline.prepare()
             verdict = run(place, processes, port, worker)
             if not verdict.holds:
                 print(processes.tails(), *verdict.findings[:FINDINGS_MAX], sep="\n")
                 if len(verdict.findings) > FINDINGS_MAX:
                     print(f"… and {len(verdict.findings) - FINDINGS_MAX} more")
             print(verdict.line(), flush=True)
-            if stays:
+            is_digested = pipeline is None or digest(pipeline, place, port, asked)
+            if not asked.exit:
                 stay_up(processes, port)
         except (ProcessDied, PartFailed) as error:
             raise DemoFailed(f"{processes.tails()}\n{error}") from error
-        return 0 if verdict.holds else FAILED
+        if not verdict.holds:
+            return FAILED
+        return 0 if is_digested else NO_PIPELINE
 
 
 class PartFailed(Exception):
@@ -176,7 +196,12 @@ def worker_command() -> list[str]:
 
 
 def introduce(
-    place: Place, database: str, port: int, mail_url: str, password: str
+    place: Place,
+    database: str,
+    port: int,
+    mail_url: str,
+    password: str,
+    pipeline: Pipeline | None,
 ) -> None:
     """Say what runs, and where."""
     from django.db import connection
@@ -193,6 +218,7 @@ def introduce(
         f"  worker    {WORKER_PROCESSES} processes of {WORKER_THREADS} threads; "
         f"{KILLS} times one that is busy gets SIGKILL\n"
         f"  clients   {CLIENTS} post {MAILS:,} mails from {place.messages}\n"
+        f"  pipeline  {pipeline.introduction() if pipeline else 'left out'}\n"
         f"  logs      {place.logs}\n",
         flush=True,
     )
@@ -272,6 +298,28 @@ def wait_for_last_words() -> None:
         if not counted["scheduled"] and not counted["claimed"]:
             return
         time.sleep(LOOK_SECONDS)
+
+
+def digest(
+    pipeline: Pipeline, place: Place, port: int, asked: argparse.Namespace
+) -> bool:
+    """Run the pipeline, and say where its result is; False: it failed."""
+    from django.urls import reverse
+
+    print("\nPipeline: what the queue has done, on Spark", flush=True)
+    try:
+        pipeline.run()
+    except PipelineFailed as error:
+        print(
+            f"{error}\n"
+            f"The pipeline failed. The mails are as said above. Logs: {place.logs}",
+            flush=True,
+        )
+        return False
+    charts = f"http://127.0.0.1:{port}{reverse(CHARTS)}"
+    ends = " (the server ends now; without --exit it stays up)" if asked.exit else ""
+    print(f"Charts: {charts}{ends}", flush=True)
+    return True
 
 
 def stay_up(processes: Processes, port: int) -> None:

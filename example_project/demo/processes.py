@@ -34,6 +34,7 @@ class Processes:
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._ending: set[str] = set()
         self._lifeline = subprocess.Popen(
             [sys.executable, "-m", "example_project.demo.lifeline"],
             cwd=CHECKOUT,
@@ -47,6 +48,8 @@ class Processes:
         command: Sequence[str],
         *,
         listen: socket.socket | None = None,
+        ends: bool = False,
+        niceness: int = 0,
         **environment: str,
     ) -> int:
         """
@@ -56,6 +59,8 @@ class Processes:
             name: Of the log, and in messages.
             command: Arguments of Python.
             listen: A listening socket to hand over; the command gets `--fd N`.
+            ends: Whether it is one that ends by itself.
+            niceness: How far it stands back behind others: 0 to 19.
             environment: Variables beside the inherited ones.
         """
         handed = [listen.fileno()] if listen else []
@@ -74,26 +79,42 @@ class Processes:
                 pass_fds=handed,
                 start_new_session=True,
             )
+        if niceness:
+            # At its end, if it is so quick.
+            with contextlib.suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
         self._started[name] = process
+        if ends:
+            self._ending.add(name)
         self._tell_lifeline(f"+{process.pid}")
         if listen:
             listen.close()  # Once the child dies, a client is refused, not ignored.
         return process.pid
 
-    def manage(self, name: str, *arguments: str, **environment: str) -> int:
+    def manage(
+        self, name: str, *arguments: str, ends: bool = False, **environment: str
+    ) -> int:
         """Start `manage.py …` and return its pid."""
         manage_py = str((PROJECT / "manage.py").relative_to(CHECKOUT))
-        return self.start(name, [manage_py, *arguments], **environment)
+        return self.start(name, [manage_py, *arguments], ends=ends, **environment)
+
+    def ended(self, name: str) -> int | None:
+        """Return the status of a process that has ended; None: it runs."""
+        return self._started[name].poll()
+
+    def said(self, name: str) -> str:
+        """Return its log."""
+        return (self._logs / f"{name}.log").read_text(errors="replace")
 
     def check(self) -> None:
         """
-        Do nothing as long as all of them run.
+        Do nothing as long as all of them run that are to stay.
 
         Raises:
             ProcessDied: It names the one that ended.
         """
         for name, process in self._started.items():
-            if process.poll() is not None:
+            if name not in self._ending and process.poll() is not None:
                 raise ProcessDied(
                     f"The {name} process ended with status {process.returncode}."
                 )
@@ -102,9 +123,8 @@ class Processes:
         """Return the last lines of every log."""
         parts = []
         for name in self._started:
-            log = self._logs / f"{name}.log"
-            lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-            parts.append("\n".join([f"--- {log}", *lines]))
+            lines = self.said(name).splitlines()[-TAIL_LINES:]
+            parts.append("\n".join([f"--- {self._logs / f'{name}.log'}", *lines]))
         return "\n".join(parts)
 
     def __enter__(self) -> Processes:

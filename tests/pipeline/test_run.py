@@ -72,6 +72,7 @@ def test_frames_go_from_sources_to_sinks(plan, tmp_path):
             "one": Files("json", "{folder}/one"),
             "rest": Files("parquet", "{folder}/rest", partition_by=("task",)),
         },
+        pushes_filters=True,
     )
 
     ended = run_job(plan("own", folder=str(tmp_path)), tell=told.append)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_pgqueue.spark.redact import Redaction
-from django_pgqueue.spark.session import source
+from django_pgqueue.spark.session import pushing_filters, source
 from django_pgqueue.spark.tables import TABLES
 from tests.factories import (
     make_archived_job,
@@ -130,7 +130,14 @@ def test_a_wrong_option_is_said_at_once(read):
         read(tabel="jobs")
 
 
-def test_filters_are_answered_by_postgresql(read):
+@pytest.fixture
+def pushing(spark):
+    """Conditions are left to PostgreSQL."""
+    with pushing_filters(spark):
+        yield
+
+
+def test_filters_are_answered_by_postgresql(pushing, read):
     """The plan has no filter of Spark's, and the rows are the right ones."""
     make_jobs(5, priority=1)
     (wanted,) = make_jobs(1, priority=9, queue="mail")
@@ -165,7 +172,9 @@ def keys_in_words(cursor):
         cursor.execute(COLLATE.format("default"))
 
 
-def test_texts_are_ordered_by_bytes_whatever_the_collation(keys_in_words, read):
+def test_texts_are_ordered_by_bytes_whatever_the_collation(
+    keys_in_words, pushing, read
+):
     """Spark compares ranges itself, so that a push-down changes no answer."""
     for word in WORDS:
         make_job(dedup_key=word)
@@ -182,16 +191,17 @@ def test_texts_are_ordered_by_bytes_whatever_the_collation(keys_in_words, read):
     )
 
 
-def test_a_session_that_pushes_no_filters_reads_the_same(spark, read):
-    """As one that nobody has set up does not; Spark then looks at every row."""
-    ids = make_jobs(3)
-    setting = "spark.sql.python.filterPushdown.enabled"
-    spark.conf.set(setting, "false")
-    try:
-        rows = read(columns="id").where(f"id > {ids[0]}")
-        assert ids[1:] == sorted(row.id for row in rows.collect())
-    finally:
-        spark.conf.set(setting, "true")
+def test_each_query_of_a_dataframe_has_its_own_conditions(read):
+    """Also a later one without any, and two in one query."""
+    ids = make_jobs(30)
+    rows = read(columns="id")
+    few, fewer = rows.where(f"id < {ids[10]}"), rows.where(f"id < {ids[5]}")
+
+    assert 10 == few.count()
+    assert 30 == rows.count()
+    assert 15 == few.unionByName(fewer).count()
+    assert 35 == fewer.unionByName(rows).count()
+    assert 5 == few.join(fewer, "id").count()
 
 
 def test_a_replica_is_named_by_its_variable_or_its_file(read, dsn, tmp_path):

@@ -57,7 +57,7 @@ def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch, name, ho
     "wrong, problem",
     [
         ({"master": "lokal[2]"}, "The master of Spark is 'lokal\\[2\\]'; it must be"),
-        ({"master": "sc://host"}, "The master of Spark is 'sc://host'"),
+        ({"master": "sc://"}, "The master of Spark is 'sc://'"),
         ({"memory": "lots"}, "The memory of Spark is 'lots'"),
         ({"memory": "0g"}, "The memory of Spark is '0g'"),
     ],

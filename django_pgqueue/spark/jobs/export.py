@@ -112,6 +112,7 @@ class Days:
 
 @pipeline_job(
     name="export",
+    pushes_filters=True,
     sources={"archive": QueueTable("archive")},
     sinks={"days": Days()},
 )

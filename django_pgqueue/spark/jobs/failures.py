@@ -62,6 +62,7 @@ class Failures:
 
 @pipeline_job(
     name="failures",
+    pushes_filters=True,
     sources={
         "jobs": QueueTable("jobs", OF_ALL),
         "archive": QueueTable("archive", OF_ALL),

@@ -73,6 +73,7 @@ class TaskHours:
 
 @pipeline_job(
     name="metrics",
+    pushes_filters=True,
     sources={
         "archive": QueueTable("archive", ARCHIVED),
         "dead_letters": QueueTable("dead_letters", (*OF_BOTH, "reason")),

@@ -1,0 +1,142 @@
+"""Reads, writes and pipeline jobs on several machines, and the loss of one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+from pyarrow import dataset
+
+from django_pgqueue.models import Export, PipelineRun
+from django_pgqueue.queues import partitions
+from tests.factories import make_archived_job, make_jobs
+from tests.spark.conftest import PASSWORD
+from tests.waiting import wait_for
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.django_db(transaction=True),
+]
+
+ROWS = 12_000
+
+MINUTE = timedelta(minutes=1)
+TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+CLOSED = TODAY - timedelta(days=3)
+
+
+def fetched(statement):
+    """Return the rows of a statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchall()
+
+
+def test_a_read_is_divided_among_the_workers(cluster, driver):
+    """Each row is read once, and both executors have tasks."""
+    ids = make_jobs(2_000)
+
+    told = driver.call("read", "jobs", {"partitions": "4"})
+
+    assert [2_000, 2_000, sum(ids)] == told
+    assert [True, True] == [tasks > 0 for tasks in driver.call("executors")]
+
+
+@pytest.mark.parametrize("commit", ["staged", "two-phase"])
+def test_a_write_survives_the_loss_of_a_worker(cluster, driver, tmp_path, commit):
+    """kill -9 of a worker and its executor, halfway: the other one does its part."""
+    options = {"task": "a.b", "name": "lossy", "commit": commit}
+    driver.start("write", ROWS, str(tmp_path), options)
+    first = [tmp_path / "0-0", tmp_path / "1-0"]
+    wait_for(lambda: all(map(has, first)), 60, "both tasks are halfway")
+    workers = [cluster.of(int(path.read_text())) for path in first]
+    assert workers[0] is not workers[1]
+    wait_for(
+        lambda: fetched("SELECT state FROM pgqueue_spark_write") == [("open",)],
+        what="rows have come to the database",
+    )
+
+    workers[0].kill()
+    try:
+        (tmp_path / "go").touch()
+        again = tmp_path / "0-1"
+        wait_for(lambda: has(again), 60, "the lost task is tried again")
+        assert workers[1] is cluster.of(int(again.read_text()))
+        driver.answer()
+    finally:
+        cluster.complete()
+
+    assert [(ROWS, ROWS)] == fetched(
+        "SELECT count(*), count(DISTINCT kwargs ->> 'id') FROM pgqueue_job"
+    )
+    assert [("committed", ROWS)] == fetched(
+        "SELECT state, written FROM pgqueue_spark_write"
+    )
+    assert [] == fetched(
+        "SELECT relname FROM pg_class WHERE relname LIKE 'pgqueue_stage_%'"
+    )
+    assert [] == fetched(
+        "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+    )
+
+
+def has(path):
+    """Return whether there is such a file."""
+    return path.exists()
+
+
+def test_export_of_a_closed_day_is_complete(driver, tmp_path, archive_days, cursor):
+    """As spark-submit starts it: the workers write files, and each row is in one."""
+    with cursor.connection.transaction():
+        partitions._make(cursor, CLOSED.date())
+    made = [
+        make_archived_job(finished_at=CLOSED + n * MINUTE, started_at=CLOSED).pk
+        for n in range(200)
+    ]
+    make_archived_job()
+
+    assert 0 == driver.call(
+        "pipeline", ["export", "-o", f"path=file://{tmp_path}/days"]
+    )
+
+    rows = dataset.dataset(tmp_path / "days", format="parquet").to_table(["id"])
+    assert made == sorted(rows["id"].to_pylist())
+    assert [("exported", 200)] == list(Export.objects.values_list("state", "rows"))
+    run = PipelineRun.objects.get()
+    assert ("export", "succeeded", "spark-submit") == (run.job, run.state, run.asked_by)
+
+
+def test_no_password_is_told_when_tasks_fail(cluster, driver):
+    """Neither to who asked, nor in the event log or in any log of the cluster."""
+    make_jobs(1)
+    failures = {
+        "UNREACHABLE": "Connection refused",
+        "UNREADABLE": "it is no connection string that PostgreSQL can read",
+    }
+    said = ""
+    for where, problem in failures.items():
+        for call in (
+            ["read", "jobs", {"dsnEnv": where}],
+            ["write_few", {"dsnEnv": where, "task": "a.b"}],
+        ):
+            driver.start(*call)
+            error = driver.error()
+            assert problem in error
+            said += error
+    driver.call("close")
+
+    events = "".join(texts(cluster.folder, "events_*"))
+    logs = "".join(texts(cluster.folder, "*.log") + texts(cluster.folder, "std*"))
+    for problem in failures.values():
+        assert problem in events
+        assert problem in logs
+    assert PASSWORD not in said + events + logs
+
+
+def texts(folder, pattern):
+    """Return what is in the files of that name, however deep."""
+    found = [path for path in folder.rglob(pattern) if path.is_file()]
+    return [path.read_text(errors="replace") for path in found]
