@@ -5,6 +5,8 @@
 #   VENV=.venv-3.13     where it is
 #   POSTGRES=FOLDER     binaries of the PostgreSQL that `make test` runs on; default:
 #                       the server of DATABASE_URL, or the embedded one
+#   PROCESSES=2         share the tests of `make test`, each with an embedded server; 0: one
+#                       does all, as always on POSTGRES or DATABASE_URL
 #   ARGS="-k claim -x"  arguments for the command behind demo, test, faults and bench
 #
 # PYTHON and DJANGO last: later makes keep what the environment has.
@@ -13,6 +15,7 @@ PYTHON ?=
 DJANGO ?=
 VENV ?= .venv
 POSTGRES ?=
+PROCESSES ?= $(if $(POSTGRES)$(DATABASE_URL),0,2)
 ARGS ?=
 export PYTHON DJANGO VENV
 
@@ -34,7 +37,7 @@ demo: ## the example at work: clients, a web server, and workers that get killed
 	$(EXAMPLE) python -m example_project.demo $(ARGS)
 
 test: ## all tests; ARGS='-m "not slow"' for the quick ones
-	$(DEV) $(ON_POSTGRES) python -m pytest $(ARGS)
+	$(DEV) $(ON_POSTGRES) python -m pytest -n $(PROCESSES) --dist loadgroup $(ARGS)
 
 faults: ## the fault matrix at full size, and the broken builds; ARGS="--row K1 --seed 7"
 	$(DEV) python -m tests.faults $(ARGS)
@@ -84,5 +87,5 @@ coverage: ## all tests, and the lines and branches that none reaches
 	$(DEV) python -m pytest --cov $(ARGS)
 
 clean: ## delete what make made, except the data of the embedded PostgreSQL
-	rm -rf .venv .venv.lock docs/_build .coverage .coverage.* htmlcov .hypothesis \
+	rm -rf .venv .venv.lock docs/_build .coverage .coverage.* htmlcov .hypothesis .pgqueue-tests \
 		.mypy_cache .pytest_cache .ruff_cache .import_linter_cache

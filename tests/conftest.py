@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import platform
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +53,40 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return bool(ALL_SPARK.search(collection_path.read_text("utf-8"))) or None
 
 
-def pytest_report_header() -> str:
+# Held by every test that runs; a test of times holds it alone.
+ALONE = Path(tempfile.gettempdir()) / f"pgqueue-tests-{os.getuid()}.lock"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """
+    Give tests that belong together to one process of `pytest -n 2`.
+
+    Those of Spark share a JVM; those of faults start many processes by themselves.
+    """
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        elif "faults" in item.path.parts:
+            item.add_marker(pytest.mark.xdist_group("faults"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let a test of times have the machine for itself, among those of this run."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return (yield)
+    is_timing = item.get_closest_marker("timing") is not None
+    with ALONE.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if is_timing else fcntl.LOCK_SH)
+        return (yield)
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings_xdist_suffix() -> None:
+    """Keep the names of settings.py, which know the process already."""
+
+
+def pytest_report_header() -> list[str]:
     """Say what the suite runs on."""
     try:
         with connect("default", name="tests: header") as connection:
@@ -59,10 +94,13 @@ def pytest_report_header() -> str:
     except psycopg.OperationalError as error:
         server = f"cannot be reached: {error}"
     spark = "; without pyspark, so without its tests" if IS_SPARK_LEFT_OUT else ""
-    return (
+    told = (
         f"PostgreSQL {server}, Django {django.__version__}, "
         f"psycopg {psycopg.__version__}, Python {platform.python_version()}{spark}"
     )
+    if IS_SPARK_LEFT_OUT:
+        return [told, "LEFT OUT: the tests of Spark, since pyspark is not installed"]
+    return [told]
 
 
 def _truncate_filled_tables(case: TransactionTestCase) -> None:

@@ -12,10 +12,15 @@ from django_pgqueue.postgres.embedded import database_url
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-_database = environ.Env.db_url_config(database_url(BASE_DIR))
+# Each process of `pytest -n 2` has an embedded server for itself: some tests kill
+# sessions, and some count them.
+_process = os.environ.get("PYTEST_XDIST_WORKER", "")
+_folder = BASE_DIR / ".pgqueue-tests" / _process if _process else BASE_DIR
+_folder.mkdir(parents=True, exist_ok=True)
+_database = environ.Env.db_url_config(database_url(_folder))
 
 # Two runs at once on one server need databases of their own.
-_suffix = os.environ.get("PGQUEUE_TEST_SUFFIX", "")
+_suffix = f"{os.environ.get('PGQUEUE_TEST_SUFFIX', '')}{_process}"
 
 SECRET_KEY = "tests"
 DEBUG = False

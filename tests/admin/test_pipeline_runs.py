@@ -340,7 +340,7 @@ def test_a_new_run_is_chosen_and_filled_in(admin_client, costs):
         ("days", "many", "must be a whole number"),
         ("days", "", "must be a whole number"),
         ("least", "x", "must be a number"),
-        ("folder", "x" * 1_001, "at most 1000 characters"),
+        ("folder", "x" * 10_001, "at most 10000 characters"),
         ("folder", "a\x00b", "Null characters"),
     ],
 )

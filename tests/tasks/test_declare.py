@@ -6,7 +6,7 @@ import pytest
 
 from django_pgqueue import DeclarationError, Retry, task
 from django_pgqueue.conf import get_settings
-from django_pgqueue.tasks.shown import shown
+from tests.ids import told
 
 pytestmark = pytest.mark.usefixtures("declared")
 
@@ -82,7 +82,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("function, options", ALLOWED, ids=shown)
+@pytest.mark.parametrize("function, options", ALLOWED, ids=told)
 def test_options_that_go_together(function, options):
     """Each is kept as it was said."""
     declared = task(**options)(function)
@@ -92,7 +92,7 @@ def test_options_that_go_together(function, options):
             assert options[name] == getattr(declared.options, name)
 
 
-@pytest.mark.parametrize("function, options, message", REFUSED, ids=shown)
+@pytest.mark.parametrize("function, options, message", REFUSED, ids=told)
 def test_what_cannot_hold_is_refused_at_import(function, options, message):
     """Not when the first job runs."""
     with pytest.raises(DeclarationError, match=message):

@@ -29,6 +29,7 @@ from tests.factories import (
     make_job,
     make_leased_job,
 )
+from tests.ids import told
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
@@ -480,7 +481,7 @@ def test_ids_may_come_twice_and_from_any_iterable(verb):
         (lambda: operate.resume(""), "a queue name has 1 to 63"),
         (lambda: operate.redrive([1], queue="x" * 64), "a queue name has 1 to 63"),
     ],
-    ids=str,
+    ids=told,
 )
 def test_texts_that_cannot_be_stored_are_refused_before_sql(
     call, problem, django_assert_num_queries

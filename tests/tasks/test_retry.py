@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from django_pgqueue import DeclarationError, Retry
 from django_pgqueue.bounds import ATTEMPTS_MAX
 from django_pgqueue.tasks.retry import BACKOFFS, as_retry
+from tests.ids import told
 
 ERROR = ValueError("x")
 
@@ -68,7 +69,7 @@ def test_a_job_may_be_too_old_for_another_attempt():
         ({"on": ValueError}, "it must be a tuple of exception classes"),
         ({"never": ("x",)}, "it must be a tuple of exception classes"),
     ],
-    ids=str,
+    ids=told,
 )
 def test_what_no_policy_can_be_is_refused_where_it_is_written(options, message):
     """Not after the first failure."""
