@@ -21,6 +21,7 @@ from tests.faults.fleet import Worker
 from tests.faults.plan import Fault
 from tests.faults.stage import Stage
 from tests.proxy import Passage
+from tests.waiting import wait_for
 from tests.worker_process import is_alive
 
 Undo = Callable[[], None] | None
@@ -102,7 +103,12 @@ def kill_supervisor(stage: Stage, fault: Fault) -> Undo:
 
 def pause_process(stage: Stage, fault: Fault) -> Undo:
     """SIGSTOP one process of a worker, a busy one if asked for; SIGCONT it later."""
-    pids = [pid for pid in stage.fleet.children() if pid not in stage.paused]
+
+    def running() -> list[int]:
+        return [pid for pid in stage.fleet.children() if pid not in stage.paused]
+
+    # All may be paused, or about to start.
+    pids = wait_for(running, VICTIM_SECONDS_MAX, "a process that runs")
     until = time.monotonic() + (VICTIM_SECONDS_MAX if fault.what == "busy" else 0.0)
     while True:
         busy = _busy(stage) & set(pids) if fault.what == "busy" else set()

@@ -119,8 +119,8 @@ def test_the_next_page_is_fetched_while_spark_takes_one(session, monkeypatch):
     fetched = queue.SimpleQueue()
     batches = session.batches
 
-    def noted(statement):
-        yield from batches(statement)
+    def noted(statement, **options):
+        yield from batches(statement, **options)
         fetched.put(statement)
 
     monkeypatch.setattr(session, "batches", noted)
