@@ -20,8 +20,9 @@ from tests.faults.build import REPOSITORY
 from tests.faults.command import Order, runs
 from tests.faults.rows import ROWS
 
-# More than cores: a run waits more than it works.
-LANES = int(os.environ.get("PGQUEUE_FAULTS_LANES", "5"))
+# More than cores: a run waits more than it works. Fewer beside other tests.
+LANES_DEFAULT = "3" if "PYTEST_XDIST_WORKER" in os.environ else "5"
+LANES = int(os.environ.get("PGQUEUE_FAULTS_LANES", LANES_DEFAULT))
 
 # Always the same plans here; `make faults` draws others.
 SEED = int(os.environ.get("PGQUEUE_FAULTS_SEED", "7"))
