@@ -57,7 +57,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 ALONE = Path(tempfile.gettempdir()) / f"pgqueue-tests-{os.getuid()}.lock"
 
 
-# After pytest-randomly, which is first, and before pytest-xdist, which is last.
+@pytest.hookimpl(tryfirst=True)  # Before pytest-xdist, which looks at the marks.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     Give tests that belong together to one process of `pytest -n 2`.
