@@ -57,30 +57,6 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 ALONE = Path(tempfile.gettempdir()) / f"pgqueue-tests-{os.getuid()}.lock"
 
 
-@pytest.hookimpl(tryfirst=True)  # Before pytest-xdist, which looks at the marks.
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """
-    Give tests that belong together to one process of `pytest -n 2`.
-
-    Those of faults start many processes by themselves and take longest, so they come
-    first. Those of Spark share a JVM; they come when the faults are about done, since
-    both want all of the machine.
-    """
-    faults, spark, others = [], [], []
-    for item in items:
-        if "faults" in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group("faults"))
-            faults.append(item)
-        elif item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-            spark.append(item)
-        else:
-            others.append(item)
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        middle = len(others) * 3 // 4
-        items[:] = faults + others[:middle] + spark + others[middle:]
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let a test of times have the machine for itself, among those of this run."""
