@@ -612,10 +612,11 @@ def test_a_server_started_by_hand_is_left_alone(checkout: Path, place: Path) -> 
         **as_server_user(),
     )
     try:
-        wait_until((sockets / ".s.PGSQL.5432").exists, "the server by hand is up")
+        url = f"postgres://pgqueue@/pgqueue?host={sockets}&port=5432"
+        wait_until(lambda: is_up(url), "the server by hand is up")
         with pytest.raises(EmbeddedServerError, match=f"Process {by_hand.pid} is a"):
             server.start()
-        assert is_up(f"postgres://pgqueue@/pgqueue?host={sockets}&port=5432")
+        assert is_up(url)
     finally:
         by_hand.send_signal(signal.SIGINT)
         assert 0 == by_hand.wait(SECONDS_MAX)
