@@ -48,6 +48,10 @@ class DeclarationError(PgQueueError, TypeError):
     """A function or its options cannot be declared as a task."""
 
 
+class ScheduleError(PgQueueError, ValueError):
+    """A schedule cannot be: its expression, its zone or its task is wrong."""
+
+
 class EnqueueError(PgQueueError):
     """A job was refused; nothing was sent to the database."""
 

@@ -1,0 +1,126 @@
+"""Expressions: what is refused, and the times of what is not."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from itertools import islice
+
+import pytest
+
+from django_pgqueue.exceptions import ScheduleError
+from django_pgqueue.timetable.expression import NAMES, Expression
+
+NOON = datetime.fromisoformat("2026-11-22 12:00")
+
+
+@pytest.mark.parametrize(
+    "text,why",
+    [
+        ("", "has 0 fields"),
+        ("* * * *", "has 4 fields"),
+        ("* * * * * * *", "has 7 fields"),
+        ("60 * * * *", "'60' for its minute, which is 0 to 59"),
+        ("* 24 * * *", "'24' for its hour"),
+        ("* * 0 * *", "'0' for its day of the month, which is 1 to 31"),
+        ("* * * 13 *", "'13' for its month"),
+        ("* * * * 8", "'8' for its day of the week"),
+        ("*/0 * * * *", "A step is a number from 1 to 59"),
+        ("*/60 * * * *", "A step is a number from 1 to 59"),
+        ("0-30/99 * * * *", "A step is a number from 1 to 59"),
+        ("5-1 * * * *", "runs backwards"),
+        ("* * 5-1 * *", "runs backwards"),
+        ("* * * * fri-mon", "runs backwards"),
+        ("0 22-2 * * *", "runs backwards"),
+        ("5/15 * * * *", "Write '5-59/15'"),
+        ("*-5 * * * *", "'*-5' for its minute"),
+        ("1,,2 * * * *", "'' for its minute"),
+        ("0 0 30 2 *", "is never due"),
+        ("0 0 31 4 *", "is never due"),
+        ("0 0 31 4,6,9,11 *", "is never due"),
+        ("@reboot", "enqueue the task where you deploy"),
+        ("@every 5m", "@every(seconds=…)"),
+        ("@sometimes", "there are: @hourly"),
+        ("TZ=UTC * * * * *", "'tz=utc' for its second"),
+        ("¹ * * * *", "'¹' for its minute"),
+        ("\uff11 * * * *", "'\uff11' for its minute"),
+        ("1-1_0 * * * *", "'1-1_0' for its minute"),
+        ("* * * * MONL", "'monl' for its day of the week"),
+        ("* * * * mon#6", "'mon#6' for its day of the week"),
+        ("R R * * *", "'r' for its minute"),
+        ("H * * * *", "'h' for its minute"),
+        ("l * * * *", "'l' for its minute"),
+        ("+1 * * * *", "'+1' for its minute"),
+        ("-1 * * * *", "'-1' for its minute"),
+        ("? * * * *", "'?' for its minute"),
+        ("0 0 * jan-foo *", "'jan-foo' for its month"),
+        (
+            ",".join(["1"] * 5_000) + " * * * *",
+            "has 10,007 characters; the limit is 255",
+        ),
+        (None, "not None"),
+        (5, "not 5"),
+    ],
+)
+def test_what_nobody_can_have_meant_is_refused(text, why):
+    """With the part that is wrong, and what it could be."""
+    with pytest.raises(ScheduleError, match=re.escape(why)):
+        Expression.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text,times",
+    [
+        ("*/20 * * * *", ["22 12:20", "22 12:40", "22 13:00"]),
+        ("0 3 * * *", ["23 03:00", "24 03:00"]),
+        ("30 */15 * * * *", ["22 12:00:30", "22 12:15:30"]),
+        ("*/25 * * * * *", ["22 12:00:25", "22 12:00:50", "22 12:01:00"]),
+        ("0 0 L * *", ["30 00:00"]),
+        ("0 0 * * mon", ["23 00:00", "30 00:00"]),
+        ("0 0 * * 7", ["29 00:00"]),
+        ("0 0 * * fri-sun", ["27 00:00", "28 00:00", "29 00:00"]),
+        ("0 0 * * mon#4", ["23 00:00"]),
+        ("0 0 * * L5", ["27 00:00"]),
+        ("0 0 24 * wed", ["24 00:00", "25 00:00"]),  # Either, as everywhere.
+        ("0 0 * NOV MON-TUE", ["23 00:00", "24 00:00"]),
+        ("  0   3 * * *  ", ["23 03:00"]),
+        ("@daily", ["23 00:00"]),
+        ("@Hourly", ["22 13:00"]),
+        ("10-14/2 13 * * *", ["22 13:10", "22 13:12", "22 13:14"]),
+    ],
+)
+def test_times_are_those_of_cron(text, times):
+    """By the clock on the wall, after the moment that was given."""
+    found = islice(Expression.parse(text).times(NOON), len(times))
+
+    assert [datetime.fromisoformat(f"2026-11-{time}") for time in times] == list(found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_can_be_read(name):
+    """As the five fields that it stands for."""
+    assert NAMES[name] == Expression.parse(name).fields
+
+
+def test_a_rare_date_is_found():
+    """29 February, also over a century without it."""
+    rare = Expression.parse("0 0 29 2 *")
+
+    after, then = map(datetime.fromisoformat, ["2096-03-01", "2104-02-29"])
+    assert then == next(rare.times(after))
+
+
+@pytest.mark.parametrize(
+    "text,follows",
+    [
+        ("0 * * * *", True),
+        ("*/5 */2 * * *", True),
+        ("@hourly", True),
+        ("*/5 3 * * *", False),
+        ("0 0-23 * * *", False),
+        ("@daily", False),
+    ],
+)
+def test_it_goes_by_time_if_its_hours_say_all(text, follows):
+    """As in Debian's cron: `*` and `*/n`."""
+    assert follows is Expression.parse(text).follows_time

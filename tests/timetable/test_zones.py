@@ -1,0 +1,41 @@
+"""Zones: places are good names, old names are not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from django_pgqueue.exceptions import ScheduleError
+from django_pgqueue.timetable.zones import read_zone
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["UTC", "Etc/UTC", "Etc/GMT+5", "Europe/Berlin", "Australia/Lord_Howe"],
+)
+def test_places_are_good(name):
+    """And UTC, by any of its names that all systems have."""
+    assert name == read_zone(name).key
+
+
+@pytest.mark.parametrize(
+    "name,why",
+    [
+        ("", "not ''"),
+        (None, "not None"),
+        ("Europe/Berlinn", "Did you mean 'Europe/Berlin'"),
+        ("europe/berlin2", "There is no time zone"),
+        ("../etc/passwd", "There is no time zone"),
+        ("/etc/localtime", "There is no time zone"),
+        ("Europe/\x00", "There is no time zone"),
+        ("x" * 10_000, "There is no time zone"),
+        ("EST5EDT", "is an old name"),
+        ("US/Pacific", "is an old name"),
+        ("GB", "is an old name"),
+    ],
+)
+def test_others_are_refused(name, why):
+    """With the nearest name, or what to write."""
+    with pytest.raises(ScheduleError, match=re.escape(why)):
+        read_zone(name)
