@@ -103,33 +103,14 @@ class Scheduler(Service):
 
 
 def _tell(tick: Issued, now: datetime) -> None:
-    late = (now - tick.due_at).total_seconds()
-    level = logging.INFO if tick.outcome == "enqueued" else logging.WARNING
-    logger.log(
-        level,
-        "ticked     schedule=%s due=%s outcome=%s job=%s late=%.1fs missed=%d",
-        tick.schedule,
-        tick.due_at.isoformat(),
-        tick.outcome,
-        tick.job_id or "-",
-        late,
-        tick.missed,
-    )
+    sender = find_sender(tick.task)
     if tick.job_id is not None:
         telemetry.send(
             signals.job_enqueued,
-            find_sender(tick.task),
+            sender,
             job_id=tick.job_id,
             task=tick.task,
             queue=tick.queue,
         )
-    telemetry.send(
-        signals.schedule_ticked,
-        find_sender(tick.task),
-        schedule=tick.schedule,
-        due_at=tick.due_at,
-        outcome=tick.outcome,
-        job_id=tick.job_id,
-        missed=tick.missed,
-        late_seconds=late,
-    )
+    late = (now - tick.due_at).total_seconds()
+    telemetry.ticked(sender, tick, late_seconds=late)

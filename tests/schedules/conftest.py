@@ -20,11 +20,10 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def declarations(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def declarations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is declared but what the test declares."""
     monkeypatch.setattr(declare, "_declared", {})
     monkeypatch.setattr(declare, "_entries", {})
-    yield
 
 
 @pytest.fixture
