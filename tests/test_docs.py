@@ -663,10 +663,8 @@ def test_every_log_line_of_the_worker_is_documented():
         read(path)
         for path in [*(PACKAGE / "worker").glob("*.py"), PACKAGE / "telemetry.py"]
     )
-    calls = re.findall(
-        r"logger\.(?:debug|info|warning|error|exception|log)\((?:\s*level,)?\s*\"([a-z]+) ",
-        source,
-    )
+    how = "debug|info|warning|error|exception|log"
+    calls = re.findall(rf"logger\.(?:{how})\((?:\s*level,)?\s*\"([a-z]+) ", source)
     text = section(read(REFERENCE / "commands.md"), "### Log lines")
     documented = {line.split()[0] for line in first_names(text)}
     # A receiver's failure is told with its name; two more are told in passing.
