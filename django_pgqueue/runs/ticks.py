@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django_pgqueue.runs.schedules import SHOWN, ScheduleRow, read_rows
+from django_pgqueue.runs import schedules
+from django_pgqueue.runs.schedules import ScheduleRow, read_rows
 
 # Schedules looked at in one round; more follow at once.
 DUE_ROWS_MAX = 100
@@ -26,7 +27,7 @@ PURGE_ROWS_MAX = 5_000
 # Locks: none. What is due, or has no next tick that was reckoned yet, by the index
 # pgqueue_schedule_next.
 DUE = f"""
-{SHOWN}
+{schedules.SHOWN}
  WHERE paused_at IS NULL AND withdrawn_at IS NULL
    AND (next_tick <= clock_timestamp() OR (next_tick IS NULL AND error IS NULL))
    AND id <> ALL(%(but)s::bigint[])

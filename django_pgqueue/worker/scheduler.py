@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import psycopg
@@ -18,7 +20,7 @@ from django_pgqueue import signals, telemetry
 from django_pgqueue.exceptions import ScheduleError
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.runs import ticks
-from django_pgqueue.runs.schedules import ScheduleRow, database_now
+from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
 from django_pgqueue.schedules.issue import Issued, issue, reckon, wake_for
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.worker.later import Later
@@ -32,6 +34,10 @@ LOOK_SECONDS = 5.0
 # Who does not lead takes over when a tick is so late, and then goes on for so long.
 OVERDUE = timedelta(seconds=2)
 STAND_IN_SECONDS = 15.0
+
+# All next ticks are reckoned anew so often, and when a scheduler begins: the rules of a
+# zone change now and then.
+RECKON_SECONDS = 3_600.0
 
 # A tick that is somebody else's is tried again so soon, then ever later; one that
 # fails, as when a trigger refuses its job, so.
@@ -51,6 +57,7 @@ class Scheduler(Service):
         super().__init__(link)
         self._is_leading = False
         self._stands_in_until = 0.0
+        self._reckon_at = 0.0
         self._later = Later()
 
     @property
@@ -78,7 +85,11 @@ class Scheduler(Service):
         """Issue what is due; return how many seconds until the next tick."""
         if not self.is_at_work:
             self.link.drop()
+            self._reckon_at = 0.0
             return REST_SECONDS
+        if time.monotonic() >= self._reckon_at:
+            self._reckon_all()
+            self._reckon_at = time.monotonic() + RECKON_SECONDS
         but, until_again = self._later.waiting()
         with self.link.cursor() as cursor:
             seconds = ticks.until_next(cursor, but)
@@ -93,9 +104,16 @@ class Scheduler(Service):
             self._serve(row, now)
         return 0.0
 
+    def _reckon_all(self) -> None:
+        with self.link.cursor() as cursor:
+            rows = [row for row in find_all(cursor) if row.has_ticks]
+        for row in rows:
+            with self._apart(row):
+                self._reckon(row)
+
     def _serve(self, row: ScheduleRow, now: datetime) -> None:
-        """Issue a schedule's tick. One that cannot be must not keep the others."""
-        try:
+        """Issue a schedule's tick, or reckon when it is due."""
+        with self._apart(row):
             is_done = row.next_tick is not None and self._issue(row, now)
             # Nothing is due: its row may say so by an older tz database.
             if is_done or self._reckon(row):
@@ -103,6 +121,12 @@ class Scheduler(Service):
             else:
                 # Another scheduler has it; or somebody has locked its row.
                 self._later.add(row, AGAIN_SECONDS, LOOK_SECONDS)
+
+    @contextmanager
+    def _apart(self, row: ScheduleRow) -> Iterator[None]:
+        """Let what is wrong with one schedule keep no other one waiting."""
+        try:
+            yield
         except Exception as error:
             if self._has_lost_link(error):
                 raise
@@ -149,33 +173,14 @@ class Scheduler(Service):
 
 
 def _tell(tick: Issued, now: datetime) -> None:
-    late = (now - tick.due_at).total_seconds()
-    level = logging.INFO if tick.outcome == "enqueued" else logging.WARNING
-    logger.log(
-        level,
-        "ticked     schedule=%s due=%s outcome=%s job=%s late=%.1fs missed=%d",
-        tick.schedule,
-        tick.due_at.isoformat(),
-        tick.outcome,
-        tick.job_id or "-",
-        late,
-        tick.missed,
-    )
+    sender = find_sender(tick.task)
     if tick.job_id is not None:
         telemetry.send(
             signals.job_enqueued,
-            find_sender(tick.task),
+            sender,
             job_id=tick.job_id,
             task=tick.task,
             queue=tick.queue,
         )
-    telemetry.send(
-        signals.schedule_ticked,
-        find_sender(tick.task),
-        schedule=tick.schedule,
-        due_at=tick.due_at,
-        outcome=tick.outcome,
-        job_id=tick.job_id,
-        missed=tick.missed,
-        late_seconds=late,
-    )
+    late = (now - tick.due_at).total_seconds()
+    telemetry.ticked(sender, tick, late_seconds=late)

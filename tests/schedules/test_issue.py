@@ -168,7 +168,7 @@ def test_jitter_moves_the_job_and_not_the_tick(make: Make, raw: Raw) -> None:
 
 
 def test_a_row_that_cannot_be_read_says_so(make: Make, raw: Raw) -> None:
-    """A schedule that somebody has written by hand, wrongly, stops with an error."""
+    """A schedule that somebody has written wrongly by hand stops with an error."""
     make()
     Schedule.objects.update(tz="Mars/Olympus", every_seconds=None, expression="@daily")
     row = read("nightly")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
+from django_pgqueue import signals
 from django_pgqueue.models import Job, Schedule, Tick
 from django_pgqueue.runs import schedules, ticks
 from django_pgqueue.worker.scheduler import (
@@ -43,6 +45,28 @@ def issued() -> list[str]:
 def is_overdue() -> bool:
     with connection.cursor() as cursor:
         return ticks.is_overdue(cursor, OVERDUE)
+
+
+def test_it_issues_what_is_due(make: Make, scheduler: Scheduler) -> None:
+    """A tick is a job and a signal; the next look is when the next one is due."""
+    told: list[dict[str, Any]] = []
+
+    def hear(sender: Any, **fields: Any) -> None:
+        told.append(fields)
+
+    make(ticks_from=in_back_ticks(1))
+    signals.schedule_ticked.connect(hear)
+    try:
+        assert 0 < tick_until_rest(scheduler) <= LOOK_SECONDS
+    finally:
+        signals.schedule_ticked.disconnect(hear)
+    jobs = list(Job.objects.order_by("id"))
+    assert [(each["schedule"], each["job_id"]) for each in told] == [
+        ("nightly", job.id) for job in jobs
+    ]
+    next_tick = read("nightly").next_tick
+    assert next_tick is not None
+    assert next_tick > datetime.now(UTC) - MINUTE
 
 
 def test_only_who_is_at_work_issues(make: Make, scheduler: Scheduler) -> None:
@@ -111,17 +135,22 @@ def test_a_row_that_is_locked_keeps_no_other(make: Make, scheduler: Scheduler) -
         go_on(scheduler)
 
 
-def test_a_next_tick_that_is_none_is_reckoned_anew(
+def test_a_next_tick_that_is_wrong_is_reckoned_anew(
     make: Make, scheduler: Scheduler
 ) -> None:
-    """What another tz database has reckoned makes nobody look without a pause."""
-    make(expression="0 3 * * *", ticks_from=datetime.now(UTC))
-    Schedule.objects.update(next_tick=in_back_ticks(3))
+    """When a zone changes its rules, a stored next tick is too early, or too late."""
+    make("early", expression="0 3 1 1 *", ticks_from=datetime.now(UTC))
+    make("late", every_seconds=5, ticks_from=in_back_ticks(1))
+    Schedule.objects.filter(name="early").update(next_tick=in_back_ticks(1))
+    far = datetime.now(UTC) + 60 * MINUTE
+    Schedule.objects.filter(name="late").update(next_tick=far)
+    tick_until_rest(scheduler)
+    assert str(read("early").next_tick).endswith("-01-01 03:00:00+00:00")
+    assert issued() == ["late"]
+    # Later on, one that is too early is found when it seems to be due.
+    Schedule.objects.filter(name="early").update(next_tick=in_back_ticks(1))
     assert 0 < tick_until_rest(scheduler) <= LOOK_SECONDS
-    next_tick = read("nightly").next_tick
-    assert next_tick is not None
-    assert next_tick > datetime.now(UTC)
-    assert not Tick.objects.exists()
+    assert str(read("early").next_tick).endswith("-01-01 03:00:00+00:00")
 
 
 def test_a_schedule_without_a_next_tick_is_overdue_too(make: Make) -> None:
@@ -144,6 +173,17 @@ def test_a_schedule_whose_ticks_have_ended_rests(
     row = read("nightly")
     assert "never due" in str(row.error)
     assert row.next_tick is None
+
+
+def test_one_that_nobody_can_read_says_why(make: Make, scheduler: Scheduler) -> None:
+    """It gets an error and is left alone until somebody changes it."""
+    make(ticks_from=in_back_ticks(1), expression="* * * * *")
+    Schedule.objects.update(tz="Mars/Olympus")
+    assert tick_until_rest(scheduler) == LOOK_SECONDS
+    assert "Mars/Olympus" in str(read("nightly").error)
+    Schedule.objects.update(tz="UTC", error=None, revision=1)
+    tick_until_rest(scheduler)
+    assert issued() == ["nightly"]
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
