@@ -41,14 +41,23 @@ class JobResult(Generic[R]):
     """
     A handle on one job.
 
-    Everything but ``id`` is read from the database once, when first asked for, and
-    again by refresh() and get(). Each method has a twin for async code, a… .
+    Everything but ``id``, ``created`` and ``conflict`` is read from the database once,
+    when first asked for, and again by refresh() and get(). Each method has a twin for
+    async code, a… .
+
+    Attributes:
+        id: Of the job; where it was not stored, of the one that stands for it.
+        created: Whether the call that returned this has stored the job.
+        conflict: What became of the call where it has not: "skipped", "replaced",
+            "rescheduled", "debounced" or "throttled"; else None.
     """
 
-    __slots__ = ("_found", "id")
+    __slots__ = ("_found", "conflict", "created", "id")
 
-    def __init__(self, job_id: int) -> None:
+    def __init__(self, job_id: int, *, conflict: str | None = None) -> None:
         self.id = job_id
+        self.created = conflict is None
+        self.conflict = conflict
         self._found: Found | None = None
 
     def refresh(self) -> JobResult[R]:
