@@ -285,9 +285,7 @@ CREATE OR REPLACE FUNCTION pgqueue_enqueue(
     headers jsonb DEFAULT '{}'
 ) RETURNS bigint LANGUAGE sql SET search_path FROM CURRENT AS $$
 """
-ENQUEUE = (
-    ENQUEUE_HEAD
-    + """
+ENQUEUE_BODY = """
     WITH job AS (
         SELECT stored.out_id AS id
           FROM pgqueue_store_unique(
@@ -297,10 +295,7 @@ ENQUEUE = (
     SELECT job.id FROM job, pg_notify(pgqueue_channel(), $4)
 $$;
 """
-)
-ENQUEUE_BACK = (
-    ENQUEUE_HEAD
-    + """
+ENQUEUE_BODY_BEFORE = """
     WITH job AS (
         INSERT INTO pgqueue_job (task, args, kwargs, queue, priority, run_after,
                                  expires_at, max_attempts, dedup_key, headers)
@@ -309,7 +304,6 @@ ENQUEUE_BACK = (
     SELECT job.id FROM job, pg_notify(pgqueue_channel(), job.queue)
 $$;
 """
-)
 
 
 def _queued_key(model: str) -> migrations.AddField:
@@ -360,5 +354,7 @@ class Migration(migrations.Migration):
         migrations.RunSQL(KEY, KEY_BACK),
         migrations.RunSQL(STORE, STORE_BACK),
         migrations.RunSQL(RETAKE, RETAKE_BACK),
-        migrations.RunSQL(ENQUEUE, ENQUEUE_BACK),
+        migrations.RunSQL(
+            ENQUEUE_HEAD + ENQUEUE_BODY, ENQUEUE_HEAD + ENQUEUE_BODY_BEFORE
+        ),
     ]

@@ -57,12 +57,14 @@ SELECT stored.out_id, stored.out_conflict
 # through from its beginning. A single value of by is the key of all rows.
 STORE_UNIQUE_MANY = f"""
 SELECT item.place, stored.out_id, stored.out_conflict
-  FROM (SELECT row.place, row.value, pgqueue_dedup_key(%(task)s, row.by) AS key
-          FROM (SELECT i.place, i.value, coalesce(i.by, %(by)s::jsonb) AS by
+  FROM (SELECT keyed.place, keyed.value, keyed.key
+          FROM (SELECT i.place, i.value, pgqueue_dedup_key(
+                           %(task)s, coalesce(i.by, %(by)s::jsonb)) AS key
                   FROM ROWS FROM (jsonb_array_elements(%(items)s::jsonb),
                                   jsonb_array_elements(%(bys)s::jsonb))
-                       WITH ORDINALITY AS i(value, by, place)) AS row
-         ORDER BY pgqueue_dedup_key(%(task)s, row.by) COLLATE "C", row.place
+                       WITH ORDINALITY AS i(value, by, place)
+                OFFSET 0) AS keyed
+         ORDER BY keyed.key COLLATE "C", keyed.place
         OFFSET 0) AS item
  CROSS JOIN LATERAL pgqueue_store_unique({
     CALLED_WITH.format(
@@ -83,7 +85,7 @@ WITH item AS MATERIALIZED (
       FROM ({{query}}) AS source({{columns}})
 ), largest AS (
     SELECT max(octet_length(kwargs::text)) AS bytes FROM item
-), keyed AS (
+), keyed AS MATERIALIZED (
     SELECT item.kwargs,
            pgqueue_dedup_key(%(task)s, coalesce(%(by)s::jsonb, (
                SELECT jsonb_object_agg(
@@ -92,12 +94,13 @@ WITH item AS MATERIALIZED (
                  FROM unnest(%(names)s::text[]) AS name), '{{{{}}}}')) AS key
       FROM item
      WHERE (SELECT bytes FROM largest) <= %(bytes_max)s
-     ORDER BY 2 COLLATE "C" OFFSET 0
+), sorted AS MATERIALIZED (
+    SELECT keyed.kwargs, keyed.key FROM keyed ORDER BY keyed.key COLLATE "C"
 ), stored AS MATERIALIZED (
     SELECT stored.out_id AS id, stored.out_conflict AS conflict
-      FROM keyed
+      FROM sorted
      CROSS JOIN LATERAL pgqueue_store_unique({
-    CALLED_WITH.format(args="'[]'", kwargs="keyed.kwargs", key="keyed.key")
+    CALLED_WITH.format(args="'[]'", kwargs="sorted.kwargs", key="sorted.key")
 }) AS stored)
 SELECT coalesce((SELECT bytes FROM largest), 0), stored.conflict, count(*),
        min(stored.id),
