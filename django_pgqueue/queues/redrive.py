@@ -30,22 +30,40 @@ headers - 'pgqueue.unknown_since'
 """
 
 # Locks: row locks on the chosen dead letters; SKIP LOCKED, so that two operators (or
-# the purge) share them without waiting. Of each dedup key, its entry in the unique
-# index, in the order of the keys: this waits for whoever has taken one and not
-# committed, and for nobody else. A dead letter whose key a live job has stays where it
-# is. The DELETE is of what was inserted, in the same statement: a job is in exactly one
-# table in every snapshot.
+# the purge) share them without waiting. Those that have no dedup key.
 # headers: the mark of an unknown task goes, so that its grace period starts anew; and
 # the deliveries so far are noted, so that DELIVERIES_MAX counts anew.
 REDRIVE = f"""
 WITH chosen AS MATERIALIZED (
-    SELECT * FROM pgqueue_dead_letter WHERE id = ANY(%(ids)s::bigint[])
+    SELECT id FROM pgqueue_dead_letter
+     WHERE id = ANY(%(ids)s::bigint[]) AND dedup_key IS NULL AND queued_key IS NULL
+       FOR UPDATE SKIP LOCKED),
+gone AS (
+    DELETE FROM pgqueue_dead_letter
+     WHERE id = ANY(ARRAY(SELECT id FROM chosen)) RETURNING *)
+INSERT INTO pgqueue_job ({MOVED}, queue, attempt, crashes)
+SELECT {MOVED.replace("headers", HEADERS)},
+       coalesce(%(queue)s, queue), 0, 0
+  FROM gone ORDER BY id
+RETURNING id, queue
+"""
+
+# Of those that have one, which they take again. Locks: as REDRIVE, and of each key its
+# entry in the unique index, in the order of the keys: this waits for whoever has taken
+# one and not committed, and for nobody else. A dead letter whose key a live job has
+# stays where it is: so what was inserted is deleted, in the same statement, and a job
+# is in exactly one table in every snapshot.
+REDRIVE_KEYED = f"""
+WITH chosen AS MATERIALIZED (
+    SELECT * FROM pgqueue_dead_letter
+     WHERE id = ANY(%(ids)s::bigint[])
+       AND coalesce(queued_key, dedup_key) IS NOT NULL
        FOR UPDATE SKIP LOCKED),
 moved AS (
     INSERT INTO pgqueue_job ({MOVED}, dedup_key, queued_key, queue, attempt, crashes)
     SELECT {MOVED.replace("headers", HEADERS)}, coalesce(queued_key, dedup_key),
            queued_key, coalesce(%(queue)s, queue), 0, 0
-      FROM chosen ORDER BY coalesce(queued_key, dedup_key) COLLATE "C", id
+      FROM chosen ORDER BY coalesce(queued_key, dedup_key) COLLATE "C", id DESC
     ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO NOTHING
     RETURNING id, queue),
 gone AS (
@@ -87,7 +105,12 @@ def redrive(
         more), or somebody else is moving it, or a live job has its dedup key: holders()
         tells which.
     """
-    return _in_chunks(cursor, REDRIVE, ids, {"queue": queue})
+    moved = _in_chunks(cursor, REDRIVE, ids, {"queue": queue})
+    if len(moved) < len(ids):
+        # Dead letters with a key, dead letters of somebody else, or none at all.
+        left = sorted({*ids} - {job_id for job_id, _ in moved})
+        moved += _in_chunks(cursor, REDRIVE_KEYED, left, {"queue": queue})
+    return moved
 
 
 def holders(cursor: Any, ids: Sequence[int]) -> dict[int, int]:

@@ -88,10 +88,12 @@ WITH item AS MATERIALIZED (
 ), keyed AS MATERIALIZED (
     SELECT item.kwargs,
            pgqueue_dedup_key(%(task)s, coalesce(%(by)s::jsonb, (
-               SELECT jsonb_object_agg(
-                          name, coalesce(item.kwargs -> name, %(defaults)s::jsonb
-                                                              -> name, 'null'))
-                 FROM unnest(%(names)s::text[]) AS name), '{{{{}}}}')) AS key
+               SELECT CASE WHEN %(is_hidden)s
+                           THEN jsonb_build_array(jsonb_object_agg(name, value))
+                           ELSE jsonb_object_agg(name, value) END
+                 FROM (SELECT name, coalesce(item.kwargs -> name, %(defaults)s::jsonb
+                                                                  -> name) AS value
+                         FROM unnest(%(names)s::text[]) AS name) AS named))) AS key
       FROM item
      WHERE (SELECT bytes FROM largest) <= %(bytes_max)s
 ), sorted AS MATERIALIZED (
@@ -123,6 +125,7 @@ class Dedup:
     bys: Sequence[str] = ()
     names: Sequence[str] = ()
     defaults: str = "{}"  # A JSON object: parameters that a query may leave out.
+    is_hidden: bool = False  # Of names: whether the key is not to be read.
     max_wait: timedelta | None = None
     period: timedelta | None = None
     jobs: int = 1  # That one period may have.
@@ -273,6 +276,7 @@ def store_unique_selected(
             **named,
             "names": list(dedup.names),
             "defaults": dedup.defaults,
+            "is_hidden": dedup.is_hidden,
             "bytes_max": payload_bytes_max,
             "with_ids": with_ids,
             "locks": locks,

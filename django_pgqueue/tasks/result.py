@@ -152,11 +152,21 @@ class JobResult(Generic[R]):
 
         Raises:
             JobNotFound: No table holds it.
+            WrongState: It is a dead letter, and a live job has its dedup key.
         """
         from django_pgqueue.tasks import operate
 
         moved = operate.retry([self.id])
         self.refresh()
+        if not moved and self.status == "dead":
+            holder = operate.key_holders([self.id]).get(self.id)
+            if holder is not None:
+                raise WrongState(
+                    self.id,
+                    "dead",
+                    f"job {holder} has its dedup key. It can go back to its queue when "
+                    f"that one has ended.",
+                )
         return bool(moved)
 
     async def aretry(self) -> bool:

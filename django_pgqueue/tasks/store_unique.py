@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.db import OperationalError, transaction
 from psycopg.pq import TransactionStatus
 
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
     DuplicateJob,
     InvalidArgument,
@@ -64,8 +65,10 @@ def dedup_of(
     names = rule.names_in(task.parameters)
     if not names:
         return rule.dedup(by="{}")
+    is_hidden = rule.is_hidden(get_settings().redact)
     bys = [
-        by_of(task.name, task.parameters, names, args, kwargs) for args, kwargs in calls
+        by_of(task.name, task.parameters, names, args, kwargs, is_hidden=is_hidden)
+        for args, kwargs in calls
     ]
     return rule.dedup(by=bys[0]) if len(bys) == 1 else rule.dedup(bys=bys)
 
@@ -83,6 +86,8 @@ def dedup_of_fields(
     if key is not None:
         return rule.dedup(by=key)
     names = rule.names_in(task.parameters)
+    if not names:
+        return rule.dedup(by="{}")
     kinds = {argument.name: argument.kind for argument in arguments}
     for name, kind in kinds.items():
         problem = None
@@ -103,7 +108,9 @@ def dedup_of_fields(
     defaults = task.parameters.defaults
     left_out = {n: defaults[n] for n in names if n not in kinds and n in defaults}
     return rule.dedup(
-        names=names, defaults=payload.encode_at(task.name, "by", left_out)
+        names=names,
+        defaults=payload.encode_at(task.name, "by", left_out),
+        is_hidden=rule.is_hidden(get_settings().redact),
     )
 
 

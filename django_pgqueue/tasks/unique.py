@@ -16,6 +16,7 @@ from typing import Any, Literal
 from django_pgqueue.conf import UNIT_SECONDS, Duration, as_timedelta
 from django_pgqueue.exceptions import DeclarationError, InvalidOption, did_you_mean
 from django_pgqueue.queues.unique import Conflict, Dedup, Hold
+from django_pgqueue.redaction.names import Names
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.parameters import Parameters
 from django_pgqueue.tasks.shown import shown
@@ -129,6 +130,15 @@ class Rule:
     def names_in(self, parameters: Parameters) -> tuple[str, ...]:
         """Return the parameters that make the key."""
         return tuple(parameters.names) if self.by is None else self.by
+
+    def is_hidden(self, redact: Sequence[str]) -> bool:
+        """
+        Whether the key must not show what makes it: secrets may be among that.
+
+        Args:
+            redact: PGQUEUE['REDACT'].
+        """
+        return self.by is None or any(map(Names(redact).hides, self.by))
 
     def dedup(self, **values: Any) -> Dedup:
         """Return what the storage is asked for, with these values of the key."""
@@ -269,6 +279,8 @@ def by_of(
     names: Sequence[str],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
+    *,
+    is_hidden: bool,
 ) -> str:
     """
     Return the value of the key that a call makes, as JSON: an object of parameters.
@@ -279,12 +291,15 @@ def by_of(
         names: The parameters that count.
         args: Positional arguments that fit.
         kwargs: Keyword arguments that fit.
+        is_hidden: Whether the key is not to be read by those who are shown it.
 
     Raises:
         InvalidArgument: A default value that counts cannot travel as JSON.
     """
     values = parameters.values(args, kwargs)
-    return payload.encode_at(task, "by", {name: values[name] for name in names})
+    text = payload.encode_at(task, "by", {name: values[name] for name in names})
+    # The key of an array is hashed.
+    return f"[{text}]" if is_hidden else text
 
 
 def _unique_rule(unique: object) -> Rule:
