@@ -22,7 +22,7 @@ PATIENCE_ALONE_SECONDS = 1.0
 # Locks: those of pgqueue_retake_keys(), which its migration names.
 RETAKE = """
 SELECT retaken.out_id, retaken.out_outcome, retaken.out_holder
-  FROM pgqueue_retake_keys(%(ids)s::bigint[], %(ran)s::bool[], %(patience)s) AS retaken
+  FROM pgqueue_retake_keys(%(ids)s::bigint[], %(have_run)s::bool[], %(patience)s) AS retaken
 """
 
 
@@ -62,7 +62,7 @@ def _asked(
         RETAKE,
         {
             "ids": [job_id for job_id, _ in jobs],
-            "ran": [ran for _, ran in jobs],
+            "have_run": [ran for _, ran in jobs],
             "patience": f"{max(round(patience_seconds * 1_000), 1)}ms",
         },
     )
