@@ -77,8 +77,8 @@ def a_task() -> Any:
     return add.using(unique=Unique(by="left"))
 
 
-def race(way: str, keys: int, seed: int) -> Counter[str]:
-    """Enqueue all keys in a random order; count what became of the calls."""
+def race(way: str, keys: int, seed: int, start: Any, counted: Any) -> None:
+    """Enqueue all keys in a random order, with all others; count what came of it."""
     from django.db import DatabaseError, connection
 
     try:
@@ -95,23 +95,25 @@ def race(way: str, keys: int, seed: int) -> Counter[str]:
             counts[type(told).__name__] += 1
         else:
             counts["created" if told.created else told.conflict] += 1
-    return counts
+    counted.put(counts)
 
 
-start: Any = None
-
-
-def main(way: str, processes: str, keys: str) -> None:
+def main(way: str, processes: int, keys: int) -> None:
     """Run the race and print the counts."""
-    global start
     django.setup()
     fork = multiprocessing.get_context("fork")
-    start = fork.Barrier(int(processes))
-    with fork.Pool(int(processes)) as pool:
-        calls = [(way, int(keys), seed) for seed in range(int(processes))]
-        counts = sum(pool.starmap(race, calls, chunksize=1), Counter())
+    start, counted = fork.Barrier(processes), fork.Queue()
+    racers = [
+        fork.Process(target=race, args=(way, keys, seed, start, counted), daemon=True)
+        for seed in range(processes)
+    ]
+    for racer in racers:
+        racer.start()
+    counts: Counter[str] = sum((counted.get(timeout=120) for _ in racers), Counter())
+    for racer in racers:
+        racer.join()
     print(json.dumps(counts))  # noqa: T201
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
