@@ -21,7 +21,7 @@ from typing import Any
 from django.db import DataError, IntegrityError, connections, transaction
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue import signals, telemetry
+from django_pgqueue import signals
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.server import installation
@@ -293,9 +293,8 @@ def settle_job(job: Claimed, performed: Performed, *, worker: str) -> None:
         is_written = True
     else:
         is_written = bool(_written(write, row, worker=worker))
-    if is_written and row.superseded_by is not None:
-        telemetry.superseded(find_sender(job.task), job, holder=row.superseded_by)
-        return
+    if row.superseded_by is not None:
+        performed.outcome = Cancelled()
     if is_written:
         _tell(job, performed)
         return
