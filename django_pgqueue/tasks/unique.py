@@ -38,7 +38,7 @@ THROTTLE_JOBS_MAX = 1_000_000
 RATE = re.compile(r"(\d{1,9})\s*/\s*(.+)", re.ASCII | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unique:
     """
     At most one live job for each key.
