@@ -18,7 +18,7 @@ from django_pgqueue.bounds import QUEUE_NAME
 from django_pgqueue.tasks import operate
 
 # Jobs that a message names.
-HOLDERS_MAX = 5
+HOLDERS_SHOWN = 5
 
 
 class QueueForm(forms.Form):
@@ -91,7 +91,7 @@ def stayed(
     held = operate.key_holders(sorted({*ids} - {*done})) if len(done) < asked else {}
     parts = []
     if held:
-        holders = ", ".join(f"#{job}" for job in sorted({*held.values()})[:HOLDERS_MAX])
+        holders = ", ".join(f"#{job}" for job in sorted({*held.values()})[:HOLDERS_SHOWN])
         text = ngettext(
             "%(count)d stays a dead letter, since a live job has its dedup key: "
             "{holders}.",

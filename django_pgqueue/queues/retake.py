@@ -22,7 +22,8 @@ PATIENCE_ALONE_SECONDS = 1.0
 # Locks: those of pgqueue_retake_keys(), which its migration names.
 RETAKE = """
 SELECT retaken.out_id, retaken.out_outcome, retaken.out_holder
-  FROM pgqueue_retake_keys(%(ids)s::bigint[], %(have_run)s::bool[], %(patience)s) AS retaken
+  FROM pgqueue_retake_keys(
+           %(ids)s::bigint[], %(have_run)s::bool[], %(patience)s) AS retaken
 """
 
 
