@@ -13,7 +13,7 @@ from django_pgqueue.queues.lease import crash, release, rescue
 from django_pgqueue.queues.partitions import drop_partition
 from django_pgqueue.queues.settle import Ended, retry
 from tests.factories import LEASE, make_job, make_leased_job
-from tests.waiting import wait_until_blocked
+from tests.waiting import wait_for
 
 TAKEN = """
 INSERT INTO pgqueue_job (task, dedup_key) VALUES ('tests.noop', 'k') RETURNING id
@@ -177,6 +177,23 @@ def in_thread():
         yield pool.submit
 
 
+# Longer than a batch waits that holds other keys.
+WAITS_PATIENTLY = """
+SELECT count(*) FROM pg_locks
+ WHERE pid = %s AND NOT granted
+   AND waitstart < clock_timestamp() - interval '100 milliseconds'
+"""
+
+
+def wait_until_patient(look, waiting):
+    """Return once *waiting* waits for one key alone."""
+    pid = waiting.connection.info.backend_pid
+    wait_for(
+        lambda: look.execute(WAITS_PATIENTLY, [pid]).fetchone()[0],
+        what="the retake waits for one key",
+    )
+
+
 def test_a_retry_waits_for_an_enqueue_that_has_not_committed(
     cursor, other_cursor, new_cursor, in_thread
 ):
@@ -185,7 +202,7 @@ def test_a_retry_waits_for_an_enqueue_that_has_not_committed(
     with other_cursor.connection.transaction():
         (twin,) = other_cursor.execute(TAKEN).fetchone()
         ends = in_thread(back, cursor, failed(job))
-        wait_until_blocked(new_cursor(), cursor)
+        wait_until_patient(new_cursor(), cursor)
 
     assert {job.pk: twin} == ends.result(10)
 
@@ -198,7 +215,7 @@ def test_a_retry_takes_the_key_of_an_enqueue_that_rolls_back(
     with other_cursor.connection.transaction(force_rollback=True):
         other_cursor.execute(TAKEN)
         ends = in_thread(back, cursor, failed(job))
-        wait_until_blocked(new_cursor(), cursor)
+        wait_until_patient(new_cursor(), cursor)
 
     assert {job.pk: None} == ends.result(10)
     assert {job.pk: "k"} == keys()
