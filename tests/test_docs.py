@@ -49,6 +49,7 @@ from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
 from django_pgqueue.tasks.task import Task
+from django_pgqueue.tasks.unique import Unique
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -488,8 +489,9 @@ def test_what_api_md_imports_is_public():
         ("## task", django_pgqueue.task),
         ("### using", Task.using),
         ("## Retry", Retry),
+        ("## Unique", Unique),
     ],
-    ids=["task", "using", "Retry"],
+    ids=["task", "using", "Retry", "Unique"],
 )
 def test_every_option_is_documented(heading, function):
     """The table has the keyword arguments of the function, and no other."""
@@ -537,6 +539,7 @@ def test_every_method_of_a_task_is_documented():
         "encode",
         "encode_item",
         "encode_items",
+        "parameters",
         "resolve",
     }
     existing = {name for name in vars(Task) if not name.startswith("_")}
