@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         WrongState,
     )
     from django_pgqueue.models.job_field import JobField
+    from django_pgqueue.tasks.accumulate import Accumulate, Call
     from django_pgqueue.tasks.context import JobContext
     from django_pgqueue.tasks.declare import task
     from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
@@ -49,6 +50,8 @@ __version__ = "0.1.0"
 # Where each public name lives.
 _HOMES = {
     "task": "tasks.declare",
+    "Accumulate": "tasks.accumulate",
+    "Call": "tasks.accumulate",
     "Retry": "tasks.retry",
     "Cancel": "tasks.outcome",
     "JobContext": "tasks.context",
@@ -84,6 +87,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "Accumulate",
+    "Call",
     "Cancel",
     "DeclarationError",
     "EmbeddedServerError",

@@ -17,8 +17,9 @@ from django_pgqueue.queues.errors import ROOM_FOR_ONE
 # What a job keeps wherever its row is; the same list in every move between tables.
 KEPT_COLUMNS = (
     "id, queue, task, args, kwargs, headers, priority, run_after, enqueued_at,"
-    " expires_at, attempt, max_attempts, crashes, deliveries, dedup_key, lane,"
-    " lane_capacity, progress, workflow_id, parent_id, message_id, schedule_id"
+    " expires_at, attempt, max_attempts, crashes, deliveries, dedup_key,"
+    " accumulate_key, lane, lane_capacity, progress, workflow_id, parent_id,"
+    " message_id, schedule_id"
 )
 
 # One more error at the end, if there is one.

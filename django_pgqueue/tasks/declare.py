@@ -22,9 +22,15 @@ from asgiref.sync import iscoroutinefunction
 from django_pgqueue.bounds import TASK_NAME_MAX
 from django_pgqueue.conf import Duration, as_timedelta
 from django_pgqueue.exceptions import DeclarationError
+from django_pgqueue.tasks.accumulate import (
+    Accumulate,
+    check_accumulate,
+    check_takes_calls,
+)
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.middleware import check_call
 from django_pgqueue.tasks.options import (
+    ONE_BY_ONE,
     AckPolicy,
     Middleware,
     Settle,
@@ -59,6 +65,24 @@ class TaskKeywords(TypedDict, total=False):
     atomic: bool
     middleware: Sequence[Middleware | str]
     tags: Collection[str]
+    accumulate: None
+    name: str | None
+    aliases: Sequence[str]
+
+
+class CallsKeywords(TypedDict, total=False):
+    """What @task takes besides of a task with accumulate."""
+
+    takes_context: bool
+    queue: str | None
+    priority: int | None
+    retries: Retry | int | None
+    timeout: Duration | None
+    settle: Settle | None
+    ack_policy: AckPolicy | None
+    archive: bool | None
+    middleware: Sequence[Middleware | str]
+    tags: Collection[str]
     name: str | None
     aliases: Sequence[str]
 
@@ -75,6 +99,7 @@ UNSAID: Mapping[str, Any] = {
     "atomic": False,
     "middleware": (),
     "tags": (),
+    "accumulate": None,
 }
 
 
@@ -102,10 +127,25 @@ class DeclaresWithContext(Protocol):
     ) -> Task[P, R]: ...
 
 
+class DeclaresForCalls(Protocol):
+    """What task(accumulate=…) returns: a call of the task takes any arguments."""
+
+    @overload
+    def __call__(
+        self, function: Callable[..., Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[..., R]: ...
+    @overload
+    def __call__(self, function: Callable[..., R], /) -> Task[..., R]: ...
+
+
 @overload
 def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
 @overload
 def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(
+    *, accumulate: Accumulate, **options: Unpack[CallsKeywords]
+) -> DeclaresForCalls: ...
 @overload
 def task(
     *, takes_context: Literal[True], **options: Unpack[TaskKeywords]
@@ -129,6 +169,7 @@ def task(
     atomic: bool = False,
     middleware: Sequence[Middleware | str] = (),
     tags: Collection[str] = (),
+    accumulate: Accumulate | None = None,
     name: str | None = None,
     aliases: Sequence[str] = (),
 ) -> Any:
@@ -163,6 +204,8 @@ def task(
         middleware: Functions of (context, call_next) around every job, the first one
             outermost, or their import paths.
         tags: Up to 20 texts that every job carries, to be found by.
+        accumulate: Many calls, one run: the function takes the list of its calls. Not
+            with atomic, nor with ack_policy "first" or "manual".
         name: The name stored in rows; ``module.qualname``.
         aliases: Names of earlier days, so that old rows still run.
 
@@ -182,6 +225,7 @@ def task(
         "atomic": atomic,
         "middleware": middleware,
         "tags": tags,
+        "accumulate": accumulate,
     }
 
     def declare_it(function: Callable[..., Any]) -> Task[Any, Any]:
@@ -211,7 +255,7 @@ def declare_task(
     Args:
         function: What to call.
         options: Of queue, priority, retries, timeout, settle, ack_policy, archive,
-            atomic, middleware, tags.
+            atomic, middleware, tags, accumulate.
         takes_context: As in @task.
         name: As in @task.
         aliases: As in @task.
@@ -223,6 +267,8 @@ def declare_task(
     declared_name = _checked_name(function, name)
     is_async = iscoroutinefunction(function)
     checked = checked_options(options, takes_context=takes_context, is_async=is_async)
+    if checked.accumulate is not None:
+        check_takes_calls(function, takes_context=takes_context)
     if kind is None:
         kind = AsyncTask if is_async else Task
     return kind(
@@ -269,6 +315,7 @@ def _checked_options(
             takes_context=takes_context,
             is_async=is_async,
             tags=check_tags(said["tags"]),
+            accumulate=check_accumulate(said["accumulate"]),
         )
     except ValueError as error:
         raise DeclarationError(f"@task: {error}") from None
@@ -317,8 +364,26 @@ def _refuse_contradictions(options: TaskOptions) -> None:
             f"ack_policy={policy!r} and retries contradict each other: a failure is "
             f"never retried"
         )
+    problem = problem or _problem_of_calls(options)
     if problem:
         raise DeclarationError(f"@task: {problem}.")
+
+
+def _problem_of_calls(options: TaskOptions) -> str | None:
+    """Say what an option of a task with accumulate contradicts; None: nothing."""
+    if options.accumulate is None:
+        return None
+    if options.atomic:
+        return (
+            "accumulate and atomic=True contradict each other: one call whose lease is "
+            "lost would roll back what the run has done for all others"
+        )
+    if options.ack_policy in ONE_BY_ONE:
+        return (
+            f"accumulate and ack_policy={options.ack_policy!r} contradict each other: "
+            f"the calls of a run are settled together, when it has ended"
+        )
+    return None
 
 
 def _unless_none(check: Callable[[Any], R], value: Any) -> R | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -20,18 +21,27 @@ from django_pgqueue.bounds import QUEUE_DEFAULT
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import (
     InvalidArgument,
+    InvalidOption,
     PayloadTooLarge,
     WrongDatabase,
 )
 from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.queues.accumulate import (
+    Window,
+    accumulate,
+    accumulate_from_select,
+    accumulate_many,
+)
 from django_pgqueue.queues.enqueue import (
     Items,
     Placement,
+    Stored,
     enqueue,
     enqueue_from_select,
     enqueue_many,
 )
 from django_pgqueue.tasks import payload
+from django_pgqueue.tasks.accumulate import NO_KEY
 from django_pgqueue.tasks.from_queryset import check_queryset, select
 from django_pgqueue.tasks.open_transaction import open_alias
 from django_pgqueue.tasks.options import (
@@ -41,6 +51,7 @@ from django_pgqueue.tasks.options import (
 )
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
+from django_pgqueue.tasks.shown import shown
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -79,6 +90,7 @@ class Enqueuer(Generic[P, R]):
         expires: When | None = None,
         headers: Mapping[str, Any] | None = None,
         tags: Collection[str] | None = None,
+        key: str | int | None = None,
     ) -> Enqueuer[P, R]:
         """
         Return this with other options; what is not given stays.
@@ -91,10 +103,17 @@ class Enqueuer(Generic[P, R]):
             expires: Likewise; a job not started by then is archived as expired.
             headers: Merged into those given before; JSON, reserved keys refused.
             tags: Added to those of the task, and to those given before.
+            key: Of a task with accumulate: which calls run together. Text of 1 to 255
+                characters, or a whole number.
 
         Raises:
-            InvalidOption: A value is out of its range.
+            InvalidOption: A value is out of its range, or the task has no use for it.
         """
+        if key is not None and self._task.options.accumulate is None:
+            raise InvalidOption(
+                f"using(key={shown(key)}): {self._task.name} is not declared with "
+                f"accumulate=…, so there is nothing that its calls share a key for."
+            )
         options = self._options.with_(
             queue=queue,
             priority=priority,
@@ -103,6 +122,7 @@ class Enqueuer(Generic[P, R]):
             expires=expires,
             headers=headers,
             tags=tags,
+            key=key,
         )
         return Enqueuer(self._task, options)
 
@@ -202,8 +222,12 @@ class Enqueuer(Generic[P, R]):
         if selected is None:
             return 0
         arguments, query, params = selected
+        window = self._window(settings)
+        store: Callable[..., Stored] = enqueue_from_select
+        if window is not None:
+            store = functools.partial(accumulate_from_select, window=window)
         with connection.cursor() as cursor:
-            stored = enqueue_from_select(
+            stored = store(
                 cursor,
                 placement,
                 arguments=arguments,
@@ -273,7 +297,11 @@ class Enqueuer(Generic[P, R]):
             self._task.name, settings.database, anywhere=anywhere
         )
         with connection.cursor() as cursor:
-            job_id = enqueue(cursor, placement, args=args, kwargs=kwargs)
+            window = self._window(settings)
+            if window is None:
+                job_id = enqueue(cursor, placement, args=args, kwargs=kwargs)
+            else:
+                job_id = accumulate(cursor, placement, window, args=args, kwargs=kwargs)
         _announce(connection, self._task, placement, (job_id,))
         _run_if_immediate((job_id,), settings)
         return JobResult(job_id)
@@ -295,10 +323,23 @@ class Enqueuer(Generic[P, R]):
             transaction.atomic(using=connection.alias, savepoint=False),
             connection.cursor() as cursor,
         ):
-            ids = enqueue_many(cursor, placement, items)
+            window = self._window(settings)
+            if window is None:
+                ids = enqueue_many(cursor, placement, items)
+            else:
+                ids = accumulate_many(cursor, placement, window, items)
             _announce(connection, self._task, placement, ids)
         _run_if_immediate(ids, settings)
         return [JobResult(job_id) for job_id in ids]
+
+    def _window(self, settings: Settings) -> Window | None:
+        """Return how a call waits for others; None: its task takes it alone."""
+        told = self._task.options.accumulate
+        if told is None:
+            return None
+        # In immediate mode nobody would come when the time is over.
+        within = timedelta(0) if settings.mode == "immediate" else told.window
+        return Window(self._options.key or told.key or NO_KEY, told.size, within)
 
     def _placement(self, settings: Settings) -> Placement:
         kept = self._kept

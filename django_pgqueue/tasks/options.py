@@ -34,6 +34,7 @@ from django_pgqueue.conf import (
     as_timedelta,
 )
 from django_pgqueue.exceptions import DeclarationError, InvalidOption
+from django_pgqueue.tasks.accumulate import Accumulate, check_key
 from django_pgqueue.tasks.retry import Retry, as_retry
 from django_pgqueue.tasks.shown import shown
 
@@ -45,6 +46,9 @@ AckPolicy = Literal["on_success", "first", "reject_on_error", "manual"]
 Middleware = Callable[[Any, Callable[[], Any]], Any]
 
 When = datetime | Duration
+
+# Policies by which a job is acked while its task runs.
+ONE_BY_ONE: frozenset[AckPolicy] = frozenset({"first", "manual"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,8 @@ class TaskOptions:
     is_async: bool = False
     # On every job of the task; a call adds its own.
     tags: tuple[str, ...] = ()
+    # One run of it takes many jobs.
+    accumulate: Accumulate | None = None
 
     def for_queue(self, name: str, settings: Settings) -> ResolvedOptions:
         """
@@ -102,9 +108,10 @@ class TaskOptions:
             else check_settle(first("settle", "immediate")),
             ack_policy="on_success"
             if self.atomic
-            else check_ack_policy(first("ack_policy", "on_success")),
+            else self._fitting(check_ack_policy(first("ack_policy", "on_success"))),
             archive=check_archive(first("archive", True)),
             is_sync_call=not (self.takes_context or self.atomic or self.is_async),
+            accumulate=self.accumulate,
             middleware=check_fit(
                 (
                     *as_middleware(settings.defaults.get("middleware", ())),
@@ -114,6 +121,12 @@ class TaskOptions:
                 is_async=self.is_async,
             ),
         )
+
+    def _fitting(self, policy: AckPolicy) -> AckPolicy:
+        """Return the policy; one that no run of calls can have is not for this task."""
+        if self.accumulate is not None and policy in ONE_BY_ONE:
+            return "on_success"
+        return policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +140,8 @@ class ResolvedOptions:
     ack_policy: AckPolicy = "on_success"
     archive: bool = True
     middleware: tuple[Middleware, ...] = ()
+    # One run of it takes many jobs.
+    accumulate: Accumulate | None = None
     # Called with its arguments alone, in a thread, and outside a transaction of ours.
     is_sync_call: bool = False
     # And nothing is around the call: no middleware, no timeout, no word before its end.
@@ -156,6 +171,7 @@ class CallOptions:
     expire_in: timedelta | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    key: str | None = None
 
     def with_(
         self,
@@ -167,6 +183,7 @@ class CallOptions:
         expires: When | None = None,
         headers: Mapping[str, Any] | None = None,
         tags: Collection[str] | None = None,
+        key: str | int | None = None,
     ) -> CallOptions:
         """
         Return these options with those that are given replaced.
@@ -190,6 +207,8 @@ class CallOptions:
             changed["headers"] = {**self.headers, **check_headers(headers)}
         if tags is not None:
             changed["tags"] = check_tags([*self.tags, *check_tags(tags)])
+        if key is not None:
+            changed["key"] = check_key(key)
         return replace(self, **changed)
 
 

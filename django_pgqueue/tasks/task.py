@@ -20,6 +20,7 @@ from django_pgqueue.conf import Duration, Settings
 from django_pgqueue.exceptions import InvalidArgument, PayloadTooLarge
 from django_pgqueue.queues.enqueue import Items
 from django_pgqueue.tasks import payload
+from django_pgqueue.tasks.accumulate import AnyArguments
 from django_pgqueue.tasks.context import JobContext, inline_context
 from django_pgqueue.tasks.enqueuer import Deferred, Enqueuer, Item
 from django_pgqueue.tasks.options import (
@@ -70,7 +71,13 @@ class Task(Generic[P, R]):
         self.name = name
         self.aliases = tuple(aliases)
         self.options = options
-        self._parameters = Parameters(function, takes_context=options.takes_context)
+        self._parameters: Parameters | AnyArguments
+        if options.accumulate is None:
+            takes_context = options.takes_context
+            self._parameters = Parameters(function, takes_context=takes_context)
+        else:
+            # What is enqueued is a call, and not the list of them that it takes.
+            self._parameters = AnyArguments()
         self._enqueuer: Enqueuer[P, R] = Enqueuer(self, NO_OPTIONS)
         self._resolved: dict[str, tuple[Settings, ResolvedOptions]] = {}
         declare(self)
@@ -125,6 +132,7 @@ class Task(Generic[P, R]):
         expires: When | None = None,
         headers: Mapping[str, Any] | None = None,
         tags: Collection[str] | None = None,
+        key: str | int | None = None,
     ) -> Enqueuer[P, R]:
         """Return this task with options for its next jobs; see Enqueuer.using."""
         return self._enqueuer.using(
@@ -135,6 +143,7 @@ class Task(Generic[P, R]):
             expires=expires,
             headers=headers,
             tags=tags,
+            key=key,
         )
 
     def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
