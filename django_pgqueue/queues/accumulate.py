@@ -45,11 +45,12 @@ waiting AS MATERIALIZED (
              ORDER BY j.visible_at DESC LIMIT %(size)s::bigint - 1) call)
 """
 
-# What a row gets besides what every job gets. It is due at once when it makes up
-# `size`: {place} is its place, from 1, among those that this statement stores.
+# What a row gets besides what every job gets. {place} is its place, from 1, among those
+# that this statement stores. From the one that makes up `size` on all are due at once:
+# so there is one that leads a run for as long as there are that many.
 WINDOW = """
 %(key)s, clock_timestamp() + CASE
-    WHEN (waiting.calls + {place}) %% %(size)s::bigint = 0 THEN interval '0'
+    WHEN waiting.calls + {place} >= %(size)s::bigint THEN interval '0'
     ELSE %(within)s::interval END
 """
 
@@ -69,8 +70,7 @@ SELECT %(queue)s, %(task)s, %(args)s::jsonb, %(kwargs)s::jsonb, %(headers)s::jso
 RETURNING id
 """
 
-# Locks: as ACCUMULATE. Otherwise as ENQUEUE_MANY; counted once for all its rows, of
-# which each `size`th is due at once.
+# Locks: as ACCUMULATE. Otherwise as ENQUEUE_MANY; counted once for all its rows.
 ACCUMULATE_MANY = f"""
 WITH {WAITING}
 INSERT INTO pgqueue_job (queue, task, args, kwargs, headers, priority, max_attempts,
