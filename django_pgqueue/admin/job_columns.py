@@ -162,6 +162,7 @@ class JobAdminColumns(ActingAdmin):
         """Say what the job belongs to."""
         return [
             (_("Dedup key"), row.dedup_key),
+            (_("Accumulate key"), row.accumulate_key),
             (_("Lane"), row.lane),
             (_("Lane capacity"), row.lane_capacity and str(row.lane_capacity)),
             (_("Parent job"), row.parent_id and str(row.parent_id)),

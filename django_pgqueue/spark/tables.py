@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CONTRACT_VERSION = 1
+CONTRACT_VERSION = 2
 
 # What each type is called in PostgreSQL. Every column is cast, so that a driver never
 # guesses: a batch of another type is refused by Spark.
@@ -80,6 +80,7 @@ OF_ALL = (
     Column("crashes", "smallint"),
     Column("deliveries", "int"),
     Column("dedup_key", "string"),
+    Column("accumulate_key", "string"),
     Column("lane", "string"),
     Column("lane_capacity", "int"),
     _json("errors"),

@@ -64,6 +64,7 @@ VALUES = {
     "id": 1,
     "ids": [1],
     "keep": timedelta(days=7),
+    "key": "k",
     "kwargs": "{}",
     "just_now": LEASE,
     "lease": LEASE,
@@ -96,6 +97,7 @@ VALUES = {
     "token": "token",
     "unknown": [False],
     "version": "0.1",
+    "within": LEASE,
     "worker": "worker",
     "workers": ["worker"],
     # Of pipeline runs.
@@ -111,6 +113,7 @@ VALUES = {
     "rows_out": 1,
     "run": 1,
     "since": NOON,
+    "size": 500,
     "step": 3600,
     "ui_url": None,
     # Of exports.
@@ -132,6 +135,7 @@ VALUES = {
 
 # Statements whose parameters differ from those of their names above.
 SPECIAL = {
+    "accumulate.ACCUMULATE_MANY": {"items": "[[], {}]"},
     "enqueue.ENQUEUE_MANY": {"items": "[[], {}]"},
     "workers.REGISTER": {"queues": "[]"},
     "exports.RECORD": {"rows": 1, "version": 1},
@@ -159,6 +163,7 @@ PLACED = {
 
 # Every statement that EXPLAIN can show.
 EXPLAINED = {
+    *(f"accumulate.{name}" for name in ("ACCUMULATE", "ACCUMULATE_MANY", "GATHER")),
     "cancel.CANCEL",
     "claim.CLAIM",
     "claim.CLAIM_FROM_FLOORS",
@@ -255,6 +260,7 @@ EXPLAINED = {
 
 # Those that it cannot: they are run by the tests of their own modules.
 UTILITY = {
+    "accumulate.ACCUMULATE_FROM_SELECT",
     "connect.FLUSH_LATER",
     "connect.STEADY",
     "connect.STEADY_ONCE",
