@@ -65,6 +65,7 @@ LIMIT = re.compile(r"[A-Z_]+_MAX")
 UNLISTED_LIMITS = {
     "conf.SECONDS_MAX",  # DURATION_MAX in seconds.
     "bounds.TIME_MAX",  # In words.
+    "bounds.ACCUMULATE_WITHIN_MAX",  # In words.
     "postgres.embedded.launch.LOG_BYTES_MAX",  # Of a file that nobody need know.
     "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
     "tasks.task.QUEUES_REMEMBERED_MAX",  # Of a cache.
