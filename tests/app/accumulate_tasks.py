@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,15 @@ def too_slow(calls: list[Call]) -> None:
     threading.Event().wait(0.2)
     while True:
         threading.Event().wait(0.02)
+
+
+@task(accumulate=Accumulate(size=3, within="1h"), timeout=0.3, retries=0)
+def stuck(calls: list[Call]) -> None:
+    """Run longer than the timeout, in a recv() that hears of no exception."""
+    _record(calls)
+    left, right = socket.socketpair()
+    with left, right:
+        left.recv(1)
 
 
 @task(accumulate=Accumulate(size=3, within="10s"))
