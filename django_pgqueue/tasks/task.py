@@ -42,6 +42,13 @@ R = TypeVar("R")
 
 NO_OPTIONS = CallOptions()
 
+ANYTHING = inspect.Signature(
+    [
+        inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+    ]
+)
+
 # Queues whose options a task keeps resolved: bounded memory.
 QUEUES_REMEMBERED_MAX = 1_000
 
@@ -308,6 +315,19 @@ class Task(Generic[P, R]):
             problem=f"is a {type(item).__qualname__}; it must be a dict of keyword "
             f"arguments, or a list or tuple of positional ones",
         )
+
+    @property
+    def call_signature(self) -> inspect.Signature:
+        """
+        What the arguments of a job must fit: the function's, without its context.
+
+        Of a task with accumulate: anything, since a job is one call of its list.
+        """
+        if self.options.accumulate is not None:
+            return ANYTHING
+        signature = inspect.signature(self.function)
+        parameters = list(signature.parameters.values())
+        return signature.replace(parameters=parameters[self.options.takes_context :])
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"

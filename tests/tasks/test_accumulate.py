@@ -21,7 +21,7 @@ from django_pgqueue import (
 )
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job
-from django_pgqueue.testing import drain, immediate
+from django_pgqueue.testing import assert_enqueued, drain, immediate
 from tests.app.accumulate_tasks import by_size, by_time, makes_orders
 from tests.app.models import Order
 from tests.app.tasks import noop
@@ -257,6 +257,16 @@ def test_a_call_can_wait_for_a_commit(django_capture_on_commit_callbacks):
 
 
 # Without a worker --------------------------------------------------------------------
+
+
+@db
+def test_a_test_asks_for_calls_by_what_they_were_given():
+    """And the admin shows that anything goes."""
+    by_size.delay(9, name="x")
+
+    assert_enqueued(by_size, 9, name="x")
+    assert_enqueued(by_size, name="x")
+    assert "(*args, **kwargs)" == str(by_size.call_signature)
 
 
 @db
