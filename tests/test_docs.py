@@ -67,6 +67,7 @@ UNLISTED_LIMITS = {
     "conf.SECONDS_MAX",  # DURATION_MAX in seconds.
     "bounds.TIME_MAX",  # In words.
     "timetable.catch_up.LATE_MAX",  # In words.
+    "bounds.ACCUMULATE_WITHIN_MAX",  # In words.
     "postgres.embedded.launch.LOG_BYTES_MAX",  # Of a file that nobody need know.
     "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
     "tasks.task.QUEUES_REMEMBERED_MAX",  # Of a cache.

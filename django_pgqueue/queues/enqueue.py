@@ -254,6 +254,8 @@ def enqueue_from_select(
     params: Sequence[Any],
     payload_bytes_max: int,
     with_ids: bool,
+    statement: str = ENQUEUE_FROM_SELECT,
+    placed: Sequence[Any] | None = None,
 ) -> Stored:
     """
     Store one job per row of *query*; none, when the largest is too large.
@@ -268,6 +270,8 @@ def enqueue_from_select(
         payload_bytes_max: The most bytes of a job's arguments, as PostgreSQL writes
             JSON: with a blank after each colon and comma.
         with_ids: Whether to return the ids, in the order of the rows.
+        statement: Which one, as ENQUEUE_FROM_SELECT is.
+        placed: What it takes of the placement.
     """
     parts: list[str] = []
     constants: list[str] = []
@@ -281,10 +285,11 @@ def enqueue_from_select(
             columns.append(f"c{len(columns)}")
             value = COLUMN_AS_JSON[argument.kind].format(column=f"source.{columns[-1]}")
             parts.append(f"%s::text, {value}")
-    statement = ENQUEUE_FROM_SELECT.format(
+    statement = statement.format(
         arguments=", ".join(parts), query=query, columns=", ".join(columns or ["c0"])
     )
-    placed = [getattr(placement, name) for name in PLACED]
+    if placed is None:
+        placed = [getattr(placement, name) for name in PLACED]
     cursor.execute(
         statement, [*constants, *params, *placed, payload_bytes_max, with_ids]
     )

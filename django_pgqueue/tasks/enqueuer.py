@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -26,16 +28,25 @@ from django_pgqueue.exceptions import (
     WrongDatabase,
 )
 from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.queues.accumulate import (
+    Window,
+    accumulate,
+    accumulate_from_select,
+    accumulate_many,
+)
 from django_pgqueue.queues.enqueue import (
     Argument,
     Items,
     Placement,
+    Stored,
     enqueue,
     enqueue_from_select,
     enqueue_many,
 )
-from django_pgqueue.queues.unique import Dedup, Stored
+from django_pgqueue.queues.unique import Dedup
+from django_pgqueue.queues.unique import Stored as UniqueStored
 from django_pgqueue.tasks import payload, store_unique
+from django_pgqueue.tasks.accumulate import NO_KEY, check_key
 from django_pgqueue.tasks.from_queryset import check_queryset, select
 from django_pgqueue.tasks.open_transaction import open_alias
 from django_pgqueue.tasks.options import (
@@ -110,7 +121,8 @@ class Enqueuer(Generic[P, R]):
             tags: Added to those of the task, and to those given before.
             unique: At most one live job for each key; False: none of the three.
             key: The key itself, text of 1 to 1,000 characters or an int, in place of
-                arguments. Those of two tasks never meet.
+                arguments. Those of two tasks never meet. Of a task with accumulate:
+                which calls run together; up to 255 characters.
             by: Of debounce and throttle: the parameters that make the key, as in
                 Unique; by default all arguments.
             debounce: A duration: the job runs that long after the last call, with that
@@ -121,8 +133,12 @@ class Enqueuer(Generic[P, R]):
                 period begins with its first job.
 
         Raises:
-            InvalidOption: A value is out of its range, or two contradict each other.
+            InvalidOption: A value is out of its range, two contradict each other, or
+                the task has no use for one.
         """
+        accumulate_key = None
+        if key is not None and self._task.options.accumulate is not None:
+            accumulate_key, key = check_key(key), None
         options = self._options.with_(
             queue=queue,
             priority=priority,
@@ -139,6 +155,8 @@ class Enqueuer(Generic[P, R]):
             throttle=throttle,
         )
         _check_rule(self._task, options)
+        if accumulate_key is not None:
+            options = replace(options, accumulate_key=accumulate_key)
         return Enqueuer(self._task, options)
 
     def on_commit(self, *, using: str | None = None) -> Deferred[P, R]:
@@ -250,8 +268,12 @@ class Enqueuer(Generic[P, R]):
         arguments, query, params = selected
         if self._rule is not None:
             return self._from_selected(self._rule, connection, *selected, settings)
+        window = self._window(settings)
+        store: Callable[..., Stored] = enqueue_from_select
+        if window is not None:
+            store = functools.partial(accumulate_from_select, window=window)
         with connection.cursor() as cursor:
-            stored = enqueue_from_select(
+            stored = store(
                 cursor,
                 placement,
                 arguments=arguments,
@@ -341,7 +363,11 @@ class Enqueuer(Generic[P, R]):
             )
             return self._told(connection, placement, [stored], settings)[0]
         with connection.cursor() as cursor:
-            job_id = enqueue(cursor, placement, args=args, kwargs=kwargs)
+            window = self._window(settings)
+            if window is None:
+                job_id = enqueue(cursor, placement, args=args, kwargs=kwargs)
+            else:
+                job_id = accumulate(cursor, placement, window, args=args, kwargs=kwargs)
         _announce(connection, self._task, placement, (job_id,))
         _run_if_immediate((job_id,), settings)
         return JobResult(job_id)
@@ -367,7 +393,11 @@ class Enqueuer(Generic[P, R]):
             transaction.atomic(using=connection.alias, savepoint=False),
             connection.cursor() as cursor,
         ):
-            ids = enqueue_many(cursor, placement, items)
+            window = self._window(settings)
+            if window is None:
+                ids = enqueue_many(cursor, placement, items)
+            else:
+                ids = accumulate_many(cursor, placement, window, items)
             _announce(connection, self._task, placement, ids)
         _run_if_immediate(ids, settings)
         return [JobResult(job_id) for job_id in ids]
@@ -404,7 +434,7 @@ class Enqueuer(Generic[P, R]):
         self,
         connection: Any,
         placement: Placement,
-        stored: Sequence[Stored],
+        stored: Sequence[UniqueStored],
         settings: Settings,
     ) -> list[JobResult[R]]:
         """Announce the jobs that were stored; return what became of each call."""
@@ -418,6 +448,16 @@ class Enqueuer(Generic[P, R]):
             wake_after_commit(connection, placement.queue)
         _run_if_immediate(list(dict.fromkeys([*created, *moved])), settings)
         return [JobResult(job_id, conflict=conflict) for job_id, conflict in stored]
+
+    def _window(self, settings: Settings) -> Window | None:
+        """Return how a call waits for others; None: its task takes it alone."""
+        told = self._task.options.accumulate
+        if told is None:
+            return None
+        # In immediate mode nobody would come when the time is over.
+        within = timedelta(0) if settings.mode == "immediate" else told.window
+        key = self._options.accumulate_key or told.key or NO_KEY
+        return Window(key, told.size, within)
 
     def _placement(self, settings: Settings) -> Placement:
         kept = self._kept
@@ -508,9 +548,14 @@ def _check_rule(task: Task[Any, Any], options: CallOptions) -> None:
         if options.key is not None:
             raise InvalidOption(
                 f"key needs unique, debounce or throttle, and {task.name} has none: "
-                f"say it with the key."
+                f"say it with the key; or declare the task with accumulate=…."
             )
         return
+    if task.options.accumulate is not None:
+        raise InvalidOption(
+            f"{task.name} is declared with accumulate=…, of which each call is a job; "
+            f"unique, debounce and throttle leave some out. Say one of the two."
+        )
     if rule.delay is not None and (options.run_at or options.delay) is not None:
         raise InvalidOption(
             "run_after and debounce contradict each other: each says when the job "

@@ -70,6 +70,7 @@ VALUES = {
     "ids": [1],
     "keep": timedelta(days=7),
     "jobs": 1,
+    "key": "k",
     "kwargs": "{}",
     "just_now": LEASE,
     "lease": LEASE,
@@ -105,6 +106,7 @@ VALUES = {
     "token": "token",
     "unknown": [False],
     "version": "0.1",
+    "within": LEASE,
     "worker": "worker",
     "workers": ["worker"],
     # Of pipeline runs.
@@ -120,6 +122,7 @@ VALUES = {
     "rows_out": 1,
     "run": 1,
     "since": NOON,
+    "size": 500,
     "step": 3600,
     "ui_url": None,
     # Of schedules.
@@ -164,6 +167,7 @@ VALUES = {
 
 # Statements whose parameters differ from those of their names above.
 SPECIAL = {
+    "accumulate.ACCUMULATE_MANY": {"items": "[[], {}]"},
     "enqueue.ENQUEUE_MANY": {"items": "[[], {}]"},
     "unique.STORE_UNIQUE": {"by": '{"order_id": 7}'},
     "unique.STORE_UNIQUE_MANY": {"by": '"key"', "items": "[[], {}]"},
@@ -194,6 +198,7 @@ PLACED = {
 
 # Every statement that EXPLAIN can show.
 EXPLAINED = {
+    *(f"accumulate.{name}" for name in ("ACCUMULATE", "ACCUMULATE_MANY", "GATHER")),
     "cancel.CANCEL",
     "claim.CLAIM",
     "claim.CLAIM_FROM_FLOORS",
@@ -301,6 +306,7 @@ EXPLAINED = {
 
 # Those that it cannot: they are run by the tests of their own modules.
 UTILITY = {
+    "accumulate.ACCUMULATE_FROM_SELECT",
     "connect.FLUSH_LATER",
     "connect.STEADY",
     "connect.STEADY_ONCE",

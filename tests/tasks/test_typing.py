@@ -14,7 +14,7 @@ PROGRAM = """
 from collections.abc import Callable
 from datetime import timedelta
 
-from django_pgqueue import Retry, task
+from django_pgqueue import Accumulate, Call, Retry, task
 from django_pgqueue.tasks.context import JobContext
 
 
@@ -47,6 +47,20 @@ async def with_options_async(order_id: int) -> list[int]:
 async def with_context_async(ctx: JobContext, path: str) -> int:
     return 1
 
+
+@task(accumulate=Accumulate(size=100), queue="mail", takes_context=True)
+def with_calls(ctx: JobContext, calls: list[Call]) -> int:
+    return len(calls)
+
+
+@task(accumulate=Accumulate(), retries=3)
+async def with_calls_async(calls: list[Call]) -> int:
+    return len(calls)
+
+
+with_calls.using(key="k").delay(1, anything=True)
+reveal_type(with_calls.delay(1))  # N: JobResult[int]"
+reveal_type(with_calls_async.delay())  # N: JobResult[int]"
 
 # Right calls.
 bare.delay(1)
