@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -17,7 +18,7 @@ from django.db import connections, transaction
 
 from django_pgqueue import signals
 from django_pgqueue.bounds import QUEUE_DEFAULT
-from django_pgqueue.conf import Settings, get_settings
+from django_pgqueue.conf import Duration, Settings, get_settings
 from django_pgqueue.exceptions import (
     InvalidArgument,
     PayloadTooLarge,
@@ -31,6 +32,11 @@ from django_pgqueue.queues.enqueue import (
     enqueue_from_select,
     enqueue_many,
 )
+from django_pgqueue.queues.spread import (
+    enqueue_many_spread,
+    enqueue_spread,
+    spread_from_select,
+)
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.from_queryset import check_queryset, select
 from django_pgqueue.tasks.open_transaction import open_alias
@@ -41,6 +47,13 @@ from django_pgqueue.tasks.options import (
 )
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
+from django_pgqueue.tasks.spread import (
+    as_spread,
+    encode_spread,
+    key_of,
+    keyless,
+    offset_of,
+)
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -105,6 +118,29 @@ class Enqueuer(Generic[P, R]):
             tags=tags,
         )
         return Enqueuer(self._task, options)
+
+    def spread(
+        self, over: Duration, *, by: str | Sequence[str] | None = None
+    ) -> Enqueuer[P, R]:
+        """
+        Return this with a window over which the next jobs are due.
+
+            refresh.spread("24h", by="customer_id").bulk(items)
+
+        The window begins at run_after, or when the jobs are stored, on the database's
+        clock; a job is due in it, never before its start, and before its end.
+
+        Args:
+            over: How long the window is: more than nothing, up to 366 days.
+            by: A parameter of the task, or up to 10: the moment follows from their
+                values, and is the same on every run. None: each is sampled anew.
+
+        Raises:
+            InvalidOption: The window is out of its range, or longer than the jobs
+                last until they expire; or the task has no such parameter.
+        """
+        spread = as_spread(self._task.parameters, over, by)
+        return Enqueuer(self._task, self._options.with_(spread=spread))
 
     def on_commit(self, *, using: str | None = None) -> Deferred[P, R]:
         """
@@ -202,8 +238,12 @@ class Enqueuer(Generic[P, R]):
         if selected is None:
             return 0
         arguments, query, params = selected
+        store = enqueue_from_select
+        if (spread := self._options.spread) is not None:
+            key = key_of(task, spread, fields, arguments)
+            store = functools.partial(spread_from_select, key=key)
         with connection.cursor() as cursor:
-            stored = enqueue_from_select(
+            stored = store(
                 cursor,
                 placement,
                 arguments=arguments,
@@ -219,6 +259,8 @@ class Enqueuer(Generic[P, R]):
                 payload_bytes=stored.largest_bytes,
                 payload_bytes_max=settings.payload_bytes_max,
             )
+        if stored.keyless:
+            raise keyless(task.name, spread, stored.keyless)
         if stored.count:
             _announce(connection, task, placement, stored.ids)
             _run_if_immediate(stored.ids, settings)
@@ -237,7 +279,11 @@ class Enqueuer(Generic[P, R]):
     ) -> tuple[Placement, str, str]:
         """Return all that a job's row holds; what is wrong with it is raised."""
         encoded = self._task.encode(args, kwargs, settings.payload_bytes_max)
-        return self._placement(settings), *encoded
+        placement = self._placement(settings)
+        if (spread := self._options.spread) is not None:
+            offset = offset_of(self._task, spread, args, kwargs)
+            placement = replace(placement, offset_microseconds=offset)
+        return placement, *encoded
 
     def _checked_many(
         self, items: Iterable[Item], settings: Settings
@@ -245,6 +291,8 @@ class Enqueuer(Generic[P, R]):
         """Return all that the rows hold; what is wrong with an item is raised."""
         bytes_max = settings.payload_bytes_max
         encode = self._task.encode_items
+        if (spread := self._options.spread) is not None:
+            encode = functools.partial(encode_spread, self._task, spread)
         if not isinstance(items, Iterable):
             problem = f"is a {type(items).__qualname__}; it must be an iterable"
             raise InvalidArgument(task=self._task.name, path="items", problem=problem)
@@ -273,7 +321,8 @@ class Enqueuer(Generic[P, R]):
             self._task.name, settings.database, anywhere=anywhere
         )
         with connection.cursor() as cursor:
-            job_id = enqueue(cursor, placement, args=args, kwargs=kwargs)
+            store = enqueue if self._options.spread is None else enqueue_spread
+            job_id = store(cursor, placement, args=args, kwargs=kwargs)
         _announce(connection, self._task, placement, (job_id,))
         _run_if_immediate((job_id,), settings)
         return JobResult(job_id)
@@ -295,7 +344,9 @@ class Enqueuer(Generic[P, R]):
             transaction.atomic(using=connection.alias, savepoint=False),
             connection.cursor() as cursor,
         ):
-            ids = enqueue_many(cursor, placement, items)
+            spread = self._options.spread
+            store = enqueue_many if spread is None else enqueue_many_spread
+            ids = store(cursor, placement, items)
             _announce(connection, self._task, placement, ids)
         _run_if_immediate(ids, settings)
         return [JobResult(job_id) for job_id in ids]
@@ -323,6 +374,7 @@ class Enqueuer(Generic[P, R]):
             delay=said.delay,
             expire_at=said.expire_at,
             expire_in=said.expire_in,
+            over_microseconds=said.spread.over_microseconds if said.spread else None,
         )
         if not said.headers:
             # The caller may change what is inside of headers, and means it.

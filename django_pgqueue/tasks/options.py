@@ -36,6 +36,7 @@ from django_pgqueue.conf import (
 from django_pgqueue.exceptions import DeclarationError, InvalidOption
 from django_pgqueue.tasks.retry import Retry, as_retry
 from django_pgqueue.tasks.shown import shown
+from django_pgqueue.tasks.spread import Spread, check_window
 
 Settle = Literal["immediate", "batched"]
 AckPolicy = Literal["on_success", "first", "reject_on_error", "manual"]
@@ -156,6 +157,7 @@ class CallOptions:
     expire_in: timedelta | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    spread: Spread | None = None
 
     def with_(
         self,
@@ -167,12 +169,13 @@ class CallOptions:
         expires: When | None = None,
         headers: Mapping[str, Any] | None = None,
         tags: Collection[str] | None = None,
+        spread: Spread | None = None,
     ) -> CallOptions:
         """
         Return these options with those that are given replaced.
 
         Raises:
-            InvalidOption: A value is out of its range.
+            InvalidOption: A value is out of its range, or does not go with another.
         """
         changed: dict[str, Any] = {}
         if queue is not None:
@@ -190,7 +193,11 @@ class CallOptions:
             changed["headers"] = {**self.headers, **check_headers(headers)}
         if tags is not None:
             changed["tags"] = check_tags([*self.tags, *check_tags(tags)])
-        return replace(self, **changed)
+        if spread is not None:
+            changed["spread"] = spread
+        options = replace(self, **changed)
+        check_window(options)
+        return options
 
 
 def check_queue(name: object) -> str:
