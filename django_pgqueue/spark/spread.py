@@ -20,18 +20,7 @@ from django_pgqueue.timetable.offset import (
     MICROSECOND,
     OVER_DAYS_MAX,
     SEPARATOR,
-    offset,
 )
-
-__all__ = [
-    "MICROSECOND",
-    "check_key",
-    "column",
-    "key_columns",
-    "offset",
-    "offset_column",
-    "window",
-]
 
 # Types of which every value has one text, whatever file or table it comes from.
 KEY_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "date", "boolean")

@@ -104,7 +104,10 @@ VALUES = {
     "job": "metrics",
     "kept": 1_000,
     "lease_seconds": 30.0,
+    "offset_microseconds": 7,
+    "offsets": "{7}",
     "options": "{}",
+    "over_microseconds": 60_000_000,
     "queue_job": 7,
     "after": 0,
     "rows_in": 1,
@@ -133,6 +136,7 @@ VALUES = {
 # Statements whose parameters differ from those of their names above.
 SPECIAL = {
     "enqueue.ENQUEUE_MANY": {"items": "[[], {}]"},
+    "spread.SPREAD_MANY": {"items": "[[], {}]"},
     "workers.REGISTER": {"queues": "[]"},
     "exports.RECORD": {"rows": 1, "version": 1},
     **{
@@ -219,6 +223,7 @@ EXPLAINED = {
     "read.READ",
     "redrive.REDRIVE",
     "redrive.RETRY_NOW",
+    *(f"spread.{name}" for name in ("SPREAD", "SPREAD_MANY", "WINDOW_START")),
     "server.FACTS",
     "server.INSTALLATION",
     "server.MISSING_INDEXES",
@@ -264,6 +269,7 @@ UTILITY = {
     # Of a table that is named when they are run.
     "exports.CONTENT",
     "exports.COUNT",
+    "spread.SPREAD_FROM_SELECT",
     "partitions.ATTACH",
     "partitions.CREATE",
     "partitions.DETACH",
