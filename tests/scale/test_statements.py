@@ -190,6 +190,7 @@ SMALL = {
     "doctor.TODAY",
     "doctor.WORKERS",
     "purge.WORKERS",
+    "spread.WINDOW_START",
 }
 
 
