@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         PipelineStopped,
         RemoteError,
         ResultTimeout,
+        ScheduleError,
         SchemaError,
         SettingsError,
         SparkError,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         WrongState,
     )
     from django_pgqueue.models.job_field import JobField
+    from django_pgqueue.schedules.declare import cron, every
     from django_pgqueue.tasks.context import JobContext
     from django_pgqueue.tasks.declare import task
     from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
@@ -49,6 +51,8 @@ __version__ = "0.1.0"
 # Where each public name lives.
 _HOMES = {
     "task": "tasks.declare",
+    "cron": "schedules.declare",
+    "every": "schedules.declare",
     "Retry": "tasks.retry",
     "Cancel": "tasks.outcome",
     "JobContext": "tasks.context",
@@ -73,6 +77,7 @@ _HOMES = {
     "PgQueueError": "exceptions",
     "PipelineBusy": "exceptions",
     "PipelineStopped": "exceptions",
+    "ScheduleError": "exceptions",
     "SchemaError": "exceptions",
     "SettingsError": "exceptions",
     "SparkError": "exceptions",
@@ -106,6 +111,7 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryLater",
+    "ScheduleError",
     "SchemaError",
     "SettingsError",
     "Snooze",
@@ -116,6 +122,8 @@ __all__ = [
     "UnknownTask",
     "WrongDatabase",
     "WrongState",
+    "cron",
+    "every",
     "task",
 ]
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from django.apps import AppConfig, apps
 from django.conf import settings
+from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules, import_string
 from django.utils.translation import gettext_lazy as _
+
+SCHEDULES = "pgqueue_schedule"
 
 # Where each app declares its pipeline jobs.
 PIPELINES = "pipelines"
@@ -32,6 +36,7 @@ class PgQueueConfig(AppConfig):
         from django_pgqueue.conf import readable_settings
 
         checks.register()
+        post_migrate.connect(_declare_schedules, sender=self)
         modules = readable_settings().task_modules
         autodiscover_modules(*modules)
         autodiscover_modules(PIPELINES)
@@ -44,6 +49,36 @@ class PgQueueConfig(AppConfig):
                 for name in modules
             ]
             declare_found(sys.modules[name] for name in names if name in sys.modules)
+
+
+def _declare_schedules(
+    *, using: str, verbosity: int = 1, stdout: Any = None, **told: Any
+) -> None:
+    """
+    Write what the code declares with @cron and @every, after a migration.
+
+    Raises:
+        ScheduleError: settings.TIME_ZONE is no good for a schedule without tz=.
+    """
+    from django.db import connections, transaction
+
+    from django_pgqueue.conf import readable_settings
+    from django_pgqueue.schedules.sync import sync, tell_workers
+
+    if using != readable_settings().database:
+        return
+    connection = connections[using]
+    with transaction.atomic(using=using), connection.cursor() as cursor:
+        if SCHEDULES not in connection.introspection.table_names(cursor):
+            return  # Migrated back, or not so far.
+        synced = sync(cursor, withdraws=True)
+        if synced.changed or synced.withdrawn:
+            tell_workers(connection)
+    if verbosity < 1:
+        return
+    for names, what in ((synced.changed, "declared"), (synced.withdrawn, "withdrawn")):
+        for name in names:
+            print(f"  Schedule {name} {what}", file=stdout or sys.stdout)
 
 
 def _has_our_backend() -> bool:

@@ -8,6 +8,7 @@ that storage code and Spark executors can use it without Django.
     PgQueueError
      ├── SettingsError            PGQUEUE in settings.py is wrong
      ├── DeclarationError         a @task (or its options) cannot be declared so
+     ├── ScheduleError            a schedule is wrong, or never due
      ├── EnqueueError             a job was refused before any SQL was sent
      │    ├── InvalidArgument         an argument cannot travel as JSON
      │    ├── PayloadTooLarge         the arguments exceed PAYLOAD_BYTES_MAX

@@ -45,6 +45,12 @@ job_expired = Signal()
 # "expire", "cancel" or "release".
 settle_stale = Signal()
 
+# A tick of a schedule was dealt with. sender: the Task. schedule: its name (str).
+# due_at: datetime. outcome: "enqueued", "overlap", "duplicate" or "missed".
+# job_id: int or None. missed: int, ticks before it that were dropped.
+# late_seconds: float.
+schedule_ticked = Signal()
+
 # A worker process is ready to claim, or has settled its last job.
 # sender: None. worker: its name (str).
 worker_started = Signal()

@@ -138,3 +138,27 @@ def stale(sender: Any, job: Any, *, kind: str) -> None:
         job.delivery,
         kind,
     )
+
+
+def ticked(sender: Any, tick: Any, *, late_seconds: float) -> None:
+    """Tell of a tick of a schedule; a warning, if no job came of it."""
+    send(
+        signals.schedule_ticked,
+        sender,
+        schedule=tick.schedule,
+        due_at=tick.due_at,
+        outcome=tick.outcome,
+        job_id=tick.job_id,
+        missed=tick.missed,
+        late_seconds=late_seconds,
+    )
+    logger.log(
+        logging.WARNING if tick.job_id is None else logging.INFO,
+        "ticked     schedule=%s due=%s outcome=%s job=%s late=%.1fs missed=%d",
+        tick.schedule,
+        tick.due_at.isoformat(),
+        tick.outcome,
+        tick.job_id or "-",
+        late_seconds,
+        tick.missed,
+    )

@@ -39,6 +39,7 @@ PUBLIC_NAMES = [
     "ResultTimeout",
     "Retry",
     "RetryLater",
+    "ScheduleError",
     "SchemaError",
     "SettingsError",
     "Snooze",
@@ -49,6 +50,8 @@ PUBLIC_NAMES = [
     "UnknownTask",
     "WrongDatabase",
     "WrongState",
+    "cron",
+    "every",
     "task",
 ]
 

@@ -25,6 +25,10 @@ JOB = SimpleNamespace(
     due_at=NOW - timedelta(milliseconds=150),
 )
 
+TICK = SimpleNamespace(
+    schedule="nightly", due_at=NOW, outcome="enqueued", job_id=7, missed=2
+)
+
 # Each event: how it is told, its signal, the fields of that, its level and its line.
 EVENTS = {
     "started": (
@@ -77,6 +81,23 @@ EVENTS = {
         (
             "stale      job=7 task=shop.send delivery=3 kind=ack: its lease was taken "
             "over, nothing was written"
+        ),
+    ),
+    "ticked": (
+        lambda sender: telemetry.ticked(sender, TICK, late_seconds=1.5),
+        signals.schedule_ticked,
+        {
+            "schedule": "nightly",
+            "due_at": NOW,
+            "outcome": "enqueued",
+            "job_id": 7,
+            "missed": 2,
+            "late_seconds": 1.5,
+        },
+        logging.INFO,
+        (
+            "ticked     schedule=nightly due=2026-11-20T12:00:00+00:00 "
+            "outcome=enqueued job=7 late=1.5s missed=2"
         ),
     ),
 }
@@ -202,6 +223,7 @@ def test_every_event_of_the_list_is_a_signal():
         "job_dead",
         "job_cancelled",
         "job_expired",
+        "schedule_ticked",
         "settle_stale",
         "worker_started",
         "worker_stopped",

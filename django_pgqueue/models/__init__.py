@@ -8,6 +8,7 @@ from django_pgqueue.models.job import Job
 from django_pgqueue.models.job_field import JobField, JobReference
 from django_pgqueue.models.pipeline_run import PipelineRun
 from django_pgqueue.models.queue import Queue
+from django_pgqueue.models.schedule import Schedule, Tick
 from django_pgqueue.models.task_hour import TaskHour
 from django_pgqueue.models.worker import Worker
 
@@ -22,6 +23,8 @@ __all__ = [
     "JobReference",
     "PipelineRun",
     "Queue",
+    "Schedule",
     "TaskHour",
+    "Tick",
     "Worker",
 ]

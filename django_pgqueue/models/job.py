@@ -103,6 +103,12 @@ class Job(JobColumns):
                 name="pgqueue_job_lane_intake",
                 condition=Q(visible_at__isnull=True, lane__isnull=False),
             ),
+            # Serves BUSY in runs/ticks.py: whether a schedule has a live job.
+            models.Index(
+                fields=["schedule_id"],
+                name="pgqueue_job_schedule",
+                condition=Q(schedule_id__isnull=False),
+            ),
         ]
         # What a row must satisfy besides: pgqueue_check_job() in the migrations.
         constraints = [

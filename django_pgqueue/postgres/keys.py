@@ -15,3 +15,5 @@ PARTITIONS = 706_701
 LEADER = 706_702
 # Which writes from Spark have a task at work, shared. Key: of the write's id.
 SPARK_WRITE = 706_703
+# Who writes what code declares of schedules. Key: 0.
+SCHEDULES = 706_704

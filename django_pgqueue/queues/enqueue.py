@@ -23,12 +23,12 @@ BULK_CHARACTERS_MAX = 8_388_608
 # neither, run_after stays NULL and the trigger is not called.
 ENQUEUE = """
 INSERT INTO pgqueue_job (queue, task, args, kwargs, headers, priority, max_attempts,
-                         run_after, expires_at)
+                         run_after, expires_at, schedule_id)
 VALUES (%(queue)s, %(task)s, %(args)s::jsonb, %(kwargs)s::jsonb, %(headers)s::jsonb,
         %(priority)s, %(max_attempts)s,
         coalesce(%(run_at)s::timestamptz, clock_timestamp() + %(delay)s::interval),
         coalesce(%(expire_at)s::timestamptz,
-                 clock_timestamp() + %(expire_in)s::interval))
+                 clock_timestamp() + %(expire_in)s::interval), %(schedule_id)s)
 RETURNING id
 """
 
@@ -125,6 +125,7 @@ class Placement:
     delay: timedelta | None = None
     expire_at: datetime | None = None
     expire_in: timedelta | None = None
+    schedule_id: int | None = None  # Of the schedule whose tick it is.
     # Of a window that begins at the time above, or now (queues/spread.py).
     over_microseconds: int | None = None
     # Where in it a single job is due; None: that is sampled.
@@ -132,9 +133,10 @@ class Placement:
 
     @property
     def has_time(self) -> bool:
-        """Whether the jobs wait for a time, or expire at one."""
+        """Whether the jobs wait for a time, expire at one, or are of a schedule."""
         return not (
-            self.run_at is None
+            self.schedule_id is None
+            and self.run_at is None
             and self.delay is None
             and self.expire_at is None
             and self.expire_in is None
@@ -144,12 +146,12 @@ class Placement:
         """Return the values by the names that the statements use."""
         return {name: getattr(self, name) for name in self.__slots__}
 
-    def placed(self) -> list[Any]:
-        """Return the values in the order of ENQUEUE_FROM_SELECT."""
-        return [
-            *(self.queue, self.task, self.headers, self.priority, self.max_attempts),
-            *(self.run_at, self.delay, self.expire_at, self.expire_in),
-        ]
+
+# What the rows of a query that become jobs share, in the order of ENQUEUE_FROM_SELECT.
+PLACED = (
+    *("queue", "task", "headers", "priority", "max_attempts"),
+    *("run_at", "delay", "expire_at", "expire_in"),
+)
 
 
 class Items(NamedTuple):
@@ -283,9 +285,8 @@ def enqueue_from_select(
     statement = ENQUEUE_FROM_SELECT.format(
         arguments=parts, query=query, columns=columns
     )
-    cursor.execute(
-        statement, [*names, *params, *placement.placed(), payload_bytes_max, with_ids]
-    )
+    placed = [getattr(placement, name) for name in PLACED]
+    cursor.execute(statement, [*names, *params, *placed, payload_bytes_max, with_ids])
     count, largest_bytes, ids = cursor.fetchone()
     return Stored(count, largest_bytes, ids or [])
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django_pgqueue.queues.enqueue import (
+    PLACED,
     Argument,
     Items,
     Placement,
@@ -201,7 +202,7 @@ def spread_from_select(
             *params,
             *key_params,
             placement.over_microseconds,
-            *placement.placed(),
+            *(getattr(placement, name) for name in PLACED),
             payload_bytes_max,
             with_ids,
         ],

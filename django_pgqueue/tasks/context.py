@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -16,6 +16,9 @@ from django_pgqueue.tasks.outcome import AskedAgain, Reject, RetryLater
 # Characters kept of the note of a progress report, and the largest of its numbers.
 NOTE_CHARACTERS_MAX = 500
 NUMBER_MAX = 10**15
+
+# The moment of the tick that a job is of, in its headers.
+TICK = "pgqueue.tick"
 
 # A lease that a lost host holds keeps its job from everybody for this long at most.
 EXTENSION_MAX = timedelta(days=1)
@@ -149,6 +152,20 @@ class JobContext:
     def is_last_attempt(self) -> bool:
         """Whether a failure of this attempt makes the job a dead letter."""
         return self.attempt >= self.max_attempts
+
+    @property
+    def tick(self) -> datetime | None:
+        """
+        When the tick was due that this job is of, in UTC; None: it is of no schedule.
+
+        The same through every retry, and however late the job runs: what a nightly
+        task is about follows from this, and not from the clock.
+        """
+        said = self.headers.get(TICK)
+        try:
+            return datetime.fromisoformat(said) if isinstance(said, str) else None
+        except ValueError:
+            return None  # Somebody has written the row by hand.
 
     @property
     def cancelled(self) -> bool:

@@ -18,9 +18,11 @@ import psycopg
 from django_pgqueue.postgres import health, wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease, workers
+from django_pgqueue.runs import ticks
 from django_pgqueue.worker.leader import Leader
 from django_pgqueue.worker.leases import Held, Leases
 from django_pgqueue.worker.listener import Listener
+from django_pgqueue.worker.scheduler import OVERDUE, Scheduler
 from django_pgqueue.worker.service import Service
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -36,6 +38,9 @@ RENEW_ROWS_MAX = 1_000
 # whoever notifies "!cancel" in a loop costs no more than this.
 CANCEL_ROWS_MAX = 2_000
 CANCEL_INTERVAL_SECONDS, CANCEL_INTERVAL_SECONDS_MIN = 1.0, 0.05
+
+# How often it is looked whether somebody issues the ticks of schedules.
+SCHEDULES_INTERVAL_SECONDS = 5.0
 
 # A lease that was locked by somebody is asked for again this soon.
 ASK_AGAIN_SECONDS = 0.5
@@ -54,6 +59,7 @@ class Heartbeat(Service):
         leases: Leases,
         register: Callable[[], None],
         leader: Leader,
+        scheduler: Scheduler,
         listener: Listener | None,
     ) -> None:
         super().__init__(link)
@@ -61,8 +67,10 @@ class Heartbeat(Service):
         self._leases = leases
         self._register = register
         self._leader = leader
+        self._scheduler = scheduler
         self._listener = listener
         self._row_due_at = 0.0
+        self._schedules_due_at = time.monotonic() + SCHEDULES_INTERVAL_SECONDS
         self._cancels_heard_at = 0.0
         self._has_hint = False
 
@@ -83,6 +91,7 @@ class Heartbeat(Service):
         if now >= self._row_due_at:
             self._touch_row()
             self._row_due_at = now + ROW_INTERVAL_SECONDS
+        self._look_at_schedules(now)
         self._prove_listener()
         if missing:
             return ASK_AGAIN_SECONDS
@@ -172,6 +181,16 @@ class Heartbeat(Service):
             with connection.transaction():
                 leads = workers.lead(cursor, name=self._worker, term=LEADER_TERM)
         self._leader.set_leading(leads)
+        self._scheduler.set_leading(leads)
+
+    def _look_at_schedules(self, now: float) -> None:
+        """Issue ticks in the place of a leader who does not."""
+        if now < self._schedules_due_at or self._scheduler.is_at_work:
+            return
+        self._schedules_due_at = now + SCHEDULES_INTERVAL_SECONDS
+        with self.link.cursor() as cursor:
+            if ticks.is_overdue(cursor, OVERDUE):
+                self._scheduler.stand_in()
 
     def _prove_listener(self) -> None:
         listener = self._listener

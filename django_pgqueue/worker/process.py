@@ -19,11 +19,13 @@ import time
 from typing import Any
 
 from django_pgqueue import __version__, signals, telemetry
-from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.exceptions import ScheduleError, TaskTimeout
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.server import installation
 from django_pgqueue.queues import workers
 from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.schedules.declare import declared
+from django_pgqueue.schedules.sync import sync
 from django_pgqueue.tasks.perform import timed_out
 from django_pgqueue.worker import purger
 from django_pgqueue.worker.bell import Bell
@@ -47,6 +49,7 @@ from django_pgqueue.worker.pool_runner import Told
 from django_pgqueue.worker.recycling import Turn
 from django_pgqueue.worker.reporter import Reporter
 from django_pgqueue.worker.room import MEMORY_JOBS, Kinds
+from django_pgqueue.worker.scheduler import Scheduler
 from django_pgqueue.worker.service import Service, backoff_seconds
 from django_pgqueue.worker.settler import Settlement, Settler
 from django_pgqueue.worker.slots import Slots
@@ -164,7 +167,9 @@ class Process:
             try:
                 with link.cursor() as cursor:
                     self._register(cursor)
-                    return installation(cursor)
+                    uuid = installation(cursor)
+                self._declare_schedules(link)
+                return uuid
             except Exception as error:
                 failures += 1
                 if failures in (1, 10) or not failures % 100:
@@ -173,6 +178,19 @@ class Process:
             finally:
                 link.drop()
         return None
+
+    def _declare_schedules(self, link: Link) -> None:
+        """Write what the code declares; a mistake there does not stop a worker."""
+        if not declared():
+            return
+        try:
+            with link.connection.transaction(), link.cursor() as cursor:
+                synced = sync(cursor, withdraws=False)
+        except ScheduleError as error:
+            logger.error("failed     schedules: %s", error)
+        else:
+            for name in synced.changed:
+                logger.info("declared   schedule=%s", name)
 
     def _wire(self, installation: str) -> None:
         options, settings, name = self._options, self._settings, self._name
@@ -245,7 +263,8 @@ class Process:
             self._on_room,
         )
         bell = Bell()
-        self._wakes = Wakes(options.plan, bell, self._on_cancel)
+        self._scheduler = Scheduler(self._link("scheduler"))
+        self._wakes = Wakes(options.plan, bell, self._on_cancel, self._scheduler.hint)
         self._listener = None
         if settings.listen:
             alias = settings.listen_database or settings.database
@@ -270,6 +289,7 @@ class Process:
             leases=self._leases,
             register=self._register_again,
             leader=self._leader,
+            scheduler=self._scheduler,
             listener=self._listener,
         )
 
@@ -291,6 +311,7 @@ class Process:
     def _services(self) -> list[Service]:
         """Return the loops, in the order in which they start."""
         loops: list[Service] = [self._settler, self._heartbeat, self._leader]
+        loops.append(self._scheduler)
         if self._listener is not None:
             loops.append(self._listener)
         return [*loops, self._claimer]
@@ -357,6 +378,7 @@ class Process:
             self._grace_seconds,
         )
         self._claimer.stop()
+        self._scheduler.stop()
         if self._listener is not None:
             self._listener.stop()
         # A claim that is under way still brings jobs; they are handed back too.

@@ -18,7 +18,7 @@ from django_pgqueue.conf import Settings
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import partitions, purge
 from django_pgqueue.queues.purge import Purged
-from django_pgqueue.runs import exports
+from django_pgqueue.runs import exports, ticks
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -31,6 +31,9 @@ BATCH_PAUSE_SECONDS_MIN, BATCH_PAUSE_SECONDS_MAX = 0.02, 5.0
 # While there is more, the log hears of it so often.
 LOG_INTERVAL_SECONDS = 60.0
 PARTITIONS_PAUSE_SECONDS = 3_600.0
+
+# Ticks of schedules; the latest of each are kept for longer.
+TICKS_KEPT = timedelta(days=7)
 
 # A worker killed without a good-bye stays visible this long.
 DEAD_WORKERS_KEPT = timedelta(hours=1)
@@ -50,6 +53,7 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
     keep = timedelta(seconds=settings.result_ttl_seconds)
     result.append(Batches("results", purge.purge_results, keep))
     result.append(_purge_workers)
+    result.append(_purge_ticks)
     return result
 
 
@@ -164,3 +168,11 @@ def _purge_workers(link: Link) -> float:
     if count:
         logger.info("purged     workers=%d", count)
     return PAUSE_SECONDS
+
+
+def _purge_ticks(link: Link) -> float:
+    with link.cursor() as cursor:
+        count = ticks.purge(cursor, keep=TICKS_KEPT)
+    if count:
+        logger.info("purged     ticks=%d", count)
+    return PAUSE_SECONDS if count < ticks.PURGE_ROWS_MAX else BATCH_PAUSE_SECONDS_MAX

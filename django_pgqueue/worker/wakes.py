@@ -1,7 +1,8 @@
 """
 Wakes: which queues may have new jobs. A flag each, however many said so.
 
-And the one wake that is about running jobs: some of them may have been cancelled.
+And two that are about no queue: some running jobs may have been cancelled, or some
+schedules changed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from django_pgqueue.worker.service import Waitable
 
 # What is notified instead of a queue's name, in which there is no "!".
 CANCEL = "!cancel"
+SCHEDULES = "!schedules"
 
 # A worker of all queues learns new names from wakes. A stranger who notifies with
 # made-up names fills this much and no more; beyond it, the flag is "any".
@@ -28,8 +30,9 @@ class Wakes:
         plan: QueuePlan,
         signal: Waitable,
         on_cancel: Callable[[], None] | None = None,
+        on_schedules: Callable[[], None] | None = None,
     ) -> None:
-        self._on_cancel = on_cancel
+        self._hints = {CANCEL: on_cancel, SCHEDULES: on_schedules}
         self._plan = plan
         self._signal = signal
         self._lock = threading.Lock()
@@ -38,9 +41,10 @@ class Wakes:
 
     def flag(self, queue: str) -> None:
         """Note that *queue* got jobs, if this worker serves it."""
-        if queue == CANCEL:
-            if self._on_cancel is not None:
-                self._on_cancel()
+        if queue in self._hints:
+            told = self._hints[queue]
+            if told is not None:
+                told()
             return
         if not self._plan.serves(queue):
             return

@@ -163,10 +163,13 @@ BOUNDS = {
     "tagged.TAGGED_ARCHIVED": RARE,
     "tagged.TAGGED_DEAD_LETTERS": RARE,
     "tagged.TAGGED_JOBS": RARE,
+    "ticks.BUSY": one("waiting"),
+    "ticks.LATEST": one("waiting"),
 }
 
 # Those that never touch the three tables, or only their catalogue. Those of pipelines
-# have tables of their own, with a row a run, an hour, a kind of error or a day.
+# have tables of their own, with a row a run, an hour, a kind of error or a day; so have
+# those of schedules.
 SMALL_MODULES = {
     "clock",
     "connect",
@@ -178,6 +181,7 @@ SMALL_MODULES = {
     "partitions",
     "pause",
     "pipelines",
+    "schedules",
     "server",
     "task_hour_charts",
     "task_hours",
@@ -186,6 +190,8 @@ SMALL_MODULES = {
 }
 SMALL = {
     "claim.REMEMBER_QUEUES",
+    *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
+    *(f"ticks.{name}" for name in ("INSERT", "NOTE_JOB", "PURGE")),
     "doctor.ATTACHED",
     "doctor.TODAY",
     "doctor.WORKERS",

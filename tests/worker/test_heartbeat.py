@@ -23,6 +23,7 @@ from django_pgqueue.worker.heartbeat import (
 )
 from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.queue_plan import QueuePlan
+from django_pgqueue.worker.scheduler import Scheduler
 from django_pgqueue.worker.wakes import Wakes
 from tests.factories import make_job, make_jobs
 from tests.worker.conftest import WORKER
@@ -71,6 +72,7 @@ def make_heartbeat(link, leases, name=WORKER, listener=None):
         leases=leases,
         register=register,
         leader=leader,
+        scheduler=Scheduler(link),
         listener=listener,
     )
     heartbeat.register, heartbeat.leader = register, leader

@@ -1,0 +1,257 @@
+"""
+Ticks: each due moment of a schedule, once.
+
+A tick is issued in one transaction: the schedule's row moves on, the tick is inserted,
+its job is enqueued. The unique key (schedule, due time) is the truth: any number of
+schedulers may try. That last_tick only moves forward keeps it so when ticks are purged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django_pgqueue.runs import schedules
+from django_pgqueue.runs.schedules import ScheduleRow, read_rows
+
+# Schedules looked at in one round; more follow at once.
+DUE_ROWS_MAX = 100
+
+# Ticks of a schedule that are kept, whatever their age: its last runs.
+TICKS_KEPT = 20
+# Rows deleted in one statement.
+PURGE_ROWS_MAX = 5_000
+
+# Locks: none. What is due, or has no next tick that was reckoned yet, by the index
+# pgqueue_schedule_next.
+DUE = f"""
+{schedules.SHOWN}
+ WHERE paused_at IS NULL AND withdrawn_at IS NULL
+   AND (next_tick <= clock_timestamp() OR (next_tick IS NULL AND error IS NULL))
+ ORDER BY next_tick NULLS FIRST LIMIT %(limit)s
+"""
+# Locks: none. When the next one is due, in seconds from now.
+NEXT = """
+SELECT clock_timestamp(),
+       extract(epoch FROM min(next_tick) - clock_timestamp())::float8
+  FROM pgqueue_schedule WHERE paused_at IS NULL AND withdrawn_at IS NULL
+"""
+# Locks: none. Whether a tick has not been issued for so long: whoever leads is away.
+OVERDUE = """
+SELECT EXISTS (SELECT 1 FROM pgqueue_schedule
+                WHERE paused_at IS NULL AND withdrawn_at IS NULL
+                  AND next_tick < clock_timestamp() - %(late)s::interval)
+"""
+
+# Locks: a row lock on the schedule until the caller's transaction ends: a second
+# scheduler waits here, and then finds that last_tick has moved. An edit, a pause or
+# another one's tick in between makes it find nothing. The server says whether the tick
+# is due: a scheduler with another clock cannot be early.
+ADVANCE = """
+UPDATE pgqueue_schedule
+   SET last_tick = %(latest)s, next_tick = %(next)s, error = NULL
+ WHERE id = %(id)s AND revision = %(revision)s
+   AND last_tick IS NOT DISTINCT FROM %(seen)s::timestamptz
+   AND (last_tick IS NULL OR last_tick < %(latest)s)
+   AND paused_at IS NULL AND withdrawn_at IS NULL
+   AND %(latest)s <= clock_timestamp()
+RETURNING id
+"""
+
+# Locks: a row lock on the schedule, for the statement. The reckoned next tick, of a
+# row that is still as it was read.
+RECKON = """
+UPDATE pgqueue_schedule SET next_tick = %(next)s, error = %(error)s
+ WHERE id = %(id)s AND revision = %(revision)s
+   AND last_tick IS NOT DISTINCT FROM %(seen)s::timestamptz
+RETURNING id
+"""
+
+# Locks: a row lock on the new row; a second tick of the same moment waits for it.
+INSERT = """
+INSERT INTO pgqueue_tick (schedule_id, due_at, outcome, missed, asked_by)
+VALUES (%(schedule)s, coalesce(%(due_at)s::timestamptz, clock_timestamp()), %(outcome)s,
+        %(missed)s, nullif(%(by)s::text, ''))
+ON CONFLICT (schedule_id, due_at) DO NOTHING
+RETURNING id
+"""
+
+# Locks: none. Whether a job of the schedule is live: waiting, running or in back-off.
+BUSY = "SELECT EXISTS (SELECT 1 FROM pgqueue_job WHERE schedule_id = %(schedule)s)"
+
+# Locks: a row lock on the tick, which is the caller's own.
+NOTE_JOB = """
+UPDATE pgqueue_tick SET job_id = %(job)s, outcome = %(outcome)s WHERE id = %(tick)s
+"""
+
+# Locks: none. The latest ticks of some schedules, newest first, with what has become
+# of their jobs: a look at three primary keys for each.
+LATEST = """
+SELECT t.schedule_id, t.due_at, t.ticked_at, t.outcome, t.job_id, t.missed, t.asked_by,
+       CASE WHEN t.job_id IS NULL THEN NULL
+            WHEN j.id IS NOT NULL THEN
+                CASE WHEN j.leased_by IS NOT NULL
+                          AND j.visible_at > statement_timestamp() THEN 'running'
+                     WHEN j.visible_at IS NULL THEN 'parked'
+                     WHEN j.visible_at <= statement_timestamp() THEN 'ready'
+                     WHEN j.attempt > 0 THEN 'retrying' ELSE 'scheduled' END
+            WHEN a.id IS NOT NULL THEN a.state
+            WHEN d.id IS NOT NULL THEN 'dead' END AS state,
+       extract(epoch FROM coalesce(a.finished_at - a.started_at,
+                                   d.finished_at - d.started_at))::float8 AS ran_seconds
+  FROM unnest(%(schedules)s::bigint[]) AS asked(id)
+ CROSS JOIN LATERAL (SELECT * FROM pgqueue_tick t WHERE t.schedule_id = asked.id
+                      ORDER BY t.due_at DESC LIMIT %(limit)s) t
+  LEFT JOIN pgqueue_job j ON j.id = t.job_id
+  LEFT JOIN LATERAL (SELECT id, state, started_at, finished_at
+                       FROM pgqueue_archived_job a
+                      WHERE a.id = t.job_id AND j.id IS NULL
+                        AND a.finished_at >= t.ticked_at LIMIT 1) a ON true
+  LEFT JOIN pgqueue_dead_letter d ON d.id = t.job_id AND j.id IS NULL AND a.id IS NULL
+ ORDER BY t.schedule_id, t.due_at DESC
+"""
+
+# Locks: row locks on what is deleted. Old ticks, the latest ones of each schedule
+# excepted; all of those whose schedule is gone.
+PURGE = """
+DELETE FROM pgqueue_tick
+ WHERE id = ANY(ARRAY(
+       SELECT t.id FROM pgqueue_tick t
+        WHERE t.ticked_at < statement_timestamp() - %(keep)s::interval
+          AND t.due_at < coalesce(
+              (SELECT k.due_at FROM pgqueue_tick k WHERE k.schedule_id = t.schedule_id
+                ORDER BY k.due_at DESC OFFSET %(kept)s LIMIT 1),
+              (SELECT '-infinity'::timestamptz FROM pgqueue_schedule s
+                WHERE s.id = t.schedule_id),
+              'infinity')
+        ORDER BY t.id LIMIT %(limit)s))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TickRow:
+    """A tick, and what has become of its job."""
+
+    schedule_id: int
+    due_at: datetime
+    ticked_at: datetime
+    outcome: str
+    job_id: int | None
+    missed: int
+    asked_by: str | None
+    # Of the job; None: there is none, or its retention has passed.
+    state: str | None
+    ran_seconds: float | None
+
+
+def due(cursor: Any) -> list[ScheduleRow]:
+    """Return schedules that are due, or whose next tick must be reckoned."""
+    cursor.execute(DUE, {"limit": DUE_ROWS_MAX})
+    return read_rows(cursor)
+
+
+def until_next(cursor: Any) -> tuple[datetime, float | None]:
+    """Return the database's time, and in how many seconds the next tick is due."""
+    cursor.execute(NEXT)
+    now, seconds = cursor.fetchone()
+    return now, seconds
+
+
+def is_overdue(cursor: Any, late: timedelta) -> bool:
+    """Return whether a tick has been due for longer than *late*."""
+    cursor.execute(OVERDUE, {"late": late})
+    return bool(cursor.fetchone()[0])
+
+
+def advance(
+    cursor: Any, row: ScheduleRow, *, latest: datetime, next_tick: datetime | None
+) -> bool:
+    """
+    Move a schedule on to the tick *latest*; the caller's transaction issues it.
+
+    False: another scheduler has, or the schedule was changed since *row* was read.
+    """
+    params = {
+        "id": row.id,
+        "revision": row.revision,
+        "seen": row.last_tick,
+        "latest": latest,
+        "next": next_tick,
+    }
+    cursor.execute(ADVANCE, params)
+    return cursor.fetchone() is not None
+
+
+def reckon(
+    cursor: Any, row: ScheduleRow, next_tick: datetime | None, error: str | None = None
+) -> bool:
+    """Write when a schedule is due next, or why that cannot be said."""
+    params = {
+        "id": row.id,
+        "revision": row.revision,
+        "seen": row.last_tick,
+        "next": next_tick,
+        "error": error,
+    }
+    cursor.execute(RECKON, params)
+    return cursor.fetchone() is not None
+
+
+def insert(
+    cursor: Any,
+    schedule_id: int,
+    due_at: datetime | None,
+    *,
+    outcome: str = "enqueued",
+    missed: int = 0,
+    by: str = "",
+) -> int | None:
+    """
+    Insert a tick and return its id; None: that moment has one.
+
+    Args:
+        cursor: An open cursor; the caller commits.
+        schedule_id: Of the schedule.
+        due_at: None: now, by hand.
+        outcome: Of TickOutcome.
+        missed: How many before it were dropped.
+        by: Who asked for it by hand; "": the time did.
+    """
+    params = {
+        "schedule": schedule_id,
+        "due_at": due_at,
+        "outcome": outcome,
+        "missed": missed,
+        "by": by,
+    }
+    cursor.execute(INSERT, params)
+    row = cursor.fetchone()
+    return None if row is None else int(row[0])
+
+
+def is_busy(cursor: Any, schedule_id: int) -> bool:
+    """Return whether a job of the schedule is waiting, running or in back-off."""
+    cursor.execute(BUSY, {"schedule": schedule_id})
+    return bool(cursor.fetchone()[0])
+
+
+def note_job(
+    cursor: Any, tick_id: int, job_id: int | None, outcome: str = "enqueued"
+) -> None:
+    """Write which job came of a tick."""
+    cursor.execute(NOTE_JOB, {"tick": tick_id, "job": job_id, "outcome": outcome})
+
+
+def latest(cursor: Any, schedule_ids: Sequence[int], limit: int) -> list[TickRow]:
+    """Return the *limit* latest ticks of each of these schedules, newest first."""
+    cursor.execute(LATEST, {"schedules": list(schedule_ids), "limit": limit})
+    return [TickRow(*row) for row in cursor.fetchall()]
+
+
+def purge(cursor: Any, *, keep: timedelta) -> int:
+    """Delete ticks older than *keep*, a batch; return how many."""
+    params = {"keep": keep, "kept": TICKS_KEPT - 1, "limit": PURGE_ROWS_MAX}
+    cursor.execute(PURGE, params)
+    return int(cursor.rowcount)

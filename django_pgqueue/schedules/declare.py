@@ -1,0 +1,196 @@
+"""
+Declare: @cron and @every.
+
+    @cron("0 3 * * *", tz="Europe/Berlin")
+    @task
+    def nightly() -> None: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from django_pgqueue.conf import Duration, as_timedelta
+from django_pgqueue.exceptions import DeclarationError, ScheduleError
+from django_pgqueue.schedules.definition import Definition, check_every, define
+from django_pgqueue.tasks.shown import shown
+from django_pgqueue.tasks.task import Task
+
+T = TypeVar("T", bound=Task[Any, Any])
+
+_declared: dict[str, Definition] = {}
+
+
+def cron(
+    expression: str,
+    *,
+    tz: str | None = None,
+    catch_up: str = "one",
+    overlap: str = "skip",
+    jitter: Duration = 0,
+    args: Mapping[str, Any] | Sequence[Any] = (),
+    queue: str | None = None,
+    priority: int | None = None,
+    name: str | None = None,
+) -> Callable[[T], T]:
+    """
+    Enqueue a task whenever the clock of a time zone shows what *expression* says.
+
+        @cron("0 3 * * *", tz="Europe/Berlin")
+        @task
+        def nightly() -> None: ...
+
+    On days when clocks change, an entry with fixed hours is due once, and one whose
+    hours are ``*`` or ``*/n`` follows elapsed time, as Debian's cron does it.
+
+    Args:
+        expression: Five fields (minute, hour, day, month, day of the week), six with
+            seconds first, or @hourly, @daily, @midnight, @weekly, @monthly, @yearly,
+            @annually.
+        tz: A time zone such as "Europe/Berlin"; settings.TIME_ZONE.
+        catch_up: What is done about ticks that nobody was there to issue: "skip",
+            "one" (the latest is made up for), or "all(N)": the latest N.
+        overlap: "skip": no job while an earlier one of this schedule waits or runs;
+            "queue": a job in any case.
+        jitter: The job is due up to this much after its tick, a duration of at most a
+            day; how much follows from the schedule's name and the tick.
+        args: For the task: a dict of keyword arguments, or a list or tuple.
+        queue: By default the task's.
+        priority: By default the task's.
+        name: Of the schedule; by default the task's. A task with several entries needs
+            one for each. A schedule under another name is another schedule.
+
+    Raises:
+        ScheduleError: The expression, the zone or a policy is wrong, or no tick ever
+            comes; or another schedule has the name.
+        DeclarationError: What is decorated is no task.
+    """
+    return _declares(
+        "@cron",
+        expression=expression,
+        every_seconds=None,
+        tz=tz,
+        catch_up=catch_up,
+        overlap=overlap,
+        jitter=jitter,
+        args=args,
+        queue=queue,
+        priority=priority,
+        name=name,
+    )
+
+
+def every(
+    period: Duration | None = None,
+    *,
+    seconds: int = 0,
+    minutes: int = 0,
+    hours: int = 0,
+    catch_up: str = "one",
+    overlap: str = "skip",
+    jitter: Duration = 0,
+    args: Mapping[str, Any] | Sequence[Any] = (),
+    queue: str | None = None,
+    priority: int | None = None,
+    name: str | None = None,
+) -> Callable[[T], T]:
+    """
+    Enqueue a task every so many seconds, whatever clocks are put to.
+
+        @every(seconds=15)
+        @task
+        def poll() -> None: ...
+
+    Ticks are counted from 1970 in UTC: every(hours=6) is due at 00:00, 06:00, 12:00
+    and 18:00 UTC.
+
+    Args:
+        period: A duration such as "15s", instead of the three below.
+        seconds: Added to minutes and hours.
+        minutes: As seconds.
+        hours: As seconds. All together whole seconds, 1 to 366 days.
+        catch_up: As for cron().
+        overlap: As for cron().
+        jitter: As for cron().
+        args: As for cron().
+        queue: As for cron().
+        priority: As for cron().
+        name: As for cron().
+
+    Raises:
+        ScheduleError: The period or a policy is out of its range.
+        DeclarationError: What is decorated is no task.
+    """
+    parts = {"seconds": seconds, "minutes": minutes, "hours": hours}
+    return _declares(
+        "@every",
+        expression=None,
+        every_seconds=_every_seconds(period, parts),
+        tz="UTC",
+        catch_up=catch_up,
+        overlap=overlap,
+        jitter=jitter,
+        args=args,
+        queue=queue,
+        priority=priority,
+        name=name,
+    )
+
+
+def declared() -> list[Definition]:
+    """Return what @cron and @every have declared, by name."""
+    return [_declared[name] for name in sorted(_declared)]
+
+
+def _declares(decorator: str, *, name: str | None, **said: Any) -> Callable[[T], T]:
+    def declare(task: T) -> T:
+        if not isinstance(task, Task):
+            raise DeclarationError(
+                f"{decorator} goes above @task, and got {shown(task)}: write "
+                f"{decorator}(…) in the line before @task."
+            )
+        definition = define(
+            name=task.name if name is None else name, task=task.name, **said
+        )
+        other = _declared.get(definition.name)
+        if other is not None and other != definition and not _is_reload(other, task):
+            raise ScheduleError(
+                f"Two schedules are called {definition.name!r}: of {other.task} and of "
+                f"{task.name}. Give each entry a name of its own: "
+                f"{decorator}(…, name=…)."
+            )
+        _declared[definition.name] = definition
+        _entries[definition.name] = task.function
+        return task
+
+    return declare
+
+
+def _is_reload(other: Definition, task: Task[Any, Any]) -> bool:
+    """Whether the module of the task was imported anew, as a reload does."""
+    before = _entries.get(other.name)
+    return other.task == task.name and before is not task.function
+
+
+# The function of the task that each schedule was declared for.
+_entries: dict[str, Callable[..., Any]] = {}
+
+
+def _every_seconds(period: Duration | None, parts: Mapping[str, Any]) -> int:
+    for name, value in parts.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ScheduleError(f"@every({name}={shown(value)}): it must be a number.")
+    if period is None:
+        said: Any = parts["seconds"] + 60 * parts["minutes"] + 3_600 * parts["hours"]
+    elif any(parts.values()):
+        raise ScheduleError("@every takes a period or seconds, minutes, hours.")
+    else:
+        try:
+            said = as_timedelta(period, name="period").total_seconds()
+        except ValueError as error:
+            raise ScheduleError(f"@every: {error}") from None
+    if isinstance(said, float) and said.is_integer():
+        said = int(said)
+    check_every(said)
+    return int(said)

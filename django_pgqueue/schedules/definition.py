@@ -1,0 +1,232 @@
+"""Definition: what a schedule says, each part of it checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+from django_pgqueue.bounds import PAYLOAD_BYTES_DEFAULT
+from django_pgqueue.conf import as_timedelta
+from django_pgqueue.exceptions import (
+    EnqueueError,
+    ScheduleError,
+    UnknownTask,
+    did_you_mean,
+)
+from django_pgqueue.tasks.options import check_priority, check_queue
+from django_pgqueue.tasks.registry import declared_names, find_task
+from django_pgqueue.tasks.shown import shown
+from django_pgqueue.timetable.catch_up import CatchUp
+from django_pgqueue.timetable.expression import Expression
+from django_pgqueue.timetable.zones import read_zone
+
+NAME_CHARACTERS_MAX = 255
+
+EVERY_MAX = timedelta(days=366)
+JITTER_MAX = timedelta(days=1)
+
+OVERLAPS = ("skip", "queue")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """
+    A schedule, checked. Made by define(); the names are those of the columns.
+
+    Attributes:
+        tz: None: settings.TIME_ZONE, once it is known.
+    """
+
+    name: str
+    task: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    queue: str | None
+    priority: int | None
+    expression: str | None
+    every_seconds: int | None
+    tz: str | None
+    catch_up: str
+    overlap: str
+    jitter_seconds: int
+
+    def values(self) -> dict[str, Any]:
+        """Return a value for each of schedules.COLUMNS."""
+        known = asdict(self)
+        del known["name"]
+        if self.tz is None:
+            known["tz"] = default_zone()
+        return known
+
+
+def define(
+    *,
+    name: object,
+    task: str,
+    expression: object = None,
+    every_seconds: object = None,
+    tz: object = None,
+    catch_up: object = "one",
+    overlap: object = "skip",
+    jitter: Any = 0,
+    args: object = (),
+    queue: object = None,
+    priority: object = None,
+    payload_bytes_max: int = PAYLOAD_BYTES_DEFAULT,
+) -> Definition:
+    """
+    Return a schedule whose every part is right and which has a next tick.
+
+    Args:
+        name: 1 to 255 printable characters.
+        task: The name of a declared task.
+        expression: Of cron; or else every_seconds.
+        every_seconds: 1 to 366 days.
+        tz: A zone's name; None: settings.TIME_ZONE.
+        catch_up: As for cron().
+        overlap: As for cron().
+        jitter: As for cron().
+        args: As for cron().
+        queue: As for cron().
+        priority: As for cron().
+        payload_bytes_max: The most bytes of args as JSON.
+
+    Raises:
+        ScheduleError: A part is wrong; the message says which.
+    """
+    checked_name = _checked_name(name)
+    policy = CatchUp.parse(catch_up)
+    if overlap not in OVERLAPS:
+        raise ScheduleError(
+            f"overlap={shown(overlap)}: it must be 'skip' or 'queue': what a tick does "
+            f"while a job of an earlier one is not done."
+        )
+    if policy.most > 1 and overlap == "skip":
+        raise ScheduleError(
+            f"catch_up={str(policy)!r} and overlap='skip' contradict each other: of "
+            f"ticks that are made up for at once, all but the first would meet its "
+            f"job. Say overlap='queue', or catch_up='one'."
+        )
+    _check_timetable(expression, every_seconds, tz)
+    positional, keywords = _checked_args(task, args, payload_bytes_max)
+    try:
+        checked_queue = None if queue is None else check_queue(queue)
+        checked_priority = None if priority is None else check_priority(priority)
+    except EnqueueError as error:
+        raise ScheduleError(str(error)) from None
+    return Definition(
+        name=checked_name,
+        task=task,
+        args=positional,
+        kwargs=keywords,
+        queue=checked_queue,
+        priority=checked_priority,
+        expression=expression if isinstance(expression, str) else None,
+        every_seconds=every_seconds if isinstance(every_seconds, int) else None,
+        tz=tz if isinstance(tz, str) else None,
+        catch_up=str(policy),
+        overlap=str(overlap),
+        jitter_seconds=_jitter_seconds(jitter),
+    )
+
+
+def default_zone() -> str:
+    """
+    Return settings.TIME_ZONE.
+
+    Raises:
+        ScheduleError: A schedule cannot go by it; the message says what to do.
+    """
+    from django.conf import settings
+
+    try:
+        return read_zone(settings.TIME_ZONE).key
+    except ScheduleError as error:
+        raise ScheduleError(
+            f"A schedule without tz= goes by settings.TIME_ZONE. {error}"
+        ) from None
+
+
+def _checked_name(name: object) -> str:
+    if (
+        not isinstance(name, str)
+        or not 1 <= len(name) <= NAME_CHARACTERS_MAX
+        or not name.isprintable()
+        or name != name.strip()
+    ):
+        raise ScheduleError(
+            f"name={shown(name)}: the name of a schedule has 1 to "
+            f"{NAME_CHARACTERS_MAX} printable characters, and no blank around it."
+        )
+    return name
+
+
+def _check_timetable(expression: object, every_seconds: object, tz: object) -> None:
+    if (expression is None) == (every_seconds is None):
+        raise ScheduleError(
+            "A schedule has either a cron expression or a period in seconds."
+        )
+    if expression is not None:
+        if not isinstance(expression, str):
+            raise ScheduleError(
+                f"A schedule needs a cron expression such as '0 3 * * *', not "
+                f"{shown(expression)}."
+            )
+        Expression.parse(expression)
+    else:
+        check_every(every_seconds)
+    if tz is not None:
+        read_zone(tz)  # type: ignore[arg-type]
+
+
+def check_every(seconds: object) -> None:
+    most = int(EVERY_MAX.total_seconds())
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int)
+        or not 1 <= seconds <= most
+    ):
+        raise ScheduleError(
+            f"A period of {shown(seconds)} seconds: it must be whole seconds, 1 to "
+            f"{most:,} (366 days)."
+        )
+
+
+def _jitter_seconds(value: Any) -> int:
+    try:
+        over = as_timedelta(value, name="jitter")
+    except ValueError as error:
+        raise ScheduleError(str(error)) from None
+    if over > JITTER_MAX or over % timedelta(seconds=1):
+        raise ScheduleError(
+            f"jitter={shown(value)}: it must be whole seconds, and at most a day."
+        )
+    return int(over.total_seconds())
+
+
+def _checked_args(
+    name: str, args: object, payload_bytes_max: int
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the arguments as they are stored: (args, kwargs), decoded from JSON."""
+    try:
+        task = find_task(name)
+    except UnknownTask as error:
+        hint = did_you_mean(name, declared_names())
+        raise ScheduleError(f"{error}{hint}") from None
+    if isinstance(args, Mapping):
+        positional, keywords = [], args
+    elif isinstance(args, (list, tuple)):
+        positional, keywords = list(args), {}
+    else:
+        raise ScheduleError(
+            f"args={shown(args)}: it must be a dict of keyword arguments, or a list "
+            f"or tuple."
+        )
+    try:
+        texts = task.encode(positional, keywords, payload_bytes_max)
+    except EnqueueError as error:
+        raise ScheduleError(str(error)) from None
+    return json.loads(texts[0]), json.loads(texts[1])

@@ -1,0 +1,192 @@
+"""Issue: a tick becomes a job, in one transaction."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django_pgqueue.bounds import ATTEMPTS_DEFAULT, QUEUE_DEFAULT
+from django_pgqueue.conf import Settings, get_settings
+from django_pgqueue.exceptions import ScheduleError, UnknownTask
+from django_pgqueue.postgres.wake import wake
+from django_pgqueue.queues.enqueue import Placement, enqueue
+from django_pgqueue.runs import schedules, ticks
+from django_pgqueue.runs.schedules import ScheduleRow
+from django_pgqueue.schedules.timetables import timetable_of
+from django_pgqueue.tasks.context import TICK
+from django_pgqueue.tasks.registry import find_task
+from django_pgqueue.timetable.catch_up import CatchUp, find_due
+from django_pgqueue.timetable.jitter import jitter
+
+logger = logging.getLogger("django_pgqueue.schedules")
+
+
+class Issued(NamedTuple):
+    """What has become of one tick."""
+
+    schedule: str
+    due_at: datetime
+    outcome: str  # Of TickOutcome.
+    job_id: int | None
+    task: str
+    queue: str
+    missed: int
+
+
+def reckon(cursor: Any, row: ScheduleRow) -> bool:
+    """
+    Write when a schedule is due next, or why that cannot be said.
+
+    Args:
+        cursor: In autocommit.
+        row: As it was just read.
+
+    Returns:
+        Whether its next tick is another one now.
+    """
+    error: str | None = None
+    next_tick = None
+    try:
+        next_tick = timetable_of(row).next_after(_from(row))
+        if next_tick is None:
+            error = "No tick comes any more."
+    except ScheduleError as problem:
+        error = str(problem)
+    if next_tick == row.next_tick and error == row.error and (next_tick or error):
+        return False
+    if error is not None:
+        logger.error("schedule   name=%r has no ticks: %s", row.name, error)
+    return ticks.reckon(cursor, row, next_tick, error)
+
+
+def issue(cursor: Any, row: ScheduleRow, now: datetime) -> list[Issued]:
+    """
+    Issue what is due of one schedule; the caller has a transaction open.
+
+    The schedule moves on, its ticks are inserted and their jobs enqueued: all of it
+    commits, or nothing. Empty: nothing is due, or another scheduler has it.
+
+    Args:
+        cursor: Inside a transaction.
+        row: As it was just read.
+        now: By the database's clock.
+
+    Raises:
+        ScheduleError: The row cannot be read; see reckon().
+    """
+    table = timetable_of(row)
+    due = find_due(table, _from(row), now, CatchUp.parse(row.catch_up))
+    if due is None:
+        return []
+    next_tick = table.next_after(due.latest)
+    if not ticks.advance(cursor, row, latest=due.latest, next_tick=next_tick):
+        return []
+    if not due.issued:
+        ticks.insert(cursor, row.id, due.latest, outcome="missed", missed=due.missed)
+        return [_issued(row, due.latest, "missed", None, due.missed)]
+    issued: list[Issued] = []
+    missed = due.missed
+    for tick in due.issued:
+        found = _issue_tick(cursor, row, tick, missed)
+        if found is not None:
+            issued.append(found)
+        missed = 0
+    return issued
+
+
+def run_now(cursor: Any, row: ScheduleRow, *, by: str = "") -> Issued:
+    """
+    Enqueue a schedule's job now, by hand, paused or not, and whatever runs already.
+
+    Its ticks go on as they were.
+
+    Args:
+        cursor: Inside a transaction.
+        row: Of the schedule.
+        by: Who asked.
+    """
+    now = schedules.database_now(cursor)
+    tick = ticks.insert(cursor, row.id, now, by=by or "?")
+    assert tick is not None  # Nobody else has this microsecond.
+    return _enqueue(cursor, row, tick, now, 0, timedelta())
+
+
+def wake_for(cursor: Any, issued: Iterable[Issued]) -> None:
+    """Wake workers for the jobs of ticks that are committed; cursor in autocommit."""
+    wake(cursor, sorted({each.queue for each in issued if each.job_id is not None}))
+
+
+def _issue_tick(
+    cursor: Any, row: ScheduleRow, due_at: datetime, missed: int
+) -> Issued | None:
+    if row.overlap == "skip" and ticks.is_busy(cursor, row.id):
+        ticks.insert(cursor, row.id, due_at, outcome="overlap", missed=missed)
+        return _issued(row, due_at, "overlap", None, missed)
+    tick = ticks.insert(cursor, row.id, due_at, missed=missed)
+    if tick is None:
+        return None
+    delay = jitter(row.name, due_at, timedelta(seconds=row.jitter_seconds))
+    return _enqueue(cursor, row, tick, due_at, missed, delay)
+
+
+def _enqueue(
+    cursor: Any,
+    row: ScheduleRow,
+    tick: int,
+    due_at: datetime,
+    missed: int,
+    delay: timedelta,
+) -> Issued:
+    placement = _placement(row, due_at, get_settings())
+    if delay:
+        placement = replace(placement, run_at=due_at + delay)
+    job_id = enqueue(
+        cursor, placement, args=json.dumps(row.args), kwargs=json.dumps(row.kwargs)
+    )
+    ticks.note_job(cursor, tick, job_id)
+    return Issued(
+        row.name, due_at, "enqueued", job_id, row.task, placement.queue, missed
+    )
+
+
+def _placement(row: ScheduleRow, due_at: datetime, settings: Settings) -> Placement:
+    """Return where its job goes. Of a task that is not declared here, as is usual."""
+    headers: dict[str, Any] = {TICK: due_at.isoformat()}
+    queue, priority, attempts = row.queue or QUEUE_DEFAULT, row.priority, None
+    try:
+        task = find_task(row.task)
+    except UnknownTask:
+        pass  # A worker that knows it, or says so, takes the job.
+    else:
+        queue = row.queue or task.options.queue or QUEUE_DEFAULT
+        resolved = task.resolve(queue, settings)
+        attempts = resolved.retry.max_attempts
+        if priority is None:
+            priority = resolved.priority
+        if task.options.tags:
+            headers["tags"] = list(task.options.tags)
+    return Placement(
+        queue=queue,
+        task=row.task,
+        headers=json.dumps(headers),
+        priority=priority or 0,
+        max_attempts=attempts or ATTEMPTS_DEFAULT,
+        schedule_id=row.id,
+    )
+
+
+def _issued(
+    row: ScheduleRow, due_at: datetime, outcome: str, job: int | None, missed: int
+) -> Issued:
+    return Issued(row.name, due_at, outcome, job, row.task, row.queue or "", missed)
+
+
+def _from(row: ScheduleRow) -> datetime:
+    """Return the moment after which its ticks are due."""
+    if row.last_tick is None:
+        return row.ticks_from
+    return max(row.last_tick, row.ticks_from)

@@ -1,0 +1,42 @@
+"""Timetables: when a schedule's row is due."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from django_pgqueue.exceptions import ScheduleError
+from django_pgqueue.runs.schedules import ScheduleRow
+from django_pgqueue.timetable.expression import Expression
+from django_pgqueue.timetable.ticks import Cron, Every, Timetable
+from django_pgqueue.timetable.zones import read_zone
+
+
+@lru_cache(maxsize=1_000)
+def timetable(expression: str | None, every_seconds: int | None, tz: str) -> Timetable:
+    """
+    Return the timetable that these columns of a schedule say.
+
+    Raises:
+        ScheduleError: They say none.
+    """
+    if every_seconds is not None:
+        return Every(timedelta(seconds=every_seconds))
+    if expression is None:
+        raise ScheduleError("A schedule needs a cron expression or a period.")
+    return Cron(Expression.parse(expression), read_zone(tz))
+
+
+def timetable_of(row: ScheduleRow) -> Timetable:
+    """Return the timetable of a schedule's row; as timetable()."""
+    return timetable(row.expression, row.every_seconds, row.tz)
+
+
+def next_ticks(table: Timetable, after: datetime, count: int) -> list[datetime]:
+    """Return the next *count* ticks after *after*, in UTC; fewer, if no more come."""
+    found: list[datetime] = []
+    tick = table.next_after(after)
+    while tick is not None and len(found) < count:
+        found.append(tick)
+        tick = table.next_after(tick) if len(found) < count else None
+    return found

@@ -1,0 +1,133 @@
+"""
+Catch-up: which of the ticks that are due are issued, and which are dropped.
+
+In the ordinary course one tick is due at a time, and is issued. Several are due after
+nobody was there to issue them: all schedulers were down, or the database was. Then the
+latest one and those before it, the *missed* ones, fare by the schedule's policy:
+
+    skip     the missed ones are dropped; the latest is issued unless it is over a
+             minute late, when it counts as missed, too
+    one      the latest is issued, however late; the missed ones are dropped
+    all(N)   the latest N are issued, a job for each; older ones are dropped
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from django_pgqueue.exceptions import ScheduleError
+from django_pgqueue.timetable.ticks import Timetable, ticks
+
+ALL_MAX = 1_000
+ALL = re.compile(r"all\(([0-9]{1,9})\)")
+
+# Of ticks that are dropped, no more are counted: a schedule by the second that nobody
+# served for a year has thirty million.
+MISSED_MAX = 1_000
+
+# What a tick that is skipped when late may be late.
+LATE_MAX = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """
+    A policy.
+
+    Attributes:
+        kind: skip, one or all.
+        most: How many ticks are issued at once.
+    """
+
+    kind: Literal["skip", "one", "all"]
+    most: int = 1
+
+    @classmethod
+    def parse(cls, text: object) -> CatchUp:
+        """
+        Read "skip", "one" or "all(N)", N from 1 to 1,000.
+
+        Raises:
+            ScheduleError: It is none of them.
+        """
+        if text == "skip":
+            return cls("skip")
+        if text == "one":
+            return cls("one")
+        found = ALL.fullmatch(text) if isinstance(text, str) else None
+        if found is not None and 1 <= int(found[1]) <= ALL_MAX:
+            return cls("all", int(found[1]))
+        raise ScheduleError(
+            f"catch_up={text!r}: it must be 'skip', 'one', or 'all(N)' with N from 1 "
+            f"to {ALL_MAX:,}, which says how many missed ticks are made up for."
+        )
+
+    def __str__(self) -> str:
+        return f"all({self.most})" if self.kind == "all" else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """
+    What is to be done now.
+
+    Attributes:
+        issued: The ticks of which each becomes a job, in order; none where the only
+            ones are missed.
+        latest: The last tick that was due.
+        missed: How many are dropped; MISSED_MAX at most.
+    """
+
+    issued: tuple[datetime, ...]
+    latest: datetime
+    missed: int
+
+
+def find_due(
+    timetable: Timetable, after: datetime, now: datetime, catch_up: CatchUp
+) -> Due | None:
+    """
+    Return what is due of the ticks after *after* until *now*; None: nothing is.
+
+    Args:
+        timetable: Of the schedule.
+        after: The last tick that was dealt with, in UTC.
+        now: By the database's clock, in UTC.
+        catch_up: The policy.
+    """
+    found = _latest(timetable, after, now, catch_up.most + MISSED_MAX)
+    if not found:
+        return None
+    latest = found[-1]
+    if catch_up.kind == "skip" and now - latest > LATE_MAX:
+        issued: list[datetime] = []
+    else:
+        issued = found[-catch_up.most :]
+    missed = min(len(found) - len(issued), MISSED_MAX)
+    return Due(tuple(issued), latest, missed)
+
+
+def _latest(
+    timetable: Timetable, after: datetime, now: datetime, most: int
+) -> list[datetime]:
+    """Return the latest ticks after *after* until *now*, *most* of them at most."""
+    # A few from the beginning: nearly always it is one.
+    found = []
+    for tick in ticks(timetable, after, now):
+        found.append(tick)
+        if len(found) > most:
+            break
+    else:
+        return found
+    # There are more. Look back from now, further each time.
+    span = timedelta(seconds=most)
+    while True:
+        start = max(after, now - span)
+        latest = deque(ticks(timetable, start, now), maxlen=most)
+        if start == after or len(latest) == most:
+            return list(latest)
+        span *= 4

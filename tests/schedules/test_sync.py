@@ -1,0 +1,164 @@
+"""Sync: what code declares becomes rows, and what people changed stays."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connections, transaction
+
+from django_pgqueue import cron, every
+from django_pgqueue.apps import _declare_schedules
+from django_pgqueue.models import Schedule
+from django_pgqueue.runs import schedules
+from django_pgqueue.schedules import declare
+from django_pgqueue.schedules.sync import Synced, sync
+from tests.app.tasks import noop
+from tests.schedules.conftest import read
+
+pytestmark = [
+    pytest.mark.usefixtures("declarations"),
+    pytest.mark.django_db(transaction=True),
+]
+
+
+def deploy(*, withdraws: bool = True) -> Synced:
+    """Write what is declared, as a migration does."""
+    with transaction.atomic(), connections["default"].cursor() as cursor:
+        return sync(cursor, withdraws=withdraws)
+
+
+def say(expression: str = "0 3 * * *", **said: Any) -> None:
+    """Declare the schedule "nightly", in new code."""
+    declare._declared.clear()
+    cron(expression, name="nightly", **{"tz": "UTC", **said})(noop)
+
+
+def override(**changed: Any) -> None:
+    """Change the schedule as the admin does."""
+    with transaction.atomic(), connections["default"].cursor() as cursor:
+        (row,) = schedules.take(cursor, ["nightly"])
+        values = {name: getattr(row, name) for name in schedules.COLUMNS}
+        values |= changed
+        schedules.change(cursor, row, values, overridden=True, by="ann")
+
+
+def test_what_is_declared_becomes_a_row() -> None:
+    """A second sync of the same code changes nothing but when it was declared."""
+    say(queue="slow", jitter=60, catch_up="skip")
+    assert deploy() == Synced(["nightly"], [], [])
+    first = read("nightly")
+    assert (first.source, first.task, first.expression, first.tz) == (
+        "code",
+        "tests.app.tasks.noop",
+        "0 3 * * *",
+        "UTC",
+    )
+    assert (first.queue, first.jitter_seconds, first.catch_up) == ("slow", 60, "skip")
+    assert first.drift == {}
+    assert deploy() == Synced([], [], [])
+    second = read("nightly")
+    assert (second.revision, second.ticks_from) == (first.revision, first.ticks_from)
+    assert second.last_declared_at is not None
+    assert first.last_declared_at is not None
+    assert second.last_declared_at > first.last_declared_at
+
+
+def test_a_new_timetable_begins_now() -> None:
+    """What the new expression would have had in the past is not made up for."""
+    say()
+    deploy()
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    Schedule.objects.update(
+        ticks_from=yesterday, last_tick=yesterday, next_tick=yesterday
+    )
+    say("0 4 * * *")
+    assert deploy().changed == ["nightly"]
+    row = read("nightly")
+    assert (row.expression, row.last_tick, row.next_tick) == (
+        "0 4 * * *",
+        yesterday,
+        None,
+    )
+    assert datetime.now(UTC) - row.ticks_from < timedelta(minutes=1)
+
+
+def test_another_option_keeps_the_times() -> None:
+    """A schedule that only goes to another queue is due when it was."""
+    say()
+    deploy()
+    before = read("nightly")
+    say(queue="slow")
+    deploy()
+    after = read("nightly")
+    assert (after.queue, after.ticks_from) == ("slow", before.ticks_from)
+    assert after.revision == before.revision + 1
+
+
+def test_a_change_by_hand_stays() -> None:
+    """Code that changes beside an override is shown as drift; a reset follows it."""
+    say()
+    deploy()
+    override(expression="30 5 * * *")
+    assert read("nightly").overridden_by == "ann"
+    say("0 4 * * *")
+    assert deploy() == Synced([], [], [])
+    row = read("nightly")
+    assert row.drift == {"expression": ("0 4 * * *", "30 5 * * *")}
+    assert row.declared is not None
+    with transaction.atomic(), connections["default"].cursor() as cursor:
+        schedules.take(cursor, ["nightly"])
+        schedules.change(cursor, row, row.declared, overridden=False)
+    row = read("nightly")
+    assert (row.expression, row.overridden_at, row.drift) == ("0 4 * * *", None, {})
+
+
+def test_code_that_declares_it_no_more() -> None:
+    """A migration withdraws it, with its pause; code that comes back finds it so."""
+    say()
+    deploy()
+    with connections["default"].cursor() as cursor:
+        schedules.pause(cursor, "nightly", by="ann")
+        assert not schedules.delete(cursor, "nightly")
+    declare._declared.clear()
+    assert deploy(withdraws=False) == Synced([], [], [])
+    assert deploy() == Synced([], ["nightly"], [])
+    assert read("nightly").withdrawn_at is not None
+    assert not read("nightly").has_ticks
+    say()
+    assert deploy() == Synced(["nightly"], [], [])
+    row = read("nightly")
+    assert (row.withdrawn_at, row.paused_by) == (None, "ann")
+    declare._declared.clear()
+    deploy()
+    with connections["default"].cursor() as cursor:
+        assert schedules.delete(cursor, "nightly")
+    assert not Schedule.objects.exists()
+
+
+def test_a_user_keeps_his_name(caplog: pytest.LogCaptureFixture) -> None:
+    """Code that declares the name of a user's schedule does not touch it."""
+    values = {"task": "tests.app.tasks.noop", "every_seconds": 60}
+    Schedule.objects.create(name="nightly", **values)
+    before = read("nightly")
+    say()
+    assert deploy() == Synced([], [], ["nightly"])
+    assert read("nightly") == before
+    assert "a user has made one of this name" in caplog.text
+
+
+def test_a_migration_declares() -> None:
+    """After migrate, on the database of the jobs alone, the rows are there."""
+    every(seconds=5, name="often")(noop)
+    out = io.StringIO()
+    _declare_schedules(using="other", verbosity=1, stdout=out)
+    assert not Schedule.objects.exists()
+    call_command("migrate", verbosity=1, stdout=out)
+    assert Schedule.objects.get().name == "often"
+    assert "Schedule often declared" in out.getvalue()
+    declare._declared.clear()
+    call_command("migrate", verbosity=1, stdout=out)
+    assert "Schedule often withdrawn" in out.getvalue()
