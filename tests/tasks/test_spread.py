@@ -81,6 +81,13 @@ def distance(found, over):
     )
 
 
+def seconds(call):
+    """Return how long it takes."""
+    started = time.monotonic()
+    call()
+    return time.monotonic() - started
+
+
 # Of even moments, 1 in 8,000 lots of any size is farther; the seeds are fixed.
 DISTANCE_MAX = 2.2
 
@@ -121,17 +128,18 @@ def test_a_hundred_thousand_rows_are_spread_over_a_day_in_one_statement(by):
     spread = noop.using(run_after=NOON).spread("24h", by=by)
 
     with CaptureQueriesContext(connection) as queries:
-        started = time.monotonic()
-        count = spread.from_queryset(ORDERS, order_id="pk")
-        took = time.monotonic() - started
+        took = seconds(lambda: spread.from_queryset(ORDERS, order_id="pk"))
 
-    assert (100_000, 1) == (count, len(queries))
-    assert took < 3
+    assert (100_000, 1) == (Job.objects.count(), len(queries))
     found = offsets()
     assert distance(found, DAY) < DISTANCE_MAX
     minutes = Counter(moment // timedelta(minutes=1) for moment in found)
     assert set(range(1_440)) == set(minutes)
     assert 1_439 - 5 * 54 < square(minutes.values(), 100_000 / 1_440) < 1_439 + 5 * 54
+    if took >= 3:
+        # Somebody else has the machine: then it takes long without a window, too.
+        later = noop.using(run_after=NOON)
+        assert took < 3 * seconds(lambda: later.from_queryset(ORDERS, order_id="pk"))
 
 
 # Stable ------------------------------------------------------------------------------
@@ -399,8 +407,13 @@ def test_a_window_is_one_however_many_statements(refresh, monkeypatch):
 
 def test_a_window_begins_later_with_run_after(refresh):
     """A duration or a moment; of a window that has begun, some are due at once."""
+    Order.objects.bulk_create(Order() for _ in range(50))
+    later = refresh.using(run_after="2h").spread("1h")
     before = clock()
-    refresh.using(run_after="2h").spread("1h").bulk([(n,) for n in range(50)])
+    later.bulk([(n,) for n in range(50)])
+    later.from_queryset(ORDERS, customer_id="pk")
+    later.delay(1)
+    assert 101 == len(moments())
     assert before + timedelta(hours=2) <= min(moments())
     assert max(moments()) < clock() + timedelta(hours=3)
     Job.objects.all().delete()
