@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 Item = Mapping[str, Any] | Sequence[Any]
 
-OVER_MAX = timedelta(days=OVER_DAYS_MAX)
-
 # Kinds of queues/enqueue.py whose values have one text.
 KEY_KINDS = ("plain", "integer", "date", "uuid")
 
@@ -80,7 +78,7 @@ def _check_over(value: Duration) -> timedelta:
         over = as_timedelta(value, name="over", zero=False)
     except ValueError as error:
         raise InvalidOption(str(error)) from None
-    if over > OVER_MAX:
+    if over > timedelta(days=OVER_DAYS_MAX):
         raise InvalidOption(
             f"over={shown(value)}: a window has at most {OVER_DAYS_MAX} days; what is "
             f"due later is for a schedule."

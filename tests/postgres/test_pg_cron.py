@@ -75,7 +75,7 @@ def test_a_schedule_of_pg_cron_enqueues_a_job(server):
         check=True,
         timeout=120,
     )
-    extension, nightly, role, *others = blocks(PAGE, "sql")
+    extension, nightly, role, *others = blocks(PAGE, "sql", "postgresql")
 
     with connect(server, "shop") as shop:
         with pytest.raises(
