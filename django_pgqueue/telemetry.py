@@ -152,8 +152,9 @@ def ticked(sender: Any, tick: Any, *, late_seconds: float) -> None:
         missed=tick.missed,
         late_seconds=late_seconds,
     )
+    level = logging.WARNING if tick.job_id is None else logging.INFO
     logger.log(
-        logging.WARNING if tick.job_id is None else logging.INFO,
+        level,
         "ticked     schedule=%s due=%s outcome=%s job=%s late=%.1fs missed=%d",
         tick.schedule,
         tick.due_at.isoformat(),

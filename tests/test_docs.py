@@ -65,6 +65,7 @@ LIMIT = re.compile(r"[A-Z_]+_MAX")
 UNLISTED_LIMITS = {
     "conf.SECONDS_MAX",  # DURATION_MAX in seconds.
     "bounds.TIME_MAX",  # In words.
+    "timetable.catch_up.LATE_MAX",  # In words.
     "postgres.embedded.launch.LOG_BYTES_MAX",  # Of a file that nobody need know.
     "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
     "tasks.task.QUEUES_REMEMBERED_MAX",  # Of a cache.
@@ -670,9 +671,8 @@ def test_every_log_line_of_the_worker_is_documented():
         read(path)
         for path in [*(PACKAGE / "worker").glob("*.py"), PACKAGE / "telemetry.py"]
     )
-    calls = re.findall(
-        r"logger\.(?:debug|info|warning|error|exception)\(\s*\"([a-z]+) ", source
-    )
+    how = "debug|info|warning|error|exception|log"
+    calls = re.findall(rf"logger\.(?:{how})\((?:\s*level,)?\s*\"([a-z]+) ", source)
     text = section(read(REFERENCE / "commands.md"), "### Log lines")
     documented = {line.split()[0] for line in first_names(text)}
     # A receiver's failure is told with its name; two more are told in passing.

@@ -81,6 +81,8 @@ def issue(cursor: Any, row: ScheduleRow, now: datetime) -> list[Issued]:
     table = timetable_of(row)
     due = find_due(table, _from(row), now, CatchUp.parse(row.catch_up))
     if due is None:
+        # The row says that something is, and its zone's rules have changed since.
+        reckon(cursor, row)
         return []
     next_tick = table.next_after(due.latest)
     if not ticks.advance(cursor, row, latest=due.latest, next_tick=next_tick):
