@@ -504,6 +504,14 @@ def test_every_option_is_documented(heading, function):
     assert existing == first_names(table + "\n")
 
 
+def test_both_options_of_spread_are_documented():
+    """The window, which needs no name, and the key."""
+    text = section(read(REFERENCE / "api.md"), "### spread")
+    existing = list(inspect.signature(Task.spread).parameters)[1:]
+
+    assert existing == [names_in(row[0])[0] for row in rows(text)]
+
+
 def test_every_option_of_apply_async_is_documented():
     """The signature in the text is that of the code."""
     text = section(read(REFERENCE / "api.md"), "### apply_async")

@@ -22,14 +22,14 @@ from typing import Any
 from django_pgqueue.bounds import ACCUMULATE_SIZE_MAX
 from django_pgqueue.queues.claim import LEASE_CANDIDATES, Claimed
 from django_pgqueue.queues.enqueue import (
-    BULK_CHARACTERS_MAX,
     BULK_ROWS_MAX,
     Argument,
     Items,
     Placement,
     Stored,
+    as_array,
+    chunks,
     enqueue_from_select,
-    in_chunks,
 )
 
 # How many calls of the key wait for their window to end, up to size - 1: those that
@@ -177,8 +177,8 @@ def accumulate_many(
     """Store one call per argument in *items*; as enqueue_many()."""
     ids: list[int] = []
     params = _params(placement, window)
-    for chunk in in_chunks(items, BULK_ROWS_MAX, BULK_CHARACTERS_MAX):
-        params["items"] = chunk.text
+    for chunk in chunks(items, BULK_ROWS_MAX):
+        params["items"] = as_array(chunk)
         cursor.execute(ACCUMULATE_MANY, params)
         ids.extend(job_id for (job_id,) in cursor.fetchall())
     return ids

@@ -43,6 +43,11 @@ from django_pgqueue.queues.enqueue import (
     enqueue_from_select,
     enqueue_many,
 )
+from django_pgqueue.queues.spread import (
+    enqueue_many_spread,
+    enqueue_spread,
+    spread_from_select,
+)
 from django_pgqueue.queues.unique import Dedup
 from django_pgqueue.queues.unique import Stored as UniqueStored
 from django_pgqueue.tasks import payload, store_unique
@@ -56,6 +61,13 @@ from django_pgqueue.tasks.options import (
 )
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
+from django_pgqueue.tasks.spread import (
+    as_spread,
+    encode_spread,
+    key_of,
+    keyless,
+    offset_of,
+)
 from django_pgqueue.tasks.unique import Rule, Unique
 
 if TYPE_CHECKING:
@@ -157,6 +169,36 @@ class Enqueuer(Generic[P, R]):
         _check_rule(self._task, options)
         if accumulate_key is not None:
             options = replace(options, accumulate_key=accumulate_key)
+        return Enqueuer(self._task, options)
+
+    def spread(
+        self, over: Duration, *, by: str | Sequence[str] | None = None
+    ) -> Enqueuer[P, R]:
+        """
+        Return this with a window over which the next jobs are due.
+
+            refresh.spread("24h", by="customer_id").bulk(items)
+
+        The window begins at run_after, or when the jobs are stored, on the database's
+        clock; a job is due in it, never before its start, and before its end.
+
+        Args:
+            over: How long the window is: more than nothing, up to 366 days.
+            by: A parameter of the task, or up to 10: the moment follows from their
+                values, and is the same on every run. None: each is sampled anew.
+
+        Raises:
+            InvalidOption: The window is out of its range, or longer than the jobs
+                last until they expire; or the task has no such parameter.
+        """
+        if self._task.options.accumulate is not None:
+            raise InvalidOption(
+                f"{self._task.name} has accumulate=…, whose calls wait for "
+                f"one another; spread() would part them. Say one of the two."
+            )
+        spread = as_spread(self._task.parameters, over, by)
+        options = self._options.with_(spread=spread)
+        _check_rule(self._task, options)
         return Enqueuer(self._task, options)
 
     def on_commit(self, *, using: str | None = None) -> Deferred[P, R]:
@@ -268,10 +310,13 @@ class Enqueuer(Generic[P, R]):
         arguments, query, params = selected
         if self._rule is not None:
             return self._from_selected(self._rule, connection, *selected, settings)
-        window = self._window(settings)
+        window, spread = self._window(settings), self._options.spread
         store: Callable[..., Stored] = enqueue_from_select
         if window is not None:
             store = functools.partial(accumulate_from_select, window=window)
+        elif spread is not None:
+            key_of_rows = key_of(task, spread, fields, arguments)
+            store = functools.partial(spread_from_select, key=key_of_rows)
         with connection.cursor() as cursor:
             stored = store(
                 cursor,
@@ -284,6 +329,8 @@ class Enqueuer(Generic[P, R]):
                 or settings.mode == "immediate",
             )
         _refuse_too_large(task, stored.largest_bytes, settings)
+        if stored.keyless and spread is not None:
+            raise keyless(task.name, spread, stored.keyless)
         if stored.count:
             _announce(connection, task, placement, stored.ids)
             _run_if_immediate(stored.ids, settings)
@@ -303,7 +350,11 @@ class Enqueuer(Generic[P, R]):
         """Return all that a job's row holds; what is wrong with it is raised."""
         encoded = self._task.encode(args, kwargs, settings.payload_bytes_max)
         dedup = self._dedup([(args, kwargs)])
-        return self._placement(settings), *encoded, dedup
+        placement = self._placement(settings)
+        if (spread := self._options.spread) is not None:
+            offset = offset_of(self._task, spread, args, kwargs)
+            placement = replace(placement, offset_microseconds=offset)
+        return placement, *encoded, dedup
 
     def _checked_many(
         self, items: Iterable[Item], settings: Settings
@@ -311,6 +362,8 @@ class Enqueuer(Generic[P, R]):
         """Return all that the rows hold; what is wrong with an item is raised."""
         bytes_max = settings.payload_bytes_max
         encode = self._task.encode_items
+        if (spread := self._options.spread) is not None:
+            encode = functools.partial(encode_spread, self._task, spread)
         if not isinstance(items, Iterable):
             problem = f"is a {type(items).__qualname__}; it must be an iterable"
             raise InvalidArgument(task=self._task.name, path="items", problem=problem)
@@ -364,10 +417,11 @@ class Enqueuer(Generic[P, R]):
             return self._told(connection, placement, [stored], settings)[0]
         with connection.cursor() as cursor:
             window = self._window(settings)
-            if window is None:
-                job_id = enqueue(cursor, placement, args=args, kwargs=kwargs)
-            else:
+            if window is not None:
                 job_id = accumulate(cursor, placement, window, args=args, kwargs=kwargs)
+            else:
+                store = enqueue if self._options.spread is None else enqueue_spread
+                job_id = store(cursor, placement, args=args, kwargs=kwargs)
         _announce(connection, self._task, placement, (job_id,))
         _run_if_immediate((job_id,), settings)
         return JobResult(job_id)
@@ -394,10 +448,12 @@ class Enqueuer(Generic[P, R]):
             connection.cursor() as cursor,
         ):
             window = self._window(settings)
-            if window is None:
-                ids = enqueue_many(cursor, placement, items)
-            else:
+            if window is not None:
                 ids = accumulate_many(cursor, placement, window, items)
+            else:
+                spread = self._options.spread
+                store = enqueue_many if spread is None else enqueue_many_spread
+                ids = store(cursor, placement, items)
             _announce(connection, self._task, placement, ids)
         _run_if_immediate(ids, settings)
         return [JobResult(job_id) for job_id in ids]
@@ -483,6 +539,7 @@ class Enqueuer(Generic[P, R]):
             delay=said.delay if rule is None or rule.delay is None else rule.delay,
             expire_at=said.expire_at,
             expire_in=said.expire_in,
+            over_microseconds=said.spread.over_microseconds if said.spread else None,
         )
         if not said.headers:
             # The caller may change what is inside of headers, and means it.
@@ -555,6 +612,12 @@ def _check_rule(task: Task[Any, Any], options: CallOptions) -> None:
         raise InvalidOption(
             f"{task.name} is declared with accumulate=…, of which each call is a job; "
             f"unique, debounce and throttle leave some out. Say one of the two."
+        )
+    if options.spread is not None:
+        raise InvalidOption(
+            f"spread() and unique, debounce or throttle do not go together yet, and "
+            f"{task.name} has one of them: say using(unique=False), or leave spread() "
+            f"out."
         )
     if rule.delay is not None and (options.run_at or options.delay) is not None:
         raise InvalidOption(

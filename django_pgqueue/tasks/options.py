@@ -37,6 +37,7 @@ from django_pgqueue.exceptions import DeclarationError, InvalidOption
 from django_pgqueue.tasks.accumulate import Accumulate
 from django_pgqueue.tasks.retry import Retry, as_retry
 from django_pgqueue.tasks.shown import shown
+from django_pgqueue.tasks.spread import Spread, check_window
 from django_pgqueue.tasks.unique import Rule, Said, Unique, as_rule, checked_key
 
 Settle = Literal["immediate", "batched"]
@@ -177,6 +178,7 @@ class CallOptions:
     rule: Said = None
     key: str | None = None  # JSON text.
     accumulate_key: str | None = None
+    spread: Spread | None = None
 
     def with_(
         self,
@@ -194,12 +196,13 @@ class CallOptions:
         debounce: Duration | None = None,
         max_wait: Duration | None = None,
         throttle: str | None = None,
+        spread: Spread | None = None,
     ) -> CallOptions:
         """
         Return these options with those that are given replaced.
 
         Raises:
-            InvalidOption: A value is out of its range.
+            InvalidOption: A value is out of its range, or does not go with another.
         """
         changed: dict[str, Any] = {}
         if queue is not None:
@@ -234,7 +237,9 @@ class CallOptions:
             changed["key"] = None
         if key is not None:
             changed["key"] = checked_key(key)
-        return replace(self, **changed)
+        options = replace(self, **changed, spread=spread or self.spread)
+        check_window(options)
+        return options
 
     def rule_for(self, task: TaskOptions) -> Rule | None:
         """Return the rule that holds for a call of *task* with these options."""

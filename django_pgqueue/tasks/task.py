@@ -63,6 +63,7 @@ class Task(Generic[P, R]):
         function: What was decorated.
         aliases: Names of earlier days, so that old rows still run.
         options: What was declared.
+        parameters: What the function takes of a job.
     """
 
     def __init__(
@@ -171,6 +172,12 @@ class Task(Generic[P, R]):
         """What the function takes of a job; of a task that takes calls, of none."""
         assert isinstance(self._parameters, Parameters)
         return self._parameters
+
+    def spread(
+        self, over: Duration, *, by: str | Sequence[str] | None = None
+    ) -> Enqueuer[P, R]:
+        """Return this task with a window for its next jobs; see Enqueuer.spread."""
+        return self._enqueuer.spread(over, by=by)
 
     def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
         """Store one job, in the caller's transaction; see Enqueuer.delay."""
@@ -284,7 +291,7 @@ class Task(Generic[P, R]):
             InvalidArgument: It does not; the message says why.
         """
         try:
-            self._parameters.check(args, kwargs)
+            self.parameters.check(args, kwargs)
         except TypeError as error:
             raise InvalidArgument(
                 task=self.name, path="arguments", problem=f"do not fit: {error}"
@@ -301,7 +308,7 @@ class Task(Generic[P, R]):
             items: At least one.
             payload_bytes_max: The most bytes that one of them may take.
         """
-        if self._parameters.fit_all(items):
+        if self.parameters.fit_all(items):
             text = payload.encode_plain(items, payload_bytes_max=payload_bytes_max)
             if text is not None:
                 return [Items(text, len(items))]

@@ -121,6 +121,8 @@ BOUNDS = {
     "enqueue.ENQUEUE": one("waiting"),
     "enqueue.ENQUEUE_MANY": one("waiting"),
     "enqueue.ENQUEUE_NOW": one("waiting"),
+    "spread.SPREAD": one("waiting"),
+    "spread.SPREAD_MANY": one("waiting"),
     "find.FIND": ten("dead"),
     "lease.CANCEL_REQUESTS": ten("leased"),
     "lease.CRASH": ten("leased"),
@@ -200,6 +202,7 @@ SMALL = {
     "doctor.WORKERS",
     "purge.DEDUP_WINDOWS",
     "purge.WORKERS",
+    "spread.WINDOW_START",
 }
 
 
