@@ -545,6 +545,7 @@ def test_every_method_of_a_task_is_documented():
     for_the_worker = {
         "run",
         "bind",
+        "call_signature",
         "encode",
         "encode_item",
         "encode_items",

@@ -291,7 +291,7 @@ class Task(Generic[P, R]):
             InvalidArgument: It does not; the message says why.
         """
         try:
-            self.parameters.check(args, kwargs)
+            self._parameters.check(args, kwargs)
         except TypeError as error:
             raise InvalidArgument(
                 task=self.name, path="arguments", problem=f"do not fit: {error}"
@@ -308,7 +308,7 @@ class Task(Generic[P, R]):
             items: At least one.
             payload_bytes_max: The most bytes that one of them may take.
         """
-        if self.parameters.fit_all(items):
+        if self._parameters.fit_all(items):
             text = payload.encode_plain(items, payload_bytes_max=payload_bytes_max)
             if text is not None:
                 return [Items(text, len(items))]

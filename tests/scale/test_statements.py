@@ -102,6 +102,9 @@ RARE = Bound(
 )
 
 BOUNDS = {
+    "accumulate.ACCUMULATE": one("waiting"),
+    "accumulate.ACCUMULATE_MANY": one("waiting"),
+    "accumulate.GATHER": Bound(buffers=CLAIM_BUFFERS_MAX),
     "cancel.CANCEL": Bound("waiting", buffers=20 * ROW_BUFFERS),
     "cancel.CANCEL (running)": ten("leased"),
     "claim.CLAIM": Bound(buffers=CLAIM_BUFFERS_MAX),
