@@ -91,7 +91,9 @@ def stayed(
     held = operate.key_holders(sorted({*ids} - {*done})) if len(done) < asked else {}
     parts = []
     if held:
-        holders = ", ".join(f"#{job}" for job in sorted({*held.values()})[:HOLDERS_SHOWN])
+        holders = ", ".join(
+            f"#{job}" for job in sorted({*held.values()})[:HOLDERS_SHOWN]
+        )
         text = ngettext(
             "%(count)d stays a dead letter, since a live job has its dedup key: "
             "{holders}.",
