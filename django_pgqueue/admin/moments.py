@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from django.utils import timezone
+from django.utils.dates import WEEKDAYS_ABBR
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -38,6 +39,23 @@ def as_clock(moment: datetime | None, clock: datetime) -> datetime | None:
     if timezone.is_aware(moment):
         return timezone.make_naive(moment, timezone.get_default_timezone())
     return timezone.make_aware(moment, timezone.get_default_timezone())
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return *moment* in UTC: without a zone, it is one of the project's."""
+    if timezone.is_naive(moment):
+        moment = timezone.make_aware(moment, timezone.get_default_timezone())
+    return moment.astimezone(UTC)
+
+
+def by_clock(moment: datetime, zone: tzinfo) -> str:
+    """Return *moment* by the clock of *zone*: Mon 2026-03-30 02:30:00 CEST."""
+    local = in_utc(moment).astimezone(zone)
+    return f"{_weekday(local)} {local:%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _weekday(moment: datetime) -> str:
+    return str(WEEKDAYS_ABBR[moment.weekday()])
 
 
 def absolute(moment: datetime) -> str:
