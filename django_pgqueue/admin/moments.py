@@ -49,13 +49,10 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def by_clock(moment: datetime, zone: tzinfo) -> str:
-    """Return *moment* by the clock of *zone*: Mon 2026-03-30 02:30:00 CEST."""
+    """Return *moment* by the clock of *zone*: Mon 2026-03-30 02:30 CEST."""
     local = in_utc(moment).astimezone(zone)
-    return f"{_weekday(local)} {local:%Y-%m-%d %H:%M:%S %Z}"
-
-
-def _weekday(moment: datetime) -> str:
-    return str(WEEKDAYS_ABBR[moment.weekday()])
+    time = f"{local:%H:%M:%S}" if local.second else f"{local:%H:%M}"
+    return f"{WEEKDAYS_ABBR[local.weekday()]} {local:%Y-%m-%d} {time} {local:%Z}"
 
 
 def absolute(moment: datetime) -> str:
@@ -105,5 +102,9 @@ def length(start: datetime | None, end: datetime | None) -> str:
     """Return how long something took, in seconds; "" when it never started."""
     if start is None or end is None:
         return ""
-    seconds = max(end - start, timedelta(0)).total_seconds()
+    return seconds_long(max(end - start, timedelta(0)).total_seconds())
+
+
+def seconds_long(seconds: float) -> str:
+    """Return how long something took, the more exactly the shorter it was."""
     return f"{seconds:.3f} s" if seconds < 10 else f"{seconds:,.0f} s"

@@ -146,7 +146,7 @@ class ScheduleForms(ActingAdmin):
                 "after the next deploy, until it is reset to code."
             ),
             "original": row,
-            "hint": signature_of(row.task),
+            "hint": signature_of(row.task) or None,
             "has_secrets": bool(form.secrets),
             "back": self._url(self.model, "change", row.pk),
         }

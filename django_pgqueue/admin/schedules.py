@@ -101,7 +101,6 @@ class Run:
     """A tick that was dealt with, as the page of its schedule shows it."""
 
     due: Any
-    outcome: str
     job: Any
     took: str
     late: str
@@ -122,9 +121,7 @@ class ScheduleAdmin(ScheduleForms):
         *("withdrawn_at", "overridden_at"),
     )
     payload_columns = ("args", "kwargs")
-    list_display = (
-        *("title", "when", "task_name", "made_by", "state", "next_due", "last_due"),
-    )
+    list_display = ("title", "when", "state", "next_due", "last_due", "task_name")
     list_reads = (
         *("name", "source", "task", "expression", "every_seconds", "tz"),
         *("paused_at", "paused_by", "pause_reason", "withdrawn_at", "overridden_at"),
@@ -201,18 +198,10 @@ class ScheduleAdmin(ScheduleForms):
             raw(row),
         )
 
-    @admin.display(description=gettext_lazy("source"))
-    def made_by(self, row: Any) -> SafeString:
-        """Show who made it, and whether it was changed here."""
-        said = [badge(f"of-{row.source}", dict(SOURCES)[row.source])]
-        if row.overridden_at is not None:
-            said.append(badge("changed", _("changed here")))
-        return format_html_join(" ", "{}", ((each,) for each in said))
-
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> SafeString:
-        """Show the state; of a pause since when, by whom and why."""
-        shown = badge(row.shown_state, LABELS[row.shown_state])
+        """Show state and source; of a pause since when, by whom and why."""
+        shown = _badges(row)
         if row.paused_at is None:
             return shown
         return format_html(
@@ -249,9 +238,7 @@ class ScheduleAdmin(ScheduleForms):
 
     def heading(self, row: Any) -> SafeString:
         """Show state and source beside the title."""
-        return format_html(
-            "{} {}", badge(row.shown_state, LABELS[row.shown_state]), self.made_by(row)
-        )
+        return _badges(row)
 
     def facts(self, row: Any) -> list[Fact]:
         """Say when it is due, what it runs, and who did what to it."""
@@ -308,9 +295,8 @@ class ScheduleAdmin(ScheduleForms):
         late = (tick.ticked_at - tick.due_at).total_seconds()
         return Run(
             due=self._moment(row, moments.in_utc(tick.due_at)),
-            outcome=str(TickOutcome(tick.outcome).label),
-            job=self._job(tick) if tick.job_id is not None else "",
-            took=f"{seconds:,.1f} s" if seconds is not None else "",
+            job=self._job(tick),
+            took="" if seconds is None else moments.seconds_long(seconds),
             late=moments.distance(late) if late >= 1 and not tick.asked_by else "",
             missed=_missed(tick.missed),
             asked_by=tick.asked_by or "",
@@ -355,6 +341,17 @@ OVERLAPS = {
     "skip": gettext_lazy("skip a tick while a job of an earlier one is not done"),
     "queue": gettext_lazy("queue a job at each tick, whatever runs"),
 }
+
+
+def _badges(row: Any) -> SafeString:
+    """Return the state of a schedule, who made it, and whether it was changed here."""
+    said = [
+        badge(row.shown_state, LABELS[row.shown_state]),
+        badge(f"of-{row.source}", dict(SOURCES)[row.source]),
+    ]
+    if row.overridden_at is not None:
+        said.append(badge("changed", _("changed here")))
+    return format_html_join(" ", "{}", ((each,) for each in said))
 
 
 def _catch_up(policy: str) -> str:
