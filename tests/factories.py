@@ -207,7 +207,7 @@ def make_failure(
 
 
 def make_schedule(*, using: str | None = None, **columns: Any) -> Schedule:
-    """Insert a user's schedule of every day at three, unless *columns* say otherwise."""
+    """Insert a user's schedule: every day at three, unless *columns* say otherwise."""
     defaults: dict[str, Any] = {"name": "nightly", "task": "tests.app.tasks.noop"}
     if "every_seconds" not in columns:
         defaults |= {"expression": "0 3 * * *", "tz": "Europe/Berlin"}
