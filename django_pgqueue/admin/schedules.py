@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from django import forms
@@ -35,10 +34,8 @@ from django_pgqueue.models.schedule import TickOutcome
 from django_pgqueue.runs import ticks
 from django_pgqueue.runs.ticks import TickRow
 from django_pgqueue.schedules.declare import declared
+from django_pgqueue.schedules.states import OVERDUE
 from django_pgqueue.timetable.catch_up import MISSED_MAX
-
-# A worker that leads issues ticks at once, and another one steps in after seconds.
-OVERDUE = timedelta(seconds=60)
 
 # Ticks that the page of a schedule lists, the latest.
 LATEST_TICKS = 20
@@ -61,7 +58,7 @@ SOURCES = [
 
 
 def shown_state() -> Case:
-    """Return the state of a schedule by the database's clock."""
+    """Return the state of a row, as state_of() has it, by the database's clock."""
     return Case(
         When(withdrawn_at__isnull=False, then=Value("withdrawn")),
         When(paused_at__isnull=False, then=Value("paused")),

@@ -5,6 +5,7 @@ Schedules: tasks that are enqueued by themselves, as time passes.
     definition.py   what a schedule may say; what is refused
     timetables.py   when a schedule's row is due
     words.py        what a timetable says, as a person would say it
+    states.py       what a schedule is doing
     sync.py         what code declares becomes rows
     issue.py        a tick becomes a job, in one transaction
     operate.py      what people do with schedules
