@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from django_pgqueue.exceptions import (
         DeclarationError,
+        DuplicateJob,
         EmbeddedServerError,
         EnqueueError,
         InvalidArgument,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         SparkError,
         SparkOptionError,
         TaskTimeout,
+        TransactionAborted,
         UndecodablePayload,
         UnknownTask,
         WrongDatabase,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
     from django_pgqueue.tasks.result import JobResult
     from django_pgqueue.tasks.retry import Retry
+    from django_pgqueue.tasks.unique import Unique
 
 __version__ = "0.1.0"
 
@@ -60,8 +63,10 @@ _HOMES = {
     "Reject": "tasks.outcome",
     "RetryLater": "tasks.outcome",
     "Snooze": "tasks.outcome",
+    "Unique": "tasks.unique",
     "JobField": "models.job_field",
     "DeclarationError": "exceptions",
+    "DuplicateJob": "exceptions",
     "EmbeddedServerError": "exceptions",
     "EnqueueError": "exceptions",
     "InvalidArgument": "exceptions",
@@ -83,6 +88,7 @@ _HOMES = {
     "SparkError": "exceptions",
     "SparkOptionError": "exceptions",
     "TaskTimeout": "exceptions",
+    "TransactionAborted": "exceptions",
     "UndecodablePayload": "exceptions",
     "UnknownTask": "exceptions",
     "WrongDatabase": "exceptions",
@@ -91,6 +97,7 @@ _HOMES = {
 __all__ = [
     "Cancel",
     "DeclarationError",
+    "DuplicateJob",
     "EmbeddedServerError",
     "EnqueueError",
     "InvalidArgument",
@@ -118,7 +125,9 @@ __all__ = [
     "SparkError",
     "SparkOptionError",
     "TaskTimeout",
+    "TransactionAborted",
     "UndecodablePayload",
+    "Unique",
     "UnknownTask",
     "WrongDatabase",
     "WrongState",

@@ -71,7 +71,7 @@ def _declare_schedules(
     with transaction.atomic(using=using), connection.cursor() as cursor:
         if SCHEDULES not in connection.introspection.table_names(cursor):
             return  # Migrated back, or not so far.
-        synced = sync(cursor, withdraws=True)
+        synced = sync(cursor, migrates=True)
         if synced.changed or synced.withdrawn:
             tell_workers(connection)
     if verbosity < 1:

@@ -26,6 +26,8 @@ from django_pgqueue.conf import MODES, Settings, problems, readable_settings
 from django_pgqueue.exceptions import PgQueueError, SettingsError, did_you_mean
 from django_pgqueue.postgres.connect import DEFAULTS
 from django_pgqueue.postgres.server import missing_indexes
+from django_pgqueue.schedules.declare import declared
+from django_pgqueue.schedules.definition import default_zone
 from django_pgqueue.tasks.options import as_middleware
 from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.worker.options import WorkerOptions
@@ -57,6 +59,7 @@ def check_configuration(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     found += _databases(settings)
     found += _traps(settings)
     found += _tasks(settings)
+    found += _schedules()
     return found
 
 
@@ -355,6 +358,21 @@ def _tasks(settings: Settings) -> Iterator[CheckMessage]:
             )
     if not bad:
         yield from _options(tasks, settings)
+
+
+def _schedules() -> Iterator[CheckMessage]:
+    """Check TIME_ZONE, by which schedules without tz= go."""
+    without = [each.name for each in declared() if each.tz is None]
+    if without:
+        try:
+            default_zone()
+        except PgQueueError as error:
+            yield _error(
+                10,
+                f"{error} The schedule {without[0]!r} has none.",
+                "Say tz='Europe/Berlin', or whichever place, in each @cron; or in "
+                "TIME_ZONE.",
+            )
 
 
 def _middleware(settings: Settings) -> Iterator[CheckMessage]:

@@ -15,9 +15,11 @@ from django.db import connection, connections
 from django.db.backends.postgresql import psycopg_any
 
 import django_pgqueue.checks
-from django_pgqueue import task
+from django_pgqueue import cron, task
 from django_pgqueue.checks import check_configuration, check_database, check_deployment
+from django_pgqueue.schedules import declare
 from django_pgqueue.tasks import registry
+from tests.app.tasks import noop
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = Path(django_pgqueue.checks.__file__).read_text(encoding="utf-8")
@@ -198,6 +200,20 @@ def test_options_that_do_not_go_together(settings, own_registry):
     settings.PGQUEUE = {"QUEUES": {"plain": {"middleware": [async_middleware]}}}
 
     assert "checks.plain" in found("E008")
+
+
+def test_schedules_go_by_a_time_zone(settings, monkeypatch):
+    """An old name in TIME_ZONE matters where a schedule has no zone of its own."""
+    monkeypatch.setattr(declare, "_declared", {})
+    settings.TIME_ZONE = "EST5EDT"
+    cron("@daily", name="own zone", tz="UTC")(noop)
+    assert "" == found()
+
+    cron("@daily", name="without a zone")(noop)
+
+    text = found("E010")
+    assert "'EST5EDT' is an old name" in text
+    assert "'without a zone'" in text
 
 
 async def async_middleware(context, call_next):

@@ -49,6 +49,7 @@ from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
 from django_pgqueue.tasks.task import Task
+from django_pgqueue.tasks.unique import Unique
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -65,6 +66,7 @@ LIMIT = re.compile(r"[A-Z_]+_MAX")
 UNLISTED_LIMITS = {
     "conf.SECONDS_MAX",  # DURATION_MAX in seconds.
     "bounds.TIME_MAX",  # In words.
+    "timetable.catch_up.LATE_MAX",  # In words.
     "postgres.embedded.launch.LOG_BYTES_MAX",  # Of a file that nobody need know.
     "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
     "tasks.task.QUEUES_REMEMBERED_MAX",  # Of a cache.
@@ -490,8 +492,9 @@ def test_what_api_md_imports_is_public():
         ("## task", django_pgqueue.task),
         ("### using", Task.using),
         ("## Retry", Retry),
+        ("## Unique", Unique),
     ],
-    ids=["task", "using", "Retry"],
+    ids=["task", "using", "Retry", "Unique"],
 )
 def test_every_option_is_documented(heading, function):
     """The table has the keyword arguments of the function, and no other."""
@@ -539,6 +542,7 @@ def test_every_method_of_a_task_is_documented():
         "encode",
         "encode_item",
         "encode_items",
+        "parameters",
         "resolve",
     }
     existing = {name for name in vars(Task) if not name.startswith("_")}
@@ -670,9 +674,8 @@ def test_every_log_line_of_the_worker_is_documented():
         read(path)
         for path in [*(PACKAGE / "worker").glob("*.py"), PACKAGE / "telemetry.py"]
     )
-    calls = re.findall(
-        r"logger\.(?:debug|info|warning|error|exception)\(\s*\"([a-z]+) ", source
-    )
+    how = "debug|info|warning|error|exception|log"
+    calls = re.findall(rf"logger\.(?:{how})\((?:\s*level,)?\s*\"([a-z]+) ", source)
     text = section(read(REFERENCE / "commands.md"), "### Log lines")
     documented = {line.split()[0] for line in first_names(text)}
     # A receiver's failure is told with its name; two more are told in passing.

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PUBLIC_NAMES = [
     "Cancel",
     "DeclarationError",
+    "DuplicateJob",
     "EmbeddedServerError",
     "EnqueueError",
     "InvalidArgument",
@@ -46,7 +47,9 @@ PUBLIC_NAMES = [
     "SparkError",
     "SparkOptionError",
     "TaskTimeout",
+    "TransactionAborted",
     "UndecodablePayload",
+    "Unique",
     "UnknownTask",
     "WrongDatabase",
     "WrongState",

@@ -18,6 +18,9 @@ from django_pgqueue.admin.log import log, tell, who
 from django_pgqueue.bounds import QUEUE_NAME
 from django_pgqueue.tasks import operate
 
+# Jobs that a message names.
+HOLDERS_SHOWN = 5
+
 
 class QueueForm(forms.Form):
     """The name of a queue; it need not exist yet."""
@@ -77,9 +80,30 @@ def _redrive(
                 len(done),
             ).replace("%(queue)s", queue),
         ),
-        _gone(len(ids) - len(done)),
+        *stayed(list(rows), done, asked=len(ids)),
         left=len(ids) - len(done),
     )
+
+
+def stayed(
+    ids: Sequence[int], done: Sequence[int], *, asked: int
+) -> list[tuple[int, str]]:
+    """Return how many of *ids* a redrive has left as they were, and why."""
+    held = operate.key_holders(sorted({*ids} - {*done})) if len(done) < asked else {}
+    parts = []
+    if held:
+        holders = ", ".join(
+            f"#{job}" for job in sorted({*held.values()})[:HOLDERS_SHOWN]
+        )
+        text = ngettext(
+            "%(count)d stays a dead letter, since a live job has its dedup key: "
+            "{holders}.",
+            "%(count)d stay dead letters, since live jobs have their dedup keys: "
+            "{holders}.",
+            len(held),
+        ).replace("{holders}", holders)
+        parts.append((len(held), text))
+    return [*parts, _gone(asked - len(done) - len(held))]
 
 
 def log_redrive(

@@ -56,6 +56,11 @@ class Job(JobColumns):
     leased_at = models.DateTimeField(_("leased at"), null=True, blank=True)
     # True: its process died while it ran, so it runs alone in its next one.
     runs_alone = models.BooleanField(_("runs alone"), db_default=False)
+    # The dedup key of a job that has it only while it waits: its claim empties
+    # dedup_key, and what puts the job back takes the key again where it is free.
+    queued_key = models.CharField(
+        _("queued key"), max_length=255, null=True, blank=True
+    )
     # Set by cancel(); a running task sees it through its context.
     cancel_requested_at = models.DateTimeField(
         _("cancel requested at"), null=True, blank=True

@@ -31,6 +31,7 @@ CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
 # the second on the job runs alone, since it may be what takes its process down.
 # deliveries rises with every claim and is never reset: the fencing token that a settle
 # must present. least(): a row written with the largest integer must not break claims.
+# A key that is held while its job waits (queued_key) is free from here on.
 # statement_timestamp() is STABLE and bounds the index scan; clock_timestamp() is
 # VOLATILE and would walk every scheduled row.
 # MATERIALIZED, required: in a joined sub-select a nested loop may run LIMIT twice.
@@ -48,6 +49,7 @@ leased AS (
            crashes = CASE WHEN j.leased_by IS NULL THEN j.crashes
                           ELSE least(j.crashes, 32766) + 1 END,
            runs_alone = j.runs_alone OR (j.leased_by IS NOT NULL AND j.crashes > 0),
+           dedup_key = CASE WHEN j.queued_key IS NULL THEN j.dedup_key END,
            errors = CASE WHEN j.leased_by IS NULL THEN j.errors
                          ELSE {ROOM_FOR_ONE} || jsonb_build_object(
                              'kind', 'lease_expired', 'worker', j.leased_by,

@@ -200,28 +200,30 @@ def enqueue_many(
     """
     ids: list[int] = []
     params = placement.params()
-    for text in _chunks(items):
-        params["items"] = text
+    for chunk in in_chunks(items, BULK_ROWS_MAX, BULK_CHARACTERS_MAX):
+        params["items"] = chunk.text
         cursor.execute(ENQUEUE_MANY, params)
         ids.extend(job_id for (job_id,) in cursor.fetchall())
     return ids
 
 
-def _chunks(items: Sequence[Items]) -> Iterator[str]:
-    """Yield one JSON array for each statement."""
+def in_chunks(
+    items: Sequence[Items], rows_max: int, characters_max: int
+) -> Iterator[Items]:
+    """Yield one JSON array, and how many jobs are in it, for each statement."""
     texts: list[str] = []
     rows = characters = 0
     for text, jobs in items:
         if texts and (
-            rows + jobs > BULK_ROWS_MAX or characters + len(text) > BULK_CHARACTERS_MAX
+            rows + jobs > rows_max or characters + len(text) > characters_max
         ):
-            yield f"[{','.join(texts)}]"
+            yield Items(f"[{','.join(texts)}]", rows)
             texts, rows, characters = [], 0, 0
         texts.append(text)
         rows += jobs
         characters += len(text)
     if texts:
-        yield f"[{','.join(texts)}]"
+        yield Items(f"[{','.join(texts)}]", rows)
 
 
 @dataclass(frozen=True, slots=True)

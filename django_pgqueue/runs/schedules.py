@@ -207,8 +207,8 @@ def database_now(cursor: Any) -> datetime:
 
 
 def declare_all(
-    cursor: Any, declared: Mapping[str, Mapping[str, Any]]
-) -> tuple[list[str], list[str]]:
+    cursor: Any, declared: Mapping[str, Mapping[str, Any]], *, revives: bool
+) -> tuple[list[str], list[str], list[str]]:
     """
     Write what code declares; the caller has a transaction open.
 
@@ -218,15 +218,17 @@ def declare_all(
     Args:
         cursor: An open cursor.
         declared: By name, a value for each of COLUMNS; args and kwargs as data.
+        revives: Whether one that was withdrawn has ticks again.
 
     Returns:
-        The names of those that are new or have changed, and of those that a user has
-        made.
+        The names of those that are new or have changed, of those that a user has made,
+        and of those that stay withdrawn.
     """
     cursor.execute(LOCK, {"class": keys.SCHEDULES})
     known = {row.name: row for row in take(cursor, sorted(declared))}
     changed: list[str] = []
     taken: list[str] = []
+    resting: list[str] = []
     for name in sorted(declared):
         values, row = declared[name], known.get(name)
         if row is None:
@@ -236,13 +238,16 @@ def declare_all(
         if row.source != "code":
             taken.append(name)
             continue
+        if row.withdrawn_at is not None and not revives:
+            resting.append(name)
+            continue
         follows = row.overridden_at is None and bool(_differing(row, values))
         if follows:
             change(cursor, row, values)
         if follows or row.withdrawn_at is not None:
             changed.append(name)
         cursor.execute(DECLARE, {"id": row.id, "declared": json.dumps(dict(values))})
-    return changed, taken
+    return changed, taken, resting
 
 
 def withdraw_others(cursor: Any, names: Sequence[str]) -> list[str]:

@@ -30,42 +30,52 @@ DUE = f"""
 {schedules.SHOWN}
  WHERE paused_at IS NULL AND withdrawn_at IS NULL
    AND (next_tick <= clock_timestamp() OR (next_tick IS NULL AND error IS NULL))
+   AND id <> ALL(%(but)s::bigint[])
  ORDER BY next_tick NULLS FIRST LIMIT %(limit)s
 """
-# Locks: none. When the next one is due, in seconds from now.
+# Locks: none. When DUE has something to show, in seconds from now.
 NEXT = """
-SELECT clock_timestamp(),
-       extract(epoch FROM min(next_tick) - clock_timestamp())::float8
-  FROM pgqueue_schedule WHERE paused_at IS NULL AND withdrawn_at IS NULL
+SELECT min(CASE WHEN next_tick IS NULL THEN 0
+                ELSE extract(epoch FROM next_tick - clock_timestamp()) END)::float8
+  FROM pgqueue_schedule
+ WHERE paused_at IS NULL AND withdrawn_at IS NULL
+   AND (next_tick IS NOT NULL OR error IS NULL) AND id <> ALL(%(but)s::bigint[])
 """
 # Locks: none. Whether a tick has not been issued for so long: whoever leads is away.
+# One that cannot be issued says nothing about that.
 OVERDUE = """
 SELECT EXISTS (SELECT 1 FROM pgqueue_schedule
-                WHERE paused_at IS NULL AND withdrawn_at IS NULL
-                  AND next_tick < clock_timestamp() - %(late)s::interval)
+                WHERE paused_at IS NULL AND withdrawn_at IS NULL AND error IS NULL
+                  AND coalesce(next_tick, ticks_from)
+                      < clock_timestamp() - %(late)s::interval)
 """
 
-# Locks: a row lock on the schedule until the caller's transaction ends: a second
-# scheduler waits here, and then finds that last_tick has moved. An edit, a pause or
-# another one's tick in between makes it find nothing. The server says whether the tick
-# is due: a scheduler with another clock cannot be early.
+# Locks: a row lock on the schedule until the caller's transaction ends, and none where
+# somebody has it: another scheduler, who issues the tick, or a transaction that changes
+# the schedule and may stay open for hours; the other schedules must not wait for that.
+# An edit, a pause or another one's tick in between makes it find nothing. The server
+# says whether the tick is due: a scheduler with another clock cannot be early.
 ADVANCE = """
 UPDATE pgqueue_schedule
    SET last_tick = %(latest)s, next_tick = %(next)s, error = NULL
- WHERE id = %(id)s AND revision = %(revision)s
-   AND last_tick IS NOT DISTINCT FROM %(seen)s::timestamptz
-   AND (last_tick IS NULL OR last_tick < %(latest)s)
-   AND paused_at IS NULL AND withdrawn_at IS NULL
-   AND %(latest)s <= clock_timestamp()
+ WHERE id = (SELECT id FROM pgqueue_schedule
+              WHERE id = %(id)s AND revision = %(revision)s
+                AND last_tick IS NOT DISTINCT FROM %(seen)s::timestamptz
+                AND (last_tick IS NULL OR last_tick < %(latest)s)
+                AND paused_at IS NULL AND withdrawn_at IS NULL
+                AND %(latest)s <= clock_timestamp()
+                FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING id
 """
 
-# Locks: a row lock on the schedule, for the statement. The reckoned next tick, of a
-# row that is still as it was read.
+# Locks: a row lock on the schedule, for the statement; none where somebody has it. The
+# reckoned next tick, or why it cannot be issued, of a row that is still as it was read.
 RECKON = """
 UPDATE pgqueue_schedule SET next_tick = %(next)s, error = %(error)s
- WHERE id = %(id)s AND revision = %(revision)s
-   AND last_tick IS NOT DISTINCT FROM %(seen)s::timestamptz
+ WHERE id = (SELECT id FROM pgqueue_schedule
+              WHERE id = %(id)s AND revision = %(revision)s
+                AND last_tick IS NOT DISTINCT FROM %(seen)s::timestamptz
+                FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING id
 """
 
@@ -146,17 +156,17 @@ class TickRow:
     ran_seconds: float | None
 
 
-def due(cursor: Any) -> list[ScheduleRow]:
-    """Return schedules that are due, or whose next tick must be reckoned."""
-    cursor.execute(DUE, {"limit": DUE_ROWS_MAX})
+def due(cursor: Any, but: Sequence[int] = ()) -> list[ScheduleRow]:
+    """Return schedules that are due or must be reckoned, *but* those of these ids."""
+    cursor.execute(DUE, {"but": list(but), "limit": DUE_ROWS_MAX})
     return read_rows(cursor)
 
 
-def until_next(cursor: Any) -> tuple[datetime, float | None]:
-    """Return the database's time, and in how many seconds the next tick is due."""
-    cursor.execute(NEXT)
-    now, seconds = cursor.fetchone()
-    return now, seconds
+def until_next(cursor: Any, but: Sequence[int] = ()) -> float | None:
+    """Return in how many seconds due() has something; 0 or less: now; None: never."""
+    cursor.execute(NEXT, {"but": list(but)})
+    seconds: float | None = cursor.fetchone()[0]
+    return seconds
 
 
 def is_overdue(cursor: Any, late: timedelta) -> bool:
@@ -171,7 +181,8 @@ def advance(
     """
     Move a schedule on to the tick *latest*; the caller's transaction issues it.
 
-    False: another scheduler has, or the schedule was changed since *row* was read.
+    False: another scheduler has, or does so now, or the schedule was changed since
+    *row* was read, or somebody has its row locked.
     """
     params = {
         "id": row.id,
@@ -187,7 +198,11 @@ def advance(
 def reckon(
     cursor: Any, row: ScheduleRow, next_tick: datetime | None, error: str | None = None
 ) -> bool:
-    """Write when a schedule is due next, or why that cannot be said."""
+    """
+    Write when a schedule is due next, or why it is not issued.
+
+    False: its row was changed since *row* was read, or somebody has it locked.
+    """
     params = {
         "id": row.id,
         "revision": row.revision,

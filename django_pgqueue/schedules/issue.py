@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.bounds import ATTEMPTS_DEFAULT, QUEUE_DEFAULT
@@ -73,7 +73,7 @@ def issue(cursor: Any, row: ScheduleRow, now: datetime) -> list[Issued]:
     Args:
         cursor: Inside a transaction.
         row: As it was just read.
-        now: By the database's clock.
+        now: By the database's clock, in UTC.
 
     Raises:
         ScheduleError: The row cannot be read; see reckon().
@@ -186,7 +186,11 @@ def _issued(
 
 
 def _from(row: ScheduleRow) -> datetime:
-    """Return the moment after which its ticks are due."""
-    if row.last_tick is None:
-        return row.ticks_from
-    return max(row.last_tick, row.ticks_from)
+    """
+    Return the moment after which its ticks are due, in UTC.
+
+    A session shows moments in the time zone of its role. Two that have one zone are
+    compared by the clock on the wall, which is wrong in the hour that comes twice.
+    """
+    since = row.ticks_from.astimezone(UTC)
+    return since if row.last_tick is None else max(row.last_tick.astimezone(UTC), since)

@@ -20,33 +20,43 @@ class Synced(NamedTuple):
 
     changed: list[str]
     withdrawn: list[str]
+    # Withdrawn before, and declared here; they rest on.
+    resting: list[str]
     # A user has made one under a name that code declares; it was left alone.
     taken: list[str]
 
 
-def sync(cursor: Any, *, withdraws: bool) -> Synced:
+def sync(cursor: Any, *, migrates: bool) -> Synced:
     """
     Write what code declares; the caller has a transaction open.
 
     Args:
         cursor: Of the database of the jobs.
-        withdraws: Whether schedules of code that are not declared any more rest from
-            now on. A migration does that; a worker that starts does not, since one
-            with older code may start beside it.
+        migrates: Whether this is a migration, which says which schedules there are:
+            one that is not declared any more rests from now on, and one that is again
+            has ticks again. A worker that starts has no say in that, since its code
+            may be older: else one of the last deploy, started anew, would bring back
+            for good what this deploy has withdrawn.
 
     Raises:
         ScheduleError: settings.TIME_ZONE is no good for a schedule without tz=.
     """
     values = {each.name: each.values() for each in declared()}
-    changed, taken = schedules.declare_all(cursor, values)
-    withdrawn = schedules.withdraw_others(cursor, list(values)) if withdraws else []
+    changed, taken, resting = schedules.declare_all(cursor, values, revives=migrates)
+    withdrawn = schedules.withdraw_others(cursor, list(values)) if migrates else []
+    for name in resting:
+        logger.warning(
+            "schedule   name=%r is declared by this code, and a migration has "
+            "withdrawn it: if this code is the newer one, run manage.py migrate",
+            name,
+        )
     for name in taken:
         logger.warning(
             "schedule   name=%r is declared by code, and a user has made one of this "
             "name: that one holds",
             name,
         )
-    return Synced(changed, withdrawn, taken)
+    return Synced(changed, withdrawn, resting, taken)
 
 
 def tell_workers(connection: Any) -> None:

@@ -41,6 +41,7 @@ from django_pgqueue.tasks.options import (
 from django_pgqueue.tasks.retry import Retry, as_retry
 from django_pgqueue.tasks.shown import shown
 from django_pgqueue.tasks.task import AsyncTask, Task
+from django_pgqueue.tasks.unique import Unique, as_rule
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,6 +60,11 @@ class TaskKeywords(TypedDict, total=False):
     atomic: bool
     middleware: Sequence[Middleware | str]
     tags: Collection[str]
+    unique: Unique | None
+    by: str | Collection[str] | None
+    debounce: Duration | None
+    max_wait: Duration | None
+    throttle: str | None
     name: str | None
     aliases: Sequence[str]
 
@@ -75,7 +81,15 @@ UNSAID: Mapping[str, Any] = {
     "atomic": False,
     "middleware": (),
     "tags": (),
+    "unique": None,
+    "by": None,
+    "debounce": None,
+    "max_wait": None,
+    "throttle": None,
 }
+
+# Those that together make the rule for a second call.
+RULE = ("unique", "by", "debounce", "max_wait", "throttle")
 
 
 class Declares(Protocol):
@@ -129,6 +143,11 @@ def task(
     atomic: bool = False,
     middleware: Sequence[Middleware | str] = (),
     tags: Collection[str] = (),
+    unique: Unique | None = None,
+    by: str | Collection[str] | None = None,
+    debounce: Duration | None = None,
+    max_wait: Duration | None = None,
+    throttle: str | None = None,
     name: str | None = None,
     aliases: Sequence[str] = (),
 ) -> Any:
@@ -163,6 +182,13 @@ def task(
         middleware: Functions of (context, call_next) around every job, the first one
             outermost, or their import paths.
         tags: Up to 20 texts that every job carries, to be found by.
+        unique: At most one live job for each key, and what a second call does.
+        debounce: A duration: the job runs that long after the last call, with that
+            call's arguments.
+        max_wait: Of debounce: the longest that calls can put the job off, a duration.
+        throttle: "N/period", such as "10/15m": further jobs are not stored.
+        by: Of debounce and throttle: the parameters that make the key, as in Unique;
+            by default all arguments.
         name: The name stored in rows; ``module.qualname``.
         aliases: Names of earlier days, so that old rows still run.
 
@@ -182,6 +208,11 @@ def task(
         "atomic": atomic,
         "middleware": middleware,
         "tags": tags,
+        "unique": unique,
+        "by": by,
+        "debounce": debounce,
+        "max_wait": max_wait,
+        "throttle": throttle,
     }
 
     def declare_it(function: Callable[..., Any]) -> Task[Any, Any]:
@@ -211,7 +242,7 @@ def declare_task(
     Args:
         function: What to call.
         options: Of queue, priority, retries, timeout, settle, ack_policy, archive,
-            atomic, middleware, tags.
+            atomic, middleware, tags, unique, by, debounce, max_wait, throttle.
         takes_context: As in @task.
         name: As in @task.
         aliases: As in @task.
@@ -269,9 +300,11 @@ def _checked_options(
             takes_context=takes_context,
             is_async=is_async,
             tags=check_tags(said["tags"]),
+            rule=as_rule(**{name: said[name] for name in RULE}) or None,
         )
-    except ValueError as error:
-        raise DeclarationError(f"@task: {error}") from None
+    except (DeclarationError, ValueError) as error:
+        text = str(error).removeprefix("@task: ")
+        raise DeclarationError(f"@task: {text}") from None
 
 
 def _refuse_contradictions(options: TaskOptions) -> None:

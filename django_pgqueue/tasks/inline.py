@@ -293,6 +293,8 @@ def settle_job(job: Claimed, performed: Performed, *, worker: str) -> None:
         is_written = True
     else:
         is_written = bool(_written(write, row, worker=worker))
+    if row.superseded_by is not None:
+        performed.outcome = Cancelled()
     if is_written:
         _tell(job, performed)
         return

@@ -48,6 +48,7 @@ __all__ = [
     "cancel",
     "delete_dead_letters",
     "edit",
+    "key_holders",
     "pause",
     "redrive",
     "resume",
@@ -81,7 +82,8 @@ def retry(ids: Iterable[int]) -> list[int]:
     """
     Make waiting jobs due now, and redrive dead letters; return those that will run.
 
-    Jobs that are due, running, parked or archived are passed over.
+    Jobs that are due, running, parked or archived are passed over, and so are dead
+    letters whose dedup key a live job has: key_holders() names it.
 
     Raises:
         TypeError: An id is no int.
@@ -101,6 +103,8 @@ def redrive(ids: Iterable[int], *, queue: str | None = None) -> list[int]:
     """
     Move dead letters back to their queues, or all of them to *queue*.
 
+    One whose dedup key a live job has stays where it is: key_holders() names that job.
+
     Raises:
         InvalidOption: *queue* is no queue name.
         TypeError: An id is no int.
@@ -113,6 +117,20 @@ def redrive(ids: Iterable[int], *, queue: str | None = None) -> list[int]:
         moved = redrives.redrive(cursor, wanted, queue=queue)
         _wake(connection, {name for _, name in moved})
     return [job_id for job_id, _ in moved]
+
+
+def key_holders(ids: Iterable[int]) -> dict[int, int]:
+    """
+    Return which live job has the dedup key of which dead letter, of those in *ids*.
+
+    These dead letters cannot be redriven until that job has ended.
+
+    Raises:
+        TypeError: An id is no int.
+    """
+    wanted = _checked_ids(ids)
+    with _cursor() as (_connection, cursor):
+        return redrives.holders(cursor, wanted)
 
 
 def cancel(ids: Iterable[int], *, by: str = "") -> CancelAnswer:

@@ -36,6 +36,7 @@ from django_pgqueue.conf import (
 from django_pgqueue.exceptions import DeclarationError, InvalidOption
 from django_pgqueue.tasks.retry import Retry, as_retry
 from django_pgqueue.tasks.shown import shown
+from django_pgqueue.tasks.unique import Rule, Said, Unique, as_rule, checked_key
 
 Settle = Literal["immediate", "batched"]
 AckPolicy = Literal["on_success", "first", "reject_on_error", "manual"]
@@ -68,6 +69,8 @@ class TaskOptions:
     is_async: bool = False
     # On every job of the task; a call adds its own.
     tags: tuple[str, ...] = ()
+    # What becomes of a second call: unique, debounce or throttle.
+    rule: Rule | None = None
 
     def for_queue(self, name: str, settings: Settings) -> ResolvedOptions:
         """
@@ -156,6 +159,8 @@ class CallOptions:
     expire_in: timedelta | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    rule: Said = None
+    key: str | None = None  # JSON text.
 
     def with_(
         self,
@@ -167,6 +172,12 @@ class CallOptions:
         expires: When | None = None,
         headers: Mapping[str, Any] | None = None,
         tags: Collection[str] | None = None,
+        unique: Unique | Literal[False] | None = None,
+        key: str | int | None = None,
+        by: str | Collection[str] | None = None,
+        debounce: Duration | None = None,
+        max_wait: Duration | None = None,
+        throttle: str | None = None,
     ) -> CallOptions:
         """
         Return these options with those that are given replaced.
@@ -190,7 +201,28 @@ class CallOptions:
             changed["headers"] = {**self.headers, **check_headers(headers)}
         if tags is not None:
             changed["tags"] = check_tags([*self.tags, *check_tags(tags)])
+        try:
+            rule = as_rule(
+                unique=unique,
+                by=by,
+                debounce=debounce,
+                max_wait=max_wait,
+                throttle=throttle,
+                key=key,
+            )
+        except DeclarationError as error:
+            raise InvalidOption(str(error)) from None
+        if rule is not None:
+            changed["rule"] = rule
+        if rule is False:
+            changed["key"] = None
+        if key is not None:
+            changed["key"] = checked_key(key)
         return replace(self, **changed)
+
+    def rule_for(self, task: TaskOptions) -> Rule | None:
+        """Return the rule that holds for a call of *task* with these options."""
+        return (task.rule if self.rule is None else self.rule) or None
 
 
 def check_queue(name: object) -> str:

@@ -26,7 +26,15 @@ FIRST = frozenset({inspect.Parameter.POSITIONAL_ONLY, BY_PLACE_OR_NAME})
 class Parameters:
     """What a function takes of a job: its parameters, but for the context."""
 
-    __slots__ = ("_all", "_before", "_needed", "_places", "_signature")
+    __slots__ = (
+        "_all",
+        "_before",
+        "_needed",
+        "_own",
+        "_places",
+        "_signature",
+        "function_name",
+    )
 
     def __init__(self, function: Callable[..., Any], *, takes_context: bool) -> None:
         """
@@ -46,6 +54,8 @@ class Parameters:
                     f"positional parameter for the context."
                 )
             own = own[1:]
+        self.function_name = function.__qualname__
+        self._own = own
         # Of a function with *args, **kwargs or positional-only parameters: None, so
         # that nothing is obvious.
         self._all: frozenset[str] | None = None
@@ -67,6 +77,32 @@ class Parameters:
         """
         if not self._obviously_fit(args, kwargs):
             self._signature.bind(*self._before, *args, **kwargs)
+
+    @property
+    def names(self) -> list[str]:
+        """All parameters of a job, *args and **kwargs by their names, in order."""
+        return [parameter.name for parameter in self._own]
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The values of the parameters that a call may leave out."""
+        empty: dict[Any, Any] = {
+            inspect.Parameter.VAR_POSITIONAL: [],
+            inspect.Parameter.VAR_KEYWORD: {},
+        }
+        return {
+            parameter.name: empty.get(parameter.kind, parameter.default)
+            for parameter in self._own
+            if parameter.kind in empty or parameter.default is not parameter.empty
+        }
+
+    def values(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return the value of each parameter in a call that fits, defaults too."""
+        bound = self._signature.bind(*self._before, *args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
 
     def fit_all(self, items: Sequence[Any]) -> bool:
         """

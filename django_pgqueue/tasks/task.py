@@ -12,7 +12,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from asgiref.sync import markcoroutinefunction
 
@@ -32,6 +32,7 @@ from django_pgqueue.tasks.parameters import Parameters
 from django_pgqueue.tasks.registry import declare
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
+from django_pgqueue.tasks.unique import Unique
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -73,6 +74,8 @@ class Task(Generic[P, R]):
         self._parameters = Parameters(function, takes_context=options.takes_context)
         self._enqueuer: Enqueuer[P, R] = Enqueuer(self, NO_OPTIONS)
         self._resolved: dict[str, tuple[Settings, ResolvedOptions]] = {}
+        if options.rule is not None:
+            options.rule.check_names(self._parameters)
         declare(self)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -125,6 +128,12 @@ class Task(Generic[P, R]):
         expires: When | None = None,
         headers: Mapping[str, Any] | None = None,
         tags: Collection[str] | None = None,
+        unique: Unique | Literal[False] | None = None,
+        key: str | int | None = None,
+        by: str | Collection[str] | None = None,
+        debounce: Duration | None = None,
+        max_wait: Duration | None = None,
+        throttle: str | None = None,
     ) -> Enqueuer[P, R]:
         """Return this task with options for its next jobs; see Enqueuer.using."""
         return self._enqueuer.using(
@@ -135,7 +144,18 @@ class Task(Generic[P, R]):
             expires=expires,
             headers=headers,
             tags=tags,
+            unique=unique,
+            key=key,
+            by=by,
+            debounce=debounce,
+            max_wait=max_wait,
+            throttle=throttle,
         )
+
+    @property
+    def parameters(self) -> Parameters:
+        """What the function takes of a job."""
+        return self._parameters
 
     def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
         """Store one job, in the caller's transaction; see Enqueuer.delay."""

@@ -14,9 +14,9 @@ latest one and those before it, the *missed* ones, fare by the schedule's policy
 from __future__ import annotations
 
 import re
-from collections import deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Literal
 
 from django_pgqueue.exceptions import ScheduleError
@@ -28,6 +28,10 @@ ALL = re.compile(r"all\(([0-9]{1,9})\)")
 # Of ticks that are dropped, no more are counted: a schedule by the second that nobody
 # served for a year has thirty million.
 MISSED_MAX = 1_000
+
+# Ticks that are looked at from the beginning, before it is looked from the end.
+FEW = 4
+SECOND = timedelta(seconds=1)
 
 # What a tick that is skipped when late may be late.
 LATE_MAX = timedelta(seconds=60)
@@ -115,19 +119,35 @@ def _latest(
     timetable: Timetable, after: datetime, now: datetime, most: int
 ) -> list[datetime]:
     """Return the latest ticks after *after* until *now*, *most* of them at most."""
-    # A few from the beginning: nearly always it is one.
-    found = []
-    for tick in ticks(timetable, after, now):
-        found.append(tick)
-        if len(found) > most:
-            break
-    else:
-        return found
-    # There are more. Look back from now, further each time.
-    span = timedelta(seconds=most)
-    while True:
-        start = max(after, now - span)
-        latest = deque(ticks(timetable, start, now), maxlen=most)
-        if start == after or len(latest) == most:
-            return list(latest)
-        span *= 4
+    found = list(islice(ticks(timetable, after, now), FEW))
+    if len(found) < FEW:
+        return found  # Nearly always it is one.
+    # There may be millions. Look back from now, in windows that grow while they have
+    # few; one that has too many begins anew at its last tick, with a small one.
+    found, end, span = [], now, timedelta(seconds=most)
+    while len(found) < most and after < end:
+        start = max(after, end - span)
+        some = list(islice(ticks(timetable, start, end), most + 1))
+        if len(some) > most:
+            end = _last(timetable, some[-1], end)
+            span = most * SECOND  # No schedule has two ticks in a second.
+            continue
+        found = some + found
+        end = start
+        if 2 * len(some) < most:
+            span *= 4
+    return found[-most:]
+
+
+def _last(timetable: Timetable, low: datetime, end: datetime) -> datetime:
+    """Return the last tick until *end*, given an earlier one, *low*."""
+    high = end
+    while high - low > SECOND:
+        middle = low + (high - low) / 2
+        tick = timetable.next_after(middle)
+        if tick is None or tick > end:
+            high = middle
+        else:
+            low = tick
+    tick = timetable.next_after(low)
+    return low if tick is None or tick > end else tick

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import takewhile
 from typing import Protocol
 
 from django_pgqueue.timetable.changes import gap_end, next_change, offset
@@ -28,6 +29,9 @@ class Timetable(Protocol):
 
     def next_after(self, moment: datetime) -> datetime | None:
         """Return the first tick after *moment*, in UTC; None: there is none."""
+
+    def after(self, moment: datetime) -> Iterator[datetime]:
+        """Yield the ticks after *moment*, in UTC, for less than asking for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +49,16 @@ class Cron:
 
     def next_after(self, moment: datetime) -> datetime | None:
         """Return the first tick after *moment*, in UTC; None: there is none."""
+        return next(self.after(moment), None)
+
+    def after(self, moment: datetime) -> Iterator[datetime]:
+        """Yield the ticks after *moment*, in UTC."""
         moment = moment.astimezone(UTC)
         if self.expression.follows_time:
-            return self._next_by_time(moment)
-        return self._next_by_wall(moment)
+            return self._by_time(moment)
+        return self._by_wall(moment)
 
-    def _next_by_wall(self, moment: datetime) -> datetime | None:
+    def _by_wall(self, moment: datetime) -> Iterator[datetime]:
         wall = moment.astimezone(self.zone).replace(tzinfo=None)
         for time in self.expression.times(wall):
             tick = gap_end(self.zone, time)
@@ -58,28 +66,26 @@ class Cron:
                 tick = time.replace(tzinfo=self.zone, fold=0).astimezone(UTC)
             # Not of a time that comes for the second time now.
             if tick > moment:
-                return tick
-        return None
+                yield tick
+                moment = tick
 
-    def _next_by_time(self, moment: datetime) -> datetime | None:
+    def _by_time(self, moment: datetime) -> Iterator[datetime]:
         """Go from one change of the clock to the next; between two, all is even."""
         while True:
             ahead = offset(self.zone, moment)
-            wall = (moment + ahead).replace(tzinfo=None)
-            time = next(self.expression.times(wall), None)
-            if time is None:
-                return None
-            tick = time.replace(tzinfo=UTC) - ahead
-            change = next_change(self.zone, moment, tick)
-            if change is None:
-                return tick
+            for time in self.expression.times((moment + ahead).replace(tzinfo=None)):
+                tick = time.replace(tzinfo=UTC) - ahead
+                change = next_change(self.zone, moment, tick)
+                if change is not None:
+                    break
+                yield tick
+                moment = tick
+            else:
+                return
             # The moment of the change itself may be a tick, by its new time.
-            moment = change - MICROSECOND
-            ahead = offset(self.zone, change)
-            wall = (moment + ahead).replace(tzinfo=None)
-            time = next(self.expression.times(wall), None)
-            if time == (change + ahead).replace(tzinfo=None):
-                return change
+            wall = (change + offset(self.zone, change)).replace(tzinfo=None)
+            if next(self.expression.times(wall - MICROSECOND), None) == wall:
+                yield change
             moment = change
 
 
@@ -96,14 +102,18 @@ class Every:
 
     period: timedelta
 
-    def next_after(self, moment: datetime) -> datetime | None:
+    def next_after(self, moment: datetime) -> datetime:
         """Return the first tick after *moment*, in UTC."""
         return EPOCH + ((moment - EPOCH) // self.period + 1) * self.period
 
+    def after(self, moment: datetime) -> Iterator[datetime]:
+        """Yield the ticks after *moment*, in UTC."""
+        tick = self.next_after(moment)
+        while True:
+            yield tick
+            tick += self.period
+
 
 def ticks(timetable: Timetable, after: datetime, until: datetime) -> Iterator[datetime]:
-    """Yield the ticks after *after* until *until*, both in UTC."""
-    tick = timetable.next_after(after)
-    while tick is not None and tick <= until:
-        yield tick
-        tick = timetable.next_after(tick)
+    """Return the ticks after *after* until *until*, both in UTC."""
+    return takewhile(lambda tick: tick <= until, timetable.after(after))

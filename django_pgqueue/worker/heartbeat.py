@@ -70,7 +70,7 @@ class Heartbeat(Service):
         self._scheduler = scheduler
         self._listener = listener
         self._row_due_at = 0.0
-        self._schedules_due_at = time.monotonic() + SCHEDULES_INTERVAL_SECONDS
+        self._schedules_due_at = 0.0
         self._cancels_heard_at = 0.0
         self._has_hint = False
 

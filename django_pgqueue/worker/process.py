@@ -22,10 +22,11 @@ from django_pgqueue import __version__, signals, telemetry
 from django_pgqueue.exceptions import ScheduleError, TaskTimeout
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.server import installation
+from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues import workers
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.schedules.declare import declared
-from django_pgqueue.schedules.sync import sync
+from django_pgqueue.schedules.sync import HINT, sync
 from django_pgqueue.tasks.perform import timed_out
 from django_pgqueue.worker import purger
 from django_pgqueue.worker.bell import Bell
@@ -96,6 +97,8 @@ class Process:
         slots: Slots,
         vital: Vital | None = None,
         turn: Turn | None = None,
+        *,
+        declares: bool = True,
     ) -> None:
         self._options = options
         # None: nobody asks after our health.
@@ -111,6 +114,8 @@ class Process:
         self._is_patient = False
         self._told_at: float | None = None
         self._turn = turn
+        # Whether it writes what the code declares of schedules.
+        self._declares = declares
         self._asked_when_idle = False
         self._grace_seconds = options.grace_seconds
         self._parent = os.getppid()
@@ -181,16 +186,19 @@ class Process:
 
     def _declare_schedules(self, link: Link) -> None:
         """Write what the code declares; a mistake there does not stop a worker."""
-        if not declared():
+        if not (self._declares and declared()):
             return
         try:
             with link.connection.transaction(), link.cursor() as cursor:
-                synced = sync(cursor, withdraws=False)
+                synced = sync(cursor, migrates=False)
         except ScheduleError as error:
             logger.error("failed     schedules: %s", error)
-        else:
-            for name in synced.changed:
-                logger.info("declared   schedule=%s", name)
+            return
+        for name in synced.changed:
+            logger.info("declared   schedule=%s", name)
+        if synced.changed:
+            with link.cursor() as cursor:
+                wake(cursor, [HINT])
 
     def _wire(self, installation: str) -> None:
         options, settings, name = self._options, self._settings, self._name

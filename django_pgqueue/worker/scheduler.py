@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+
+import psycopg
 
 from django_pgqueue import signals, telemetry
 from django_pgqueue.exceptions import ScheduleError
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.runs import ticks
-from django_pgqueue.runs.schedules import ScheduleRow
+from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
 from django_pgqueue.schedules.issue import Issued, issue, reckon, wake_for
 from django_pgqueue.tasks.registry import find_sender
-from django_pgqueue.worker.service import Service
+from django_pgqueue.worker.later import Later
+from django_pgqueue.worker.service import Service, is_broken
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -29,6 +34,15 @@ LOOK_SECONDS = 5.0
 # Who does not lead takes over when a tick is so late, and then goes on for so long.
 OVERDUE = timedelta(seconds=2)
 STAND_IN_SECONDS = 15.0
+
+# All next ticks are reckoned anew so often, and when a scheduler begins: the rules of a
+# zone change now and then.
+RECKON_SECONDS = 3_600.0
+
+# A tick that is somebody else's is tried again so soon, then ever later; one that
+# fails, as when a trigger refuses its job, so.
+AGAIN_SECONDS = 0.1
+FAILED_SECONDS, FAILED_SECONDS_MAX = 1.0, 60.0
 
 # How long a worker that has nothing to issue waits to be woken.
 REST_SECONDS = 60.0
@@ -43,6 +57,8 @@ class Scheduler(Service):
         super().__init__(link)
         self._is_leading = False
         self._stands_in_until = 0.0
+        self._reckon_at = 0.0
+        self._later = Later()
 
     @property
     def is_at_work(self) -> bool:
@@ -69,37 +85,91 @@ class Scheduler(Service):
         """Issue what is due; return how many seconds until the next tick."""
         if not self.is_at_work:
             self.link.drop()
+            self._reckon_at = 0.0
             return REST_SECONDS
+        if time.monotonic() >= self._reckon_at:
+            self._reckon_all()
+            self._reckon_at = time.monotonic() + RECKON_SECONDS
+        but, until_again = self._later.waiting()
         with self.link.cursor() as cursor:
-            rows = ticks.due(cursor)
-            now, _ = ticks.until_next(cursor)
+            seconds = ticks.until_next(cursor, but)
+            if seconds is None or seconds > 0:
+                pause = LOOK_SECONDS if seconds is None else seconds
+                return min(pause, LOOK_SECONDS, until_again)
+            rows = ticks.due(cursor, but)
+            now = database_now(cursor)
         for row in rows:
             if self.stopping:
-                return 0.0
+                break
             self._serve(row, now)
+        return 0.0
+
+    def _reckon_all(self) -> None:
         with self.link.cursor() as cursor:
-            _, seconds = ticks.until_next(cursor)
-        return LOOK_SECONDS if seconds is None else min(max(seconds, 0.0), LOOK_SECONDS)
+            rows = [row for row in find_all(cursor) if row.has_ticks]
+        for row in rows:
+            with self._apart(row):
+                self._reckon(row)
 
     def _serve(self, row: ScheduleRow, now: datetime) -> None:
-        try:
-            if row.next_tick is None:
-                with self.link.cursor() as cursor:
-                    reckon(cursor, row)
-                return
-            self._issue(row, now)
-        except ScheduleError:
-            with self.link.cursor() as cursor:
-                reckon(cursor, row)
+        """Issue a schedule's tick, or reckon when it is due."""
+        with self._apart(row):
+            is_done = row.next_tick is not None and self._issue(row, now)
+            # Nothing is due: its row may say so by an older tz database.
+            if is_done or self._reckon(row):
+                self._later.forget(row)
+            else:
+                # Another scheduler has it; or somebody has locked its row.
+                self._later.add(row, AGAIN_SECONDS, LOOK_SECONDS)
 
-    def _issue(self, row: ScheduleRow, now: datetime) -> None:
+    @contextmanager
+    def _apart(self, row: ScheduleRow) -> Iterator[None]:
+        """Let what is wrong with one schedule keep no other one waiting."""
+        try:
+            yield
+        except Exception as error:
+            if self._has_lost_link(error):
+                raise
+            pause = self._later.add(row, FAILED_SECONDS, FAILED_SECONDS_MAX)
+            self._note(row, error, pause)
+
+    def _issue(self, row: ScheduleRow, now: datetime) -> bool:
         connection = self.link.connection
-        with connection.transaction(), connection.cursor() as cursor:
-            issued = issue(cursor, row, now)
-        with connection.cursor() as cursor:
-            wake_for(cursor, issued)
-        for tick in issued:
-            _tell(tick, now)
+        try:
+            with connection.transaction(), connection.cursor() as cursor:
+                issued = issue(cursor, row, now)
+        except ScheduleError:
+            return False  # It is written down as its next tick is reckoned.
+        try:
+            with connection.cursor() as cursor:
+                wake_for(cursor, issued)
+        finally:
+            for tick in issued:
+                _tell(tick, now)
+        return bool(issued)
+
+    def _reckon(self, row: ScheduleRow) -> bool:
+        with self.link.cursor() as cursor:
+            return reckon(cursor, row)
+
+    def _has_lost_link(self, error: Exception) -> bool:
+        """Whether *error* is of the connection, and not of one schedule."""
+        return not self.link.is_open or (
+            isinstance(error, psycopg.Error) and is_broken(self.link, error)
+        )
+
+    def _note(self, row: ScheduleRow, error: Exception, pause: float) -> None:
+        """Say why a schedule's tick could not be issued, in the log and in its row."""
+        said = f"{type(error).__name__}: {str(error).strip()}".split("\n")[0]
+        logger.error(
+            "failed     schedule=%s: its tick is tried again in %.0f s: %s",
+            row.name,
+            pause,
+            said,
+            exc_info=None if isinstance(error, psycopg.Error) else error,
+        )
+        with self.link.cursor() as cursor:
+            ticks.reckon(cursor, row, row.next_tick, said)
 
 
 def _tell(tick: Issued, now: datetime) -> None:

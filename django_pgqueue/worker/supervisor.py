@@ -86,6 +86,9 @@ class Supervisor:
         # Places without a child, and the monotonic time to start one.
         self._vacant = dict.fromkeys(range(options.processes), 0.0)
         self._young_deaths = dict.fromkeys(range(options.processes), 0)
+        # Places whose child has told the database what this code declares. The next
+        # one does not: a newer deploy may have said something else meanwhile.
+        self._has_declared: set[int] = set()
         self._rescuer = Rescuer(
             Link(options.settings.database, name="pgqueue supervisor"), options.lease
         )
@@ -144,6 +147,7 @@ class Supervisor:
         process = self._context.Process(
             target=run_child,
             args=(self._options, name, slots, place, self._health, self._turn),
+            kwargs={"declares": place not in self._has_declared},
             name=name,
         )
         sys.stdout.flush()
@@ -221,6 +225,8 @@ class Supervisor:
         # may do so is limited by its crashes. Nor is one that has reached a limit.
         is_recycled = child.slots.has_stopped and child.process.exitcode == EXIT_RECYCLE
         is_old = now - child.started_at >= YOUNG_SECONDS
+        if is_old or is_recycled:
+            self._has_declared.add(child.place)
         if is_old or is_recycled or child.slots.running():
             self._young_deaths[child.place] = 0
             return now
@@ -272,6 +278,8 @@ def run_child(
     place: int = 0,
     health: Health | None = None,
     turn: Turn | None = None,
+    *,
+    declares: bool = True,
 ) -> None:
     """Be a worker process; never returns."""
     import django
@@ -286,7 +294,7 @@ def run_child(
     if health is not None:
         health.leave_socket()
         vitals = Vital(health.vitals, place)
-    status = Process(options, name, slots, vitals, turn).run()
+    status = Process(options, name, slots, vitals, turn, declares=declares).run()
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

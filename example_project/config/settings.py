@@ -8,6 +8,7 @@ What the queue needs is marked with (1) to (4). Everything else is what
     EMAIL_URL      smtp://user:password@host:587, and others: see mail.py
     SECRET_KEY     required unless DEBUG is on
     DEBUG          on by default, so that `manage.py runserver` just works
+    POSTMASTERS    who gets the digest of each day, with commas between them
     ALLOWED_HOSTS  names of the web server, with commas between them
 """
 
@@ -55,7 +56,8 @@ INSTALLED_APPS = [
 
 # (3) Every key has a good default; see django_pgqueue/conf.py. A worker that is told
 # to stop gives the mails that it is sending this long.
-PGQUEUE = {"GRACE_SECONDS": 20}
+# Tasks stand in tasks.py, and those that run by themselves in nightly.py.
+PGQUEUE = {"GRACE_SECONDS": 20, "TASK_MODULES": ["tasks", "nightly"]}
 
 # (4) What the tasks themselves need; here, where mail goes. Seconds to connect, and for
 # each answer of the server: well below the timeout of the task (postoffice/tasks.py),
@@ -63,6 +65,8 @@ PGQUEUE = {"GRACE_SECONDS": 20}
 MAIL_TIMEOUT = 10
 EMAIL_URL = env("EMAIL_URL", default="consolemail://")
 globals().update(mail_settings(EMAIL_URL, timeout=MAIL_TIMEOUT))
+# Who gets the digest of each day (postoffice/nightly.py).
+POSTMASTERS = env.list("POSTMASTERS", default=["postmaster@example.org"])
 DEFAULT_FROM_EMAIL = "Post office <post-office@example.org>"
 
 MIDDLEWARE = [

@@ -91,8 +91,8 @@ ALL = {
     *("view_payload", "retry", "edit", "cancel", "purge", "pause"),
     *("run_schedule", "seek", "run_pipeline"),
     # Charts without pages of rows, and what has no page.
-    *("view_taskhour", "view_failurehour", "view_export", "view_tick"),
-    *("add_schedule", "change_schedule", "delete_schedule"),
+    *("view_taskhour", "view_failurehour", "view_export", "view_dedupwindow"),
+    *("view_tick", "add_schedule", "change_schedule", "delete_schedule"),
 }
 
 

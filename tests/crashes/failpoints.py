@@ -144,3 +144,17 @@ class FailpointsConfig(AppConfig):
                 f"{kind}.after", before(f"{kind}.before", write)
             )
         lease.release = after("released", lease.release)
+        _put_into_ticks()
+
+
+def _put_into_ticks() -> None:
+    """Put points behind each statement of a tick, before its commit and after it."""
+    from django_pgqueue.runs import ticks
+    from django_pgqueue.schedules import issue
+    from django_pgqueue.worker import scheduler
+
+    ticks.advance = after("tick.advanced", ticks.advance)
+    ticks.insert = after("tick.inserted", ticks.insert)
+    issue.enqueue = after("tick.enqueued", issue.enqueue)
+    scheduler.issue = after("tick.issued", scheduler.issue)
+    scheduler.wake_for = before("tick.committed", scheduler.wake_for)

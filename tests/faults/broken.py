@@ -149,6 +149,56 @@ BUILDS: dict[str, Broken] = {
         "D6-small",
         frozenset({"no_serialization_failure"}),
     ),
+    "tick-apart": Broken(
+        "a tick, its job and the schedule's last tick are not one transaction",
+        (
+            Edit(
+                "worker/scheduler.py",
+                "with connection.transaction(), connection.cursor() as cursor:\n"
+                "                issued = issue(",
+                "with connection.cursor() as cursor:\n                issued = issue(",
+            ),
+        ),
+        "C3-small",
+        frozenset({"ticks_are_whole"}),
+    ),
+    "tick-twice": Broken(
+        "whoever has read that a tick is due issues it",
+        (
+            Edit(
+                "runs/ticks.py",
+                "                AND last_tick IS NOT DISTINCT FROM"
+                " %(seen)s::timestamptz\n"
+                "                AND (last_tick IS NULL OR last_tick < %(latest)s)\n",
+                "",
+            ),
+            Edit(
+                "runs/ticks.py",
+                "ON CONFLICT (schedule_id, due_at) DO NOTHING\n",
+                "ON CONFLICT (schedule_id, due_at) DO UPDATE SET missed ="
+                " excluded.missed\n",
+            ),
+        ),
+        "C3-small",
+        frozenset({"ticks_are_whole", "ticks_move_on"}),
+    ),
+    "own-clock": Broken(
+        "a scheduler goes by its own clock",
+        (
+            Edit(
+                "worker/scheduler.py",
+                "now = database_now(cursor)",
+                "now = datetime.now().astimezone()",
+            ),
+            Edit(
+                "runs/ticks.py",
+                "                AND %(latest)s <= clock_timestamp()\n",
+                "",
+            ),
+        ),
+        "C3-small",
+        frozenset({"ticks_are_due"}),
+    ),
 }
 
 

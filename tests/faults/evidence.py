@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tests.faults.history import Change
+from tests.faults.schedules import Schedule, Step, Tick
 
 # What a fault may still cause after it is over: a worker's loops come back after a
 # pause of up to five seconds, and a lease that they could not renew ends meanwhile.
 AFTERMATH_SECONDS = 6.0
 
-KILLS = frozenset({"kill", "kill_process", "kill_group", "kill_supervisor", "poison"})
+KILLS = frozenset(
+    {"kill", "kill_process", "kill_group", "kill_all", "kill_supervisor", "poison"}
+)
 
 
 class Harm(NamedTuple):
@@ -76,6 +79,9 @@ class Evidence:
     # Where each job is at the end: (place, state) of each of its rows.
     places: Mapping[int, Sequence[tuple[str, str | None]]] = field(default_factory=dict)
     effects: Sequence[tuple[int, int, str, str]] = ()
+    schedules: Sequence[Schedule] = ()
+    ticks: Sequence[Tick] = ()
+    steps: Sequence[Step] = ()
     leftovers: Sequence[str] = ()
     statuses: Sequence[int | None] = ()
     log_lines: Sequence[str] = ()

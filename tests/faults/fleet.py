@@ -32,8 +32,10 @@ class Worker:
         processes: int,
         threads: int,
         arguments: Sequence[str] = (),
+        place: int = 0,
     ) -> None:
         self.log = log
+        self.place = place
         self.processes = processes
         # Every child there was: an orphan is found by it.
         self.known: set[int] = set()

@@ -24,6 +24,8 @@ CREATE TABLE faults_history (
     key text,
     task text NOT NULL,
     how text,
+    schedule bigint,
+    tick text,
     old jsonb,
     new jsonb
 );
@@ -46,11 +48,14 @@ DECLARE
     after jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END;
     known jsonb := coalesce(after, before);
 BEGIN
-    INSERT INTO faults_history (place, operation, job, key, task, how, old, new)
+    INSERT INTO faults_history (place, operation, job, key, task, how, schedule, tick,
+                                old, new)
     VALUES (TG_ARGV[0], TG_OP, (known ->> 'id')::bigint,
             known -> 'kwargs' ->> 'key',
             substring(known ->> 'task' FROM '[^.]*$'),
             known -> 'kwargs' ->> 'how',
+            (known ->> 'schedule_id')::bigint,
+            known -> 'headers' ->> 'pgqueue.tick',
             CASE WHEN before IS NOT NULL THEN faults_row(before) END,
             CASE WHEN after IS NOT NULL THEN faults_row(after) END);
     RETURN NULL;
@@ -76,7 +81,8 @@ CREATE TABLE faults_effect (
 
 READ = """
 SELECT seq, extract(epoch FROM at)::float8, backend, application, transaction,
-       place, operation, job, key, task, how, old, new
+       place, operation, job, key, task, how, old, new, schedule,
+       extract(epoch FROM tick::timestamptz)::float8
   FROM faults_history ORDER BY job, seq
 """
 
@@ -113,13 +119,15 @@ class Change(NamedTuple):
     how: str | None  # The variant of the task.
     old: Row | None
     new: Row | None
+    schedule: int | None = None
+    tick: float | None = None  # The moment of the tick, by the job's headers.
 
 
 def read(cursor: Any) -> list[Change]:
     """Return the whole history, job by job."""
     cursor.execute(READ)
     return [
-        Change._make((*row[:11], _row(row[11]), _row(row[12])))
+        Change._make((*row[:11], _row(row[11]), _row(row[12]), *row[13:]))
         for row in cursor.fetchall()
     ]
 

@@ -79,8 +79,25 @@ def kill_group(stage: Stage, fault: Fault) -> Undo:
     stage.note(fault.kind, pids, fault.what)
     os.killpg(worker.pid, signal.SIGKILL)
     worker.popen.wait()
-    stage.start_worker()
+    stage.start_worker(worker.place)
     return None
+
+
+def kill_all(stage: Stage, fault: Fault) -> Undo:
+    """kill -9 all workers with their processes; start as many again later."""
+    workers = stage.fleet.living()
+    pids = [pid for worker in workers for pid in (worker.pid, *worker.children())]
+    healed = stage.note_lasting(fault.kind, pids)
+    for worker in workers:
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.popen.wait()
+
+    def undo() -> None:
+        for worker in workers:
+            stage.start_worker(worker.place)
+        healed()
+
+    return undo
 
 
 def kill_supervisor(stage: Stage, fault: Fault) -> Undo:
@@ -97,7 +114,7 @@ def kill_supervisor(stage: Stage, fault: Fault) -> Undo:
         stage.measures["orphan_seconds"].append(time.monotonic() - began)
 
     stage.watch(watch_orphans)
-    stage.start_worker()
+    stage.start_worker(worker.place)
     return None
 
 
@@ -382,6 +399,7 @@ KINDS: dict[str, Callable[[Stage, Fault], Undo]] = {
     for function in (
         kill_process,
         kill_group,
+        kill_all,
         kill_supervisor,
         pause_process,
         pause_backend,

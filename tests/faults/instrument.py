@@ -141,13 +141,28 @@ def _around(
 
 def _set_points() -> None:
     from django_pgqueue.queues import claim
-    from django_pgqueue.worker import executor, settler
+    from django_pgqueue.runs import ticks
+    from django_pgqueue.schedules import issue
+    from django_pgqueue.worker import executor, scheduler, settler
 
     for verb in ("claim", "claim_from_floors"):
         setattr(claim, verb, _around(getattr(claim, verb), None, "claimed"))
     executor.perform = _around(executor.perform, "starting", "performed")
     for kind, write in list(settler.KINDS.items()):
         settler.KINDS[kind] = _around(write, f"{kind}.before", f"{kind}.after")
+    # A tick: each statement of its transaction, before its commit, and after it.
+    ticks.advance = _around(ticks.advance, None, "tick.advanced")
+    ticks.insert = _around(ticks.insert, None, "tick.inserted")
+    issue.enqueue = _around(issue.enqueue, None, "tick.enqueued")
+    scheduler.issue = _around(scheduler.issue, None, "tick.issued")
+    scheduler.wake_for = _around(scheduler.wake_for, "tick.committed", None)
+
+
+def _let_all_schedule() -> None:
+    """Let every worker issue ticks, and not the leader alone."""
+    from django_pgqueue.worker.scheduler import Scheduler
+
+    Scheduler.is_at_work = property(lambda self: True)
 
 
 class FaultsConfig(AppConfig):
@@ -165,6 +180,8 @@ class FaultsConfig(AppConfig):
         signals.settle_stale.connect(_note_stale)
         signals.worker_started.connect(_note_worker)
         told = settings.FAULTS
+        if told.get("all_schedule"):
+            _let_all_schedule()
         if told["points"]:
             global _points  # noqa: PLW0603  # Of a process that serves one run.
             folder = Path(os.environ[ledger.FOLDER])

@@ -15,6 +15,9 @@ from typing import Any
 
 FOLDER = "PGQUEUE_FAULTS_FOLDER"
 
+# By how many seconds the clock of this process was put wrong.
+CLOCK_WRONG = "PGQUEUE_FAULTS_CLOCK_WRONG"
+
 LINE_BYTES_MAX = 4_096
 
 # Opened once. A fork shares the descriptor, which O_APPEND allows.
@@ -30,11 +33,12 @@ def write(name: str, event: str, /, *, sync: bool = False, **fields: Any) -> Non
         event: What happened.
         sync: Return when it is on disk; for what a client was told.
         fields: More about it. The clocks are added: ``at`` is the wall clock, which is
-            the database's too, since both are on one machine; ``raw`` never jumps.
+            the database's too, since both are on one machine, also where this
+            process was given another one; ``raw`` never jumps.
     """
     line = {
         "event": event,
-        "at": time.time(),
+        "at": time.time() - float(os.environ.get(CLOCK_WRONG, "0")),
         "raw": time.clock_gettime(time.CLOCK_MONOTONIC_RAW),
         "pid": os.getpid(),
         **fields,

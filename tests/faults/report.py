@@ -39,9 +39,17 @@ def line(report: dict[str, Any]) -> str:
         f"repeats {counts['duplicated']} ({counts['explained']} explained), "
         f"accepted stale writes {counts['accepted']}, refused {counts['stale']}; "
         f"felt: {felt or 'NOTHING'}; "
+        f"{_ticks(report['measures'])}"
         f"drained in {'-' if drained is None else f'{drained:.1f} s'}; "
         f"{report['seconds']:.0f} s"
     )
+
+
+def _ticks(measures: dict[str, Any]) -> str:
+    """Return what there is to say of schedules, if anything."""
+    if "ticks" not in measures:
+        return ""
+    return f"{measures['ticks']} ticks, at most {measures['late_seconds']:.1f} s late; "
 
 
 def problems(report: dict[str, Any]) -> list[str]:

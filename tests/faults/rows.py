@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from tests.faults import checks
+from tests.faults import checks, tick_checks
 from tests.faults.leaks import LITTER
 from tests.faults.plan import (
     Fault,
@@ -32,6 +32,19 @@ SETTINGS = {
     "GRACE_SECONDS": 5,
 }
 
+# How wrong the clock of one worker is, and what another one takes for its zone.
+CLOCK_WRONG_SECONDS = 90
+ZONE_WRONG = "America/New_York"
+# Workers of a row by their places: what is wrong with each.
+FIVE = ("", "", "fast clock", "wrong zone", "")
+FIVE_AND_SLOW = ("", "slow clock", "fast clock", "wrong zone", "")
+
+# Each statement of a tick's transaction, before its commit, and after it.
+TICK_POINTS = (
+    *("tick.advanced", "tick.inserted", "tick.enqueued", "tick.issued"),
+    "tick.committed",
+)
+
 # More than a run has, so that any of them is hit.
 CONNECTIONS = 10_000
 
@@ -43,6 +56,7 @@ class Row:
     title: str
     seconds: float  # Of the fault phase.
     seconds_min: float = 10.0  # Of a smaller run.
+    seconds_short: float | None = None  # Of any smaller run, instead of a share.
     load: Load
     series: tuple[Series, ...] = ()
     workers: int = 2
@@ -50,6 +64,9 @@ class Row:
     threads: int = 4
     through_proxy: bool = False  # Workers reach the database over TCP.
     clients_through_proxy: bool = False
+    schedules: str = ""  # The module that declares them.
+    all_schedule: bool = False  # Every worker issues ticks, and not the leader alone.
+    wrongs: tuple[str, ...] = ()  # By the place of a worker.
     points: Mapping[str, int] = field(default_factory=dict)  # Deaths at each, in all.
     must_bite: tuple[str, ...]  # Counters of which one at least must not be zero.
     drain_seconds: float = 30.0  # From the last fault until the backlog is gone.
@@ -374,6 +391,65 @@ ROWS: dict[str, Row] = {
         must_bite=("littered",),
         checks=(checks.everything_succeeds, checks.no_leaks),
     ),
+    "R1": Row(
+        title="schedules by the second: kill -9, SIGSTOP, crashes of the server",
+        seconds=600,
+        seconds_short=20,
+        schedules="by_the_second",
+        load=Load(jobs=600),
+        series=(
+            Series(kind="kill_process", count=100),
+            Series(kind="kill_group", count=30),
+            Series(kind="kill_supervisor", count=10),
+            Series(kind="pause_process", count=20, lasts=(8.0, 8.0)),
+            Series(kind="crash_server", count=3, lasts=(1.0, 3.0), first_after=3.0),
+        ),
+        workers=5,
+        processes=1,
+        threads=2,
+        wrongs=FIVE,
+        must_bite=("handed_over",),
+        drain_seconds=60,
+        checks=(*tick_checks.ALWAYS, tick_checks.ticks_are_exact),
+    ),
+    "R2": Row(
+        title="schedules of each policy, and no worker for ten ticks and more",
+        seconds=150,
+        seconds_short=17,
+        schedules="by_policy",
+        load=Load(jobs=400),
+        series=(Series(kind="kill_all", count=7, lasts=(11.0, 13.0), first_after=4.0),),
+        workers=5,
+        processes=1,
+        threads=6,
+        must_bite=("caught_up",),
+        drain_seconds=60,
+        checks=(
+            *tick_checks.ALWAYS,
+            tick_checks.ticks_follow_policy,
+            tick_checks.overlaps_are_skipped,
+        ),
+    ),
+    "C3": Row(
+        title="five schedulers at once, clocks 90 s off, killed within their ticks",
+        seconds=300,
+        seconds_short=15,
+        schedules="by_the_second",
+        all_schedule=True,
+        load=Load(jobs=600),
+        points=dict.fromkeys(TICK_POINTS, 20),
+        workers=5,
+        processes=1,
+        threads=2,
+        wrongs=FIVE_AND_SLOW,
+        must_bite=("handed_over",),
+        drain_seconds=60,
+        checks=(
+            *tick_checks.ALWAYS,
+            tick_checks.ticks_are_exact,
+            checks.every_point_was_reached,
+        ),
+    ),
 }
 
 
@@ -393,6 +469,10 @@ SMALL: dict[str, Row] = {
     "K1-small": _small("K1", seconds=10, jobs=1_000, count=8),
     "P1-small": _small("P1", seconds=14, jobs=70, count=8),
     "D6-small": _small("D6", seconds=10, jobs=800, count=2),
+    "C3-small": replace(
+        _small("C3", seconds=8, jobs=20, count=0),
+        points=dict.fromkeys(TICK_POINTS, 2),
+    ),
 }
 
 
@@ -417,7 +497,7 @@ class Run:
         row = self.row
         if self.share >= 1:
             return row.seconds
-        return max(row.seconds * self.share, row.seconds_min)
+        return row.seconds_short or max(row.seconds * self.share, row.seconds_min)
 
     def faults(self) -> list[Fault]:
         """Return its faults, in order."""

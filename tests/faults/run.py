@@ -12,7 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.faults import checks, history, injectors, ledger
+from tests.faults import (
+    checks,
+    history,
+    injectors,
+    ledger,
+    schedules,
+    tick_checks,
+)
 from tests.faults.evidence import Evidence, harms_of, operations_of, runs_of
 from tests.faults.plan import Fault
 from tests.faults.rows import Run
@@ -85,6 +92,9 @@ def perform(run: Run, *, build: Path, folder: Path, template: Path) -> Result:
             worker.wait_until_ready()
         started_at = stage.start_clients()
         _let_happen(stage, started_at)
+        if run.row.schedules:
+            stage.measures["schedules"] = run.row.schedules
+            stage.measures["held_at"] = schedules.hold(stage.server)
         healed_at = time.time()
         drained_at = _wait_until_drained(stage)
         leftovers = list(_calm(stage))
@@ -202,6 +212,7 @@ def _collect(
         effects = cursor.execute(
             "SELECT job, delivery, key, isolation FROM faults_effect"
         ).fetchall()
+        known, ticks, steps = schedules.read(cursor)
         committed = cursor.execute("SELECT key FROM faults_operation").fetchall()
     evidence = Evidence(
         operations=operations_of(ledger.read(stage.folder, "clients")),
@@ -219,6 +230,9 @@ def _collect(
         changes=changes,
         places=places,
         effects=effects,
+        schedules=known,
+        ticks=ticks,
+        steps=steps,
         leftovers=leftovers,
         statuses=statuses,
         log_lines=stage.fleet.lines(),
@@ -232,4 +246,11 @@ def _collect(
     stage.measures["littered"] = sum(
         task == "litter" for task, _, _ in checks.ends(evidence)
     )
+    if stage.run.row.schedules:
+        stage.measures["ticks"] = len(ticks)
+        stage.measures["late_seconds"] = tick_checks.late_seconds(evidence)
+        stage.measures["handed_over"] = tick_checks.handed_over(evidence)
+        stage.measures["caught_up"] = tick_checks.caught_up(
+            evidence, stage.run.row.schedules
+        )
     return evidence

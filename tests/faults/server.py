@@ -19,7 +19,7 @@ import psycopg
 
 from django_pgqueue.postgres.embedded import EmbeddedServer
 from django_pgqueue.postgres.embedded.address import PORT
-from tests.faults import history
+from tests.faults import history, schedules
 from tests.waiting import wait_for
 
 READY_SECONDS = 60.0
@@ -137,6 +137,7 @@ def make_template(build: Path, into: Path) -> Path:
         )
         with server.connect() as connection:
             connection.execute(history.INSTALL)
+            connection.execute(schedules.INSTALL)
         server.end(crash=False)
         template = into / "template"
         subprocess.run(

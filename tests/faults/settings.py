@@ -11,7 +11,7 @@ FAULTS = json.loads(os.environ["PGQUEUE_FAULTS"])
 SECRET_KEY = "tests"
 DEBUG = False
 USE_TZ = True
-TIME_ZONE = "UTC"
+TIME_ZONE = FAULTS.get("time_zone", "UTC")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # Connections are kept from job to job, and so is what a job leaves in them.
 DATABASES = {
@@ -25,4 +25,5 @@ INSTALLED_APPS = [
     "tests.app",
     "tests.faults.instrument.FaultsConfig",
 ]
-PGQUEUE = {"TASK_MODULES": ["tasks", "workload"], **FAULTS["pgqueue"]}
+MODULES = ["tasks", "workload", *FAULTS.get("modules", ())]
+PGQUEUE = {"TASK_MODULES": MODULES, **FAULTS["pgqueue"]}

@@ -16,9 +16,10 @@ from typing import Any, Self
 
 from tests.faults import ledger
 from tests.faults.fleet import Fleet, Worker
-from tests.faults.rows import SETTINGS, Run
+from tests.faults.rows import CLOCK_WRONG_SECONDS, SETTINGS, ZONE_WRONG, Run
 from tests.faults.server import Server, environment
 from tests.proxy import Proxy
+from tests.system import find_faketime, wrong_clock
 from tests.waiting import wait_for
 
 CLIENTS_START_SECONDS_MAX = 60.0
@@ -85,16 +86,22 @@ class Stage:
 
     # Processes -----------------------------------------------------------------------
 
-    def start_worker(self) -> Worker:
-        """Start one worker; does not wait until it is ready."""
+    def start_worker(self, place: int | None = None) -> Worker:
+        """Start one worker, in the place of another one or a new place; do not wait."""
         row, number = self.run.row, len(self.fleet.workers)
+        place = number if place is None else place
         database = self.server.database
         if row.through_proxy:
             database = {**database, **self._new_proxy().database}
         worker = Worker(
             self.folder / f"worker-{number}.log",
             build=self.build,
-            environment=self._environment(database, dict(self.measures["points"])),
+            environment=self._environment(
+                database,
+                dict(self.measures["points"]),
+                wrong=row.wrongs[place] if place < len(row.wrongs) else "",
+            ),
+            place=place,
             processes=row.processes,
             threads=row.threads,
         )
@@ -139,15 +146,29 @@ class Stage:
         assert status == 0, f"the clients ended with {status}:\n{text[-2000:]}"
 
     def _environment(
-        self, database: dict[str, Any], points: dict[str, int]
+        self, database: dict[str, Any], points: dict[str, int], wrong: str = ""
     ) -> dict[str, str]:
-        told = {
+        row = self.run.row
+        told: dict[str, Any] = {
             "databases": {"default": database},
             "pgqueue": SETTINGS,
             "points": points,
             "seed": f"{self.run.name}:{self.run.seed}",
         }
-        return environment(self.build, self.folder, told)
+        if row.schedules:
+            told["modules"] = [row.schedules]
+            told["all_schedule"] = row.all_schedule
+        more: dict[str, str] = {}
+        if wrong == "wrong zone":
+            told["time_zone"] = more["TZ"] = ZONE_WRONG
+        elif wrong:
+            seconds = {"fast clock": 1, "slow clock": -1}[wrong] * CLOCK_WRONG_SECONDS
+            library = find_faketime()
+            if library is None:
+                raise RuntimeError(f"{self.run.name} needs libfaketime: install it")
+            more = wrong_clock(library, seconds)
+            more[ledger.CLOCK_WRONG] = str(seconds)
+        return {**environment(self.build, self.folder, told), **more}
 
     def _new_proxy(self) -> Proxy:
         proxy = Proxy(server=self.server.address)

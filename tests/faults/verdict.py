@@ -104,6 +104,8 @@ def _count_enqueues(evidence: Evidence, verdict: Verdict) -> None:
     """Compare what clients know with what was committed: I1 and I2."""
     stored: Counter[str] = Counter()
     for change in evidence.changes:
+        if change.schedule is not None:
+            continue  # Nobody has asked for it but the time; see schedules.py.
         if change.place == "queue" and change.operation == "INSERT":
             key = str(change.key)
             stored[key] += 1
@@ -526,6 +528,8 @@ def _count_bites(
     )
     bites["isolated"] = sum(row[3] != "read committed" for row in evidence.effects)
     bites["late"] = int(evidence.measures.get("late_starts", 0))
+    bites["handed_over"] = int(evidence.measures.get("handed_over", 0))
+    bites["caught_up"] = int(evidence.measures.get("caught_up", 0))
     bites["littered"] = int(evidence.measures.get("littered", 0))
 
 

@@ -139,8 +139,11 @@ BOUNDS = {
         PURGE_LIMIT, ROW_BUFFERS, limit=PURGE_LIMIT, keep=timedelta(0)
     ),
     "read.READ": one("dead"),
+    "redrive.HOLDERS": ten("dead"),
     "redrive.REDRIVE": ten("dead"),
+    "redrive.REDRIVE_KEYED": ten("dead"),
     "redrive.RETRY_NOW": ten("future"),
+    "retake.RETAKE": ten("waiting", have_run=[True] * TEN),
     "settle.APPLIED": ten("leased"),
     "settle.APPLIED_AWAY": ten("archived"),
     "settle.ARCHIVE": ten("leased"),
@@ -158,6 +161,8 @@ BOUNDS = {
         scanned=20 * STATS_LIMIT,
         params=(("limit", STATS_LIMIT), ("queues", ["q1"])),
     ),
+    "unique.STORE_UNIQUE": one("waiting"),
+    "unique.STORE_UNIQUE_MANY": one("waiting"),
     "tagged.TAGGED_ARCHIVED": RARE,
     "tagged.TAGGED_DEAD_LETTERS": RARE,
     "tagged.TAGGED_JOBS": RARE,
@@ -193,6 +198,7 @@ SMALL = {
     "doctor.ATTACHED",
     "doctor.TODAY",
     "doctor.WORKERS",
+    "purge.DEDUP_WINDOWS",
     "purge.WORKERS",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 from django.db import connections
 
 from django_pgqueue.models import Schedule
+from django_pgqueue.postgres.connect import Link
 from django_pgqueue.runs.schedules import ScheduleRow, find_one
 from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.definition import define
 from django_pgqueue.schedules.issue import Issued, issue
+from django_pgqueue.worker.scheduler import Scheduler
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -48,8 +51,6 @@ def make(transactional_db: None) -> Callable[..., Schedule]:
 @pytest.fixture
 def raw(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
     """A connection as a scheduler has it."""
-    from django_pgqueue.postgres.connect import Link
-
     link = Link("default", name="test")
     try:
         yield link.connection
@@ -72,3 +73,36 @@ def issue_at(
     row = read(name)
     with raw.transaction(), raw.cursor() as cursor:
         return issue(cursor, row, now)
+
+
+def in_back_ticks(count: int, every: int = 60) -> datetime:
+    """Return a moment after which *count* ticks of *every* seconds were due by now."""
+    whole = int(time.time()) // every * every
+    return datetime.fromtimestamp(whole - count * every, UTC)
+
+
+@pytest.fixture
+def scheduler(transactional_db: None) -> Iterator[Scheduler]:
+    """A scheduler that leads; its test calls tick()."""
+    link = Link("default", name="test scheduler")
+    made = Scheduler(link)
+    made.set_leading(True)
+    try:
+        yield made
+    finally:
+        link.drop()
+
+
+def tick_until_rest(scheduler: Scheduler, rounds_max: int = 50) -> float:
+    """Let it look until it has nothing to do; return how long it would rest."""
+    for _ in range(rounds_max):
+        seconds = scheduler.tick()
+        if seconds > 0:
+            return seconds
+    raise AssertionError(f"it does not rest after {rounds_max} rounds")
+
+
+def go_on(scheduler: Scheduler) -> None:
+    """Let it look once, and rest as long as it wants."""
+    scheduler.wake.clear()
+    scheduler.wake.wait(scheduler.tick())

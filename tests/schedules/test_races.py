@@ -1,0 +1,167 @@
+"""Races: two schedulers, or a scheduler and a change, at the same tick."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from django_pgqueue.models import Job, Schedule, Tick
+from django_pgqueue.postgres.connect import connect
+from django_pgqueue.runs import schedules
+from django_pgqueue.schedules.issue import issue, reckon
+from tests.schedules.conftest import NOON, read
+
+MINUTE = timedelta(minutes=1)
+ROUNDS = 300
+SCHEDULERS = 4
+
+Make = Callable[..., Schedule]
+Raw = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def raws(transactional_db: None) -> Iterator[list[Raw]]:
+    """A connection for each scheduler."""
+    made = [connect("default", name=f"test {n}") for n in range(SCHEDULERS)]
+    yield made
+    for connection in made:
+        connection.close()
+
+
+def find(raw: Raw) -> schedules.ScheduleRow:
+    with raw.cursor() as cursor:
+        (row,) = schedules.find_all(cursor)
+    return row
+
+
+def issue_on(raw: Raw, row: schedules.ScheduleRow, now: datetime) -> int:
+    with raw.transaction(), raw.cursor() as cursor:
+        return len(issue(cursor, row, now))
+
+
+def at_once(*acts: Callable[[], Any]) -> list[Any]:
+    """Let each thread begin at the same moment; return what each returned."""
+    barrier = threading.Barrier(len(acts))
+
+    def act(what: Callable[[], Any]) -> Any:
+        barrier.wait(10)
+        return what()
+
+    with ThreadPoolExecutor(len(acts)) as pool:
+        return list(pool.map(act, acts))
+
+
+def test_many_schedulers_that_meet_at_a_tick(make: Make, raws: list[Raw]) -> None:
+    """Whoever has read that it is due tries, and one issues it: each time one job."""
+    make(overlap="queue")
+    barrier = threading.Barrier(SCHEDULERS)
+
+    def schedule(raw: Raw) -> Counter[int]:
+        issued: Counter[int] = Counter()
+        for n in range(1, ROUNDS + 1):
+            row = find(raw)
+            barrier.wait(10)  # All have read it before the first one writes.
+            issued[n] += issue_on(raw, row, NOON + n * MINUTE)
+            barrier.wait(10)
+        return issued
+
+    with ThreadPoolExecutor(SCHEDULERS) as pool:
+        found = list(pool.map(schedule, raws))
+    assert sum(found, Counter()) == Counter(range(1, ROUNDS + 1))
+    wanted = [NOON + n * MINUTE for n in range(1, ROUNDS + 1)]
+    ticks = Tick.objects.order_by("due_at")
+    assert [tick.due_at for tick in ticks] == wanted
+    assert {tick.job_id for tick in ticks} == {job.id for job in Job.objects.all()}
+    assert Job.objects.count() == ROUNDS
+
+
+def test_no_tick_comes_after_a_pause(make: Make, raws: list[Raw]) -> None:
+    """A tick that meets a pause is issued before it, or never."""
+    make(overlap="queue")
+    both: Counter[int] = Counter()
+
+    def pause() -> None:
+        with raws[1].cursor() as cursor:
+            schedules.pause(cursor, "nightly")
+
+    for n in range(1, 101):
+        row = find(raws[0])
+        now = NOON + n * MINUTE
+        issued, _ = at_once(lambda r=row, t=now: issue_on(raws[0], r, t), pause)
+        both[issued] += 1
+        paused = read("nightly")
+        assert paused.paused_at is not None
+        assert not Tick.objects.filter(ticked_at__gt=paused.paused_at).exists()
+        assert issue_on(raws[0], paused, now) == 0
+        Schedule.objects.update(paused_at=None, last_tick=now, revision=n * 10)
+    assert both.keys() <= {0, 1}
+
+
+def test_no_tick_of_the_old_times_comes_after_an_edit(
+    make: Make, raws: list[Raw]
+) -> None:
+    """A tick that meets an edit is issued by the old timetable before it, or never."""
+    make(overlap="queue", expression="* * * * *")
+    for n in range(1, 101):
+        row = find(raws[0])
+        now = NOON + n * MINUTE
+
+        def edit() -> None:
+            with raws[1].transaction(), raws[1].cursor() as cursor:
+                (taken,) = schedules.take(cursor, ["nightly"])
+                values = {name: getattr(taken, name) for name in schedules.COLUMNS}
+                schedules.change(cursor, taken, {**values, "expression": "0 3 * * *"})
+
+        at_once(lambda r=row, t=now: issue_on(raws[0], r, t), edit)
+        edited = read("nightly")
+        assert edited.next_tick is None
+        late = Tick.objects.filter(ticked_at__gt=edited.ticks_from)
+        assert not late.exists()
+        # What was read before the edit does nothing any more.
+        assert issue_on(raws[0], row, now) == 0
+        with raws[0].cursor() as cursor:
+            reckon(cursor, edited)
+        assert read("nightly").next_tick is not None
+        Schedule.objects.update(
+            expression="* * * * *", ticks_from=NOON, last_tick=now, revision=n * 10
+        )
+
+
+def test_a_clock_that_is_fast_issues_nothing_early(make: Make, raws: list[Raw]) -> None:
+    """The server says whether a tick is due, whatever a scheduler takes for now."""
+    make(ticks_from=NOON.replace(year=2100), overlap="queue")
+    row = find(raws[0])
+    assert issue_on(raws[0], row, row.ticks_from + MINUTE) == 0
+    assert read("nightly") == row
+
+
+def test_a_server_whose_clock_was_put_back(make: Make, raws: list[Raw]) -> None:
+    """Ticks wait until its clock is where it was: none comes twice, none early."""
+    make(overlap="queue", catch_up="all(1000)")
+    assert issue_on(raws[0], find(raws[0]), NOON + 60 * MINUTE) == 60
+    for back in (60, 30, 1, 0):
+        row = find(raws[0])
+        assert issue_on(raws[0], row, NOON + (60 - back) * MINUTE) == 0
+    assert issue_on(raws[0], find(raws[0]), NOON + 61 * MINUTE) == 1
+    assert Job.objects.count() == 61
+    assert (
+        Counter(Tick.objects.values_list("due_at", flat=True)).most_common(1)[0][1] == 1
+    )
+    row = read("nightly")
+    assert (row.last_tick, row.next_tick) == (NOON + 61 * MINUTE, NOON + 62 * MINUTE)
+
+
+def test_a_server_whose_clock_was_put_forward(make: Make, raws: list[Raw]) -> None:
+    """What lies between is missed, by the schedule's policy."""
+    make(overlap="queue", catch_up="one")
+    assert issue_on(raws[0], find(raws[0]), NOON + MINUTE) == 1
+    assert issue_on(raws[0], find(raws[0]), NOON + 61 * MINUTE) == 1
+    latest = Tick.objects.latest("due_at")
+    assert (latest.due_at, latest.missed) == (NOON + 61 * MINUTE, 59)
