@@ -394,7 +394,8 @@ def _notes(row: Any) -> list[Note]:
     if row.shown_state == "withdrawn":
         text = _(
             "The code that was migrated last does not declare it any more, so it has "
-            "no ticks. It goes on if code declares it again; else delete it."
+            "no ticks. It goes on when it is declared in a migration again; if that is "
+            "not to be, delete it."
         )
         notes.append(Note(text))
     if row.source == "user" and row.name in {each.name for each in declared()}:

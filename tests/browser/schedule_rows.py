@@ -96,17 +96,13 @@ def make_schedule_rows() -> list[Any]:
 
 
 def schedule_paths(keys: list[Any]) -> list[str]:
-    """Return the paths of every page that shows these schedules."""
+    """Return the paths of each kind of page that shows these schedules."""
+    overridden, _every, _overdue, withdrawn, user, faulty = keys
     return [
         f"{ADMIN}/",
-        f"{ADMIN}/?state=paused",
-        *(f"{ADMIN}/{key}/change/" for key in keys),
-        f"{ADMIN}/{keys[0]}/history/",
-        f"{ADMIN}/{keys[0]}/run-now/",
-        f"{ADMIN}/{keys[0]}/pause/",
-        f"{ADMIN}/{keys[0]}/reset/",
-        f"{ADMIN}/{keys[0]}/edit/",
-        f"{ADMIN}/{keys[4]}/remove/",
-        f"{ADMIN}/{keys[4]}/edit/",
+        *(f"{ADMIN}/{key}/change/" for key in (overridden, withdrawn, faulty)),
+        f"{ADMIN}/{overridden}/history/",
+        f"{ADMIN}/{overridden}/edit/",
+        f"{ADMIN}/{user}/remove/",
         f"{ADMIN}/new/",
     ]
