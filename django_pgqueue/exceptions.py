@@ -52,7 +52,16 @@ class DeclarationError(PgQueueError, TypeError):
 
 
 class ScheduleError(PgQueueError, ValueError):
-    """A schedule cannot be: its expression, its zone or its task is wrong."""
+    """
+    A schedule cannot be: its expression, its zone or its task is wrong.
+
+    part: The argument of @cron or @every that it is about, as a form shows it there;
+    None: no single one.
+    """
+
+    def __init__(self, text: str, *, part: str | None = None) -> None:
+        super().__init__(text)
+        self.part = part
 
 
 class EnqueueError(PgQueueError):

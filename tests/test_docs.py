@@ -22,7 +22,7 @@ from django.dispatch import Signal
 import django_pgqueue
 from django_pgqueue import conf, exceptions, signals, testing
 from django_pgqueue.admin.states import LiveState
-from django_pgqueue.management.commands.pgqueue import SUBCOMMANDS
+from django_pgqueue.management.commands.pgqueue import SUBCOMMANDS, actions_of
 from django_pgqueue.management.commands.pgqueue_pipeline import (
     Command as PipelineCommand,
 )
@@ -91,6 +91,9 @@ UNLISTED_LIMITS = {
     "spark.write.json_text.FLOAT_EASY_MAX",  # Of a short cut.
     "spark.write.json_text.DAY_MAX",  # In words.
     "spark.write.json_text.MICROSECOND_MAX",  # In words.
+    "schedules.words.TIMES_MAX",  # Of a text.
+    "timetable.shifts.COUNTED_MAX",  # Of a note.
+    "timetable.shifts.GAP_MAX",  # Of clocks.
     "admin.chart.LABELS_MAX",  # Of the layout.
     "admin.spans.HOURS_NAMED_MAX",  # Of the layout.
     "admin.spans.WEEKDAYS_NAMED_MAX",  # Of the layout.
@@ -599,7 +602,12 @@ def test_every_subcommand_is_documented_with_its_options():
     for name in SUBCOMMANDS:
         parser = ArgumentParser(add_help=False)
         SUBCOMMANDS[name].add_arguments(parser)
-        existing = {o for o in parser._option_string_actions if o.startswith("--")}
+        existing = {
+            option
+            for each in (parser, *actions_of(parser).values())
+            for option in each._option_string_actions
+            if option.startswith("--") and option != "--help"
+        }
         heading = "pause and resume" if name in ("pause", "resume") else name
         own = section(text, f"### {heading}")
         if name != "resume":
@@ -610,7 +618,7 @@ def test_every_check_of_the_doctor_is_documented():
     """As findings call them."""
     source = "".join(
         read(PACKAGE / "management" / "cli" / f"examine_{what}.py")
-        for what in ("server", "jobs", "export")
+        for what in ("server", "jobs", "schedules", "export")
     )
     text = section(read(REFERENCE / "commands.md"), "### doctor")
 

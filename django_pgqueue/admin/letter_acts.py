@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django import forms
+from django.contrib.admin.models import DELETION
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
@@ -149,7 +150,7 @@ def _delete(
     """Delete dead letters for ever."""
     rows = page.rows_by_key(request, ids)
     done = operate.delete_dead_letters(list(rows))
-    log(request, [rows[id_] for id_ in done], _("Deleted."), is_deletion=True)
+    log(request, [rows[id_] for id_ in done], _("Deleted."), flag=DELETION)
     tell(
         request,
         (

@@ -150,7 +150,7 @@ def cancel(ids: Iterable[int], *, by: str = "") -> CancelAnswer:
         TypeError: An id is no int.
     """
     wanted = _checked_ids(ids)
-    by = _checked_text("by", by, BY_CHARACTERS_MAX)
+    by = checked_text("by", by, BY_CHARACTERS_MAX)
     with _cursor() as (connection, cursor):
         answer = _archive(
             connection, cursor, lambda: cancels.cancel(cursor, wanted, by=by)
@@ -191,7 +191,7 @@ def edit(
     """
     if not _checked_ids([job_id]):
         raise JobNotFound(job_id)
-    by = _checked_text("by", by, BY_CHARACTERS_MAX)
+    by = checked_text("by", by, BY_CHARACTERS_MAX)
     given = _given(job_id, args, kwargs)
     with _cursor() as (_connection, cursor):
         row = _locked(cursor, job_id)
@@ -213,8 +213,8 @@ def set_aside(ids: Iterable[int], *, by: str = "", reason: str = "") -> list[int
         TypeError: An id is no int.
     """
     wanted = _checked_ids(ids)
-    by = _checked_text("by", by, BY_CHARACTERS_MAX)
-    reason = _checked_text("reason", reason, REASON_CHARACTERS_MAX)
+    by = checked_text("by", by, BY_CHARACTERS_MAX)
+    reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
     with _cursor() as (connection, cursor):
         return _archive(
             connection,
@@ -251,8 +251,8 @@ def pause(queue: str, *, by: str = "", reason: str = "") -> bool:
         InvalidOption: *queue* is no queue name, or a text is too long.
     """
     check_queue(queue)
-    by = _checked_text("by", by, BY_CHARACTERS_MAX)
-    reason = _checked_text("reason", reason, REASON_CHARACTERS_MAX)
+    by = checked_text("by", by, BY_CHARACTERS_MAX)
+    reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
     with _cursor() as (_connection, cursor):
         return pauses.pause(cursor, queue, by=by, reason=reason)
 
@@ -330,7 +330,7 @@ def _checked_ids(ids: Iterable[int]) -> list[int]:
     return list(checked)
 
 
-def _checked_text(name: str, value: object, characters_max: int) -> str:
+def checked_text(name: str, value: object, characters_max: int) -> str:
     """Return *value*, unless the database could not store it beside a job."""
     if not isinstance(value, str):
         raise InvalidOption(f"{name}={shown(value)}: it must be text.")
