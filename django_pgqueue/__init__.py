@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from django_pgqueue.models.job_field import JobField
     from django_pgqueue.schedules.declare import cron, every
+    from django_pgqueue.tasks.accumulate import Accumulate, Call
     from django_pgqueue.tasks.context import JobContext
     from django_pgqueue.tasks.declare import task
     from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
@@ -56,6 +57,8 @@ _HOMES = {
     "task": "tasks.declare",
     "cron": "schedules.declare",
     "every": "schedules.declare",
+    "Accumulate": "tasks.accumulate",
+    "Call": "tasks.accumulate",
     "Retry": "tasks.retry",
     "Cancel": "tasks.outcome",
     "JobContext": "tasks.context",
@@ -95,6 +98,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "Accumulate",
+    "Call",
     "Cancel",
     "DeclarationError",
     "DuplicateJob",

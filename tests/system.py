@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,28 +33,23 @@ def require_system(*candidates: str, reason: str) -> Path:
     pytest.skip(message)
 
 
-# libfaketime for programs with threads, where Debian and Fedora have it.
-FAKETIME = ("lib/*/faketime/libfaketimeMT.so.1", "lib64/faketime/libfaketimeMT.so.1")
+# Read by wrong_clock.c.
+CLOCK_WRONG = "PGQUEUE_TEST_CLOCK_WRONG"
+SOURCE = Path(__file__).with_name("wrong_clock.c")
 
 
-def find_faketime() -> Path | None:
-    """Return the library that puts the clock of a process wrong; None: none is here."""
-    return next((path for glob in FAKETIME for path in Path("/usr").glob(glob)), None)
+def wrong_clock(folder: Path, seconds: int) -> dict[str, str]:
+    """
+    Return the environment of a process whose clock is *seconds* fast.
 
-
-def require_faketime(reason: str) -> Path:
-    """Return libfaketime, else skip the test as require_system() does."""
-    found = find_faketime()
-    return require_system(str(found or "libfaketime"), reason=reason)
-
-
-def wrong_clock(library: Path, seconds: int) -> dict[str, str]:
-    """Return the environment of a process whose clock is *seconds* fast."""
-    return {
-        "LD_PRELOAD": str(library),
-        "FAKETIME": f"{seconds:+d}s",
-        # What a process waits for goes on at its pace; and nothing of a process that
-        # is killed is left in shared memory.
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "FAKETIME_DISABLE_SHM": "1",
-    }
+    Args:
+        folder: For the library that does it, which a C compiler makes.
+        seconds: Below 0: slow.
+    """
+    library = folder / "wrong_clock.so"
+    if not library.exists():
+        new = library.with_suffix(f".{os.getpid()}")
+        command = ["cc", "-O1", "-shared", "-fPIC", "-o", str(new), str(SOURCE)]
+        subprocess.run(command, check=True, timeout=60)
+        new.rename(library)
+    return {"LD_PRELOAD": str(library), CLOCK_WRONG: str(seconds)}

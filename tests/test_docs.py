@@ -67,6 +67,7 @@ UNLISTED_LIMITS = {
     "conf.SECONDS_MAX",  # DURATION_MAX in seconds.
     "bounds.TIME_MAX",  # In words.
     "timetable.catch_up.LATE_MAX",  # In words.
+    "bounds.ACCUMULATE_WITHIN_MAX",  # In words.
     "postgres.embedded.launch.LOG_BYTES_MAX",  # Of a file that nobody need know.
     "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
     "tasks.task.QUEUES_REMEMBERED_MAX",  # Of a cache.
@@ -506,6 +507,14 @@ def test_every_option_is_documented(heading, function):
     assert existing == first_names(table + "\n")
 
 
+def test_both_options_of_spread_are_documented():
+    """The window, which needs no name, and the key."""
+    text = section(read(REFERENCE / "api.md"), "### spread")
+    existing = list(inspect.signature(Task.spread).parameters)[1:]
+
+    assert existing == [names_in(row[0])[0] for row in rows(text)]
+
+
 def test_every_option_of_apply_async_is_documented():
     """The signature in the text is that of the code."""
     text = section(read(REFERENCE / "api.md"), "### apply_async")
@@ -539,6 +548,7 @@ def test_every_method_of_a_task_is_documented():
     for_the_worker = {
         "run",
         "bind",
+        "call_signature",
         "encode",
         "encode_item",
         "encode_items",

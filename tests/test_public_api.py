@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Whoever changes this list changes the API: say so in the CHANGELOG.
 PUBLIC_NAMES = [
+    "Accumulate",
+    "Call",
     "Cancel",
     "DeclarationError",
     "DuplicateJob",

@@ -216,7 +216,7 @@ class DeadLetterAdmin(EditableAdmin):
         letter_acts.log_redrive(request, [row] if done else [], None)
         text = str(_("The arguments were stored, and the job is back in its queue."))
         if not done:
-            text = str(_("The arguments were stored; the job is no job again."))
+            text = str(_("The arguments were stored."))
         stayed = letter_acts.stayed([row.pk], done, asked=1)
         tell(request, (1, text), *stayed, left=1 - len(done))
         return HttpResponseRedirect(self.list_url(request))

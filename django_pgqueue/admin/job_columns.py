@@ -165,6 +165,7 @@ class JobAdminColumns(ActingAdmin):
             (_("Dedup key"), row.dedup_key),
             # Of a job that has it while it waits, and not while it runs.
             (_("Dedup key while it waits"), getattr(row, "queued_key", None)),
+            (_("Accumulate key"), row.accumulate_key),
             (_("Lane"), row.lane),
             (_("Lane capacity"), row.lane_capacity and str(row.lane_capacity)),
             (_("Parent job"), row.parent_id and str(row.parent_id)),

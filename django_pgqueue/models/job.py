@@ -90,6 +90,12 @@ class Job(JobColumns):
             models.Index(
                 fields=["queue", "-priority", "visible_at"], name="pgqueue_job_claim"
             ),
+            # Serves queues/accumulate.py: calls of a key that nobody has taken.
+            models.Index(
+                fields=["accumulate_key", "task", "queue", "visible_at"],
+                name="pgqueue_job_accumulate",
+                condition=Q(accumulate_key__isnull=False, leased_by__isnull=True),
+            ),
             # Serves promotion: the oldest parked jobs of a lane.
             models.Index(
                 fields=["lane", "id"],

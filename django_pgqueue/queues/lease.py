@@ -93,6 +93,8 @@ RETURNING j.id, j.queue, {IS_KEYLESS}
 # finds them: one range per line, however long the backlog. Those that it was running
 # crashed: the attempt is given back, crashes counted, and the job runs alone from now
 # on. The others were only claimed and go back as if never claimed.
+# So do the calls that a running job had gathered: whoever is of its queue, task and key
+# was in that run, or is one of the few that waited here for the next.
 # A running task may have extended its lease beyond that range: those are looked up by
 # their ids.
 # Not older than now: a lapsed lease is claimed as any due row is.
@@ -100,15 +102,26 @@ RETURNING j.id, j.queue, {IS_KEYLESS}
 # table, as PostgreSQL 15 did.
 RESCUE = f"""
 WITH RECURSIVE {ALL_LINES},
+runs AS MATERIALIZED (
+    SELECT j.queue, j.task, j.accumulate_key
+      FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS running(id, delivery)
+      JOIN pgqueue_job j ON j.id = running.id AND j.deliveries = running.delivery
+     WHERE j.id = ANY(%(ids)s::bigint[]) AND j.accumulate_key IS NOT NULL),
 held AS MATERIALIZED (
     SELECT held.id, held.queue, held.deliveries,
            EXISTS (SELECT 1 FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[])
                                  AS running(id, delivery)
                     WHERE running.id = held.id
-                      AND running.delivery = held.deliveries) AS crashed
+                      AND running.delivery = held.deliveries)
+           OR (held.accumulate_key IS NOT NULL
+               AND EXISTS (SELECT 1 FROM runs
+                            WHERE runs.accumulate_key = held.accumulate_key
+                              AND runs.task = held.task
+                              AND runs.queue = held.queue)) AS crashed
       FROM line
      CROSS JOIN LATERAL (
-           SELECT j.id, j.queue, j.deliveries FROM pgqueue_job j
+           SELECT j.id, j.queue, j.deliveries, j.task, j.accumulate_key
+             FROM pgqueue_job j
             WHERE j.queue = line.queue AND j.priority = line.priority
               AND j.visible_at > statement_timestamp()
               AND j.visible_at <= statement_timestamp() + %(lease)s::interval

@@ -20,8 +20,8 @@ REDRIVE_ROWS_MAX = 1_000
 # run_after too: it means now.
 MOVED = (
     "id, task, args, kwargs, headers, priority, enqueued_at, max_attempts, deliveries,"
-    " lane, lane_capacity, errors, progress, workflow_id, parent_id, message_id,"
-    " schedule_id"
+    " accumulate_key, lane, lane_capacity, errors, progress, workflow_id, parent_id,"
+    " message_id, schedule_id"
 )
 
 HEADERS = """

@@ -18,8 +18,9 @@ from django_pgqueue.queues.retake import IS_KEYLESS, retake
 # What a job keeps wherever its row is; the same list in every move between tables.
 KEPT_COLUMNS = (
     "id, queue, task, args, kwargs, headers, priority, run_after, enqueued_at,"
-    " expires_at, attempt, max_attempts, crashes, deliveries, dedup_key, lane,"
-    " lane_capacity, progress, workflow_id, parent_id, message_id, schedule_id"
+    " expires_at, attempt, max_attempts, crashes, deliveries, dedup_key,"
+    " accumulate_key, lane, lane_capacity, progress, workflow_id, parent_id,"
+    " message_id, schedule_id"
 )
 
 # The same for the archive, whose rows say which key they had, however long they had it.

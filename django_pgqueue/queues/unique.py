@@ -14,12 +14,12 @@ from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
 from django_pgqueue.queues.enqueue import (
-    BULK_CHARACTERS_MAX,
     COLUMN_AS_JSON,
     Argument,
     Items,
     Placement,
-    in_chunks,
+    as_array,
+    chunks,
 )
 
 # Rows per statement. More than of plain jobs: rows are stored in the order of their
@@ -218,9 +218,10 @@ def store_unique_many(
     """
     stored: list[Stored] = []
     params = {**placement.params(), **dedup.params(), "locks": locks}
-    for text in in_chunks(items, UNIQUE_ROWS_MAX, BULK_CHARACTERS_MAX):
-        bys = dedup.bys[len(stored) : len(stored) + text.jobs]
-        params["items"], params["bys"] = text.text, f"[{','.join(bys)}]"
+    for chunk in chunks(items, UNIQUE_ROWS_MAX):
+        jobs = sum(part.jobs for part in chunk)
+        bys = dedup.bys[len(stored) : len(stored) + jobs]
+        params["items"], params["bys"] = as_array(chunk), f"[{','.join(bys)}]"
         cursor.execute(STORE_UNIQUE_MANY, params)
         rows = sorted(cursor.fetchall())
         stored.extend(Stored(job_id, conflict) for _, job_id, conflict in rows)

@@ -80,6 +80,7 @@ OF_ALL = (
     Column("crashes", "smallint"),
     Column("deliveries", "int"),
     Column("dedup_key", "string"),
+    Column("accumulate_key", "string"),
     Column("lane", "string"),
     Column("lane_capacity", "int"),
     _json("errors"),

@@ -22,9 +22,15 @@ from asgiref.sync import iscoroutinefunction
 from django_pgqueue.bounds import TASK_NAME_MAX
 from django_pgqueue.conf import Duration, as_timedelta
 from django_pgqueue.exceptions import DeclarationError
+from django_pgqueue.tasks.accumulate import (
+    Accumulate,
+    check_accumulate,
+    check_takes_calls,
+)
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.middleware import check_call
 from django_pgqueue.tasks.options import (
+    ONE_BY_ONE,
     AckPolicy,
     Middleware,
     Settle,
@@ -65,6 +71,24 @@ class TaskKeywords(TypedDict, total=False):
     debounce: Duration | None
     max_wait: Duration | None
     throttle: str | None
+    accumulate: None
+    name: str | None
+    aliases: Sequence[str]
+
+
+class CallsKeywords(TypedDict, total=False):
+    """What @task takes besides of a task with accumulate."""
+
+    takes_context: bool
+    queue: str | None
+    priority: int | None
+    retries: Retry | int | None
+    timeout: Duration | None
+    settle: Settle | None
+    ack_policy: AckPolicy | None
+    archive: bool | None
+    middleware: Sequence[Middleware | str]
+    tags: Collection[str]
     name: str | None
     aliases: Sequence[str]
 
@@ -86,6 +110,7 @@ UNSAID: Mapping[str, Any] = {
     "debounce": None,
     "max_wait": None,
     "throttle": None,
+    "accumulate": None,
 }
 
 # Those that together make the rule for a second call.
@@ -116,10 +141,25 @@ class DeclaresWithContext(Protocol):
     ) -> Task[P, R]: ...
 
 
+class DeclaresForCalls(Protocol):
+    """What task(accumulate=…) returns: a call of the task takes any arguments."""
+
+    @overload
+    def __call__(
+        self, function: Callable[..., Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[..., R]: ...
+    @overload
+    def __call__(self, function: Callable[..., R], /) -> Task[..., R]: ...
+
+
 @overload
 def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
 @overload
 def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(
+    *, accumulate: Accumulate, **options: Unpack[CallsKeywords]
+) -> DeclaresForCalls: ...
 @overload
 def task(
     *, takes_context: Literal[True], **options: Unpack[TaskKeywords]
@@ -148,6 +188,7 @@ def task(
     debounce: Duration | None = None,
     max_wait: Duration | None = None,
     throttle: str | None = None,
+    accumulate: Accumulate | None = None,
     name: str | None = None,
     aliases: Sequence[str] = (),
 ) -> Any:
@@ -189,6 +230,8 @@ def task(
         throttle: "N/period", such as "10/15m": further jobs are not stored.
         by: Of debounce and throttle: the parameters that make the key, as in Unique;
             by default all arguments.
+        accumulate: Many calls, one run: the function takes the list of its calls. Not
+            with atomic, nor with ack_policy "first" or "manual".
         name: The name stored in rows; ``module.qualname``.
         aliases: Names of earlier days, so that old rows still run.
 
@@ -213,6 +256,7 @@ def task(
         "debounce": debounce,
         "max_wait": max_wait,
         "throttle": throttle,
+        "accumulate": accumulate,
     }
 
     def declare_it(function: Callable[..., Any]) -> Task[Any, Any]:
@@ -242,7 +286,8 @@ def declare_task(
     Args:
         function: What to call.
         options: Of queue, priority, retries, timeout, settle, ack_policy, archive,
-            atomic, middleware, tags, unique, by, debounce, max_wait, throttle.
+            atomic, middleware, tags, unique, by, debounce, max_wait, throttle,
+            accumulate.
         takes_context: As in @task.
         name: As in @task.
         aliases: As in @task.
@@ -254,6 +299,8 @@ def declare_task(
     declared_name = _checked_name(function, name)
     is_async = iscoroutinefunction(function)
     checked = checked_options(options, takes_context=takes_context, is_async=is_async)
+    if checked.accumulate is not None:
+        check_takes_calls(function, takes_context=takes_context)
     if kind is None:
         kind = AsyncTask if is_async else Task
     return kind(
@@ -301,6 +348,7 @@ def _checked_options(
             is_async=is_async,
             tags=check_tags(said["tags"]),
             rule=as_rule(**{name: said[name] for name in RULE}) or None,
+            accumulate=check_accumulate(said["accumulate"]),
         )
     except (DeclarationError, ValueError) as error:
         text = str(error).removeprefix("@task: ")
@@ -350,8 +398,31 @@ def _refuse_contradictions(options: TaskOptions) -> None:
             f"ack_policy={policy!r} and retries contradict each other: a failure is "
             f"never retried"
         )
+    problem = problem or _problem_of_calls(options)
     if problem:
         raise DeclarationError(f"@task: {problem}.")
+
+
+def _problem_of_calls(options: TaskOptions) -> str | None:
+    """Say what an option of a task with accumulate contradicts; None: nothing."""
+    if options.accumulate is None:
+        return None
+    if options.rule is not None:
+        return (
+            "accumulate and unique, debounce or throttle contradict each other: each "
+            "call of the one is a job, and the others leave some out"
+        )
+    if options.atomic:
+        return (
+            "accumulate and atomic=True contradict each other: one call whose lease is "
+            "lost would roll back what the run has done for all others"
+        )
+    if options.ack_policy in ONE_BY_ONE:
+        return (
+            f"accumulate and ack_policy={options.ack_policy!r} contradict each other: "
+            f"the calls of a run are settled together, when it has ended"
+        )
+    return None
 
 
 def _unless_none(check: Callable[[Any], R], value: Any) -> R | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -26,16 +28,30 @@ from django_pgqueue.exceptions import (
     WrongDatabase,
 )
 from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.queues.accumulate import (
+    Window,
+    accumulate,
+    accumulate_from_select,
+    accumulate_many,
+)
 from django_pgqueue.queues.enqueue import (
     Argument,
     Items,
     Placement,
+    Stored,
     enqueue,
     enqueue_from_select,
     enqueue_many,
 )
-from django_pgqueue.queues.unique import Dedup, Stored
+from django_pgqueue.queues.spread import (
+    enqueue_many_spread,
+    enqueue_spread,
+    spread_from_select,
+)
+from django_pgqueue.queues.unique import Dedup
+from django_pgqueue.queues.unique import Stored as UniqueStored
 from django_pgqueue.tasks import payload, store_unique
+from django_pgqueue.tasks.accumulate import NO_KEY, check_key
 from django_pgqueue.tasks.from_queryset import check_queryset, select
 from django_pgqueue.tasks.open_transaction import open_alias
 from django_pgqueue.tasks.options import (
@@ -45,6 +61,13 @@ from django_pgqueue.tasks.options import (
 )
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
+from django_pgqueue.tasks.spread import (
+    as_spread,
+    encode_spread,
+    key_of,
+    keyless,
+    offset_of,
+)
 from django_pgqueue.tasks.unique import Rule, Unique
 
 if TYPE_CHECKING:
@@ -110,7 +133,8 @@ class Enqueuer(Generic[P, R]):
             tags: Added to those of the task, and to those given before.
             unique: At most one live job for each key; False: none of the three.
             key: The key itself, text of 1 to 1,000 characters or an int, in place of
-                arguments. Those of two tasks never meet.
+                arguments. Those of two tasks never meet. Of a task with accumulate:
+                which calls run together; up to 255 characters.
             by: Of debounce and throttle: the parameters that make the key, as in
                 Unique; by default all arguments.
             debounce: A duration: the job runs that long after the last call, with that
@@ -121,8 +145,12 @@ class Enqueuer(Generic[P, R]):
                 period begins with its first job.
 
         Raises:
-            InvalidOption: A value is out of its range, or two contradict each other.
+            InvalidOption: A value is out of its range, two contradict each other, or
+                the task has no use for one.
         """
+        accumulate_key = None
+        if key is not None and self._task.options.accumulate is not None:
+            accumulate_key, key = check_key(key), None
         options = self._options.with_(
             queue=queue,
             priority=priority,
@@ -138,6 +166,38 @@ class Enqueuer(Generic[P, R]):
             max_wait=max_wait,
             throttle=throttle,
         )
+        _check_rule(self._task, options)
+        if accumulate_key is not None:
+            options = replace(options, accumulate_key=accumulate_key)
+        return Enqueuer(self._task, options)
+
+    def spread(
+        self, over: Duration, *, by: str | Sequence[str] | None = None
+    ) -> Enqueuer[P, R]:
+        """
+        Return this with a window over which the next jobs are due.
+
+            refresh.spread("24h", by="customer_id").bulk(items)
+
+        The window begins at run_after, or when the jobs are stored, on the database's
+        clock; a job is due in it, never before its start, and before its end.
+
+        Args:
+            over: How long the window is: more than nothing, up to 366 days.
+            by: A parameter of the task, or up to 10: the moment follows from their
+                values, and is the same on every run. None: each is sampled anew.
+
+        Raises:
+            InvalidOption: The window is out of its range, or longer than the jobs
+                last until they expire; or the task has no such parameter.
+        """
+        if self._task.options.accumulate is not None:
+            raise InvalidOption(
+                f"{self._task.name} has accumulate=…, whose calls wait for "
+                f"one another; spread() would part them. Say one of the two."
+            )
+        spread = as_spread(self._task.parameters, over, by)
+        options = self._options.with_(spread=spread)
         _check_rule(self._task, options)
         return Enqueuer(self._task, options)
 
@@ -250,8 +310,15 @@ class Enqueuer(Generic[P, R]):
         arguments, query, params = selected
         if self._rule is not None:
             return self._from_selected(self._rule, connection, *selected, settings)
+        window, spread = self._window(settings), self._options.spread
+        store: Callable[..., Stored] = enqueue_from_select
+        if window is not None:
+            store = functools.partial(accumulate_from_select, window=window)
+        elif spread is not None:
+            key_of_rows = key_of(task, spread, fields, arguments)
+            store = functools.partial(spread_from_select, key=key_of_rows)
         with connection.cursor() as cursor:
-            stored = enqueue_from_select(
+            stored = store(
                 cursor,
                 placement,
                 arguments=arguments,
@@ -262,6 +329,8 @@ class Enqueuer(Generic[P, R]):
                 or settings.mode == "immediate",
             )
         _refuse_too_large(task, stored.largest_bytes, settings)
+        if stored.keyless and spread is not None:
+            raise keyless(task.name, spread, stored.keyless)
         if stored.count:
             _announce(connection, task, placement, stored.ids)
             _run_if_immediate(stored.ids, settings)
@@ -281,7 +350,11 @@ class Enqueuer(Generic[P, R]):
         """Return all that a job's row holds; what is wrong with it is raised."""
         encoded = self._task.encode(args, kwargs, settings.payload_bytes_max)
         dedup = self._dedup([(args, kwargs)])
-        return self._placement(settings), *encoded, dedup
+        placement = self._placement(settings)
+        if (spread := self._options.spread) is not None:
+            offset = offset_of(self._task, spread, args, kwargs)
+            placement = replace(placement, offset_microseconds=offset)
+        return placement, *encoded, dedup
 
     def _checked_many(
         self, items: Iterable[Item], settings: Settings
@@ -289,6 +362,8 @@ class Enqueuer(Generic[P, R]):
         """Return all that the rows hold; what is wrong with an item is raised."""
         bytes_max = settings.payload_bytes_max
         encode = self._task.encode_items
+        if (spread := self._options.spread) is not None:
+            encode = functools.partial(encode_spread, self._task, spread)
         if not isinstance(items, Iterable):
             problem = f"is a {type(items).__qualname__}; it must be an iterable"
             raise InvalidArgument(task=self._task.name, path="items", problem=problem)
@@ -341,7 +416,12 @@ class Enqueuer(Generic[P, R]):
             )
             return self._told(connection, placement, [stored], settings)[0]
         with connection.cursor() as cursor:
-            job_id = enqueue(cursor, placement, args=args, kwargs=kwargs)
+            window = self._window(settings)
+            if window is not None:
+                job_id = accumulate(cursor, placement, window, args=args, kwargs=kwargs)
+            else:
+                store = enqueue if self._options.spread is None else enqueue_spread
+                job_id = store(cursor, placement, args=args, kwargs=kwargs)
         _announce(connection, self._task, placement, (job_id,))
         _run_if_immediate((job_id,), settings)
         return JobResult(job_id)
@@ -367,7 +447,13 @@ class Enqueuer(Generic[P, R]):
             transaction.atomic(using=connection.alias, savepoint=False),
             connection.cursor() as cursor,
         ):
-            ids = enqueue_many(cursor, placement, items)
+            window = self._window(settings)
+            if window is not None:
+                ids = accumulate_many(cursor, placement, window, items)
+            else:
+                spread = self._options.spread
+                store = enqueue_many if spread is None else enqueue_many_spread
+                ids = store(cursor, placement, items)
             _announce(connection, self._task, placement, ids)
         _run_if_immediate(ids, settings)
         return [JobResult(job_id) for job_id in ids]
@@ -404,7 +490,7 @@ class Enqueuer(Generic[P, R]):
         self,
         connection: Any,
         placement: Placement,
-        stored: Sequence[Stored],
+        stored: Sequence[UniqueStored],
         settings: Settings,
     ) -> list[JobResult[R]]:
         """Announce the jobs that were stored; return what became of each call."""
@@ -418,6 +504,16 @@ class Enqueuer(Generic[P, R]):
             wake_after_commit(connection, placement.queue)
         _run_if_immediate(list(dict.fromkeys([*created, *moved])), settings)
         return [JobResult(job_id, conflict=conflict) for job_id, conflict in stored]
+
+    def _window(self, settings: Settings) -> Window | None:
+        """Return how a call waits for others; None: its task takes it alone."""
+        told = self._task.options.accumulate
+        if told is None:
+            return None
+        # In immediate mode nobody would come when the time is over.
+        within = timedelta(0) if settings.mode == "immediate" else told.window
+        key = self._options.accumulate_key or told.key or NO_KEY
+        return Window(key, told.size, within)
 
     def _placement(self, settings: Settings) -> Placement:
         kept = self._kept
@@ -443,6 +539,7 @@ class Enqueuer(Generic[P, R]):
             delay=said.delay if rule is None or rule.delay is None else rule.delay,
             expire_at=said.expire_at,
             expire_in=said.expire_in,
+            over_microseconds=said.spread.over_microseconds if said.spread else None,
         )
         if not said.headers:
             # The caller may change what is inside of headers, and means it.
@@ -508,9 +605,20 @@ def _check_rule(task: Task[Any, Any], options: CallOptions) -> None:
         if options.key is not None:
             raise InvalidOption(
                 f"key needs unique, debounce or throttle, and {task.name} has none: "
-                f"say it with the key."
+                f"say it with the key; or declare the task with accumulate=…."
             )
         return
+    if task.options.accumulate is not None:
+        raise InvalidOption(
+            f"{task.name} is declared with accumulate=…, of which each call is a job; "
+            f"unique, debounce and throttle leave some out. Say one of the two."
+        )
+    if options.spread is not None:
+        raise InvalidOption(
+            f"spread() and unique, debounce or throttle do not go together yet, and "
+            f"{task.name} has one of them: say using(unique=False), or leave spread() "
+            f"out."
+        )
     if rule.delay is not None and (options.run_at or options.delay) is not None:
         raise InvalidOption(
             "run_after and debounce contradict each other: each says when the job "

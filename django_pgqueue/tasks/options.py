@@ -34,8 +34,10 @@ from django_pgqueue.conf import (
     as_timedelta,
 )
 from django_pgqueue.exceptions import DeclarationError, InvalidOption
+from django_pgqueue.tasks.accumulate import Accumulate
 from django_pgqueue.tasks.retry import Retry, as_retry
 from django_pgqueue.tasks.shown import shown
+from django_pgqueue.tasks.spread import Spread, check_window
 from django_pgqueue.tasks.unique import Rule, Said, Unique, as_rule, checked_key
 
 Settle = Literal["immediate", "batched"]
@@ -46,6 +48,9 @@ AckPolicy = Literal["on_success", "first", "reject_on_error", "manual"]
 Middleware = Callable[[Any, Callable[[], Any]], Any]
 
 When = datetime | Duration
+
+# Policies by which a job is acked while its task runs.
+ONE_BY_ONE: frozenset[AckPolicy] = frozenset({"first", "manual"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,8 @@ class TaskOptions:
     tags: tuple[str, ...] = ()
     # What becomes of a second call: unique, debounce or throttle.
     rule: Rule | None = None
+    # One run of it takes many jobs.
+    accumulate: Accumulate | None = None
 
     def for_queue(self, name: str, settings: Settings) -> ResolvedOptions:
         """
@@ -105,9 +112,10 @@ class TaskOptions:
             else check_settle(first("settle", "immediate")),
             ack_policy="on_success"
             if self.atomic
-            else check_ack_policy(first("ack_policy", "on_success")),
+            else self._fitting(check_ack_policy(first("ack_policy", "on_success"))),
             archive=check_archive(first("archive", True)),
             is_sync_call=not (self.takes_context or self.atomic or self.is_async),
+            accumulate=self.accumulate,
             middleware=check_fit(
                 (
                     *as_middleware(settings.defaults.get("middleware", ())),
@@ -117,6 +125,12 @@ class TaskOptions:
                 is_async=self.is_async,
             ),
         )
+
+    def _fitting(self, policy: AckPolicy) -> AckPolicy:
+        """Return the policy; one that no run of calls can have is not for this task."""
+        if self.accumulate is not None and policy in ONE_BY_ONE:
+            return "on_success"
+        return policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +144,8 @@ class ResolvedOptions:
     ack_policy: AckPolicy = "on_success"
     archive: bool = True
     middleware: tuple[Middleware, ...] = ()
+    # One run of it takes many jobs.
+    accumulate: Accumulate | None = None
     # Called with its arguments alone, in a thread, and outside a transaction of ours.
     is_sync_call: bool = False
     # And nothing is around the call: no middleware, no timeout, no word before its end.
@@ -161,6 +177,8 @@ class CallOptions:
     tags: tuple[str, ...] = ()
     rule: Said = None
     key: str | None = None  # JSON text.
+    accumulate_key: str | None = None
+    spread: Spread | None = None
 
     def with_(
         self,
@@ -178,12 +196,13 @@ class CallOptions:
         debounce: Duration | None = None,
         max_wait: Duration | None = None,
         throttle: str | None = None,
+        spread: Spread | None = None,
     ) -> CallOptions:
         """
         Return these options with those that are given replaced.
 
         Raises:
-            InvalidOption: A value is out of its range.
+            InvalidOption: A value is out of its range, or does not go with another.
         """
         changed: dict[str, Any] = {}
         if queue is not None:
@@ -218,7 +237,9 @@ class CallOptions:
             changed["key"] = None
         if key is not None:
             changed["key"] = checked_key(key)
-        return replace(self, **changed)
+        options = replace(self, **changed, spread=spread or self.spread)
+        check_window(options)
+        return options
 
     def rule_for(self, task: TaskOptions) -> Rule | None:
         """Return the rule that holds for a call of *task* with these options."""

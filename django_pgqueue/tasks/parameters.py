@@ -21,6 +21,7 @@ BY_NAME = inspect.Parameter.KEYWORD_ONLY
 PLAIN = frozenset({BY_PLACE_OR_NAME, BY_NAME})
 LISTS = frozenset({list, tuple})
 FIRST = frozenset({inspect.Parameter.POSITIONAL_ONLY, BY_PLACE_OR_NAME})
+MANY = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
 
 
 class Parameters:
@@ -29,11 +30,15 @@ class Parameters:
     __slots__ = (
         "_all",
         "_before",
+        "_defaults",
         "_needed",
         "_own",
+        "_place_of",
         "_places",
         "_signature",
+        "_takes_any",
         "function_name",
+        "named",
     )
 
     def __init__(self, function: Callable[..., Any], *, takes_context: bool) -> None:
@@ -67,6 +72,23 @@ class Parameters:
         self._places = [
             parameter.name for parameter in own if parameter.kind is BY_PLACE_OR_NAME
         ]
+        # Those that have a name: not *args and **kwargs.
+        self.named = tuple(
+            parameter.name for parameter in own if parameter.kind not in MANY
+        )
+        self._takes_any = any(
+            parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in own
+        )
+        self._place_of = {
+            parameter.name: place
+            for place, parameter in enumerate(own)
+            if parameter.kind in FIRST
+        }
+        self._defaults = {
+            parameter.name: parameter.default
+            for parameter in own
+            if parameter.default is not parameter.empty
+        }
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """
@@ -103,6 +125,29 @@ class Parameters:
         bound = self._signature.bind(*self._before, *args, **kwargs)
         bound.apply_defaults()
         return bound.arguments
+
+    def takes(self, name: str) -> bool:
+        """Return whether a call can give an argument of this name."""
+        return self._takes_any or name in self.named
+
+    def value(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], missing: object
+    ) -> Any:
+        """
+        Return what the function would see as *name*, its default included.
+
+        Args:
+            name: One that it takes.
+            args: Positional arguments that fit.
+            kwargs: Keyword arguments, likewise.
+            missing: Returned where a function with **kwargs would see nothing.
+        """
+        place = self._place_of.get(name)
+        if place is not None and place < len(args):
+            return args[place]
+        if name in kwargs:
+            return kwargs[name]
+        return self._defaults.get(name, missing)
 
     def fit_all(self, items: Sequence[Any]) -> bool:
         """

@@ -64,6 +64,7 @@ def everywhere(text, **columns):
         "errors": [entry, text],
         "lane": text,
         "dedup_key": text,
+        "accumulate_key": text,
         **columns,
     }
 

@@ -75,6 +75,10 @@ class Worker:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return [line for line in text.splitlines() if re.search(pattern, line)]
 
+    def names(self) -> list[str]:
+        """Return the names of the worker processes started so far."""
+        return re.findall(r"started    worker=(\S+)", "\n".join(self.lines()))
+
     def wait_until_ready(self) -> None:
         """Return when every process of it is ready to claim."""
 

@@ -13,10 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-FOLDER = "PGQUEUE_FAULTS_FOLDER"
+from tests.system import CLOCK_WRONG
 
-# By how many seconds the clock of this process was put wrong.
-CLOCK_WRONG = "PGQUEUE_FAULTS_CLOCK_WRONG"
+FOLDER = "PGQUEUE_FAULTS_FOLDER"
 
 LINE_BYTES_MAX = 4_096
 

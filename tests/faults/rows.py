@@ -447,6 +447,7 @@ ROWS: dict[str, Row] = {
         checks=(
             *tick_checks.ALWAYS,
             tick_checks.ticks_are_exact,
+            tick_checks.every_clock_took_part,
             checks.every_point_was_reached,
         ),
     ),

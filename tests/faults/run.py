@@ -249,6 +249,7 @@ def _collect(
     if stage.run.row.schedules:
         stage.measures["ticks"] = len(ticks)
         stage.measures["late_seconds"] = tick_checks.late_seconds(evidence)
+        stage.measures["issued_by"] = stage.issued_by(steps)
         stage.measures["handed_over"] = tick_checks.handed_over(evidence)
         stage.measures["caught_up"] = tick_checks.caught_up(
             evidence, stage.run.row.schedules

@@ -10,16 +10,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from tests.faults import ledger
 from tests.faults.fleet import Fleet, Worker
 from tests.faults.rows import CLOCK_WRONG_SECONDS, SETTINGS, ZONE_WRONG, Run
+from tests.faults.schedules import Step
 from tests.faults.server import Server, environment
 from tests.proxy import Proxy
-from tests.system import find_faketime, wrong_clock
+from tests.system import wrong_clock
 from tests.waiting import wait_for
 
 CLIENTS_START_SECONDS_MAX = 60.0
@@ -28,6 +30,8 @@ CLIENTS_END_SECONDS = 60.0
 # This process standing still for so long is no fault of the package's.
 STALL_SECONDS = 1.0
 STALL_TICK_SECONDS = 0.1
+
+NAME_BYTES_MAX = 63
 
 OWN_NAME = re.compile(r"pgqueue \w+ (?P<worker>\S+)|faults (?P<pid>\d+)")
 
@@ -163,11 +167,7 @@ class Stage:
             told["time_zone"] = more["TZ"] = ZONE_WRONG
         elif wrong:
             seconds = {"fast clock": 1, "slow clock": -1}[wrong] * CLOCK_WRONG_SECONDS
-            library = find_faketime()
-            if library is None:
-                raise RuntimeError(f"{self.run.name} needs libfaketime: install it")
-            more = wrong_clock(library, seconds)
-            more[ledger.CLOCK_WRONG] = str(seconds)
+            more = wrong_clock(self.folder, seconds)
         return {**environment(self.build, self.folder, told), **more}
 
     def _new_proxy(self) -> Proxy:
@@ -213,6 +213,19 @@ class Stage:
         return {
             line["name"]: line["pid"] for line in ledger.read(self.folder, "workers")
         }
+
+    def issued_by(self, steps: Sequence[Step]) -> dict[str, int]:
+        """Return how many ticks were issued by workers with which wrong clock."""
+        found: Counter[str] = Counter()
+        wrongs = self.run.row.wrongs
+        for worker in self.fleet.workers:
+            wrong = wrongs[worker.place] if worker.place < len(wrongs) else ""
+            # PostgreSQL cuts names that are too long.
+            names = tuple(
+                f"pgqueue scheduler {name}"[:NAME_BYTES_MAX] for name in worker.names()
+            )
+            found[wrong or "right"] += sum(step.application in names for step in steps)
+        return dict(found)
 
     def _note_stalls(self) -> None:
         """When this process stands still, the workers may have, too."""

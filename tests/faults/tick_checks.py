@@ -138,6 +138,13 @@ def ticks_are_exact(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
             )
 
 
+def every_clock_took_part(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
+    """Workers with each of the wrong clocks have issued ticks, and not a right one."""
+    for wrong, count in evidence.measures["issued_by"].items():
+        if not count:
+            yield f"no worker with a {wrong} has issued a tick"
+
+
 def ticks_follow_policy(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
     """Of what is due at once, exactly what the policy says is issued."""
     names = {s.id: (s, period) for s, period in _declared(evidence)}

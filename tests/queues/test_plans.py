@@ -70,6 +70,7 @@ VALUES = {
     "ids": [1],
     "keep": timedelta(days=7),
     "jobs": 1,
+    "key": "k",
     "kwargs": "{}",
     "just_now": LEASE,
     "lease": LEASE,
@@ -105,6 +106,7 @@ VALUES = {
     "token": "token",
     "unknown": [False],
     "version": "0.1",
+    "within": LEASE,
     "worker": "worker",
     "workers": ["worker"],
     # Of pipeline runs.
@@ -113,13 +115,17 @@ VALUES = {
     "job": "metrics",
     "kept": 1_000,
     "lease_seconds": 30.0,
+    "offset_microseconds": 7,
+    "offsets": "{7}",
     "options": "{}",
+    "over_microseconds": 60_000_000,
     "queue_job": 7,
     "after": 0,
     "rows_in": 1,
     "rows_out": 1,
     "run": 1,
     "since": NOON,
+    "size": 500,
     "step": 3600,
     "ui_url": None,
     # Of schedules.
@@ -164,12 +170,15 @@ VALUES = {
 
 # Statements whose parameters differ from those of their names above.
 SPECIAL = {
+    "accumulate.ACCUMULATE_MANY": {"items": "[[], {}]"},
     "enqueue.ENQUEUE_MANY": {"items": "[[], {}]"},
     "unique.STORE_UNIQUE": {"by": '{"order_id": 7}'},
     "unique.STORE_UNIQUE_MANY": {"by": '"key"', "items": "[[], {}]"},
+    "spread.SPREAD_MANY": {"items": "[[], {}]"},
     "workers.REGISTER": {"queues": "[]"},
     "exports.RECORD": {"rows": 1, "version": 1},
     "ticks.NOTE_JOB": {"job": 1},
+    "ticks.OWN_JOB": {"job": 1},
     **{
         f"failures.{name}": {
             **{column: ["1"] for column in (*failures.COLUMNS, *failures.HOUR_COLUMNS)},
@@ -194,6 +203,7 @@ PLACED = {
 
 # Every statement that EXPLAIN can show.
 EXPLAINED = {
+    *(f"accumulate.{name}" for name in ("ACCUMULATE", "ACCUMULATE_MANY", "GATHER")),
     "cancel.CANCEL",
     "claim.CLAIM",
     "claim.CLAIM_FROM_FLOORS",
@@ -257,6 +267,7 @@ EXPLAINED = {
     "redrive.REDRIVE",
     "redrive.REDRIVE_KEYED",
     "redrive.RETRY_NOW",
+    *(f"spread.{name}" for name in ("SPREAD", "SPREAD_MANY", "WINDOW_START")),
     *(f"schedules.{name}" for name in ("LOCK", "SHOWN", "ALL", "ONE", "TAKE", "NOW")),
     *(f"schedules.{name}" for name in ("INSERT", "CHANGE", "DECLARE", "WITHDRAW")),
     *(f"schedules.{name}" for name in ("PAUSE", "RESUME", "DELETE")),
@@ -282,6 +293,7 @@ EXPLAINED = {
     "pipelines.OF_QUEUE_JOB",
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "BUSY", "NOTE_JOB", "LATEST", "PURGE")),
+    "ticks.OWN_JOB",
     *(f"task_hours.{name}" for name in ("STORE", "COUNTED", "LAST", "FORGET_HOURS")),
     *(f"task_hour_charts.{name}" for name in ("SUMS", "EXTENT")),
     *(f"failure_kinds.{name}" for name in ("RECENT", "TREND", "CLOCK")),
@@ -301,6 +313,7 @@ EXPLAINED = {
 
 # Those that it cannot: they are run by the tests of their own modules.
 UTILITY = {
+    "accumulate.ACCUMULATE_FROM_SELECT",
     "connect.FLUSH_LATER",
     "connect.STEADY",
     "connect.STEADY_ONCE",
@@ -310,6 +323,7 @@ UTILITY = {
     # Of a table that is named when they are run.
     "exports.CONTENT",
     "exports.COUNT",
+    "spread.SPREAD_FROM_SELECT",
     "partitions.ATTACH",
     "partitions.CREATE",
     "partitions.DETACH",

@@ -47,6 +47,7 @@ def test_a_redriven_job_keeps_what_it_is(cursor):
         "headers": {"trace": "t"},
         "priority": 7,
         "enqueued_at": datetime(2020, 1, 1, tzinfo=UTC),
+        "accumulate_key": "k",
         "lane": "l",
         "lane_capacity": 3,
         "progress": {"done": 1},

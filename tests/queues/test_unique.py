@@ -10,6 +10,7 @@ import pytest
 from psycopg.errors import SerializationFailure
 
 from django_pgqueue.models import DedupWindow, Job
+from django_pgqueue.queues import unique
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.enqueue import Items, Placement
 from django_pgqueue.queues.purge import purge_dedup_windows
@@ -476,6 +477,20 @@ def test_items_of_one_key_meet_in_their_order(cursor, conflict, said, kept):
 
     assert [None, said, said] == [t.conflict for t in told]
     assert [kept] == Job.objects.get().args
+
+
+def test_a_bulk_of_several_statements_is_answered_as_one(cursor, monkeypatch):
+    """Each item with its own key; or all with the one of the call."""
+    monkeypatch.setattr(unique, "UNIQUE_ROWS_MAX", 2)
+    told = store_many(cursor, ["e", "d", "c", "b", "a", "e"])
+    one_key = Dedup(hold="queued", conflict="skip", by='"one"')
+    items = [Items("[]", 1)] * 5
+    again = store_unique_many(cursor, PLACEMENT, one_key, items, locks=False)
+
+    assert [*[None] * 5, "skipped"] == [t.conflict for t in told]
+    args = dict(Job.objects.values_list("pk", "args"))
+    assert [[key] for key in "edcbae"] == [args[t.id] for t in told]
+    assert [None, *["skipped"] * 4] == [t.conflict for t in again]
 
 
 def test_two_bulks_of_the_same_keys_cannot_deadlock(new_cursor, in_thread):

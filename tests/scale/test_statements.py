@@ -102,6 +102,9 @@ RARE = Bound(
 )
 
 BOUNDS = {
+    "accumulate.ACCUMULATE": one("waiting"),
+    "accumulate.ACCUMULATE_MANY": one("waiting"),
+    "accumulate.GATHER": Bound(buffers=CLAIM_BUFFERS_MAX),
     "cancel.CANCEL": Bound("waiting", buffers=20 * ROW_BUFFERS),
     "cancel.CANCEL (running)": ten("leased"),
     "claim.CLAIM": Bound(buffers=CLAIM_BUFFERS_MAX),
@@ -121,6 +124,8 @@ BOUNDS = {
     "enqueue.ENQUEUE": one("waiting"),
     "enqueue.ENQUEUE_MANY": one("waiting"),
     "enqueue.ENQUEUE_NOW": one("waiting"),
+    "spread.SPREAD": one("waiting"),
+    "spread.SPREAD_MANY": one("waiting"),
     "find.FIND": ten("dead"),
     "lease.CANCEL_REQUESTS": ten("leased"),
     "lease.CRASH": ten("leased"),
@@ -168,6 +173,7 @@ BOUNDS = {
     "tagged.TAGGED_JOBS": RARE,
     "ticks.BUSY": one("waiting"),
     "ticks.LATEST": one("waiting"),
+    "ticks.OWN_JOB": one("waiting"),
 }
 
 # Those that never touch the three tables, or only their catalogue. Those of pipelines
@@ -200,6 +206,7 @@ SMALL = {
     "doctor.WORKERS",
     "purge.DEDUP_WINDOWS",
     "purge.WORKERS",
+    "spread.WINDOW_START",
 }
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ from django.db import connections, transaction
 from django_pgqueue import cron, every
 from django_pgqueue.apps import _declare_schedules
 from django_pgqueue.models import Schedule
+from django_pgqueue.postgres.connect import connect
 from django_pgqueue.runs import schedules
 from django_pgqueue.schedules import declare
+from django_pgqueue.schedules.issue import issue
 from django_pgqueue.schedules.sync import Synced, sync
 from tests.app.tasks import noop
 from tests.schedules.conftest import read
@@ -165,3 +169,51 @@ def test_a_migration_declares() -> None:
     declare._declared.clear()
     call_command("migrate", verbosity=1, stdout=out)
     assert "Schedule often withdrawn" in out.getvalue()
+
+
+def test_what_comes_back_makes_up_for_nothing() -> None:
+    """Withdrawn yesterday and declared anew, or under a new name: it begins now."""
+    long_ago = datetime.now(UTC) - timedelta(days=1)
+    said: dict[str, Any] = {"catch_up": "all(9)", "overlap": "queue"}
+    every(minutes=1, name="nightly", **said)(noop)
+    deploy()
+    Schedule.objects.update(ticks_from=long_ago, last_tick=long_ago)
+    declare._declared.clear()
+    every(minutes=1, name="each minute", **said)(noop)
+    assert deploy() == Synced(["each minute"], ["nightly"], [], [])
+    every(minutes=1, name="nightly", **said)(noop)
+    assert deploy() == Synced(["nightly"], [], [], [])
+    for name in ("nightly", "each minute"):
+        assert read(name).next_tick is None
+        with transaction.atomic(), connections["default"].cursor() as cursor:
+            issued = issue(cursor, read(name), datetime.now(UTC))
+        # Of a minute that began between the two, at most.
+        assert len(issued) <= 1
+
+
+def test_a_flush_leaves_what_is_declared() -> None:
+    """manage.py flush empties the tables, and declares as a migration does."""
+    every(seconds=5, name="often")(noop)
+    deploy()
+    Schedule.objects.create(name="mine", task="tests.app.tasks.noop", every_seconds=60)
+    call_command("flush", interactive=False, verbosity=0)
+    assert [row.name for row in Schedule.objects.all()] == ["often"]
+
+
+def test_eight_syncs_at_once() -> None:
+    """Workers that start together declare one row, and none of them fails."""
+    for n in range(20):
+        every(seconds=5 + n, name=f"number {n}")(noop)
+    barrier = Barrier(8)
+
+    def start() -> Synced:
+        with connect("default", name="test") as raw:
+            barrier.wait(10)
+            with raw.transaction(), raw.cursor() as cursor:
+                return sync(cursor, migrates=False)
+
+    with ThreadPoolExecutor(8) as pool:
+        found = [each.result() for each in [pool.submit(start) for _ in range(8)]]
+    assert sorted(len(synced.changed) for synced in found) == [0] * 7 + [20]
+    assert Schedule.objects.count() == 20
+    assert {row.revision for row in Schedule.objects.all()} == {0}

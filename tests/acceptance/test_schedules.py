@@ -1,0 +1,159 @@
+"""Schedules: real workers issue ticks, also after the one that did has died."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from datetime import UTC, datetime, timedelta
+
+from django.db import connection, transaction
+
+from django_pgqueue.models import Schedule, Tick, Worker
+from django_pgqueue.schedules.sync import tell_workers
+from django_pgqueue.worker.heartbeat import SCHEDULES_INTERVAL_SECONDS
+from django_pgqueue.worker.scheduler import OVERDUE
+from tests.system import require_system, wrong_clock
+from tests.waiting import wait_for
+from tests.worker_process import group_exists, live_row
+
+SECOND = timedelta(seconds=1)
+
+DECLARED = {"TASK_MODULES": ["tasks", "crash_tasks", "schedule_tasks"]}
+
+# A heartbeat goes round once a second, a tick comes each second, and a busy machine is
+# given two.
+FAILOVER_SECONDS_MAX = OVERDUE.total_seconds() + SCHEDULES_INTERVAL_SECONDS + 1 + 1 + 2
+
+
+def make_schedule(name, *, task="tests.app.tasks.noop", every_seconds=1, **more):
+    """Make a schedule of a user, as the admin does: with a hint after the commit."""
+    with transaction.atomic():
+        made = Schedule.objects.create(
+            name=name, task=task, every_seconds=every_seconds, **more
+        )
+        tell_workers(connection)
+    return made
+
+
+def wait_for_ticks(name, count, timeout=20.0):
+    """Return the ticks of a schedule in their order, once there are so many."""
+
+    def ticks():
+        schedules = Schedule.objects.filter(name=name).values_list("id")
+        found = list(Tick.objects.filter(schedule_id__in=schedules).order_by("due_at"))
+        return found if len(found) >= count else None
+
+    return wait_for(ticks, timeout, f"{count} ticks of {name!r}")
+
+
+def leader():
+    """Return the worker that leads, or None."""
+    now = datetime.now(UTC)
+    return Worker.objects.filter(leader_until__gt=now).order_by("leader_until").first()
+
+
+def test_what_the_code_declares_is_run_each_second(start_worker, the_ledger):
+    """Eight processes declare it at once: one row, a tick each second, a job each."""
+    worker = start_worker(processes=8, threads=1, pgqueue=DECLARED)
+    ticks = wait_for_ticks("each second", 4)
+    first = ticks[0].due_at
+    assert [tick.due_at - first for tick in ticks[:4]] == [n * SECOND for n in range(4)]
+    wait_for(lambda: len(the_ledger.entries("tick")) >= 4, what="their jobs run")
+    told = [entry.note for entry in the_ledger.entries("tick")]
+    assert sorted(told)[:4] == [str(first + n * SECOND) for n in range(4)]
+    assert len(set(told)) == len(told)
+    assert sorted(Schedule.objects.values_list("name", flat=True)) == [
+        "each night",
+        "each second",
+    ]
+    assert len(worker.lines("declared   schedule=")) == 2
+    assert worker.lines("failed ") == []
+    assert worker.stop() == 0
+
+
+def test_when_the_leader_is_killed_another_one_stands_in(start_worker):
+    """
+    Ticks go on within OVERDUE (2 s) and one look of a heartbeat (each 5 s), though the
+    dead leader's term lasts 25 s: nine seconds at most, on a machine that is not busy.
+    """
+    workers = [start_worker(threads=1) for _ in range(2)]
+    make_schedule("each second", catch_up="all(1000)", overlap="queue")
+    before = wait_for_ticks("each second", 2)
+    led = wait_for(leader, what="somebody leads")
+    (killed,) = [each for each in workers if led.name in each.names()]
+    killed.signal_group(signal.SIGKILL)
+    killed_at = time.monotonic()
+    wait_for(lambda: not group_exists(killed.pid), what="it is gone")
+    count = Tick.objects.count()
+    ticks = wait_for_ticks("each second", count + 1, FAILOVER_SECONDS_MAX)
+    assert time.monotonic() - killed_at < FAILOVER_SECONDS_MAX
+    assert leader().name == led.name  # By its row, it still leads.
+    first = before[0].due_at
+    assert [tick.due_at - first for tick in ticks] == [
+        n * SECOND for n in range(len(ticks))
+    ]
+
+
+def test_a_new_schedule_is_heard_of_at_once(start_worker):
+    """The leader does not look for what has changed; it is told."""
+    start_worker(threads=1)
+    wait_for(leader, what="it leads")
+    for n in range(3):
+        made = make_schedule(f"new {n}", every_seconds=3_600)
+        began = time.monotonic()
+        wait_for(
+            lambda pk=made.pk: Schedule.objects.get(pk=pk).next_tick is not None,
+            what="its next tick is reckoned",
+        )
+        # By itself it looks each 5 s.
+        assert time.monotonic() - began < 1.5
+
+
+def test_a_task_that_no_worker_knows_keeps_no_other_schedule(start_worker):
+    """Its jobs are held as any job of an unknown task; ticks of others come."""
+    worker = start_worker(threads=1)
+    make_schedule("unknown", task="shop.tasks.not_deployed_yet", overlap="skip")
+    make_schedule("known")
+    ticks = wait_for_ticks("unknown", 2)
+    wait_for_ticks("known", 2)
+    assert [tick.outcome for tick in ticks[:2]] == ["enqueued", "overlap"]
+    job = ticks[0].job_id
+    wait_for(
+        lambda: live_row(job, "deliveries", "leased_by", "attempt") == (1, None, 0),
+        what="its job is held",
+    )
+    assert worker.lines("failed ") == []
+
+
+def test_a_scheduler_goes_by_the_clock_and_zone_of_the_server(start_worker, tmp_path):
+    """One whose clock is 90 s fast, in New York, issues each tick, and none early."""
+    require_system("cc", reason="it makes a worker whose clock is wrong")
+    start_worker(
+        threads=1,
+        environment={**wrong_clock(tmp_path, 90), "TZ": "America/New_York"},
+        pgqueue=DECLARED,
+    )
+    ticks = wait_for_ticks("each second", 4)
+    first = ticks[0].due_at
+    assert [tick.due_at - first for tick in ticks] == [
+        n * SECOND for n in range(len(ticks))
+    ]
+    late = [(tick.ticked_at - tick.due_at).total_seconds() for tick in ticks]
+    assert all(0 <= seconds < 10 for seconds in late)
+    # The night is that of settings.TIME_ZONE.
+    night = Schedule.objects.get(name="each night")
+    assert (night.tz, night.next_tick.hour) == ("UTC", 3)
+
+
+def test_a_child_that_follows_another_one_declares_nothing(start_worker):
+    """A newer deploy may have said something else since its supervisor was started."""
+    worker = start_worker(threads=1, pgqueue=DECLARED)
+    wait_for_ticks("each second", 3)  # It is older than a young process.
+    Schedule.objects.filter(name="each night").update(expression="0 4 * * *")
+    (child,) = worker.children()
+    os.kill(child, signal.SIGKILL)
+    worker.wait_for_lines("started    worker=", 2)
+    assert Schedule.objects.get(name="each night").expression == "0 4 * * *"
+    start_worker(threads=1, pgqueue=DECLARED)
+    assert Schedule.objects.get(name="each night").expression == "0 3 * * *"
