@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from django_pgqueue.exceptions import (
         DeclarationError,
+        DuplicateJob,
         EmbeddedServerError,
         EnqueueError,
         InvalidArgument,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         SparkError,
         SparkOptionError,
         TaskTimeout,
+        TransactionAborted,
         UndecodablePayload,
         UnknownTask,
         WrongDatabase,
@@ -40,11 +42,13 @@ if TYPE_CHECKING:
     )
     from django_pgqueue.models.job_field import JobField
     from django_pgqueue.schedules.declare import cron, every
+    from django_pgqueue.tasks.accumulate import Accumulate, Call
     from django_pgqueue.tasks.context import JobContext
     from django_pgqueue.tasks.declare import task
     from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
     from django_pgqueue.tasks.result import JobResult
     from django_pgqueue.tasks.retry import Retry
+    from django_pgqueue.tasks.unique import Unique
 
 __version__ = "0.1.0"
 
@@ -53,6 +57,8 @@ _HOMES = {
     "task": "tasks.declare",
     "cron": "schedules.declare",
     "every": "schedules.declare",
+    "Accumulate": "tasks.accumulate",
+    "Call": "tasks.accumulate",
     "Retry": "tasks.retry",
     "Cancel": "tasks.outcome",
     "JobContext": "tasks.context",
@@ -60,8 +66,10 @@ _HOMES = {
     "Reject": "tasks.outcome",
     "RetryLater": "tasks.outcome",
     "Snooze": "tasks.outcome",
+    "Unique": "tasks.unique",
     "JobField": "models.job_field",
     "DeclarationError": "exceptions",
+    "DuplicateJob": "exceptions",
     "EmbeddedServerError": "exceptions",
     "EnqueueError": "exceptions",
     "InvalidArgument": "exceptions",
@@ -83,14 +91,18 @@ _HOMES = {
     "SparkError": "exceptions",
     "SparkOptionError": "exceptions",
     "TaskTimeout": "exceptions",
+    "TransactionAborted": "exceptions",
     "UndecodablePayload": "exceptions",
     "UnknownTask": "exceptions",
     "WrongDatabase": "exceptions",
 }
 
 __all__ = [
+    "Accumulate",
+    "Call",
     "Cancel",
     "DeclarationError",
+    "DuplicateJob",
     "EmbeddedServerError",
     "EnqueueError",
     "InvalidArgument",
@@ -118,7 +130,9 @@ __all__ = [
     "SparkError",
     "SparkOptionError",
     "TaskTimeout",
+    "TransactionAborted",
     "UndecodablePayload",
+    "Unique",
     "UnknownTask",
     "WrongDatabase",
     "WrongState",

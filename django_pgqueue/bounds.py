@@ -8,7 +8,7 @@ have neither Django nor settings. So this module imports nothing of the package.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 # A name that a shell, a URL and a log line carry without quoting.
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
@@ -22,6 +22,13 @@ PRIORITY_DEFAULT = 0
 # Of the column.
 ATTEMPTS_MAX = 32_767
 ATTEMPTS_DEFAULT = 5
+
+# Of a task with accumulate: calls of one run, and how long a call waits for others.
+ACCUMULATE_SIZE_MAX = 10_000
+ACCUMULATE_WITHIN_MAX = timedelta(hours=1)
+
+# Of the columns.
+KEY_CHARACTERS_MAX = 255
 
 TAGS_MAX = 20
 TAG_CHARACTERS_MAX = 63

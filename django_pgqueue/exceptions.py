@@ -9,11 +9,13 @@ that storage code and Spark executors can use it without Django.
      ├── SettingsError            PGQUEUE in settings.py is wrong
      ├── DeclarationError         a @task (or its options) cannot be declared so
      ├── ScheduleError            a schedule is wrong, or never due
-     ├── EnqueueError             a job was refused before any SQL was sent
+     ├── EnqueueError             a job was not stored
      │    ├── InvalidArgument         an argument cannot travel as JSON
      │    ├── PayloadTooLarge         the arguments exceed PAYLOAD_BYTES_MAX
      │    ├── InvalidOption           queue, priority, delay … out of range
-     │    └── WrongDatabase           an open transaction on another alias
+     │    ├── WrongDatabase           an open transaction on another alias
+     │    ├── DuplicateJob            a live job, or a period, has its dedup key
+     │    └── TransactionAborted      the transaction has met another one: run it again
      ├── UndecodablePayload       a stored row cannot become Python values
      ├── UnknownTask              no declared task has this name
      ├── JobNotFound              no table holds a job with this id
@@ -50,11 +52,24 @@ class DeclarationError(PgQueueError, TypeError):
 
 
 class ScheduleError(PgQueueError, ValueError):
-    """A schedule cannot be: its expression, its zone or its task is wrong."""
+    """
+    A schedule cannot be: its expression, its zone or its task is wrong.
+
+    part: The argument of @cron or @every that it is about, as a form shows it there;
+    None: no single one.
+    """
+
+    def __init__(self, text: str, *, part: str | None = None) -> None:
+        super().__init__(text)
+        self.part = part
 
 
 class EnqueueError(PgQueueError):
-    """A job was refused; nothing was sent to the database."""
+    """
+    A job was not stored.
+
+    But for DuplicateJob and TransactionAborted, nothing was sent to the database.
+    """
 
 
 class InvalidArgument(EnqueueError, TypeError):
@@ -97,6 +112,50 @@ class WrongDatabase(EnqueueError, RuntimeError):
         self.task = task
         self.open_alias = open_alias
         self.queue_alias = queue_alias
+
+
+class DuplicateJob(EnqueueError, RuntimeError):
+    """
+    A call with Unique(conflict="error") found its dedup key taken; nothing is stored.
+
+    Attributes:
+        job_id: The job that has the key, or was the last of the period.
+    """
+
+    def __init__(self, *, task: str, job_id: int) -> None:
+        super().__init__(
+            f"{task}: job {job_id} has the same dedup key. Use that one, or say "
+            f"conflict='skip', 'replace' or 'reschedule'."
+        )
+        self.task = task
+        self.job_id = job_id
+
+
+class TransactionAborted(EnqueueError, RuntimeError):
+    """
+    An enqueue with a dedup key made the caller's open transaction fail.
+
+    It and another transaction waited for one another's keys (40P01), or it runs at a
+    stricter isolation level than READ COMMITTED and met what it cannot see (40001).
+    Outside of a transaction, the enqueue itself is run again.
+
+    Attributes:
+        sqlstate: "40P01" or "40001".
+    """
+
+    def __init__(self, *, task: str, sqlstate: str) -> None:
+        why = (
+            "it and another transaction have waited for each other's dedup keys"
+            if sqlstate == "40P01"
+            else "at its isolation level it cannot see who has the dedup key"
+        )
+        super().__init__(
+            f"{task}: PostgreSQL has aborted this transaction ({sqlstate}): {why}. "
+            f"Roll it back and run it again. One bulk() takes several keys in an order "
+            f"that cannot deadlock; so do single calls in the order of their keys."
+        )
+        self.task = task
+        self.sqlstate = sqlstate
 
 
 class UndecodablePayload(PgQueueError, ValueError):

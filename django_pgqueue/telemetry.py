@@ -115,6 +115,19 @@ def cancelled(sender: Any, job: Any) -> None:
     logger.info("cancelled  job=%d task=%s", job.id, job.task)
 
 
+def superseded(sender: Any, job: Any, *, holder: int) -> None:
+    """Tell that a job ended as cancelled, since job *holder* has its dedup key."""
+    send(signals.job_cancelled, sender, job=job)
+    logger.info(
+        "superseded job=%d task=%s attempt=%d/%d by=%d: that one has its dedup key",
+        job.id,
+        job.task,
+        job.attempt,
+        job.max_attempts,
+        holder,
+    )
+
+
 def expired(sender: Any, job: Any) -> None:
     """Tell that a job's time had passed before it could start."""
     send(signals.job_expired, sender, job=job)

@@ -22,11 +22,14 @@ from django_pgqueue.models import (
     FailureHour,
     Job,
     PipelineRun,
+    Schedule,
     TaskHour,
+    Tick,
 )
 from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.redaction.values import redact_errors
+from django_pgqueue.runs.schedules import COLUMNS as SCHEDULE_COLUMNS
 from django_pgqueue.spark.fingerprint import fingerprint
 
 Row = TypeVar("Row", bound=models.Model)
@@ -201,6 +204,45 @@ def make_failure(
             },
         )
     return failure
+
+
+def make_schedule(*, using: str | None = None, **columns: Any) -> Schedule:
+    """Insert a user's schedule: every day at three, unless *columns* say otherwise."""
+    defaults: dict[str, Any] = {"name": "nightly", "task": "tests.app.tasks.noop"}
+    if "every_seconds" not in columns:
+        defaults |= {"expression": "0 3 * * *", "tz": "Europe/Berlin"}
+    return _make(Schedule, using, {**defaults, **columns})
+
+
+def make_declared(
+    declared: dict[str, Any] | None = None, *, using: str | None = None, **columns: Any
+) -> Schedule:
+    """Insert a schedule of code; *declared* says what differs in the code by now."""
+    columns = {"name": "nightly", "task": "tests.app.tasks.noop", **columns}
+    holds = {
+        "args": [],
+        "kwargs": {},
+        "queue": None,
+        "priority": None,
+        "expression": None,
+        "every_seconds": None,
+        "tz": "Europe/Berlin",
+        "catch_up": "one",
+        "overlap": "skip",
+        "jitter_seconds": 0,
+        **columns,
+    }
+    if holds["every_seconds"] is None and holds["expression"] is None:
+        holds["expression"] = "0 3 * * *"
+    code = {name: holds[name] for name in SCHEDULE_COLUMNS} | (declared or {})
+    return _make(Schedule, using, {**holds, "source": "code", "declared": code})
+
+
+def make_tick(schedule: Schedule, *, using: str | None = None, **columns: Any) -> Tick:
+    """Insert a tick that was due a minute ago and issued at once."""
+    minute = -timedelta(minutes=1)
+    defaults = {"schedule_id": schedule.pk, "due_at": minute, "ticked_at": minute}
+    return _make(Tick, using, {**defaults, **columns})
 
 
 def _make(model: type[Row], using: str | None, columns: dict[str, Any]) -> Row:

@@ -22,7 +22,7 @@ from django.dispatch import Signal
 import django_pgqueue
 from django_pgqueue import conf, exceptions, signals, testing
 from django_pgqueue.admin.states import LiveState
-from django_pgqueue.management.commands.pgqueue import SUBCOMMANDS
+from django_pgqueue.management.commands.pgqueue import SUBCOMMANDS, actions_of
 from django_pgqueue.management.commands.pgqueue_pipeline import (
     Command as PipelineCommand,
 )
@@ -49,6 +49,7 @@ from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
 from django_pgqueue.tasks.task import Task
+from django_pgqueue.tasks.unique import Unique
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -66,6 +67,7 @@ UNLISTED_LIMITS = {
     "conf.SECONDS_MAX",  # DURATION_MAX in seconds.
     "bounds.TIME_MAX",  # In words.
     "timetable.catch_up.LATE_MAX",  # In words.
+    "bounds.ACCUMULATE_WITHIN_MAX",  # In words.
     "postgres.embedded.launch.LOG_BYTES_MAX",  # Of a file that nobody need know.
     "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
     "tasks.task.QUEUES_REMEMBERED_MAX",  # Of a cache.
@@ -89,6 +91,9 @@ UNLISTED_LIMITS = {
     "spark.write.json_text.FLOAT_EASY_MAX",  # Of a short cut.
     "spark.write.json_text.DAY_MAX",  # In words.
     "spark.write.json_text.MICROSECOND_MAX",  # In words.
+    "schedules.words.TIMES_MAX",  # Of a text.
+    "timetable.shifts.COUNTED_MAX",  # Of a note.
+    "timetable.shifts.GAP_MAX",  # Of clocks.
     "admin.chart.LABELS_MAX",  # Of the layout.
     "admin.spans.HOURS_NAMED_MAX",  # Of the layout.
     "admin.spans.WEEKDAYS_NAMED_MAX",  # Of the layout.
@@ -488,8 +493,9 @@ def test_what_api_md_imports_is_public():
         ("## task", django_pgqueue.task),
         ("### using", Task.using),
         ("## Retry", Retry),
+        ("## Unique", Unique),
     ],
-    ids=["task", "using", "Retry"],
+    ids=["task", "using", "Retry", "Unique"],
 )
 def test_every_option_is_documented(heading, function):
     """The table has the keyword arguments of the function, and no other."""
@@ -499,6 +505,14 @@ def test_every_option_is_documented(heading, function):
     existing = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     assert existing == first_names(table + "\n")
+
+
+def test_both_options_of_spread_are_documented():
+    """The window, which needs no name, and the key."""
+    text = section(read(REFERENCE / "api.md"), "### spread")
+    existing = list(inspect.signature(Task.spread).parameters)[1:]
+
+    assert existing == [names_in(row[0])[0] for row in rows(text)]
 
 
 def test_every_option_of_apply_async_is_documented():
@@ -534,9 +548,11 @@ def test_every_method_of_a_task_is_documented():
     for_the_worker = {
         "run",
         "bind",
+        "call_signature",
         "encode",
         "encode_item",
         "encode_items",
+        "parameters",
         "resolve",
     }
     existing = {name for name in vars(Task) if not name.startswith("_")}
@@ -586,7 +602,12 @@ def test_every_subcommand_is_documented_with_its_options():
     for name in SUBCOMMANDS:
         parser = ArgumentParser(add_help=False)
         SUBCOMMANDS[name].add_arguments(parser)
-        existing = {o for o in parser._option_string_actions if o.startswith("--")}
+        existing = {
+            option
+            for each in (parser, *actions_of(parser).values())
+            for option in each._option_string_actions
+            if option.startswith("--") and option != "--help"
+        }
         heading = "pause and resume" if name in ("pause", "resume") else name
         own = section(text, f"### {heading}")
         if name != "resume":
@@ -597,7 +618,7 @@ def test_every_check_of_the_doctor_is_documented():
     """As findings call them."""
     source = "".join(
         read(PACKAGE / "management" / "cli" / f"examine_{what}.py")
-        for what in ("server", "jobs", "export")
+        for what in ("server", "jobs", "schedules", "export")
     )
     text = section(read(REFERENCE / "commands.md"), "### doctor")
 

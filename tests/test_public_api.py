@@ -17,8 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Whoever changes this list changes the API: say so in the CHANGELOG.
 PUBLIC_NAMES = [
+    "Accumulate",
+    "Call",
     "Cancel",
     "DeclarationError",
+    "DuplicateJob",
     "EmbeddedServerError",
     "EnqueueError",
     "InvalidArgument",
@@ -46,7 +49,9 @@ PUBLIC_NAMES = [
     "SparkError",
     "SparkOptionError",
     "TaskTimeout",
+    "TransactionAborted",
     "UndecodablePayload",
+    "Unique",
     "UnknownTask",
     "WrongDatabase",
     "WrongState",

@@ -23,6 +23,7 @@ PGQUEUE = {
         "standard_tasks",
         "control_tasks",
         "pool_tasks",
+        "accumulate_tasks",
     ],
     **_told["pgqueue"],
 }

@@ -16,6 +16,7 @@ from django_pgqueue.admin.jobs import JobAdmin
 from django_pgqueue.admin.metrics import TaskHourAdmin
 from django_pgqueue.admin.pipeline_runs import PipelineRunAdmin
 from django_pgqueue.admin.queues import QueueAdmin
+from django_pgqueue.admin.schedules import ScheduleAdmin
 from django_pgqueue.admin.workers import WorkerAdmin
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "JobAdmin",
     "PipelineRunAdmin",
     "QueueAdmin",
+    "ScheduleAdmin",
     "TaskHourAdmin",
     "WorkerAdmin",
 ]

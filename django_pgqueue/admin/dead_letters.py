@@ -214,8 +214,11 @@ class DeadLetterAdmin(EditableAdmin):
         """Send the edited dead letter back to its queue, in the same transaction."""
         done = operate.redrive([row.pk])
         letter_acts.log_redrive(request, [row] if done else [], None)
-        text = _("The arguments were stored, and the job is back in its queue.")
-        tell(request, (len(done), str(text)), left=1 - len(done))
+        text = str(_("The arguments were stored, and the job is back in its queue."))
+        if not done:
+            text = str(_("The arguments were stored."))
+        stayed = letter_acts.stayed([row.pk], done, asked=1)
+        tell(request, (1, text), *stayed, left=1 - len(done))
         return HttpResponseRedirect(self.list_url(request))
 
     # Groups ----------------------------------------------------------------------

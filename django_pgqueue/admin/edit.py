@@ -309,10 +309,8 @@ def signature_of(name: str) -> str:
     task = find_sender(name)
     if task is None:
         return ""
-    parameters = list(inspect.signature(task.function).parameters.values())
-    if task.options.takes_context:
-        parameters = parameters[1:]
-    return f"{name}{inspect.Signature(parameters)}"
+    parameters = task.call_signature.parameters.values()
+    return f"{name}{inspect.Signature(list(parameters))}"
 
 
 def is_other(text: str, value: Any) -> bool:

@@ -24,6 +24,7 @@ from django_pgqueue.admin.progress import Progress, read_progress
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
+from django_pgqueue.models import Schedule
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.queues.tagged import tagged
 
@@ -162,13 +163,23 @@ class JobAdminColumns(ActingAdmin):
         """Say what the job belongs to."""
         return [
             (_("Dedup key"), row.dedup_key),
+            # Of a job that has it while it waits, and not while it runs.
+            (_("Dedup key while it waits"), getattr(row, "queued_key", None)),
+            (_("Accumulate key"), row.accumulate_key),
             (_("Lane"), row.lane),
             (_("Lane capacity"), row.lane_capacity and str(row.lane_capacity)),
             (_("Parent job"), row.parent_id and str(row.parent_id)),
             (_("Workflow"), row.workflow_id and str(row.workflow_id)),
             (_("Message"), row.message_id and str(row.message_id)),
-            (_("Schedule"), row.schedule_id and str(row.schedule_id)),
+            (_("Schedule"), self._schedule_link(row)),
         ]
+
+    def _schedule_link(self, row: Any) -> SafeString | str | None:
+        """Return the schedule that enqueued it, as a link where this site has them."""
+        if row.schedule_id is None or not self.has_page(Schedule):
+            return row.schedule_id and str(row.schedule_id)
+        url = self._url(Schedule, "change", row.schedule_id)
+        return format_html('<a href="{}">{}</a>', url, str(row.schedule_id))
 
 
 def tags_of(row: Any) -> list[str]:

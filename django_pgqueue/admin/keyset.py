@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -25,6 +25,9 @@ class Keyset:
     """Columns that an index serves, the last one unique; lists have them falling."""
 
     columns: tuple[str, ...]
+
+    # Whether a list has them falling as times: its first rows are the newest.
+    is_by_time: ClassVar[bool] = True
 
     def falling(self) -> list[str]:
         """Return the order of a list."""
@@ -96,3 +99,26 @@ class Keyset:
                 Q(**{f"{name}__{lookup}": value}) | condition
             )
         return condition
+
+
+class Alphabetical(Keyset):
+    """A list from A to Z: what comes after a row in it is above it."""
+
+    __slots__ = ()
+    is_by_time: ClassVar[bool] = False
+
+    def falling(self) -> list[str]:
+        """Return the order of a list."""
+        return list(self.columns)
+
+    def rising(self) -> list[str]:
+        """Return the opposite order."""
+        return [f"-{name}" for name in self.columns]
+
+    def below(self, model: type[Model], place: str, *, including: bool = False) -> Q:
+        """Return the condition for rows after *place* in a list; as Keyset's."""
+        return super().above(model, place, including=including)
+
+    def above(self, model: type[Model], place: str, *, including: bool = False) -> Q:
+        """Return the condition for rows before *place* in a list; as Keyset's."""
+        return super().below(model, place, including=including)

@@ -56,6 +56,8 @@ class KeysetList(ChangeList):
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         super().__init__(request, *args, **kwargs)
         self.title = str(capfirst(self.opts.verbose_name_plural))
+        # What its pager says: older and newer, or before and after.
+        self.is_by_time = self.model_admin.keyset.is_by_time
 
     def get_queryset(
         self, request: HttpRequest, exclude_parameters: Any = None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django import forms
+from django.contrib.admin.models import DELETION
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
@@ -16,6 +17,9 @@ from django_pgqueue.admin.acts import Act, Confirm
 from django_pgqueue.admin.log import log, tell, who
 from django_pgqueue.bounds import QUEUE_NAME
 from django_pgqueue.tasks import operate
+
+# Jobs that a message names.
+HOLDERS_SHOWN = 5
 
 
 class QueueForm(forms.Form):
@@ -76,9 +80,30 @@ def _redrive(
                 len(done),
             ).replace("%(queue)s", queue),
         ),
-        _gone(len(ids) - len(done)),
+        *stayed(list(rows), done, asked=len(ids)),
         left=len(ids) - len(done),
     )
+
+
+def stayed(
+    ids: Sequence[int], done: Sequence[int], *, asked: int
+) -> list[tuple[int, str]]:
+    """Return how many of *ids* a redrive has left as they were, and why."""
+    held = operate.key_holders(sorted({*ids} - {*done})) if len(done) < asked else {}
+    parts = []
+    if held:
+        holders = ", ".join(
+            f"#{job}" for job in sorted({*held.values()})[:HOLDERS_SHOWN]
+        )
+        text = ngettext(
+            "%(count)d stays a dead letter, since a live job has its dedup key: "
+            "{holders}.",
+            "%(count)d stay dead letters, since live jobs have their dedup keys: "
+            "{holders}.",
+            len(held),
+        ).replace("{holders}", holders)
+        parts.append((len(held), text))
+    return [*parts, _gone(asked - len(done) - len(held))]
 
 
 def log_redrive(
@@ -125,7 +150,7 @@ def _delete(
     """Delete dead letters for ever."""
     rows = page.rows_by_key(request, ids)
     done = operate.delete_dead_letters(list(rows))
-    log(request, [rows[id_] for id_ in done], _("Deleted."), is_deletion=True)
+    log(request, [rows[id_] for id_ in done], _("Deleted."), flag=DELETION)
     tell(
         request,
         (

@@ -11,21 +11,25 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.http import HttpRequest
 
 from django_pgqueue.tasks import operate
 
 
 def log(
-    request: HttpRequest, rows: Sequence[Any], text: str, *, is_deletion: bool = False
+    request: HttpRequest, rows: Sequence[Any], text: str, *, flag: int = CHANGE
 ) -> None:
-    """Write one entry for each of *rows*; *text* says what was done."""
+    """
+    Write one entry for each of *rows*; *text* says what was done.
+
+    flag: ADDITION, CHANGE or DELETION of Django's log.
+    """
     if rows:
         LogEntry.objects.log_actions(
             cast("int", request.user.pk),
             cast("Any", rows),
-            DELETION if is_deletion else CHANGE,
+            flag,
             text,
         )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from django.utils import timezone
+from django.utils.dates import WEEKDAYS_ABBR
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -38,6 +39,20 @@ def as_clock(moment: datetime | None, clock: datetime) -> datetime | None:
     if timezone.is_aware(moment):
         return timezone.make_naive(moment, timezone.get_default_timezone())
     return timezone.make_aware(moment, timezone.get_default_timezone())
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return *moment* in UTC: without a zone, it is one of the project's."""
+    if timezone.is_naive(moment):
+        moment = timezone.make_aware(moment, timezone.get_default_timezone())
+    return moment.astimezone(UTC)
+
+
+def by_clock(moment: datetime, zone: tzinfo) -> str:
+    """Return *moment* by the clock of *zone*: Mon 2026-03-30 02:30 CEST."""
+    local = in_utc(moment).astimezone(zone)
+    time = f"{local:%H:%M:%S}" if local.second else f"{local:%H:%M}"
+    return f"{WEEKDAYS_ABBR[local.weekday()]} {local:%Y-%m-%d} {time} {local:%Z}"
 
 
 def absolute(moment: datetime) -> str:
@@ -87,5 +102,9 @@ def length(start: datetime | None, end: datetime | None) -> str:
     """Return how long something took, in seconds; "" when it never started."""
     if start is None or end is None:
         return ""
-    seconds = max(end - start, timedelta(0)).total_seconds()
+    return seconds_long(max(end - start, timedelta(0)).total_seconds())
+
+
+def seconds_long(seconds: float) -> str:
+    """Return how long something took, the more exactly the shorter it was."""
     return f"{seconds:.3f} s" if seconds < 10 else f"{seconds:,.0f} s"

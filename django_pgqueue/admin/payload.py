@@ -44,7 +44,7 @@ INDENT_LEVELS_MAX = 24
 UNREADABLE = "unreadable"
 
 # Entries that people caused: what they say is no secret of the task.
-BY_PEOPLE = ("edited", "set_aside", "cancelled", "cancel_requested")
+BY_PEOPLE = ("edited", "set_aside", "cancelled", "cancel_requested", "superseded")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from django.db import connections
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from django_pgqueue.admin.notes import Note
 from django_pgqueue.conf import get_settings
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
@@ -30,15 +31,6 @@ DEFAULT_QUEUE = "default"
 # Workers that are asked, those that were heard of last; jobs that are counted.
 WORKERS_MAX = 1_000
 JOBS_COUNTED_MAX = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something to know before a run is asked for."""
-
-    text: str
-    command: str = ""
-    is_warning: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ from django_pgqueue.admin.acts import may
 from django_pgqueue.admin.filter_form import FilterForm, choice_field, is_number
 from django_pgqueue.admin.log import log
 from django_pgqueue.admin.names import name
-from django_pgqueue.admin.pipeline_queue import Note, enqueue_run, standing
+from django_pgqueue.admin.notes import Note
+from django_pgqueue.admin.pipeline_queue import enqueue_run, standing
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.run_acts import PERMISSIONS, RUN_AGAIN, STOP
 from django_pgqueue.admin.run_form import RunForm

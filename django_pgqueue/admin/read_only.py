@@ -81,6 +81,7 @@ class ReadOnlyAdmin(Base):
     show_facets = admin.ShowFacets.NEVER
     change_list_template = "admin/pgqueue/list.html"
     change_form_template = "admin/pgqueue/detail.html"
+    object_history_template = "admin/pgqueue/history.html"
 
     @property
     def media(self) -> forms.Media:
@@ -346,7 +347,7 @@ class ReadOnlyAdmin(Base):
             }
         return TemplateResponse(
             request,
-            self.object_history_template or "admin/object_history.html",
+            self.object_history_template,
             context,
         )
 

@@ -36,6 +36,11 @@ MEANINGS = {
     "expired": _("Its time had passed before it ran."),
     "failed": _("It ended with an error."),
     "lost": _("Its process ended without a word."),
+    "active": _("It has ticks."),
+    "paused": _("Somebody has paused it: it has no ticks until it is resumed."),
+    "withdrawn": _("The code that was deployed last does not declare it: it rests."),
+    "faulty": _("It cannot be read, so it has no ticks."),
+    "overdue": _("A tick is due, and no worker issues it."),
 }
 
 

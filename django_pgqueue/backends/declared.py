@@ -8,7 +8,7 @@ From then on a worker runs its jobs as those of any other task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.declare import declare_task
 from django_pgqueue.tasks.options import AckPolicy, Middleware, Settle
 from django_pgqueue.tasks.retry import Retry
+from django_pgqueue.tasks.unique import Unique
 
 # What a task may be told beside Django's own options, in @task(…) or in OPTIONS.
 OPTIONS = (
@@ -37,6 +38,11 @@ OPTIONS = (
     "atomic",
     "tags",
     "middleware",
+    "unique",
+    "by",
+    "debounce",
+    "max_wait",
+    "throttle",
     "aliases",
 )
 
@@ -57,6 +63,11 @@ class PgQueueTask(AnyTask):
     atomic: bool | None = None
     tags: Sequence[str] | None = None
     middleware: Sequence[Middleware | str] | None = None
+    unique: Unique | None = None
+    by: str | Collection[str] | None = None
+    debounce: Duration | None = None
+    max_wait: Duration | None = None
+    throttle: str | None = None
     aliases: Sequence[str] | None = None
 
     def delay(self, *args: Any, **kwargs: Any) -> AnyResult:

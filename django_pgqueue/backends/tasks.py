@@ -102,7 +102,11 @@ class PgQueueBackend(BaseTaskBackend):
         """
         Store one job, in the caller's transaction.
 
+        With unique, debounce or throttle, the result may be that of the job which
+        stands for this one.
+
         Raises:
+            DuplicateJob: Its key is taken, and Unique(conflict="error").
             InvalidTask: The task cannot run on this backend.
             TypeError, ValueError: An argument is not JSON, or does not fit.
             PayloadTooLarge: They exceed PGQUEUE['PAYLOAD_BYTES_MAX'].
@@ -123,7 +127,8 @@ class PgQueueBackend(BaseTaskBackend):
         # A frozen dataclass, which Django's own backends fill in likewise.
         object.__setattr__(result, "id", str(stored.id))
         object.__setattr__(result, "enqueued_at", timezone.now())
-        task_enqueued.send(type(self), task_result=result)
+        if stored.created:
+            task_enqueued.send(type(self), task_result=result)
         if get_settings().mode == "immediate":
             result.refresh()
         return result

@@ -2,6 +2,7 @@
 
 from django_pgqueue.models.archived_job import ArchivedJob
 from django_pgqueue.models.dead_letter import DeadLetter
+from django_pgqueue.models.dedup_window import DedupWindow
 from django_pgqueue.models.export import Export
 from django_pgqueue.models.failure import Failure, FailureHour
 from django_pgqueue.models.job import Job
@@ -15,6 +16,7 @@ from django_pgqueue.models.worker import Worker
 __all__ = [
     "ArchivedJob",
     "DeadLetter",
+    "DedupWindow",
     "Export",
     "Failure",
     "FailureHour",

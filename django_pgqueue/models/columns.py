@@ -57,6 +57,10 @@ class JobColumns(models.Model):
     deliveries = models.IntegerField(_("deliveries"), db_default=0)
 
     dedup_key = models.CharField(_("dedup key"), max_length=255, null=True, blank=True)
+    # Of a task with accumulate: calls of one key are run together. NULL: of others.
+    accumulate_key = models.CharField(
+        _("accumulate key"), max_length=255, null=True, blank=True
+    )
     lane = models.CharField(_("lane"), max_length=255, null=True, blank=True)
     lane_capacity = models.IntegerField(_("lane capacity"), null=True, blank=True)
 

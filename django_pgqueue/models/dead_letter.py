@@ -34,6 +34,10 @@ class DeadLetter(JobColumns):
     reason = models.CharField(_("reason"), max_length=13, choices=Reason.choices)
     started_at = models.DateTimeField(_("started at"), null=True, blank=True)
     finished_at = models.DateTimeField(_("finished at"))
+    # As that of the job: a redrive takes it again.
+    queued_key = models.CharField(
+        _("queued key"), max_length=255, null=True, blank=True
+    )
     worker = models.CharField(_("worker"), max_length=100, null=True, blank=True)
 
     class Meta:

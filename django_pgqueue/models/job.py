@@ -56,6 +56,11 @@ class Job(JobColumns):
     leased_at = models.DateTimeField(_("leased at"), null=True, blank=True)
     # True: its process died while it ran, so it runs alone in its next one.
     runs_alone = models.BooleanField(_("runs alone"), db_default=False)
+    # The dedup key of a job that has it only while it waits: its claim empties
+    # dedup_key, and what puts the job back takes the key again where it is free.
+    queued_key = models.CharField(
+        _("queued key"), max_length=255, null=True, blank=True
+    )
     # Set by cancel(); a running task sees it through its context.
     cancel_requested_at = models.DateTimeField(
         _("cancel requested at"), null=True, blank=True
@@ -84,6 +89,12 @@ class Job(JobColumns):
             # Serves CLAIM in queues/claim.py: the same columns in the same order.
             models.Index(
                 fields=["queue", "-priority", "visible_at"], name="pgqueue_job_claim"
+            ),
+            # Serves queues/accumulate.py: calls of a key that nobody has taken.
+            models.Index(
+                fields=["accumulate_key", "task", "queue", "visible_at"],
+                name="pgqueue_job_accumulate",
+                condition=Q(accumulate_key__isnull=False, leased_by__isnull=True),
             ),
             # Serves promotion: the oldest parked jobs of a lane.
             models.Index(

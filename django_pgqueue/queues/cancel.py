@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
-from django_pgqueue.queues.settle import KEPT_COLUMNS
+from django_pgqueue.queues.settle import ARCHIVED_COLUMNS, KEPT_COLUMNS
 
 # Rows per statement: an operator may select a hundred thousand.
 CANCEL_ROWS_MAX = 1_000
@@ -24,7 +24,7 @@ ASK_AGAIN_SECONDS = (0.005, 0.02, 0.1)
 
 # A lapsed lease is taken over, as a claim would: the fence rises, so that no settle of
 # its old worker counts as applied.
-COLUMNS_CANCELLED = KEPT_COLUMNS.replace(
+COLUMNS_CANCELLED = ARCHIVED_COLUMNS.replace(
     "deliveries",
     "least(deliveries, 2147483646) + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END",
 )

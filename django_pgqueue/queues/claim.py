@@ -31,6 +31,7 @@ CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
 # the second on the job runs alone, since it may be what takes its process down.
 # deliveries rises with every claim and is never reset: the fencing token that a settle
 # must present. least(): a row written with the largest integer must not break claims.
+# A key that is held while its job waits (queued_key) is free from here on.
 # statement_timestamp() is STABLE and bounds the index scan; clock_timestamp() is
 # VOLATILE and would walk every scheduled row.
 # MATERIALIZED, required: in a joined sub-select a nested loop may run LIMIT twice.
@@ -48,6 +49,7 @@ leased AS (
            crashes = CASE WHEN j.leased_by IS NULL THEN j.crashes
                           ELSE least(j.crashes, 32766) + 1 END,
            runs_alone = j.runs_alone OR (j.leased_by IS NOT NULL AND j.crashes > 0),
+           dedup_key = CASE WHEN j.queued_key IS NULL THEN j.dedup_key END,
            errors = CASE WHEN j.leased_by IS NULL THEN j.errors
                          ELSE {ROOM_FOR_ONE} || jsonb_build_object(
                              'kind', 'lease_expired', 'worker', j.leased_by,
@@ -59,7 +61,7 @@ leased AS (
     RETURNING j.id, j.deliveries, j.task, j.args::text, j.kwargs::text,
               j.headers::text, j.queue, j.priority, j.attempt, j.max_attempts,
               j.crashes, j.runs_alone, j.errors->-1->>'kind' AS last_error,
-              j.enqueued_at,
+              j.enqueued_at, j.accumulate_key,
               j.expires_at <= statement_timestamp() AS expired,
               statement_timestamp() AS claimed_at)
 SELECT leased.*, candidate.due_at, candidate.cancel_requested
@@ -152,6 +154,7 @@ class Claimed(NamedTuple):
     runs_alone: bool
     last_error: str | None  # Its kind: "error", "worker_lost", "lease_expired", ….
     enqueued_at: datetime
+    accumulate_key: str | None  # None: its task takes one call at a time.
     expired: bool | None  # None: it has no expiry.
     claimed_at: datetime  # By the database's clock.
     due_at: datetime  # When it had become visible.

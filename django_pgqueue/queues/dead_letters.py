@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
-from django_pgqueue.queues.settle import KEPT_COLUMNS
+from django_pgqueue.queues.settle import ARCHIVED_COLUMNS, KEPT_COLUMNS
 
 # Rows per statement: an operator may select a hundred thousand.
 ROWS_MAX = 1_000
@@ -32,7 +32,7 @@ gone AS (
         'message', nullif(%(reason)s::text, ''))) AS all_errors)
 INSERT INTO pgqueue_archived_job ({KEPT_COLUMNS}, errors, state, started_at,
                                   finished_at, worker)
-SELECT {KEPT_COLUMNS}, all_errors, 'cancelled', started_at, statement_timestamp(),
+SELECT {ARCHIVED_COLUMNS}, all_errors, 'cancelled', started_at, statement_timestamp(),
        worker
   FROM gone
 RETURNING id

@@ -126,6 +126,10 @@ class Placement:
     expire_at: datetime | None = None
     expire_in: timedelta | None = None
     schedule_id: int | None = None  # Of the schedule whose tick it is.
+    # Of a window that begins at the time above, or now (queues/spread.py).
+    over_microseconds: int | None = None
+    # Where in it a single job is due; None: that is sampled.
+    offset_microseconds: int | None = None
 
     @property
     def has_time(self) -> bool:
@@ -157,6 +161,9 @@ class Items(NamedTuple):
     # commas between.
     text: str
     jobs: int
+    # Where in its window each job is due, in microseconds; empty: that is sampled, or
+    # there is no window.
+    offsets: Sequence[int] = ()
 
 
 def enqueue(cursor: Any, placement: Placement, *, args: str, kwargs: str) -> int:
@@ -200,28 +207,34 @@ def enqueue_many(
     """
     ids: list[int] = []
     params = placement.params()
-    for text in _chunks(items):
-        params["items"] = text
+    for chunk in chunks(items, BULK_ROWS_MAX):
+        params["items"] = as_array(chunk)
         cursor.execute(ENQUEUE_MANY, params)
         ids.extend(job_id for (job_id,) in cursor.fetchall())
     return ids
 
 
-def _chunks(items: Sequence[Items]) -> Iterator[str]:
-    """Yield one JSON array for each statement."""
-    texts: list[str] = []
+def chunks(items: Sequence[Items], rows_max: int) -> Iterator[list[Items]]:
+    """Yield what one statement stores: up to *rows_max* and BULK_CHARACTERS_MAX."""
+    chunk: list[Items] = []
     rows = characters = 0
-    for text, jobs in items:
-        if texts and (
-            rows + jobs > BULK_ROWS_MAX or characters + len(text) > BULK_CHARACTERS_MAX
+    for part in items:
+        if chunk and (
+            rows + part.jobs > rows_max
+            or characters + len(part.text) > BULK_CHARACTERS_MAX
         ):
-            yield f"[{','.join(texts)}]"
-            texts, rows, characters = [], 0, 0
-        texts.append(text)
-        rows += jobs
-        characters += len(text)
-    if texts:
-        yield f"[{','.join(texts)}]"
+            yield chunk
+            chunk, rows, characters = [], 0, 0
+        chunk.append(part)
+        rows += part.jobs
+        characters += len(part.text)
+    if chunk:
+        yield chunk
+
+
+def as_array(chunk: Sequence[Items]) -> str:
+    """Return the arguments of all jobs as one JSON array."""
+    return f"[{','.join(part.text for part in chunk)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +254,7 @@ class Stored:
     count: int
     largest_bytes: int  # Of the arguments of a job.
     ids: Sequence[int]  # Empty unless they were asked for.
+    keyless: int = 0  # Rows whose key has a NULL (queues/spread.py).
 
 
 def enqueue_from_select(
@@ -252,6 +266,8 @@ def enqueue_from_select(
     params: Sequence[Any],
     payload_bytes_max: int,
     with_ids: bool,
+    statement: str = ENQUEUE_FROM_SELECT,
+    placed: Sequence[Any] | None = None,
 ) -> Stored:
     """
     Store one job per row of *query*; none, when the largest is too large.
@@ -266,7 +282,20 @@ def enqueue_from_select(
         payload_bytes_max: The most bytes of a job's arguments, as PostgreSQL writes
             JSON: with a blank after each colon and comma.
         with_ids: Whether to return the ids, in the order of the rows.
+        statement: Which one, as ENQUEUE_FROM_SELECT is.
+        placed: What it takes of the placement.
     """
+    parts, names, columns = built(arguments)
+    statement = statement.format(arguments=parts, query=query, columns=columns)
+    if placed is None:
+        placed = [getattr(placement, name) for name in PLACED]
+    cursor.execute(statement, [*names, *params, *placed, payload_bytes_max, with_ids])
+    count, largest_bytes, ids = cursor.fetchone()
+    return Stored(count, largest_bytes, ids or [])
+
+
+def built(arguments: Sequence[Argument]) -> tuple[str, list[str], str]:
+    """Return what builds the arguments, its parameters, and the columns they need."""
     parts: list[str] = []
     constants: list[str] = []
     columns: list[str] = []
@@ -279,12 +308,4 @@ def enqueue_from_select(
             columns.append(f"c{len(columns)}")
             value = COLUMN_AS_JSON[argument.kind].format(column=f"source.{columns[-1]}")
             parts.append(f"%s::text, {value}")
-    statement = ENQUEUE_FROM_SELECT.format(
-        arguments=", ".join(parts), query=query, columns=", ".join(columns or ["c0"])
-    )
-    placed = [getattr(placement, name) for name in PLACED]
-    cursor.execute(
-        statement, [*constants, *params, *placed, payload_bytes_max, with_ids]
-    )
-    count, largest_bytes, ids = cursor.fetchone()
-    return Stored(count, largest_bytes, ids or [])
+    return ", ".join(parts), constants, ", ".join(columns or ["c0"])

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
 from django_pgqueue.queues.lines import ALL_LINES
+from django_pgqueue.queues.retake import IS_KEYLESS, retake
 from django_pgqueue.queues.settle import Ended
 
 # Locks: row locks on the leased rows, for the statement. SKIP LOCKED: a plain UPDATE
@@ -67,7 +68,7 @@ SELECT j.id FROM pgqueue_job j
 # which a job has had enough: from the tenth on each is noted, as those before a redrive
 # are, so that DELIVERIES_MAX does not count it. (A busy queue hands the same jobs back
 # and claims them again many times before their turn.)
-RELEASE = """
+RELEASE = f"""
 UPDATE pgqueue_job AS j
    SET visible_at = least(mine.due_at, statement_timestamp()),
        leased_by = NULL, leased_at = NULL,
@@ -82,7 +83,7 @@ UPDATE pgqueue_job AS j
        AS mine(id, delivery, due_at)
  WHERE j.id = ANY(%(ids)s::bigint[])
    AND j.id = mine.id AND j.deliveries = mine.delivery AND j.leased_by = %(worker)s
-RETURNING j.id, j.queue
+RETURNING j.id, j.queue, {IS_KEYLESS}
 """
 
 # Locks: row locks on what the dead process held, for the statement. SKIP LOCKED: the
@@ -92,6 +93,8 @@ RETURNING j.id, j.queue
 # finds them: one range per line, however long the backlog. Those that it was running
 # crashed: the attempt is given back, crashes counted, and the job runs alone from now
 # on. The others were only claimed and go back as if never claimed.
+# So do the calls that a running job had gathered: whoever is of its queue, task and key
+# was in that run, or is one of the few that waited here for the next.
 # A running task may have extended its lease beyond that range: those are looked up by
 # their ids.
 # Not older than now: a lapsed lease is claimed as any due row is.
@@ -99,15 +102,26 @@ RETURNING j.id, j.queue
 # table, as PostgreSQL 15 did.
 RESCUE = f"""
 WITH RECURSIVE {ALL_LINES},
+runs AS MATERIALIZED (
+    SELECT j.queue, j.task, j.accumulate_key
+      FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS running(id, delivery)
+      JOIN pgqueue_job j ON j.id = running.id AND j.deliveries = running.delivery
+     WHERE j.id = ANY(%(ids)s::bigint[]) AND j.accumulate_key IS NOT NULL),
 held AS MATERIALIZED (
     SELECT held.id, held.queue, held.deliveries,
            EXISTS (SELECT 1 FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[])
                                  AS running(id, delivery)
                     WHERE running.id = held.id
-                      AND running.delivery = held.deliveries) AS crashed
+                      AND running.delivery = held.deliveries)
+           OR (held.accumulate_key IS NOT NULL
+               AND EXISTS (SELECT 1 FROM runs
+                            WHERE runs.accumulate_key = held.accumulate_key
+                              AND runs.task = held.task
+                              AND runs.queue = held.queue)) AS crashed
       FROM line
      CROSS JOIN LATERAL (
-           SELECT j.id, j.queue, j.deliveries FROM pgqueue_job j
+           SELECT j.id, j.queue, j.deliveries, j.task, j.accumulate_key
+             FROM pgqueue_job j
             WHERE j.queue = line.queue AND j.priority = line.priority
               AND j.visible_at > statement_timestamp()
               AND j.visible_at <= statement_timestamp() + %(lease)s::interval
@@ -138,8 +152,9 @@ UPDATE pgqueue_job AS j
   FROM held
  WHERE j.id = ANY(ARRAY(SELECT id FROM free)) AND j.id = held.id
    AND j.deliveries = held.deliveries AND j.leased_by = %(worker)s
-RETURNING j.id)
-SELECT held.id, held.queue, held.crashed, taken.id IS NULL
+RETURNING j.id, {IS_KEYLESS} AS is_keyless)
+SELECT held.id, held.queue, held.crashed, taken.id IS NULL,
+       coalesce(taken.is_keyless, false)
   FROM held LEFT JOIN taken ON taken.id = held.id
 """
 
@@ -158,7 +173,7 @@ UPDATE pgqueue_job AS j
  WHERE j.id = ANY(%(ids)s::bigint[])
    AND j.id = crashed.id AND j.deliveries = crashed.delivery
    AND j.leased_by = %(worker)s
-RETURNING j.id
+RETURNING j.id, {IS_KEYLESS}
 """
 
 
@@ -169,6 +184,7 @@ class Rescued(NamedTuple):
     queue: str
     crashed: bool  # It was running, rather than only claimed.
     is_locked: bool = False  # Not taken back: somebody holds its row. Ask again.
+    is_keyless: bool = False  # It had to ask for its dedup key again.
 
 
 def renew(
@@ -273,7 +289,9 @@ def release(
             "worker": worker,
         },
     )
-    return [(job_id, queue) for job_id, queue in cursor.fetchall()]
+    rows = cursor.fetchall()
+    _retake(cursor, [job_id for job_id, _, is_keyless in rows if is_keyless])
+    return [(job_id, queue) for job_id, queue, _ in rows]
 
 
 def crash(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
@@ -297,7 +315,9 @@ def crash(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
             "worker": worker,
         },
     )
-    return {job_id for (job_id,) in cursor.fetchall()}
+    is_keyless = dict(cursor.fetchall())
+    _retake(cursor, [job_id for job_id, keyless in is_keyless.items() if keyless])
+    return set(is_keyless)
 
 
 def rescue(
@@ -328,4 +348,12 @@ def rescue(
             "message": message,
         },
     )
-    return [Rescued(*row) for row in cursor.fetchall()]
+    rescued = [Rescued(*row) for row in cursor.fetchall()]
+    _retake(cursor, [job.id for job in rescued if job.is_keyless])
+    return rescued
+
+
+def _retake(cursor: Any, ids: Sequence[int]) -> None:
+    """Let jobs that have not really run take their dedup keys again, if they can."""
+    if ids:
+        retake(cursor, [(job_id, False) for job_id in ids])

@@ -50,14 +50,28 @@ DELETE FROM pgqueue_worker
 """
 
 
+# Locks: row locks on one batch; SKIP LOCKED passes over what is being counted in. Read
+# again under its lock: a period that began anew meanwhile stays.
+DEDUP_WINDOWS = """
+WITH purged AS (
+    DELETE FROM pgqueue_dedup_window WHERE until < statement_timestamp() AND key = ANY(
+        ARRAY(SELECT key FROM pgqueue_dedup_window
+               WHERE until >= coalesce(%(floor)s::timestamptz, '-infinity')
+                 AND until < statement_timestamp() - %(keep)s::interval
+               ORDER BY until LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+    RETURNING until)
+SELECT count(*), max(until) FROM purged
+"""
+
+
 class Purged(NamedTuple):
     """
     One batch.
 
     Attributes:
         rows: How many.
-        floor: The latest finished_at of them: nothing older is left, except what was
-            locked or came since. None: there were none.
+        floor: The latest finished_at (of periods, until) of them: nothing older is
+            left, except what was locked or came since. None: there were none.
     """
 
     rows: int
@@ -88,6 +102,13 @@ def purge_results(
 ) -> Purged:
     """Drop one batch of results older than *keep*; the archived rows stay."""
     return _batch(cursor, RESULTS, keep, floor)
+
+
+def purge_dedup_windows(
+    cursor: Any, *, keep: timedelta, floor: datetime | None = None
+) -> Purged:
+    """Delete one batch of periods that have been over for *keep*."""
+    return _batch(cursor, DEDUP_WINDOWS, keep, floor)
 
 
 def purge_workers(cursor: Any, *, keep: timedelta) -> int:

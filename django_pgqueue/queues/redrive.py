@@ -20,8 +20,8 @@ REDRIVE_ROWS_MAX = 1_000
 # run_after too: it means now.
 MOVED = (
     "id, task, args, kwargs, headers, priority, enqueued_at, max_attempts, deliveries,"
-    " lane, lane_capacity, errors, progress, workflow_id, parent_id, message_id,"
-    " schedule_id"
+    " accumulate_key, lane, lane_capacity, errors, progress, workflow_id, parent_id,"
+    " message_id, schedule_id"
 )
 
 HEADERS = """
@@ -30,13 +30,13 @@ headers - 'pgqueue.unknown_since'
 """
 
 # Locks: row locks on the chosen dead letters; SKIP LOCKED, so that two operators (or
-# the purge) share them without waiting. The dedup key is left behind: another job may
-# hold it by now, and one row must not make the statement fail.
+# the purge) share them without waiting. Those that have no dedup key.
 # headers: the mark of an unknown task goes, so that its grace period starts anew; and
 # the deliveries so far are noted, so that DELIVERIES_MAX counts anew.
 REDRIVE = f"""
 WITH chosen AS MATERIALIZED (
-    SELECT id FROM pgqueue_dead_letter WHERE id = ANY(%(ids)s::bigint[])
+    SELECT id FROM pgqueue_dead_letter
+     WHERE id = ANY(%(ids)s::bigint[]) AND dedup_key IS NULL AND queued_key IS NULL
        FOR UPDATE SKIP LOCKED),
 gone AS (
     DELETE FROM pgqueue_dead_letter
@@ -46,6 +46,36 @@ SELECT {MOVED.replace("headers", HEADERS)},
        coalesce(%(queue)s, queue), 0, 0
   FROM gone ORDER BY id
 RETURNING id, queue
+"""
+
+# Of those that have one, which they take again. Locks: as REDRIVE, and of each key its
+# entry in the unique index, in the order of the keys: this waits for whoever has taken
+# one and not committed, and for nobody else. A dead letter whose key a live job has
+# stays where it is: so what was inserted is deleted, in the same statement, and a job
+# is in exactly one table in every snapshot.
+REDRIVE_KEYED = f"""
+WITH chosen AS MATERIALIZED (
+    SELECT * FROM pgqueue_dead_letter
+     WHERE id = ANY(%(ids)s::bigint[])
+       AND coalesce(queued_key, dedup_key) IS NOT NULL
+       FOR UPDATE SKIP LOCKED),
+moved AS (
+    INSERT INTO pgqueue_job ({MOVED}, dedup_key, queued_key, queue, attempt, crashes)
+    SELECT {MOVED.replace("headers", HEADERS)}, coalesce(queued_key, dedup_key),
+           queued_key, coalesce(%(queue)s, queue), 0, 0
+      FROM chosen ORDER BY coalesce(queued_key, dedup_key) COLLATE "C", id DESC
+    ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO NOTHING
+    RETURNING id, queue),
+gone AS (
+    DELETE FROM pgqueue_dead_letter WHERE id = ANY(ARRAY(SELECT id FROM moved)))
+SELECT id, queue FROM moved ORDER BY id
+"""
+
+# Locks: none. Dead letters whose key a live job has, and which one.
+HOLDERS = """
+SELECT d.id, j.id FROM pgqueue_dead_letter d
+  JOIN pgqueue_job j ON j.dedup_key = coalesce(d.queued_key, d.dedup_key)
+ WHERE d.id = ANY(%(ids)s::bigint[])
 """
 
 # Locks: row locks on the chosen jobs; SKIP LOCKED passes over what is being claimed.
@@ -72,9 +102,26 @@ def redrive(
 
     Returns:
         (id, queue) of each that moved; an id that is missing is no dead letter (any
-        more), or somebody else is moving it.
+        more), or somebody else is moving it, or a live job has its dedup key: holders()
+        tells which.
     """
-    return _in_chunks(cursor, REDRIVE, ids, {"queue": queue})
+    moved = _in_chunks(cursor, REDRIVE, ids, {"queue": queue})
+    if len(moved) < len(ids):
+        # Dead letters with a key, dead letters of somebody else, or none at all.
+        left = sorted({*ids} - {job_id for job_id, _ in moved})
+        moved += _in_chunks(cursor, REDRIVE_KEYED, left, {"queue": queue})
+    return moved
+
+
+def holders(cursor: Any, ids: Sequence[int]) -> dict[int, int]:
+    """
+    Return which job has the dedup key of which dead letter, of those in *ids*.
+
+    Args:
+        cursor: An open cursor.
+        ids: Of dead letters; others are left out.
+    """
+    return dict(_in_chunks(cursor, HOLDERS, ids, {}))
 
 
 def retry_now(cursor: Any, ids: Sequence[int]) -> list[tuple[int, str]]:
@@ -84,10 +131,10 @@ def retry_now(cursor: Any, ids: Sequence[int]) -> list[tuple[int, str]]:
 
 def _in_chunks(
     cursor: Any, statement: str, ids: Sequence[int], params: dict[str, Any]
-) -> list[tuple[int, str]]:
-    moved: list[tuple[int, str]] = []
+) -> list[tuple[int, Any]]:
+    moved: list[tuple[int, Any]] = []
     for start in range(0, len(ids), REDRIVE_ROWS_MAX):
         chunk = list(ids[start : start + REDRIVE_ROWS_MAX])
         cursor.execute(statement, {**params, "ids": chunk})
-        moved.extend((job_id, name) for job_id, name in cursor.fetchall())
+        moved.extend(cursor.fetchall())
     return moved

@@ -13,13 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
+from django_pgqueue.queues.retake import IS_KEYLESS, retake
 
 # What a job keeps wherever its row is; the same list in every move between tables.
 KEPT_COLUMNS = (
     "id, queue, task, args, kwargs, headers, priority, run_after, enqueued_at,"
-    " expires_at, attempt, max_attempts, crashes, deliveries, dedup_key, lane,"
-    " lane_capacity, progress, workflow_id, parent_id, message_id, schedule_id"
+    " expires_at, attempt, max_attempts, crashes, deliveries, dedup_key,"
+    " accumulate_key, lane, lane_capacity, progress, workflow_id, parent_id,"
+    " message_id, schedule_id"
 )
+
+# The same for the archive, whose rows say which key they had, however long they had it.
+ARCHIVED_COLUMNS = KEPT_COLUMNS.replace("dedup_key", "coalesce(dedup_key, queued_key)")
 
 # One more error at the end, if there is one.
 APPENDED = f"""
@@ -52,7 +57,7 @@ WITH gone AS (
     RETURNING j.*, ended.ran_seconds)
 INSERT INTO pgqueue_archived_job ({KEPT_COLUMNS}, errors, state, started_at,
                                   finished_at, worker)
-SELECT {KEPT_COLUMNS}, errors, %(state)s,
+SELECT {ARCHIVED_COLUMNS}, errors, %(state)s,
        statement_timestamp() - make_interval(secs => ran_seconds),
        statement_timestamp(), leased_by
   FROM gone
@@ -79,7 +84,7 @@ WITH gone AS (
     RETURNING j.*, {APPENDED} AS all_errors, ended.result, ended.ran_seconds)
 INSERT INTO pgqueue_archived_job ({KEPT_COLUMNS}, errors, state, result, started_at,
                                   finished_at, worker)
-SELECT {KEPT_COLUMNS}, all_errors, %(state)s, result::jsonb,
+SELECT {ARCHIVED_COLUMNS}, all_errors, %(state)s, result::jsonb,
        statement_timestamp() - make_interval(secs => ran_seconds),
        statement_timestamp(), leased_by
   FROM gone
@@ -95,9 +100,9 @@ WITH gone AS (
            AS ended(id, delivery, reason, error, ran_seconds)
     {FENCE}
     RETURNING j.*, {APPENDED} AS all_errors, ended.reason, ended.ran_seconds)
-INSERT INTO pgqueue_dead_letter ({KEPT_COLUMNS}, errors, reason, started_at,
+INSERT INTO pgqueue_dead_letter ({KEPT_COLUMNS}, queued_key, errors, reason, started_at,
                                  finished_at, worker)
-SELECT {KEPT_COLUMNS}, all_errors, reason,
+SELECT {KEPT_COLUMNS}, queued_key, all_errors, reason,
        statement_timestamp() - make_interval(secs => ran_seconds),
        statement_timestamp(), leased_by
   FROM gone
@@ -106,7 +111,7 @@ RETURNING id
 
 # Locks: row locks on the updated rows, for the statement. attempts_back: 1 gives the
 # attempt back (snooze, hold), 0 burns it. A retry never meets its own dedup key: the
-# row keeps it.
+# row keeps it, or is said to be keyless and asks for it afterwards (retake.py).
 # A job that was asked to stop is due at once, whatever its delay: it does not run
 # again, since the next claim tells its worker of the request and settles it as
 # cancelled. It is not archived here: a request that commits while this statement waits
@@ -128,7 +133,7 @@ UPDATE pgqueue_job AS j
               %(unknown)s::bool[])
        AS ended(id, delivery, delay_seconds, attempts_back, error, unknown)
 {FENCE}
-RETURNING j.id
+RETURNING j.id, {IS_KEYLESS}
 """
 
 # Locks: a row lock on each row that is still there, which waits for a COMMIT of ours
@@ -207,6 +212,15 @@ class Ended:
     delay_seconds: float = 0.0  # Until the next attempt.
     gives_attempt_back: bool = False
     unknown_task: bool = False
+    # Set by retry(): the job that has its dedup key, in whose favour it has ended.
+    superseded_by: int | None = None
+
+    @property
+    def has_run(self) -> bool:
+        """Whether its task failed or snoozed, rather than being held or interrupted."""
+        return not self.gives_attempt_back or (
+            self.ran_seconds is not None and self.error is None
+        )
 
 
 def ack(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
@@ -255,12 +269,24 @@ def dead_letter(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]
 
 
 def retry(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
-    """Make jobs visible again after their delay; return the ids still ours."""
+    """
+    Make jobs visible again after their delay; return the ids still ours.
+
+    One whose dedup key another job has taken meanwhile is archived as cancelled
+    instead; its superseded_by says which job that is.
+    """
     params = _params(worker, ended)
     params["delays"] = [item.delay_seconds for item in ended]
     params["attempts_back"] = [int(item.gives_attempt_back) for item in ended]
     params["unknown"] = [item.unknown_task for item in ended]
-    return _ids(cursor, RETRY, params)
+    cursor.execute(RETRY, params)
+    is_keyless = dict(cursor.fetchall())
+    if any(is_keyless.values()):
+        keyless = [item for item in ended if is_keyless.get(item.id)]
+        superseded = retake(cursor, [(item.id, item.has_run) for item in keyless])
+        for item in keyless:
+            item.superseded_by = superseded.get(item.id)
+    return set(is_keyless)
 
 
 def applied(

@@ -42,7 +42,8 @@ ONE = f"{SHOWN} WHERE name = %(name)s"
 # takes one only.
 TAKE = f"{SHOWN} WHERE name = ANY(%(names)s::text[]) ORDER BY name FOR UPDATE"
 
-NOW = "SELECT clock_timestamp()"
+# As a number: Django's cursors give times without a zone where USE_TZ is off.
+NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 # Locks: a row lock on the new row; a second one of the same name waits for it.
 INSERT = f"""
@@ -202,8 +203,7 @@ def take(cursor: Any, names: Sequence[str]) -> list[ScheduleRow]:
 def database_now(cursor: Any) -> datetime:
     """Return the time by the database's clock, in UTC."""
     cursor.execute(NOW)
-    now: datetime = cursor.fetchone()[0]
-    return now.astimezone(UTC)
+    return datetime.fromtimestamp(cursor.fetchone()[0], UTC)
 
 
 def declare_all(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -98,25 +99,15 @@ def define(
         ScheduleError: A part is wrong; the message says which.
     """
     checked_name = _checked_name(name)
-    policy = CatchUp.parse(catch_up)
-    if overlap not in OVERLAPS:
-        raise ScheduleError(
-            f"overlap={shown(overlap)}: it must be 'skip' or 'queue': what a tick does "
-            f"while a job of an earlier one is not done."
-        )
-    if policy.most > 1 and overlap == "skip":
-        raise ScheduleError(
-            f"catch_up={str(policy)!r} and overlap='skip' contradict each other: of "
-            f"ticks that are made up for at once, all but the first would meet its "
-            f"job. Say overlap='queue', or catch_up='one'."
-        )
+    with _about("catch_up"):
+        policy = CatchUp.parse(catch_up)
+    _check_overlap(overlap, policy)
     _check_timetable(expression, every_seconds, tz)
     positional, keywords = _checked_args(task, args, payload_bytes_max)
-    try:
+    with _about("queue"):
         checked_queue = None if queue is None else check_queue(queue)
+    with _about("priority"):
         checked_priority = None if priority is None else check_priority(priority)
-    except EnqueueError as error:
-        raise ScheduleError(str(error)) from None
     return Definition(
         name=checked_name,
         task=task,
@@ -150,6 +141,15 @@ def default_zone() -> str:
         ) from None
 
 
+@contextmanager
+def _about(part: str) -> Iterator[None]:
+    """Let errors say which part of a schedule they are about."""
+    try:
+        yield
+    except (ScheduleError, EnqueueError, ValueError) as error:
+        raise ScheduleError(str(error), part=part) from None
+
+
 def _checked_name(name: object) -> str:
     if (
         not isinstance(name, str)
@@ -159,27 +159,49 @@ def _checked_name(name: object) -> str:
     ):
         raise ScheduleError(
             f"name={shown(name)}: the name of a schedule has 1 to "
-            f"{NAME_CHARACTERS_MAX} printable characters, and no blank around it."
+            f"{NAME_CHARACTERS_MAX} printable characters, and no blank around it.",
+            part="name",
         )
     return name
+
+
+def _check_overlap(overlap: object, policy: CatchUp) -> None:
+    if overlap not in OVERLAPS:
+        raise ScheduleError(
+            f"overlap={shown(overlap)}: it must be 'skip' or 'queue': what a tick does "
+            f"while a job of an earlier one is not done.",
+            part="overlap",
+        )
+    if policy.most > 1 and overlap == "skip":
+        raise ScheduleError(
+            f"catch_up={str(policy)!r} and overlap='skip' contradict each other: of "
+            f"ticks that are made up for at once, all but the first would meet its "
+            f"job. Say overlap='queue', or catch_up='one'.",
+            part="overlap",
+        )
 
 
 def _check_timetable(expression: object, every_seconds: object, tz: object) -> None:
     if (expression is None) == (every_seconds is None):
         raise ScheduleError(
-            "A schedule has either a cron expression or a period in seconds."
+            "A schedule has either a cron expression or a period in seconds.",
+            part="expression",
         )
     if expression is not None:
         if not isinstance(expression, str):
             raise ScheduleError(
                 f"A schedule needs a cron expression such as '0 3 * * *', not "
-                f"{shown(expression)}."
+                f"{shown(expression)}.",
+                part="expression",
             )
-        Expression.parse(expression)
+        with _about("expression"):
+            Expression.parse(expression)
     else:
-        check_every(every_seconds)
+        with _about("every_seconds"):
+            check_every(every_seconds)
     if tz is not None:
-        read_zone(tz)  # type: ignore[arg-type]
+        with _about("tz"):
+            read_zone(tz)  # type: ignore[arg-type]
 
 
 def check_every(seconds: object) -> None:
@@ -196,13 +218,12 @@ def check_every(seconds: object) -> None:
 
 
 def _jitter_seconds(value: Any) -> int:
-    try:
+    with _about("jitter"):
         over = as_timedelta(value, name="jitter")
-    except ValueError as error:
-        raise ScheduleError(str(error)) from None
     if over > JITTER_MAX or over % timedelta(seconds=1):
         raise ScheduleError(
-            f"jitter={shown(value)}: it must be whole seconds, and at most a day."
+            f"jitter={shown(value)}: it must be whole seconds, and at most a day.",
+            part="jitter",
         )
     return int(over.total_seconds())
 
@@ -215,7 +236,7 @@ def _checked_args(
         task = find_task(name)
     except UnknownTask as error:
         hint = did_you_mean(name, declared_names())
-        raise ScheduleError(f"{error}{hint}") from None
+        raise ScheduleError(f"{error}{hint}", part="task") from None
     if isinstance(args, Mapping):
         positional, keywords = [], args
     elif isinstance(args, (list, tuple)):
@@ -223,10 +244,9 @@ def _checked_args(
     else:
         raise ScheduleError(
             f"args={shown(args)}: it must be a dict of keyword arguments, or a list "
-            f"or tuple."
+            f"or tuple.",
+            part="args",
         )
-    try:
+    with _about("args"):
         texts = task.encode(positional, keywords, payload_bytes_max)
-    except EnqueueError as error:
-        raise ScheduleError(str(error)) from None
     return json.loads(texts[0]), json.loads(texts[1])

@@ -27,7 +27,6 @@ from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.spread import (
-    MICROSECOND,
     check_key,
     column,
     key_columns,
@@ -38,6 +37,7 @@ from django_pgqueue.spark.write import once
 from django_pgqueue.spark.write.columns import Columns
 from django_pgqueue.spark.write.journal import ROLLED_BACK, WriteResult
 from django_pgqueue.spark.write.options import parse
+from django_pgqueue.timetable.offset import MICROSECOND
 
 # Keys that an error names.
 KEYS_SHOWN_MAX = 5

@@ -1,52 +1,29 @@
 """
 Spread: the moment of each row within a window, from its key alone.
 
-A row's offset is a number made of SHA-256 over the task and the key, so it is the same
-on every run, machine and version of Spark, and however the rows are divided. Two tasks
-have different offsets for the same key, so that their fan-outs do not coincide.
+The offset is that of timetable/offset.py, whatever the version of Spark and however
+the rows are divided.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from hashlib import sha256
 from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
 from django_pgqueue.spark.durations import duration
 from django_pgqueue.spark.extras import extra
-
-# A year: what is due later than that is a schedule, and no fan-out.
-OVER_DAYS_MAX = 366
-
-# Columns that make one key.
-KEY_COLUMNS_MAX = 10
-
-# Between the texts that are hashed: a character that keys do not have.
-SEPARATOR = "\x1f"
-
-# Hexadecimal digits of the hash: 60 bits, which fit in a bigint.
-DIGITS = 15
-
-MICROSECOND = timedelta(microseconds=1)
+from django_pgqueue.timetable.offset import (
+    DIGITS,
+    KEY_VALUES_MAX,
+    MICROSECOND,
+    OVER_DAYS_MAX,
+    SEPARATOR,
+)
 
 # Types of which every value has one text, whatever file or table it comes from.
 KEY_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "date", "boolean")
-
-
-def offset(task: str, key: Sequence[object], over: timedelta) -> timedelta:
-    """
-    Return how long after the start a row is due: 0 or more, less than *over*.
-
-    Args:
-        task: The name of the task.
-        key: The values of the key's columns: texts, whole numbers, dates, booleans.
-        over: The window.
-    """
-    texts = [_text(value) for value in key]
-    digest = sha256(SEPARATOR.join([task, *texts]).encode()).hexdigest()
-    return int(digest[:DIGITS], 16) % (over // MICROSECOND) * MICROSECOND
 
 
 def offset_column(task: str, key: Sequence[str], over: timedelta) -> Any:
@@ -85,12 +62,12 @@ def key_columns(text: str) -> tuple[str, ...]:
     Return the columns that the option *key* names, with commas between.
 
     Raises:
-        SparkOptionError: None, one twice, or more than KEY_COLUMNS_MAX.
+        SparkOptionError: None, one twice, or more than KEY_VALUES_MAX.
     """
     names = tuple(name.strip() for name in text.split(","))
-    if "" in names or len(set(names)) < len(names) or len(names) > KEY_COLUMNS_MAX:
+    if "" in names or len(set(names)) < len(names) or len(names) > KEY_VALUES_MAX:
         raise SparkOptionError(
-            f"The option key is {text[:80]!r}; it must name 1 to {KEY_COLUMNS_MAX} "
+            f"The option key is {text[:80]!r}; it must name 1 to {KEY_VALUES_MAX} "
             f"columns, each once, with commas between."
         )
     return names
@@ -116,8 +93,3 @@ def check_key(schema: Any, key: Sequence[str]) -> None:
                 f"The key {name!r} is of the type {types[name]}; it must be one of "
                 f"{', '.join(KEY_TYPES)}: cast it to a string."
             )
-
-
-def _text(value: object) -> str:
-    """Return *value* as Spark casts it to a string."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CONTRACT_VERSION = 1
+CONTRACT_VERSION = 2
 
 # What each type is called in PostgreSQL. Every column is cast, so that a driver never
 # guesses: a batch of another type is refused by Spark.
@@ -80,6 +80,7 @@ OF_ALL = (
     Column("crashes", "smallint"),
     Column("deliveries", "int"),
     Column("dedup_key", "string"),
+    Column("accumulate_key", "string"),
     Column("lane", "string"),
     Column("lane_capacity", "int"),
     _json("errors"),
@@ -100,6 +101,7 @@ JOBS = Table(
         Column("leased_at", "timestamp"),
         Column("runs_alone", "boolean"),
         Column("cancel_requested_at", "timestamp"),
+        Column("queued_key", "string"),
     ),
     written_at=None,
 )
@@ -128,6 +130,7 @@ DEAD_LETTERS = Table(
         Column("started_at", "timestamp"),
         Column("finished_at", "timestamp"),
         Column("worker", "string"),
+        Column("queued_key", "string"),
     ),
     written_at="finished_at",
 )

@@ -22,9 +22,15 @@ from asgiref.sync import iscoroutinefunction
 from django_pgqueue.bounds import TASK_NAME_MAX
 from django_pgqueue.conf import Duration, as_timedelta
 from django_pgqueue.exceptions import DeclarationError
+from django_pgqueue.tasks.accumulate import (
+    Accumulate,
+    check_accumulate,
+    check_takes_calls,
+)
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.middleware import check_call
 from django_pgqueue.tasks.options import (
+    ONE_BY_ONE,
     AckPolicy,
     Middleware,
     Settle,
@@ -41,6 +47,7 @@ from django_pgqueue.tasks.options import (
 from django_pgqueue.tasks.retry import Retry, as_retry
 from django_pgqueue.tasks.shown import shown
 from django_pgqueue.tasks.task import AsyncTask, Task
+from django_pgqueue.tasks.unique import Unique, as_rule
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,6 +66,29 @@ class TaskKeywords(TypedDict, total=False):
     atomic: bool
     middleware: Sequence[Middleware | str]
     tags: Collection[str]
+    unique: Unique | None
+    by: str | Collection[str] | None
+    debounce: Duration | None
+    max_wait: Duration | None
+    throttle: str | None
+    accumulate: None
+    name: str | None
+    aliases: Sequence[str]
+
+
+class CallsKeywords(TypedDict, total=False):
+    """What @task takes besides of a task with accumulate."""
+
+    takes_context: bool
+    queue: str | None
+    priority: int | None
+    retries: Retry | int | None
+    timeout: Duration | None
+    settle: Settle | None
+    ack_policy: AckPolicy | None
+    archive: bool | None
+    middleware: Sequence[Middleware | str]
+    tags: Collection[str]
     name: str | None
     aliases: Sequence[str]
 
@@ -75,7 +105,16 @@ UNSAID: Mapping[str, Any] = {
     "atomic": False,
     "middleware": (),
     "tags": (),
+    "unique": None,
+    "by": None,
+    "debounce": None,
+    "max_wait": None,
+    "throttle": None,
+    "accumulate": None,
 }
+
+# Those that together make the rule for a second call.
+RULE = ("unique", "by", "debounce", "max_wait", "throttle")
 
 
 class Declares(Protocol):
@@ -102,10 +141,25 @@ class DeclaresWithContext(Protocol):
     ) -> Task[P, R]: ...
 
 
+class DeclaresForCalls(Protocol):
+    """What task(accumulate=…) returns: a call of the task takes any arguments."""
+
+    @overload
+    def __call__(
+        self, function: Callable[..., Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[..., R]: ...
+    @overload
+    def __call__(self, function: Callable[..., R], /) -> Task[..., R]: ...
+
+
 @overload
 def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
 @overload
 def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(
+    *, accumulate: Accumulate, **options: Unpack[CallsKeywords]
+) -> DeclaresForCalls: ...
 @overload
 def task(
     *, takes_context: Literal[True], **options: Unpack[TaskKeywords]
@@ -129,6 +183,12 @@ def task(
     atomic: bool = False,
     middleware: Sequence[Middleware | str] = (),
     tags: Collection[str] = (),
+    unique: Unique | None = None,
+    by: str | Collection[str] | None = None,
+    debounce: Duration | None = None,
+    max_wait: Duration | None = None,
+    throttle: str | None = None,
+    accumulate: Accumulate | None = None,
     name: str | None = None,
     aliases: Sequence[str] = (),
 ) -> Any:
@@ -163,6 +223,15 @@ def task(
         middleware: Functions of (context, call_next) around every job, the first one
             outermost, or their import paths.
         tags: Up to 20 texts that every job carries, to be found by.
+        unique: At most one live job for each key, and what a second call does.
+        debounce: A duration: the job runs that long after the last call, with that
+            call's arguments.
+        max_wait: Of debounce: the longest that calls can put the job off, a duration.
+        throttle: "N/period", such as "10/15m": further jobs are not stored.
+        by: Of debounce and throttle: the parameters that make the key, as in Unique;
+            by default all arguments.
+        accumulate: Many calls, one run: the function takes the list of its calls. Not
+            with atomic, nor with ack_policy "first" or "manual".
         name: The name stored in rows; ``module.qualname``.
         aliases: Names of earlier days, so that old rows still run.
 
@@ -182,6 +251,12 @@ def task(
         "atomic": atomic,
         "middleware": middleware,
         "tags": tags,
+        "unique": unique,
+        "by": by,
+        "debounce": debounce,
+        "max_wait": max_wait,
+        "throttle": throttle,
+        "accumulate": accumulate,
     }
 
     def declare_it(function: Callable[..., Any]) -> Task[Any, Any]:
@@ -211,7 +286,8 @@ def declare_task(
     Args:
         function: What to call.
         options: Of queue, priority, retries, timeout, settle, ack_policy, archive,
-            atomic, middleware, tags.
+            atomic, middleware, tags, unique, by, debounce, max_wait, throttle,
+            accumulate.
         takes_context: As in @task.
         name: As in @task.
         aliases: As in @task.
@@ -223,6 +299,8 @@ def declare_task(
     declared_name = _checked_name(function, name)
     is_async = iscoroutinefunction(function)
     checked = checked_options(options, takes_context=takes_context, is_async=is_async)
+    if checked.accumulate is not None:
+        check_takes_calls(function, takes_context=takes_context)
     if kind is None:
         kind = AsyncTask if is_async else Task
     return kind(
@@ -269,9 +347,12 @@ def _checked_options(
             takes_context=takes_context,
             is_async=is_async,
             tags=check_tags(said["tags"]),
+            rule=as_rule(**{name: said[name] for name in RULE}) or None,
+            accumulate=check_accumulate(said["accumulate"]),
         )
-    except ValueError as error:
-        raise DeclarationError(f"@task: {error}") from None
+    except (DeclarationError, ValueError) as error:
+        text = str(error).removeprefix("@task: ")
+        raise DeclarationError(f"@task: {text}") from None
 
 
 def _refuse_contradictions(options: TaskOptions) -> None:
@@ -317,8 +398,31 @@ def _refuse_contradictions(options: TaskOptions) -> None:
             f"ack_policy={policy!r} and retries contradict each other: a failure is "
             f"never retried"
         )
+    problem = problem or _problem_of_calls(options)
     if problem:
         raise DeclarationError(f"@task: {problem}.")
+
+
+def _problem_of_calls(options: TaskOptions) -> str | None:
+    """Say what an option of a task with accumulate contradicts; None: nothing."""
+    if options.accumulate is None:
+        return None
+    if options.rule is not None:
+        return (
+            "accumulate and unique, debounce or throttle contradict each other: each "
+            "call of the one is a job, and the others leave some out"
+        )
+    if options.atomic:
+        return (
+            "accumulate and atomic=True contradict each other: one call whose lease is "
+            "lost would roll back what the run has done for all others"
+        )
+    if options.ack_policy in ONE_BY_ONE:
+        return (
+            f"accumulate and ack_policy={options.ack_policy!r} contradict each other: "
+            f"the calls of a run are settled together, when it has ended"
+        )
+    return None
 
 
 def _unless_none(check: Callable[[Any], R], value: Any) -> R | None:

@@ -10,28 +10,48 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
 from django_pgqueue import signals
 from django_pgqueue.bounds import QUEUE_DEFAULT
-from django_pgqueue.conf import Settings, get_settings
+from django_pgqueue.conf import Duration, Settings, get_settings
 from django_pgqueue.exceptions import (
+    DeclarationError,
     InvalidArgument,
+    InvalidOption,
     PayloadTooLarge,
     WrongDatabase,
 )
 from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.queues.accumulate import (
+    Window,
+    accumulate,
+    accumulate_from_select,
+    accumulate_many,
+)
 from django_pgqueue.queues.enqueue import (
+    Argument,
     Items,
     Placement,
+    Stored,
     enqueue,
     enqueue_from_select,
     enqueue_many,
 )
-from django_pgqueue.tasks import payload
+from django_pgqueue.queues.spread import (
+    enqueue_many_spread,
+    enqueue_spread,
+    spread_from_select,
+)
+from django_pgqueue.queues.unique import Dedup
+from django_pgqueue.queues.unique import Stored as UniqueStored
+from django_pgqueue.tasks import payload, store_unique
+from django_pgqueue.tasks.accumulate import NO_KEY, check_key
 from django_pgqueue.tasks.from_queryset import check_queryset, select
 from django_pgqueue.tasks.open_transaction import open_alias
 from django_pgqueue.tasks.options import (
@@ -41,6 +61,14 @@ from django_pgqueue.tasks.options import (
 )
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
+from django_pgqueue.tasks.spread import (
+    as_spread,
+    encode_spread,
+    key_of,
+    keyless,
+    offset_of,
+)
+from django_pgqueue.tasks.unique import Rule, Unique
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -52,6 +80,9 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 Item = Mapping[str, Any] | Sequence[Any]
+
+# What gives a waiting job another time, so that it may be due.
+MOVED = ("rescheduled", "debounced")
 
 # Items of bulk() that are written as JSON together. A divisor of BULK_ROWS_MAX, and so
 # few that all of them together seldom exceed what one may take.
@@ -79,9 +110,18 @@ class Enqueuer(Generic[P, R]):
         expires: When | None = None,
         headers: Mapping[str, Any] | None = None,
         tags: Collection[str] | None = None,
+        unique: Unique | Literal[False] | None = None,
+        key: str | int | None = None,
+        by: str | Collection[str] | None = None,
+        debounce: Duration | None = None,
+        max_wait: Duration | None = None,
+        throttle: str | None = None,
     ) -> Enqueuer[P, R]:
         """
         Return this with other options; what is not given stays.
+
+        unique, debounce and throttle each say what becomes of a second call; one of
+        them takes the place of what the task, or an earlier using(), has said.
 
         Args:
             queue: A queue name.
@@ -91,10 +131,26 @@ class Enqueuer(Generic[P, R]):
             expires: Likewise; a job not started by then is archived as expired.
             headers: Merged into those given before; JSON, reserved keys refused.
             tags: Added to those of the task, and to those given before.
+            unique: At most one live job for each key; False: none of the three.
+            key: The key itself, text of 1 to 1,000 characters or an int, in place of
+                arguments. Those of two tasks never meet. Of a task with accumulate:
+                which calls run together; up to 255 characters.
+            by: Of debounce and throttle: the parameters that make the key, as in
+                Unique; by default all arguments.
+            debounce: A duration: the job runs that long after the last call, with that
+                call's arguments.
+            max_wait: Of debounce: the longest that calls can put the job off, from the
+                first one on; a duration.
+            throttle: "N/period", such as "10/15m": further jobs are not stored. A
+                period begins with its first job.
 
         Raises:
-            InvalidOption: A value is out of its range.
+            InvalidOption: A value is out of its range, two contradict each other, or
+                the task has no use for one.
         """
+        accumulate_key = None
+        if key is not None and self._task.options.accumulate is not None:
+            accumulate_key, key = check_key(key), None
         options = self._options.with_(
             queue=queue,
             priority=priority,
@@ -103,7 +159,46 @@ class Enqueuer(Generic[P, R]):
             expires=expires,
             headers=headers,
             tags=tags,
+            unique=unique,
+            key=key,
+            by=by,
+            debounce=debounce,
+            max_wait=max_wait,
+            throttle=throttle,
         )
+        _check_rule(self._task, options)
+        if accumulate_key is not None:
+            options = replace(options, accumulate_key=accumulate_key)
+        return Enqueuer(self._task, options)
+
+    def spread(
+        self, over: Duration, *, by: str | Sequence[str] | None = None
+    ) -> Enqueuer[P, R]:
+        """
+        Return this with a window over which the next jobs are due.
+
+            refresh.spread("24h", by="customer_id").bulk(items)
+
+        The window begins at run_after, or when the jobs are stored, on the database's
+        clock; a job is due in it, never before its start, and before its end.
+
+        Args:
+            over: How long the window is: more than nothing, up to 366 days.
+            by: A parameter of the task, or up to 10: the moment follows from their
+                values, and is the same on every run. None: each is sampled anew.
+
+        Raises:
+            InvalidOption: The window is out of its range, or longer than the jobs
+                last until they expire; or the task has no such parameter.
+        """
+        if self._task.options.accumulate is not None:
+            raise InvalidOption(
+                f"{self._task.name} has accumulate=…, whose calls wait for "
+                f"one another; spread() would part them. Say one of the two."
+            )
+        spread = as_spread(self._task.parameters, over, by)
+        options = self._options.with_(spread=spread)
+        _check_rule(self._task, options)
         return Enqueuer(self._task, options)
 
     def on_commit(self, *, using: str | None = None) -> Deferred[P, R]:
@@ -124,9 +219,15 @@ class Enqueuer(Generic[P, R]):
         """
         Store one job, in the caller's transaction: one query.
 
+        With unique, debounce or throttle, ``created`` and ``conflict`` of what this
+        returns say what happened.
+
         Raises:
+            DuplicateJob: Its key is taken, and Unique(conflict="error").
             InvalidArgument: The arguments do not fit the function, or cannot travel.
             PayloadTooLarge: They exceed PGQUEUE['PAYLOAD_BYTES_MAX'].
+            TransactionAborted: The open transaction and another one have waited for
+                each other's keys; roll it back and run it again.
             WrongDatabase: A transaction is open on another alias than the queue's.
         """
         return self.store(args, kwargs)
@@ -157,7 +258,12 @@ class Enqueuer(Generic[P, R]):
             items: For each job a dict of keyword arguments, or a list or tuple of
                 positional ones. Empty: nothing happens.
 
+        Returns:
+            One for each item, in their order. With unique, debounce or throttle, items
+            of one key meet each other, too, in their order.
+
         Raises:
+            DuplicateJob, TransactionAborted: As delay(); nothing is stored.
             InvalidArgument: An item does not fit, before anything is stored; the
                 message says which.
         """
@@ -202,8 +308,17 @@ class Enqueuer(Generic[P, R]):
         if selected is None:
             return 0
         arguments, query, params = selected
+        if self._rule is not None:
+            return self._from_selected(self._rule, connection, *selected, settings)
+        window, spread = self._window(settings), self._options.spread
+        store: Callable[..., Stored] = enqueue_from_select
+        if window is not None:
+            store = functools.partial(accumulate_from_select, window=window)
+        elif spread is not None:
+            key_of_rows = key_of(task, spread, fields, arguments)
+            store = functools.partial(spread_from_select, key=key_of_rows)
         with connection.cursor() as cursor:
-            stored = enqueue_from_select(
+            stored = store(
                 cursor,
                 placement,
                 arguments=arguments,
@@ -213,12 +328,9 @@ class Enqueuer(Generic[P, R]):
                 with_ids=bool(signals.job_enqueued.receivers)
                 or settings.mode == "immediate",
             )
-        if stored.largest_bytes > settings.payload_bytes_max:
-            raise PayloadTooLarge(
-                task=f"{task.name}: a row",
-                payload_bytes=stored.largest_bytes,
-                payload_bytes_max=settings.payload_bytes_max,
-            )
+        _refuse_too_large(task, stored.largest_bytes, settings)
+        if stored.keyless and spread is not None:
+            raise keyless(task.name, spread, stored.keyless)
         if stored.count:
             _announce(connection, task, placement, stored.ids)
             _run_if_immediate(stored.ids, settings)
@@ -234,21 +346,35 @@ class Enqueuer(Generic[P, R]):
 
     def _checked(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], settings: Settings
-    ) -> tuple[Placement, str, str]:
+    ) -> tuple[Placement, str, str, Dedup | None]:
         """Return all that a job's row holds; what is wrong with it is raised."""
         encoded = self._task.encode(args, kwargs, settings.payload_bytes_max)
-        return self._placement(settings), *encoded
+        dedup = self._dedup([(args, kwargs)])
+        placement = self._placement(settings)
+        if (spread := self._options.spread) is not None:
+            offset = offset_of(self._task, spread, args, kwargs)
+            placement = replace(placement, offset_microseconds=offset)
+        return placement, *encoded, dedup
 
     def _checked_many(
         self, items: Iterable[Item], settings: Settings
-    ) -> tuple[Placement, list[Items]]:
+    ) -> tuple[Placement, list[Items], Dedup | None]:
         """Return all that the rows hold; what is wrong with an item is raised."""
         bytes_max = settings.payload_bytes_max
         encode = self._task.encode_items
+        if (spread := self._options.spread) is not None:
+            encode = functools.partial(encode_spread, self._task, spread)
         if not isinstance(items, Iterable):
             problem = f"is a {type(items).__qualname__}; it must be an iterable"
             raise InvalidArgument(task=self._task.name, path="items", problem=problem)
         encoded: list[Items] = []
+        if self._rule is not None:
+            calls: list[store_unique.Call] = []
+            for place, item in enumerate(items):
+                encoded += encode(place, (item,), bytes_max)
+                by_name = isinstance(item, Mapping)
+                calls.append(((), dict(item)) if by_name else (tuple(item), {}))
+            return self._placement(settings), encoded, self._dedup(calls)
         if type(items) is list or type(items) is tuple:
             for start in range(0, len(items), ITEMS_TOGETHER):
                 together = items[start : start + ITEMS_TOGETHER]
@@ -258,13 +384,25 @@ class Enqueuer(Generic[P, R]):
             # what is in it between.
             for place, item in enumerate(items):
                 encoded += encode(place, (item,), bytes_max)
-        return self._placement(settings), encoded
+        return self._placement(settings), encoded, None
+
+    @property
+    def _rule(self) -> Rule | None:
+        """What becomes of a second call."""
+        return self._options.rule_for(self._task.options)
+
+    def _dedup(self, calls: Sequence[store_unique.Call]) -> Dedup | None:
+        rule = self._rule
+        if rule is None:
+            return None
+        return store_unique.dedup_of(self._task, rule, self._options.key, calls)
 
     def _store(
         self,
         placement: Placement,
         args: str,
         kwargs: str,
+        dedup: Dedup | None,
         settings: Settings,
         *,
         anywhere: bool = False,
@@ -272,8 +410,18 @@ class Enqueuer(Generic[P, R]):
         connection = _queue_connection(
             self._task.name, settings.database, anywhere=anywhere
         )
+        if dedup is not None:
+            stored = store_unique.store_one(
+                connection, placement, dedup, args=args, kwargs=kwargs
+            )
+            return self._told(connection, placement, [stored], settings)[0]
         with connection.cursor() as cursor:
-            job_id = enqueue(cursor, placement, args=args, kwargs=kwargs)
+            window = self._window(settings)
+            if window is not None:
+                job_id = accumulate(cursor, placement, window, args=args, kwargs=kwargs)
+            else:
+                store = enqueue if self._options.spread is None else enqueue_spread
+                job_id = store(cursor, placement, args=args, kwargs=kwargs)
         _announce(connection, self._task, placement, (job_id,))
         _run_if_immediate((job_id,), settings)
         return JobResult(job_id)
@@ -282,6 +430,7 @@ class Enqueuer(Generic[P, R]):
         self,
         placement: Placement,
         items: Sequence[Items],
+        dedup: Dedup | None,
         settings: Settings,
         *,
         anywhere: bool = False,
@@ -291,14 +440,80 @@ class Enqueuer(Generic[P, R]):
         )
         if not items:
             return []
+        if dedup is not None:
+            stored = store_unique.store_many(connection, placement, dedup, items)
+            return self._told(connection, placement, stored, settings)
         with (
             transaction.atomic(using=connection.alias, savepoint=False),
             connection.cursor() as cursor,
         ):
-            ids = enqueue_many(cursor, placement, items)
+            window = self._window(settings)
+            if window is not None:
+                ids = accumulate_many(cursor, placement, window, items)
+            else:
+                spread = self._options.spread
+                store = enqueue_many if spread is None else enqueue_many_spread
+                ids = store(cursor, placement, items)
             _announce(connection, self._task, placement, ids)
         _run_if_immediate(ids, settings)
         return [JobResult(job_id) for job_id in ids]
+
+    def _from_selected(
+        self,
+        rule: Rule,
+        connection: Any,
+        arguments: Sequence[Argument],
+        query: str,
+        params: Sequence[Any],
+        settings: Settings,
+    ) -> int:
+        """Store one job for each row by the rule; return how many were stored."""
+        task, placement = self._task, self._placement(settings)
+        selected = store_unique.store_selected(
+            connection,
+            placement,
+            store_unique.dedup_of_fields(task, rule, self._options.key, arguments),
+            arguments=arguments,
+            query=query,
+            params=params,
+            payload_bytes_max=settings.payload_bytes_max,
+            with_ids=bool(signals.job_enqueued.receivers)
+            or settings.mode == "immediate",
+        )
+        _refuse_too_large(task, selected.largest_bytes, settings)
+        if selected.counts:
+            _announce(connection, task, placement, selected.ids)
+            _run_if_immediate(selected.ids, settings)
+        return selected.counts.get(None, 0)
+
+    def _told(
+        self,
+        connection: Any,
+        placement: Placement,
+        stored: Sequence[UniqueStored],
+        settings: Settings,
+    ) -> list[JobResult[R]]:
+        """Announce the jobs that were stored; return what became of each call."""
+        created = [job_id for job_id, conflict in stored if conflict is None]
+        moved = [job_id for job_id, conflict in stored if conflict in MOVED]
+        # A claim passes over what an open transaction has locked, and hears of it here.
+        is_locked = store_unique.is_open(connection)
+        if created:
+            _announce(connection, self._task, placement, created)
+        elif moved or (is_locked and any(c != "throttled" for _, c in stored)):
+            wake_after_commit(connection, placement.queue)
+        _run_if_immediate(list(dict.fromkeys([*created, *moved])), settings)
+        return [JobResult(job_id, conflict=conflict) for job_id, conflict in stored]
+
+    def _window(self, settings: Settings) -> Window | None:
+        """Return how a call waits for others; None: its task takes it alone."""
+        told = self._task.options.accumulate
+        if told is None:
+            return None
+        # In immediate mode nobody would come when the time is over.
+        within = timedelta(0) if settings.mode == "immediate" else told.window
+        key = self._options.accumulate_key or told.key or NO_KEY
+        return Window(key, told.size, within)
 
     def _placement(self, settings: Settings) -> Placement:
         kept = self._kept
@@ -308,6 +523,7 @@ class Enqueuer(Generic[P, R]):
         said, task = self._options, self._task
         queue = said.queue or task.options.queue or QUEUE_DEFAULT
         resolved = task.resolve(queue, settings)
+        rule = self._rule
         placement = Placement(
             queue=queue,
             task=task.name,
@@ -320,9 +536,10 @@ class Enqueuer(Generic[P, R]):
             priority=resolved.priority if said.priority is None else said.priority,
             max_attempts=said.max_attempts or resolved.retry.max_attempts,
             run_at=said.run_at,
-            delay=said.delay,
+            delay=said.delay if rule is None or rule.delay is None else rule.delay,
             expire_at=said.expire_at,
             expire_in=said.expire_in,
+            over_microseconds=said.spread.over_microseconds if said.spread else None,
         )
         if not said.headers:
             # The caller may change what is inside of headers, and means it.
@@ -379,6 +596,49 @@ class Deferred(Generic[P, R]):
 async def _in_thread(function: Callable[..., T], *args: Any) -> T:
     """Run *function* where Django's connections are; context variables are kept."""
     return await sync_to_async(function)(*args)
+
+
+def _check_rule(task: Task[Any, Any], options: CallOptions) -> None:
+    """Raise InvalidOption where what a call says about a second one cannot be."""
+    rule = options.rule_for(task.options)
+    if rule is None:
+        if options.key is not None:
+            raise InvalidOption(
+                f"key needs unique, debounce or throttle, and {task.name} has none: "
+                f"say it with the key; or declare the task with accumulate=…."
+            )
+        return
+    if task.options.accumulate is not None:
+        raise InvalidOption(
+            f"{task.name} is declared with accumulate=…, of which each call is a job; "
+            f"unique, debounce and throttle leave some out. Say one of the two."
+        )
+    if options.spread is not None:
+        raise InvalidOption(
+            f"spread() and unique, debounce or throttle do not go together yet, and "
+            f"{task.name} has one of them: say using(unique=False), or leave spread() "
+            f"out."
+        )
+    if rule.delay is not None and (options.run_at or options.delay) is not None:
+        raise InvalidOption(
+            "run_after and debounce contradict each other: each says when the job "
+            "runs. Leave run_after out, or say unique=Unique(conflict='reschedule')."
+        )
+    try:
+        rule.check_names(task.parameters)
+    except DeclarationError as error:
+        raise InvalidOption(str(error)) from None
+
+
+def _refuse_too_large(
+    task: Task[Any, Any], largest_bytes: int, settings: Settings
+) -> None:
+    if largest_bytes > settings.payload_bytes_max:
+        raise PayloadTooLarge(
+            task=f"{task.name}: a row",
+            payload_bytes=largest_bytes,
+            payload_bytes_max=settings.payload_bytes_max,
+        )
 
 
 def _headers(

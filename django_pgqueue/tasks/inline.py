@@ -8,6 +8,7 @@ no process to lose, so nothing here renews a lease, enforces a timeout or settle
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 from collections import deque
@@ -26,12 +27,15 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.server import installation
 from django_pgqueue.queues import settle
+from django_pgqueue.queues.accumulate import gather
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.claim_one import claim_one
 from django_pgqueue.queues.lease import report_progress
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.queues.settle import Ended
 from django_pgqueue.tasks import context
+from django_pgqueue.tasks.accumulate import Accumulate
+from django_pgqueue.tasks.gathered import collect
 from django_pgqueue.tasks.outcome import (
     Cancel,
     Cancelled,
@@ -86,6 +90,8 @@ class Run:
 
     job: Claimed
     performed: Performed
+    # Of a task with accumulate: the other calls of the same run.
+    others: tuple[Run, ...] = ()
 
     @property
     def failure(self) -> BaseException | None:
@@ -97,10 +103,11 @@ class Run:
 class Control(context.Inline):
     """What a task's context works on, where no worker holds the lease."""
 
-    __slots__ = ("_job", "worker")
+    __slots__ = ("_job", "others", "worker")
 
     def __init__(self, job: Claimed, worker: str) -> None:
         super().__init__()
+        self.others: list[tuple[Claimed, Performed]] = []
         self._job = job
         self.worker = worker
 
@@ -186,7 +193,12 @@ def about_to_claim() -> None:
         look()
 
 
-def deliver(job: Claimed, control: Control, guard: Guard = unguarded) -> Performed:
+def deliver(
+    job: Claimed,
+    control: Control,
+    guard: Guard = unguarded,
+    others: Callable[[Accumulate], list[Claimed]] | None = None,
+) -> Performed:
     """
     Run a job, and say what becomes of it; nothing is settled but an atomic task.
 
@@ -194,6 +206,8 @@ def deliver(job: Claimed, control: Control, guard: Guard = unguarded) -> Perform
         job: As it was claimed.
         control: What the task's context works on.
         guard: Calls the task.
+        others: Claims the other calls of the run, of a task with accumulate; what
+            becomes of them is in ``control.others``. By default there are none.
 
     Raises:
         KeyboardInterrupt: Ctrl+C in a test run is meant for the test.
@@ -208,10 +222,19 @@ def deliver(job: Claimed, control: Control, guard: Guard = unguarded) -> Perform
         prepared = prepare(job, settings)
         if isinstance(prepared, Performed):
             return prepared
-        signals.job_started.send(sender=prepared.task, job=job)
+        run = None
+        if prepared.options.accumulate is not None:
+            found = others(prepared.options.accumulate) if others else []
+            run = collect(job, prepared, found, settings)
+            prepared = run.prepared
+        for started in (job, *(run.fit if run else ())):
+            signals.job_started.send(sender=prepared.task, job=started)
         performed = perform(
             job, prepared, settings, installation=uuid, control=control, guard=guard
         )
+        if run is not None:
+            performed, ends = run.shared(performed)
+            control.others = list(zip(run.others, ends, strict=True))
     if isinstance(performed.error, KeyboardInterrupt):
         raise performed.error
     return performed
@@ -220,10 +243,25 @@ def deliver(job: Claimed, control: Control, guard: Guard = unguarded) -> Perform
 def run_claimed(job: Claimed, *, worker: str) -> Run:
     """Run a job that *worker* has claimed, and settle it."""
     control = Control(job, worker)
-    performed = deliver(job, control)
+    performed = deliver(job, control, others=functools.partial(_gather, job, worker))
     _store_progress(job, performed, control)
+    for other, end in control.others:
+        settle_job(other, end, worker=worker)
     settle_job(job, performed, worker=worker)
-    return Run(job, performed)
+    return Run(job, performed, tuple(Run(*other) for other in control.others))
+
+
+def _gather(job: Claimed, worker: str, told: Accumulate) -> list[Claimed]:
+    """Claim the other calls of the run that *job* leads."""
+    with connections[get_settings().database].cursor() as cursor:
+        return gather(
+            cursor,
+            job,
+            within=told.window,
+            worker=worker,
+            limit=told.size - 1,
+            lease=LEASE,
+        )
 
 
 def _store_progress(job: Claimed, performed: Performed, control: Control) -> None:
@@ -293,6 +331,8 @@ def settle_job(job: Claimed, performed: Performed, *, worker: str) -> None:
         is_written = True
     else:
         is_written = bool(_written(write, row, worker=worker))
+    if row.superseded_by is not None:
+        performed.outcome = Cancelled()
     if is_written:
         _tell(job, performed)
         return

@@ -48,6 +48,7 @@ __all__ = [
     "cancel",
     "delete_dead_letters",
     "edit",
+    "key_holders",
     "pause",
     "redrive",
     "resume",
@@ -81,7 +82,8 @@ def retry(ids: Iterable[int]) -> list[int]:
     """
     Make waiting jobs due now, and redrive dead letters; return those that will run.
 
-    Jobs that are due, running, parked or archived are passed over.
+    Jobs that are due, running, parked or archived are passed over, and so are dead
+    letters whose dedup key a live job has: key_holders() names it.
 
     Raises:
         TypeError: An id is no int.
@@ -101,6 +103,8 @@ def redrive(ids: Iterable[int], *, queue: str | None = None) -> list[int]:
     """
     Move dead letters back to their queues, or all of them to *queue*.
 
+    One whose dedup key a live job has stays where it is: key_holders() names that job.
+
     Raises:
         InvalidOption: *queue* is no queue name.
         TypeError: An id is no int.
@@ -113,6 +117,20 @@ def redrive(ids: Iterable[int], *, queue: str | None = None) -> list[int]:
         moved = redrives.redrive(cursor, wanted, queue=queue)
         _wake(connection, {name for _, name in moved})
     return [job_id for job_id, _ in moved]
+
+
+def key_holders(ids: Iterable[int]) -> dict[int, int]:
+    """
+    Return which live job has the dedup key of which dead letter, of those in *ids*.
+
+    These dead letters cannot be redriven until that job has ended.
+
+    Raises:
+        TypeError: An id is no int.
+    """
+    wanted = _checked_ids(ids)
+    with _cursor() as (_connection, cursor):
+        return redrives.holders(cursor, wanted)
 
 
 def cancel(ids: Iterable[int], *, by: str = "") -> CancelAnswer:
@@ -132,7 +150,7 @@ def cancel(ids: Iterable[int], *, by: str = "") -> CancelAnswer:
         TypeError: An id is no int.
     """
     wanted = _checked_ids(ids)
-    by = _checked_text("by", by, BY_CHARACTERS_MAX)
+    by = checked_text("by", by, BY_CHARACTERS_MAX)
     with _cursor() as (connection, cursor):
         answer = _archive(
             connection, cursor, lambda: cancels.cancel(cursor, wanted, by=by)
@@ -173,7 +191,7 @@ def edit(
     """
     if not _checked_ids([job_id]):
         raise JobNotFound(job_id)
-    by = _checked_text("by", by, BY_CHARACTERS_MAX)
+    by = checked_text("by", by, BY_CHARACTERS_MAX)
     given = _given(job_id, args, kwargs)
     with _cursor() as (_connection, cursor):
         row = _locked(cursor, job_id)
@@ -195,8 +213,8 @@ def set_aside(ids: Iterable[int], *, by: str = "", reason: str = "") -> list[int
         TypeError: An id is no int.
     """
     wanted = _checked_ids(ids)
-    by = _checked_text("by", by, BY_CHARACTERS_MAX)
-    reason = _checked_text("reason", reason, REASON_CHARACTERS_MAX)
+    by = checked_text("by", by, BY_CHARACTERS_MAX)
+    reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
     with _cursor() as (connection, cursor):
         return _archive(
             connection,
@@ -233,8 +251,8 @@ def pause(queue: str, *, by: str = "", reason: str = "") -> bool:
         InvalidOption: *queue* is no queue name, or a text is too long.
     """
     check_queue(queue)
-    by = _checked_text("by", by, BY_CHARACTERS_MAX)
-    reason = _checked_text("reason", reason, REASON_CHARACTERS_MAX)
+    by = checked_text("by", by, BY_CHARACTERS_MAX)
+    reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
     with _cursor() as (_connection, cursor):
         return pauses.pause(cursor, queue, by=by, reason=reason)
 
@@ -312,7 +330,7 @@ def _checked_ids(ids: Iterable[int]) -> list[int]:
     return list(checked)
 
 
-def _checked_text(name: str, value: object, characters_max: int) -> str:
+def checked_text(name: str, value: object, characters_max: int) -> str:
     """Return *value*, unless the database could not store it beside a job."""
     if not isinstance(value, str):
         raise InvalidOption(f"{name}={shown(value)}: it must be text.")

@@ -34,8 +34,11 @@ from django_pgqueue.conf import (
     as_timedelta,
 )
 from django_pgqueue.exceptions import DeclarationError, InvalidOption
+from django_pgqueue.tasks.accumulate import Accumulate
 from django_pgqueue.tasks.retry import Retry, as_retry
 from django_pgqueue.tasks.shown import shown
+from django_pgqueue.tasks.spread import Spread, check_window
+from django_pgqueue.tasks.unique import Rule, Said, Unique, as_rule, checked_key
 
 Settle = Literal["immediate", "batched"]
 AckPolicy = Literal["on_success", "first", "reject_on_error", "manual"]
@@ -45,6 +48,9 @@ AckPolicy = Literal["on_success", "first", "reject_on_error", "manual"]
 Middleware = Callable[[Any, Callable[[], Any]], Any]
 
 When = datetime | Duration
+
+# Policies by which a job is acked while its task runs.
+ONE_BY_ONE: frozenset[AckPolicy] = frozenset({"first", "manual"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +74,10 @@ class TaskOptions:
     is_async: bool = False
     # On every job of the task; a call adds its own.
     tags: tuple[str, ...] = ()
+    # What becomes of a second call: unique, debounce or throttle.
+    rule: Rule | None = None
+    # One run of it takes many jobs.
+    accumulate: Accumulate | None = None
 
     def for_queue(self, name: str, settings: Settings) -> ResolvedOptions:
         """
@@ -102,9 +112,10 @@ class TaskOptions:
             else check_settle(first("settle", "immediate")),
             ack_policy="on_success"
             if self.atomic
-            else check_ack_policy(first("ack_policy", "on_success")),
+            else self._fitting(check_ack_policy(first("ack_policy", "on_success"))),
             archive=check_archive(first("archive", True)),
             is_sync_call=not (self.takes_context or self.atomic or self.is_async),
+            accumulate=self.accumulate,
             middleware=check_fit(
                 (
                     *as_middleware(settings.defaults.get("middleware", ())),
@@ -114,6 +125,12 @@ class TaskOptions:
                 is_async=self.is_async,
             ),
         )
+
+    def _fitting(self, policy: AckPolicy) -> AckPolicy:
+        """Return the policy; one that no run of calls can have is not for this task."""
+        if self.accumulate is not None and policy in ONE_BY_ONE:
+            return "on_success"
+        return policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +144,8 @@ class ResolvedOptions:
     ack_policy: AckPolicy = "on_success"
     archive: bool = True
     middleware: tuple[Middleware, ...] = ()
+    # One run of it takes many jobs.
+    accumulate: Accumulate | None = None
     # Called with its arguments alone, in a thread, and outside a transaction of ours.
     is_sync_call: bool = False
     # And nothing is around the call: no middleware, no timeout, no word before its end.
@@ -156,6 +175,10 @@ class CallOptions:
     expire_in: timedelta | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    rule: Said = None
+    key: str | None = None  # JSON text.
+    accumulate_key: str | None = None
+    spread: Spread | None = None
 
     def with_(
         self,
@@ -167,12 +190,19 @@ class CallOptions:
         expires: When | None = None,
         headers: Mapping[str, Any] | None = None,
         tags: Collection[str] | None = None,
+        unique: Unique | Literal[False] | None = None,
+        key: str | int | None = None,
+        by: str | Collection[str] | None = None,
+        debounce: Duration | None = None,
+        max_wait: Duration | None = None,
+        throttle: str | None = None,
+        spread: Spread | None = None,
     ) -> CallOptions:
         """
         Return these options with those that are given replaced.
 
         Raises:
-            InvalidOption: A value is out of its range.
+            InvalidOption: A value is out of its range, or does not go with another.
         """
         changed: dict[str, Any] = {}
         if queue is not None:
@@ -190,7 +220,30 @@ class CallOptions:
             changed["headers"] = {**self.headers, **check_headers(headers)}
         if tags is not None:
             changed["tags"] = check_tags([*self.tags, *check_tags(tags)])
-        return replace(self, **changed)
+        try:
+            rule = as_rule(
+                unique=unique,
+                by=by,
+                debounce=debounce,
+                max_wait=max_wait,
+                throttle=throttle,
+                key=key,
+            )
+        except DeclarationError as error:
+            raise InvalidOption(str(error)) from None
+        if rule is not None:
+            changed["rule"] = rule
+        if rule is False:
+            changed["key"] = None
+        if key is not None:
+            changed["key"] = checked_key(key)
+        options = replace(self, **changed, spread=spread or self.spread)
+        check_window(options)
+        return options
+
+    def rule_for(self, task: TaskOptions) -> Rule | None:
+        """Return the rule that holds for a call of *task* with these options."""
+        return (task.rule if self.rule is None else self.rule) or None
 
 
 def check_queue(name: object) -> str:

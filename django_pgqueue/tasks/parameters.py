@@ -21,12 +21,25 @@ BY_NAME = inspect.Parameter.KEYWORD_ONLY
 PLAIN = frozenset({BY_PLACE_OR_NAME, BY_NAME})
 LISTS = frozenset({list, tuple})
 FIRST = frozenset({inspect.Parameter.POSITIONAL_ONLY, BY_PLACE_OR_NAME})
+MANY = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
 
 
 class Parameters:
     """What a function takes of a job: its parameters, but for the context."""
 
-    __slots__ = ("_all", "_before", "_needed", "_places", "_signature")
+    __slots__ = (
+        "_all",
+        "_before",
+        "_defaults",
+        "_needed",
+        "_own",
+        "_place_of",
+        "_places",
+        "_signature",
+        "_takes_any",
+        "function_name",
+        "named",
+    )
 
     def __init__(self, function: Callable[..., Any], *, takes_context: bool) -> None:
         """
@@ -46,6 +59,8 @@ class Parameters:
                     f"positional parameter for the context."
                 )
             own = own[1:]
+        self.function_name = function.__qualname__
+        self._own = own
         # Of a function with *args, **kwargs or positional-only parameters: None, so
         # that nothing is obvious.
         self._all: frozenset[str] | None = None
@@ -57,6 +72,23 @@ class Parameters:
         self._places = [
             parameter.name for parameter in own if parameter.kind is BY_PLACE_OR_NAME
         ]
+        # Those that have a name: not *args and **kwargs.
+        self.named = tuple(
+            parameter.name for parameter in own if parameter.kind not in MANY
+        )
+        self._takes_any = any(
+            parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in own
+        )
+        self._place_of = {
+            parameter.name: place
+            for place, parameter in enumerate(own)
+            if parameter.kind in FIRST
+        }
+        self._defaults = {
+            parameter.name: parameter.default
+            for parameter in own
+            if parameter.default is not parameter.empty
+        }
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """
@@ -67,6 +99,55 @@ class Parameters:
         """
         if not self._obviously_fit(args, kwargs):
             self._signature.bind(*self._before, *args, **kwargs)
+
+    @property
+    def names(self) -> list[str]:
+        """All parameters of a job, *args and **kwargs by their names, in order."""
+        return [parameter.name for parameter in self._own]
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The values of the parameters that a call may leave out."""
+        empty: dict[Any, Any] = {
+            inspect.Parameter.VAR_POSITIONAL: [],
+            inspect.Parameter.VAR_KEYWORD: {},
+        }
+        return {
+            parameter.name: empty.get(parameter.kind, parameter.default)
+            for parameter in self._own
+            if parameter.kind in empty or parameter.default is not parameter.empty
+        }
+
+    def values(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return the value of each parameter in a call that fits, defaults too."""
+        bound = self._signature.bind(*self._before, *args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+    def takes(self, name: str) -> bool:
+        """Return whether a call can give an argument of this name."""
+        return self._takes_any or name in self.named
+
+    def value(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], missing: object
+    ) -> Any:
+        """
+        Return what the function would see as *name*, its default included.
+
+        Args:
+            name: One that it takes.
+            args: Positional arguments that fit.
+            kwargs: Keyword arguments, likewise.
+            missing: Returned where a function with **kwargs would see nothing.
+        """
+        place = self._place_of.get(name)
+        if place is not None and place < len(args):
+            return args[place]
+        if name in kwargs:
+            return kwargs[name]
+        return self._defaults.get(name, missing)
 
     def fit_all(self, items: Sequence[Any]) -> bool:
         """

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
+import random
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -103,6 +104,14 @@ class Performed:
     leaves_no_trace: bool = False
 
 
+@dataclass(slots=True)
+class Shared(Performed):
+    """How a run of several jobs ended, for one of them."""
+
+    # Message and traceback of the error: once for all of them.
+    words: tuple[str, str] | None = None
+
+
 def refuse(job: Claimed, settings: Settings) -> Performed | None:
     """Ask the policy before the attempt; None: the job may run."""
     before = 0
@@ -138,7 +147,7 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
     except Exception as error:
         # Fetching a model instance failed: the database's fault, so it may pass.
         options = task.resolve(job.queue, settings)
-        return Performed(_after(job, options, error, False, 0.0), error)
+        return Performed(outcome_after(job, options, error), error)
     return Prepared(task, options, args, kwargs, headers)
 
 
@@ -271,7 +280,7 @@ def after_error(
         outcome, settled = _word(job, prepared, control)
         return Performed(outcome, error, ran_seconds, settled=settled)
     is_cancelled, ran = control.is_cancelled, ran_seconds or 0.0
-    outcome = _after(job, prepared.options, error, is_cancelled, ran)
+    outcome = outcome_after(job, prepared.options, error, is_cancelled, ran)
     return Performed(outcome, error, ran_seconds)
 
 
@@ -279,7 +288,7 @@ def after_word(
     job: Claimed, prepared: Prepared, error: BaseException | None
 ) -> Performed:
     """Say what becomes of a job whose task says so while it runs; see JobControl."""
-    outcome = _after(job, prepared.options, error, False, 0.0)
+    outcome = outcome_after(job, prepared.options, error, False, 0.0)
     return Performed(outcome, error)
 
 
@@ -299,7 +308,7 @@ def timed_out(
 ) -> Performed:
     """Say what becomes of a job whose attempt was ended by its timeout."""
     options = find_task(job.task).resolve(job.queue, settings)
-    outcome = _after(job, options, error, is_cancelled, ran_seconds or 0.0)
+    outcome = outcome_after(job, options, error, is_cancelled, ran_seconds or 0.0)
     return Performed(outcome, error, ran_seconds)
 
 
@@ -344,11 +353,13 @@ def error_entry(
     error = performed.error
     assert error is not None
     at = job.claimed_at + timedelta(seconds=waited)
+    words = performed.words if isinstance(performed, Shared) else None
+    message, trace = words or (message_of(error), traceback_of(error))
     entry = {
         "kind": "error",
         "type": f"{type(error).__module__}.{type(error).__qualname__}",
-        "message": message_of(error),
-        "traceback": traceback_of(error),
+        "message": message,
+        "traceback": trace,
         "attempt": job.attempt,
         "delivery": job.delivery,
         "worker": worker,
@@ -428,13 +439,15 @@ def _held(job: Claimed, settings: Settings) -> Outcome:
         return decide_unknown(unknown_since=None, now=job.claimed_at, grace=grace)
 
 
-def _after(
+def outcome_after(
     job: Claimed,
     options: ResolvedOptions,
     error: BaseException | None,
-    is_cancelled: bool,
-    ran_seconds: float,
+    is_cancelled: bool = False,
+    ran_seconds: float = 0.0,
+    draw: Callable[[], float] = random.random,
 ) -> Outcome:
+    """Say what follows an attempt, by the policy of its task; *draw*: of the jitter."""
     age = job.claimed_at - job.enqueued_at + timedelta(seconds=ran_seconds)
     try:
         return decide(
@@ -445,6 +458,7 @@ def _after(
             age=age,
             ack_policy=options.ack_policy,
             is_cancelled=is_cancelled,
+            random=draw,
         )
     except Exception:
         # A back-off function of the user's that raises must not cost the job.

@@ -8,7 +8,6 @@ what the parameters are called is known here.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -72,11 +71,9 @@ def _parameters(task_name: str) -> tuple[list[str], str | None]:
     if task is None:
         return [], None
     try:
-        parameters = list(inspect.signature(task.function).parameters.values())
+        parameters = list(task.call_signature.parameters.values())
     except (TypeError, ValueError):
         return [], None
-    if task.options.takes_context:
-        parameters = parameters[1:]  # The context is no argument of the job.
     names = [
         parameter.name
         for parameter in parameters

@@ -74,6 +74,11 @@ def has_async_tasks() -> bool:
     return any(task.options.is_async for task in list(_tasks.values()))
 
 
+def has_accumulating_tasks() -> bool:
+    """Whether any declared task takes many calls in one run."""
+    return any(task.options.accumulate is not None for task in _tasks.values())
+
+
 def _is_same_function(one: Task[Any, Any], other: Task[Any, Any]) -> bool:
     return _where(one) == _where(other)
 

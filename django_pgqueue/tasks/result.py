@@ -41,14 +41,23 @@ class JobResult(Generic[R]):
     """
     A handle on one job.
 
-    Everything but ``id`` is read from the database once, when first asked for, and
-    again by refresh() and get(). Each method has a twin for async code, a… .
+    Everything but ``id``, ``created`` and ``conflict`` is read from the database once,
+    when first asked for, and again by refresh() and get(). Each method has a twin for
+    async code, a… .
+
+    Attributes:
+        id: Of the job; where it was not stored, of the one that stands for it.
+        created: Whether the call that returned this has stored the job.
+        conflict: What became of the call where it has not: "skipped", "replaced",
+            "rescheduled", "debounced" or "throttled"; else None.
     """
 
-    __slots__ = ("_found", "id")
+    __slots__ = ("_found", "conflict", "created", "id")
 
-    def __init__(self, job_id: int) -> None:
+    def __init__(self, job_id: int, *, conflict: str | None = None) -> None:
         self.id = job_id
+        self.created = conflict is None
+        self.conflict = conflict
         self._found: Found | None = None
 
     def refresh(self) -> JobResult[R]:
@@ -143,11 +152,21 @@ class JobResult(Generic[R]):
 
         Raises:
             JobNotFound: No table holds it.
+            WrongState: It is a dead letter, and a live job has its dedup key.
         """
         from django_pgqueue.tasks import operate
 
         moved = operate.retry([self.id])
         self.refresh()
+        if not moved and self.status == "dead":
+            holder = operate.key_holders([self.id]).get(self.id)
+            if holder is not None:
+                raise WrongState(
+                    self.id,
+                    "dead",
+                    f"job {holder} has its dedup key. It can go back to its queue when "
+                    f"that one has ended.",
+                )
         return bool(moved)
 
     async def aretry(self) -> bool:

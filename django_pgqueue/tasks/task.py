@@ -12,7 +12,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from asgiref.sync import markcoroutinefunction
 
@@ -20,6 +20,7 @@ from django_pgqueue.conf import Duration, Settings
 from django_pgqueue.exceptions import InvalidArgument, PayloadTooLarge
 from django_pgqueue.queues.enqueue import Items
 from django_pgqueue.tasks import payload
+from django_pgqueue.tasks.accumulate import AnyArguments
 from django_pgqueue.tasks.context import JobContext, inline_context
 from django_pgqueue.tasks.enqueuer import Deferred, Enqueuer, Item
 from django_pgqueue.tasks.options import (
@@ -32,6 +33,7 @@ from django_pgqueue.tasks.parameters import Parameters
 from django_pgqueue.tasks.registry import declare
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
+from django_pgqueue.tasks.unique import Unique
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -40,6 +42,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NO_OPTIONS = CallOptions()
+
+ANYTHING = inspect.Signature(
+    [
+        inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+    ]
+)
 
 # Queues whose options a task keeps resolved: bounded memory.
 QUEUES_REMEMBERED_MAX = 1_000
@@ -54,6 +63,7 @@ class Task(Generic[P, R]):
         function: What was decorated.
         aliases: Names of earlier days, so that old rows still run.
         options: What was declared.
+        parameters: What the function takes of a job.
     """
 
     def __init__(
@@ -70,9 +80,17 @@ class Task(Generic[P, R]):
         self.name = name
         self.aliases = tuple(aliases)
         self.options = options
-        self._parameters = Parameters(function, takes_context=options.takes_context)
+        self._parameters: Parameters | AnyArguments
+        if options.accumulate is None:
+            takes_context = options.takes_context
+            self._parameters = Parameters(function, takes_context=takes_context)
+        else:
+            # What is enqueued is a call, and not the list of them that it takes.
+            self._parameters = AnyArguments()
         self._enqueuer: Enqueuer[P, R] = Enqueuer(self, NO_OPTIONS)
         self._resolved: dict[str, tuple[Settings, ResolvedOptions]] = {}
+        if options.rule is not None:
+            options.rule.check_names(self.parameters)
         declare(self)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -125,6 +143,12 @@ class Task(Generic[P, R]):
         expires: When | None = None,
         headers: Mapping[str, Any] | None = None,
         tags: Collection[str] | None = None,
+        unique: Unique | Literal[False] | None = None,
+        key: str | int | None = None,
+        by: str | Collection[str] | None = None,
+        debounce: Duration | None = None,
+        max_wait: Duration | None = None,
+        throttle: str | None = None,
     ) -> Enqueuer[P, R]:
         """Return this task with options for its next jobs; see Enqueuer.using."""
         return self._enqueuer.using(
@@ -135,7 +159,25 @@ class Task(Generic[P, R]):
             expires=expires,
             headers=headers,
             tags=tags,
+            unique=unique,
+            key=key,
+            by=by,
+            debounce=debounce,
+            max_wait=max_wait,
+            throttle=throttle,
         )
+
+    @property
+    def parameters(self) -> Parameters:
+        """What the function takes of a job; of a task that takes calls, of none."""
+        assert isinstance(self._parameters, Parameters)
+        return self._parameters
+
+    def spread(
+        self, over: Duration, *, by: str | Sequence[str] | None = None
+    ) -> Enqueuer[P, R]:
+        """Return this task with a window for its next jobs; see Enqueuer.spread."""
+        return self._enqueuer.spread(over, by=by)
 
     def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
         """Store one job, in the caller's transaction; see Enqueuer.delay."""
@@ -299,6 +341,19 @@ class Task(Generic[P, R]):
             problem=f"is a {type(item).__qualname__}; it must be a dict of keyword "
             f"arguments, or a list or tuple of positional ones",
         )
+
+    @property
+    def call_signature(self) -> inspect.Signature:
+        """
+        What the arguments of a job must fit: the function's, without its context.
+
+        Of a task with accumulate: anything, since a job is one call of its list.
+        """
+        if self.options.accumulate is not None:
+            return ANYTHING
+        signature = inspect.signature(self.function)
+        parameters = list(signature.parameters.values())
+        return signature.replace(parameters=parameters[self.options.takes_context :])
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"

@@ -8,7 +8,6 @@ travel, such as unittest.mock.ANY, is compared with ==.
 
 from __future__ import annotations
 
-import inspect
 import json
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -62,11 +61,8 @@ class Parameters:
     """A task's parameters, without the context: where each argument belongs."""
 
     def __init__(self, task: Task[Any, Any]) -> None:
-        signature = inspect.signature(task.function)
-        found = list(signature.parameters.values())
-        if task.options.takes_context:
-            found = found[1:]
-        self._signature = signature.replace(parameters=found)
+        self._signature = task.call_signature
+        found = list(self._signature.parameters.values())
         self.names = {
             p.name for p in found if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
         }

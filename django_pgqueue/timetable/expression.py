@@ -118,6 +118,7 @@ class Expression:
         for field, value in zip(known, fields, strict=True):
             for item in value.split(","):
                 _check(text, field, item)
+        _check_days(text, fields[-3], fields[-1])
         hours = fields[-4]
         made = cls(text, " ".join(fields), hours == "*" or hours.startswith("*/"))
         made._must_come()
@@ -198,6 +199,15 @@ def _check(text: str, field: _Field, item: str) -> None:
         raise _wrong(text, field, item, "")
     if step is not None and not 1 <= int(step) <= field.most:
         raise _wrong(text, field, item, f" A step is a number from 1 to {field.most}.")
+
+
+def _check_days(text: str, days: str, weekdays: str) -> None:
+    """Raise ScheduleError where croniter would leave the days of the month out."""
+    if days != "*" and ("#" in weekdays or "l" in weekdays):
+        raise ScheduleError(
+            f"The cron expression {text!r} has both days of the month ({days!r}) and "
+            f"a certain weekday of the month ({weekdays!r}). Make two schedules of it."
+        )
 
 
 def _numbered(field: _Field, item: str) -> str:

@@ -48,6 +48,11 @@ def read_zone(name: str) -> ZoneInfo:
     return zone
 
 
+def zone_names() -> list[str]:
+    """Return the names that a schedule may have, in order: UTC and all places."""
+    return sorted({"UTC", *_places()})
+
+
 @cache
 def _places() -> frozenset[str]:
     """Return the names of all places, or nothing if the system has no list."""

@@ -30,8 +30,11 @@ from django_pgqueue.tasks.perform_async import perform_async
 from django_pgqueue.worker.control import Control, Hands
 from django_pgqueue.worker.coroutine import Coroutine, current
 from django_pgqueue.worker.gate import Gate
+from django_pgqueue.worker.gatherer import Run
 from django_pgqueue.worker.interruption import Interrupted, interrupted
 from django_pgqueue.worker.isolation import Isolation
+from django_pgqueue.worker.leases import Held
+from django_pgqueue.worker.run_control import RunControl
 from django_pgqueue.worker.settler import Settlement
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.sync_calls import SyncThreads
@@ -186,12 +189,14 @@ class AsyncRunner:
             else:
                 prepared = prepare(job, self._settings)
             if isinstance(prepared, Performed):
+                self._hand_back_near(job)
                 done = Commit(self._commits, coroutine, on_settled)
                 self._put(Settlement(job, prepared, done))
                 return True
             is_held = self._hands.leases.get(job) is not None
             if not is_held or not prepared.task.options.is_async:
                 # Lost meanwhile; or declared meanwhile, and a thread's.
+                self._hand_back_near(job)
                 self.give_back(job)
                 return False
             # A receiver may wait for whatever it likes, so it is called in a thread.
@@ -200,7 +205,13 @@ class AsyncRunner:
                 await sync_to_async(telemetry.started)(prepared.task, job)
             else:
                 telemetry.started(prepared.task, job)
+            run = None
             control = LoopControl(self._hands, coroutine.held, prepared)
+            if prepared.options.accumulate is not None:
+                # It asks the database, and calls may hold model instances.
+                run = await sync_to_async(self._gathered)(coroutine.held, prepared)
+                prepared = run.prepared
+                control = LoopRunControl(self._hands, run)
             performed = await self._call(coroutine, prepared, control)
         finally:
             # Nothing of it may run on when another worker runs its next attempt.
@@ -208,6 +219,8 @@ class AsyncRunner:
         # A hard timeout covers everything up to here.
         coroutine.hard_at = None
         coroutine.ran_seconds = performed.ran_seconds
+        if run is not None:
+            performed = run.settle_others(performed)
         if control.has_reported:
             # The last report may have to wait for one that is being written.
             settlement = await asyncio.to_thread(control.close, performed)
@@ -225,7 +238,7 @@ class AsyncRunner:
         self, coroutine: Coroutine, prepared: Prepared, control: LoopControl
     ) -> Performed:
         """Call the task under its timeout; nothing that it started is left."""
-        coroutine.held.when_cancelled(lambda: self._interrupt_soon(coroutine))
+        control.when_cancelled(lambda: self._interrupt_soon(coroutine))
         timer = None
         timeout = prepared.options.timeout
         if timeout is not None:
@@ -257,6 +270,16 @@ class AsyncRunner:
             )
         return performed
 
+    def _gathered(self, held: Held, prepared: Prepared) -> Run:
+        """Return a run that this job leads, with its calls read. In a thread."""
+        run = self._hands.gatherer.gather(held, prepared)
+        run.collect(self._settings)
+        return run
+
+    def _hand_back_near(self, job: Claimed) -> None:
+        if job.accumulate_key is not None:
+            self._hands.gatherer.hand_back(job)
+
     def _interrupt_soon(self, coroutine: Coroutine) -> None:
         """Called in the heartbeat's thread: somebody has cancelled the job."""
         self._loop.call_soon_threadsafe(coroutine.interrupt, "cancel")
@@ -281,6 +304,15 @@ class LoopControl(Control):
         """As Control.say(), in a thread."""
         _refuse_in_loop("ack, reject or retry", "aack, areject or aretry")
         super().say(error)
+
+
+class LoopRunControl(LoopControl, RunControl):
+    """The control of a run of many async calls."""
+
+    __slots__ = ()
+
+    def __init__(self, hands: Hands, run: Run) -> None:
+        RunControl.__init__(self, hands, run)
 
 
 def _refuse_in_loop(sync: str, twin: str) -> None:

@@ -268,7 +268,7 @@ class Claimer(Service):
         if not self.plan.has_caps:
             return NO_CAPS
         caps = {queue: self.plan.cap(queue) for queue in {queue for queue, _ in lines}}
-        held = Counter(held.job.queue for held in self._leases.all())
+        held = Counter(held.job.queue for held in self._leases.apart())
         held.update(job.queue for job in self._leases.settled())
         return {queue: cap - held[queue] for queue, cap in caps.items() if cap}
 

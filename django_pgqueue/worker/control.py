@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +23,7 @@ from django_pgqueue.queues import lease, settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.context import has_ended
 from django_pgqueue.tasks.perform import Performed, Prepared, after_word, ended
+from django_pgqueue.worker.gatherer import Gatherer
 from django_pgqueue.worker.leases import Held, Leases
 from django_pgqueue.worker.reporter import LOOK_SECONDS, Report, Reporter
 from django_pgqueue.worker.service import backoff_seconds
@@ -34,7 +35,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 class Hands:
     """What the controls of all jobs of a process work with."""
 
-    __slots__ = ("alias", "leases", "reporter", "settler", "worker")
+    __slots__ = ("alias", "gatherer", "leases", "reporter", "settler", "worker")
 
     def __init__(
         self,
@@ -44,12 +45,14 @@ class Hands:
         leases: Leases,
         settler: Settler,
         reporter: Reporter,
+        gatherer: Gatherer,
     ) -> None:
         self.worker = worker
         self.alias = alias
         self.leases = leases
         self.settler = settler
         self.reporter = reporter
+        self.gatherer = gatherer
 
 
 class Control:
@@ -93,6 +96,10 @@ class Control:
     def is_cancelled(self) -> bool:
         """Whether somebody has asked the job to stop."""
         return self._held.is_cancelled
+
+    def when_cancelled(self, call: Callable[[], None]) -> None:
+        """Call this when is_cancelled becomes true; see Held.when_cancelled()."""
+        self._held.when_cancelled(call)
 
     def extend(self, duration: timedelta | None) -> None:
         """Let the lease end no sooner than this from now; LeaseLost, WrongState."""

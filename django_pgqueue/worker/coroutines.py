@@ -240,6 +240,9 @@ class Coroutines:
             if coroutine is None:
                 self._note_gone()
                 continue
+            if job.accumulate_key is not None:
+                for _ in range(self._hands.gatherer.take_near(job, waiting)):
+                    self._note_gone()
             self._running[free.pop()] = coroutine
             coroutine.task = asyncio.Task(
                 runner.run(coroutine),

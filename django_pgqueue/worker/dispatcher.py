@@ -50,7 +50,7 @@ class Dispatcher:
         """Return how many more jobs of each kind could start soon."""
         # Said first: what is written from here on is told to the claimer.
         self._settler.on_written = self._on_room
-        left = self._held_max - len(self._leases)
+        left = self._held_max - self._leases.load()
         if left <= 0:
             return Room(0, 0)
         self._settler.on_written = None
@@ -59,7 +59,7 @@ class Dispatcher:
 
     def extra_room(self) -> int:
         """Return how many more jobs to claim for a wake while threads have no room."""
-        left = self._held_max - len(self._leases)
+        left = self._held_max - self._leases.load()
         return max(0, min(self._executor.extra_room(), left))
 
     def put(self, jobs: list[Claimed], *, for_coroutines: bool) -> None:

@@ -39,6 +39,7 @@ from django_pgqueue.worker.cleanup import (
 )
 from django_pgqueue.worker.control import Control, Hands
 from django_pgqueue.worker.gate import Gate
+from django_pgqueue.worker.gatherer import Run
 from django_pgqueue.worker.isolation import (
     Isolation,
     in_own_context,
@@ -48,6 +49,7 @@ from django_pgqueue.worker.isolation import (
 from django_pgqueue.worker.leases import Held, Leases
 from django_pgqueue.worker.pool import ProcessPool
 from django_pgqueue.worker.prefetch import Prefetch
+from django_pgqueue.worker.run_control import RunControl
 from django_pgqueue.worker.settler import Settlement, Settler
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.watchdog import Watchdog
@@ -306,6 +308,8 @@ class Executor:
         if not self._gate.enter(thread):
             self._settler.put(Settlement(job, None))
             return False
+        if job.accumulate_key is not None:
+            self._hands.gatherer.take_near(job, self._buffer)
         if self._pool is not None or not self._prefetch.is_short(job.task):
             self._baton.pass_on(thread)
             self._settler.ring()
@@ -354,14 +358,24 @@ class Executor:
         job, pool = held.job, self._pool
         prepared = prepare(job, self._settings) if pool is None else pool.prepare(job)
         if isinstance(prepared, Performed):
+            if job.accumulate_key is not None:
+                self._hands.gatherer.hand_back(job)
             return self._settle(Settlement(job, prepared), slot, settled)
-        control = Control(self._hands, held, prepared)
+        run = None
+        if prepared.options.accumulate is None:
+            control = Control(self._hands, held, prepared)
+        else:
+            run = self._gathered(held, prepared)
+            prepared, control = run.prepared, RunControl(self._hands, run)
         if pool is None:
             performed = self._perform_here(held, prepared, control)
         else:
             performed = pool.run(thread, held, prepared, control)
         if performed.ran_seconds is not None:
             self._prefetch.learn(job.task, performed.ran_seconds)
+        if run is not None:
+            # First: its slot is marked until all of them are written.
+            performed = run.settle_others(performed)
         settlement = control.close(performed)
         if settlement is None:
             return False
@@ -369,6 +383,13 @@ class Executor:
             return self._settle(settlement, slot, settled)
         self._settler.put_soon(settlement)
         return False
+
+    def _gathered(self, held: Held, prepared: Prepared) -> Run:
+        """Return a run that this job leads; here, with its calls read."""
+        run = self._hands.gatherer.gather(held, prepared)
+        if self._pool is None:
+            run.collect(self._settings)
+        return run
 
     def _perform_here(
         self, held: Held, prepared: Prepared, control: Control

@@ -74,6 +74,8 @@ class Leases:
         # Jobs that were settled while their task goes on: by its own word, or before
         # it was called. They need no lease, but a stop waits for them.
         self._after: dict[int, Claimed] = {}
+        # Of runs of many jobs: the others, by the id of the job that leads.
+        self._others: dict[int, list[Held]] = {}
 
     def add(self, jobs: list[Claimed], asked_at: float) -> None:
         """Note what a claim that was sent at *asked_at* returned."""
@@ -90,7 +92,29 @@ class Leases:
         held = self._held.get(job.id)
         if held is None or held.job is not job:
             return False
+        if self._others:
+            self._others.pop(job.id, None)
         return self._held.pop(job.id, None) is not None
+
+    def lead(self, job: Claimed, others: list[Held]) -> None:
+        """Note which jobs are in the run that *job* leads, until it is settled."""
+        self._others[job.id] = others
+
+    def others(self, job: Claimed) -> list[Held]:
+        """Return the other jobs of the run that *job* leads."""
+        return list(self._others.get(job.id, ()))
+
+    def load(self) -> int:
+        """Return how many jobs are held, those of one run counted as one."""
+        others = list(self._others.values()) if self._others else ()
+        return len(self) - sum(map(len, others))
+
+    def apart(self) -> list[Held]:
+        """Return the leases held at this moment, of each run the leading one."""
+        if not self._others:
+            return self.all()
+        others = {id(held) for run in list(self._others.values()) for held in run}
+        return [held for held in self.all() if id(held) not in others]
 
     def all(self) -> list[Held]:
         """Return the leases held at this moment."""

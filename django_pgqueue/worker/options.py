@@ -31,6 +31,7 @@ class WorkerOptions:
     limits: Limits = field(default_factory=Limits)
     async_slots: int = 100  # Coroutines that a process runs at once, beside threads.
     has_async_tasks: bool = False  # Whether any is declared.
+    has_accumulating_tasks: bool = False  # Likewise.
     drain: bool = False  # Exit when nothing is due.
     grace_seconds: float = 30.0
     health_port: int | None = None  # None: no health server. 0: any free port.
@@ -53,10 +54,11 @@ class WorkerOptions:
 
         Each process: claimer, settler, heartbeat, the reporter once a task reports
         progress, and one per thread for its task's queries; the listener where it
-        listens. Coroutines share as many threads again for theirs. One process of the
-        fleet also leads; the supervisor opens one for a moment after a crash.
+        listens, and the gatherer where a task accumulates. Coroutines share as many
+        threads again for theirs. One process of the fleet also leads; the supervisor
+        opens one for a moment after a crash.
         """
-        loops = 5 if self.settings.listen else 4
+        loops = 4 + self.settings.listen + self.has_accumulating_tasks
         threads = self.threads + self.sync_threads * self.has_async_tasks
         return self.processes * (loops + threads) + 2
 

@@ -39,7 +39,9 @@ from django_pgqueue.worker.pool_messages import (
     Work,
     error_of,
     unpack,
+    unpack_others,
 )
+from django_pgqueue.worker.run_control import RunControl
 from django_pgqueue.worker.watchdog import HARD_GRACE_SECONDS
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -180,13 +182,15 @@ class ProcessPool:
         """Give the job to *runner*, and do what its task asks for until it ends."""
         job, number, timeout = held.job, self._numbers[place], prepared.options.timeout
         cells = self._forker.told.cells
-        held.when_cancelled(functools.partial(cells.cancel, place, number))
+        control.when_cancelled(functools.partial(cells.cancel, place, number))
+        run = control.run if isinstance(control, RunControl) else None
+        others = [] if run is None else [other.job for other in run.others]
         started = time.monotonic()
         until = None
         if timeout is not None:
             until = started + timeout.total_seconds() + HARD_GRACE_SECONDS
         channel = runner.channel
-        channel.send(Work(number, job, held.claimed_at, self._installation))
+        channel.send(Work(number, job, held.claimed_at, self._installation, others))
         try:
             while True:
                 message = channel.receive(until)
@@ -200,6 +204,8 @@ class ProcessPool:
                 control, self._timed_out(held, timeout, seconds, runner.pid)
             )
         performed = unpack(message.performed)
+        if run is not None:
+            run.told = unpack_others(performed, message.others)
         if control.is_settled is not None:
             performed.settled = control.is_settled
         return performed

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from django_pgqueue.exceptions import RemoteError
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.outcome import AskedAgain, Outcome, Reject, RetryLater
-from django_pgqueue.tasks.perform import Performed, message_of, traceback_of
+from django_pgqueue.tasks.perform import Performed, Shared, message_of, traceback_of
 
 HEAD = struct.Struct("=Q")
 CHUNK_BYTES = 65_536
@@ -41,6 +41,7 @@ class Work(NamedTuple):
     job: Claimed
     claimed_at: float  # Monotonic, which is one clock for all processes of a machine.
     installation: str
+    others: list[Claimed]  # Of the run that the job leads.
 
 
 class Call(NamedTuple):
@@ -61,6 +62,9 @@ class Ended(NamedTuple):
     """From a runner: how the job ended."""
 
     performed: Packed
+    # And the others of its run. Where that is the run's own error, only its outcome.
+    # None of one: it did not start.
+    others: list[Packed | Outcome | None]
 
 
 class Failure(NamedTuple):
@@ -188,6 +192,40 @@ def unpack(packed: Packed) -> Performed:
         settled=packed.settled,
         progress=packed.progress,
     )
+
+
+def pack_others(
+    performed: Performed, others: list[Performed]
+) -> list[Packed | Outcome | None]:
+    """Return what became of the others of a run as it can travel."""
+    return [
+        other.outcome if other.error is performed.error else pack(other)
+        for other in others
+    ]
+
+
+def unpack_others(
+    performed: Performed, others: list[Packed | Outcome | None]
+) -> list[Performed | None]:
+    """Return what was packed; *performed*: how the run ended, unpacked."""
+    words = None
+    if performed.error is not None:
+        words = message_of(performed.error), traceback_of(performed.error)
+    return [
+        other
+        if other is None
+        else unpack(other)
+        if isinstance(other, Packed)
+        else Shared(
+            other,
+            performed.error,
+            performed.ran_seconds,
+            performed.result,
+            performed.note,
+            words=words,
+        )
+        for other in others
+    ]
 
 
 def stand_in(failure: Failure) -> RemoteError:

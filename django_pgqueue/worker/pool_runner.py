@@ -25,12 +25,22 @@ from django_pgqueue import telemetry
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks.gathered import collect
+from django_pgqueue.tasks.outcome import Outcome
 from django_pgqueue.tasks.perform import Performed, perform, prepare, unguarded
 from django_pgqueue.worker.cleanup import clean_connections, watch_connections
 from django_pgqueue.worker.isolation import Isolation, in_own_context, keep_caches
 from django_pgqueue.worker.pool_cells import Cells
 from django_pgqueue.worker.pool_control import Caller, RunnerControl
-from django_pgqueue.worker.pool_messages import Channel, Ended, Ready, Work, pack
+from django_pgqueue.worker.pool_messages import (
+    Channel,
+    Ended,
+    Packed,
+    Ready,
+    Work,
+    pack,
+    pack_others,
+)
 from django_pgqueue.worker.recycling import Limits
 from django_pgqueue.worker.watchdog import Watchdog
 
@@ -91,18 +101,25 @@ class Runner:
         # From here on its death is the job's doing.
         self._told.cells.begin(self._place, work.number)
         clean_connections()
-        performed = in_own_context(self._call, work)
-        self._channel.send(Ended(pack(performed)))
-        del performed
+        performed, others = in_own_context(self._call, work)
+        self._channel.send(Ended(pack(performed), others))
+        del performed, others
         clean_connections()
         self._isolation.look(job.id, job.task)
         self._jobs += 1
 
-    def _call(self, work: Work) -> Performed:
+    def _call(self, work: Work) -> tuple[Performed, list[Packed | Outcome | None]]:
         job, told = work.job, self._told
         prepared = prepare(job, told.settings)
         if isinstance(prepared, Performed):
-            return prepared
+            # Nobody leads the others.
+            return prepared, [None] * len(work.others)
+        run = None
+        if prepared.options.accumulate is not None:
+            run = collect(job, prepared, work.others, told.settings)
+            prepared = run.prepared
+            for other in run.fit:
+                telemetry.started(prepared.task, other)
         telemetry.started(prepared.task, job)
         control = RunnerControl(
             self._caller,
@@ -125,7 +142,10 @@ class Runner:
             else functools.partial(self._watchdog.watch, job, timeout),
         )
         control.finish()
-        return performed
+        if run is None:
+            return performed, [None] * len(work.others)
+        performed, others = run.shared(performed)
+        return performed, pack_others(performed, others)
 
     def _look_at_limits(self) -> None:
         if self._leaves_because is None and self._jobs:

@@ -36,6 +36,7 @@ from django_pgqueue.worker.coroutines import Coroutines
 from django_pgqueue.worker.dispatcher import Dispatcher
 from django_pgqueue.worker.executor import Executor
 from django_pgqueue.worker.gate import Gate
+from django_pgqueue.worker.gatherer import Gatherer
 from django_pgqueue.worker.heartbeat import Heartbeat
 from django_pgqueue.worker.interruption import interrupted
 from django_pgqueue.worker.isolation import Isolation
@@ -211,12 +212,20 @@ class Process:
         )
         self._watchdog = Watchdog(self._on_hard_timeout)
         self._reporter = Reporter(self._link("reporter"), worker=name)
+        self._gatherer = Gatherer(
+            self._link("gatherer", steady=True),
+            worker=name,
+            leases=self._leases,
+            settler=self._settler,
+            settings=settings,
+        )
         hands = Hands(
             worker=name,
             alias=settings.database,
             leases=self._leases,
             settler=self._settler,
             reporter=self._reporter,
+            gatherer=self._gatherer,
         )
         self._pool = None
         if self._forker is not None:
@@ -416,6 +425,7 @@ class Process:
             self._heartbeat,
         ):
             service.stop()
+        self._gatherer.close()
         self._watchdog.stop()
         if self._pool is not None:
             self._pool.stop()
@@ -486,6 +496,12 @@ class Process:
         performed = timed_out(
             job, self._settings, error, None, is_cancelled=is_cancelled
         )
+        for other in self._leases.others(job):
+            is_cancelled = other.is_cancelled
+            ended = timed_out(
+                other.job, self._settings, error, None, is_cancelled=is_cancelled
+            )
+            self._settler.put_soon(Settlement(other.job, ended))
         self._settler.put(Settlement(job, performed))
         self._recycle()
 

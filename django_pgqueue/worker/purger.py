@@ -3,7 +3,8 @@ Purger: deletes what its retention has outlived, a batch at a time with pauses.
 
 A chore of the leader. Days of the archive are made a week ahead and dropped whole; if
 PGQUEUE["EXPORT"] names a place for them, once they are exported there. Dead letters,
-results and the rows of dead workers are deleted in bounded batches.
+results, periods of dedup keys and the rows of dead workers are deleted in bounded
+batches.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ PARTITIONS_PAUSE_SECONDS = 3_600.0
 # Ticks of schedules; the latest of each are kept for longer.
 TICKS_KEPT = timedelta(days=7)
 
+# A period that is over counts for nothing; while it is fresh, a call may meet its row.
+DEDUP_WINDOWS_KEPT = timedelta(minutes=1)
+
 # A worker killed without a good-bye stays visible this long.
 DEAD_WORKERS_KEPT = timedelta(hours=1)
 
@@ -52,6 +56,9 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
         )
     keep = timedelta(seconds=settings.result_ttl_seconds)
     result.append(Batches("results", purge.purge_results, keep))
+    result.append(
+        Batches("dedup windows", purge.purge_dedup_windows, DEDUP_WINDOWS_KEPT)
+    )
     result.append(_purge_workers)
     result.append(_purge_ticks)
     return result

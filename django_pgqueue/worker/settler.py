@@ -475,6 +475,11 @@ class Settler(Service):
                 result=performed.result,
             )
             return
+        holder = None if item.written is None else item.written.superseded_by
+        if holder is not None:
+            self.counts["cancel"] += 1
+            telemetry.superseded(sender, job, holder=holder)
+            return
         self.counts[kind] += 1
         if isinstance(outcome, Retried):
             delay_seconds = outcome.delay.total_seconds()

@@ -56,8 +56,11 @@ INSTALLED_APPS = [
 
 # (3) Every key has a good default; see django_pgqueue/conf.py. A worker that is told
 # to stop gives the mails that it is sending this long.
-# Tasks stand in tasks.py, and those that run by themselves in nightly.py.
-PGQUEUE = {"GRACE_SECONDS": 20, "TASK_MODULES": ["tasks", "nightly"]}
+# Tasks stand in tasks.py and reminders.py, those that run by themselves in nightly.py.
+PGQUEUE = {
+    "GRACE_SECONDS": 20,
+    "TASK_MODULES": ["tasks", "reminders", "nightly"],
+}
 
 # (4) What the tasks themselves need; here, where mail goes. Seconds to connect, and for
 # each answer of the server: well below the timeout of the task (postoffice/tasks.py),

@@ -53,6 +53,7 @@ from django.utils.translation import gettext_lazy
 
 from django_pgqueue import (
     DeclarationError,
+    DuplicateJob,
     EnqueueError,
     InvalidArgument,
     InvalidOption,
@@ -62,6 +63,7 @@ from django_pgqueue import (
     Retry,
     SettingsError,
     UndecodablePayload,
+    Unique,
     WrongDatabase,
     task,
 )
@@ -91,8 +93,6 @@ two_databases = pytest.mark.django_db(databases=["default", "queue"], transactio
 # Rows about what does not exist yet. When it comes, the test that names it fails, and
 # the row moves into the tables below.
 LATER = {
-    "row-23-dedup-keys": ("unique", "dedup_key"),
-    "row-24-same-dedup-key-other-arguments": ("unique", "dedup_key"),
     "row-25-group-keys": ("group", "lane", "limit"),
     "row-31-topic-names": ("topic",),
     "row-33-secrets-are-encrypted": ("encrypt", "sensitive"),
@@ -101,7 +101,7 @@ LATER = {
 
 @pytest.mark.parametrize("row", LATER)
 def test_rows_of_what_does_not_exist_yet(row):
-    """Topics, encryption, groups and dedup keys come with their own tables."""
+    """Topics, encryption and groups come with their own tables."""
     import inspect
 
     import django_pgqueue
@@ -606,6 +606,29 @@ TIMES = {
     "unreadable-zone": datetime(2030, 1, 1, tzinfo=UnreadableZone()),
     "unprintable": Unprintable(),
 }
+KEYS = {
+    "empty": "",
+    "10-kb": "k" * 10_000,
+    "nul": "a\x00b",
+    "surrogate": "\ud800",
+    "bytes": b"a",
+    "half": 1.5,
+    "true": True,
+    "list": ["a"],
+    "dict": {"a": 1},
+    "lazy": gettext_lazy("a"),
+    "19-digits": 10**18,
+    "5000-digits": 10**5_000,
+    "unprintable": Unprintable(),
+}
+PERIODS = {
+    "minus-1": -1,
+    "zero": 0,
+    "nan": math.nan,
+    "text": "an hour",
+    "1e12": 1e12,
+    "unprintable": Unprintable(),
+}
 HEADERS = {
     "list": ["a"],
     "text": "a",
@@ -714,6 +737,22 @@ NOT_CALLS = {
             "retries=|max_attempts=",
         )
         for value in (-1, 10**9, 32_767, True, "5", 1.5, [])
+    },
+    **{
+        f"row-23-key-{name}": (
+            functools.partial(lambda k: noop.using(throttle="1/h", key=k).delay(), key),
+            InvalidOption,
+            "key",
+        )
+        for name, key in KEYS.items()
+    },
+    **{
+        f"row-23-period-{name}": (
+            functools.partial(lambda p: Unique(period=p), period),
+            DeclarationError,
+            "period",
+        )
+        for name, period in PERIODS.items()
     },
     "row-26-integer": (lambda: noop.bulk(5), InvalidArgument, "items"),
     "row-26-text": (lambda: noop.bulk("ab"), InvalidArgument, "item 0 is a str"),
@@ -862,6 +901,21 @@ def test_row_22_a_lease_is_from_a_second_to_a_day(settings, lease):
     settings.PGQUEUE = {"LEASE_SECONDS": lease}
     with pytest.raises(SettingsError, match="LEASE_SECONDS"):
         get_settings()
+
+
+@in_transaction
+def test_row_24_the_same_key_with_other_arguments_is_told_apart():
+    """The existing job is returned, with a flag; or it is an error, by the rule."""
+    once = noop.using(unique=Unique(), key="k")
+    refusing = noop.using(unique=Unique(conflict="error"), key="k")
+    first = once.delay(1)
+
+    second = once.delay(2)
+
+    assert (first.id, False, "skipped") == (second.id, second.created, second.conflict)
+    with pytest.raises(DuplicateJob, match=f"job {first.id} has the same dedup key"):
+        refusing.delay(2)
+    assert [1] == Job.objects.get().args
 
 
 # Bulk --------------------------------------------------------------------------------

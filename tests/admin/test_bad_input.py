@@ -15,7 +15,7 @@ from tests.factories import (
 pytestmark = pytest.mark.django_db
 
 PAGES = ["job", "archivedjob", "deadletter", "queue", "worker", "pipelinerun"]
-PAGES += ["taskhour", "failure"]
+PAGES += ["taskhour", "failure", "schedule"]
 
 OK = (200, 302, 400)
 
@@ -51,6 +51,9 @@ QUERIES = [
     "state=%00",
     "state__exact=x",
     "reason=x",
+    "source=x",
+    "source=%00",
+    "source=changed&state=paused&task=%25",
     "p=999999",
     "p=-1",
     "p=abc",
@@ -113,6 +116,10 @@ ACTS = [
     "purge",
     "pause",
     "resume",
+    "run-now",
+    "reset",
+    "remove",
+    "new",
     "no-such-act",
 ]
 FORM = {"confirmed": "1", "queue": "x", "reason": "x", "args": "[]", "kwargs": "{}"}

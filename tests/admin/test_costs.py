@@ -230,6 +230,42 @@ def test_charts_and_failures_read_a_bounded_number_of_rows(admin_client):
             )
 
 
+# Far more schedules than a project has, with ticks of months.
+FILL_SCHEDULES = """
+TRUNCATE pgqueue_schedule, pgqueue_tick, pgqueue_job, pgqueue_archived_job,
+         pgqueue_dead_letter;
+
+INSERT INTO pgqueue_schedule (id, name, source, task, every_seconds, next_tick)
+SELECT n, 'schedule ' || n, 'user', 'app.tasks.t' || n %% 50, 60,
+       now() + interval '1 day'
+  FROM generate_series(1, 5000) n;
+
+INSERT INTO pgqueue_tick (schedule_id, due_at, job_id)
+SELECT n %% 5000 + 1, now() - n / 5000 * interval '1 h', n
+  FROM generate_series(1, %(rows)s) n;
+"""
+
+
+def test_schedules_read_a_bounded_number_of_rows(admin_client):
+    """The last tick of each is found by an index, and so is its job."""
+    with connection.cursor() as cursor:
+        cursor.execute(FILL_SCHEDULES, {"rows": ROWS})
+        cursor.execute("ANALYZE pgqueue_schedule, pgqueue_tick")
+    for query in (
+        "",
+        "?before=schedule%202500",
+        "?after=schedule%202500",
+        "?q=none",
+        "?state=overdue",
+        "?source=changed&task=t7",
+        "2500/change/",
+    ):
+        path = f"/admin/pgqueue/schedule/{query}"
+        for statement in asked(admin_client, path):
+            if "pgqueue_" in statement:
+                assert_is_cheap(statement, path)
+
+
 def test_queues_and_workers_are_counted_no_further_than_shown(admin_client):
     """The counts of queues, and the jobs of a worker, among 100 000 jobs."""
     with connection.cursor() as cursor:

@@ -13,7 +13,7 @@ from django.db import connection
 
 from django_pgqueue.admin import acting, dead_letters, groups
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from tests.factories import make_dead_letter
+from tests.factories import make_dead_letter, make_job
 
 pytestmark = pytest.mark.django_db
 
@@ -167,6 +167,23 @@ def test_the_button_redrives_one(staff):
     assert URL == response.url
     assert ["1 dead letter went back to its queue."] == texts(response)
     assert Job.objects.filter(pk=row.pk, queue="mail").exists()
+
+
+def test_a_redrive_names_the_job_that_has_the_dedup_key(staff):
+    """The dead letter stays; the one beside it goes, and is the one that is logged."""
+    held, free = make_dead_letter(dedup_key="k"), make_dead_letter()
+    job = make_job(dedup_key="k")
+    client = staff("view_deadletter", "retry")
+
+    response = redrive(client, held.pk, free.pk)
+
+    (text,) = texts(response)
+    assert text.startswith(
+        "1 dead letter went back to its queue. 1 stays a dead letter"
+    )
+    assert text.endswith(f"since a live job has its dedup key: #{job.pk}.")
+    assert [str(free.pk)] == [entry.object_id for entry in LogEntry.objects.all()]
+    assert held.pk == DeadLetter.objects.get().pk
 
 
 def test_redrive_is_logged_with_user_ids_and_queue(staff):

@@ -15,11 +15,14 @@ from django_pgqueue.queues import workers
 from tests.factories import (
     make_archived_job,
     make_dead_letter,
+    make_declared,
     make_failure,
     make_job,
     make_live_run,
     make_run,
+    make_schedule,
     make_task_hour,
+    make_tick,
 )
 
 pytestmark = pytest.mark.django_db
@@ -61,6 +64,7 @@ def everywhere(text, **columns):
         "errors": [entry, text],
         "lane": text,
         "dedup_key": text,
+        "accumulate_key": text,
         **columns,
     }
 
@@ -167,6 +171,51 @@ def test_nothing_that_the_pipeline_found_becomes_markup(admin_client, text):
         assert_is_text(admin_client.get(path), text)
     admin_client.post(f"{admin}/pipelinerun/{runs[1].pk}/run-again/", {"confirmed": 1})
     assert_is_text(admin_client.get(f"{admin}/pipelinerun/"), text)
+
+
+@pytest.mark.parametrize("text", PAYLOADS)
+def test_nothing_of_a_schedule_becomes_markup(admin_client, text):
+    """List, page, history and forms, with the text in every column that takes it."""
+    columns = {
+        "task": text,
+        "kwargs": {text: text},
+        "queue": text[:63],
+        "expression": text,
+        "tz": text,
+        "paused_at": timedelta(0),
+        "paused_by": text,
+        "pause_reason": text,
+        "created_by": text,
+        "error": text,
+    }
+    rows = [
+        make_schedule(name=text, **columns),
+        make_declared(
+            {"kwargs": {text: [text]}, "task": f"{text}2", "tz": f"{text}2"},
+            name=f"{text}2",
+            overridden_at=timedelta(0),
+            overridden_by=text,
+            withdrawn_at=timedelta(0),
+            **columns,
+        ),
+    ]
+    for row in rows:
+        make_tick(row, asked_by=text, job_id=1)
+    admin = "/admin/pgqueue/schedule"
+
+    assert_is_text(admin_client.get(f"{admin}/"), text)
+    for row in rows:
+        looks = ("change", "history", "run-now", "pause", "remove", "edit")
+        for look in looks:
+            assert_is_text(admin_client.get(f"{admin}/{row.pk}/{look}/"), text)
+    assert_is_text(admin_client.get(f"{admin}/{rows[1].pk}/reset/"), text)
+    form = dict.fromkeys(
+        ("name", "task", "args", "expression", "every", "tz", "queue", "jitter"), text
+    )
+    for path in ("new", f"{rows[0].pk}/edit"):
+        for submit in ("save", "preview"):
+            response = admin_client.post(f"{admin}/{path}/", {**form, submit: "1"})
+            assert_is_text(response, text)
 
 
 @pytest.mark.parametrize("text", PAYLOADS)

@@ -22,16 +22,20 @@ from django_pgqueue.models import (
     Job,
     PipelineRun,
     Queue,
+    Schedule,
+    Tick,
     Worker,
 )
 from tests.browser.pages import register
 from tests.factories import (
     make_archived_job,
     make_dead_letter,
+    make_declared,
     make_failure,
     make_job,
     make_live_run,
     make_run,
+    make_schedule,
     make_task_hour,
 )
 
@@ -45,6 +49,7 @@ MODELS = {
     "worker": Worker,
     "pipelinerun": PipelineRun,
     "failure": Failure,
+    "schedule": Schedule,
 }
 
 CONFIRMED = {"confirmed": "1", "reason": "no longer needed", "queue": "elsewhere"}
@@ -61,11 +66,19 @@ ACTS = [
     ("queue", "resume", {"pause"}),
     ("pipelinerun", "run-again", {"run_pipeline"}),
     ("pipelinerun", "stop", {"run_pipeline"}),
+    ("schedule", "run-now", {"run_schedule"}),
+    ("schedule", "pause", {"pause"}),
+    ("schedule", "resume", {"pause"}),
+    ("schedule", "reset", {"change_schedule"}),
+    ("schedule", "remove", {"delete_schedule"}),
 ]
 # What may be done again and again, so that each of the requests does it.
-REPEATED = {"run-again": 3}
+REPEATED = {"run-again": 3, "run-now": 3}
 # Those that ask first show their form on GET.
-FORMS = ("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop")
+FORMS = (
+    *("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop"),
+    *("run-now", "reset", "remove"),
+)
 
 EDITS = [
     ("job", "save", {"edit", "view_payload"}),
@@ -78,7 +91,8 @@ ALL = {
     *("view_payload", "retry", "edit", "cancel", "purge", "pause"),
     *("run_schedule", "seek", "run_pipeline"),
     # Charts without pages of rows, and what has no page.
-    *("view_taskhour", "view_failurehour", "view_export"),
+    *("view_taskhour", "view_failurehour", "view_export", "view_dedupwindow"),
+    *("view_tick", "add_schedule", "change_schedule", "delete_schedule"),
 }
 
 
@@ -97,6 +111,12 @@ def make(page, name=""):
         return make_failure().pk
     if page == "pipelinerun":
         return (make_live_run() if name == "stop" else make_run()).pk
+    if page == "schedule":
+        if name == "reset":
+            return make_declared(
+                {"tz": "UTC"}, overridden_at=timedelta(0), overridden_by="ada"
+            ).pk
+        return make_schedule(paused_at=timedelta(0) if name == "resume" else None).pk
     queue = Queue.objects.create(name="mail")
     if name == "resume":
         Queue.objects.update(paused_at=queue.created_at)
@@ -112,6 +132,8 @@ def snapshot():
         "queues": list(Queue.objects.order_by("pk").values()),
         "runs": list(PipelineRun.objects.order_by("pk").values()),
         "failures": list(Failure.objects.order_by("pk").values()),
+        "schedules": list(Schedule.objects.order_by("pk").values()),
+        "ticks": list(Tick.objects.order_by("pk").values()),
         "log": LogEntry.objects.count(),
     }
 
@@ -258,17 +280,79 @@ def test_edits_need_each_of_their_permissions(staff, page, submit, needed):
     assert before != snapshot()
 
 
+SCHEDULE = {
+    "name": "evening",
+    "task": "tests.app.tasks.noop",
+    "args": "{}",
+    "expression": "0 18 * * *",
+    "every": "",
+    "tz": "UTC",
+    "catch_up": "one",
+    "overlap": "skip",
+    "jitter": "0s",
+    "queue": "",
+    "priority": "",
+    "save": "1",
+}
+
+
+@pytest.mark.parametrize(
+    "look, needed",
+    [
+        ("new", {"add_schedule"}),
+        ("{key}/edit", {"change_schedule", "view_payload"}),
+    ],
+)
+def test_forms_of_schedules_need_each_of_their_permissions(staff, look, needed):
+    """That of a new one, and that of one that is changed: it shows arguments."""
+    key = make("schedule")
+    url = f"/admin/pgqueue/schedule/{look.format(key=key)}/"
+    data = {**SCHEDULE, "revision": "0"}
+    before = snapshot()
+
+    for lacking in {"view_schedule", *needed}:
+        client = staff(*ALL - {lacking})
+        assert 403 == client.get(url).status_code, lacking
+        assert 403 == client.post(url, data).status_code, lacking
+        assert before == snapshot()
+    client = staff("view_schedule", *needed)
+    assert 200 == client.get(url).status_code
+    assert 302 == client.post(url, data).status_code
+    assert before != snapshot()
+    assert 1 == LogEntry.objects.count()
+    strict = staff(*ALL, enforce_csrf_checks=True)
+    before = snapshot()
+    assert 403 == strict.post(url, {**data, "name": "another"}).status_code
+    assert before == snapshot()
+
+
+def test_forms_of_schedules_are_offered_to_those_who_may(staff):
+    """The link to a new one, the button of one."""
+    key = make("schedule")
+    url = "/admin/pgqueue/schedule/"
+    may = {"add_schedule", "change_schedule", "view_payload"}
+
+    for client, is_offered in (
+        (staff("view_schedule", *may), True),
+        (staff(*ALL - {"add_schedule", "change_schedule"}), False),
+    ):
+        assert is_offered == (f"{url}new/" in client.get(url).content.decode())
+        html = client.get(f"{url}{key}/change/").content.decode()
+        assert is_offered == (f"{url}{key}/edit/" in html)
+
+
 def test_staff_without_permission_sees_nothing_at_all(staff):
     """No index, no list, no row, no history, no act, no page of the app."""
     keys = {page: make(page) for page in MODELS}
     client = staff()
     paths = ["/admin/pgqueue/deadletter/groups/", "/admin/pgqueue/taskhour/"]
-    paths += ["/admin/pgqueue/pipelinerun/run/"]
+    paths += ["/admin/pgqueue/pipelinerun/run/", "/admin/pgqueue/schedule/new/"]
     for page, key in keys.items():
         url = f"/admin/pgqueue/{page}/"
         paths += [url, *(f"{url}{key}/{look}/" for look in ("change", "history"))]
         paths += [f"{url}{key}/{name}/" for p, name, _ in ACTS if p == page]
-        paths += [f"{url}{key}/edit/"] if page in ("job", "deadletter") else []
+        has_edit = page in ("job", "deadletter", "schedule")
+        paths += [f"{url}{key}/edit/"] if has_edit else []
 
     assert {403} == {client.get(path).status_code for path in paths}
     assert 404 == client.get("/admin/pgqueue/").status_code

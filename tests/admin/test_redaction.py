@@ -17,7 +17,13 @@ from django_pgqueue.redaction.json_text import PIECE
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks.declare import task
 from django_pgqueue.tasks.redact import redact_job
-from tests.factories import make_archived_job, make_dead_letter, make_job
+from tests.factories import (
+    make_archived_job,
+    make_dead_letter,
+    make_declared,
+    make_job,
+    make_schedule,
+)
 
 PATTERNS = Settings().redact
 
@@ -124,6 +130,46 @@ def test_no_page_shows_a_secret(admin_client):
     page = admin_client.get(f"{admin}/job/{job.pk}/change/").content.decode()
     assert '"note": "shown"' in unescape(page)
     assert "shop.Declined" in page
+
+
+@pytest.mark.django_db
+def test_no_page_of_a_schedule_shows_a_secret(admin_client):
+    """Its page, its drift, its forms when they are shown again, its log."""
+    arguments = {"note": "shown", "deep": [{"client_secret": "s3cret-kw"}]}
+    rows = [
+        make_schedule(name="a", task="tests.admin.sign_in", kwargs=arguments),
+        make_schedule(name="b", task="tests.admin.sign_in", args=["ada", "s3cret-arg"]),
+        make_declared(
+            {"args": ["ada", "s3cret-old"], "kwargs": {"token": "s3cret-declared"}},
+            name="c",
+            task="tests.admin.sign_in",
+            kwargs=arguments,
+            overridden_at="2026-01-01 00:00Z",
+        ),
+    ]
+    url = "/admin/pgqueue/schedule/"
+    pages = [admin_client.get(url)]
+    for row in rows:
+        pages += [
+            admin_client.get(f"{url}{row.pk}/{look}/")
+            for look in ("change", "edit", "run-now", "history")
+        ]
+        form = admin_client.get(f"{url}{row.pk}/edit/").context["form"]
+        data = {name: form[name].value() or "" for name in form.fields}
+        for changed in ({"preview": "1"}, {"tz": "no", "save": "1"}, {"save": "1"}):
+            pages.append(
+                admin_client.post(
+                    f"{url}{row.pk}/edit/", {**data, **changed}, follow=True
+                )
+            )
+
+    for page in pages:
+        assert 200 == page.status_code
+        assert "s3cret" not in page.content.decode(), page.request["PATH_INFO"]
+    assert any('"note": "shown"' in unescape(p.content.decode()) for p in pages)
+    assert any("ada" in page.content.decode() for page in pages)
+    for entry in LogEntry.objects.all():
+        assert "s3cret" not in f"{entry.object_repr} {entry.change_message}"
 
 
 @pytest.mark.django_db

@@ -16,6 +16,7 @@ from django_pgqueue.admin import (
     JobAdmin,
     PipelineRunAdmin,
     QueueAdmin,
+    ScheduleAdmin,
     TaskHourAdmin,
     WorkerAdmin,
 )
@@ -26,6 +27,7 @@ from django_pgqueue.models import (
     Job,
     PipelineRun,
     Queue,
+    Schedule,
     TaskHour,
     Worker,
 )
@@ -48,6 +50,7 @@ site.register(Worker, WorkerAdmin)
 site.register(PipelineRun, PipelineRunAdmin)
 site.register(TaskHour, TaskHourAdmin)
 site.register(Failure, FailureAdmin)
+site.register(Schedule, ScheduleAdmin)
 
 few = Operations(name="few")
 few.register(DeadLetter, DeadLetterAdmin)
@@ -56,6 +59,7 @@ few.register(Failure, FailureAdmin)
 lonely = Operations(name="lonely")
 lonely.register(DeadLetter, DeadLetterAdmin)
 lonely.register(PipelineRun, PipelineRunAdmin)
+lonely.register(Schedule, ScheduleAdmin)
 
 # Found as the URLs of the project: ROOT_URLCONF names this module.
 urlpatterns = [
@@ -99,7 +103,7 @@ def test_acts_work_on_a_site_of_the_projects_own(admin_client, own_site):
     "place, pages",
     [
         ("few", ("deadletter", "taskhour", "failure")),
-        ("lonely", ("deadletter", "pipelinerun")),
+        ("lonely", ("deadletter", "pipelinerun", "schedule")),
     ],
 )
 def test_a_site_may_have_some_of_the_pages(admin_client, own_site, place, pages):

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue import JobResult
+from django_pgqueue import JobResult, Unique
 from django_pgqueue.backends import tasks as backend_module
 from django_pgqueue.backends.declared import JobTask, PgQueueTask
 from django_pgqueue.backends.django_api import (
@@ -388,6 +388,24 @@ def test_options_of_the_decorator_win_over_those_of_the_backend():
     job = Job.objects.get()
     assert 7 == job.max_attempts
     assert "mail" == own.get_result(str(job.id)).backend
+
+
+@pytest.mark.django_db
+def test_a_call_may_get_the_result_of_the_job_that_stands_for_it():
+    """One job of a key; receivers of Django's signal hear of that one."""
+    once = backend_module.task(plain, unique=Unique(by=()))
+    heard = []
+
+    def receiver(task_result, **fields):
+        heard.append(task_result.id)
+
+    task_enqueued.connect(receiver)
+    first, second = once.enqueue(1), once.enqueue(2)
+    task_enqueued.disconnect(receiver)
+
+    assert first.id == second.id
+    assert [first.id] == heard
+    assert [1] == Job.objects.get().args
 
 
 @pytest.mark.django_db

@@ -11,6 +11,7 @@ from django.db import connection
 from django_pgqueue.models import Queue, Worker
 from django_pgqueue.queues import workers
 from tests.browser.pipeline_rows import make_pipeline_rows
+from tests.browser.schedule_rows import make_schedule_rows, schedule_paths
 from tests.factories import (
     make_archived_job,
     make_dead_letter,
@@ -103,6 +104,7 @@ def make_rows() -> list[str]:
     return [
         *paths(jobs, archived, letters, ["payments", "mail"], ["web-1:4711:ab12"]),
         *pipeline_paths(**keys),
+        *schedule_paths(make_schedule_rows()),
     ]
 
 

@@ -18,7 +18,16 @@ from django_pgqueue.postgres.connect import connect
 from django_pgqueue.queues import partitions
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.runs import exports
-from tests.factories import make_dead_letter, make_job, make_leased_job
+from django_pgqueue.schedules import declare
+from django_pgqueue.schedules.declare import cron
+from tests.app import tasks
+from tests.factories import (
+    make_dead_letter,
+    make_declared,
+    make_job,
+    make_leased_job,
+    make_schedule,
+)
 
 LONG_AGO = timedelta(minutes=-10)
 
@@ -43,6 +52,11 @@ CHECKS = {
     "tasks",
     "dead_letters",
     "export",
+    "ticks",
+    "schedules",
+    "withdrawn",
+    "hidden",
+    "schedule_tasks",
 }
 
 
@@ -95,6 +109,7 @@ def test_where_all_is_well_every_check_says_so():
     """Status 0. In words too, and --quiet leaves them out."""
     make_worker()
     make_job(task="tests.app.tasks.noop")
+    make_schedule(next_tick=timedelta(hours=1))
 
     status, found = examined()
     bad = {name: f for name, f in found.items() if f["severity"] != "ok"}
@@ -103,7 +118,7 @@ def test_where_all_is_well_every_check_says_so():
     assert CHECKS == set(found)
 
     status, out = run()
-    assert out.endswith("0 errors, 0 warnings, 20 as they should be.\n")
+    assert out.endswith("0 errors, 0 warnings, 25 as they should be.\n")
     assert max(map(len, out.splitlines())) <= 80
     assert 1 == len(run("--quiet")[1].splitlines())
 
@@ -427,3 +442,52 @@ def test_an_export_that_never_ran_is_found(settings, cursor, archive_days):
     assert "ok" == examined()[1]["export"]["severity"]
     note_export(cursor, day)
     assert "retention does not wait" in trouble("export")["what"]
+
+
+# Schedules ---------------------------------------------------------------------------
+
+
+def test_overdue_ticks_are_found():
+    """An error: nobody issues them. Those of paused ones are none."""
+    make_schedule(next_tick=LONG_AGO)
+    make_schedule(name="paused", next_tick=2 * LONG_AGO, paused_at=LONG_AGO)
+
+    finding = trouble("ticks")
+
+    assert 540 < finding["value"] < 660
+    assert "Ticks are overdue, the first for 10 m: nightly." == finding["what"]
+    assert "pgqueue_worker" in finding["way_out"]
+
+
+def test_schedules_that_cannot_be_read_are_found():
+    """By name, with why."""
+    make_schedule(name="a", error="There is no time zone 'Mars'.")
+
+    finding = trouble("schedules")
+
+    assert ["a"] == finding["value"]
+    assert "There is no time zone 'Mars'." in finding["what"]
+
+
+def test_schedules_that_code_declares_no_longer_are_found():
+    """They rest until somebody deletes them."""
+    make_declared(name="old", withdrawn_at=LONG_AGO)
+
+    assert ["old"] == trouble("withdrawn")["value"]
+
+
+def test_a_schedule_of_a_user_that_hides_one_of_code_is_found(monkeypatch):
+    """The code's never runs."""
+    monkeypatch.setattr(declare, "_declared", {})
+    cron("@daily", name="evening")(tasks.noop)
+    make_schedule(name="evening")
+
+    assert ["evening"] == trouble("hidden")["value"]
+
+
+def test_schedules_of_a_task_that_is_not_declared_are_found():
+    """Those that rest are none."""
+    make_schedule(name="a", task="no.such.task")
+    make_schedule(name="b", task="no.such.task", paused_at=LONG_AGO)
+
+    assert ["a"] == trouble("schedule_tasks")["value"]

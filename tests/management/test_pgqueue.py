@@ -459,6 +459,19 @@ def test_redrive_by_filter_takes_chunks(transactional_db, monkeypatch):
     assert [other.pk] == list(DeadLetter.objects.values_list("id", flat=True))
 
 
+def test_a_redrive_names_the_job_that_has_the_dedup_key(transactional_db):
+    """The dead letter stays where it is, and the status says that something does."""
+    dead, job = make_dead_letter(queued_key="k"), make_job(dedup_key="k")
+
+    status, out, err = run("redrive", dead.pk)
+
+    assert (NOTHING, "0 jobs redriven.\n") == (status, out)
+    assert (
+        f"Job {dead.pk} was not redriven: it is dead, and job {job.pk} has its" in err
+    )
+    assert re.search(r"waiting key +k\n", run("show", dead.pk)[1])
+
+
 def test_an_action_looks_through_its_table_in_steps(transactional_db, monkeypatch):
     """All that match are found, and no statement reads more than one step."""
     monkeypatch.setattr(rows, "SCAN_ROWS_MAX", 4)

@@ -384,4 +384,5 @@ def test_permissions_are_one_list():
         "view_failure",
         "view_failurehour",
         "view_export",
+        "view_dedupwindow",
     } == codenames

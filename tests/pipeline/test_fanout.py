@@ -20,10 +20,10 @@ from django_pgqueue.models import ArchivedJob, Job, PipelineRun
 from django_pgqueue.pipelines import run_pipeline
 from django_pgqueue.spark.fanout import fan_out
 from django_pgqueue.spark.run import run_job
-from django_pgqueue.spark.spread import offset
 from django_pgqueue.spark.write.result import read_result
 from django_pgqueue.tasks.outcome import Reject
 from django_pgqueue.testing import drain
+from django_pgqueue.timetable.offset import offset
 from tests.app.models import Order
 from tests.pipeline.test_command import environment
 from tests.spark.write.test_faults import descendants

@@ -12,11 +12,17 @@ import pytest
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.queues.cancel import cancel
 from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.enqueue import Placement
 from django_pgqueue.queues.lease import cancel_requests, rescue
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import Ended, ack, dead_letter, retry
 from django_pgqueue.queues.settle import cancel as settle_cancelled
+from django_pgqueue.queues.unique import Dedup, store_unique
 from tests.factories import LEASE, make_jobs
+
+PLACEMENT = Placement(
+    queue="default", task="tests.noop", headers="{}", priority=0, max_attempts=5
+)
 
 # What enters or leaves one of the three tables, in the order of the row's locks.
 HISTORY = """
@@ -50,7 +56,19 @@ LEGAL = {
     ("job delete", "archive insert"),
     ("job delete", "dead insert"),
     ("dead delete", "job insert"),
+    # Of one with a dedup key, which goes only if nobody else has that.
+    ("job insert", "dead delete"),
 }
+
+# Every job has a key of its own, of those that others enqueue by.
+KEY_ALL = """
+UPDATE pgqueue_job
+   SET dedup_key = pgqueue_dedup_key('tests.noop', to_jsonb(id::text)),
+       queued_key = pgqueue_dedup_key('tests.noop', to_jsonb(id::text))
+"""
+KEYS_HELD = """
+SELECT count(dedup_key), count(DISTINCT dedup_key) FROM pgqueue_job
+"""
 
 JOBS = 500
 ROUNDS = 150
@@ -74,7 +92,8 @@ def history(cursor):
 class Race:
     """What five kinds of actors do to the same jobs, and what they were told."""
 
-    def __init__(self, new_cursor, ids):
+    def __init__(self, new_cursor, ids, has_keys):
+        self.has_keys = has_keys
         self.new_cursor = new_cursor
         self.ids = ids
         self.over = threading.Event()
@@ -136,9 +155,27 @@ class Race:
             with cursor.connection.transaction():
                 self.told["redriven"] += len(redrive(cursor, self.ids))
 
+    def enqueue_by_keys(self, number):
+        """Store jobs by the keys of the others, two in a transaction, in order."""
+        cursor = self.new_cursor()
+        for turn in count(number * 17, 13):
+            if self.over.wait(0.001):
+                return
+            with cursor.connection.transaction():
+                for place in sorted({turn % JOBS, turn * 7 % JOBS}):
+                    dedup = Dedup(
+                        hold="queued",
+                        conflict=("skip", "replace", "reschedule")[turn % 3],
+                        by=f'"{self.ids[place]}"',
+                    )
+                    stored = store_unique(
+                        cursor, PLACEMENT, dedup, args="[]", kwargs="{}", locks=True
+                    )
+                    self.told[stored.conflict or "stored"] += 1
+
     def run(self):
         """Let all of them loose; raise what any of them raised."""
-        with ThreadPoolExecutor(8) as pool:
+        with ThreadPoolExecutor(10) as pool:
             workers = [pool.submit(self.work, name) for name in WORKERS]
             others = [
                 pool.submit(self.cancel_some, 0),
@@ -146,6 +183,8 @@ class Race:
                 pool.submit(self.rescue_all),
                 pool.submit(self.redrive_all),
             ]
+            if self.has_keys:
+                others += [pool.submit(self.enqueue_by_keys, n) for n in range(2)]
             try:
                 for future in workers:
                     future.result(60)
@@ -164,25 +203,39 @@ def is_legal(steps):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("history")
-def test_everybody_moves_the_same_jobs_at_once(new_cursor, cursor):
+@pytest.mark.parametrize("has_keys", [False, True], ids=["plain", "keys"])
+def test_everybody_moves_the_same_jobs_at_once(new_cursor, cursor, has_keys):
     """
     Nobody deadlocks or fails, and every job's history is a legal one.
 
     A job leaves the queue only into the archive or the dead letters, each in one step,
-    and only a redrive of a dead letter brings it back.
+    and only a redrive of a dead letter brings it back. That holds where others enqueue
+    by the same dedup keys, too.
     """
     ids = make_jobs(JOBS)
-    race = Race(new_cursor, ids)
+    if has_keys:
+        cursor.execute(KEY_ALL)
+    race = Race(new_cursor, ids, has_keys)
 
     race.run()
 
     cursor.execute(HISTORIES)
     histories = dict(cursor.fetchall())
     assert {} == {id_: steps for id_, steps in histories.items() if not is_legal(steps)}
-    assert sorted(ids) == sorted(histories)
+    assert set(ids) <= set(histories)
+    assert has_keys or len(ids) == len(histories)
     ended = (Job, ArchivedJob, DeadLetter)
-    assert sorted(ids) == sorted(
+    assert sorted(histories) == sorted(
         id_ for model in ended for id_ in model.objects.values_list("pk", flat=True)
     )
     # Each of them did bite.
-    assert {"stale", "cancelled", "requested", "rescued", "redriven"} == set(+race.told)
+    bites = {"stale", "cancelled", "requested", "rescued", "redriven"}
+    if has_keys:
+        bites |= {"stored", "skipped", "replaced", "rescheduled", "superseded"}
+        held, distinct = cursor.execute(KEYS_HELD).fetchone()
+        assert held == distinct
+        superseded = ArchivedJob.objects.filter(
+            errors__contains=[{"kind": "superseded"}]
+        ).count()
+        race.told["superseded"] = superseded
+    assert bites == set(+race.told)

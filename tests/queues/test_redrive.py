@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.queues import redrive as module
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.redrive import redrive, retry_now
+from django_pgqueue.queues.redrive import holders, redrive, retry_now
 from tests.factories import LEASE, make_dead_letter, make_job, make_leased_job
+from tests.waiting import wait_until_blocked
 
 HOUR = timedelta(hours=1)
 
@@ -45,6 +47,7 @@ def test_a_redriven_job_keeps_what_it_is(cursor):
         "headers": {"trace": "t"},
         "priority": 7,
         "enqueued_at": datetime(2020, 1, 1, tzinfo=UTC),
+        "accumulate_key": "k",
         "lane": "l",
         "lane_capacity": 3,
         "progress": {"done": 1},
@@ -88,13 +91,29 @@ def test_the_grace_of_an_unknown_task_starts_anew(cursor):
     assert {"trace": "t", **noted} == Job.objects.get().headers
 
 
-def test_a_dedup_key_is_left_behind(cursor):
-    """Another job may hold it by now, and must not make the redrive fail."""
-    dead = make_dead_letter(dedup_key="k")
-    make_job(dedup_key="k")
+def test_a_dead_letter_whose_key_a_live_job_has_stays(cursor):
+    """It is named with that job, and the others of the batch go."""
+    dead, other = make_dead_letter(dedup_key="k"), make_dead_letter()
+    job = make_job(dedup_key="k")
 
-    assert [(dead.pk, "default")] == redrive(cursor, [dead.pk])
-    assert Job.objects.get(pk=dead.pk).dedup_key is None
+    assert [(other.pk, "default")] == redrive(cursor, [dead.pk, other.pk])
+    assert {dead.pk: job.pk} == holders(cursor, [dead.pk, other.pk])
+
+
+def test_a_redrive_waits_for_an_enqueue_that_has_not_committed(
+    cursor, other_cursor, new_cursor
+):
+    """Only then it is known whether the key is free."""
+    dead = make_dead_letter(dedup_key="k")
+    with ThreadPoolExecutor(1) as pool:
+        with other_cursor.connection.transaction():
+            other_cursor.execute(
+                "INSERT INTO pgqueue_job (task, dedup_key) VALUES ('x', 'k')"
+            )
+            redriven = pool.submit(redrive, cursor, [dead.pk])
+            wait_until_blocked(new_cursor(), cursor)
+        assert [] == redriven.result(10)
+    assert 1 == DeadLetter.objects.count()
 
 
 def test_dead_letters_can_be_sent_to_another_queue(cursor):

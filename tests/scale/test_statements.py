@@ -102,6 +102,9 @@ RARE = Bound(
 )
 
 BOUNDS = {
+    "accumulate.ACCUMULATE": one("waiting"),
+    "accumulate.ACCUMULATE_MANY": one("waiting"),
+    "accumulate.GATHER": Bound(buffers=CLAIM_BUFFERS_MAX),
     "cancel.CANCEL": Bound("waiting", buffers=20 * ROW_BUFFERS),
     "cancel.CANCEL (running)": ten("leased"),
     "claim.CLAIM": Bound(buffers=CLAIM_BUFFERS_MAX),
@@ -121,6 +124,8 @@ BOUNDS = {
     "enqueue.ENQUEUE": one("waiting"),
     "enqueue.ENQUEUE_MANY": one("waiting"),
     "enqueue.ENQUEUE_NOW": one("waiting"),
+    "spread.SPREAD": one("waiting"),
+    "spread.SPREAD_MANY": one("waiting"),
     "find.FIND": ten("dead"),
     "lease.CANCEL_REQUESTS": ten("leased"),
     "lease.CRASH": ten("leased"),
@@ -139,8 +144,11 @@ BOUNDS = {
         PURGE_LIMIT, ROW_BUFFERS, limit=PURGE_LIMIT, keep=timedelta(0)
     ),
     "read.READ": one("dead"),
+    "redrive.HOLDERS": ten("dead"),
     "redrive.REDRIVE": ten("dead"),
+    "redrive.REDRIVE_KEYED": ten("dead"),
     "redrive.RETRY_NOW": ten("future"),
+    "retake.RETAKE": ten("waiting", have_run=[True] * TEN),
     "settle.APPLIED": ten("leased"),
     "settle.APPLIED_AWAY": ten("archived"),
     "settle.ARCHIVE": ten("leased"),
@@ -158,6 +166,8 @@ BOUNDS = {
         scanned=20 * STATS_LIMIT,
         params=(("limit", STATS_LIMIT), ("queues", ["q1"])),
     ),
+    "unique.STORE_UNIQUE": one("waiting"),
+    "unique.STORE_UNIQUE_MANY": one("waiting"),
     "tagged.TAGGED_ARCHIVED": RARE,
     "tagged.TAGGED_DEAD_LETTERS": RARE,
     "tagged.TAGGED_JOBS": RARE,
@@ -193,7 +203,9 @@ SMALL = {
     "doctor.ATTACHED",
     "doctor.TODAY",
     "doctor.WORKERS",
+    "purge.DEDUP_WINDOWS",
     "purge.WORKERS",
+    "spread.WINDOW_START",
 }
 
 

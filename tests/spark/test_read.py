@@ -64,6 +64,7 @@ def test_every_column_of_every_table_arrives(read, table):
         "run_after": NOON,
         "expires_at": NOON + timedelta(days=400),
         "dedup_key": f"key-{table}",
+        "accumulate_key": "index",
         "workflow_id": 2**62,
     }
     row = {

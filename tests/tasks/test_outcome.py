@@ -45,6 +45,7 @@ def claimed(**fields):
             "runs_alone": False,
             "last_error": None,
             "enqueued_at": NOW,
+            "accumulate_key": None,
             "expired": None,
             "claimed_at": NOW,
             "due_at": NOW,

@@ -57,6 +57,7 @@ def claimed(task_name="tests.app.tasks.noop", **fields):
             "runs_alone": False,
             "last_error": None,
             "enqueued_at": NOW,
+            "accumulate_key": None,
             "expired": None,
             "claimed_at": NOW,
             "due_at": NOW,

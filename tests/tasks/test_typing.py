@@ -14,7 +14,7 @@ PROGRAM = """
 from collections.abc import Callable
 from datetime import timedelta
 
-from django_pgqueue import Retry, task
+from django_pgqueue import Accumulate, Call, Retry, task
 from django_pgqueue.tasks.context import JobContext
 
 
@@ -48,6 +48,20 @@ async def with_context_async(ctx: JobContext, path: str) -> int:
     return 1
 
 
+@task(accumulate=Accumulate(size=100), queue="mail", takes_context=True)
+def with_calls(ctx: JobContext, calls: list[Call]) -> int:
+    return len(calls)
+
+
+@task(accumulate=Accumulate(), retries=3)
+async def with_calls_async(calls: list[Call]) -> int:
+    return len(calls)
+
+
+with_calls.using(key="k").delay(1, anything=True)
+reveal_type(with_calls.delay(1))  # N: JobResult[int]"
+reveal_type(with_calls_async.delay())  # N: JobResult[int]"
+
 # Right calls.
 bare.delay(1)
 bare.delay(1, "de")
@@ -65,6 +79,9 @@ with_context("x")
 with_context.bulk([("x",)])
 bare.using(tags=["a", "b"]).delay(1)
 bare.on_commit().bulk([(1,)])
+bare.spread("24h", by="order_id").bulk([(1,)])
+bare.using(queue="q").spread(timedelta(hours=1), by=["order_id", "lang"]).delay(1)
+bare.spread(over=3600).using(priority=1).on_commit().delay(1)
 with_context_async.delay("x")
 
 
@@ -92,6 +109,8 @@ reveal_type(bare.delay(1).refresh().id)  # N: "int"
 reveal_type(bare.using(queue="q").delay(1).result)  # N: "str | None"
 reveal_type(bare.apply_async((1,)).result)  # N: "str | None"
 reveal_type(bare.bulk([])[0].result)  # N: "str | None"
+reveal_type(bare.spread("24h").bulk([])[0].result)  # N: "str | None"
+reveal_type(bare.spread("24h").delay(1).result)  # N: "str | None"
 reveal_type(bare.on_commit().delay(1))  # N: "None"
 reveal_type(bare_async.delay(1).result)  # N: "str | None"
 reveal_type(with_context_async.delay("x").result)  # N: "int | None"
@@ -110,6 +129,9 @@ bare.on_commit().delay("1")  # E: Argument 1 to "delay" of "Deferred"
 bare.on_commit().enqueue()  # E: Too few arguments
 bare.using(queu="q")  # E: Unexpected keyword argument "queu" for "using"
 bare.using(priority="high")  # E: Argument "priority" to "using"
+bare.spread()  # E: Missing positional argument "over" in call to "spread" of "Task"
+bare.spread("24h", by=7)  # E: Argument "by" to "spread" of "Task" has incompatible
+bare.spread("24h").delay("1")  # E: Argument 1 to "delay" of "Enqueuer"
 bare.apply_async(1)  # E: Argument 1 to "apply_async"
 bare.bulk([1])  # E: List item 0 has incompatible type "int"
 with_options.delay(1)  # E: Missing named argument "tenant_id" for "delay" of "Task"

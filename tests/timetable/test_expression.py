@@ -53,6 +53,8 @@ NOON = datetime.fromisoformat("2026-11-22 12:00")
         ("+1 * * * *", "'+1' for its minute"),
         ("-1 * * * *", "'-1' for its minute"),
         ("? * * * *", "'?' for its minute"),
+        ("0 0 15 * 5#3", "Make two schedules of it"),
+        ("0 0 */2 * L5", "Make two schedules of it"),
         ("0 0 * jan-foo *", "'jan-foo' for its month"),
         (
             ",".join(["1"] * 5_000) + " * * * *",

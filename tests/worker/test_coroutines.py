@@ -105,6 +105,7 @@ class Rig:
                 leases=self.leases,
                 settler=self.settled,
                 reporter=None,
+                gatherer=None,
             ),
             isolation=SimpleNamespace(look=lambda *args: self.looked.append(args)),
             installation="uuid",

@@ -88,3 +88,20 @@ def test_a_task_that_goes_on_after_its_settle_is_waited_for(leases):
     leases.ended(job)
     assert 0 == len(leases)
     assert not leases.is_settled(job)
+
+
+def test_the_jobs_of_one_run_count_as_one(leases):
+    """For caps, and for how much a process takes; until the run is settled."""
+    jobs = [claimed(id=number) for number in range(5)]
+    leases.add(jobs, 0.0)
+    others = [leases.get(job) for job in jobs[2:]]
+
+    leases.lead(jobs[1], others)
+
+    assert (5, 2) == (len(leases), leases.load())
+    assert jobs[:2] == [held.job for held in leases.apart()]
+    assert (others, []) == (leases.others(jobs[1]), leases.others(jobs[0]))
+    assert 5 == len(leases.all())
+    leases.drop(jobs[2])
+    leases.drop(jobs[1])
+    assert (3, []) == (leases.load(), leases.others(jobs[1]))

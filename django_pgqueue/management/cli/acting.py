@@ -27,6 +27,7 @@ from django_pgqueue.management.cli.rows import Filters, in_order, windows
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import job_id
 from django_pgqueue.queues.find import find
+from django_pgqueue.queues.redrive import holders
 from django_pgqueue.queues.stats import queue_stats
 from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX
 from django_pgqueue.tasks.registry import declared_names
@@ -125,9 +126,12 @@ def explain(ids: Sequence[int], verb: Verb, out: Output) -> None:
         return
     with connections[get_settings().database].cursor() as cursor:
         found = find(cursor, ids[:EXPLAINED_MAX])
+        holder_of = holders(cursor, ids[:EXPLAINED_MAX])
     for job in ids[:EXPLAINED_MAX]:
         state = found[job].status if job in found else None
         why = "there is no such job" if state is None else f"it is {state}"
+        if state == "dead" and job in holder_of:
+            why += f", and job {holder_of[job]} has its dedup key"
         out.note(f"Job {job} was not {verb.done}: {why}.")
     if len(ids) > EXPLAINED_MAX:
         out.note(f"And {len(ids) - EXPLAINED_MAX:,} more.")

@@ -14,7 +14,12 @@ import psycopg
 
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import SchemaError
-from django_pgqueue.management.cli import examine_export, examine_jobs, examine_server
+from django_pgqueue.management.cli import (
+    examine_export,
+    examine_jobs,
+    examine_schedules,
+    examine_server,
+)
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
 from django_pgqueue.management.cli.finding import SEVERITIES, Finding
 from django_pgqueue.management.cli.output import Output
@@ -83,6 +88,7 @@ def _examine(settings: Settings) -> list[Finding]:
         for examination in (
             *examine_server.EXAMINATIONS,
             *examine_jobs.EXAMINATIONS,
+            examine_schedules.schedules,
             examine_export.export,
         ):
             found += _try(examination, cursor, settings)

@@ -52,7 +52,7 @@ def workers(cursor: Any, settings: Settings) -> Iterator[Finding]:
             check="heartbeats",
             severity="warning",
             what=f"{len(silent)} workers left a row and are silent: "
-            f"{_names([worker.name for worker in silent])}, the last of them for "
+            f"{named([worker.name for worker in silent])}, the last of them for "
             f"{span(silent[0].silent_seconds)}.",
             value=[worker.name for worker in silent],
             limit=SILENT_SECONDS_MAX,
@@ -103,7 +103,7 @@ def _queues(cursor: Any, plans: set[QueuePlan]) -> Iterator[Finding]:
     yield Finding(
         check="paused",
         severity="warning" if any(queue.ready for queue in paused) else "ok",
-        what=f"Paused: {_names([queue.name for queue in paused])}."
+        what=f"Paused: {named([queue.name for queue in paused])}."
         if paused
         else "No queue is paused.",
         value=[queue.name for queue in paused],
@@ -174,7 +174,7 @@ def tasks(cursor: Any, settings: Settings) -> Iterator[Finding]:
     yield Finding(
         check="tasks",
         severity="warning",
-        what=f"Jobs wait whose task is not declared here: {_names(unknown)}.",
+        what=f"Jobs wait whose task is not declared here: {named(unknown)}.",
         value=unknown[:NAMES_MAX],
         way_out="Deploy the code that has them, or add aliases=[…] to the renamed "
         f"task; after {span(settings.unknown_task_grace_seconds)} they are dead.",
@@ -203,7 +203,8 @@ def dead_letters(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def _names(names: list[str]) -> str:
+def named(names: list[str]) -> str:
+    """Return names as one text, NAMES_MAX of them."""
     told = ", ".join(map(shown, names[:NAMES_MAX]))
     left = len(names) - NAMES_MAX
     return f"{told} and {left} more" if left > 0 else told

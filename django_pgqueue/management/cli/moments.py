@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
+
+from django.utils import timezone
 
 UNITS = ((86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
@@ -39,3 +41,10 @@ def full(moment: datetime | None, clock: datetime) -> str:
 def iso(moment: datetime | None) -> str | None:
     """Return the time for machines."""
     return None if moment is None else moment.isoformat()
+
+
+def utc(moment: datetime) -> datetime:
+    """Return *moment* in UTC: without a zone, it is one of the project's."""
+    if timezone.is_naive(moment):
+        moment = timezone.make_aware(moment, timezone.get_default_timezone())
+    return moment.astimezone(UTC)

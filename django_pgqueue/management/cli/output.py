@@ -24,10 +24,12 @@ COLUMNS_MIN = 8
 # Words of states and severities, by colour: its name for rich, its number for ANSI.
 STYLES = {
     ("green", 32): {"succeeded", "ok"},
-    ("cyan", 36): {"running", "ready"},
+    ("cyan", 36): {"running", "ready", "active"},
     ("yellow", 33): {"retrying", "warning", "paused"},
-    ("red", 31): {"dead", "error"},
-    ("bright_black", 90): {"scheduled", "parked", "cancelled", "expired"},
+    ("red", 31): {"dead", "error", "overdue", "faulty"},
+    ("bright_black", 90): {
+        *("scheduled", "parked", "cancelled", "expired", "withdrawn"),
+    },
 }
 STYLE_OF = {word: style for style, words in STYLES.items() for word in words}
 

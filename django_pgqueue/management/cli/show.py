@@ -180,6 +180,9 @@ def _facts(told: dict[str, Any]) -> dict[str, object]:
         "worker": told.get("leased_by") or told.get("worker"),
         "runs alone": "yes: its process died" if told.get("runs_alone") else None,
         "dedup key": told["dedup_key"],
+        # Of a job that has it while it waits, and not while it runs.
+        "waiting key": told.get("queued_key"),
+        "accumulate key": told["accumulate_key"] or None,
         "lane": None if lane is None else f"{lane}, capacity {told['lane_capacity']}",
         **links,
     }

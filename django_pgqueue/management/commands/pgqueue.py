@@ -29,6 +29,7 @@ from django_pgqueue.management.cli import (
     redrive,
     resume,
     retry,
+    schedules,
     show,
     stats,
 )
@@ -45,6 +46,7 @@ SUBCOMMANDS: dict[str, ModuleType] = {
     "cancel": cancel,
     "pause": pause,
     "resume": resume,
+    "schedules": schedules,
     "doctor": doctor,
 }
 
@@ -89,6 +91,15 @@ class Command(BaseCommand):
                 "--json", action="store_true", help="Print one JSON object."
             )
             _add_django_options(own)
+            for action in actions_of(own).values():
+                # Behind an action too; without a default, so that it is not undone.
+                action.add_argument(
+                    "--json",
+                    action="store_true",
+                    default=argparse.SUPPRESS,
+                    help="Print one JSON object.",
+                )
+                _add_django_options(action)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run it; end with its status."""
@@ -144,6 +155,16 @@ def _print_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+def actions_of(parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """Return the parsers of a subcommand's own actions, by name."""
+    found = [
+        action.choices
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+    ]
+    return dict(found[0]) if found else {}
 
 
 def _add_django_options(parser: Any) -> None:

@@ -14,7 +14,11 @@ from django.core.management.base import BaseCommand, CommandError
 from django_pgqueue import __version__
 from django_pgqueue.conf import Settings, as_timedelta, get_settings, read_number
 from django_pgqueue.exceptions import PgQueueError, SettingsError
-from django_pgqueue.tasks.registry import declared_names, has_async_tasks
+from django_pgqueue.tasks.registry import (
+    declared_names,
+    has_accumulating_tasks,
+    has_async_tasks,
+)
 from django_pgqueue.worker.options import (
     ASYNC_SLOTS_MAX,
     POOLS,
@@ -194,6 +198,7 @@ class Command(BaseCommand):
             limits=self._limits(settings, options),
             async_slots=options["async_slots"],
             has_async_tasks=has_async_tasks(),
+            has_accumulating_tasks=has_accumulating_tasks(),
             drain=options["drain"],
             grace_seconds=settings.grace_seconds if grace is None else grace,
             health_port=options["health_port"],

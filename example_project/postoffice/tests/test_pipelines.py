@@ -1,4 +1,4 @@
-"""Reminders: one for each address, spread over a day, once a day."""
+"""Reminders by Spark: one for each address, spread over a day, once a day."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from io import StringIO
 from unittest import mock, skipUnless
 
 from django.core.management import call_command
-from django.test import TestCase, TransactionTestCase
+from django.test import TransactionTestCase
 
 from django_pgqueue.models import Job
-from django_pgqueue.testing import drain
 from postoffice.models import EmailMessage, Status
-from postoffice.pipelines import remind
+from postoffice.reminders import remind
 
 
 def run(*arguments: str) -> str:
@@ -23,20 +22,6 @@ def run(*arguments: str) -> str:
         "pgqueue_pipeline", "run", "reminders", *arguments, stdout=out, stderr=out
     )
     return out.getvalue()
-
-
-class Reminding(TestCase):
-    def test_a_reminder_is_a_mail(self) -> None:
-        """
-        It is accepted as any other.
-        """
-        remind.delay(address="ann@example.org", mails=1_000)
-        drain("reminders")
-
-        mail = EmailMessage.objects.get()
-        self.assertEqual(["ann@example.org"], mail.to)
-        self.assertEqual("You have had 1,000 mails from us", mail.subject)
-        self.assertIsNotNone(mail.job)
 
 
 @skipUnless(find_spec("pyspark"), "needs the extra [spark]")

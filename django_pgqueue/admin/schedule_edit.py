@@ -1,0 +1,216 @@
+"""New and edit: schedules that users make, and what they change of declared ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.models import ADDITION
+from django.contrib.admin.utils import unquote
+from django.db import connections
+from django.db.models.functions import Now
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseNotAllowed,
+    HttpResponseRedirect,
+)
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin import payload
+from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.acts import Button, may
+from django_pgqueue.admin.edit import signature_of
+from django_pgqueue.admin.log import log, who
+from django_pgqueue.admin.schedule_form import ScheduleForm, is_plain
+from django_pgqueue.admin.schedule_times import preview
+from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.conf import get_settings
+from django_pgqueue.runs.schedules import database_now
+from django_pgqueue.schedules import operate
+from django_pgqueue.tasks.registry import declared_names
+from django_pgqueue.timetable.zones import zone_names
+
+ADD = ("add_schedule",)
+# The form shows what the schedule carries.
+CHANGE = ("change_schedule", "view_payload")
+
+SAVE, PREVIEW = "save", "preview"
+SUBMITS = [(SAVE, gettext_lazy("Save")), (PREVIEW, gettext_lazy("Preview"))]
+
+POLICIES = ("one", "skip", "all(10)")
+
+
+class ScheduleForms(ActingAdmin):
+    """The page of schedules, with the forms that make and change one."""
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the forms; that of a new one before whatever takes any text for an id."""
+        new = path(
+            "new/",
+            self.admin_site.admin_view(
+                lambda request: self.answered(request, lambda: self._new(request))
+            ),
+            name="pgqueue_schedule_new",
+        )
+        return [new, self.own_url("edit", self._edit), *super().get_urls()]
+
+    def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
+        """Offer to edit it."""
+        offered = super().buttons(request, row)
+        if may(request, *CHANGE):
+            edit = Button(
+                url=self.act_url(request, "edit", row),
+                label=_("Edit") if row.source == "user" else _("Change here"),
+                help=""
+                if row.source == "user"
+                else _("It holds instead of what code declares, until it is reset."),
+                is_post=False,
+            )
+            offered.insert(1, edit)
+        return offered
+
+    # New ---------------------------------------------------------------------------
+
+    def _new(self, request: HttpRequest) -> HttpResponse:
+        self.require(request, may(request, *ADD))
+        if request.method not in ("GET", "HEAD", "POST"):
+            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+        form = ScheduleForm(None, request.POST if request.method == "POST" else None)
+        with limited():
+            context = self._form_context(request, form)
+            if form.is_bound and SAVE in request.POST and form.is_valid():
+                made = self._add(request, form)
+                if made is not None:
+                    return self._to_row(made)
+            context |= {
+                "title": _("New schedule"),
+                "told": _(
+                    "Whoever may add schedules can let any declared task run with any "
+                    "arguments."
+                ),
+                "back": self.list_url(request),
+            }
+        return TemplateResponse(request, "admin/pgqueue/schedule_form.html", context)
+
+    def _add(self, request: HttpRequest, form: ScheduleForm) -> int | None:
+        definition = form.definition
+        assert definition is not None
+        made = operate.add(definition, by=who(request))
+        if made is None:
+            form.add_error("name", _("There is a schedule of this name already."))
+            return None
+        row = self.get_queryset(request).only("name").get(pk=made)
+        made_for = _("Made, for the task %(task)s.") % {"task": definition.task}
+        log(request, [row], made_for, flag=ADDITION)
+        text = _("The schedule %(name)s was made.")
+        messages.success(request, text % {"name": definition.name})
+        return made
+
+    # Edit --------------------------------------------------------------------------
+
+    def _edit(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        self.require(request, may(request, *CHANGE))
+        if request.method not in ("GET", "HEAD", "POST"):
+            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+        with limited():
+            return self._edit_row(request, unquote(object_id))
+
+    def _edit_row(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        is_post = request.method == "POST"
+        row = self._row_to_edit(request, object_id, is_locked=is_post)
+        if row is None:
+            return self.elsewhere(request, object_id)
+        if not is_plain(row):
+            text = _(
+                "Its arguments cannot be shown in a form: they are too long, or of "
+                "both kinds, or none that Python can read."
+            )
+            messages.warning(request, text)
+            return self._to_row(row.pk)
+        form = ScheduleForm(row, request.POST if is_post else None)
+        context = self._form_context(request, form, row)
+        if is_post and SAVE in request.POST and form.is_valid():
+            return self._change(request, row, form)
+        context |= {
+            "title": _("Edit %(row)s") % {"row": row}
+            if row.source == "user"
+            else _("Change %(row)s here") % {"row": row},
+            "told": ""
+            if row.source == "user"
+            else _(
+                "Code declares this schedule. What is saved here holds instead, also "
+                "after the next deploy, until it is reset to code."
+            ),
+            "original": row,
+            "hint": signature_of(row.task) or None,
+            "has_secrets": bool(form.secrets),
+            "back": self._url(self.model, "change", row.pk),
+        }
+        return TemplateResponse(request, "admin/pgqueue/schedule_form.html", context)
+
+    def _row_to_edit(
+        self, request: HttpRequest, object_id: str, *, is_locked: bool
+    ) -> Any:
+        key = self._key(object_id)
+        if key is None:
+            return None
+        rows = self.get_queryset(request).defer("args", "kwargs", "declared")
+        if is_locked:
+            rows = rows.select_for_update(of=("self",))
+        return (
+            rows.annotate(
+                clock=Now(),
+                args_text=payload.as_text("args"),
+                kwargs_text=payload.as_text("kwargs"),
+            )
+            .filter(pk=key)
+            .first()
+        )
+
+    def _change(
+        self, request: HttpRequest, row: Any, form: ScheduleForm
+    ) -> HttpResponse:
+        assert form.definition is not None
+        # The row is locked, and its revision that of the form.
+        changed = operate.change(
+            form.definition, revision=row.revision, by=who(request)
+        )
+        if changed:
+            # Names and no values: a history is shown without view_payload.
+            log(request, [row], _("Edited: %s") % ", ".join(changed))
+            messages.success(request, _("The schedule was stored."))
+        else:
+            messages.warning(request, _("Nothing was stored: nothing was changed."))
+        return self._to_row(row.pk)
+
+    # Both --------------------------------------------------------------------------
+
+    def _form_context(
+        self, request: HttpRequest, form: ScheduleForm, row: Any = None
+    ) -> dict[str, Any]:
+        """Return what the form's page shows; a form that was sent has been read."""
+        with connections[get_settings().database].cursor() as cursor:
+            now = database_now(cursor)
+        shown = None
+        if form.is_bound:
+            if form.is_valid():
+                shown = form.preview(now)
+        elif row is not None:
+            shown = preview(row, now)
+        return {
+            **self.page_context(request),
+            "form": form,
+            "hidden": [],
+            "submits": SUBMITS,
+            "preview": shown,
+            "task_names": declared_names(),
+            "zone_names": zone_names(),
+            "policies": POLICIES,
+        }
+
+    def _to_row(self, key: int) -> HttpResponse:
+        return HttpResponseRedirect(self._url(self.model, "change", key))

@@ -1,0 +1,279 @@
+"""
+The form of a schedule: all that code can declare, for one that a user makes or changes.
+
+define() checks it, and what it refuses is shown at the field that it is about. Secrets
+among the arguments are hidden, and stay as they are where they are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin import payload
+from django_pgqueue.admin.edit import read_json
+from django_pgqueue.admin.redaction import redact_json, restore
+from django_pgqueue.admin.schedule_times import Preview, preview
+from django_pgqueue.conf import as_timedelta, get_settings
+from django_pgqueue.exceptions import ScheduleError
+from django_pgqueue.models.schedule import Overlap
+from django_pgqueue.schedules.definition import (
+    NAME_CHARACTERS_MAX,
+    OVERLAPS,
+    Definition,
+    default_zone,
+    define,
+)
+from django_pgqueue.timetable.expression import CHARACTERS_MAX as EXPRESSION_MAX
+
+# Fields that are not called as the part of a schedule that they are.
+FIELDS = {"every_seconds": "every"}
+
+# The largest unit that a period fills without a rest.
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+
+PLAIN = {"spellcheck": "false", "autocomplete": "off"}
+
+LINES_LEAST, LINES_MOST = 4, 24
+
+
+def _text(label: Any, help_text: Any, *, most: int = 255, **attrs: str) -> Any:
+    return forms.CharField(
+        label=label,
+        help_text=help_text,
+        max_length=most,
+        required=False,
+        empty_value="",
+        widget=forms.TextInput({**PLAIN, **attrs}),
+    )
+
+
+class ScheduleForm(forms.Form):
+    """A schedule that a user makes."""
+
+    name = _text(
+        gettext_lazy("Name"), gettext_lazy("Of the schedule."), most=NAME_CHARACTERS_MAX
+    )
+    task = _text(
+        gettext_lazy("Task"),
+        gettext_lazy("The name of a declared task; begin to write to choose one."),
+        list="pgqueue-tasks",
+    )
+    args = forms.CharField(
+        label=gettext_lazy("Arguments"),
+        help_text=gettext_lazy(
+            "JSON: an object of keyword arguments, or an array of positional ones."
+        ),
+        widget=forms.Textarea({"spellcheck": "false"}),
+    )
+    expression = _text(
+        gettext_lazy("Cron expression"),
+        gettext_lazy(
+            "Minute, hour, day, month, day of the week; with six fields, seconds "
+            "first. Or @hourly, @daily, @weekly, @monthly, @yearly."
+        ),
+        most=EXPRESSION_MAX,
+        placeholder="0 3 * * *",
+    )
+    every = _text(
+        gettext_lazy("Or every"),
+        gettext_lazy("A period instead, whatever clocks are put to: 15s, 5m, 6h, 7d."),
+        most=20,
+    )
+    tz = _text(
+        gettext_lazy("Time zone"),
+        gettext_lazy("Whose clock the cron expression is for; begin to write."),
+        most=100,
+        list="pgqueue-zones",
+    )
+    catch_up = _text(
+        gettext_lazy("Catch up"),
+        gettext_lazy(
+            "Of ticks that nobody was there to issue: skip them; make up for the "
+            "latest one; or for all(N), the latest N."
+        ),
+        most=10,
+        list="pgqueue-policies",
+    )
+    overlap = forms.ChoiceField(
+        label=gettext_lazy("Overlap"),
+        help_text=gettext_lazy(
+            "A tick while a job of an earlier one is not done: skip it, or queue it."
+        ),
+        choices=[(value, Overlap(value).label) for value in OVERLAPS],
+    )
+    jitter = _text(
+        gettext_lazy("Jitter"),
+        gettext_lazy("Its jobs are due up to so much later: 0s to 1d."),
+        most=20,
+    )
+    queue = _text(gettext_lazy("Queue"), gettext_lazy("Empty: the task's."), most=63)
+    priority = forms.IntegerField(
+        label=gettext_lazy("Priority"),
+        help_text=gettext_lazy("-100 to 100; empty: the task's."),
+        required=False,
+    )
+    # What the form was made from.
+    revision = forms.IntegerField(widget=forms.HiddenInput, required=False)
+
+    def __init__(self, row: Any = None, data: Any = None) -> None:
+        """Make the form of a new schedule, or of *row*, read with its arguments."""
+        self._row = row
+        self.secrets: dict[str, str] = {}
+        # Set by clean(), where all is right.
+        self.definition: Definition | None = None
+        initial = self._initial(row)
+        super().__init__(data, initial=initial)
+        if row is not None:
+            del self.fields["name"]
+        lines = initial["args"].count("\n") + 2
+        rows = min(max(lines, LINES_LEAST), LINES_MOST)
+        self.fields["args"].widget.attrs["rows"] = rows
+
+    def _initial(self, row: Any) -> dict[str, Any]:
+        if row is None:
+            return {
+                "args": "{}",
+                "catch_up": "one",
+                "overlap": "skip",
+                "jitter": "0s",
+                "tz": _zone_to_begin_with(),
+            }
+        is_args = row.kwargs_text == "{}" and row.args_text != "[]"
+        text = row.args_text if is_args else row.kwargs_text
+        shown = redact_json(text, task=row.task if is_args else None, numbered_from=1)
+        self.secrets = dict(shown.secrets)
+        return {
+            "task": row.task,
+            "args": payload.laid_out(shown.text),
+            "expression": row.expression or "",
+            "every": duration(row.every_seconds),
+            "tz": row.tz,
+            "catch_up": row.catch_up,
+            "overlap": row.overlap,
+            "jitter": duration(row.jitter_seconds) or "0s",
+            "queue": row.queue or "",
+            "priority": row.priority,
+            "revision": row.revision,
+        }
+
+    def clean_args(self) -> Any:
+        """Return the arguments, with the secrets that were left alone."""
+        try:
+            value = read_json(self.cleaned_data["args"])
+            if not isinstance(value, (dict, list)):
+                raise ValidationError(
+                    _("This must be a JSON object or array: { … } or [ … ]")
+                )
+            return restore(
+                value,
+                self.secrets,
+                task=self.cleaned_data.get("task", ""),
+                is_args=isinstance(value, list),
+            )
+        except ValueError as error:
+            raise ValidationError("%(error)s", params={"error": error}) from None
+
+    def clean_every(self) -> int | None:
+        """Return the period in seconds."""
+        return _seconds(self.cleaned_data["every"], "every")
+
+    def clean(self) -> dict[str, Any]:
+        """Check all of it as a declaration is checked."""
+        cleaned = super().clean() or {}
+        if self._row is not None and cleaned.get("revision") != self._row.revision:
+            raise ValidationError(
+                _(
+                    "Somebody has changed this schedule since the form was opened, so "
+                    "nothing was stored. Open it again."
+                )
+            )
+        if self.errors:
+            return cleaned
+        try:
+            self.definition = define(
+                name=cleaned["name"] if self._row is None else self._row.name,
+                task=cleaned["task"],
+                expression=cleaned["expression"] or None,
+                every_seconds=cleaned["every"],
+                tz=cleaned["tz"],
+                catch_up=cleaned["catch_up"],
+                overlap=cleaned["overlap"],
+                jitter=cleaned["jitter"] or 0,
+                args=cleaned["args"],
+                queue=cleaned["queue"] or None,
+                priority=cleaned["priority"],
+                payload_bytes_max=get_settings().payload_bytes_max,
+            )
+        except ScheduleError as error:
+            field = FIELDS.get(error.part or "", error.part)
+            self.add_error(
+                field if field in self.fields else None,
+                ValidationError("%(error)s", params={"error": error}),
+            )
+        return cleaned
+
+    def preview(self, now: datetime) -> Preview | None:
+        """Return when the schedule of a form that is right is due; refuse: never."""
+        if self.definition is None:
+            return None
+        shown = preview(self.definition, now)
+        if shown is None or not shown.ticks:
+            self.add_error("expression", _("No tick comes any more."))
+        return shown
+
+
+def duration(seconds: int | None) -> str:
+    """Return *seconds* as the form reads them: 15s, 5m, 6h, 7d; nothing stays ""."""
+    if not seconds:
+        return ""
+    size, unit = next(pair for pair in UNITS if seconds % pair[0] == 0)
+    return f"{seconds // size}{unit}"
+
+
+def is_plain(row: Any) -> bool:
+    """Return whether the form can show the arguments of *row*: of one kind, and all."""
+    longest = max(len(row.args_text), len(row.kwargs_text))
+    if longest > payload.CHARACTERS_MAX:
+        return False
+    kinds: list[tuple[str, Callable[..., Any]]] = [
+        (row.args_text, list),
+        (row.kwargs_text, dict),
+    ]
+    try:
+        values = [json.loads(text) for text, _kind in kinds]
+    except (ValueError, RecursionError):
+        return False
+    is_right = all(
+        isinstance(value, (list, dict)) and type(value) is kind
+        for value, (_text, kind) in zip(values, kinds, strict=True)
+    )
+    return is_right and not all(values)
+
+
+def _seconds(text: str, name: str) -> int | None:
+    if not text:
+        return None
+    try:
+        value = as_timedelta(
+            int(text) if text.isascii() and text.isdecimal() else text, name=name
+        ).total_seconds()
+    except ValueError as error:
+        raise ValidationError("%(error)s", params={"error": error}) from None
+    if not value.is_integer():
+        raise ValidationError(_("A period has whole seconds."))
+    return int(value)
+
+
+def _zone_to_begin_with() -> str:
+    try:
+        return default_zone()
+    except ScheduleError:
+        return "UTC"

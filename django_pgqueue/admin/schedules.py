@@ -1,0 +1,407 @@
+"""Schedules: when each is due, what came of its last ticks, and what was changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db import connections
+from django.db.models import Case, Model, Q, QuerySet, TextField, Value, When
+from django.db.models.functions import Now
+from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.acts import may
+from django_pgqueue.admin.filter_form import FilterForm, choice_field
+from django_pgqueue.admin.keyset import Alphabetical
+from django_pgqueue.admin.names import name
+from django_pgqueue.admin.notes import Note
+from django_pgqueue.admin.read_only import Fact
+from django_pgqueue.admin.schedule_acts import DELETE, PAUSE, RESET, RESUME, RUN_NOW
+from django_pgqueue.admin.schedule_drift import drift
+from django_pgqueue.admin.schedule_edit import ADD, ScheduleForms
+from django_pgqueue.admin.schedule_times import preview, raw, reckoned, words, zone_of
+from django_pgqueue.admin.states import badge
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
+from django_pgqueue.models.schedule import TickOutcome
+from django_pgqueue.runs import ticks
+from django_pgqueue.runs.ticks import TickRow
+from django_pgqueue.schedules.declare import declared
+from django_pgqueue.schedules.states import OVERDUE
+from django_pgqueue.timetable.catch_up import MISSED_MAX
+
+# Ticks that the page of a schedule lists, the latest.
+LATEST_TICKS = 20
+
+STATES = [
+    ("active", gettext_lazy("active")),
+    ("overdue", gettext_lazy("overdue")),
+    ("paused", gettext_lazy("paused")),
+    ("withdrawn", gettext_lazy("no longer declared")),
+    ("faulty", gettext_lazy("faulty")),
+]
+LABELS = dict(STATES)
+
+CHANGED = "changed"
+SOURCES = [
+    ("code", gettext_lazy("code")),
+    ("user", gettext_lazy("user")),
+    (CHANGED, gettext_lazy("code, changed here")),
+]
+
+
+def shown_state() -> Case:
+    """Return the state of a row, as state_of() has it, by the database's clock."""
+    return Case(
+        When(withdrawn_at__isnull=False, then=Value("withdrawn")),
+        When(paused_at__isnull=False, then=Value("paused")),
+        When(error__isnull=False, then=Value("faulty")),
+        When(next_tick__lt=Now() - OVERDUE, then=Value("overdue")),
+        default=Value("active"),
+        output_field=TextField(),
+    )
+
+
+class ScheduleFilters(FilterForm):
+    """Parts of names, a state and a source."""
+
+    task = forms.CharField(
+        label=gettext_lazy("Task"),
+        required=False,
+        max_length=255,
+        empty_value="",
+        widget=forms.TextInput({"placeholder": gettext_lazy("part of its name")}),
+    )
+    state = choice_field(gettext_lazy("State"), STATES)
+    source = choice_field(gettext_lazy("Source"), SOURCES)
+
+    def condition(self, name: str, value: str) -> Q:
+        """Take the state for what is shown of it."""
+        if name == "state":
+            return Q(shown_state=value)
+        if name == "task":
+            return Q(task__icontains=value)
+        if name == "source" and value == CHANGED:
+            return Q(overridden_at__isnull=False)
+        return super().condition(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A tick that was dealt with, as the page of its schedule shows it."""
+
+    due: Any
+    job: Any
+    took: str
+    late: str
+    missed: str
+    asked_by: str
+
+
+@admin.register(Schedule)
+class ScheduleAdmin(ScheduleForms):
+    """Each schedule, by name."""
+
+    keyset = Alphabetical(("name",))
+    list_per_page = 100
+    filter_form = ScheduleFilters
+    acts = (RUN_NOW, PAUSE, RESUME, RESET, DELETE)
+    named_by = (
+        *("name", "source", "paused_at", "paused_by", "pause_reason"),
+        *("withdrawn_at", "overridden_at"),
+    )
+    payload_columns = ("args", "kwargs")
+    list_display = ("title", "when", "state", "next_due", "last_due", "task_name")
+    list_reads = (
+        *("name", "source", "task", "expression", "every_seconds", "tz"),
+        *("paused_at", "paused_by", "pause_reason", "withdrawn_at", "overridden_at"),
+        *("ticks_from", "last_tick", "next_tick", "error"),
+    )
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return whether the user may look: to be allowed to change is not enough."""
+        return may(request, "view_schedule")
+
+    # What is read ----------------------------------------------------------------
+
+    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Add the state."""
+        listed: QuerySet[Any] = (
+            super().list_rows(request, rows).annotate(shown_state=shown_state())
+        )
+        return listed
+
+    def listed(self, rows: list[Any]) -> list[Any]:
+        """Add to each schedule its last tick."""
+        found = _latest([row.pk for row in rows], 1)
+        latest = {tick.schedule_id: tick for tick in found}
+        for row in rows:
+            row.latest = latest.get(row.pk)
+        return rows
+
+    def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
+        """Add the state, and what code declares as text."""
+        shown: QuerySet[Any] = (
+            super()
+            .detail_rows(request)
+            .defer(*self.payload_columns, "declared")
+            .annotate(
+                shown_state=shown_state(),
+                declared_text=payload.as_text("declared"),
+                args_raw=payload.as_text("args"),
+                kwargs_raw=payload.as_text("kwargs"),
+            )
+        )
+        return shown
+
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        """Say that nobody issues ticks, and lead to the form of a new schedule."""
+        # By the index of next ticks.
+        late = self.get_queryset(request).filter(
+            paused_at__isnull=True,
+            withdrawn_at__isnull=True,
+            next_tick__lt=Now() - OVERDUE,
+        )
+        tools = []
+        if may(request, *ADD):
+            tools.append((self._url(self.model, "new"), _("New schedule…")))
+        return {
+            "tools": tools,
+            "notes": [_overdue()] if late.exists() else [],
+        }
+
+    # The list --------------------------------------------------------------------
+
+    @admin.display(description=gettext_lazy("name"))
+    def title(self, row: Any) -> str:
+        """Show the name; long ones may break anywhere."""
+        return name(row.name)
+
+    @admin.display(description=gettext_lazy("task"))
+    def task_name(self, row: Any) -> str:
+        """Show the task, where the schedule is not called as that."""
+        return "" if row.task == row.name else name(row.task)
+
+    @admin.display(description=gettext_lazy("when"))
+    def when(self, row: Any) -> SafeString:
+        """Show when it is due in words, and what these were made of."""
+        return format_html(
+            '<span class="pgqueue-text">{}</span><br><code class="quiet">{}</code>',
+            words(row),
+            raw(row),
+        )
+
+    @admin.display(description=gettext_lazy("state"))
+    def state(self, row: Any) -> SafeString:
+        """Show state and source; of a pause since when, by whom and why."""
+        shown = _badges(row)
+        if row.paused_at is None:
+            return shown
+        return format_html(
+            '{}<br><span class="quiet pgqueue-text">{} {} {}: {}</span>',
+            shown,
+            moments.short(row.paused_at, row.clock),
+            _("by"),
+            row.paused_by or "?",
+            row.pause_reason or "?",
+        )
+
+    @admin.display(description=gettext_lazy("next"))
+    def next_due(self, row: Any) -> SafeString | str:
+        """Show when it is due next: in how long, and by its own clock."""
+        if row.shown_state not in ("active", "overdue"):
+            return ""
+        tick = row.next_tick or reckoned(row)
+        return "" if tick is None else self._moment(row, moments.in_utc(tick))
+
+    @admin.display(description=gettext_lazy("last"))
+    def last_due(self, row: Any) -> SafeString | str:
+        """Show its last tick, with what became of its job."""
+        if row.latest is None:
+            return ""
+        return format_html(
+            "{} {}",
+            self._job(row.latest),
+            moments.short(row.latest.due_at, row.clock),
+        )
+
+    # The page of one schedule ----------------------------------------------------
+
+    change_form_template = "admin/pgqueue/schedule.html"
+
+    def heading(self, row: Any) -> SafeString:
+        """Show state and source beside the title."""
+        return _badges(row)
+
+    def facts(self, row: Any) -> list[Fact]:
+        """Say when it is due, what it runs, and who did what to it."""
+        clock = row.clock
+        return [
+            (_("Due"), words(row)),
+            (_("Cron expression"), _code(row.expression)),
+            (
+                _("Period"),
+                f"{row.every_seconds:,} s" if row.every_seconds is not None else None,
+            ),
+            (_("Time zone"), row.tz),
+            (_("Task"), row.task),
+            (_("Queue"), row.queue or _("the task's")),
+            (
+                _("Priority"),
+                _("the task's") if row.priority is None else str(row.priority),
+            ),
+            (_("Catch up"), _catch_up(row.catch_up)),
+            (_("Overlap"), OVERLAPS[row.overlap]),
+            (
+                _("Jitter"),
+                _("up to %(seconds)s s") % {"seconds": f"{row.jitter_seconds:,}"}
+                if row.jitter_seconds
+                else None,
+            ),
+            (_("Error"), row.error),
+            (_("Paused"), moments.full(row.paused_at, clock)),
+            (_("Paused by"), row.paused_by),
+            (_("Pause reason"), row.pause_reason),
+            (_("Changed here"), moments.full(row.overridden_at, clock)),
+            (_("Changed by"), row.overridden_by),
+            (_("Last tick"), moments.full(row.last_tick, clock)),
+            (_("Made"), moments.full(row.created_at, clock)),
+            (_("Made by"), row.created_by),
+            (_("Declared last"), moments.full(row.last_declared_at, clock)),
+            (_("No longer declared since"), moments.full(row.withdrawn_at, clock)),
+        ]
+
+    def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Add the next ticks, the last ones, and what differs from the code."""
+        may_see = payload.may_see(request)
+        return {
+            "media": self.media,
+            "notes": _notes(row),
+            "preview": preview(row, row.clock),
+            "rests": row.shown_state in ("paused", "withdrawn"),
+            "runs": [self._run(row, tick) for tick in _latest([row.pk], LATEST_TICKS)],
+            "drift": drift(row, may_see=may_see),
+        }
+
+    def _run(self, row: Any, tick: TickRow) -> Run:
+        seconds = tick.ran_seconds
+        late = (tick.ticked_at - tick.due_at).total_seconds()
+        return Run(
+            due=self._moment(row, moments.in_utc(tick.due_at)),
+            job=self._job(tick),
+            took="" if seconds is None else moments.seconds_long(seconds),
+            late=moments.distance(late) if late >= 1 and not tick.asked_by else "",
+            missed=_missed(tick.missed),
+            asked_by=tick.asked_by or "",
+        )
+
+    def _moment(self, row: Any, tick: Any) -> SafeString:
+        """Return a moment of a schedule: relative, and by its own clock."""
+        return format_html(
+            '<time datetime="{}">{}</time><br>'
+            '<span class="quiet pgqueue-clock">{}</span>',
+            tick.isoformat(),
+            moments.relative(tick, moments.in_utc(row.clock)),
+            moments.by_clock(tick, zone_of(row)),
+        )
+
+    def _job(self, tick: TickRow) -> SafeString:
+        """Return the state of a tick's job, as a link; or why there is none."""
+        if tick.job_id is None:
+            return badge(tick.outcome, TickOutcome(tick.outcome).label)
+        if tick.state is None:
+            return format_html(
+                '<span class="quiet">{}</span>',
+                _("job %(job)s, no longer kept") % {"job": tick.job_id},
+            )
+        model: type[Model] = PAGES.get(tick.state, Job)
+        if not self.has_page(model):
+            return badge(tick.state)
+        return format_html(
+            '<a href="{}" title="{}">{}</a>',
+            self._url(model, "change", tick.job_id),
+            _("job %(job)s") % {"job": tick.job_id},
+            badge(tick.state),
+        )
+
+
+PAGES: dict[str, type[Model]] = {
+    **dict.fromkeys(("succeeded", "cancelled", "expired"), ArchivedJob),
+    "dead": DeadLetter,
+}
+
+OVERLAPS = {
+    "skip": gettext_lazy("skip a tick while a job of an earlier one is not done"),
+    "queue": gettext_lazy("queue a job at each tick, whatever runs"),
+}
+
+
+def _badges(row: Any) -> SafeString:
+    """Return the state of a schedule, who made it, and whether it was changed here."""
+    said = [
+        badge(row.shown_state, LABELS[row.shown_state]),
+        badge(f"of-{row.source}", dict(SOURCES)[row.source]),
+    ]
+    if row.overridden_at is not None:
+        said.append(badge("changed", _("changed here")))
+    return format_html_join(" ", "{}", ((each,) for each in said))
+
+
+def _catch_up(policy: str) -> str:
+    if policy == "skip":
+        return _("skip missed ticks")
+    if policy == "one":
+        return _("make up for the latest missed tick")
+    return _("%(policy)s: make up for so many of the latest missed ticks") % {
+        "policy": policy
+    }
+
+
+def _missed(count: int) -> str:
+    if not count:
+        return ""
+    return f"{count:,}+" if count >= MISSED_MAX else f"{count:,}"
+
+
+def _code(text: str | None) -> SafeString | None:
+    return None if text is None else format_html("<code>{}</code>", text)
+
+
+def _latest(keys: list[int], limit: int) -> list[TickRow]:
+    with connections[get_settings().database].cursor() as cursor:
+        return ticks.latest(cursor, keys, limit)
+
+
+def _overdue() -> Note:
+    return Note(
+        _("Ticks are overdue: no living worker issues them. Start one:"),
+        "python manage.py pgqueue_worker",
+    )
+
+
+def _notes(row: Any) -> list[Note]:
+    """Return what somebody should know about a schedule first."""
+    notes = []
+    if row.shown_state == "overdue":
+        notes.append(_overdue())
+    if row.shown_state == "withdrawn":
+        text = _(
+            "The code that was migrated last does not declare it any more, so it has "
+            "no ticks. It goes on when it is declared in a migration again; if that is "
+            "not to be, delete it."
+        )
+        notes.append(Note(text))
+    if row.source == "user" and row.name in {each.name for each in declared()}:
+        text = _(
+            "Code declares a schedule of this name. It has no ticks while this one, "
+            "made by a user, is there."
+        )
+        notes.append(Note(text))
+    return notes

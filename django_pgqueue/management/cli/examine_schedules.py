@@ -1,0 +1,105 @@
+"""What the doctor asks of schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django_pgqueue.conf import Settings
+from django_pgqueue.management.cli.examine_jobs import named
+from django_pgqueue.management.cli.finding import Finding
+from django_pgqueue.management.cli.moments import span
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
+from django_pgqueue.schedules.declare import declared
+from django_pgqueue.schedules.states import OVERDUE, state_of
+from django_pgqueue.tasks.registry import find_sender
+
+
+def schedules(cursor: Any, settings: Settings) -> Iterator[Finding]:
+    """Are ticks issued, and is every schedule what somebody wants?"""
+    rows, now = find_all(cursor), database_now(cursor)
+    states = {row.name: state_of(row, now) for row in rows}
+    late = {
+        row.name: (now - row.next_tick).total_seconds()
+        for row in rows
+        if states[row.name] == "overdue" and row.next_tick is not None
+    }
+    yield Finding(
+        check="ticks",
+        severity="error" if late else "ok",
+        what=f"Ticks are overdue, the first for {span(max(late.values()))}: "
+        f"{named(list(late))}."
+        if late
+        else "No tick of a schedule is overdue.",
+        value=max(late.values(), default=0.0),
+        limit=OVERDUE.total_seconds(),
+        way_out="No living worker issues them: python manage.py pgqueue_worker"
+        if late
+        else "",
+    )
+    yield _faulty([row for row in rows if states[row.name] == "faulty"])
+    yield _withdrawn([row.name for row in rows if states[row.name] == "withdrawn"])
+    yield _hidden(rows)
+    yield _tasks([row for row in rows if row.has_ticks])
+
+
+def _faulty(rows: list[ScheduleRow]) -> Finding:
+    return Finding(
+        check="schedules",
+        severity="error" if rows else "ok",
+        what=f"Schedules have no ticks, since they cannot be read: "
+        f"{named([row.name for row in rows])}. {shown(rows[0].error)}"
+        if rows
+        else "Every schedule can be read.",
+        value=[row.name for row in rows],
+        way_out="Edit them in the admin, or delete them there." if rows else "",
+    )
+
+
+def _withdrawn(names: list[str]) -> Finding:
+    return Finding(
+        check="withdrawn",
+        severity="warning" if names else "ok",
+        what=f"Schedules are declared no longer, and rest: {named(names)}."
+        if names
+        else "Every schedule of code is declared.",
+        value=names,
+        way_out="Delete them in the admin, if they are not to come back."
+        if names
+        else "",
+    )
+
+
+def _hidden(rows: list[ScheduleRow]) -> Finding:
+    ours = {each.name for each in declared()}
+    names = [row.name for row in rows if row.source == "user" and row.name in ours]
+    return Finding(
+        check="hidden",
+        severity="warning" if names else "ok",
+        what=f"Code declares schedules under names that users have taken: "
+        f"{named(names)}."
+        if names
+        else "No schedule of a user hides one of code.",
+        value=names,
+        way_out="Those of users hold. Delete them in the admin, then migrate."
+        if names
+        else "",
+    )
+
+
+def _tasks(rows: list[ScheduleRow]) -> Finding:
+    unknown = [row for row in rows if find_sender(row.task) is None]
+    told = named([f"{row.name} ({row.task})" for row in unknown])
+    return Finding(
+        check="schedule_tasks",
+        severity="warning" if unknown else "ok",
+        what=f"Schedules have a task that is not declared here: {told}."
+        if unknown
+        else "The task of every schedule is declared.",
+        value=[row.name for row in unknown],
+        way_out="Deploy the code that has it, or pause the schedule; its jobs wait, "
+        "and then are dead."
+        if unknown
+        else "",
+    )

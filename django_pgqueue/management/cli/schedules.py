@@ -1,0 +1,318 @@
+"""pgqueue schedules: when tasks are enqueued by themselves, and what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import connections
+from django.utils import translation
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import ScheduleError, did_you_mean
+from django_pgqueue.management.cli.acting import (
+    EXIT_DONE,
+    EXIT_NOTHING,
+    operator_name,
+)
+from django_pgqueue.management.cli.moments import iso, since, utc
+from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.management.cli.words import plain_text, rows_count
+from django_pgqueue.runs import ticks
+from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
+from django_pgqueue.runs.ticks import TickRow
+from django_pgqueue.schedules import operate
+from django_pgqueue.schedules.states import state_of
+from django_pgqueue.schedules.timetables import next_ticks, timetable_of
+from django_pgqueue.schedules.words import in_words
+from django_pgqueue.timetable.shifts import shift
+
+HELP = "List schedules; show their ticks, run, pause and resume one."
+
+NEXT_DEFAULT = 5
+LAST_DEFAULT = 10
+
+LIST = (
+    Column("name", may_cut=True),
+    Column("state"),
+    Column("next"),
+    Column("last"),
+    Column("job"),
+    Column("when", may_cut=True),
+)
+NEXT = (Column("by its clock"), Column("in UTC"), Column("from now"), Column(""))
+LAST = (
+    Column("due"),
+    Column("outcome"),
+    Column("job", right=True),
+    Column("state"),
+    Column("ran", right=True),
+    Column("late", right=True),
+    Column("missed", right=True),
+    Column("by", may_cut=True),
+)
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare what is done with which schedule; nothing said lists all of them."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    actions.add_parser("list", help="All of them; also without an action.")
+    for name, (_act, told) in ACTIONS.items():
+        own = actions.add_parser(name, help=told, description=told)
+        own.add_argument("name", type=plain_text, metavar="NAME")
+        if name in ("next", "last"):
+            default = NEXT_DEFAULT if name == "next" else LAST_DEFAULT
+            own.add_argument(
+                "--count",
+                type=rows_count,
+                default=default,
+                metavar="N",
+                help=f"So many (default {default}).",
+            )
+        if name == "pause":
+            own.add_argument(
+                "--reason",
+                type=plain_text,
+                default="",
+                metavar="TEXT",
+                help="Why: shown beside the schedule.",
+            )
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """List schedules, or do what is asked for with one."""
+    # The commands speak English, and scripts read them.
+    with translation.override(None):
+        rows, now = _read()
+        if options.get("action") in (None, "list"):
+            return _list(rows, now, out)
+        row = next((each for each in rows if each.name == options["name"]), None)
+        if row is None:
+            return _unknown(options["name"], rows, out)
+        act, _told = ACTIONS[options["action"]]
+        return act(row, now, options, out)
+
+
+def _read() -> tuple[list[ScheduleRow], datetime]:
+    with _cursor() as cursor:
+        return [_in_utc(row) for row in find_all(cursor)], database_now(cursor)
+
+
+def _list(rows: list[ScheduleRow], now: datetime, out: Output) -> int:
+    with _cursor() as cursor:
+        found = ticks.latest(cursor, [row.id for row in rows], 1)
+    latest = {tick.schedule_id: _in_utc(tick) for tick in found}
+    if out.as_json:
+        told = [_as_json(row, latest.get(row.id), now) for row in rows]
+        out.json({"schedules": told})
+    elif rows:
+        out.table(LIST, [_row(row, latest.get(row.id), now) for row in rows])
+    else:
+        out.line("There is no schedule.")
+    return EXIT_DONE
+
+
+def _next(row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output) -> int:
+    try:
+        table = timetable_of(row)
+    except ScheduleError as error:
+        out.note(f"Schedule {shown(row.name)} cannot be read: {shown(error)}")
+        return EXIT_NOTHING
+    zone = getattr(table, "zone", UTC)
+    found = [
+        (tick, shift(table, tick)) for tick in next_ticks(table, now, options["count"])
+    ]
+    if out.as_json:
+        told = [
+            {
+                "due_at": iso(tick),
+                "by_its_clock": iso(tick.astimezone(zone)),
+                "shift": mark and mark.kind,
+                "collapsed": mark.collapsed if mark else 1,
+            }
+            for tick, mark in found
+        ]
+        out.json({"schedule": row.name, "when": _words(row), "ticks": told})
+        return EXIT_DONE
+    out.line(f"{shown(row.name)}: {shown(_words(row))}")
+    if not row.has_ticks:
+        out.line(f"It is {state_of(row, now)}: none of these is issued now.")
+    out.table(
+        NEXT,
+        [
+            [
+                f"{tick.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}",
+                f"{tick:%a %Y-%m-%d %H:%M:%S}",
+                since(tick, now),
+                NOTES[mark.kind].format(count=mark.collapsed) if mark else "",
+            ]
+            for tick, mark in found
+        ],
+    )
+    return EXIT_DONE
+
+
+def _last(row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output) -> int:
+    with _cursor() as cursor:
+        latest = ticks.latest(cursor, [row.id], options["count"])
+    found = [_in_utc(tick) for tick in latest]
+    if out.as_json:
+        out.json({"schedule": row.name, "ticks": list(map(_tick_as_json, found))})
+    elif found:
+        out.table(LAST, [_tick_row(tick) for tick in found])
+    else:
+        out.line(f"Schedule {shown(row.name)} has had no tick yet.")
+    return EXIT_DONE if found else EXIT_NOTHING
+
+
+def _run(row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output) -> int:
+    issued = operate.run_now(row.name, by=operator_name())
+    job = issued and issued.job_id
+    if out.as_json:
+        out.json({"schedule": row.name, "job": job})
+    elif issued is None:
+        out.line(f"Schedule {shown(row.name)} has gone.")
+    else:
+        out.line(f"Job {job} was enqueued in queue {shown(issued.queue)}.")
+    return EXIT_DONE if job else EXIT_NOTHING
+
+
+def _pause(
+    row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output
+) -> int:
+    was_new = operate.pause(row.name, by=operator_name(), reason=options["reason"])
+    if out.as_json:
+        out.json({"schedule": row.name, "paused": was_new})
+    elif was_new:
+        out.line(f"Schedule {shown(row.name)} is paused: it has no ticks.")
+    else:
+        by = f" by {shown(row.paused_by)}" if row.paused_by else ""
+        why = f": {shown(row.pause_reason)}" if row.pause_reason else ""
+        out.line(f"Schedule {shown(row.name)} was paused already{by}{why}; that stays.")
+    return EXIT_DONE if was_new else EXIT_NOTHING
+
+
+def _resume(
+    row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output
+) -> int:
+    was_paused = operate.resume(row.name)
+    if out.as_json:
+        out.json({"schedule": row.name, "resumed": was_paused})
+    elif was_paused:
+        out.line(f"Schedule {shown(row.name)} goes on, from now.")
+    else:
+        out.line(f"Schedule {shown(row.name)} was not paused.")
+    return EXIT_DONE if was_paused else EXIT_NOTHING
+
+
+Act = Callable[[ScheduleRow, datetime, dict[str, Any], Output], int]
+
+ACTIONS: dict[str, tuple[Act, str]] = {
+    "next": (_next, "The next ticks, by two clocks."),
+    "last": (_last, "The latest ticks, and what has become of their jobs."),
+    "run": (_run, "Enqueue its job now, paused or not; its ticks go on as they were."),
+    "pause": (_pause, "Let it have no ticks; those are not made up for."),
+    "resume": (_resume, "End its pause."),
+}
+
+NOTES = {
+    "moved": "after a gap of the clock: {count} in one",
+    "first": "the clock shows it twice: the first",
+    "second": "the clock shows it twice: the second",
+}
+
+
+def _unknown(name: str, rows: list[ScheduleRow], out: Output) -> int:
+    near = did_you_mean(name, [row.name for row in rows])
+    if out.as_json:
+        out.json({"schedule": None})
+    out.note(f"No schedule is called {shown(name)!r}.{shown(near)}")
+    return EXIT_NOTHING
+
+
+def _row(row: ScheduleRow, last: TickRow | None, now: datetime) -> list[object]:
+    return [
+        row.name,
+        state_of(row, now),
+        since(_next_tick(row, now), now),
+        since(last.due_at, now) if last else "",
+        (last.state or last.outcome) if last else "",
+        _words(row),
+    ]
+
+
+def _next_tick(row: ScheduleRow, now: datetime) -> datetime | None:
+    """Return its next tick, also before a worker has reckoned that."""
+    if not row.has_ticks or row.error is not None or row.next_tick is not None:
+        return row.next_tick if row.has_ticks else None
+    try:
+        return timetable_of(row).next_after(now)
+    except ScheduleError:
+        return None
+
+
+def _words(row: ScheduleRow) -> str:
+    try:
+        return in_words(row.expression, row.every_seconds, row.tz)
+    except ScheduleError:
+        return f"cannot be read: {row.expression}"
+
+
+def _tick_row(tick: TickRow) -> list[object]:
+    late = (tick.ticked_at - tick.due_at).total_seconds()
+    return [
+        f"{tick.due_at:%Y-%m-%d %H:%M:%S}",
+        tick.outcome,
+        tick.job_id,
+        tick.state,
+        "" if tick.ran_seconds is None else f"{tick.ran_seconds:.3f} s",
+        "" if tick.asked_by else f"{late:.1f} s",
+        tick.missed or "",
+        tick.asked_by,
+    ]
+
+
+def _as_json(row: ScheduleRow, last: TickRow | None, now: datetime) -> dict[str, Any]:
+    left_out = ("args", "kwargs", "declared", "id", "revision")
+    told = {
+        field.name: getattr(row, field.name)
+        for field in dataclasses.fields(row)
+        if field.name not in left_out
+    }
+    return {
+        **{name: _plain(value) for name, value in told.items()},
+        "state": state_of(row, now),
+        "when": _words(row),
+        "changed_here": sorted(row.drift),
+        "last": None if last is None else _tick_as_json(last),
+    }
+
+
+def _tick_as_json(tick: TickRow) -> dict[str, Any]:
+    told = dataclasses.asdict(tick)
+    del told["schedule_id"]
+    return {name: _plain(value) for name, value in told.items()}
+
+
+def _plain(value: Any) -> Any:
+    return iso(value) if isinstance(value, datetime) else value
+
+
+def _in_utc(row: Any) -> Any:
+    """Return a row with its times in UTC, whatever the project's settings are."""
+    times = {
+        field.name: utc(value)
+        for field in dataclasses.fields(row)
+        if isinstance(value := getattr(row, field.name), datetime)
+    }
+    return dataclasses.replace(row, **times)
+
+
+@contextmanager
+def _cursor() -> Iterator[Any]:
+    with connections[get_settings().database].cursor() as cursor:
+        yield cursor

@@ -1,0 +1,198 @@
+"""
+Operate: what people do with schedules.
+
+The admin and the command line share these functions. Each opens a transaction on the
+database of the jobs (a savepoint, where one is open), and tells schedulers after the
+commit. Texts that name a person or a reason have the limits of tasks/operate.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django_pgqueue import signals, telemetry
+from django_pgqueue.conf import get_settings
+from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.runs import schedules
+from django_pgqueue.runs.schedules import ScheduleRow
+from django_pgqueue.schedules import issue
+from django_pgqueue.schedules.declare import declared
+from django_pgqueue.schedules.definition import Definition
+from django_pgqueue.schedules.issue import Issued
+from django_pgqueue.schedules.sync import tell_workers
+from django_pgqueue.tasks.operate import (
+    BY_CHARACTERS_MAX,
+    REASON_CHARACTERS_MAX,
+    checked_text,
+)
+from django_pgqueue.tasks.registry import find_sender
+
+
+def pause(name: str, *, by: str = "", reason: str = "") -> bool:
+    """
+    Let a schedule rest: it has no ticks until it is resumed.
+
+    Args:
+        name: Of the schedule.
+        by: Who pauses; at most 150 characters.
+        reason: Why; at most 2,000 characters.
+
+    Returns:
+        False if there is none, or it was paused already; who and why stay as they are.
+
+    Raises:
+        InvalidOption: A text is too long.
+    """
+    by = checked_text("by", by, BY_CHARACTERS_MAX)
+    reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
+    with _cursor() as (connection, cursor):
+        done = schedules.pause(cursor, name, by=by, reason=reason)
+        tell_workers(connection)
+    return done
+
+
+def resume(name: str) -> bool:
+    """
+    End the pause of a schedule; what was due meanwhile is not made up for.
+
+    Returns:
+        False if there is none, or it was not paused.
+    """
+    with _cursor() as (connection, cursor):
+        done = schedules.resume(cursor, name)
+        tell_workers(connection)
+    return done
+
+
+def run_now(name: str, *, by: str = "") -> Issued | None:
+    """
+    Enqueue a schedule's job now, whether it is paused, and whatever runs already.
+
+    Its ticks go on as they were.
+
+    Args:
+        name: Of the schedule.
+        by: Who asks; at most 150 characters.
+
+    Returns:
+        What was enqueued; None: there is no such schedule.
+    """
+    by = checked_text("by", by, BY_CHARACTERS_MAX)
+    with _cursor() as (connection, cursor):
+        row = schedules.find_one(cursor, name)
+        if row is None:
+            return None
+        issued = issue.run_now(cursor, row, by=by)
+        wake_after_commit(connection, issued.queue)
+        connection.on_commit(lambda: _tell(issued), robust=True)
+    return issued
+
+
+def add(definition: Definition, *, by: str = "") -> int | None:
+    """
+    Make a schedule that no code declares.
+
+    Args:
+        definition: As define() returned it.
+        by: Who makes it; at most 150 characters.
+
+    Returns:
+        Its id; None: there is one of this name, or code here declares one.
+    """
+    by = checked_text("by", by, BY_CHARACTERS_MAX)
+    if definition.name in {each.name for each in declared()}:
+        return None
+    with _cursor() as (connection, cursor):
+        made = schedules.insert(
+            cursor, definition.name, definition.values(), source="user", by=by
+        )
+        tell_workers(connection)
+    return made
+
+
+def change(definition: Definition, *, revision: int, by: str = "") -> list[str] | None:
+    """
+    Change a schedule; one of code is *overridden* then, unless it is as declared again.
+
+    Args:
+        definition: What holds from now on. Its name says which schedule.
+        revision: Of the row that the caller has seen.
+        by: Who changes it; at most 150 characters.
+
+    Returns:
+        The columns that are others now; None: the row has another revision by now, or
+        is gone, and nothing was changed.
+    """
+    by = checked_text("by", by, BY_CHARACTERS_MAX)
+    with _cursor() as (connection, cursor):
+        row = _taken(cursor, definition.name)
+        if row is None or row.revision != revision:
+            return None
+        values = definition.values()
+        changed = [name for name in values if getattr(row, name) != values[name]]
+        if changed:
+            overridden = None if row.declared is None else row.declared != values
+            schedules.change(cursor, row, values, overridden=overridden, by=by)
+            tell_workers(connection)
+    return changed
+
+
+def reset(name: str) -> bool:
+    """
+    Let a schedule be as code declares it again.
+
+    Returns:
+        False if there is none, or it was so already.
+    """
+    with _cursor() as (connection, cursor):
+        row = _taken(cursor, name)
+        if row is None or row.declared is None or row.overridden_at is None:
+            return False
+        schedules.change(cursor, row, row.declared, overridden=False)
+        tell_workers(connection)
+    return True
+
+
+def delete(name: str) -> bool:
+    """
+    Delete a schedule and its ticks; jobs that it has enqueued stay.
+
+    Returns:
+        False if there is none, or code declares it.
+    """
+    with _cursor() as (connection, cursor):
+        done = schedules.delete(cursor, name)
+        tell_workers(connection)
+    return done
+
+
+def _taken(cursor: Any, name: str) -> ScheduleRow | None:
+    """Return the schedule, locked for this transaction."""
+    return next(iter(schedules.take(cursor, [name])), None)
+
+
+def _tell(issued: Issued) -> None:
+    sender = find_sender(issued.task)
+    telemetry.send(
+        signals.job_enqueued,
+        sender,
+        job_id=issued.job_id,
+        task=issued.task,
+        queue=issued.queue,
+    )
+    telemetry.ticked(sender, issued, late_seconds=0.0)
+
+
+@contextmanager
+def _cursor() -> Iterator[tuple[Any, Any]]:
+    """Open a transaction on the database of the jobs; give its connection, a cursor."""
+    from django.db import connections, transaction
+
+    connection = connections[get_settings().database]
+    with (
+        transaction.atomic(using=connection.alias),
+        connection.cursor() as cursor,
+    ):
+        yield connection, cursor

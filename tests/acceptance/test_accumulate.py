@@ -1,0 +1,403 @@
+"""Accumulate: many calls, one run; by real workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+
+import pytest
+from django.db import connections, transaction
+
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.tasks.result import JobResult
+from tests.app import accumulate_tasks as tasks
+from tests.app import crash_tasks
+from tests.waiting import wait_for
+from tests.worker_process import enqueue, places, wait_until_final
+
+
+def runs_of(the_ledger):
+    """Return the ids of the calls of each run, in the order of the runs."""
+    return [[call[0] for call in entry.note] for entry in the_ledger.entries("run")]
+
+
+def call(task, count, **kwargs):
+    """Store calls one by one, each in a transaction of its own; return their ids."""
+    return [task.delay(**kwargs).id for _ in range(count)]
+
+
+def executed(statement, params=()):
+    with connections["default"].cursor() as cursor:
+        cursor.execute(statement, params)
+
+
+def undecodable(job):
+    """Make the arguments of a job such that Python cannot read them."""
+    executed("UPDATE pgqueue_job SET args = '[1e5000]' WHERE id = %s", [job])
+
+
+def expected(state, ids, attempt=1, crashes=0):
+    return {(state, attempt, crashes)}, set(ids)
+
+
+def ends(final):
+    """Return how jobs ended, each way once, and which jobs."""
+    found = {(place.state, place.attempt, place.crashes) for place in final.values()}
+    return found, set(final)
+
+
+# When a run starts, and with what ----------------------------------------------------
+
+
+def test_as_many_as_one_run_takes_start_at_once(start_worker, the_ledger):
+    """They come in the order of their ids, and what is returned is stored for each."""
+    start_worker()
+    first = call(tasks.by_size, 9)
+    ids = [*first, tasks.by_size.delay(7, name="ü").id]
+
+    final = wait_until_final(ids)
+
+    assert expected("succeeded", ids) == ends(final)
+    (run,) = the_ledger.entries("run")
+    assert [
+        *([job, {}, 1] for job in first),
+        [ids[-1], 7, {"name": "ü"}, 1],
+    ] == run.note
+    results = ArchivedJob.objects.filter(pk__in=ids).values_list("result", flat=True)
+    assert [10] * 10 == list(results)
+    assert {""} == set(ArchivedJob.objects.values_list("accumulate_key", flat=True))
+
+
+def test_fewer_start_when_the_first_has_waited_long_enough(start_worker, the_ledger):
+    """A worker that never polls wakes for the end of their window."""
+    start_worker()
+
+    ids = call(tasks.by_time, 5)
+
+    assert expected("succeeded", ids) == ends(wait_until_final(ids))
+    assert [ids] == runs_of(the_ledger)
+
+
+def test_calls_of_different_keys_do_not_run_together(start_worker, the_ledger):
+    """Nor those of different queues."""
+    start_worker()
+    ids = {
+        name: call(tasks.by_size.using(**said), 10)
+        for name, said in {
+            "none": {},
+            "a": {"key": "a"},
+            "1": {"key": 1},
+            "other": {"queue": "other"},
+        }.items()
+    }
+
+    wait_until_final([job for some in ids.values() for job in some])
+
+    assert sorted(ids.values()) == sorted(runs_of(the_ledger))
+
+
+def test_many_calls_run_in_few_runs(start_worker, the_ledger):
+    """Ten thousand through bulk; two worker processes share them, each call once."""
+    start_worker(processes=2, threads=2)
+
+    ids = [result.id for result in tasks.by_many.bulk([[n] for n in range(10_000)])]
+
+    assert expected("succeeded", ids) == ends(wait_until_final(ids, 60))
+    runs = runs_of(the_ledger)
+    assert set(ids) == {job for run in runs for job in run}
+    assert 10_000 == sum(map(len, runs))
+    assert 20 <= len(runs) <= 30
+    assert all(run == sorted(run) and len(run) <= 500 for run in runs)
+
+
+def test_two_workers_share_the_calls_of_a_key(start_worker, the_ledger, gate):
+    """While one runs ten, the other gets others, and never one of these."""
+    first = call(tasks.through_gate, 10, gate=str(gate))
+    start_worker(threads=1)
+    wait_for(lambda: len(runs_of(the_ledger)) == 1, what="the first run")
+    second = call(tasks.through_gate, 10, gate=str(gate))
+    start_worker(threads=1)
+
+    wait_for(lambda: len(runs_of(the_ledger)) == 2, what="the second run")
+    gate.touch()
+
+    assert expected("succeeded", first + second) == ends(
+        wait_until_final(first + second)
+    )
+    assert [first, second] == runs_of(the_ledger)
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_jobs_that_were_claimed_ahead_run_together(start_worker, the_ledger, pool):
+    """Calls that are all due, as after an outage, are not claimed into runs of one."""
+    worker = start_worker(*(["--pool=processes"] if pool else []), threads=2)
+    # Quick ones, so that the worker claims ahead.
+    wait_until_final(enqueue(crash_tasks.record, 40))
+    ids = [result.id for result in tasks.by_many.bulk([[n] for n in range(300)])]
+    with transaction.atomic():
+        executed("UPDATE pgqueue_job SET visible_at = enqueued_at")
+        executed("SELECT pg_notify(pgqueue_channel(), 'default')")
+
+    assert expected("succeeded", ids) == ends(wait_until_final(ids))
+    assert 300 == sum(map(len, runs_of(the_ledger)))
+    assert len(runs_of(the_ledger)) <= 4
+    assert 0 == worker.stop()
+
+
+def test_a_row_without_a_key_is_a_run_of_its_own(start_worker, the_ledger):
+    """As pgqueue_enqueue() writes it, for which there is no key."""
+    executed("SELECT pgqueue_enqueue(%s, '[5]')", [tasks.by_size.name])
+    ids = list(places())
+
+    start_worker()
+
+    wait_until_final(ids)
+    assert [[[ids[0], 5, {}, 1]]] == [run.note for run in the_ledger.entries("run")]
+
+
+def test_calls_of_an_async_task_run_together(start_worker, the_ledger):
+    """In the event loop, also those that were claimed one by one."""
+    waiting = call(tasks.by_size_async, 10)
+    start_worker()
+    wait_until_final(waiting)
+    due = call(tasks.by_size_async, 8)
+    executed("UPDATE pgqueue_job SET visible_at = enqueued_at")
+    executed("SELECT pg_notify(pgqueue_channel(), 'async')")
+
+    assert expected("succeeded", waiting + due) == ends(wait_until_final(waiting + due))
+    assert [waiting, due] == runs_of(the_ledger)
+
+
+def test_calls_run_together_in_a_process_of_the_pool(start_worker, the_ledger):
+    """One that cannot be read there is a dead letter, and the others run."""
+    ids = call(tasks.by_size, 9)
+    undecodable(ids[4])
+    start_worker("--pool=processes", threads=1)
+
+    ids += call(tasks.by_size, 1)
+
+    final = wait_until_final(ids)
+    assert ("dead", "undecodable") == (final[ids[4]].table, final[ids[4]].state)
+    others = [job for job in ids if job != ids[4]]
+    assert expected("succeeded", others) == ends({job: final[job] for job in others})
+    assert [others] == runs_of(the_ledger)
+    assert {9} == {row.result for row in ArchivedJob.objects.all()}
+
+
+# How they end ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_a_run_that_fails_is_tried_again_with_all_its_calls(
+    start_worker, the_ledger, pool
+):
+    """Together, whatever the jitter; at the end each is a dead letter of its own."""
+    start_worker(*(["--pool=processes"] if pool else []), threads=2)
+
+    ids = [tasks.fails.delay(n).id for n in range(10)]
+
+    assert ({("exhausted", 3, 0)}, set(ids)) == ends(wait_until_final(ids))
+    assert [ids] * 3 == runs_of(the_ledger)
+    for n, letter in enumerate(DeadLetter.objects.order_by("pk")):
+        assert [n] == letter.args
+        assert [1, 2, 3] == [error["attempt"] for error in letter.errors]
+        assert {"a run that always fails"} == {e["message"] for e in letter.errors}
+        assert "in fails" in letter.errors[0]["traceback"]
+
+
+def test_a_rejected_run_makes_each_call_a_dead_letter(start_worker, the_ledger):
+    """At once."""
+    start_worker()
+
+    ids = call(tasks.rejects, 10)
+
+    assert ({("rejected", 1, 0)}, set(ids)) == ends(wait_until_final(ids))
+    assert [ids] == runs_of(the_ledger)
+
+
+def test_a_call_that_cannot_be_read_does_not_keep_the_others(start_worker, the_ledger):
+    """It is a dead letter, be it the one that leads the run or another one."""
+    ids = call(tasks.by_size, 9)
+    undecodable(ids[2])
+    start_worker()
+    ids += call(tasks.by_size, 1)
+    final = wait_until_final(ids)
+    assert Counter({"succeeded": 9, "undecodable": 1}) == Counter(
+        place.state for place in final.values()
+    )
+
+    leads = call(tasks.by_time, 3)
+    executed("UPDATE pgqueue_job SET args = '[1e5000]' WHERE id = %s", leads[:1])
+
+    final = wait_until_final(leads)
+    assert ["undecodable", "succeeded", "succeeded"] == [final[j].state for j in leads]
+    assert [[job for job in ids if job != ids[2]], leads[1:]] == runs_of(the_ledger)
+
+
+def test_a_run_that_is_too_slow_times_out_for_each_call(start_worker, the_ledger):
+    """As one job would."""
+    start_worker()
+
+    ids = call(tasks.too_slow, 10)
+
+    assert ({("timeout", 1, 0)}, set(ids)) == ends(wait_until_final(ids))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_call_that_is_cancelled_meanwhile_does_not_stop_the_run(
+    start_worker, the_ledger, gate, fails
+):
+    """It has succeeded with the others; when they fail, it is cancelled."""
+    worker = start_worker(threads=2)
+    ids = call(tasks.through_gate, 10, gate=str(gate), fails=fails)
+    wait_for(lambda: runs_of(the_ledger) == [ids], what="it runs")
+
+    # The last one leads: it came when there were nine.
+    cancelled = [ids[2], ids[9]]
+    assert [True, True] == [JobResult(job).cancel() for job in cancelled]
+    worker.wait_for_lines("asked to stop", 2)
+    gate.touch()
+
+    final = wait_until_final(ids)
+    if not fails:
+        assert expected("succeeded", ids) == ends(final)
+        return
+    # At once, and not when it is claimed again.
+    assert {("cancelled", 1)} == {
+        (final[job].state, final[job].deliveries) for job in cancelled
+    }
+    others = {job: final[job] for job in ids if job not in cancelled}
+    assert ({("exhausted", 3, 0)}, set(others)) == ends(others)
+
+
+def test_a_run_whose_calls_are_all_cancelled_is_asked_to_stop(
+    start_worker, the_ledger, gate
+):
+    """An async one at its next await; as long as one call is wanted, it goes on."""
+    worker = start_worker()
+    ids = call(tasks.through_gate_async, 10, gate=str(gate))
+    wait_for(lambda: runs_of(the_ledger) == [ids], what="it runs")
+
+    for job in ids:
+        JobResult(job).cancel()
+
+    assert {"cancelled"} == {place.state for place in wait_until_final(ids).values()}
+    assert 10 == len(worker.lines("asked to stop"))
+    gate.touch()
+
+
+# When processes die ------------------------------------------------------------------
+
+
+def kill_child(worker):
+    (child,) = worker.children()
+    os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_a_killed_run_costs_each_of_its_calls_a_crash(
+    start_worker, the_ledger, gate, pool
+):
+    """None is lost, none is in two places; each then runs alone, as after any crash."""
+    ids = call(tasks.through_gate, 10, gate=str(gate))
+    worker = start_worker(*(["--pool=processes"] if pool else []), threads=1)
+    wait_for(lambda: runs_of(the_ledger) == [ids], what="it runs")
+    waiting = call(tasks.through_gate, 5, gate=str(gate))
+
+    if pool:
+        os.kill(the_ledger.entries("run")[0].pid, signal.SIGKILL)
+    else:
+        kill_child(worker)
+    gate.touch()
+
+    assert expected("succeeded", ids, crashes=1) == ends(wait_until_final(ids))
+    assert sorted([[job] for job in ids]) == sorted(runs_of(the_ledger)[1:])
+    assert {("live", 0, 0)} == {
+        (rows[0].table, rows[0].attempt, rows[0].crashes)
+        for job, rows in places().items()
+        if job in waiting
+    }
+
+
+def test_a_call_that_ends_its_process_is_found(start_worker, the_ledger):
+    """Its neighbours pay one crash; it is a dead letter."""
+    ids = call(tasks.poison, 9)
+    start_worker(threads=1)
+
+    ids += call(tasks.poison, 1, kills=True)
+
+    final = wait_until_final(ids, 60)
+    assert expected("succeeded", ids[:9], crashes=1) == ends(
+        {job: final[job] for job in ids[:9]}
+    )
+    assert ("worker_lost", 3) == (final[ids[9]].state, final[ids[9]].crashes)
+
+
+def test_a_stop_hands_every_call_back(start_worker, the_ledger, gate):
+    """No attempt is burnt and no crash is counted; they run together again."""
+    ids = call(tasks.through_gate, 10, gate=str(gate))
+    worker = start_worker("--grace=0.2", threads=1)
+    wait_for(lambda: runs_of(the_ledger) == [ids], what="it runs")
+
+    worker.stop()
+
+    free = Job.objects.filter(pk__in=ids, leased_by=None, attempt=0, crashes=0).due()
+    assert 10 == free.count()
+    gate.touch()
+    start_worker(threads=1)
+    assert expected("succeeded", ids) == ends(wait_until_final(ids))
+    assert [ids, ids] == runs_of(the_ledger)
+
+
+def test_the_leases_of_a_long_run_are_renewed(start_worker, the_ledger, gate):
+    """Of all its calls, before any of them runs out."""
+    ids = call(tasks.through_gate, 10, gate=str(gate))
+    start_worker(threads=1, pgqueue={"LEASE_SECONDS": 3})
+    wait_for(lambda: runs_of(the_ledger) == [ids], what="it runs")
+    leased = Job.objects.filter(pk__in=ids)
+    first = max(leased.values_list("visible_at", flat=True))
+
+    wait_for(lambda: leased.filter(visible_at__gt=first).count() == 10, what="renewed")
+    gate.touch()
+
+    assert expected("succeeded", ids) == ends(wait_until_final(ids))
+    assert [ids] == runs_of(the_ledger)
+
+
+def test_a_run_extends_the_leases_of_all_its_calls(start_worker, the_ledger, gate):
+    """Through the one context that it has."""
+    ids = call(tasks.extends, 10, gate=str(gate))
+
+    start_worker(threads=1, pgqueue={"LEASE_SECONDS": 60})
+
+    wait_for(lambda: runs_of(the_ledger) == [ids], what="it has extended them")
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pgqueue_job"
+            " WHERE visible_at > now() + interval '50 minutes'"
+        )
+        assert (10,) == cursor.fetchone()
+    gate.touch()
+    wait_until_final(ids)
+
+
+def test_a_call_whose_lease_was_taken_over_is_not_settled_by_the_run(
+    start_worker, the_ledger, gate
+):
+    """The fence holds for each call; the others are settled."""
+    ids = call(tasks.through_gate, 10, gate=str(gate))
+    worker = start_worker(threads=1)
+    wait_for(lambda: runs_of(the_ledger) == [ids], what="it runs")
+    executed(
+        "UPDATE pgqueue_job SET deliveries = deliveries + 1, leased_by = 'another'"
+        " WHERE id = %s",
+        ids[3:4],
+    )
+
+    gate.touch()
+
+    others = [job for job in ids if job != ids[3]]
+    assert expected("succeeded", others) == ends(wait_until_final(others))
+    worker.wait_for_lines(rf"stale +job={ids[3]}|job={ids[3]}.*stale")
+    assert "another" == Job.objects.get(pk=ids[3]).leased_by

@@ -1,0 +1,150 @@
+"""
+Uniqueness among real processes.
+
+32 of them enqueue the same keys, each in a random order: one job a key, and no deadlock
+where an order can avoid it. And what becomes of a key whose job fails, or whose worker
+is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import Unique
+from django_pgqueue.models import ArchivedJob, Job
+from tests.app import crash_tasks, tasks
+from tests.waiting import wait_for
+from tests.worker_process import REPOSITORY, _databases, wait_until_final
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PROCESSES = 32
+
+# A thousand by single calls take half a minute on two idle processors:
+# PGQUEUE_UNIQUE_KEYS=1000 runs them.
+KEYS = {"single": 200, "bulk": 1_000, "transactions": 200}
+if "PGQUEUE_UNIQUE_KEYS" in os.environ:
+    KEYS = dict.fromkeys(KEYS, int(os.environ["PGQUEUE_UNIQUE_KEYS"]))
+
+DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+
+
+def race(way):
+    """Run the race; return what became of the calls."""
+    told = {"databases": _databases({}), "pgqueue": {}}
+    command = ["-m", "tests.acceptance.unique_race", way, PROCESSES, KEYS[way]]
+    ended = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=REPOSITORY,
+        env={
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.worker_settings",
+            "PGQUEUE_TEST_WORKER": json.dumps(told),
+        },
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert 0 == ended.returncode, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def deadlocks():
+    with connection.cursor() as cursor:
+        cursor.execute(DEADLOCKS)
+        return cursor.fetchone()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", KEYS)
+def test_many_processes_enqueue_the_same_keys(way):
+    """Exactly one job a key, and each caller is told of it."""
+    before = deadlocks()
+
+    counts = race(way)
+
+    aborted = counts.pop("TransactionAborted", 0)
+    calls = PROCESSES * KEYS[way]
+    assert {"created": KEYS[way], "skipped": calls - KEYS[way]} == counts
+    assert KEYS[way] == Job.objects.count()
+    # In a transaction of their own, callers take keys in an order that nobody can sort.
+    if way != "transactions":
+        assert (0, 0) == (aborted, deadlocks() - before)
+
+
+def test_a_retry_that_meets_a_newer_job_ends_in_its_favour(
+    start_worker, the_ledger, tmp_path
+):
+    """The worker goes on, tells of it in its log, and the newer job has the key."""
+    gate = tmp_path / "gate"
+    task = crash_tasks.fail_recorded.using(unique=Unique(by=()))
+    worker = start_worker()
+    job = task.delay(gate=str(gate))
+    wait_for(the_ledger.starts, what="it runs")
+    twin = task.using(run_after="1h").delay()
+
+    gate.touch()
+    final = wait_until_final([job.id])
+
+    assert (True, "cancelled") == (twin.created, final[job.id].state)
+    assert ["error", "superseded"] == [entry["kind"] for entry in job.errors]
+    assert twin.id == job.errors[-1]["holder"]
+    assert [twin.id] == list(
+        Job.objects.filter(dedup_key__isnull=False).values_list("pk", flat=True)
+    )
+    worker.wait_for_lines(rf"superseded job={job.id} .* by={twin.id}", 1)
+    other = tasks.add.delay(1, 2)
+    assert "succeeded" == wait_until_final([other.id])[other.id].state
+
+
+def test_a_crashed_holder_has_its_key_until_it_has_run_again(
+    start_worker, the_ledger, tmp_path
+):
+    """Its supervisor takes it back; a lease, which is ten minutes here, is not used."""
+    gate = tmp_path / "gate"
+    task = crash_tasks.record_through_gate.using(
+        unique=Unique(by=(), while_="queued|running")
+    )
+    worker = start_worker()
+    job = task.delay(str(gate))
+    wait_for(the_ledger.starts, what="it runs")
+
+    os.kill(worker.children()[0], signal.SIGKILL)
+    wait_for(lambda: the_ledger.starts()[job.id] == 2, what="it runs again")
+    assert (job.id, "skipped") == (task.delay(str(gate)).id, task.delay("").conflict)
+
+    gate.touch()
+    assert "succeeded" == wait_until_final([job.id])[job.id].state
+    assert task.delay(str(gate)).created
+
+
+@pytest.mark.parametrize("while_", ["queued", "queued|running"])
+def test_a_dead_machine_freezes_no_key_longer_than_its_leases(
+    start_worker, the_ledger, tmp_path, while_
+):
+    """Supervisor and all are gone, so nobody takes the job back but its lease's end."""
+    gate = tmp_path / "gate"
+    task = crash_tasks.record_through_gate.using(unique=Unique(by=(), while_=while_))
+    short = {"LEASE_SECONDS": 2, "POLL_INTERVAL_SECONDS": 1}
+    dead = start_worker(pgqueue=short)
+    job = task.delay(str(gate))
+    wait_for(the_ledger.starts, what="it runs")
+    dead.signal_group(signal.SIGKILL)
+    dead.wait()
+
+    gate.touch()
+    at_once = task.delay(str(gate))
+    assert ("queued" == while_) == at_once.created
+    start_worker(pgqueue=short)
+    wait_until_final([job.id, at_once.id])
+
+    assert {"succeeded"} == {*ArchivedJob.objects.values_list("state", flat=True)}
+    assert task.delay(str(gate)).created

@@ -1,0 +1,627 @@
+"""Schedules: when they are due, what came of it, and what people do with them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from html import unescape
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.messages import get_messages
+
+from django_pgqueue.admin.schedule_form import duration
+from django_pgqueue.admin.schedule_times import preview
+from django_pgqueue.models import Job, Schedule, Tick
+from django_pgqueue.schedules import declare
+from django_pgqueue.schedules.declare import cron
+from django_pgqueue.schedules.definition import define
+from tests.app import tasks
+from tests.factories import (
+    make_archived_job,
+    make_dead_letter,
+    make_declared,
+    make_job,
+    make_schedule,
+    make_tick,
+)
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/schedule/"
+HOUR = timedelta(hours=1)
+NEW = {
+    "name": "evening",
+    "task": "tests.app.tasks.add",
+    "args": '{"left": 1, "right": 2}',
+    "expression": "0 18 * * *",
+    "every": "",
+    "tz": "Europe/Berlin",
+    "catch_up": "one",
+    "overlap": "skip",
+    "jitter": "0s",
+    "queue": "",
+    "priority": "",
+}
+
+
+def texts(response):
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+def html_of(client, path=""):
+    response = client.get(URL + path)
+    assert 200 == response.status_code
+    return unescape(response.content.decode())
+
+
+def listed(client, query=""):
+    return [row.name for row in client.get(URL + query).context["cl"].result_list]
+
+
+def data_of(client, path):
+    """Return what the form of *path* would send, unchanged."""
+    form = client.get(URL + path).context["form"]
+    return {
+        name: "" if form[name].value() is None else form[name].value()
+        for name in form.fields
+    }
+
+
+def errors_of(response):
+    return {name: list(said) for name, said in response.context["form"].errors.items()}
+
+
+# The list ----------------------------------------------------------------------------
+
+
+def test_the_list_tells_when_schedules_are_due_and_how_they_went(admin_client):
+    """In words, by their own clock, with the state of the last job; from A to Z."""
+    sold = make_archived_job()
+    nightly = make_declared(
+        name="b nightly",
+        expression="0 3 * * *",
+        next_tick=datetime(2126, 7, 1, 1, tzinfo=UTC),
+        overridden_at=-HOUR,
+    )
+    make_tick(nightly, job_id=sold.pk, due_at=-2 * HOUR)
+    make_tick(nightly, outcome="overlap", due_at=-3 * HOUR)
+    make_schedule(
+        name="a poll",
+        every_seconds=15,
+        paused_at=-HOUR,
+        paused_by="ada",
+        pause_reason="down",
+    )
+
+    html = html_of(admin_client)
+
+    assert ["a poll", "b nightly"] == listed(admin_client)
+    first, second = html.split("<tr>")[-2:]
+    assert "every 15 seconds" in first
+    assert "pgqueue-paused" in first
+    assert "by ada: down" in first
+    assert "every day at 03:00 in Europe/Berlin" in second
+    assert "0 3 * * *" in second
+    assert "2126-07-01 03:00 CEST" in second
+    assert "changed here" in second
+    assert f'href="/admin/pgqueue/archivedjob/{sold.pk}/change/"' in second
+    assert "succeeded" in second
+    assert "skipped" not in second
+
+
+@pytest.mark.parametrize(
+    "query, names",
+    [
+        ("?state=active", ["active"]),
+        ("?state=overdue", ["overdue"]),
+        ("?state=paused", ["changed", "paused"]),
+        ("?state=withdrawn", ["withdrawn"]),
+        ("?state=faulty", ["faulty"]),
+        ("?source=user", ["active", "faulty", "overdue", "paused"]),
+        ("?source=code", ["changed", "withdrawn"]),
+        ("?source=changed", ["changed"]),
+        ("?q=draw", ["withdrawn"]),
+        ("?task=ADD", ["changed"]),
+        ("?task=add&source=user", []),
+    ],
+)
+def test_schedules_are_narrowed(admin_client, query, names):
+    """By parts of names, by state, by who made them."""
+    make_schedule(name="active", next_tick=HOUR)
+    make_schedule(name="overdue", next_tick=-HOUR)
+    make_schedule(name="paused", next_tick=-HOUR, paused_at=-HOUR)
+    make_schedule(name="faulty", error="no such zone")
+    make_declared(name="withdrawn", withdrawn_at=-HOUR, paused_at=-HOUR)
+    make_declared(
+        name="changed", task="tests.app.tasks.add", overridden_at=-HOUR, paused_at=HOUR
+    )
+
+    assert names == listed(admin_client, query)
+
+
+def test_many_schedules_are_paged_from_a_to_z(admin_client):
+    """Forward and back; no page has a row of another."""
+    Schedule.objects.bulk_create(
+        Schedule(name=f"n{number:03}", task="t", every_seconds=60)
+        for number in range(250)
+    )
+    names = [f"n{number:03}" for number in range(250)]
+    seen, url = [], ""
+    places = []
+    while url is not None:
+        cl = admin_client.get(URL + url).context["cl"]
+        seen.append([row.name for row in cl.result_list])
+        places.append(cl.newer_url)
+        url = cl.older_url
+    back = admin_client.get(URL + places[-1]).context["cl"]
+
+    assert [names[:100], names[100:200], names[200:]] == seen
+    assert names[100:200] == [row.name for row in back.result_list]
+    assert "After" in html_of(admin_client)
+    assert "Older" not in html_of(admin_client)
+
+
+def test_overdue_ticks_are_told_above_the_list(admin_client):
+    """With what to start."""
+    row = make_schedule(next_tick=-timedelta(seconds=30))
+    assert "no living worker" not in html_of(admin_client)
+
+    Schedule.objects.update(next_tick=row.created_at - HOUR)
+
+    for path in ("", f"{row.pk}/change/"):
+        html = html_of(admin_client, path)
+        assert "Ticks are overdue" in html
+        assert "python manage.py pgqueue_worker" in html
+
+
+def test_a_new_schedule_has_its_next_tick_before_a_worker_reckons_it(admin_client):
+    """The list does not say that there is none."""
+    make_schedule(expression="0 0 1 1 *", tz="UTC")
+
+    assert "01-01 00:00 UTC" in html_of(admin_client)
+
+
+def test_the_queries_of_the_list_do_not_grow(
+    admin_client, django_assert_max_num_queries
+):
+    """However many schedules and ticks it shows."""
+    for number in range(30):
+        row = make_schedule(name=f"s{number}")
+        make_tick(row, job_id=make_job().pk)
+
+    with django_assert_max_num_queries(18):
+        admin_client.get(URL)
+
+
+# The page of one ---------------------------------------------------------------------
+
+
+def test_a_schedule_shows_its_next_ticks_by_two_clocks(admin_client):
+    """Five of them."""
+    row = make_schedule(expression="0 0 1 1 *", tz="Asia/Tokyo")
+
+    html = html_of(admin_client, f"{row.pk}/change/")
+
+    assert "on day 1 of January at 00:00 in Asia/Tokyo" in html
+    assert 5 == html.count("01-01 00:00 JST</time>")
+    assert 5 == html.count("12-31 15:00 UTC</td>")
+
+
+def test_ticks_that_a_clock_moves_are_marked(admin_client):
+    """With why."""
+    definition = define(
+        name="x",
+        task="tests.app.tasks.noop",
+        expression="*/30 2 * * *",
+        tz="Europe/Berlin",
+    )
+
+    spring = preview(definition, datetime(2026, 3, 29, tzinfo=UTC))
+    autumn = preview(definition, datetime(2026, 10, 24, 22, tzinfo=UTC))
+
+    assert "The clock skips their times: 2 ticks are one." == spring.ticks[0].note
+    assert "Sun 2026-03-29 03:00 CEST" == spring.ticks[0].local
+    assert "" == spring.ticks[1].note
+    assert "The clock shows this time twice: the first one." == autumn.ticks[0].note
+    assert "Sun 2026-10-25 02:00 CEST" == autumn.ticks[0].local
+
+
+def test_a_schedule_shows_what_came_of_its_ticks(admin_client):
+    """Each with its job, how long that ran, what was missed, and who asked."""
+    row = make_schedule()
+    done = make_archived_job(started_at=-timedelta(seconds=42))
+    dead = make_dead_letter()
+    make_tick(row, job_id=done.pk, due_at=-4 * HOUR, ticked_at=-3 * HOUR, missed=7)
+    make_tick(row, job_id=dead.pk, due_at=-2 * HOUR)
+    make_tick(row, outcome="overlap", due_at=-HOUR)
+    make_tick(row, job_id=999_999_999, due_at=-9 * HOUR)
+    make_tick(row, job_id=make_job().pk, asked_by="ada")
+
+    html = html_of(admin_client, f"{row.pk}/change/")
+    ticks = html.split("Last ticks")[1].split("<tr>")[2:]
+
+    assert ["ada" in tick for tick in ticks] == [True, False, False, False, False]
+    assert "skipped: the one before was not done" in ticks[1]
+    assert f"/admin/pgqueue/deadletter/{dead.pk}/change/" in ticks[2]
+    assert "42 s" in ticks[3]
+    assert ">1 h</td>" in ticks[3]
+    assert ">7</td>" in ticks[3]
+    assert "job 999999999, no longer kept" in ticks[4]
+
+
+def test_a_job_leads_to_its_schedule(admin_client):
+    """By a link."""
+    row = make_schedule()
+    job = make_job(schedule_id=row.pk)
+
+    html = admin_client.get(f"/admin/pgqueue/job/{job.pk}/change/").content.decode()
+
+    assert f'href="{URL}{row.pk}/change/"' in html
+
+
+def test_what_was_changed_here_stands_beside_what_code_declares(admin_client, staff):
+    """Arguments for those who may see them; no secret for anybody."""
+    row = make_declared(
+        {"expression": "0 3 * * *", "kwargs": {"region": "us", "token": "s3cret"}},
+        expression="30 4 * * *",
+        kwargs={"region": "eu", "token": "s3cret-2"},
+        overridden_at=-HOUR,
+        overridden_by="ada",
+    )
+    path = f"{row.pk}/change/"
+
+    html = html_of(admin_client, path)
+    other = html_of(staff("view_schedule"), path)
+
+    drift = html.split("Declared by code")[1].split("</table>")[0]
+    assert "0 3 * * *" in drift
+    assert "30 4 * * *" in drift
+    assert '"region": "us"' in drift
+    assert "s3cret" not in html
+    assert "30 4 * * *" in other.split("Declared by code")[1]
+    assert '"region"' not in other
+    assert "needs permission pgqueue.view_payload" in other
+
+
+def test_a_schedule_that_cannot_be_read_says_so(admin_client):
+    """The page shows what is there, without ticks."""
+    row = make_schedule(tz="Mars/Olympus", error="There is no time zone 'Mars/Olympus'")
+    other = make_schedule(name="x", expression="61 * * * *", error="bad")
+
+    html = html_of(admin_client, f"{row.pk}/change/")
+
+    assert "There is no time zone 'Mars/Olympus'" in html
+    assert "Next ticks" not in html
+    assert "cannot be read" in html_of(admin_client, f"{other.pk}/change/")
+    assert "61 * * * *" in html_of(admin_client)
+
+
+def test_a_users_schedule_that_hides_one_of_code_says_so(admin_client, monkeypatch):
+    """Whoever looks at it wonders why the other one has no ticks."""
+    monkeypatch.setattr(declare, "_declared", {})
+    cron("@daily", name="evening")(tasks.noop)
+    row = make_schedule(name="evening")
+
+    assert "Code declares a schedule of this name" in html_of(
+        admin_client, f"{row.pk}/change/"
+    )
+
+
+# Acts --------------------------------------------------------------------------------
+
+
+def test_run_now_enqueues_a_job_and_names_it(admin_client):
+    """Also of a paused schedule; its ticks go on as they were."""
+    row = make_schedule(kwargs={"x": 1}, paused_at=-HOUR, next_tick=HOUR)
+
+    response = admin_client.post(f"{URL}{row.pk}/run-now/", {"confirmed": "1"})
+
+    job, tick = Job.objects.get(), Tick.objects.get()
+    assert (row.task, {"x": 1}, row.pk) == (job.task, job.kwargs, job.schedule_id)
+    assert (job.pk, "admin") == (tick.job_id, tick.asked_by)
+    assert [f"1 job was enqueued: {job.pk}."] == texts(response)
+    assert f"Run now: job {job.pk}." == LogEntry.objects.get().change_message
+    after = Schedule.objects.get()
+    assert (row.next_tick, row.revision) == (after.next_tick, after.revision)
+
+
+def test_a_pause_has_who_when_and_why(admin_client):
+    """A second one changes nothing; resuming starts the ticks anew."""
+    row = make_schedule(next_tick=-HOUR, ticks_from=-HOUR)
+    form = {"confirmed": "1", "reason": "night off"}
+
+    admin_client.post(f"{URL}{row.pk}/pause/", form)
+    again = admin_client.post(
+        f"{URL}{row.pk}/pause/", {"confirmed": "1", "reason": "other"}
+    )
+
+    paused = Schedule.objects.get()
+    assert ("admin", "night off") == (paused.paused_by, paused.pause_reason)
+    assert ["1 was paused already; its reason stays."] == texts(again)[-1:]
+    admin_client.post(f"{URL}{row.pk}/resume/")
+    resumed = Schedule.objects.get()
+    assert (None, None) == (resumed.paused_at, resumed.next_tick)
+    assert resumed.ticks_from > row.ticks_from
+    assert ["Resumed; it was paused by admin: night off", "Paused: night off"] == [
+        entry.change_message for entry in LogEntry.objects.all()
+    ]
+
+
+def test_a_changed_schedule_is_reset_to_code(admin_client):
+    """All columns, and the badge; one that was not changed is left alone."""
+    row = make_declared({"tz": "UTC"}, overridden_at=-HOUR, overridden_by="ada")
+    other = make_declared(name="other")
+    ticked = {"action": "reset", "_selected_action": [row.pk, other.pk], "confirmed": 1}
+
+    response = admin_client.post(URL, ticked)
+
+    row.refresh_from_db()
+    assert ("UTC", None, None) == (row.tz, row.overridden_at, row.overridden_by)
+    assert ["1 schedule is as code declares it. 1 was not changed here."] == texts(
+        response
+    )
+    assert 1 == LogEntry.objects.count()
+
+
+def test_what_code_declares_is_not_deleted(admin_client):
+    """A user's schedule is, with its ticks; a withdrawn one too."""
+    user, code = make_schedule(name="a"), make_declared(name="b")
+    gone = make_declared(name="c", withdrawn_at=-HOUR)
+    make_tick(user)
+    keys = [user.pk, code.pk, gone.pk]
+
+    response = admin_client.post(
+        URL, {"action": "remove", "_selected_action": keys, "confirmed": 1}
+    )
+
+    assert ["b"] == list(Schedule.objects.values_list("name", flat=True))
+    assert not Tick.objects.exists()
+    assert [
+        "2 schedules were deleted. 1 stays: code declares it. Pause it instead."
+    ] == texts(response)
+    assert 'remove/"' not in html_of(admin_client, f"{code.pk}/change/")
+
+
+# New ---------------------------------------------------------------------------------
+
+
+def test_a_schedule_is_made_after_a_preview(admin_client):
+    """The preview stores nothing, and shows words and ticks."""
+    shown = admin_client.post(f"{URL}new/", {**NEW, "preview": "1"})
+
+    html = unescape(shown.content.decode())
+    assert "every day at 18:00 in Europe/Berlin" in html
+    assert 5 == html.count(" 18:00 CE")
+    assert not Schedule.objects.exists()
+
+    made = admin_client.post(f"{URL}new/", {**NEW, "save": "1"})
+
+    row = Schedule.objects.get()
+    assert f"{URL}{row.pk}/change/" == made.url
+    assert ("user", "admin", "tests.app.tasks.add", {"left": 1, "right": 2}, []) == (
+        row.source,
+        row.created_by,
+        row.task,
+        row.kwargs,
+        row.args,
+    )
+    assert ("0 18 * * *", "Europe/Berlin", "one", None) == (
+        row.expression,
+        row.tz,
+        row.catch_up,
+        row.priority,
+    )
+    assert "Made, for the task tests.app.tasks.add." == (
+        LogEntry.objects.get().change_message
+    )
+
+
+def test_all_options_of_a_schedule_are_stored(admin_client):
+    """A period instead of an expression; an array of arguments."""
+    admin_client.post(
+        f"{URL}new/",
+        {
+            **NEW,
+            "save": "1",
+            "args": "[1, 2]",
+            "expression": "",
+            "every": "90s",
+            "tz": "UTC",
+            "catch_up": "all(3)",
+            "overlap": "queue",
+            "jitter": "10m",
+            "queue": "reports",
+            "priority": "-5",
+        },
+    )
+
+    row = Schedule.objects.get()
+    assert ([1, 2], {}, None, 90) == (
+        row.args,
+        row.kwargs,
+        row.expression,
+        row.every_seconds,
+    )
+    assert ("all(3)", "queue", 600, "reports", -5) == (
+        row.catch_up,
+        row.overlap,
+        row.jitter_seconds,
+        row.queue,
+        row.priority,
+    )
+
+
+@pytest.mark.parametrize(
+    "field, value, at, said",
+    [
+        ("name", "", "name", "1 to 255 printable characters"),
+        ("task", "tests.app.tasks.ad", "task", "Did you mean 'tests.app.tasks.add'?"),
+        ("args", "{}", "args", "left"),
+        ("args", "5", "args", "This must be a JSON object or array"),
+        ("args", "{'a': 1}", "args", "Expecting property name"),
+        ("args", '{"a": 1, "a": 2}', "args", "stands twice"),
+        ("expression", "0 0 30 2 *", "expression", "is never due"),
+        ("expression", "61 * * * *", "expression", "'61' for its minute"),
+        ("expression", "", "expression", "either a cron expression or a period"),
+        # Two that contradict each other are told at one of them.
+        ("every", "5m", "expression", "either a cron expression or a period"),
+        ("every", "soon", "every", "which is no duration"),
+        ("every", "1.5s", "every", "whole seconds"),
+        ("tz", "Europe/Berln", "tz", "Did you mean 'Europe/Berlin'?"),
+        ("tz", "", "tz", "A time zone is a name"),
+        ("catch_up", "all(0)", "catch_up", "N from 1 to 1,000"),
+        ("catch_up", "all(5)", "overlap", "contradict each other"),
+        ("overlap", "maybe", "overlap", "not one of the available choices"),
+        ("jitter", "2d", "jitter", "at most a day"),
+        ("queue", "a b", "queue", "queue='a b'"),
+        ("priority", "101", "priority", "-100 to 100"),
+        ("priority", "high", "priority", "Enter a whole number"),
+    ],
+)
+def test_what_is_wrong_is_said_at_its_field(admin_client, field, value, at, said):
+    """And nothing is stored."""
+    response = admin_client.post(f"{URL}new/", {**NEW, field: value, "save": "1"})
+
+    errors = errors_of(response)
+    assert [at] == list(errors)
+    assert said in errors[at][0]
+    assert not Schedule.objects.exists()
+
+
+def test_a_name_that_is_taken_is_refused(admin_client, monkeypatch):
+    """By a schedule that is there, or by one that code declares."""
+    monkeypatch.setattr(declare, "_declared", {})
+    cron("@daily", name="declared")(tasks.noop)
+    make_schedule(name="evening")
+
+    for name in ("evening", "declared"):
+        response = admin_client.post(f"{URL}new/", {**NEW, "name": name, "save": "1"})
+        assert {"name": ["There is a schedule of this name already."]} == errors_of(
+            response
+        )
+    assert 1 == Schedule.objects.count()
+    assert not LogEntry.objects.exists()
+
+
+# Edit --------------------------------------------------------------------------------
+
+
+def test_a_users_schedule_is_edited(admin_client):
+    """What is left alone stays, secrets too; the log names columns and no values."""
+    row = make_schedule(
+        kwargs={"note": "x", "token": "s3cret"}, jitter_seconds=600, priority=3
+    )
+    path = f"{row.pk}/edit/"
+    data = data_of(admin_client, path)
+    assert "s3cret" not in data["args"]
+
+    changed = data["args"].replace('"x"', '"y"')
+    response = admin_client.post(
+        URL + path,
+        {**data, "args": changed, "expression": "0 5 * * *", "save": "1"},
+    )
+
+    after = Schedule.objects.get()
+    assert ({"note": "y", "token": "s3cret"}, "0 5 * * *", 600, 3) == (
+        after.kwargs,
+        after.expression,
+        after.jitter_seconds,
+        after.priority,
+    )
+    assert (None, row.revision + 1) == (after.overridden_at, after.revision)
+    assert ["The schedule was stored."] == texts(response)
+    assert "Edited: kwargs, expression" == LogEntry.objects.get().change_message
+
+
+def test_a_declared_schedule_that_is_changed_is_overridden(admin_client):
+    """Code's own words stay beside it. Changed back by hand, it is so no longer."""
+    row = make_declared(expression="0 3 * * *")
+    path = f"{row.pk}/edit/"
+
+    data = data_of(admin_client, path)
+    admin_client.post(URL + path, {**data, "tz": "Asia/Tokyo", "save": "1"})
+    changed = Schedule.objects.get()
+    data = data_of(admin_client, path)
+    admin_client.post(URL + path, {**data, "tz": "Europe/Berlin", "save": "1"})
+    back = Schedule.objects.get()
+
+    assert ("Asia/Tokyo", "admin", row.declared) == (
+        changed.tz,
+        changed.overridden_by,
+        changed.declared,
+    )
+    assert changed.overridden_at is not None
+    assert (None, None, row.declared) == (
+        back.overridden_at,
+        back.overridden_by,
+        back.declared,
+    )
+
+
+def test_nothing_changed_is_nothing_stored(admin_client):
+    """No new revision, no entry in the log."""
+    row = make_schedule(args=[1, {"token": "s3cret"}])
+    path = f"{row.pk}/edit/"
+
+    data = data_of(admin_client, path)
+    response = admin_client.post(URL + path, {**data, "save": "1"})
+
+    assert ["Nothing was stored: nothing was changed."] == texts(response)
+    assert row.revision == Schedule.objects.get().revision
+    assert not LogEntry.objects.exists()
+
+
+def test_two_who_edit_a_schedule_do_not_overwrite_each_other(admin_client):
+    """The slower one is told."""
+    row = make_schedule()
+    path = f"{row.pk}/edit/"
+    slow = data_of(admin_client, path)
+    admin_client.post(
+        URL + path, {**data_of(admin_client, path), "tz": "UTC", "save": "1"}
+    )
+
+    response = admin_client.post(URL + path, {**slow, "queue": "x", "save": "1"})
+
+    assert "Somebody has changed this schedule" in str(errors_of(response))
+    after = Schedule.objects.get()
+    assert ("UTC", None) == (after.tz, after.queue)
+
+
+def test_a_secret_cannot_be_moved_to_where_it_is_shown(admin_client):
+    """Nor be stored as its placeholder."""
+    row = make_schedule(kwargs={"note": "x", "token": "s3cret"})
+    path = f"{row.pk}/edit/"
+    data = data_of(admin_client, path)
+
+    for args in ('{"note": "[redacted 1]"}', '{"token": "[redacted 2]"}'):
+        response = admin_client.post(URL + path, {**data, "args": args, "save": "1"})
+        assert ["args"] == list(errors_of(response))
+        assert b"s3cret" not in response.content
+    assert row.kwargs == Schedule.objects.get().kwargs
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"args": [1], "kwargs": {"a": 1}},
+        {"kwargs": {"a": "x" * 100_001}},
+        {"args": {"a": 1}, "kwargs": {}},
+    ],
+)
+def test_arguments_that_no_form_can_show_are_not_edited(admin_client, columns):
+    """SQL can have written them."""
+    row = make_schedule(**columns)
+
+    response = admin_client.get(f"{URL}{row.pk}/edit/")
+
+    assert f"{URL}{row.pk}/change/" == response.url
+    assert "cannot be shown in a form" in texts(response)[0]
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [(None, ""), (0, ""), (15, "15s"), (300, "5m"), (5_400, "90m"), (604_800, "7d")],
+)
+def test_durations_are_shown_as_they_are_read(seconds, text):
+    """In their largest unit."""
+    assert text == duration(seconds)

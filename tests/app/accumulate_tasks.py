@@ -1,0 +1,135 @@
+"""Sample tasks that take many calls in one run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+from django_pgqueue import Accumulate, Call, Reject, Retry, task
+from django_pgqueue.tasks.context import JobContext
+from tests import ledger
+from tests.app.models import Order
+from tests.waiting import wait_for
+
+SOON = Retry(max_attempts=3, backoff="constant", base=0.05, jitter="full")
+
+GATE_SECONDS_MAX = 60.0
+
+
+def _record(calls: list[Call]) -> None:
+    """Write what a run got: a line for it, with its calls."""
+    note = [[call.id, *call.args, call.kwargs, call.attempt] for call in calls]
+    ledger.write("run", calls[0].id, calls[0].attempt, note)
+
+
+@task(accumulate=Accumulate(size=10, within="1h"))
+def by_size(calls: list[Call]) -> int:
+    """Run when there are ten."""
+    _record(calls)
+    return len(calls)
+
+
+@task(accumulate=Accumulate(size=1_000, within=0.3))
+def by_time(calls: list[Call]) -> None:
+    """Run after a moment."""
+    _record(calls)
+
+
+@task(accumulate=Accumulate(size=500, within="1h"))
+def by_many(calls: list[Call]) -> None:
+    """Run when there are five hundred."""
+    ids = [call.id for call in calls]
+    ledger.write("run", ids[0], 0, [[job] for job in ids])
+
+
+@task(accumulate=Accumulate(size=10, within="1h"), queue="async", takes_context=True)
+async def by_size_async(ctx: JobContext, calls: list[Call], /) -> None:
+    """Run when there are ten, in the event loop."""
+    _record(calls)
+    await asyncio.sleep(0)
+
+
+@task(accumulate=Accumulate(size=10, within="1h"), retries=SOON)
+def fails(calls: list[Call]) -> None:
+    """Fail, three times in all."""
+    _record(calls)
+    raise ValueError("a run that always fails")
+
+
+@task(accumulate=Accumulate(size=10, within="1h"), takes_context=True)
+def rejects(ctx: JobContext, calls: list[Call]) -> None:
+    """Give up for good."""
+    _record(calls)
+    raise Reject("none of them")
+
+
+def _through(gate: str) -> None:
+    """Wait until the test makes the file *gate*."""
+    wait_for(Path(gate).exists, GATE_SECONDS_MAX, "the gate opens")
+
+
+@task(accumulate=Accumulate(size=10, within="1h"), takes_context=True, retries=SOON)
+def through_gate(ctx: JobContext, calls: list[Call]) -> None:
+    """Wait for the gate that the first call names; then fail if it says so."""
+    _record(calls)
+    _through(calls[0].kwargs["gate"])
+    if calls[0].kwargs.get("fails"):
+        raise ValueError("after the gate")
+
+
+@task(
+    accumulate=Accumulate(size=10, within="1h"),
+    takes_context=True,
+    queue="async",
+    retries=SOON,
+)
+async def through_gate_async(ctx: JobContext, calls: list[Call]) -> None:
+    """Wait for the gate that the first call names, in the event loop."""
+    _record(calls)
+    await asyncio.to_thread(_through, calls[0].kwargs["gate"])
+
+
+@task(accumulate=Accumulate(size=10, within="1h"), takes_context=True)
+def extends(ctx: JobContext, calls: list[Call]) -> None:
+    """Extend the leases by an hour."""
+    ctx.extend("1h")
+    _record(calls)
+    _through(calls[0].kwargs["gate"])
+
+
+@task(accumulate=Accumulate(size=10, within="1h"))
+def poison(calls: list[Call]) -> None:
+    """End the process under the run if one of the calls says so."""
+    _record(calls)
+    if any(call.kwargs.get("kills") for call in calls):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(accumulate=Accumulate(size=10, within="1h"), timeout=0.3, retries=0)
+def too_slow(calls: list[Call]) -> None:
+    """Run longer than the timeout, in Python code."""
+    _record(calls)
+    threading.Event().wait(0.2)
+    while True:
+        threading.Event().wait(0.02)
+
+
+@task(accumulate=Accumulate(size=3, within="1h"), timeout=0.3, retries=0)
+def stuck(calls: list[Call]) -> None:
+    """Run longer than the timeout, in a recv() that hears of no exception."""
+    _record(calls)
+    left, right = socket.socketpair()
+    with left, right:
+        left.recv(1)
+
+
+@task(accumulate=Accumulate(size=3, within="10s"))
+def makes_orders(calls: list[Call]) -> list[Any]:
+    """Write a row for all, so that a test without workers sees it."""
+    Order.objects.create(name=",".join(str(call.args[0]) for call in calls))
+    return [call.args[0] for call in calls]

@@ -1,0 +1,354 @@
+"""Accumulate: calls wait for others of their key, and are gathered without waiting."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.bounds import ACCUMULATE_SIZE_MAX
+from django_pgqueue.models import Job, Queue
+from django_pgqueue.queues.accumulate import (
+    ACCUMULATE,
+    GATHER,
+    Window,
+    accumulate,
+    accumulate_many,
+    gather,
+)
+from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.enqueue import Items, Placement
+from django_pgqueue.queues.lease import rescue
+from tests.factories import LEASE, make_job, make_leased_job
+from tests.queues.test_plans import explain
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+WINDOW = Window("k", 3, MINUTE)
+KEYED = {"task": "shop.index", "accumulate_key": "k"}
+
+
+def placement(**said):
+    return Placement(
+        **{
+            "queue": "default",
+            "task": "shop.index",
+            "headers": "{}",
+            "priority": 0,
+            "max_attempts": 5,
+            **said,
+        }
+    )
+
+
+def store(cursor, count=1, *, window=WINDOW, **said):
+    """Store calls one by one; return their ids."""
+    return [
+        accumulate(cursor, placement(**said), window, args="[]", kwargs="{}")
+        for _ in range(count)
+    ]
+
+
+def store_many(cursor, count, *, window=WINDOW):
+    items = [Items(",".join(["[1]"] * count), count)]
+    return accumulate_many(cursor, placement(), window, items)
+
+
+def waiting(**of):
+    """Return the jobs whose window has not ended."""
+    return list(Job.objects.scheduled().filter(**of).values_list("pk", flat=True))
+
+
+def due(**of):
+    return list(Job.objects.due().filter(**of).values_list("pk", flat=True))
+
+
+def leader(cursor, worker="a"):
+    (job,) = claim(cursor, queues=["default"], worker=worker, limit=1, lease=LEASE)
+    return job
+
+
+def gathered(cursor, job, limit=100, *, worker="a", within=MINUTE):
+    jobs = gather(cursor, job, within=within, worker=worker, limit=limit, lease=LEASE)
+    return [job.id for job in jobs]
+
+
+# When a call is due ------------------------------------------------------------------
+
+
+def test_a_call_waits_for_its_window(cursor):
+    """It has no time of its own: run_after stays NULL."""
+    (job,) = store(cursor)
+
+    row = Job.objects.get(pk=job)
+    seconds = (row.visible_at - row.enqueued_at).total_seconds()
+    assert 59.9 < seconds < 60.1
+    assert (None, "k", "shop.index") == (row.run_after, row.accumulate_key, row.task)
+
+
+def test_the_call_that_makes_up_the_size_is_due_at_once(cursor):
+    """And so is each that comes while they still wait."""
+    ids = store(cursor, 5)
+
+    assert (ids[:2], ids[2:]) == (waiting(), due())
+
+
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_a_bulk_is_counted_as_single_calls_are(cursor, count):
+    """With what waits already."""
+    before = store(cursor, 1)
+    ids = [*before, *store_many(cursor, count)]
+
+    assert (ids[:2], ids[2:]) == (sorted(waiting()), sorted(due()))
+
+
+def test_a_size_of_one_is_always_due(cursor):
+    """There is nobody to wait for."""
+    ids = store(cursor, 2, window=Window("k", 1, MINUTE))
+
+    assert ids == sorted(due())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"accumulate_key": "other"},
+        {"accumulate_key": None},
+        {"task": "shop.other"},
+        {"queue": "other"},
+        {"attempt": 1, "deliveries": 1},
+        {"deliveries": 1},
+        {"run_after": HOUR},
+        {"leased_by": "a", "deliveries": 1, "attempt": 1, "leased_at": MINUTE},
+    ],
+    ids=str,
+)
+def test_only_calls_that_wait_for_their_window_are_counted(cursor, other):
+    """Of another key, task or queue; tried, snoozed, with a time of its own; leased."""
+    for _ in range(3):
+        make_job(**{**KEYED, "visible_at": MINUTE / 2, **other})
+
+    ids = store(cursor, 3)
+
+    assert {*ids[:2]} <= {*waiting()}
+    assert [ids[2]] == due()
+
+
+def test_a_call_with_a_time_of_its_own_waits_for_that(cursor):
+    """However many wait."""
+    store(cursor, 4)
+
+    (job,) = store(cursor, delay=HOUR)
+
+    row = Job.objects.get(pk=job)
+    assert row.run_after == row.visible_at
+
+
+def test_callers_do_not_wait_for_each_other(cursor, other_cursor):
+    """
+    Two long transactions store calls of one key; neither is counted by the other, and
+    a worker gathers what is committed.
+    """
+    other_cursor.execute("SET lock_timeout = '1s'")
+    cursor.execute("SET lock_timeout = '1s'")
+    (led,) = store(cursor)
+    (here,) = store(cursor)
+    Job.objects.filter(pk=led).update(visible_at="2020-01-01T00:00:00Z")
+    with cursor.connection.transaction():
+        first = store(cursor, 2)
+        with other_cursor.connection.transaction():
+            second = store(other_cursor, 2)
+            third = store(cursor, 1)
+            store_many(other_cursor, 20)
+            with connection.cursor() as worker:
+                worker.execute("SET lock_timeout = '1s'")
+                job = leader(worker)
+                assert (led, [here]) == (job.id, gathered(worker, job))
+                worker.execute("RESET lock_timeout")
+
+    assert {*first, *third, *second} <= {*waiting(), *due()}
+
+
+# What is gathered --------------------------------------------------------------------
+
+
+def test_the_others_are_leased_as_a_claim_would(cursor):
+    """By their ids, up to a limit, whether they are due or wait."""
+    ids = store(cursor, 6)
+    job = leader(cursor)
+    assert ids[2] == job.id
+
+    found = gather(cursor, job, within=MINUTE, worker="a", limit=3, lease=LEASE)
+
+    assert 3 == len(found)
+    assert sorted(j.id for j in found) == [j.id for j in found]
+    for other in found:
+        row = Job.objects.get(pk=other.id)
+        assert (1, 1, "a") == (row.attempt, row.deliveries, row.leased_by)
+        assert (other.claimed_at, other.claimed_at + LEASE) == (
+            row.leased_at,
+            row.visible_at,
+        )
+        assert ("k", 1, 1) == (other.accumulate_key, other.attempt, other.delivery)
+    assert 2 == len(gathered(cursor, job))
+    assert [] == gathered(cursor, job)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"accumulate_key": "other"},
+        {"accumulate_key": None},
+        {"task": "shop.other"},
+        {"queue": "other"},
+        {"visible_at": None},
+        {"runs_alone": True, "deliveries": 1, "crashes": 1},
+        {"visible_at": MINUTE, "attempt": 1, "deliveries": 1},
+        {"visible_at": MINUTE, "deliveries": 1},
+        {"run_after": MINUTE},
+        {"visible_at": HOUR},
+        {"leased_by": "b", "visible_at": MINUTE, "attempt": 1, "deliveries": 1},
+        {"leased_by": "b", "visible_at": -MINUTE, "attempt": 1, "deliveries": 1},
+    ],
+    ids=str,
+)
+def test_nothing_else_is_gathered(cursor, other):
+    """Of others; parked; alone; waiting for a retry, a snooze or a time; leased."""
+    make_job(**KEYED, visible_at=-HOUR)
+    job = leader(cursor)
+    make_job(**{**KEYED, "visible_at": -MINUTE, **other})
+
+    assert [] == gathered(cursor, job)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"visible_at": -MINUTE, "attempt": 3, "deliveries": 3},
+        {"visible_at": MINUTE / 2},
+        {"visible_at": -MINUTE, "priority": 5},
+        {"visible_at": -MINUTE, "deliveries": 4, "crashes": 1},
+    ],
+    ids=str,
+)
+def test_what_waits_for_nothing_else_is_gathered(cursor, other):
+    """Retries that are due, other priorities, and calls in their window."""
+    make_job(**KEYED, visible_at=-HOUR, priority=9)
+    job = leader(cursor)
+    row = make_job(**{**KEYED, **other})
+
+    assert [row.pk] == gathered(cursor, job)
+
+
+def test_a_paused_queue_gives_no_more(cursor):
+    """What leads was claimed before."""
+    store(cursor, 4)
+    job = leader(cursor)
+    Queue.objects.create(name="default", paused_at="2026-01-01T00:00:00Z")
+
+    assert [] == gathered(cursor, job)
+
+
+def test_a_job_that_runs_alone_gathers_nothing(cursor):
+    """It may be what takes its process down."""
+    store(cursor, 3)
+    for row in Job.objects.due():
+        Job.objects.filter(pk=row.pk).update(runs_alone=True, crashes=1, deliveries=1)
+
+    job = leader(cursor)
+
+    assert job.runs_alone
+    assert [] == gathered(cursor, job)
+
+
+def test_two_workers_never_gather_the_same_call(cursor, other_cursor):
+    """Rows that another transaction holds are passed over."""
+    ids = store(cursor, 8)
+    job, another = leader(cursor, "a"), leader(other_cursor, "b")
+
+    with cursor.connection.transaction():
+        first = gathered(cursor, job, 3)
+        second = gathered(other_cursor, another, 100, worker="b")
+
+    assert {*ids} == {job.id, another.id, *first, *second}
+    assert 8 == 2 + len(first) + len(second)
+
+
+@pytest.mark.parametrize("limit", [-1, ACCUMULATE_SIZE_MAX + 1])
+def test_a_limit_has_a_range(cursor, limit):
+    """Rows per statement."""
+    store(cursor, 3)
+
+    with pytest.raises(ValueError, match=rf"from 0 to 10000, not {limit}"):
+        gathered(cursor, leader(cursor), limit)
+
+
+# What it costs, and what becomes of it -----------------------------------------------
+
+
+def test_a_rescue_counts_a_crash_for_each_call_of_a_run(cursor):
+    """Those of another key were only claimed."""
+    lease = {"visible_at": LEASE, "worker": "dead"}
+    led = make_leased_job(**lease, **KEYED)
+    other = make_leased_job(**lease, **KEYED)
+    ahead = make_leased_job(**lease, **{**KEYED, "accumulate_key": "another"})
+    plain = make_leased_job(**lease)
+
+    rescued = rescue(
+        cursor, worker="dead", running=[(led.pk, 1)], lease=2 * LEASE, message="killed"
+    )
+
+    assert {led.pk: True, other.pk: True, ahead.pk: False, plain.pk: False} == {
+        job.id: job.crashed for job in rescued
+    }
+    rows = Job.objects.filter(crashes=1, runs_alone=True, attempt=0)
+    assert {led.pk, other.pk} == {*rows.values_list("pk", flat=True)}
+
+
+FILL = """
+INSERT INTO pgqueue_job (task, accumulate_key, visible_at)
+SELECT 'shop.index', key, clock_timestamp() + delay
+  FROM (VALUES ('other', interval '30 s', 20000), (NULL, interval '30 s', 20000),
+               ('k', interval '2 h', 5000), ('k', interval '30 s', 5000))
+       AS of(key, delay, count), generate_series(1, count)
+"""
+
+
+def nodes(plan):
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+@pytest.mark.parametrize(
+    "statement", [ACCUMULATE, GATHER], ids=["ACCUMULATE", "GATHER"]
+)
+def test_what_is_looked_at_is_bounded_by_the_size(cursor, statement, analysed):
+    """However many wait, of this key and of others: one range of one index."""
+    cursor.execute(FILL)
+    if analysed:
+        cursor.execute("ANALYZE pgqueue_job")
+    params = {
+        **placement().params(),
+        "args": "[]",
+        "kwargs": "{}",
+        "key": "k",
+        "size": 100,
+        "within": MINUTE,
+        "worker": "a",
+        "limit": 99,
+        "lease": LEASE,
+    }
+    plan = explain(cursor, statement, params, how="ANALYZE, BUFFERS, FORMAT JSON")
+
+    reads = [
+        node
+        for node in nodes(plan)
+        if node.get("Relation Name") == "pgqueue_job"
+        and node["Node Type"].startswith("Index")
+        and "accumulate_key" in node.get("Index Cond", "")
+    ]
+    assert ["pgqueue_job_accumulate"] == [node["Index Name"] for node in reads]
+    assert 99 == reads[0]["Actual Rows"]
+    assert 0 == reads[0].get("Rows Removed by Filter", 0)

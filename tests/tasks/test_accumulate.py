@@ -1,0 +1,345 @@
+"""Accumulate: what is declared, what is refused, and what a call becomes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from django_pgqueue import (
+    Accumulate,
+    Call,
+    DeclarationError,
+    InvalidArgument,
+    InvalidOption,
+    PayloadTooLarge,
+    UndecodablePayload,
+    Unique,
+    signals,
+    task,
+)
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import Job
+from django_pgqueue.testing import assert_enqueued, drain, immediate
+from tests.app.accumulate_tasks import by_size, by_time, makes_orders
+from tests.app.models import Order
+from tests.app.tasks import noop
+
+db = pytest.mark.django_db
+
+
+def takes(calls):
+    """Be a function that takes calls."""
+
+
+# What is declared --------------------------------------------------------------------
+
+
+def test_an_accumulate_has_defaults():
+    """Five hundred, ten seconds, all calls of the task."""
+    told = Accumulate()
+
+    assert (500, timedelta(seconds=10), None) == (told.size, told.window, told.key)
+    assert timedelta(minutes=5) == Accumulate(within="5m").window
+    assert 10_000 == Accumulate(size=10_000, within="1h").size
+
+
+@pytest.mark.parametrize(
+    "said, why",
+    [
+        ({"size": 0}, r"size=0\): it must be a whole number from 1 to 10,000"),
+        ({"size": 10_001}, r"size=10001\): it must be a whole number from 1 to 10,000"),
+        ({"size": True}, r"size=True\): it must be a whole number"),
+        ({"size": 1.5}, r"size=1\.5\): it must be a whole number"),
+        ({"within": 0}, "within is 0; it must be longer than zero"),
+        ({"within": "soon"}, "within is 'soon', which is no duration"),
+        ({"within": "61m"}, r"within='61m'\): the longest is one hour"),
+        ({"key": ""}, "key='': it must be a whole number, or text of 1 to 255 printab"),
+        ({"key": "k" * 256}, "text of 1 to 255 printable"),
+        ({"key": "a\x00"}, "text of 1 to 255 printable"),
+        ({"key": True}, "key=True: it must be a whole number, or text"),
+    ],
+    ids=str,
+)
+def test_a_value_out_of_its_range_is_refused(said, why):
+    """When it is declared, with the limit."""
+    with pytest.raises(DeclarationError, match=why):
+        Accumulate(**said)
+
+
+@pytest.mark.usefixtures("declared")
+@pytest.mark.parametrize(
+    "said, why",
+    [
+        (
+            {"atomic": True},
+            "accumulate and atomic=True contradict each other",
+        ),
+        (
+            {"ack_policy": "first"},
+            "accumulate and ack_policy='first' contradict",
+        ),
+        ({"ack_policy": "first", "atomic": True}, "contradict each other"),
+        ({"accumulate": 500}, r"accumulate=500: it must be an Accumulate\(size=…"),
+        ({"accumulate": Accumulate}, "it must be an Accumulate"),
+    ],
+    ids=str,
+)
+def test_options_that_no_run_of_many_can_have_are_refused(said, why):
+    """One by one its calls are neither acked first nor within a transaction."""
+    with pytest.raises(DeclarationError, match=why):
+        task(**{"accumulate": Accumulate(), "name": "x", **said})(takes)
+
+
+@pytest.mark.usefixtures("declared")
+def test_a_run_that_says_itself_what_follows_is_refused():
+    """Its context has one voice, and its calls are many."""
+    said = {"accumulate": Accumulate(), "takes_context": True, "ack_policy": "manual"}
+
+    with pytest.raises(DeclarationError, match="and ack_policy='manual' contradict"):
+        task(name="x", **said)(lambda ctx, calls: None)
+
+
+@pytest.mark.usefixtures("declared")
+@pytest.mark.parametrize(
+    "function, takes_context, fits",
+    [
+        (lambda calls: None, False, True),
+        (lambda calls=(): None, False, True),
+        (lambda *calls: None, False, True),
+        (lambda ctx, calls: None, True, True),
+        (lambda: None, False, False),
+        (lambda calls, more: None, False, False),
+        (lambda calls, more=1: None, False, False),
+        (lambda *, calls: None, False, False),
+        (lambda ctx: None, True, False),
+        (lambda ctx, calls, more: None, True, False),
+    ],
+)
+def test_a_task_of_many_calls_takes_one_list(function, takes_context, fits):
+    """After its context, if it takes one."""
+
+    def declare():
+        task(name="x", takes_context=takes_context, accumulate=Accumulate())(function)
+
+    if fits:
+        declare()
+        return
+    with pytest.raises(DeclarationError, match="must take one positional parameter"):
+        declare()
+
+
+@pytest.mark.usefixtures("declared")
+@pytest.mark.parametrize("policy", ["first", "manual"])
+def test_a_policy_of_the_settings_that_does_not_fit_is_not_for_it(settings, policy):
+    """As that of an atomic task; the others keep theirs."""
+    settings.PGQUEUE = {"DEFAULTS": {"ack_policy": policy}}
+    many = task(name="x", accumulate=Accumulate())(takes)
+
+    assert "on_success" == many.resolve("default", get_settings()).ack_policy
+    assert policy == noop.resolve("default", get_settings()).ack_policy
+
+
+def test_a_plain_call_runs_the_function():
+    """With what it is given."""
+    with pytest.raises(TypeError, match="NoneType"):
+        by_size(None)
+
+
+# What a call becomes -----------------------------------------------------------------
+
+
+def rows(*columns):
+    return list(Job.objects.order_by("pk").values_list(*columns))
+
+
+@db
+def test_each_call_is_a_job_in_one_query():
+    """With any arguments that can travel, and the key of the call or of its task."""
+    with CaptureQueriesContext(connection) as queries:
+        by_size.delay(1, a=2)
+    by_size.using(key=7, queue="q", priority=3, tags=["t"]).delay()
+    by_size.using(key="x").enqueue(1, b=2)
+
+    assert 1 == len(queries)
+    assert [
+        ("", "default", 0, [1], {"a": 2}),
+        ("7", "q", 3, [], {}),
+        ("x", "default", 0, [1], {"b": 2}),
+    ] == rows("accumulate_key", "queue", "priority", "args", "kwargs")
+    assert 3 == Job.objects.scheduled().count()
+
+
+@db
+@pytest.mark.usefixtures("declared")
+def test_the_key_of_the_task_is_that_of_its_calls():
+    """Unless a call has its own."""
+    keyed = task(name="x", accumulate=Accumulate(key="index"))(takes)
+
+    keyed.delay()
+    keyed.using(key="other").delay()
+    noop.delay()
+
+    assert [("index",), ("other",), (None,)] == rows("accumulate_key")
+
+
+@db
+def test_a_bulk_stores_calls_in_its_order():
+    """Dicts, lists and tuples; a wrong item is named, and nothing is stored."""
+    signals_seen = []
+
+    def note(sender, job_id, **kwargs):
+        signals_seen.append(job_id)
+
+    signals.job_enqueued.connect(note)
+    try:
+        results = by_size.bulk([[1], (2,), {"a": 3}])
+        results += by_size.using(key="k").bulk([{"a": n} for n in range(3)])
+    finally:
+        signals.job_enqueued.disconnect(note)
+
+    stored = rows("pk", "args", "kwargs", "accumulate_key")
+    assert [result.id for result in results] == [row[0] for row in stored]
+    assert [row[0] for row in stored] == signals_seen
+    assert [
+        ([1], {}, ""),
+        ([2], {}, ""),
+        ([], {"a": 3}, ""),
+        *(([], {"a": n}, "k") for n in range(3)),
+    ] == [row[1:] for row in stored]
+    for wrong in ([[1], 2], [{1: 2}], [{"a": object()}]):
+        with pytest.raises(InvalidArgument, match=r"item \d"):
+            by_size.bulk(wrong)
+    with pytest.raises(PayloadTooLarge, match="item 0"):
+        by_size.bulk([["x" * 2_000_000]])
+    assert 6 == Job.objects.count()
+
+
+@db
+def test_rows_of_a_queryset_become_calls():
+    """Its fields are their keyword arguments; as many as make up the size are due."""
+    Order.objects.bulk_create([Order(name=f"o{n}") for n in range(12)])
+    orders = Order.objects.order_by("pk")
+
+    assert 12 == by_size.using(key="q").from_queryset(orders, name="name")
+
+    assert [({"name": f"o{n}"}, "q") for n in range(12)] == rows(
+        "kwargs", "accumulate_key"
+    )
+    due = Job.objects.due().order_by("pk").values_list("kwargs__name", flat=True)
+    assert ["o9", "o10", "o11"] == list(due)
+
+
+@db
+@pytest.mark.parametrize("wrong", ["", "k" * 256, 1.5, True, ["k"], "a\nb"], ids=str)
+def test_a_wrong_key_of_a_call_is_refused(wrong):
+    """Before SQL is sent."""
+    with pytest.raises(InvalidOption, match="it must be a whole number, or text"):
+        by_size.using(key=wrong)
+
+
+def test_a_key_is_refused_where_nothing_is_accumulated():
+    """An option that does nothing would hide a mistake."""
+    with pytest.raises(InvalidOption, match="or declare the task with accumulate"):
+        noop.using(key="k")
+
+
+@db
+def test_a_call_can_wait_for_a_commit(django_capture_on_commit_callbacks):
+    """What is stored then is what its arguments are now."""
+    with django_capture_on_commit_callbacks(execute=True):
+        by_time.using(key="k").on_commit().delay(1)
+        by_time.on_commit().bulk([[2]])
+        assert [] == rows("pk")
+
+    assert [([1], "k"), ([2], "")] == rows("args", "accumulate_key")
+
+
+# Without a worker --------------------------------------------------------------------
+
+
+@db
+def test_a_test_asks_for_calls_by_what_they_were_given():
+    """And the admin shows that anything goes."""
+    by_size.delay(9, name="x")
+
+    assert_enqueued(by_size, 9, name="x")
+    assert_enqueued(by_size, name="x")
+    assert "(*args, **kwargs)" == str(by_size.call_signature)
+
+
+@db
+def test_drain_runs_calls_that_wait_for_others():
+    """As many together as one run takes; each has its result."""
+    results = [makes_orders.delay(n) for n in range(4)]
+    other = makes_orders.using(key="other").delay(9)
+
+    drained = drain()
+
+    assert 5 == drained
+    assert {"succeeded": 5} == drained.statuses
+    names = Order.objects.order_by("pk").values_list("name", flat=True)
+    # Those that are due come first: 2 and 3 made up the size.
+    assert ["0,2,3", "1", "9"] == sorted(names, key=lambda name: (-len(name), name))
+    assert [[0, 2, 3], [1], [0, 2, 3], [0, 2, 3], [9]] == [
+        result.result for result in (*results, other)
+    ]
+
+
+@db
+def test_drain_settles_each_call_of_a_run():
+    """A failure is each one's; what cannot be read is a dead letter of its own."""
+    results = makes_orders.bulk([["a"], ["b"], []])
+    Job.objects.filter(pk=results[1].id).update(
+        args=[{"__pgqueue__": "nothing", "value": 1}]
+    )
+
+    drained = drain()
+
+    # The third has no first argument, so the run of both fails.
+    assert {
+        results[0].id: "retrying",
+        results[1].id: "dead",
+        results[2].id: "retrying",
+    } == {run.id: run.status for run in drained.runs}
+    assert {IndexError} == {type(e) for e in drained.errors if e is not None} - {
+        UndecodablePayload
+    }
+
+
+@db
+def test_immediate_mode_runs_a_call_at_once_and_a_bulk_together():
+    """Nobody would come when the time is over."""
+    with immediate():
+        makes_orders.delay("a")
+        makes_orders.bulk([["b"], ["c"], ["d"], ["e"]])
+
+    names = Order.objects.order_by("pk").values_list("name", flat=True)
+    assert ["a", "b,c,d", "e"] == list(names)
+
+
+def test_calls_of_a_test_need_no_job():
+    """A task can be called with calls that are made by hand."""
+    call = Call(args=[1], kwargs={"a": 2})
+
+    assert (0, [1], {"a": 2}, None, 1) == (
+        call.id,
+        call.args,
+        call.kwargs,
+        call.enqueued_at,
+        call.attempt,
+    )
+
+
+def test_each_call_is_a_job_or_some_are_left_out():
+    """A task with accumulate takes no unique, at its declaration or at a call."""
+    with pytest.raises(DeclarationError, match="accumulate and unique"):
+        task(accumulate=Accumulate(), unique=Unique())(module_level)
+    with pytest.raises(InvalidOption, match="Say one of the two"):
+        by_size.using(throttle="1/h")
+
+
+def module_level(calls):
+    """Take calls."""
