@@ -33,6 +33,7 @@ KEY_BACK = "DROP FUNCTION pgqueue_dedup_key(text, jsonb)"
 # the job that stands for this call starts after what this call commits. Callers share
 # that lock, so those who meet the same holders in different orders cannot deadlock.
 # A holder that runs is never locked: its ack would wait for the caller.
+# A holder that has been due for ten seconds while others lock it gives up its key.
 # Of a period, its row, by whoever is counted in it; a full one is only read.
 #
 # A replaced job that was delivered before counts as edited (pgqueue.edits), so that
@@ -147,6 +148,8 @@ BEGIN
         END IF;
 
         SELECT j.id, j.leased_by IS NULL AS waits,
+               j.queued_key IS NOT NULL
+                   AND j.visible_at < in_moment - interval '10 s' AS is_late,
                (j.expires_at <= in_moment) IS TRUE AS is_over INTO holder
           FROM pgqueue_job j WHERE j.dedup_key = in_key;
         CONTINUE WHEN NOT FOUND;
@@ -158,6 +161,22 @@ BEGIN
         END IF;
         IF holder.waits THEN
             CONTINUE WHEN in_conflict NOT IN ('skip', 'error');
+            IF in_locks AND holder.is_late THEN
+                -- It has been due for long. If callers lock it all the time, no claim
+                -- gets it: then it goes on without its key, and this call is a job.
+                BEGIN
+                    PERFORM FROM pgqueue_job j WHERE j.id = holder.id FOR UPDATE NOWAIT;
+                    RAISE SQLSTATE 'PGQ01';  -- Nobody has it; give the lock back.
+                EXCEPTION
+                    WHEN SQLSTATE 'PGQ01' THEN
+                        NULL;
+                    WHEN lock_not_available THEN
+                        UPDATE pgqueue_job AS j SET dedup_key = NULL, queued_key = NULL
+                         WHERE j.id = holder.id AND j.dedup_key = in_key
+                           AND j.leased_by IS NULL;
+                        CONTINUE;
+                END;
+            END IF;
             IF in_locks THEN
                 PERFORM FROM pgqueue_job j
                   WHERE j.id = holder.id AND j.dedup_key = in_key

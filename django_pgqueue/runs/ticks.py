@@ -96,6 +96,9 @@ NOTE_JOB = """
 UPDATE pgqueue_tick SET job_id = %(job)s, outcome = %(outcome)s WHERE id = %(tick)s
 """
 
+# Locks: a row lock on the job, which the caller has stored in this transaction.
+OWN_JOB = "UPDATE pgqueue_job SET schedule_id = %(schedule)s WHERE id = %(job)s"
+
 # Locks: none. The latest ticks of some schedules, newest first, with what has become
 # of their jobs: a look at three primary keys for each.
 LATEST = """
@@ -257,6 +260,11 @@ def note_job(
 ) -> None:
     """Write which job came of a tick."""
     cursor.execute(NOTE_JOB, {"tick": tick_id, "job": job_id, "outcome": outcome})
+
+
+def own_job(cursor: Any, schedule_id: int, job_id: int) -> None:
+    """Write whose tick a job is of that was just stored by other means."""
+    cursor.execute(OWN_JOB, {"schedule": schedule_id, "job": job_id})
 
 
 def latest(cursor: Any, schedule_ids: Sequence[int], limit: int) -> list[TickRow]:

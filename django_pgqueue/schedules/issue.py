@@ -14,11 +14,15 @@ from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import ScheduleError, UnknownTask
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues.enqueue import Placement, enqueue
+from django_pgqueue.queues.unique import store_unique
 from django_pgqueue.runs import schedules, ticks
 from django_pgqueue.runs.schedules import ScheduleRow
 from django_pgqueue.schedules.timetables import timetable_of
+from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.context import TICK
 from django_pgqueue.tasks.registry import find_task
+from django_pgqueue.tasks.store_unique import dedup_of
+from django_pgqueue.tasks.task import Task
 from django_pgqueue.timetable.catch_up import CatchUp, find_due
 from django_pgqueue.timetable.jitter import jitter
 
@@ -144,24 +148,45 @@ def _enqueue(
     placement = _placement(row, due_at, get_settings())
     if delay:
         placement = replace(placement, run_at=due_at + delay)
-    job_id = enqueue(
-        cursor, placement, args=json.dumps(row.args), kwargs=json.dumps(row.kwargs)
+    job_id = _stored(cursor, row, placement)
+    outcome = "duplicate" if job_id is None else "enqueued"
+    ticks.note_job(cursor, tick, job_id, outcome)
+    return Issued(row.name, due_at, outcome, job_id, row.task, placement.queue, missed)
+
+
+def _stored(cursor: Any, row: ScheduleRow, placement: Placement) -> int | None:
+    """Store the job of a tick; None: its task says that another one stands for it."""
+    args, kwargs = json.dumps(row.args), json.dumps(row.kwargs)
+    task = _task(row)
+    rule = None if task is None else task.options.rule
+    if task is None or rule is None:
+        return enqueue(cursor, placement, args=args, kwargs=kwargs)
+    if rule.delay is not None and placement.run_at is None:
+        placement = replace(placement, delay=rule.delay)
+    dedup = dedup_of(task, rule, None, [payload.decode(args, kwargs)])
+    stored = store_unique(
+        cursor, placement, dedup, args=args, kwargs=kwargs, locks=True
     )
-    ticks.note_job(cursor, tick, job_id)
-    return Issued(
-        row.name, due_at, "enqueued", job_id, row.task, placement.queue, missed
-    )
+    if stored.conflict is not None:
+        return None
+    ticks.own_job(cursor, row.id, stored.id)
+    return stored.id
+
+
+def _task(row: ScheduleRow) -> Task[Any, Any] | None:
+    """Return its task; None: a worker that knows it, or says so, takes the job."""
+    try:
+        return find_task(row.task)
+    except UnknownTask:
+        return None
 
 
 def _placement(row: ScheduleRow, due_at: datetime, settings: Settings) -> Placement:
-    """Return where its job goes. Of a task that is not declared here, as is usual."""
+    """Return where its job goes; of a task that is not declared here, as is usual."""
     headers: dict[str, Any] = {TICK: due_at.isoformat()}
     queue, priority, attempts = row.queue or QUEUE_DEFAULT, row.priority, None
-    try:
-        task = find_task(row.task)
-    except UnknownTask:
-        pass  # A worker that knows it, or says so, takes the job.
-    else:
+    task = _task(row)
+    if task is not None:
         queue = row.queue or task.options.queue or QUEUE_DEFAULT
         resolved = task.resolve(queue, settings)
         attempts = resolved.retry.max_attempts

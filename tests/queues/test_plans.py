@@ -178,6 +178,7 @@ SPECIAL = {
     "workers.REGISTER": {"queues": "[]"},
     "exports.RECORD": {"rows": 1, "version": 1},
     "ticks.NOTE_JOB": {"job": 1},
+    "ticks.OWN_JOB": {"job": 1},
     **{
         f"failures.{name}": {
             **{column: ["1"] for column in (*failures.COLUMNS, *failures.HOUR_COLUMNS)},
@@ -292,6 +293,7 @@ EXPLAINED = {
     "pipelines.OF_QUEUE_JOB",
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "BUSY", "NOTE_JOB", "LATEST", "PURGE")),
+    "ticks.OWN_JOB",
     *(f"task_hours.{name}" for name in ("STORE", "COUNTED", "LAST", "FORGET_HOURS")),
     *(f"task_hour_charts.{name}" for name in ("SUMS", "EXTENT")),
     *(f"failure_kinds.{name}" for name in ("RECENT", "TREND", "CLOCK")),

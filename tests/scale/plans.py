@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 # A sort, or a scan without an index, of more rows than this grows with the table.
-# The least that a shape leaves among live jobs is a thousand and forty: sorting those is
-# as cheap as an index, and planners are of two minds.
+# The least that a shape leaves among live jobs is a thousand and forty: to sort those
+# is as cheap as an index, and a planner may do either.
 SORTED_ROWS_MAX = 1_500
 SCANNED_ROWS_MAX = 2_000
 

@@ -173,6 +173,7 @@ BOUNDS = {
     "tagged.TAGGED_JOBS": RARE,
     "ticks.BUSY": one("waiting"),
     "ticks.LATEST": one("waiting"),
+    "ticks.OWN_JOB": one("waiting"),
 }
 
 # Those that never touch the three tables, or only their catalogue. Those of pipelines

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from django_pgqueue import Unique, task
 from django_pgqueue.models import ArchivedJob, Job, Schedule, Tick
 from django_pgqueue.runs import schedules
 from django_pgqueue.schedules.issue import issue, reckon, run_now
@@ -17,6 +18,11 @@ from tests.schedules.conftest import NOON, issue_at, read
 MINUTE = timedelta(minutes=1)
 Make = Callable[..., Schedule]
 Raw = psycopg.Connection[Any]
+
+
+@task(name="tests.schedules.once", unique=Unique())
+def once() -> None:
+    """Do nothing, once at a time."""
 
 
 def due_times(name: str = "nightly") -> list[str]:
@@ -177,3 +183,14 @@ def test_a_row_that_cannot_be_read_says_so(make: Make, raw: Raw) -> None:
     assert "Mars/Olympus" in str(read("nightly").error)
     assert read("nightly").next_tick is None
     assert not ArchivedJob.objects.exists()
+
+
+def test_a_tick_obeys_the_rule_of_its_task(make: Make, raw: Raw) -> None:
+    """While a unique task's key is held, a tick makes no other job, and says so."""
+    make(task=once.name, overlap="queue")
+    (first,) = issue_at(raw, NOON + MINUTE)
+    (second,) = issue_at(raw, NOON + 2 * MINUTE)
+    job = Job.objects.get()
+    assert (job.id, job.schedule_id) == (first.job_id, read("nightly").id)
+    assert (second.outcome, second.job_id) == ("duplicate", None)
+    assert due_times() == ["12:01 enqueued 0", "12:02 duplicate 0"]
