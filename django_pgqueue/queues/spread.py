@@ -142,19 +142,45 @@ def enqueue_many_spread(
     One statement per SPREAD_ROWS_MAX rows. Items either all have offsets, or none.
     """
     found = list(chunks(items, SPREAD_ROWS_MAX))
-    if len(found) > 1 and placement.run_at is None:
-        cursor.execute(WINDOW_START, placement.params())
-        placement = replace(placement, run_at=cursor.fetchone()[0])
+    if len(found) > 1:
+        placement = pinned(cursor, placement)
     ids: list[int] = []
     params = placement.params()
     for chunk in found:
         params["items"] = as_array(chunk)
-        offsets = [str(offset) for part in chunk for offset in part.offsets]
-        # Text, since psycopg would look at each number.
-        params["offsets"] = f"{{{','.join(offsets)}}}" if offsets else None
+        params["offsets"] = as_offsets(chunk)
         cursor.execute(SPREAD_MANY, params)
         ids.extend(job_id for (job_id,) in cursor.fetchall())
     return ids
+
+
+def pinned(cursor: Any, placement: Placement) -> Placement:
+    """Return *placement* with a window that begins for all statements at once."""
+    if placement.over_microseconds is None or placement.run_at is not None:
+        return placement
+    cursor.execute(WINDOW_START, placement.params())
+    return replace(placement, run_at=cursor.fetchone()[0])
+
+
+def as_offsets(chunk: Sequence[Items]) -> str | None:
+    """Return the offsets of some jobs as an array in SQL; None: they have none."""
+    # Text, since psycopg would look at each number.
+    offsets = [str(offset) for part in chunk for offset in part.offsets]
+    return f"{{{','.join(offsets)}}}" if offsets else None
+
+
+def offset_of_row(
+    placement: Placement, key: Sequence[KeyPart]
+) -> tuple[str, list[Any]]:
+    """Return the SQL of the offset of a row of item, and its parameters by place."""
+    if not key:
+        return SAMPLED, [placement.over_microseconds]
+    params: list[Any] = [placement.task]
+    for part in key:
+        name = part.argument
+        params += [part.constant] if name is None else [name, name]
+    texts = SEPARATED.join(["%s", *map(_text, key)])
+    return HASHED.format(key=texts), [*params, placement.over_microseconds]
 
 
 def spread_from_select(
@@ -184,14 +210,7 @@ def spread_from_select(
     Returns:
         Also in how many rows a part of the key is NULL; if in any, nothing is stored.
     """
-    offset, key_params = SAMPLED, []
-    if key:
-        texts = SEPARATED.join(["%s", *map(_text, key)])
-        offset = HASHED.format(key=texts)
-        key_params.append(placement.task)
-        for part in key:
-            name = part.argument
-            key_params += [part.constant] if name is None else [name, name]
+    offset, offset_params = offset_of_row(placement, key)
     parts, names, columns = built(arguments)
     cursor.execute(
         SPREAD_FROM_SELECT.format(
@@ -200,8 +219,7 @@ def spread_from_select(
         [
             *names,
             *params,
-            *key_params,
-            placement.over_microseconds,
+            *offset_params,
             *(getattr(placement, name) for name in PLACED),
             payload_bytes_max,
             with_ids,

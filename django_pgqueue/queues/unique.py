@@ -21,6 +21,7 @@ from django_pgqueue.queues.enqueue import (
     as_array,
     chunks,
 )
+from django_pgqueue.queues.spread import KeyPart, as_offsets, offset_of_row, pinned
 
 # Rows per statement. More than of plain jobs: rows are stored in the order of their
 # keys within a statement, so two bulks deadlock only if one of them needs several.
@@ -34,11 +35,18 @@ Conflict = Literal["skip", "replace", "reschedule", "error", "debounce"]
 CALLED_WITH = """
     %(queue)s, %(task)s, {args}, {kwargs}, %(headers)s::jsonb, %(priority)s,
     %(max_attempts)s,
-    coalesce(%(run_at)s::timestamptz, clock_timestamp() + %(delay)s::interval),
+    CASE WHEN %(over_microseconds)s::bigint IS NULL
+         THEN coalesce(%(run_at)s::timestamptz, clock_timestamp() + %(delay)s::interval)
+         ELSE coalesce(%(run_at)s::timestamptz,
+                       statement_timestamp() + coalesce(%(delay)s::interval, '0'))
+              + {offset} * interval '1 microsecond' END,
     coalesce(%(expire_at)s::timestamptz, clock_timestamp() + %(expire_in)s::interval),
     clock_timestamp(), {key}, %(hold)s, %(conflict)s, %(max_wait)s::interval,
     %(period)s::interval, %(jobs)s, %(locks)s
 """
+
+# In a window (queues/spread.py), where no key says when.
+SAMPLED = "floor(random() * %(over_microseconds)s::bigint)::bigint"
 
 # Locks: those of pgqueue_store_unique(), which its migration names.
 STORE_UNIQUE = f"""
@@ -48,6 +56,7 @@ SELECT stored.out_id, stored.out_conflict
         args="%(args)s::jsonb",
         kwargs="%(kwargs)s::jsonb",
         key="pgqueue_dedup_key(%(task)s, %(by)s::jsonb)",
+        offset=f"coalesce(%(offset_microseconds)s::bigint, {SAMPLED})",
     )
 }) AS stored
 """
@@ -57,12 +66,13 @@ SELECT stored.out_id, stored.out_conflict
 # through from its beginning. A single value of by is the key of all rows.
 STORE_UNIQUE_MANY = f"""
 SELECT item.place, stored.out_id, stored.out_conflict
-  FROM (SELECT keyed.place, keyed.value, keyed.key
-          FROM (SELECT i.place, i.value, pgqueue_dedup_key(
+  FROM (SELECT keyed.place, keyed.value, keyed.microseconds, keyed.key
+          FROM (SELECT i.place, i.value, i.microseconds, pgqueue_dedup_key(
                            %(task)s, coalesce(i.by, %(by)s::jsonb)) AS key
                   FROM ROWS FROM (jsonb_array_elements(%(items)s::jsonb),
-                                  jsonb_array_elements(%(bys)s::jsonb))
-                       WITH ORDINALITY AS i(value, by, place)
+                                  jsonb_array_elements(%(bys)s::jsonb),
+                                  unnest(%(offsets)s::bigint[]))
+                       WITH ORDINALITY AS i(value, by, microseconds, place)
                 OFFSET 0) AS keyed
          ORDER BY keyed.key COLLATE "C", keyed.place
         OFFSET 0) AS item
@@ -73,6 +83,7 @@ SELECT item.place, stored.out_id, stored.out_conflict
         kwargs="CASE WHEN jsonb_typeof(item.value) = 'array' THEN '{}'"
         " ELSE item.value END",
         key="item.key",
+        offset=f"coalesce(item.microseconds, {SAMPLED})",
     )
 }) AS stored
 """
@@ -83,10 +94,14 @@ STORE_UNIQUE_SELECTED = f"""
 WITH item AS MATERIALIZED (
     SELECT jsonb_build_object({{arguments}}) AS kwargs
       FROM ({{query}}) AS source({{columns}})
+), placed AS MATERIALIZED (
+    SELECT item.kwargs, {{offset}} AS microseconds FROM item
 ), largest AS (
-    SELECT max(octet_length(kwargs::text)) AS bytes FROM item
+    SELECT max(octet_length(kwargs::text)) AS bytes,
+           count(*) - count(microseconds) AS keyless
+      FROM placed
 ), keyed AS MATERIALIZED (
-    SELECT item.kwargs,
+    SELECT item.kwargs, item.microseconds,
            pgqueue_dedup_key(%(task)s, coalesce(%(by)s::jsonb, (
                SELECT CASE WHEN %(is_hidden)s
                            THEN jsonb_build_array(jsonb_object_agg(name, value))
@@ -94,19 +109,27 @@ WITH item AS MATERIALIZED (
                  FROM (SELECT name, coalesce(item.kwargs -> name, %(defaults)s::jsonb
                                                                   -> name) AS value
                          FROM unnest(%(names)s::text[]) AS name) AS named))) AS key
-      FROM item
-     WHERE (SELECT bytes FROM largest) <= %(bytes_max)s
+      FROM placed AS item
+     WHERE (SELECT bytes <= %(bytes_max)s AND keyless = 0 FROM largest)
 ), sorted AS MATERIALIZED (
-    SELECT keyed.kwargs, keyed.key FROM keyed ORDER BY keyed.key COLLATE "C"
+    SELECT keyed.kwargs, keyed.microseconds, keyed.key
+      FROM keyed
+     ORDER BY keyed.key COLLATE "C"
 ), stored AS MATERIALIZED (
     SELECT stored.out_id AS id, stored.out_conflict AS conflict
       FROM sorted
      CROSS JOIN LATERAL pgqueue_store_unique({
-    CALLED_WITH.format(args="'[]'", kwargs="sorted.kwargs", key="sorted.key")
+    CALLED_WITH.format(
+        args="'[]'",
+        kwargs="sorted.kwargs",
+        key="sorted.key",
+        offset="sorted.microseconds",
+    )
 }) AS stored)
 SELECT coalesce((SELECT bytes FROM largest), 0), stored.conflict, count(*),
        min(stored.id),
-       CASE WHEN %(with_ids)s THEN array_agg(stored.id ORDER BY stored.id) END
+       CASE WHEN %(with_ids)s THEN array_agg(stored.id ORDER BY stored.id) END,
+       (SELECT keyless FROM largest)
   FROM (VALUES (1)) AS one LEFT JOIN stored ON true
  GROUP BY stored.conflict
 """
@@ -160,6 +183,8 @@ class Selected:
     first_ids: dict[str | None, int]
     # Those that were stored, in the order of their ids, if they were asked for.
     ids: Sequence[int]
+    # Rows where the key of their moment has a NULL; if any, nothing was stored.
+    keyless: int
 
 
 def store_unique(
@@ -218,10 +243,14 @@ def store_unique_many(
     """
     stored: list[Stored] = []
     params = {**placement.params(), **dedup.params(), "locks": locks}
-    for chunk in chunks(items, UNIQUE_ROWS_MAX):
+    found = list(chunks(items, UNIQUE_ROWS_MAX))
+    if len(found) > 1:
+        params |= pinned(cursor, placement).params()
+    for chunk in found:
         jobs = sum(part.jobs for part in chunk)
         bys = dedup.bys[len(stored) : len(stored) + jobs]
         params["items"], params["bys"] = as_array(chunk), f"[{','.join(bys)}]"
+        params["offsets"] = as_offsets(chunk)
         cursor.execute(STORE_UNIQUE_MANY, params)
         rows = sorted(cursor.fetchall())
         stored.extend(Stored(job_id, conflict) for _, job_id, conflict in rows)
@@ -234,6 +263,7 @@ def store_unique_selected(
     dedup: Dedup,
     *,
     arguments: Sequence[Argument],
+    offset_key: Sequence[KeyPart] = (),
     query: str,
     params: Sequence[Any],
     payload_bytes_max: int,
@@ -242,6 +272,8 @@ def store_unique_selected(
 ) -> Selected:
     """
     Store one job per row of *query* whose key is free; as enqueue_from_select().
+
+    offset_key: Of a placement with a window, as key in spread_from_select().
 
     Raises:
         OperationalError: As store_unique().
@@ -259,15 +291,16 @@ def store_unique_selected(
             value = COLUMN_AS_JSON[argument.kind].format(column=f"source.{columns[-1]}")
             parts.append(f"%(name{place})s::text, {value}")
     # The query has its parameters by place: psycopg takes one kind in a statement.
-    pieces = query.replace("%%", "\0").split("%s")
-    named.update({f"param{place}": value for place, value in enumerate(params)})
-    query = pieces[0] + "".join(
-        f"%(param{place})s{piece}" for place, piece in enumerate(pieces[1:])
-    )
+    query = _by_name(query, params, "param", named)
+    offset = "0::bigint"
+    if placement.over_microseconds is not None:
+        sql, offset_params = offset_of_row(placement, offset_key)
+        offset = _by_name(sql, offset_params, "offset", named)
     statement = STORE_UNIQUE_SELECTED.format(
         arguments=", ".join(parts),
-        query=query.replace("\0", "%%"),
+        query=query,
         columns=", ".join(columns or ["c0"]),
+        offset=offset,
     )
     cursor.execute(
         statement,
@@ -292,4 +325,17 @@ def store_unique_selected(
         counts={conflict: row[2] for conflict, row in found.items()},
         first_ids={conflict: row[3] for conflict, row in found.items()},
         ids=[] if created is None else created[4] or [],
+        keyless=rows[0][5] or 0,
     )
+
+
+def _by_name(
+    sql: str, params: Sequence[Any], prefix: str, named: dict[str, Any]
+) -> str:
+    """Return *sql* with names for its places; the values are added to *named*."""
+    first, *pieces = sql.replace("%%", "\0").split("%s")
+    named.update({f"{prefix}{place}": value for place, value in enumerate(params)})
+    joined = first + "".join(
+        f"%({prefix}{place})s{piece}" for place, piece in enumerate(pieces)
+    )
+    return joined.replace("\0", "%%")

@@ -44,6 +44,7 @@ from django_pgqueue.queues.enqueue import (
     enqueue_many,
 )
 from django_pgqueue.queues.spread import (
+    KeyPart,
     enqueue_many_spread,
     enqueue_spread,
     spread_from_select,
@@ -189,7 +190,8 @@ class Enqueuer(Generic[P, R]):
 
         Raises:
             InvalidOption: The window is out of its range, or longer than the jobs
-                last until they expire; or the task has no such parameter.
+                last until they expire; or the task has no such parameter; or it
+                accumulates, or the call is debounced, which say when jobs run, too.
         """
         if self._task.options.accumulate is not None:
             raise InvalidOption(
@@ -308,15 +310,17 @@ class Enqueuer(Generic[P, R]):
         if selected is None:
             return 0
         arguments, query, params = selected
+        key: list[KeyPart] = []
+        if (spread := self._options.spread) is not None:
+            key = key_of(task, spread, fields, arguments)
         if self._rule is not None:
-            return self._from_selected(self._rule, connection, *selected, settings)
-        window, spread = self._window(settings), self._options.spread
+            return self._from_selected(self._rule, connection, key, *selected, settings)
+        window = self._window(settings)
         store: Callable[..., Stored] = enqueue_from_select
         if window is not None:
             store = functools.partial(accumulate_from_select, window=window)
         elif spread is not None:
-            key_of_rows = key_of(task, spread, fields, arguments)
-            store = functools.partial(spread_from_select, key=key_of_rows)
+            store = functools.partial(spread_from_select, key=key)
         with connection.cursor() as cursor:
             stored = store(
                 cursor,
@@ -462,6 +466,7 @@ class Enqueuer(Generic[P, R]):
         self,
         rule: Rule,
         connection: Any,
+        key: Sequence[KeyPart],
         arguments: Sequence[Argument],
         query: str,
         params: Sequence[Any],
@@ -474,6 +479,7 @@ class Enqueuer(Generic[P, R]):
             placement,
             store_unique.dedup_of_fields(task, rule, self._options.key, arguments),
             arguments=arguments,
+            offset_key=key,
             query=query,
             params=params,
             payload_bytes_max=settings.payload_bytes_max,
@@ -481,6 +487,8 @@ class Enqueuer(Generic[P, R]):
             or settings.mode == "immediate",
         )
         _refuse_too_large(task, selected.largest_bytes, settings)
+        if selected.keyless:
+            raise keyless(task.name, self._options.spread, selected.keyless)
         if selected.counts:
             _announce(connection, task, placement, selected.ids)
             _run_if_immediate(selected.ids, settings)
@@ -613,11 +621,10 @@ def _check_rule(task: Task[Any, Any], options: CallOptions) -> None:
             f"{task.name} is declared with accumulate=…, of which each call is a job; "
             f"unique, debounce and throttle leave some out. Say one of the two."
         )
-    if options.spread is not None:
+    if rule.delay is not None and options.spread is not None:
         raise InvalidOption(
-            f"spread() and unique, debounce or throttle do not go together yet, and "
-            f"{task.name} has one of them: say using(unique=False), or leave spread() "
-            f"out."
+            "spread() and debounce contradict each other: each says when the job runs. "
+            "Leave one out, or say unique=Unique() in place of debounce."
         )
     if rule.delay is not None and (options.run_at or options.delay) is not None:
         raise InvalidOption(

@@ -108,7 +108,7 @@ def test_a_schedule_of_pg_cron_enqueues_a_job(server):
         return {"first", "second"} <= {name for name, *_ in runs} and runs
 
     runs = wait_for(both_ended, 60, "pg_cron has run what is due at its start")
-    assert ("scheduler", "succeeded") in [(user, status) for _, user, status in runs]
+    assert {("scheduler", "succeeded")} == {(user, status) for _, user, status in runs}
     with connect(server, "shop") as shop:
         assert [("shop.tasks.nightly", "slow", "nightly")] == shop.execute(
             "SELECT task, queue, dedup_key FROM pgqueue_job"

@@ -19,14 +19,13 @@ from django.db.models.functions import Concat
 from django.test.utils import CaptureQueriesContext
 from django.utils.safestring import SafeString
 
-from django_pgqueue import InvalidArgument, InvalidOption, PayloadTooLarge, Unique, task
+from django_pgqueue import InvalidArgument, InvalidOption, PayloadTooLarge, task
 from django_pgqueue.models import Job
 from django_pgqueue.queues import spread as module
 from django_pgqueue.tasks.from_queryset import KINDS
 from django_pgqueue.tasks.spread import KEY_KINDS, key_text
 from django_pgqueue.testing import drain, freeze
 from django_pgqueue.timetable.offset import MICROSECOND, offset
-from tests.app.accumulate_tasks import by_size
 from tests.app.models import EveryField, Order
 from tests.app.tasks import noop
 
@@ -697,13 +696,3 @@ def test_a_text_of_a_key_is_what_the_statement_reads():
     """Of each kind that has one; None: there is none."""
     assert ("7", "true", "x") == (key_text(7), key_text(True), key_text("x"))
     assert None is key_text(7.0)
-
-
-def test_spread_stands_by_itself():
-    """With unique or accumulate it is refused, whichever is said first."""
-    with pytest.raises(InvalidOption, match="do not go together yet"):
-        noop.using(unique=Unique(by=())).spread("1h")
-    with pytest.raises(InvalidOption, match="do not go together yet"):
-        noop.spread("1h").using(throttle="1/h")
-    with pytest.raises(InvalidOption, match="Say one of the two"):
-        by_size.spread("1h")

@@ -1,0 +1,159 @@
+"""Spread and unique: a fan-out that is repeated stores what is not there yet."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from django_pgqueue import Accumulate, InvalidArgument, InvalidOption, Unique, task
+from django_pgqueue.models import Job
+from django_pgqueue.queues import unique as module
+from django_pgqueue.timetable.offset import MICROSECOND, offset
+from tests.app.models import EveryField, Order
+
+pytestmark = pytest.mark.django_db
+
+DAY = timedelta(days=1)
+NOON = datetime(2050, 1, 1, 12, tzinfo=UTC)
+ORDERS = Order.objects.order_by("pk")
+
+
+@pytest.fixture
+def refresh(declared):
+    """A task with one live job for each customer."""
+
+    @task(name="shop.refresh", unique=Unique(by="customer_id"))
+    def refresh(customer_id, lang="en"):
+        pass
+
+    return refresh
+
+
+def due():
+    """Return when each customer is due."""
+    return {job.kwargs["customer_id"]: job.run_after for job in Job.objects.all()}
+
+
+def clock():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        return cursor.fetchone()[0]
+
+
+def test_jobs_that_are_there_already_stay_where_they_are(refresh):
+    """The others get the moments of their keys; one statement, whichever way."""
+    orders = [Order.objects.create() for _ in range(20)]
+    items = [{"customer_id": order.pk} for order in orders]
+    day = refresh.using(run_after=NOON).spread(DAY, by="customer_id")
+    expected = {
+        order.pk: NOON + offset("shop.refresh", [order.pk], DAY) for order in orders
+    }
+
+    day.delay(customer_id=orders[0].pk)
+    with CaptureQueriesContext(connection) as queries:
+        results = day.bulk(items[:10])
+    assert (1, 9) == (len(queries), sum(result.created for result in results))
+    with CaptureQueriesContext(connection) as queries:
+        assert 10 == day.from_queryset(ORDERS, customer_id="pk")
+    assert 1 == len(queries)
+    assert expected == due()
+
+    later = refresh.using(run_after=NOON + DAY).spread(DAY, by="customer_id")
+    assert 0 == later.from_queryset(ORDERS, customer_id="pk")
+    assert not any(result.created for result in later.bulk(items))
+    assert not later.delay(customer_id=orders[0].pk).created
+    assert expected == due()
+
+
+def test_a_rescheduled_job_gets_the_moment_of_the_later_window(refresh):
+    """By conflict="reschedule"."""
+    order = Order.objects.create()
+    rule = Unique(by="customer_id", conflict="reschedule")
+    moved = refresh.using(unique=rule)
+    expected = offset("shop.refresh", [order.pk], DAY)
+
+    moved.using(run_after=NOON).spread(DAY, by="customer_id").delay(
+        customer_id=order.pk
+    )
+    assert {order.pk: NOON + expected} == due()
+    moved.using(run_after=NOON + DAY).spread(DAY, by="customer_id").from_queryset(
+        ORDERS, customer_id="pk"
+    )
+    assert {order.pk: NOON + DAY + expected} == due()
+
+
+def test_sampled_moments_are_within_the_window(refresh):
+    """The first and the last microsecond included, whichever way."""
+    Order.objects.bulk_create(Order() for _ in range(200))
+    three = refresh.using(run_after=NOON).spread(MICROSECOND * 3)
+    every = {NOON + MICROSECOND * n for n in range(3)}
+
+    three.bulk([{"customer_id": n} for n in range(200)])
+    assert every == set(due().values())
+    Job.objects.all().delete()
+    three.from_queryset(ORDERS, customer_id="pk")
+    assert every == set(due().values())
+    Job.objects.all().delete()
+    for n in range(50):
+        three.delay(n)
+    assert every == set(Job.objects.values_list("run_after", flat=True))
+
+
+def test_a_window_is_one_however_many_statements(refresh, monkeypatch):
+    """And begins now; without a window, jobs are due as ever."""
+    monkeypatch.setattr(module, "UNIQUE_ROWS_MAX", 7)
+    before = clock()
+
+    refresh.using(run_after="1h").spread(MICROSECOND).bulk(
+        [{"customer_id": n} for n in range(20)]
+    )
+
+    (moment,) = set(due().values())
+    assert before <= moment - timedelta(hours=1) <= clock()
+    refresh.bulk([{"customer_id": n} for n in range(20, 40)])
+    assert 20 == Job.objects.filter(run_after=None).count()
+    refresh.using(run_after=NOON).bulk([{"customer_id": n} for n in range(40, 50)])
+    assert 10 == Job.objects.filter(run_after=NOON).count()
+
+
+def test_rows_without_a_key_of_the_window_are_an_error(refresh):
+    """Nothing is stored."""
+    EveryField.objects.bulk_create(
+        EveryField(integer=n, text=text) for n, text in ((1, "de"), (2, None))
+    )
+    day = refresh.spread(DAY, by="lang")
+
+    with pytest.raises(InvalidArgument, match="1 rows where lang is NULL"):
+        day.from_queryset(EveryField.objects.all(), customer_id="integer", lang="text")
+    assert 0 == Job.objects.count()
+
+
+def test_debounce_has_a_moment_of_its_own(refresh):
+    """So it goes with no window; a throttle does."""
+    words = r"spread\(\) and debounce contradict each other"
+    debounced = refresh.using(debounce="5s", by="customer_id")
+    with pytest.raises(InvalidOption, match=words):
+        debounced.spread(DAY)
+    with pytest.raises(InvalidOption, match=words):
+        refresh.spread(DAY).using(debounce="5s", by="customer_id")
+
+    limited = refresh.using(run_after=NOON, throttle="2/1h", by="lang").spread(DAY)
+    results = limited.bulk([{"customer_id": n} for n in range(5)])
+    assert 2 == sum(result.created for result in results)
+    assert all(NOON <= moment < NOON + DAY for moment in due().values())
+
+
+def test_calls_that_accumulate_have_no_window(declared):
+    """They wait for one another, and a window parts them."""
+
+    @task(name="shop.index", accumulate=Accumulate(size=10, within="1s"))
+    def index(calls):
+        pass
+
+    with pytest.raises(
+        InvalidOption, match=r"shop\.index has accumulate=…, whose calls wait for"
+    ):
+        index.spread(DAY)
