@@ -222,9 +222,9 @@ class Enqueuer(Generic[P, R]):
         if selected is None:
             return 0
         arguments, query, params = selected
-        window = self._window(settings)
         store: Callable[..., Stored] = enqueue_from_select
-        if window is not None:
+        if task.options.accumulate is not None:
+            window = self._window(settings)
             store = functools.partial(accumulate_from_select, window=window)
         with connection.cursor() as cursor:
             stored = store(
@@ -297,10 +297,10 @@ class Enqueuer(Generic[P, R]):
             self._task.name, settings.database, anywhere=anywhere
         )
         with connection.cursor() as cursor:
-            window = self._window(settings)
-            if window is None:
+            if self._task.options.accumulate is None:
                 job_id = enqueue(cursor, placement, args=args, kwargs=kwargs)
             else:
+                window = self._window(settings)
                 job_id = accumulate(cursor, placement, window, args=args, kwargs=kwargs)
         _announce(connection, self._task, placement, (job_id,))
         _run_if_immediate((job_id,), settings)
@@ -323,20 +323,19 @@ class Enqueuer(Generic[P, R]):
             transaction.atomic(using=connection.alias, savepoint=False),
             connection.cursor() as cursor,
         ):
-            window = self._window(settings)
-            if window is None:
+            if self._task.options.accumulate is None:
                 ids = enqueue_many(cursor, placement, items)
             else:
+                window = self._window(settings)
                 ids = accumulate_many(cursor, placement, window, items)
             _announce(connection, self._task, placement, ids)
         _run_if_immediate(ids, settings)
         return [JobResult(job_id) for job_id in ids]
 
-    def _window(self, settings: Settings) -> Window | None:
-        """Return how a call waits for others; None: its task takes it alone."""
+    def _window(self, settings: Settings) -> Window:
+        """Return how a call waits for others, of a task with accumulate."""
         told = self._task.options.accumulate
-        if told is None:
-            return None
+        assert told is not None
         # In immediate mode nobody would come when the time is over.
         within = timedelta(0) if settings.mode == "immediate" else told.window
         return Window(self._options.key or told.key or NO_KEY, told.size, within)
