@@ -19,6 +19,9 @@ from django_pgqueue.runs.schedules import ScheduleRow, read_rows
 # Schedules looked at in one round; more follow at once.
 DUE_ROWS_MAX = 100
 
+# How long the job of a tick may wait for somebody's lock; the other schedules wait too.
+LOCK_PATIENCE = "2s"
+
 # Ticks of a schedule that are kept, whatever their age: its last runs.
 TICKS_KEPT = 20
 # Rows deleted in one statement.
@@ -55,6 +58,8 @@ SELECT EXISTS (SELECT 1 FROM pgqueue_schedule
 # the schedule and may stay open for hours; the other schedules must not wait for that.
 # An edit, a pause or another one's tick in between makes it find nothing. The server
 # says whether the tick is due: a scheduler with another clock cannot be early.
+# What follows in the transaction waits so long for others, and then fails: for one that
+# has stored a job with the dedup key of this one's, and has not committed.
 ADVANCE = """
 UPDATE pgqueue_schedule
    SET last_tick = %(latest)s, next_tick = %(next)s, error = NULL
@@ -65,7 +70,7 @@ UPDATE pgqueue_schedule
                 AND paused_at IS NULL AND withdrawn_at IS NULL
                 AND %(latest)s <= clock_timestamp()
                 FOR NO KEY UPDATE SKIP LOCKED)
-RETURNING id
+RETURNING id, set_config('lock_timeout', %(patience)s, true)
 """
 
 # Locks: a row lock on the schedule, for the statement; none where somebody has it. The
@@ -193,6 +198,7 @@ def advance(
         "seen": row.last_tick,
         "latest": latest,
         "next": next_tick,
+        "patience": LOCK_PATIENCE,
     }
     cursor.execute(ADVANCE, params)
     return cursor.fetchone() is not None

@@ -20,6 +20,7 @@ from django_pgqueue.worker.scheduler import (
     Scheduler,
 )
 from tests.schedules.conftest import go_on, in_back_ticks, read, tick_until_rest
+from tests.schedules.test_issue import once
 
 MINUTE = timedelta(minutes=1)
 Make = Callable[..., Schedule]
@@ -133,6 +134,26 @@ def test_a_row_that_is_locked_keeps_no_other(make: Make, scheduler: Scheduler) -
     while len(issued()) < 3:
         assert time.monotonic() < until
         go_on(scheduler)
+
+
+def test_a_key_that_somebody_holds_keeps_no_other(
+    make: Make, scheduler: Scheduler
+) -> None:
+    """An open transaction that has stored the same unique job is waited for briefly."""
+    make("held", task=once.name, ticks_from=in_back_ticks(2))
+    make("nightly", ticks_from=in_back_ticks(1))
+    with transaction.atomic():
+        assert once.delay().created
+        began = time.monotonic()
+        tick_until_rest(scheduler)
+        assert time.monotonic() - began < 10
+        assert read("nightly").last_tick is not None
+        assert "lock timeout" in str(read("held").error)
+    until = time.monotonic() + 10
+    while read("held").last_tick is None:
+        assert time.monotonic() < until
+        go_on(scheduler)
+    assert Tick.objects.get(schedule_id=read("held").id).outcome == "duplicate"
 
 
 def test_a_next_tick_that_is_wrong_is_reckoned_anew(
