@@ -9,6 +9,7 @@ work do no harm, since a tick is unique.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,9 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 # Without a hint that a schedule was changed, it is looked so often.
 LOOK_SECONDS = 5.0
+
+# After a hint it looks twice: a process sends one hint in 60 ms, for all it changes.
+SECOND_LOOK_SECONDS = 0.1
 
 # Who does not lead takes over when a tick is so late, and then goes on for so long.
 OVERDUE = timedelta(seconds=2)
@@ -58,6 +62,7 @@ class Scheduler(Service):
         self._is_leading = False
         self._stands_in_until = 0.0
         self._reckon_at = 0.0
+        self._second_look_at = 0.0
         self._later = Later()
 
     @property
@@ -79,6 +84,7 @@ class Scheduler(Service):
     def hint(self) -> None:
         """Look soon: a schedule was changed. Any thread may call it."""
         if self.is_at_work:
+            self._second_look_at = time.monotonic() + SECOND_LOOK_SECONDS
             self.wake.set()
 
     def tick(self) -> float:
@@ -95,7 +101,10 @@ class Scheduler(Service):
             seconds = ticks.until_next(cursor, but)
             if seconds is None or seconds > 0:
                 pause = LOOK_SECONDS if seconds is None else seconds
-                return min(pause, LOOK_SECONDS, until_again)
+                second = self._second_look_at - time.monotonic()
+                return min(
+                    pause, LOOK_SECONDS, until_again, second if second > 0 else math.inf
+                )
             rows = ticks.due(cursor, but)
             now = database_now(cursor)
         for row in rows:

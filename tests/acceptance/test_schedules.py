@@ -109,7 +109,7 @@ def test_a_new_schedule_is_heard_of_at_once(start_worker):
             what="its next tick is reckoned",
         )
         # By itself it looks each 5 s.
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 2.5
 
 
 def test_a_task_that_no_worker_knows_keeps_no_other_schedule(start_worker):

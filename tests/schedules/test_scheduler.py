@@ -17,6 +17,7 @@ from django_pgqueue.worker.scheduler import (
     LOOK_SECONDS,
     OVERDUE,
     REST_SECONDS,
+    SECOND_LOOK_SECONDS,
     Scheduler,
 )
 from tests.schedules.conftest import go_on, in_back_ticks, read, tick_until_rest
@@ -88,6 +89,17 @@ def test_it_rests_until_the_next_tick(make: Make, scheduler: Scheduler) -> None:
     assert tick_until_rest(scheduler) == LOOK_SECONDS
     make("poll", every_seconds=2, ticks_from=datetime.now(UTC))
     assert 0 < tick_until_rest(scheduler) <= 2
+
+
+def test_after_a_hint_it_looks_twice(make: Make, scheduler: Scheduler) -> None:
+    """A process that changes two schedules at once sends one hint."""
+    assert scheduler.tick() == LOOK_SECONDS
+    scheduler.hint()
+    assert 0 < scheduler.tick() <= SECOND_LOOK_SECONDS
+    make(every_seconds=3_600, ticks_from=datetime.now(UTC))
+    go_on(scheduler)
+    go_on(scheduler)
+    assert read("nightly").next_tick is not None
 
 
 def test_a_tick_that_fails_keeps_no_other(make: Make, scheduler: Scheduler) -> None:
