@@ -200,8 +200,12 @@ class ScheduleAdmin(ScheduleForms):
 
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> SafeString:
-        """Show state and source; of a pause since when, by whom and why."""
+        """Show state and source; of a pause who, when and why; of a fault what."""
         shown = _badges(row)
+        if row.shown_state == "faulty":
+            return format_html(
+                '{}<br><span class="quiet pgqueue-text">{}</span>', shown, row.error
+            )
         if row.paused_at is None:
             return shown
         return format_html(

@@ -3,7 +3,7 @@ States of schedules: derived from the row, and shown by the admin and the comman
 
     withdrawn   the code that was migrated last does not declare it any more
     paused      somebody has paused it
-    faulty      it cannot be read
+    faulty      it cannot be read, or its tick cannot be issued
     overdue     a tick has been due for a while, and no worker issues it
     active      it has ticks
 """

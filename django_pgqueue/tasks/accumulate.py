@@ -84,21 +84,15 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """
-    One call of a task with accumulate: what delay() was given, and its job.
+    """One call of a task with accumulate: what delay() was given, and its job."""
 
-    Attributes:
-        id: Of its job, the same through every retry and redrive; 0: there is none.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-        enqueued_at: When it was stored.
-        attempt: Of this call, 1 for the first. Calls of one run may differ in it.
-    """
-
+    # Of its job, the same through every retry and redrive; 0: there is none.
     id: int = 0
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    # When it was stored.
     enqueued_at: datetime | None = None
+    # Of this call, 1 for the first. Calls of one run may differ in it.
     attempt: int = 1
 
 

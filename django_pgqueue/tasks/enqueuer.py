@@ -315,9 +315,9 @@ class Enqueuer(Generic[P, R]):
             key = key_of(task, spread, fields, arguments)
         if self._rule is not None:
             return self._from_selected(self._rule, connection, key, *selected, settings)
-        window = self._window(settings)
         store: Callable[..., Stored] = enqueue_from_select
-        if window is not None:
+        if task.options.accumulate is not None:
+            window = self._window(settings)
             store = functools.partial(accumulate_from_select, window=window)
         elif spread is not None:
             store = functools.partial(spread_from_select, key=key)
@@ -420,8 +420,8 @@ class Enqueuer(Generic[P, R]):
             )
             return self._told(connection, placement, [stored], settings)[0]
         with connection.cursor() as cursor:
-            window = self._window(settings)
-            if window is not None:
+            if self._task.options.accumulate is not None:
+                window = self._window(settings)
                 job_id = accumulate(cursor, placement, window, args=args, kwargs=kwargs)
             else:
                 store = enqueue if self._options.spread is None else enqueue_spread
@@ -451,8 +451,8 @@ class Enqueuer(Generic[P, R]):
             transaction.atomic(using=connection.alias, savepoint=False),
             connection.cursor() as cursor,
         ):
-            window = self._window(settings)
-            if window is not None:
+            if self._task.options.accumulate is not None:
+                window = self._window(settings)
                 ids = accumulate_many(cursor, placement, window, items)
             else:
                 spread = self._options.spread
@@ -513,11 +513,10 @@ class Enqueuer(Generic[P, R]):
         _run_if_immediate(list(dict.fromkeys([*created, *moved])), settings)
         return [JobResult(job_id, conflict=conflict) for job_id, conflict in stored]
 
-    def _window(self, settings: Settings) -> Window | None:
-        """Return how a call waits for others; None: its task takes it alone."""
+    def _window(self, settings: Settings) -> Window:
+        """Return how a call waits for others, of a task with accumulate."""
         told = self._task.options.accumulate
-        if told is None:
-            return None
+        assert told is not None
         # In immediate mode nobody would come when the time is over.
         within = timedelta(0) if settings.mode == "immediate" else told.window
         key = self._options.accumulate_key or told.key or NO_KEY

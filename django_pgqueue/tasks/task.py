@@ -345,9 +345,9 @@ class Task(Generic[P, R]):
     @property
     def call_signature(self) -> inspect.Signature:
         """
-        What the arguments of a job must fit: the function's, without its context.
+        What the arguments of a job must fit, which is the function without its context.
 
-        Of a task with accumulate: anything, since a job is one call of its list.
+        Of a task with accumulate anything, since a job is one call of its list.
         """
         if self.options.accumulate is not None:
             return ANYTHING

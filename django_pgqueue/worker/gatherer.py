@@ -205,9 +205,10 @@ class Gatherer:
                 held.valid_until = max(held.valid_until, asked_at + seconds)
 
     def close(self) -> None:
-        """Give the connection back."""
-        with self._lock:
+        """Give the connection back, unless a thread is left behind with it."""
+        if self._lock.acquire(blocking=False):
             self._link.drop()
+            self._lock.release()
 
     def _own(self, job: Claimed) -> Held | None:
         """Return the lease of a job that waited here, unless it may not run."""

@@ -9,7 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import connection, transaction
 
-from django_pgqueue.models import Schedule, Tick, Worker
+from django_pgqueue.models import ArchivedJob, Schedule, Tick, Worker
+from django_pgqueue.schedules import operate
+from django_pgqueue.schedules.definition import define
 from django_pgqueue.schedules.sync import tell_workers
 from django_pgqueue.worker.heartbeat import SCHEDULES_INTERVAL_SECONDS
 from django_pgqueue.worker.scheduler import OVERDUE
@@ -157,3 +159,25 @@ def test_a_child_that_follows_another_one_declares_nothing(start_worker):
     assert Schedule.objects.get(name="each night").expression == "0 4 * * *"
     start_worker(threads=1, pgqueue=DECLARED)
     assert Schedule.objects.get(name="each night").expression == "0 3 * * *"
+
+
+def test_workers_heed_at_once_what_people_do(start_worker):
+    """A schedule that is made has ticks, a paused one none; a run by hand is run."""
+    start_worker(threads=1)
+    definition = define(name="mine", task="tests.app.tasks.noop", every_seconds=1)
+
+    operate.add(definition, by="ada")
+    wait_for_ticks("mine", 2)
+    operate.pause("mine", by="ada", reason="enough")
+    before = wait_for_ticks("mine", 2)
+    issued = operate.run_now("mine", by="ada")
+
+    wait_for(
+        lambda: ArchivedJob.objects.filter(pk=issued.job_id).exists(),
+        what="the job that was asked for is run",
+    )
+    # More than a second after the pause, nothing but that one was added.
+    by_hand = Tick.objects.get(job_id=issued.job_id)
+    wait_for(lambda: datetime.now(UTC) > by_hand.due_at + 2 * SECOND, what="two ticks")
+    assert [*before, by_hand] == wait_for_ticks("mine", 3)
+    assert ("ada", "enqueued") == (by_hand.asked_by, by_hand.outcome)

@@ -291,6 +291,7 @@ def test_a_schedule_that_cannot_be_read_says_so(admin_client):
     html = html_of(admin_client, f"{row.pk}/change/")
 
     assert "There is no time zone 'Mars/Olympus'" in html
+    assert "There is no time zone 'Mars/Olympus'" in html_of(admin_client)
     assert "Next ticks" not in html
     assert "cannot be read" in html_of(admin_client, f"{other.pk}/change/")
     assert "61 * * * *" in html_of(admin_client)

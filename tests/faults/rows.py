@@ -394,7 +394,7 @@ ROWS: dict[str, Row] = {
     "R1": Row(
         title="schedules by the second: kill -9, SIGSTOP, crashes of the server",
         seconds=600,
-        seconds_short=20,
+        seconds_short=16,
         schedules="by_the_second",
         load=Load(jobs=600),
         series=(
@@ -433,7 +433,7 @@ ROWS: dict[str, Row] = {
     "C3": Row(
         title="five schedulers at once, clocks 90 s off, killed within their ticks",
         seconds=300,
-        seconds_short=15,
+        seconds_short=12,
         schedules="by_the_second",
         all_schedule=True,
         load=Load(jobs=600),

@@ -242,3 +242,12 @@ def test_a_superseded_job_goes_on_where_the_archive_has_no_day(cursor):
 
     assert {job.pk: None} == back(cursor, failed(job))
     assert {None, "k"} == {*keys().values()}
+
+
+def test_the_callers_own_patience_stays_what_it_was(cursor):
+    """In a transaction of his, what he waits for afterwards is his business."""
+    job = running()
+    with cursor.connection.transaction():
+        cursor.execute("SET LOCAL lock_timeout = '7s'")
+        back(cursor, failed(job))
+        assert "7s" == cursor.execute("SHOW lock_timeout").fetchone()[0]

@@ -149,6 +149,7 @@ def test_a_server_whose_clock_was_put_back(make: Make, raws: list[Raw]) -> None:
     for back in (60, 30, 1, 0):
         row = find(raws[0])
         assert issue_on(raws[0], row, NOON + (60 - back) * MINUTE) == 0
+        assert find(raws[0]) == row
     assert issue_on(raws[0], find(raws[0]), NOON + 61 * MINUTE) == 1
     assert Job.objects.count() == 61
     assert (

@@ -11,10 +11,14 @@ from django.test.utils import CaptureQueriesContext
 from django_pgqueue import (
     Accumulate,
     Call,
+    Cancel,
     DeclarationError,
     InvalidArgument,
     InvalidOption,
     PayloadTooLarge,
+    Reject,
+    RetryLater,
+    Snooze,
     UndecodablePayload,
     Unique,
     signals,
@@ -22,12 +26,24 @@ from django_pgqueue import (
 )
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job
+from django_pgqueue.tasks.gathered import heed_cancel, share
+from django_pgqueue.tasks.outcome import (
+    Cancelled,
+    Crashed,
+    GaveUp,
+    Retried,
+    Succeeded,
+)
+from django_pgqueue.tasks.perform import Performed, outcome_after
 from django_pgqueue.testing import assert_enqueued, drain, immediate
 from tests.app.accumulate_tasks import by_size, by_time, makes_orders
 from tests.app.models import Order
 from tests.app.tasks import noop
+from tests.tasks.test_outcome import claimed
 
 db = pytest.mark.django_db
+
+MINUTE = timedelta(minutes=1)
 
 
 def takes(calls):
@@ -255,6 +271,60 @@ def test_a_call_can_wait_for_a_commit(django_capture_on_commit_callbacks):
         assert [] == rows("pk")
 
     assert [([1], "k"), ([2], "")] == rows("args", "accumulate_key")
+
+
+# What a run means for its calls ------------------------------------------------------
+
+
+def run_of(error, *jobs, options=None):
+    """Return what becomes of jobs whose run raised *error*."""
+    options = options or noop.resolve("default", get_settings())
+    outcome = outcome_after(jobs[0], options, error)
+    return share(Performed(outcome, error, 0.1), list(jobs), options)
+
+
+def test_what_failed_together_comes_back_together():
+    """One draw of the jitter for all; each by its own attempts."""
+    jobs = [claimed(id=n, max_attempts=5) for n in range(20)]
+    last = claimed(id=99, attempt=5, max_attempts=5)
+    later = claimed(id=98, attempt=2, max_attempts=5)
+
+    ends = run_of(ValueError("x"), *jobs, last, later)
+
+    delays = {end.outcome.delay for end in ends[:20]}
+    assert 1 == len(delays)
+    assert GaveUp("exhausted") == ends[20].outcome
+    assert 2 * delays.pop() == ends[21].outcome.delay
+    assert 1 == len({id(end.words[1]) for end in ends})
+
+
+@pytest.mark.parametrize(
+    "error, outcome",
+    [
+        (Reject("no"), GaveUp("rejected")),
+        (Cancel(), Cancelled()),
+        (Snooze("1m"), Retried(MINUTE, gives_attempt_back=True, is_failure=False)),
+        (RetryLater("1m"), Retried(MINUTE)),
+    ],
+    ids=repr,
+)
+def test_what_a_run_raises_holds_for_each_of_its_calls(error, outcome):
+    """As for one job."""
+    ends = run_of(error, claimed(id=1), claimed(id=2))
+
+    assert [outcome] * 2 == [end.outcome for end in ends]
+
+
+def test_a_call_that_was_to_stop_is_cancelled_when_its_run_fails():
+    """One whose process died is not: it did not stop for that."""
+    failed = run_of(ValueError("x"), claimed(id=1))[0]
+    done, crashed = Performed(Succeeded()), Performed(Crashed("killed"))
+    for performed in (failed, done, crashed):
+        heed_cancel(performed)
+
+    assert [Cancelled(), Succeeded(), Crashed("killed")] == [
+        performed.outcome for performed in (failed, done, crashed)
+    ]
 
 
 # Without a worker --------------------------------------------------------------------
