@@ -156,7 +156,9 @@ class JobContext:
     @property
     def tick(self) -> datetime | None:
         """
-        When the tick was due that this job is of, in UTC; None: it is of no schedule.
+        When the tick was due that this job is of, in UTC.
+
+        None where it is of no schedule.
 
         The same through every retry, and however late the job runs: what a nightly
         task is about follows from this, and not from the clock.

@@ -222,6 +222,7 @@ def test_a_job_keeps_what_it_is_when_it_moves(cursor, verb, model):
         "crashes": 1,
         "deliveries": 4,
         "dedup_key": "k",
+        "accumulate_key": "a",
         "lane_capacity": 3,
         "progress": {"done": 1},
         "workflow_id": 1,

@@ -50,6 +50,10 @@ future AS (
     INSERT INTO pgqueue_job (task, visible_at)
     SELECT 'x', clock_timestamp() + interval '1 hour' FROM generate_series(1, 10)
     RETURNING id),
+calls AS (
+    INSERT INTO pgqueue_job (task, accumulate_key, visible_at)
+    SELECT 'shop.send', 'k', clock_timestamp() + interval '30 s'
+      FROM generate_series(1, 20)),
 leased AS (
     INSERT INTO pgqueue_job (task, visible_at, leased_by, leased_at, attempt,
                              deliveries)
@@ -104,7 +108,7 @@ RARE = Bound(
 BOUNDS = {
     "accumulate.ACCUMULATE": one("waiting"),
     "accumulate.ACCUMULATE_MANY": one("waiting"),
-    "accumulate.GATHER": Bound(buffers=CLAIM_BUFFERS_MAX),
+    "accumulate.GATHER": ten("waiting"),
     "cancel.CANCEL": Bound("waiting", buffers=20 * ROW_BUFFERS),
     "cancel.CANCEL (running)": ten("leased"),
     "claim.CLAIM": Bound(buffers=CLAIM_BUFFERS_MAX),
@@ -166,7 +170,8 @@ BOUNDS = {
         scanned=20 * STATS_LIMIT,
         params=(("limit", STATS_LIMIT), ("queues", ["q1"])),
     ),
-    "unique.STORE_UNIQUE": one("waiting"),
+    # Several statements, each with the pages of its own plan.
+    "unique.STORE_UNIQUE": Bound("waiting", buffers=2 * ROW_BUFFERS + 100),
     "unique.STORE_UNIQUE_MANY": one("waiting"),
     "tagged.TAGGED_ARCHIVED": RARE,
     "tagged.TAGGED_DEAD_LETTERS": RARE,
