@@ -29,17 +29,23 @@ class Progress:
         self._ended: dict[int, int] = {}
         self._first = self._next_execution()
 
-    def rows_read(self) -> int:
-        """Return how many rows the leaves of all plans have had so far."""
+    def rows_read(self, *, again: bool = False) -> int:
+        """
+        Return how many rows the leaves of all plans have had so far.
+
+        Args:
+            again: Ask once more for plans that have ended, too: Spark sums up a plan's
+                rows a moment after it says that the plan has ended.
+        """
         executions = self._store.executionsList()
         rows = dict(self._ended)
         count = executions.size()
         for place in range(max(0, count - PLANS_MAX), count):
             execution = executions.apply(place)
             number = execution.executionId()
-            if number < self._first or number in self._ended:
+            if number < self._first or (number in self._ended and not again):
                 continue
-            rows[number] = self._leaves(number)
+            rows[number] = max(self._leaves(number), rows.get(number, 0))
             if execution.completionTime().isDefined():
                 self._ended[number] = rows[number]
         return sum(rows.values())
@@ -48,7 +54,7 @@ class Progress:
         """Return the same once Spark has told of all that happened."""
         bus = self._context._jsc.sc().listenerBus()
         bus.waitUntilEmpty(TOLD_WITHIN_MILLISECONDS)
-        return self.rows_read()
+        return self.rows_read(again=True)
 
     def tasks(self) -> tuple[int, int]:
         """Return how many tasks of the running stages are done, and of how many."""
