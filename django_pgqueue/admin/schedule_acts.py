@@ -25,9 +25,14 @@ def _run_now(
     """Enqueue the jobs of schedules, and name them."""
     rows = page.rows_by_key(request, keys)
     jobs: list[int] = []
+    held = 0
     for row in rows.values():
         issued = operate.run_now(row.name, by=who(request))
-        if issued is not None and issued.job_id is not None:
+        if issued is None:
+            continue
+        if issued.job_id is None:
+            held += 1
+        else:
             jobs.append(issued.job_id)
             log(request, [row], _("Run now: job %(job)s.") % {"job": issued.job_id})
     tell(
@@ -40,7 +45,15 @@ def _run_now(
                 len(jobs),
             ).replace("%(jobs)s", ", ".join(map(str, jobs)) or "-"),
         ),
-        _left(len(keys) - len(jobs)),
+        (
+            held,
+            ngettext(
+                "%(count)d was not: another job has the dedup key of its task.",
+                "%(count)d were not: other jobs have the dedup keys of their tasks.",
+                held,
+            ),
+        ),
+        _left(len(keys) - len(jobs) - held),
         left=len(keys) - len(jobs),
     )
 

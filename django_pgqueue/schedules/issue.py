@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from django_pgqueue import signals, telemetry
 from django_pgqueue.bounds import ATTEMPTS_DEFAULT, QUEUE_DEFAULT
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import ScheduleError, UnknownTask
@@ -20,7 +21,7 @@ from django_pgqueue.runs.schedules import ScheduleRow
 from django_pgqueue.schedules.timetables import timetable_of
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.context import TICK
-from django_pgqueue.tasks.registry import find_task
+from django_pgqueue.tasks.registry import find_sender, find_task
 from django_pgqueue.tasks.store_unique import dedup_of
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.timetable.catch_up import CatchUp, find_due
@@ -122,6 +123,20 @@ def run_now(cursor: Any, row: ScheduleRow, *, by: str = "") -> Issued:
 def wake_for(cursor: Any, issued: Iterable[Issued]) -> None:
     """Wake workers for the jobs of ticks that are committed; cursor in autocommit."""
     wake(cursor, sorted({each.queue for each in issued if each.job_id is not None}))
+
+
+def tell(issued: Issued, *, late_seconds: float) -> None:
+    """Tell who listens of a tick that is committed, and of its job, if there is one."""
+    sender = find_sender(issued.task)
+    if issued.job_id is not None:
+        telemetry.send(
+            signals.job_enqueued,
+            sender,
+            job_id=issued.job_id,
+            task=issued.task,
+            queue=issued.queue,
+        )
+    telemetry.ticked(sender, issued, late_seconds=late_seconds)
 
 
 def _issue_tick(

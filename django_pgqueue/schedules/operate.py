@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import get_settings
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.runs import schedules
@@ -27,7 +27,6 @@ from django_pgqueue.tasks.operate import (
     REASON_CHARACTERS_MAX,
     checked_text,
 )
-from django_pgqueue.tasks.registry import find_sender
 
 
 def pause(name: str, *, by: str = "", reason: str = "") -> bool:
@@ -77,7 +76,8 @@ def run_now(name: str, *, by: str = "") -> Issued | None:
         by: Who asks; at most 150 characters.
 
     Returns:
-        What was enqueued; None: there is no such schedule.
+        What became of it, without a job where another one has the dedup key of its
+        task; None: there is no such schedule.
     """
     by = checked_text("by", by, BY_CHARACTERS_MAX)
     with _cursor() as (connection, cursor):
@@ -86,7 +86,8 @@ def run_now(name: str, *, by: str = "") -> Issued | None:
             return None
         issued = issue.run_now(cursor, row, by=by)
         wake_after_commit(connection, issued.queue)
-        connection.on_commit(lambda: _tell(issued), robust=True)
+        tell = partial(issue.tell, issued, late_seconds=0.0)
+        connection.on_commit(tell, robust=True)
     return issued
 
 
@@ -171,18 +172,6 @@ def delete(name: str) -> bool:
 def _taken(cursor: Any, name: str) -> ScheduleRow | None:
     """Return the schedule, locked for this transaction."""
     return next(iter(schedules.take(cursor, [name])), None)
-
-
-def _tell(issued: Issued) -> None:
-    sender = find_sender(issued.task)
-    telemetry.send(
-        signals.job_enqueued,
-        sender,
-        job_id=issued.job_id,
-        task=issued.task,
-        queue=issued.queue,
-    )
-    telemetry.ticked(sender, issued, late_seconds=0.0)
 
 
 @contextmanager

@@ -17,13 +17,11 @@ from datetime import datetime, timedelta
 
 import psycopg
 
-from django_pgqueue import signals, telemetry
 from django_pgqueue.exceptions import ScheduleError
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.runs import ticks
 from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
-from django_pgqueue.schedules.issue import Issued, issue, reckon, wake_for
-from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.schedules.issue import issue, reckon, tell, wake_for
 from django_pgqueue.worker.later import Later
 from django_pgqueue.worker.service import Service, is_broken
 
@@ -154,7 +152,7 @@ class Scheduler(Service):
                 wake_for(cursor, issued)
         finally:
             for tick in issued:
-                _tell(tick, now)
+                tell(tick, late_seconds=(now - tick.due_at).total_seconds())
         return bool(issued)
 
     def _reckon(self, row: ScheduleRow) -> bool:
@@ -179,17 +177,3 @@ class Scheduler(Service):
         )
         with self.link.cursor() as cursor:
             ticks.reckon(cursor, row, row.next_tick, said)
-
-
-def _tell(tick: Issued, now: datetime) -> None:
-    sender = find_sender(tick.task)
-    if tick.job_id is not None:
-        telemetry.send(
-            signals.job_enqueued,
-            sender,
-            job_id=tick.job_id,
-            task=tick.task,
-            queue=tick.queue,
-        )
-    late = (now - tick.due_at).total_seconds()
-    telemetry.ticked(sender, tick, late_seconds=late)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from django_pgqueue.schedules.sync import HINT as SCHEDULES_HINT
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.service import Waitable
 
 # What is notified instead of a queue's name, in which there is no "!".
 CANCEL = "!cancel"
-SCHEDULES = "!schedules"
 
 # A worker of all queues learns new names from wakes. A stranger who notifies with
 # made-up names fills this much and no more; beyond it, the flag is "any".
@@ -32,7 +32,7 @@ class Wakes:
         on_cancel: Callable[[], None] | None = None,
         on_schedules: Callable[[], None] | None = None,
     ) -> None:
-        self._hints = {CANCEL: on_cancel, SCHEDULES: on_schedules}
+        self._hints = {CANCEL: on_cancel, SCHEDULES_HINT: on_schedules}
         self._plan = plan
         self._signal = signal
         self._lock = threading.Lock()

@@ -326,6 +326,18 @@ def test_run_now_enqueues_a_job_and_names_it(admin_client):
     assert (row.next_tick, row.revision) == (after.next_tick, after.revision)
 
 
+def test_run_now_says_when_another_job_has_the_key(admin_client):
+    """Of a unique task, whose job waits already; no job is enqueued, and none named."""
+    row = make_schedule(task="tests.app.tasks.once", next_tick=HOUR)
+    tasks.once.delay()
+
+    response = admin_client.post(f"{URL}{row.pk}/run-now/", {"confirmed": "1"})
+
+    assert (1, "duplicate") == (Job.objects.count(), Tick.objects.get().outcome)
+    assert "1 was not: another job has the dedup key of its task." in texts(response)
+    assert not LogEntry.objects.exists()
+
+
 def test_a_pause_has_who_when_and_why(admin_client):
     """A second one changes nothing; resuming starts the ticks anew."""
     row = make_schedule(next_tick=-HOUR, ticks_from=-HOUR)

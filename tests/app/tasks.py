@@ -8,7 +8,7 @@ import signal
 import threading
 from typing import Any
 
-from django_pgqueue import Reject, RetryLater, Snooze, task
+from django_pgqueue import Reject, RetryLater, Snooze, Unique, task
 from django_pgqueue.tasks.context import JobContext
 from tests.app.models import Order
 
@@ -20,6 +20,11 @@ class Unlucky(Exception):
 @task
 def noop(*args: Any, **kwargs: Any) -> None:
     """Take anything and do nothing."""
+
+
+@task(unique=Unique())
+def once() -> None:
+    """Do nothing, one job at a time."""
 
 
 @task

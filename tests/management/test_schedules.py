@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_pgqueue.models import Job, Schedule, Tick
+from tests.app.tasks import once
 from tests.factories import make_archived_job, make_declared, make_schedule, make_tick
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
 
@@ -175,6 +176,18 @@ def test_run_enqueues_a_job():
     assert (DONE, f"Job {job.pk} was enqueued in queue reports.\n") == (status, out)
     assert Tick.objects.get().asked_by.endswith("(command line)")
     assert told("schedules", "run", "nightly")[1]["job"] > job.pk
+
+
+def test_run_says_when_another_job_has_the_key():
+    """Of a unique task, whose job waits already: status 1."""
+    make_schedule(task=once.name)
+    once.delay()
+
+    status, out, _ = run("schedules", "run", "nightly")
+
+    assert NOTHING == status
+    assert "No job was enqueued: another one has the dedup key of its task.\n" == out
+    assert told("schedules", "run", "nightly")[1]["job"] is None
 
 
 def test_pause_and_resume():

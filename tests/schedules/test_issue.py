@@ -9,20 +9,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from django_pgqueue import Unique, task
 from django_pgqueue.models import ArchivedJob, Job, Schedule, Tick
 from django_pgqueue.runs import schedules
 from django_pgqueue.schedules.issue import issue, reckon, run_now
+from tests.app.tasks import once
 from tests.schedules.conftest import NOON, issue_at, read
 
 MINUTE = timedelta(minutes=1)
 Make = Callable[..., Schedule]
 Raw = psycopg.Connection[Any]
-
-
-@task(name="tests.schedules.once", unique=Unique())
-def once() -> None:
-    """Do nothing, once at a time."""
 
 
 def due_times(name: str = "nightly") -> list[str]:

@@ -176,6 +176,8 @@ def _run(row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output) 
         out.json({"schedule": row.name, "job": job})
     elif issued is None:
         out.line(f"Schedule {shown(row.name)} has gone.")
+    elif job is None:
+        out.line("No job was enqueued: another one has the dedup key of its task.")
     else:
         out.line(f"Job {job} was enqueued in queue {shown(issued.queue)}.")
     return EXIT_DONE if job else EXIT_NOTHING
