@@ -9,6 +9,8 @@ that storage code and Spark executors can use it without Django.
      ├── SettingsError            PGQUEUE in settings.py is wrong
      ├── DeclarationError         a @task (or its options) cannot be declared so
      ├── ScheduleError            a schedule is wrong, or never due
+     ├── TopicError               a topic, message, subscription or group is wrong
+     │    └── MessagesLost            retention has removed what a group has not read
      ├── EnqueueError             a job was not stored
      │    ├── InvalidArgument         an argument cannot travel as JSON
      │    ├── PayloadTooLarge         the arguments exceed PAYLOAD_BYTES_MAX
@@ -62,6 +64,14 @@ class ScheduleError(PgQueueError, ValueError):
     def __init__(self, text: str, *, part: str | None = None) -> None:
         super().__init__(text)
         self.part = part
+
+
+class TopicError(PgQueueError, ValueError):
+    """A topic, a message's name, key or payload, a subscription or a group is wrong."""
+
+
+class MessagesLost(TopicError):
+    """What a consumer group has not read yet was removed by its topic's retention."""
 
 
 class EnqueueError(PgQueueError):

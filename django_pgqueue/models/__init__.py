@@ -1,6 +1,7 @@
 """The nouns: schema, constraints and querysets; behaviour stands in queues/."""
 
 from django_pgqueue.models.archived_job import ArchivedJob
+from django_pgqueue.models.consumer_group import ConsumerGroup, Position
 from django_pgqueue.models.dead_letter import DeadLetter
 from django_pgqueue.models.dedup_window import DedupWindow
 from django_pgqueue.models.export import Export
@@ -10,11 +11,14 @@ from django_pgqueue.models.job_field import JobField, JobReference
 from django_pgqueue.models.pipeline_run import PipelineRun
 from django_pgqueue.models.queue import Queue
 from django_pgqueue.models.schedule import Schedule, Tick
+from django_pgqueue.models.subscription import Subscription
 from django_pgqueue.models.task_hour import TaskHour
+from django_pgqueue.models.topic import LogDay, LogState, Message, Topic
 from django_pgqueue.models.worker import Worker
 
 __all__ = [
     "ArchivedJob",
+    "ConsumerGroup",
     "DeadLetter",
     "DedupWindow",
     "Export",
@@ -23,10 +27,16 @@ __all__ = [
     "Job",
     "JobField",
     "JobReference",
+    "LogDay",
+    "LogState",
+    "Message",
     "PipelineRun",
+    "Position",
     "Queue",
     "Schedule",
+    "Subscription",
     "TaskHour",
     "Tick",
+    "Topic",
     "Worker",
 ]

@@ -55,6 +55,12 @@ class Schedule(models.Model):
     kwargs: models.JSONField[Any, Any] = models.JSONField(
         _("keyword arguments"), db_default=JSON_OBJECT, blank=True
     )
+    # Instead of a task, of which the name is empty then: what is published.
+    message_name = models.CharField(_("message"), max_length=255, null=True, blank=True)
+    message_key = models.CharField(_("key"), max_length=1_000, null=True, blank=True)
+    message_payload: models.JSONField[Any, Any] = models.JSONField(
+        _("payload"), null=True, blank=True
+    )
     # NULL: as the task says.
     queue = models.CharField(_("queue"), max_length=63, null=True, blank=True)
     priority = models.SmallIntegerField(_("priority"), null=True, blank=True)
@@ -159,6 +165,7 @@ class Tick(models.Model):
     )
     # NULL: none came of it.
     job_id = models.BigIntegerField(_("job"), null=True, blank=True)
+    message_id = models.BigIntegerField(_("message"), null=True, blank=True)
     # How many ticks before this one were due and dropped; at most 1,000 are counted.
     missed = models.SmallIntegerField(_("missed before"), db_default=0)
     # Who asked for it by hand; NULL: the time did.

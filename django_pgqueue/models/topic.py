@@ -1,0 +1,130 @@
+"""Topics, the messages in their logs, and the days that those stand in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.models.columns import CLOCK, JSON_OBJECT
+
+
+class Topic(models.Model):
+    """
+    Where messages are published.
+
+    A row is made when code that declares the topic is migrated, or by its first
+    message. Its id stands in every message, and in the key of the advisory lock that
+    a publishing transaction holds.
+    """
+
+    id = models.AutoField(_("id"), primary_key=True)
+    name = models.CharField(_("name"), max_length=63, unique=True)
+    partitions = models.SmallIntegerField(_("partitions"), db_default=16)
+    # NULL: as PGQUEUE["RETENTION"]["log"] says.
+    retain = models.DurationField(_("retention"), null=True, blank=True)
+    # The class that payloads are checked against, for people; NULL: none.
+    schema = models.CharField(_("schema"), max_length=255, null=True, blank=True)
+    # Retention has removed messages up to this id, or is about to.
+    removed_to = models.BigIntegerField(_("removed up to"), db_default=0)
+    # What the code last said: {"partitions": …, "retain": seconds, …}; NULL: nothing.
+    declared: models.JSONField[Any, Any] = models.JSONField(
+        _("declared"), null=True, blank=True
+    )
+    last_declared_at = models.DateTimeField(
+        _("last declared at"), null=True, blank=True
+    )
+    created_at = models.DateTimeField(_("created at"), db_default=CLOCK)
+
+    class Meta:
+        db_table = "pgqueue_topic"
+        verbose_name = _("topic")
+        verbose_name_plural = _("topics")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Message(models.Model):
+    """
+    What was published; it stays until its day is older than its topic's retention.
+
+    The table is partitioned by the day (UTC) of published_at, so that retention drops
+    whole days. The primary key in the database is (id, published_at), because a
+    partitioned table needs its partition column there; ids are unique all the same,
+    since they come from one sequence, over all topics.
+    """
+
+    id = models.BigIntegerField(_("id"), primary_key=True)
+    published_at = models.DateTimeField(_("published at"), db_default=CLOCK)
+    # Of LogState, as the statement that has published saw it.
+    epoch = models.BigIntegerField(_("epoch"), db_default=0)
+    topic_id = models.IntegerField(_("topic"))
+    # hash(key) modulo the topic's partitions; of a message without a key, any.
+    partition = models.SmallIntegerField(_("partition"))
+    name = models.CharField(_("name"), max_length=255)
+    key = models.CharField(_("key"), max_length=1_000, null=True, blank=True)
+    payload: models.JSONField[Any, Any] = models.JSONField(_("payload"))
+    # Trace context, request id; keys that begin with "pgqueue." are ours.
+    headers: models.JSONField[Any, Any] = models.JSONField(
+        _("headers"), db_default=JSON_OBJECT
+    )
+
+    class Meta:
+        db_table = "pgqueue_message"
+        verbose_name = _("message")
+        verbose_name_plural = _("messages")
+        default_permissions = ("view",)
+        indexes = [
+            # Serves the readers of a topic's log: ids after a position.
+            models.Index(
+                fields=["topic_id", "partition", "id"], name="pgqueue_message_log"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} #{self.pk}"
+
+
+class LogDay(models.Model):
+    """
+    A day of the log that is over, and the highest id that can be in it.
+
+    A reader whose position is at or after that id need not look into the day.
+    """
+
+    day = models.DateField(_("day"), primary_key=True)
+    last_id = models.BigIntegerField(_("last id"))
+    closed_at = models.DateTimeField(_("closed at"), db_default=CLOCK)
+
+    class Meta:
+        db_table = "pgqueue_log_day"
+        verbose_name = _("day of the log")
+        verbose_name_plural = _("days of the log")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return str(self.day)
+
+
+class LogState(models.Model):
+    """
+    One row: the epoch, which every new subscription raises.
+
+    A message stores the epoch that its publishing statement saw, together with the
+    subscriptions that it saw: what an older epoch has, a subscription did not get.
+    """
+
+    id = models.SmallIntegerField(_("id"), primary_key=True, db_default=1)
+    epoch = models.BigIntegerField(_("epoch"), db_default=0)
+
+    class Meta:
+        db_table = "pgqueue_log_state"
+        verbose_name = _("state of the log")
+        verbose_name_plural = _("state of the log")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return str(self.epoch)

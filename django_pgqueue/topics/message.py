@@ -1,0 +1,27 @@
+"""Message: what a handler is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A published message, as it stands in its topic's log."""
+
+    # Rises in the order of publishing, over all topics, with gaps.
+    id: int
+    topic: str
+    # The topic's, or that with further words: "orders.created".
+    name: str
+    payload: Any
+    # Messages of one key keep their order; None: of no key.
+    key: str | None = None
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    # By the database's clock, in UTC.
+    published_at: datetime | None = None
+    # In which part of its topic's log it stands.
+    partition: int = 0

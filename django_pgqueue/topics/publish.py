@@ -1,0 +1,54 @@
+"""
+Publish: store messages in a topic's log, and a job for each matching subscription.
+
+In the caller's transaction. Everything that can be wrong with a message was found
+before, so that transaction stays usable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from django_pgqueue.queues.enqueue import BULK_ROWS_MAX, Items, as_array, chunks
+
+# Locks: one shared advisory lock for each transaction and topic, which no other
+# publisher waits for; readers look at it (horizon.py). The first message of a topic
+# that nobody has declared makes its row, and others of that topic wait until that
+# transaction ends. A function, so that its plan is kept with the session; migration
+# 0014 has it.
+STORE = "SELECT ids, queues, jobs, has_groups FROM pgqueue_store_messages(%s, %s)"
+
+
+class Stored(NamedTuple):
+    """What one call has stored."""
+
+    ids: list[int]
+    # That got jobs.
+    queues: set[str]
+    jobs: int
+    # Whether the topic has consumer groups, which are to be woken.
+    has_groups: bool
+
+
+def publish(cursor: Any, topic: str, items: Sequence[Items]) -> Stored:
+    """
+    Store messages of one topic, in one statement per 5,000, and return their ids.
+
+    The caller opens the transaction that makes several statements all or nothing.
+
+    Args:
+        cursor: Django's or psycopg's; the caller commits.
+        topic: Its name; a topic that is not known is made.
+        items: Each message as a JSON array: name, key or null, payload, headers.
+    """
+    ids: list[int] = []
+    queues: set[str] = set()
+    jobs, has_groups = 0, False
+    for chunk in chunks(items, BULK_ROWS_MAX):
+        cursor.execute(STORE, (topic, as_array(chunk)))
+        stored, woken, count, has_groups = cursor.fetchone()
+        ids.extend(stored)
+        queues.update(woken)
+        jobs += count
+    return Stored(ids, queues, jobs, has_groups)

@@ -1,0 +1,105 @@
+"""Names of topics and messages, and patterns."""
+
+import re
+
+import pytest
+
+from django_pgqueue.exceptions import TopicError
+from django_pgqueue.topics.names import Pattern, check_key, check_name, check_topic
+
+MATCHES = [
+    ("orders", "orders", True),
+    ("orders", "orders.created", True),
+    ("orders", "orders.a.b", True),
+    ("orders", "orders2", False),
+    ("orders.created", "orders.created", True),
+    ("orders.created", "orders.created.x", False),
+    ("orders.created", "orders", False),
+    ("orders.*", "orders", False),
+    ("orders.*", "orders.created", True),
+    ("orders.*", "orders.created.x", True),
+    ("orders.*.failed", "orders.mail.failed", True),
+    ("orders.*.failed", "orders.failed", False),
+    ("orders.*.failed", "orders.a.b.failed", False),
+    ("*.created", "orders.created", True),
+    ("*.created", "orders.created.x", False),
+    ("*", "orders", True),
+    ("*", "orders.a.b", True),
+    ("*.*", "orders", False),
+    ("a-b.*", "a-b.c", True),
+    ("a-b.*", "axb.c", False),
+]
+
+
+@pytest.mark.parametrize("pattern, name, expected", MATCHES)
+def test_a_pattern_selects_by_words(pattern, name, expected):
+    """By whole words; a star at the end stands for all that follow, one at least."""
+    assert expected == Pattern.parse(pattern).matches(name)
+
+
+def test_postgresql_reads_patterns_as_python_does(cursor):
+    """The regular expression selects the same names in both."""
+    for text, name, expected in MATCHES:
+        pattern = Pattern.parse(text)
+        cursor.execute(
+            "SELECT (%(topic)s::text IS NULL OR %(topic)s = split_part(%(name)s,'.',1))"
+            " AND (%(regex)s::text IS NULL OR %(name)s ~ %(regex)s)",
+            {"topic": pattern.topic, "regex": pattern.regex, "name": name},
+        )
+        assert (expected,) == cursor.fetchone(), (text, name)
+
+
+@pytest.mark.parametrize(
+    "one, other, expected",
+    [
+        ("orders", "orders.created", True),
+        ("orders", "orders", True),
+        ("orders", "mail", False),
+        ("orders", "orders.*", True),
+        ("orders.*", "*.created", True),
+        ("orders.*", "mail.*", False),
+        ("orders.created", "orders.paid", False),
+        ("orders.created", "orders.created.x", False),
+        ("*", "mail.sent", True),
+        ("*.created", "orders.*.created", False),
+        ("a.*.c", "a.b.*", True),
+        ("a.*.c", "a.*.d", False),
+        ("a.*", "a", True),
+        ("*.*", "a", True),
+    ],
+)
+def test_patterns_that_can_meet_overlap(one, other, expected):
+    """Whichever is asked: whether one name can be selected by both."""
+    first, second = Pattern.parse(one), Pattern.parse(other)
+    assert (expected, expected) == (first.overlaps(second), second.overlaps(first))
+
+
+@pytest.mark.parametrize(
+    "bad", ["", ".", "a.", ".a", "a..b", "a b", "ä", "a\n", "a" * 64, 5, None, "a.*b"]
+)
+def test_what_is_no_name_is_refused(bad):
+    """As a topic, as a message's name and as a pattern, with the value."""
+    for check in (check_topic, check_name, Pattern.parse):
+        with pytest.raises(TopicError, match=re.escape(repr(bad)[:20])):
+            check(bad)
+
+
+def test_a_message_is_called_as_its_topic():
+    """Or with more words after it; the error shows the name that would do."""
+    assert "orders.paid" == check_name("orders.paid", "orders")
+    with pytest.raises(TopicError, match=r"'orders\.paid'"):
+        check_name("paid", "orders")
+    with pytest.raises(TopicError, match="without dots"):
+        check_topic("orders.created")
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 1_001, "a\x00", "\ud800", 1.5, True, b"k"])
+def test_what_is_no_key_is_refused(bad):
+    """PostgreSQL could not store it, or two values would be one key."""
+    with pytest.raises(TopicError, match="key="):
+        check_key(bad)
+
+
+def test_a_key_is_text():
+    """An int is its digits; none is none."""
+    assert ("7", "a", None) == (check_key(7), check_key("a"), check_key(None))
