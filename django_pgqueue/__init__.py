@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         JobFailed,
         JobNotFound,
         LeaseLost,
+        MessagesLost,
         MissingExtra,
         PayloadTooLarge,
         PgQueueError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         SparkError,
         SparkOptionError,
         TaskTimeout,
+        TopicError,
         TransactionAborted,
         UndecodablePayload,
         UnknownTask,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     )
     from django_pgqueue.models.job_field import JobField
     from django_pgqueue.schedules.declare import cron, every
+    from django_pgqueue.subscriptions.subscribe import subscribe
     from django_pgqueue.tasks.accumulate import Accumulate, Call
     from django_pgqueue.tasks.context import JobContext
     from django_pgqueue.tasks.declare import task
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from django_pgqueue.tasks.result import JobResult
     from django_pgqueue.tasks.retry import Retry
     from django_pgqueue.tasks.unique import Unique
+    from django_pgqueue.topics.message import Message
 
 __version__ = "0.1.0"
 
@@ -57,6 +61,10 @@ _HOMES = {
     "task": "tasks.declare",
     "cron": "schedules.declare",
     "every": "schedules.declare",
+    "subscribe": "subscriptions.subscribe",
+    "Message": "topics.message",
+    "TopicError": "exceptions",
+    "MessagesLost": "exceptions",
     "Accumulate": "tasks.accumulate",
     "Call": "tasks.accumulate",
     "Retry": "tasks.retry",
@@ -113,6 +121,8 @@ __all__ = [
     "JobNotFound",
     "JobResult",
     "LeaseLost",
+    "Message",
+    "MessagesLost",
     "MissingExtra",
     "PayloadTooLarge",
     "PgQueueError",
@@ -130,6 +140,7 @@ __all__ = [
     "SparkError",
     "SparkOptionError",
     "TaskTimeout",
+    "TopicError",
     "TransactionAborted",
     "UndecodablePayload",
     "Unique",
@@ -138,6 +149,7 @@ __all__ = [
     "WrongState",
     "cron",
     "every",
+    "subscribe",
     "task",
 ]
 

@@ -12,6 +12,7 @@ from django.utils.module_loading import autodiscover_modules, import_string
 from django.utils.translation import gettext_lazy as _
 
 SCHEDULES = "pgqueue_schedule"
+SUBSCRIPTIONS = "pgqueue_subscription"
 
 # Where each app declares its pipeline jobs.
 PIPELINES = "pipelines"
@@ -37,6 +38,7 @@ class PgQueueConfig(AppConfig):
 
         checks.register()
         post_migrate.connect(_declare_schedules, sender=self)
+        post_migrate.connect(_declare_subscriptions, sender=self)
         modules = readable_settings().task_modules
         autodiscover_modules(*modules)
         autodiscover_modules(PIPELINES)
@@ -79,6 +81,34 @@ def _declare_schedules(
     for names, what in ((synced.changed, "declared"), (synced.withdrawn, "withdrawn")):
         for name in names:
             print(f"  Schedule {name} {what}", file=stdout or sys.stdout)
+
+
+def _declare_subscriptions(
+    *, using: str, verbosity: int = 1, stdout: Any = None, **told: Any
+) -> None:
+    """
+    Write what the code declares with @subscribe, after a migration.
+
+    Raises:
+        InvalidOption: The options of a task and PGQUEUE do not go together.
+    """
+    from django.db import connections, transaction
+
+    from django_pgqueue.conf import readable_settings
+    from django_pgqueue.subscriptions.sync import sync
+
+    if using != readable_settings().database:
+        return
+    connection = connections[using]
+    with transaction.atomic(using=using), connection.cursor() as cursor:
+        if SUBSCRIPTIONS not in connection.introspection.table_names(cursor):
+            return  # Migrated back, or not so far.
+        done = sync(cursor, migrates=True)
+    if verbosity < 1:
+        return
+    for told_of, what in ((done.added, "added"), (done.changed, "changed")):
+        for name in told_of:
+            print(f"  Subscription {name} {what}", file=stdout or sys.stdout)
 
 
 def _has_our_backend() -> bool:
