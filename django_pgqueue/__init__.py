@@ -43,6 +43,14 @@ if TYPE_CHECKING:
         WrongState,
     )
     from django_pgqueue.models.job_field import JobField
+    from django_pgqueue.publishing.publication import Publication
+    from django_pgqueue.publishing.publish import (
+        apublish,
+        apublish_many,
+        publish,
+        publish_many,
+    )
+    from django_pgqueue.publishing.topic import Topic, topic
     from django_pgqueue.schedules.declare import cron, every
     from django_pgqueue.subscriptions.subscribe import subscribe
     from django_pgqueue.tasks.accumulate import Accumulate, Call
@@ -62,9 +70,16 @@ _HOMES = {
     "cron": "schedules.declare",
     "every": "schedules.declare",
     "subscribe": "subscriptions.subscribe",
+    "topic": "publishing.topic",
+    "publish": "publishing.publish",
+    "publish_many": "publishing.publish",
+    "apublish": "publishing.publish",
+    "apublish_many": "publishing.publish",
     "Message": "topics.message",
-    "TopicError": "exceptions",
+    "Publication": "publishing.publication",
+    "Topic": "publishing.topic",
     "MessagesLost": "exceptions",
+    "TopicError": "exceptions",
     "Accumulate": "tasks.accumulate",
     "Call": "tasks.accumulate",
     "Retry": "tasks.retry",
@@ -128,6 +143,7 @@ __all__ = [
     "PgQueueError",
     "PipelineBusy",
     "PipelineStopped",
+    "Publication",
     "Reject",
     "RemoteError",
     "ResultTimeout",
@@ -140,6 +156,7 @@ __all__ = [
     "SparkError",
     "SparkOptionError",
     "TaskTimeout",
+    "Topic",
     "TopicError",
     "TransactionAborted",
     "UndecodablePayload",
@@ -147,10 +164,15 @@ __all__ = [
     "UnknownTask",
     "WrongDatabase",
     "WrongState",
+    "apublish",
+    "apublish_many",
     "cron",
     "every",
+    "publish",
+    "publish_many",
     "subscribe",
     "task",
+    "topic",
 ]
 
 

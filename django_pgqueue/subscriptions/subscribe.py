@@ -355,8 +355,9 @@ def _check_task(task: Task[Any, Any]) -> None:
     options = task.options
     if options.accumulate is not None:
         raise DeclarationError(
-            f"@subscribe: {task.name} has accumulate=…, which gathers calls of delay(), "
-            f"and not messages. To get many messages at once: @consume(batch=…)."
+            f"@subscribe: {task.name} has accumulate=…, which gathers calls of "
+            f"delay(), and not messages. To get many messages at once: "
+            f"@consume(batch=…)."
         )
     if options.rule is not None:
         raise DeclarationError(

@@ -33,7 +33,8 @@ LOCK = "SELECT pg_advisory_xact_lock(%(class)s, 0)"
 SHOWN = f"""
 SELECT id, source, pattern, topic, regex, payload_filter, task, queue, priority,
        max_attempts, headers, since_epoch, start, backfill_position, disabled_at,
-       disabled_by, disabled_reason, last_declared_at, created_at, {IS_STALE} AS is_stale
+       disabled_by, disabled_reason, last_declared_at, created_at,
+       {IS_STALE} AS is_stale
   FROM pgqueue_subscription
 """
 # Locks: none.
@@ -51,7 +52,7 @@ WITH state AS (
     ON CONFLICT (id) DO UPDATE SET epoch = s.epoch + 1
     RETURNING epoch
 ), told AS (
-    SELECT CASE WHEN %(ago)s::interval IS NULL THEN %(start)s
+    SELECT CASE WHEN %(ago)s::interval IS NULL THEN %(start)s::text
                 ELSE to_char((clock_timestamp() - %(ago)s::interval) AT TIME ZONE 'UTC',
                              'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"') END AS start
 )
@@ -59,11 +60,11 @@ INSERT INTO pgqueue_subscription
        (source, pattern, topic, regex, payload_filter, task, queue, priority,
         max_attempts, headers, since_epoch, start, backfill_position, backfill_xid,
         last_declared_at)
-SELECT %(source)s, %(pattern)s, %(topic)s, %(regex)s, %(payload_filter)s::jsonb,
+SELECT %(source)s::text, %(pattern)s, %(topic)s, %(regex)s, %(payload_filter)s::jsonb,
        %(task)s, %(queue)s, %(priority)s, %(max_attempts)s, %(headers)s::jsonb,
        state.epoch, told.start, CASE WHEN told.start <> 'latest' THEN 0 END,
        CASE WHEN told.start <> 'latest' THEN pg_current_xact_id()::text::bigint END,
-       CASE WHEN %(source)s = 'code' THEN clock_timestamp() END
+       CASE WHEN %(source)s::text = 'code' THEN clock_timestamp() END
   FROM state, told
 ON CONFLICT (queue, pattern, task) DO NOTHING
 RETURNING id
@@ -238,7 +239,8 @@ def declare_all(cursor: Any, wanted: Sequence[Wanted], *, migrates: bool) -> Dec
     known = {(row.queue, row.pattern, row.task): row for row in rows}
     served = {(row.queue, row.pattern) for row in rows if row.disabled_at is None}
     done = Declared([], [], [], [])
-    for each in sorted(wanted, key=lambda each: each[:3]):
+    for said in sorted(wanted, key=lambda each: each[:3]):
+        each = said
         row = _own_row(known, each)
         if row is None:
             if not migrates and (each.queue, each.pattern) in served:
@@ -310,11 +312,7 @@ def _own_row(
 
 
 def _params(wanted: Wanted) -> dict[str, Any]:
-    return {
-        name: getattr(wanted, name)
-        for name in Wanted._fields
-        if name not in ("aliases",)
-    }
+    return {name: getattr(wanted, name) for name in Wanted._fields if name != "aliases"}
 
 
 def _rows(cursor: Any) -> list[SubscriptionRow]:
