@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from django_pgqueue.postgres import keys
+from django_pgqueue.topics import horizon
 from django_pgqueue.topics.closed_days import closed_days
-from django_pgqueue.topics.horizon import HOLDERS, horizons
 from django_pgqueue.topics.positions import lowest
 
 # Messages are counted up to this many for each partition.
@@ -117,7 +117,7 @@ def lag(
         topic_id: Of its topic.
         limit: Count no more messages than that in each partition.
     """
-    bound = horizons(cursor).of(topic_id)
+    bound = horizon.horizons(cursor).of(topic_id)
     position = lowest(cursor, group_id, halted=True)
     since = closed_days(cursor).since(0 if position is None else position)
     cursor.execute(
@@ -128,6 +128,6 @@ def lag(
 
 def holders(cursor: Any, topic_id: int | None = None) -> list[Holder]:
     """Return who holds the readers of a topic back, the longest first; None: of any."""
-    cursor.execute(HOLDERS, {"class": keys.TOPICS})
+    cursor.execute(horizon.HOLDERS, {"class": keys.TOPICS})
     found = [Holder(*row) for row in cursor.fetchall()]
     return [each for each in found if topic_id is None or each.topic_id == topic_id]

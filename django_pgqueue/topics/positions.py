@@ -13,7 +13,9 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import MessagesLost
-from django_pgqueue.queues.errors import ERRORS_MAX
+
+# Entries kept of a position: the first failure and the latest ones, as of a job.
+ERRORS_MAX = 100
 
 FAILURES_MAX = 32_000  # What the column holds, nearly; one that retries for ever stops.
 
