@@ -187,6 +187,7 @@ BOUNDS = {
 SMALL_MODULES = {
     "clock",
     "connect",
+    "day_tables",
     "exports",
     "failure_kinds",
     "failures",
@@ -207,8 +208,6 @@ SMALL = {
     "claim.REMEMBER_QUEUES",
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "NOTE_JOB", "PURGE")),
-    "doctor.ATTACHED",
-    "doctor.TODAY",
     "doctor.WORKERS",
     "purge.DEDUP_WINDOWS",
     "purge.WORKERS",
