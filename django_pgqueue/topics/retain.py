@@ -452,10 +452,13 @@ def _lost(cursor: Any, ids: Sequence[int], going: Going) -> list[tuple[int, Loss
 def _entry(loss: Loss) -> str:
     """Return what a position keeps of it, as JSON."""
     more = "" if loss.is_exact else " or more"
+    is_one = loss.messages == 1 and loss.is_exact
+    verbs = ("was", "it was") if is_one else ("were", "they were")
     return json.dumps(
         {
-            "message": f"{loss.messages:,}{more} messages of {loss.topic} were removed "
-            f"before they were read: ids {loss.first_id} to {loss.last_id}, of "
+            "message": f"{loss.messages:,}{more} message{'' if is_one else 's'} of "
+            f"{loss.topic} {verbs[0]} removed before {verbs[1]} read: ids "
+            f"{loss.first_id} to {loss.last_id}, of "
             f"{loss.first_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} to "
             f"{loss.last_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC.",
             "messages": loss.messages,

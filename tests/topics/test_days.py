@@ -1,4 +1,4 @@
-"""Days of the log: made, closed with a proof that is kept, dropped beside publishers."""
+"""Days of the log: made, closed with a proof that holds, dropped beside others."""
 
 from __future__ import annotations
 
@@ -172,18 +172,17 @@ def test_a_drop_waits_for_publishers_for_a_while_and_makes_none_wait(
     make_topic()
     observer, beside = new_cursor(), new_cursor()
     beside.execute("SET lock_timeout = '100ms'")
-    with ThreadPoolExecutor(1) as pool:
-        with cursor.connection.transaction():
-            publish_one(cursor)
-            dropped = pool.submit(drop_day, other_cursor, yesterday)
-            wait_until_blocked(observer, other_cursor)
-            publish_one(beside)
-            beside.execute("SELECT count(*) FROM pgqueue_message")
-            with pytest.raises(psycopg.errors.LockNotAvailable):
-                dropped.result()
-            observer.execute(PENDING)
-            assert [(LOG.name_of(yesterday),)] == observer.fetchall()
-            publish_one(beside)
+    with ThreadPoolExecutor(1) as pool, cursor.connection.transaction():
+        publish_one(cursor)
+        dropped = pool.submit(drop_day, other_cursor, yesterday)
+        wait_until_blocked(observer, other_cursor)
+        publish_one(beside)
+        beside.execute("SELECT count(*) FROM pgqueue_message")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            dropped.result()
+        observer.execute(PENDING)
+        assert [(LOG.name_of(yesterday),)] == observer.fetchall()
+        publish_one(beside)
 
     assert [yesterday] == sweep(cursor, may_go=lambda day: True)
     assert yesterday not in LOG.attached(cursor)
@@ -196,20 +195,17 @@ def test_a_sweep_finishes_what_a_killed_process_has_begun(
     make_topic()
     close_days(cursor)
     observer = new_cursor()
-    with ThreadPoolExecutor(1) as pool:
-        with cursor.connection.transaction():
-            publish_one(cursor)
-            dropped = pool.submit(drop_day, other_cursor, yesterday)
-            wait_until_blocked(observer, other_cursor)
-            wait_for(
-                lambda: observer.execute(PENDING).fetchall(), what="a pending detach"
-            )
-            observer.execute(
-                "SELECT pg_terminate_backend(%s)",
-                [other_cursor.connection.info.backend_pid],
-            )
-            with pytest.raises(psycopg.OperationalError):
-                dropped.result()
+    with ThreadPoolExecutor(1) as pool, cursor.connection.transaction():
+        publish_one(cursor)
+        dropped = pool.submit(drop_day, other_cursor, yesterday)
+        wait_until_blocked(observer, other_cursor)
+        wait_for(lambda: observer.execute(PENDING).fetchall(), what="a pending detach")
+        observer.execute(
+            "SELECT pg_terminate_backend(%s)",
+            [other_cursor.connection.info.backend_pid],
+        )
+        with pytest.raises(psycopg.OperationalError):
+            dropped.result()
 
     assert [yesterday] == sweep(cursor, may_go=lambda day: True)
     assert {} == closed_days(cursor)
