@@ -183,7 +183,7 @@ BOUNDS = {
 
 # Those that never touch the three tables, or only their catalogue. Those of pipelines
 # have tables of their own, with a row a run, an hour, a kind of error or a day; so have
-# those of schedules.
+# those of schedules. The log is filled by tests/topics/test_log_plans.py.
 SMALL_MODULES = {
     "clock",
     "connect",
@@ -200,6 +200,7 @@ SMALL_MODULES = {
     "server",
     "task_hour_charts",
     "task_hours",
+    "topics",
     "wake",
     "workers",
 }
