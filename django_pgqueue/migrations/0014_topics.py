@@ -151,7 +151,8 @@ BEGIN
     has_groups := state.has_groups;
     IF NOT state.has_subscriptions THEN
         WITH message AS (
-{INSERT_MESSAGES % "state.epoch"}        RETURNING id)
+{INSERT_MESSAGES % "state.epoch"}\
+        RETURNING id)
         SELECT array_agg(id ORDER BY id), '{{}}', 0 FROM message
           INTO ids, queues, jobs;
         RETURN;
@@ -178,7 +179,7 @@ BEGIN
            (SELECT count(*) FROM job)
       INTO ids, queues, jobs;
 END $$;
-"""
+"""  # noqa: S608  # Of constants alone.
 STORE_MESSAGES_BACK = "DROP FUNCTION pgqueue_store_messages(text, jsonb)"
 
 # The publish of other languages. It notifies inside the caller's transaction, as

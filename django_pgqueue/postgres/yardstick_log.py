@@ -49,9 +49,7 @@ CREATE TABLE {POSITIONS} (partition smallint PRIMARY KEY, position bigint NOT NU
     WITH (fillfactor = 50)
 """
 
-PARTITION_OF = (
-    f"(hashtextextended({{key}}, 0) & 9223372036854775807) %% {PARTITIONS}"
-)
+PARTITION_OF = f"(hashtextextended({{key}}, 0) & 9223372036854775807) %% {PARTITIONS}"
 
 # Locks: none that another insert waits for, here and below.
 INSERT = f"""
