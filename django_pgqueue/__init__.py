@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         JobFailed,
         JobNotFound,
         LeaseLost,
+        MessagesLost,
         MissingExtra,
         PayloadTooLarge,
         PgQueueError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         SparkError,
         SparkOptionError,
         TaskTimeout,
+        TopicError,
         TransactionAborted,
         UndecodablePayload,
         UnknownTask,
@@ -41,6 +43,14 @@ if TYPE_CHECKING:
         WrongState,
     )
     from django_pgqueue.models.job_field import JobField
+    from django_pgqueue.publishing.publication import Publication
+    from django_pgqueue.publishing.publish import (
+        apublish,
+        apublish_many,
+        publish,
+        publish_many,
+    )
+    from django_pgqueue.publishing.topic import Topic, topic
     from django_pgqueue.schedules.declare import cron, every
     from django_pgqueue.tasks.accumulate import Accumulate, Call
     from django_pgqueue.tasks.context import JobContext
@@ -49,6 +59,7 @@ if TYPE_CHECKING:
     from django_pgqueue.tasks.result import JobResult
     from django_pgqueue.tasks.retry import Retry
     from django_pgqueue.tasks.unique import Unique
+    from django_pgqueue.topics.message import Message
 
 __version__ = "0.1.0"
 
@@ -57,6 +68,16 @@ _HOMES = {
     "task": "tasks.declare",
     "cron": "schedules.declare",
     "every": "schedules.declare",
+    "topic": "publishing.topic",
+    "publish": "publishing.publish",
+    "publish_many": "publishing.publish",
+    "apublish": "publishing.publish",
+    "apublish_many": "publishing.publish",
+    "Message": "topics.message",
+    "Publication": "publishing.publication",
+    "Topic": "publishing.topic",
+    "MessagesLost": "exceptions",
+    "TopicError": "exceptions",
     "Accumulate": "tasks.accumulate",
     "Call": "tasks.accumulate",
     "Retry": "tasks.retry",
@@ -113,11 +134,14 @@ __all__ = [
     "JobNotFound",
     "JobResult",
     "LeaseLost",
+    "Message",
+    "MessagesLost",
     "MissingExtra",
     "PayloadTooLarge",
     "PgQueueError",
     "PipelineBusy",
     "PipelineStopped",
+    "Publication",
     "Reject",
     "RemoteError",
     "ResultTimeout",
@@ -130,15 +154,22 @@ __all__ = [
     "SparkError",
     "SparkOptionError",
     "TaskTimeout",
+    "Topic",
+    "TopicError",
     "TransactionAborted",
     "UndecodablePayload",
     "Unique",
     "UnknownTask",
     "WrongDatabase",
     "WrongState",
+    "apublish",
+    "apublish_many",
     "cron",
     "every",
+    "publish",
+    "publish_many",
     "task",
+    "topic",
 ]
 
 

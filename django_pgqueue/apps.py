@@ -12,6 +12,7 @@ from django.utils.module_loading import autodiscover_modules, import_string
 from django.utils.translation import gettext_lazy as _
 
 SCHEDULES = "pgqueue_schedule"
+TOPICS = "pgqueue_topic"
 
 # Where each app declares its pipeline jobs.
 PIPELINES = "pipelines"
@@ -36,7 +37,7 @@ class PgQueueConfig(AppConfig):
         from django_pgqueue.conf import readable_settings
 
         checks.register()
-        post_migrate.connect(_declare_schedules, sender=self)
+        post_migrate.connect(_declare, sender=self)
         modules = readable_settings().task_modules
         autodiscover_modules(*modules)
         autodiscover_modules(PIPELINES)
@@ -51,11 +52,11 @@ class PgQueueConfig(AppConfig):
             declare_found(sys.modules[name] for name in names if name in sys.modules)
 
 
-def _declare_schedules(
+def _declare(
     *, using: str, verbosity: int = 1, stdout: Any = None, **told: Any
 ) -> None:
     """
-    Write what the code declares with @cron and @every, after a migration.
+    Write what the code declares of schedules and topics, after a migration.
 
     Raises:
         ScheduleError: settings.TIME_ZONE is no good for a schedule without tz=.
@@ -63,22 +64,30 @@ def _declare_schedules(
     from django.db import connections, transaction
 
     from django_pgqueue.conf import readable_settings
-    from django_pgqueue.schedules.sync import sync, tell_workers
+    from django_pgqueue.publishing.sync import sync as sync_topics
+    from django_pgqueue.schedules.sync import sync as sync_schedules
+    from django_pgqueue.schedules.sync import tell_workers
 
     if using != readable_settings().database:
         return
     connection = connections[using]
+    done: list[tuple[str, list[str], str]] = []
     with transaction.atomic(using=using), connection.cursor() as cursor:
-        if SCHEDULES not in connection.introspection.table_names(cursor):
-            return  # Migrated back, or not so far.
-        synced = sync(cursor, migrates=True)
-        if synced.changed or synced.withdrawn:
-            tell_workers(connection)
+        # A table is missing that was migrated back, or not so far.
+        tables = connection.introspection.table_names(cursor)
+        if TOPICS in tables:
+            done.append(("Topic", sync_topics(cursor), "declared"))
+        if SCHEDULES in tables:
+            synced = sync_schedules(cursor, migrates=True)
+            if synced.changed or synced.withdrawn:
+                tell_workers(connection)
+            done.append(("Schedule", synced.changed, "declared"))
+            done.append(("Schedule", synced.withdrawn, "withdrawn"))
     if verbosity < 1:
         return
-    for names, what in ((synced.changed, "declared"), (synced.withdrawn, "withdrawn")):
+    for what, names, became in done:
         for name in names:
-            print(f"  Schedule {name} {what}", file=stdout or sys.stdout)
+            print(f"  {what} {name} {became}", file=stdout or sys.stdout)
 
 
 def _has_our_backend() -> bool:

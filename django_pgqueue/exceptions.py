@@ -94,10 +94,17 @@ class InvalidArgument(EnqueueError, TypeError):
 class PayloadTooLarge(EnqueueError, ValueError):
     """The encoded arguments exceed PAYLOAD_BYTES_MAX."""
 
-    def __init__(self, *, task: str, payload_bytes: int, payload_bytes_max: int):
+    def __init__(
+        self,
+        *,
+        task: str,
+        payload_bytes: int,
+        payload_bytes_max: int,
+        what: str = "arguments",
+    ) -> None:
         super().__init__(
-            f"{task}: arguments take {payload_bytes:,} bytes as JSON; the limit is "
-            f"{payload_bytes_max:,}. Store the data and enqueue its primary key, or "
+            f"{task}: {what} take {payload_bytes:,} bytes as JSON; the limit is "
+            f"{payload_bytes_max:,}. Store the data and send its primary key, or "
             f"raise PGQUEUE['PAYLOAD_BYTES_MAX']."
         )
         self.task = task
@@ -112,12 +119,26 @@ class InvalidOption(EnqueueError, ValueError):
 class WrongDatabase(EnqueueError, RuntimeError):
     """A transaction is open on another alias than the one that stores jobs."""
 
-    def __init__(self, *, task: str, open_alias: str, queue_alias: str) -> None:
+    def __init__(
+        self,
+        *,
+        task: str,
+        open_alias: str,
+        queue_alias: str,
+        is_message: bool = False,
+    ) -> None:
+        kind = "message" if is_message else "job"
+        later = (
+            f"Publish after the commit, in transaction.on_commit(…, "
+            f"using={open_alias!r})"
+            if is_message
+            else f"Enqueue after the commit with {task.rpartition('.')[2]}."
+            f"on_commit().delay(…)"
+        )
         super().__init__(
-            f"{task}: a transaction is open on database {open_alias!r}, but jobs are "
-            f"stored in {queue_alias!r}, so the job would not roll back with it. "
-            f"Enqueue after the commit with {task.rpartition('.')[2]}.on_commit()."
-            f"delay(…), or open the transaction on {queue_alias!r}."
+            f"{task}: a transaction is open on database {open_alias!r}, but {kind}s "
+            f"are stored in {queue_alias!r}, so the {kind} would not roll back with "
+            f"it. {later}, or open the transaction on {queue_alias!r}."
         )
         self.task = task
         self.open_alias = open_alias

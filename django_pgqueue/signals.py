@@ -51,6 +51,11 @@ settle_stale = Signal()
 # late_seconds: float.
 schedule_ticked = Signal()
 
+# Messages of one topic were stored, in a transaction that may still roll back.
+# sender: None. topic: its name (str). ids: list of int. jobs: int, how many
+# subscriptions' jobs came of them.
+messages_published = Signal()
+
 # A worker process is ready to claim, or has settled its last job.
 # sender: None. worker: its name (str).
 worker_started = Signal()

@@ -223,6 +223,7 @@ def test_every_event_of_the_list_is_a_signal():
         "job_dead",
         "job_cancelled",
         "job_expired",
+        "messages_published",
         "schedule_ticked",
         "settle_stale",
         "worker_started",

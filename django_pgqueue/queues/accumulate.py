@@ -20,15 +20,12 @@ from operator import attrgetter
 from typing import Any
 
 from django_pgqueue.bounds import ACCUMULATE_SIZE_MAX
+from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
 from django_pgqueue.queues.claim import LEASE_CANDIDATES, Claimed
 from django_pgqueue.queues.enqueue import (
-    BULK_ROWS_MAX,
     Argument,
-    Items,
     Placement,
     Stored,
-    as_array,
-    chunks,
     enqueue_from_select,
 )
 

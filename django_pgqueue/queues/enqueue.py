@@ -7,15 +7,12 @@ before (tasks/payload.py), so the caller's transaction stays usable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
-# Rows, and characters of arguments, per statement. Larger ones gain nothing and hold
-# the caller longer; the server needs about ten times the characters as memory.
-BULK_ROWS_MAX = 5_000
-BULK_CHARACTERS_MAX = 8_388_608
+from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
 
 # Locks: none that another enqueue waits for, except with a dedup key: a second job
 # of the same key waits until the first one's transaction ends, and then conflicts.
@@ -154,18 +151,6 @@ PLACED = (
 )
 
 
-class Items(NamedTuple):
-    """The arguments of some jobs that are stored in one call."""
-
-    # For each job a JSON array (positional arguments) or object (keyword arguments);
-    # commas between.
-    text: str
-    jobs: int
-    # Where in its window each job is due, in microseconds; empty: that is sampled, or
-    # there is no window.
-    offsets: Sequence[int] = ()
-
-
 def enqueue(cursor: Any, placement: Placement, *, args: str, kwargs: str) -> int:
     """
     Store one job and return its id: one round trip.
@@ -212,29 +197,6 @@ def enqueue_many(
         cursor.execute(ENQUEUE_MANY, params)
         ids.extend(job_id for (job_id,) in cursor.fetchall())
     return ids
-
-
-def chunks(items: Sequence[Items], rows_max: int) -> Iterator[list[Items]]:
-    """Yield what one statement stores: up to *rows_max* and BULK_CHARACTERS_MAX."""
-    chunk: list[Items] = []
-    rows = characters = 0
-    for part in items:
-        if chunk and (
-            rows + part.jobs > rows_max
-            or characters + len(part.text) > BULK_CHARACTERS_MAX
-        ):
-            yield chunk
-            chunk, rows, characters = [], 0, 0
-        chunk.append(part)
-        rows += part.jobs
-        characters += len(part.text)
-    if chunk:
-        yield chunk
-
-
-def as_array(chunk: Sequence[Items]) -> str:
-    """Return the arguments of all jobs as one JSON array."""
-    return f"[{','.join(part.text for part in chunk)}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django_pgqueue.queues.enqueue import (
-    PLACED,
-    Argument,
-    Items,
-    Placement,
-    Stored,
-    as_array,
-    built,
-    chunks,
-)
+from django_pgqueue.postgres.bulk import Items, as_array, chunks
+from django_pgqueue.queues.enqueue import PLACED, Argument, Placement, Stored, built
 from django_pgqueue.timetable.offset import DIGITS, SEPARATOR
 
 # Rows per statement. Far more than of bulk() otherwise: what is due over a day keeps no

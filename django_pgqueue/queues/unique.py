@@ -13,14 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
-from django_pgqueue.queues.enqueue import (
-    COLUMN_AS_JSON,
-    Argument,
-    Items,
-    Placement,
-    as_array,
-    chunks,
-)
+from django_pgqueue.postgres.bulk import Items, as_array, chunks
+from django_pgqueue.queues.enqueue import COLUMN_AS_JSON, Argument, Placement
 from django_pgqueue.queues.spread import KeyPart, as_offsets, offset_of_row, pinned
 
 # Rows per statement. More than of plain jobs: rows are stored in the order of their

@@ -27,6 +27,7 @@ from django_pgqueue.exceptions import (
     PayloadTooLarge,
     WrongDatabase,
 )
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.accumulate import (
     Window,
@@ -36,7 +37,6 @@ from django_pgqueue.queues.accumulate import (
 )
 from django_pgqueue.queues.enqueue import (
     Argument,
-    Items,
     Placement,
     Stored,
     enqueue,

@@ -22,7 +22,8 @@ from django_pgqueue.exceptions import (
     InvalidArgument,
     TransactionAborted,
 )
-from django_pgqueue.queues.enqueue import Argument, Items, Placement
+from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.queues.enqueue import Argument, Placement
 from django_pgqueue.queues.unique import (
     Dedup,
     Selected,

@@ -18,7 +18,7 @@ from asgiref.sync import markcoroutinefunction
 
 from django_pgqueue.conf import Duration, Settings
 from django_pgqueue.exceptions import InvalidArgument, PayloadTooLarge
-from django_pgqueue.queues.enqueue import Items
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import AnyArguments
 from django_pgqueue.tasks.context import JobContext, inline_context

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from django_pgqueue.queues.enqueue import BULK_ROWS_MAX, Items, as_array, chunks
+from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
 
 # Locks: one shared advisory lock for each transaction and topic, which no other
 # publisher waits for; readers look at it (horizon.py). The first message of a topic

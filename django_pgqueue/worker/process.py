@@ -23,6 +23,8 @@ from django_pgqueue.exceptions import ScheduleError, TaskTimeout
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.server import installation
 from django_pgqueue.postgres.wake import wake
+from django_pgqueue.publishing import registry
+from django_pgqueue.publishing.sync import sync as sync_topics
 from django_pgqueue.queues import workers
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.schedules.declare import declared
@@ -174,7 +176,7 @@ class Process:
                 with link.cursor() as cursor:
                     self._register(cursor)
                     uuid = installation(cursor)
-                self._declare_schedules(link)
+                self._declare(link)
                 return uuid
             except Exception as error:
                 failures += 1
@@ -185,10 +187,18 @@ class Process:
                 link.drop()
         return None
 
-    def _declare_schedules(self, link: Link) -> None:
+    def _declare(self, link: Link) -> None:
         """Write what the code declares; a mistake there does not stop a worker."""
-        if not (self._declares and declared()):
+        if not self._declares:
             return
+        if registry.declared():
+            with link.connection.transaction(), link.cursor() as cursor:
+                for name in sync_topics(cursor):
+                    logger.info("declared   topic=%s", name)
+        if declared():
+            self._declare_schedules(link)
+
+    def _declare_schedules(self, link: Link) -> None:
         try:
             with link.connection.transaction(), link.cursor() as cursor:
                 synced = sync(cursor, migrates=False)

@@ -9,6 +9,7 @@ from django.db import connection
 
 from django_pgqueue.bounds import ACCUMULATE_SIZE_MAX
 from django_pgqueue.models import Job, Queue
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues.accumulate import (
     ACCUMULATE,
     GATHER,
@@ -18,7 +19,7 @@ from django_pgqueue.queues.accumulate import (
     gather,
 )
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.enqueue import Items, Placement
+from django_pgqueue.queues.enqueue import Placement
 from django_pgqueue.queues.lease import rescue
 from tests.factories import LEASE, make_job, make_leased_job
 from tests.queues.test_plans import explain

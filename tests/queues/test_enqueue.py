@@ -12,8 +12,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.models import Job
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues import enqueue as module
-from django_pgqueue.queues.enqueue import Items, Placement, enqueue, enqueue_many
+from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
 
 NOON = datetime(2050, 1, 1, 12, tzinfo=UTC)
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from django_pgqueue.models import Job
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues import spread as module
-from django_pgqueue.queues.enqueue import Argument, Items, Placement
+from django_pgqueue.queues.enqueue import Argument, Placement
 from django_pgqueue.queues.spread import (
     KeyPart,
     enqueue_many_spread,

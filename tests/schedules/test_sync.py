@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.db import connections, transaction
 
 from django_pgqueue import cron, every
-from django_pgqueue.apps import _declare_schedules
+from django_pgqueue.apps import _declare
 from django_pgqueue.models import Schedule
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.runs import schedules
@@ -161,7 +161,7 @@ def test_a_migration_declares() -> None:
     """After migrate, on the database of the jobs alone, the rows are there."""
     every(seconds=5, name="often")(noop)
     out = io.StringIO()
-    _declare_schedules(using="other", verbosity=1, stdout=out)
+    _declare(using="other", verbosity=1, stdout=out)
     assert not Schedule.objects.exists()
     call_command("migrate", verbosity=1, stdout=out)
     assert Schedule.objects.get().name == "often"

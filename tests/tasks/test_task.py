@@ -21,7 +21,7 @@ from django_pgqueue import (
     task,
 )
 from django_pgqueue.models import Job
-from django_pgqueue.queues.enqueue import BULK_ROWS_MAX
+from django_pgqueue.postgres.bulk import BULK_ROWS_MAX
 from django_pgqueue.tasks.result import JobResult
 from tests.app.models import Order
 from tests.app.tasks import add, noop, with_options

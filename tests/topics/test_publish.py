@@ -6,7 +6,7 @@ import pytest
 
 from django_pgqueue.models import Job, LogState, Message, Subscription, Topic
 from django_pgqueue.postgres import keys
-from django_pgqueue.queues.enqueue import Items
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.topics.horizon import horizons
 from django_pgqueue.topics.names import Pattern
 from django_pgqueue.topics.publish import publish

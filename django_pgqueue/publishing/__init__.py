@@ -1,0 +1,1 @@
+"""Publishing: topics as code declares them, and the messages sent to them."""

@@ -1,0 +1,187 @@
+"""
+Publish: messages go into their topics' logs, in the caller's transaction.
+
+They commit with the data that they are about, or were never there; with them the jobs
+of every subscription that wants them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
+
+from django_pgqueue import signals, telemetry
+from django_pgqueue.conf import Settings, get_settings
+from django_pgqueue.exceptions import TopicError, WrongDatabase
+from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.publishing.publication import Publication, publication
+from django_pgqueue.publishing.registry import schema_of
+from django_pgqueue.publishing.schema import to_payload
+from django_pgqueue.tasks.open_transaction import open_alias
+from django_pgqueue.tasks.shown import shown
+from django_pgqueue.topics import publish as storage
+from django_pgqueue.topics.names import topic_of
+
+T = TypeVar("T")
+
+# Readers of a topic are told to look, as workers are of a queue; in no queue's name is
+# there a "!".
+HINT = "!topic "
+
+
+def publish(
+    name: str,
+    payload: Any,
+    *,
+    key: str | int | None = None,
+    headers: Mapping[str, Any] | None = None,
+) -> int:
+    """
+    Publish one message, in the caller's transaction: one query.
+
+        publish("orders.created", {"id": 42}, key="c7")
+
+    Args:
+        name: What it is called; the part before the first dot is its topic. A topic
+            that nobody has declared is made.
+        payload: Any value that can travel as a task's argument.
+        key: A text of 1 to 1,000 characters, or an int: messages of one key keep
+            their order.
+        headers: A dict for whoever reads it; reserved keys are refused.
+
+    Returns:
+        The message's id.
+
+    Raises:
+        TopicError: The name or the key cannot be, or the payload does not fit the
+            topic's schema.
+        InvalidArgument: The payload cannot travel as JSON.
+        PayloadTooLarge: It exceeds PGQUEUE['PAYLOAD_BYTES_MAX'].
+        WrongDatabase: A transaction is open on another alias than the topics'.
+    """
+    return publish_many([message(name, payload, key=key, headers=headers)])[0]
+
+
+def publish_many(publications: Iterable[Publication]) -> list[int]:
+    """
+    Publish messages that Topic.message() has made: all or nothing.
+
+    One statement for each topic and 5,000 messages.
+
+    Returns:
+        Their ids, in the order of the messages. Those of one topic rise in it.
+
+    Raises:
+        TopicError: One of them is none.
+        WrongDatabase: As publish().
+    """
+    given = list(publications)
+    by_topic: dict[str, list[int]] = {}
+    for place, each in enumerate(given):
+        if not isinstance(each, Publication):
+            raise TopicError(
+                f"publish_many() takes what Topic.message(…) returns; item {place} is "
+                f"{shown(each)}. For payloads of one topic: topic.publish_many(…)."
+            )
+        by_topic.setdefault(each.topic, []).append(place)
+    ids = [0] * len(given)
+    batches = {
+        topic: [Items(given[place].item(), 1) for place in places]
+        for topic, places in by_topic.items()
+    }
+    for topic, stored in store(batches).items():
+        for place, message_id in zip(by_topic[topic], stored, strict=True):
+            ids[place] = message_id
+    return ids
+
+
+async def apublish(
+    name: str,
+    payload: Any,
+    *,
+    key: str | int | None = None,
+    headers: Mapping[str, Any] | None = None,
+) -> int:
+    """Publish one message from async code; as publish(), in an open transaction too."""
+    return await sync_to_async(publish)(name, payload, key=key, headers=headers)
+
+
+async def apublish_many(publications: Iterable[Publication]) -> list[int]:
+    """Publish messages from async code; as publish_many()."""
+    return await sync_to_async(publish_many)(publications)
+
+
+def message(
+    name: str,
+    payload: Any,
+    *,
+    key: object = None,
+    headers: Mapping[str, Any] | None = None,
+) -> Publication:
+    """Return a message that is checked and not published; raises as publish()."""
+    if isinstance(name, str):
+        payload = to_payload(name, schema_of(topic_of(name)), payload)
+    return publication(
+        name,
+        payload,
+        key=key,
+        headers=headers,
+        payload_bytes_max=get_settings().payload_bytes_max,
+    )
+
+
+def store(batches: Mapping[str, Sequence[Items]]) -> dict[str, list[int]]:
+    """
+    Store encoded messages by topic: all or nothing.
+
+    Args:
+        batches: For each topic its messages, as topics/publish.py takes them.
+
+    Returns:
+        The ids for each topic, in the order of its messages.
+    """
+    if not batches:
+        return {}
+    settings = get_settings()
+    connection = _connection(next(iter(batches)), settings)
+    if len(batches) == 1 and connection.in_atomic_block:
+        return _store(connection, batches)
+    with transaction.atomic(using=settings.database, savepoint=False):
+        return _store(connection, batches)
+
+
+def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str, Any]:
+    ids: dict[str, list[int]] = {}
+    # In the order of their names: two who make the same new topics do not deadlock.
+    for topic in sorted(batches):
+        with connection.cursor() as cursor:
+            stored = storage.publish(cursor, topic, batches[topic])
+        ids[topic] = stored.ids
+        for queue in sorted(stored.queues):
+            wake_after_commit(connection, queue)
+        if stored.has_groups:
+            wake_after_commit(connection, HINT + topic)
+        telemetry.send(
+            signals.messages_published,
+            None,
+            topic=topic,
+            ids=stored.ids,
+            jobs=stored.jobs,
+        )
+    return ids
+
+
+def _connection(topic: str, settings: Settings) -> Any:
+    other = open_alias(besides=settings.database)
+    if other is not None:
+        raise WrongDatabase(
+            task=topic,
+            open_alias=other,
+            queue_alias=settings.database,
+            is_message=True,
+        )
+    return connections[settings.database]
