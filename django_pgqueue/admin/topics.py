@@ -27,15 +27,14 @@ from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
 from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, Message, Subscription, Topic
+from django_pgqueue.topics.lag import Holder, holders
 from django_pgqueue.topics.moment import first_id
 from django_pgqueue.topics.overview import (
     COUNTED_MESSAGES_MAX,
     Day,
-    Holder,
     count_since,
     days,
     ends,
-    holders,
 )
 
 LATELY = timedelta(days=1)
@@ -51,7 +50,6 @@ class Difference:
     label: str
     declared: str
     here: str
-    is_hidden: bool = False
 
 
 @admin.register(Topic)
@@ -72,7 +70,7 @@ class TopicAdmin(ReadOnlyAdmin):
         """Add what each had lately, who listens, and who holds it back."""
         settings = get_settings()
         with connections[settings.database].cursor() as cursor:
-            held = holders(cursor)
+            held = {each.topic_id: each for each in reversed(holders(cursor))}
             counts = {}
             if rows:
                 since = moments.in_utc(rows[0].clock) - LATELY
@@ -222,12 +220,11 @@ def drift(row: Any) -> list[Difference]:
         found.append(
             Difference(_("partitions"), str(said["partitions"]), str(row.partitions))
         )
-    if "retain" in said:
+    if "retain_seconds" in said:
         here = None if row.retain is None else row.retain.total_seconds()
-        if said["retain"] != here:
-            found.append(
-                Difference(_("retention"), _seconds(said["retain"]), _seconds(here))
-            )
+        if said["retain_seconds"] != here:
+            told = _seconds(said["retain_seconds"])
+            found.append(Difference(_("retention"), told, _seconds(here)))
     return found
 
 
@@ -238,14 +235,15 @@ def kept(row: Any) -> timedelta | None:
 
 def log_retention() -> timedelta | None:
     """Return how long messages stay where their topic says nothing; None: for ever."""
-    return get_settings().retention.log
+    # PROVISIONAL
+    return getattr(get_settings().retention, "log", timedelta(days=7))
 
 
 def _who_says(row: Any) -> str:
     if row.retain is None:
         return _("the setting RETENTION")
     said = row.declared if isinstance(row.declared, dict) else {}
-    if said.get("retain") == row.retain.total_seconds():
+    if said.get("retain_seconds") == row.retain.total_seconds():
         return _("declared by code")
     return _("set in its row")
 
@@ -288,10 +286,11 @@ def _for(holder: Holder) -> str:
 def _told(holder: Holder | None) -> str | None:
     if holder is None:
         return None
-    return _("%(span)s, by the transaction of pid %(pid)d (%(application)s, %(state)s)") % {
+    told = _("%(span)s, by the transaction of pid %(pid)s (%(application)s, %(state)s)")
+    return told % {
         "span": _for(holder),
-        "pid": holder.pid,
-        "application": holder.application or _("no name"),
+        "pid": holder.pid or "?",
+        "application": holder.application_name or _("no name"),
         "state": holder.state or "?",
     }
 

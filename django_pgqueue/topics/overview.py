@@ -1,14 +1,10 @@
-"""Overview: how much topics hold, and who holds back their readers; for people."""
+"""Overview: how much topics hold, for people."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
-
-from django_pgqueue.postgres import keys
-from django_pgqueue.topics.horizon import HOLDERS
 
 # Messages that are counted, per topic.
 COUNTED_MESSAGES_MAX = 10_000
@@ -56,18 +52,6 @@ SELECT to_date(right(c.relname, 8), 'YYYYMMDD'), pg_total_relation_size(c.oid)
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """A transaction that publishes to a topic, and so holds back its readers."""
-
-    topic_id: int
-    pid: int
-    # Since it began; None where the server does not tell.
-    seconds: float | None
-    application: str
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
 class Day:
     """A day (UTC) of the log, over all topics."""
 
@@ -110,14 +94,3 @@ def days(cursor: Any) -> list[Day]:
     """Return the days of the log, the oldest first, those that are made ahead too."""
     cursor.execute(DAYS)
     return [Day(*row) for row in cursor.fetchall()]
-
-
-def holders(cursor: Any) -> Mapping[int, Holder]:
-    """Return of each topic that is held back the transaction that is the oldest."""
-    cursor.execute(HOLDERS, {"class": keys.TOPICS})
-    oldest: dict[int, Holder] = {}
-    for topic_id, pid, seconds, application, state in cursor.fetchall():
-        oldest.setdefault(
-            topic_id, Holder(topic_id, pid, seconds, application or "", state or "")
-        )
-    return oldest

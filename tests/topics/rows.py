@@ -99,7 +99,7 @@ def make_group(
 def make_position(
     group: Any, partition: int = 0, *, using: str | None = None, **columns: Any
 ) -> Any:
-    """Insert where a group is in one partition; or change the row that is there."""
+    """Insert where a group is in one partition, instead of the row that is there."""
     using = using or router.db_for_write(Position)
     place = {"group_id": group.pk, "partition": partition}
     Position.objects.using(using).filter(**place).delete()
