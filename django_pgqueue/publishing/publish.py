@@ -16,7 +16,7 @@ from django.db import connections, transaction
 from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import TopicError, WrongDatabase
-from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, chunks
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.publishing.publication import Publication, publication
 from django_pgqueue.publishing.registry import schema_of
@@ -148,10 +148,16 @@ def store(batches: Mapping[str, Sequence[Items]]) -> dict[str, list[int]]:
         return {}
     settings = get_settings()
     connection = _connection(next(iter(batches)), settings)
-    if len(batches) == 1 and connection.in_atomic_block:
+    if _is_one_statement(batches):
         return _store(connection, batches)
     with transaction.atomic(using=settings.database, savepoint=False):
         return _store(connection, batches)
+
+
+def _is_one_statement(batches: Mapping[str, Sequence[Items]]) -> bool:
+    """Whether all are stored by one statement, which needs no transaction around it."""
+    parts = [part for items in batches.values() for part in items]
+    return len(batches) == 1 and len(list(chunks(parts, BULK_ROWS_MAX))) == 1
 
 
 def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str, Any]:

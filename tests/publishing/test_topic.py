@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import (
     InvalidArgument,
@@ -257,3 +258,18 @@ def test_receivers_hear_of_what_is_published():
     finally:
         messages_published.disconnect(receiver)
     assert [("a", [ids[0]], 1), ("b", [ids[1]], 0)] == heard
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_a_transaction_one_message_is_one_statement(
+    django_assert_num_queries,
+):
+    """And many of one topic, too; of several topics they are all or nothing."""
+    publish("a", 1)
+    with django_assert_num_queries(1):
+        publish("a", 2)
+    with django_assert_num_queries(1):
+        topic("a").publish_many(range(100))
+    with pytest.raises(TopicError), CaptureQueriesContext(connection) as queries:
+        publish_many([topic("a").message(1), topic("b").message(1), 5])
+    assert 0 == len(queries)
