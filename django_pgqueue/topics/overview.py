@@ -20,7 +20,7 @@ SELECT t.id, (SELECT count(*)
                            WHERE m.topic_id = t.id AND m.partition = part
                              AND m.id >= %(first)s AND m.published_at >= %(since)s
                            LIMIT %(limit)s) m
-                       LIMIT %(limit)s) some)
+                       LIMIT %(limit)s) counted)
   FROM pgqueue_topic t
  WHERE t.id = ANY(%(topics)s)
 """
