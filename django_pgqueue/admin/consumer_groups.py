@@ -161,7 +161,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
 
     def heading(self, row: Any) -> SafeString:
         """Show the state beside the title."""
-        return group_badge(row.behind)
+        return state_badge(row.behind.state)
 
     def facts(self, row: Any) -> list[Fact]:
         """Say how far it is, what it calls, and who did what to it."""

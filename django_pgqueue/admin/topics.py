@@ -169,7 +169,7 @@ class TopicAdmin(ReadOnlyAdmin):
         """Show for how long a transaction has held its readers back."""
         if row.holder is None:
             return ""
-        state = "overdue" if _is_long(row.holder) else "running"
+        state = "group-held-back" if _is_long(row.holder) else "held"
         return badge(state, _for(row.holder))
 
     # The page of one topic -------------------------------------------------------
