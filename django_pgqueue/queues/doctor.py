@@ -102,8 +102,4 @@ def new_dead_letters(cursor: Any, *, period: Any, limit: int) -> dict[str, int]:
 
 def archive_days(cursor: Any) -> tuple[date, Sequence[date]]:
     """Return today, by the database, and the days that the archive has tables for."""
-    cursor.execute(partitions.TODAY)
-    today: date = cursor.fetchone()[0]
-    cursor.execute(partitions.ATTACHED)
-    days = (partitions.day_of(name) for (name,) in cursor.fetchall())
-    return today, sorted(day for day in days if day is not None)
+    return partitions.today(cursor), partitions.ARCHIVE.attached(cursor)

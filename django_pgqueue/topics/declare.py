@@ -7,20 +7,26 @@ from datetime import timedelta
 from typing import Any
 
 # Locks: a row lock on the topic until the caller's transaction ends, where something
-# is written: what it says is new, or was last said more than an hour ago. In READ
-# COMMITTED a second one waits and finds nothing to do. How many partitions a topic has
-# is said once, when its row is made.
+# is written: what it says is new, or was last said more than an hour ago. A second one
+# that makes the row waits and finds nothing to do. How many partitions a topic has is
+# said once, when its row is made.
+#
+# No ON CONFLICT DO UPDATE: each would use up an id, at every start of a worker, and an
+# id has to fit into the key of the lock that holds readers back (migration 0014).
 DECLARE = """
-INSERT INTO pgqueue_topic AS t (name, partitions, retain, schema, declared,
-                                last_declared_at)
-VALUES (%(name)s, %(partitions)s, %(retain)s::interval, %(schema)s,
-        %(declared)s::jsonb, clock_timestamp())
-ON CONFLICT (name) DO UPDATE
-   SET retain = excluded.retain, schema = excluded.schema,
-       declared = excluded.declared, last_declared_at = excluded.last_declared_at
- WHERE t.declared IS DISTINCT FROM excluded.declared
-    OR t.last_declared_at < clock_timestamp() - interval '1 hour'
-RETURNING partitions
+WITH again AS (
+    UPDATE pgqueue_topic
+       SET retain = %(retain)s::interval, schema = %(schema)s,
+           declared = %(declared)s::jsonb, last_declared_at = clock_timestamp()
+     WHERE name = %(name)s
+       AND (declared IS DISTINCT FROM %(declared)s::jsonb
+            OR last_declared_at < clock_timestamp() - interval '1 hour'))
+INSERT INTO pgqueue_topic (name, partitions, retain, schema, declared,
+                           last_declared_at)
+SELECT %(name)s, %(partitions)s, %(retain)s::interval, %(schema)s,
+       %(declared)s::jsonb, clock_timestamp()
+ WHERE NOT EXISTS (SELECT FROM pgqueue_topic WHERE name = %(name)s)
+    ON CONFLICT (name) DO NOTHING
 """
 
 CHANGES = """

@@ -244,6 +244,18 @@ def test_declared_topics_become_rows():
     assert 8 == row.declared["partitions"]
 
 
+def test_declaring_again_uses_up_no_ids():
+    """They are of the key of a lock, and every start of a worker declares."""
+    topic("a", partitions=4)
+    with connection.cursor() as cursor:
+        for _ in range(3):
+            sync(cursor)
+        topic("b", partitions=4)
+        sync(cursor)
+    first, second = Topic.objects.order_by("id").values_list("id", flat=True)
+    assert first + 1 == second
+
+
 def test_receivers_hear_of_what_is_published():
     """Once for each topic, with the ids and how many jobs came of them."""
     heard = []

@@ -21,6 +21,7 @@ import pytest
 import django_pgqueue.postgres
 import django_pgqueue.queues
 import django_pgqueue.runs
+import django_pgqueue.topics
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues import lease as leases
@@ -93,6 +94,8 @@ VALUES = {
     "queues": ["default"],
     "ran": [0.1],
     "reason": "seen",
+    "retain": LEASE,
+    "schema": None,
     "reasons": ["exhausted"],
     "results": ["1"],
     "rows": 2_000,
@@ -161,6 +164,33 @@ VALUES = {
     "margin": LEASE,
     "table": "pgqueue_archived_job",
     "target": "/srv/export",
+    # Of topics.
+    "batch": 500,
+    "bound": 1_000,
+    "counts": True,
+    "disorder": 10.0,
+    "fence": 1,
+    "group": 1,
+    "halted": False,
+    "high": 1_000,
+    "is_atomic": False,
+    "keeps": False,
+    "low": 0,
+    "on_error": "skip",
+    "partition": 0,
+    "partitions": [0],
+    "positions": [0],
+    "published_at": NOON,
+    "removed_to": 0,
+    "scan": 1_000,
+    "single_to": None,
+    "start": "latest",
+    "time": NOON,
+    "to": 7,
+    "topic": "clicks",
+    "topic_id": 1,
+    "where": '{"country": "FR"}',
+    "parent": "pgqueue_archived_job",
     # What postgres/limits.py sets.
     "bitmapscan": "off",
     "jit": "off",
@@ -179,6 +209,10 @@ SPECIAL = {
     "exports.RECORD": {"rows": 1, "version": 1},
     "ticks.NOTE_JOB": {"job": 1},
     "ticks.OWN_JOB": {"job": 1},
+    **{f"topics.read.{name}": {"topic": 1} for name in ("READ", "READ_WHERE")},
+    "topics.declare.DECLARE": {"partitions": 16},
+    "topics.positions.FAIL": {"delay": LEASE},
+    "topics.positions.SKIP": {"ran": 0.1},
     **{
         f"failures.{name}": {
             **{column: ["1"] for column in (*failures.COLUMNS, *failures.HOUR_COLUMNS)},
@@ -198,6 +232,7 @@ SPECIAL = {
 
 # Statements whose parameters have places instead of names.
 PLACED = {
+    "topics.publish.STORE": ["orders", '[["orders", null, {}, {}]]'],
     "enqueue.ENQUEUE_NOW": ["default", "shop.send", "[]", "{}", "{}", 0, 5],
 }
 
@@ -213,6 +248,8 @@ EXPLAINED = {
     "claim_one.CLAIM_ONE",
     "connect.BACKEND_PID",
     "clock.NOW",
+    *(f"day_tables.{name}" for name in ("ATTACHED", "LEFT_OVER", "PENDING", "TODAY")),
+    "day_tables.PATIENCE",
     "dead_letters.DELETE",
     "dead_letters.SET_ASIDE",
     "doctor.LAPSED",
@@ -251,11 +288,7 @@ EXPLAINED = {
     "leased.LEASED",
     "limits.LIMIT",
     "limits.RESTORE",
-    "partitions.ATTACHED",
-    "partitions.LEFT_OVER",
     "partitions.LOCK",
-    "partitions.PENDING",
-    "partitions.TODAY",
     "pause.PAUSE",
     "pause.RESUME",
     "purge.DEAD_LETTERS",
@@ -299,6 +332,21 @@ EXPLAINED = {
     *(f"failure_kinds.{name}" for name in ("RECENT", "TREND", "CLOCK")),
     "tagged.TAGGED_DEAD_LETTERS",
     "tagged.TAGGED_JOBS",
+    "topics.closed_days.CLOSED",
+    *(f"topics.declare.{name}" for name in ("CHANGES", "DECLARE")),
+    *(f"topics.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
+    *(f"topics.groups.{name}" for name in ("PARTITIONS", "MAKE_POSITIONS", "ALL")),
+    *(f"topics.groups.{name}" for name in ("COMPLETE", "SHOWN", "PAUSE", "RESUME")),
+    "topics.groups.FORGET",
+    *(f"topics.horizon.{name}" for name in ("HORIZONS", "HOLDERS")),
+    "topics.lag.LAG",
+    "topics.publish.STORE",
+    *(f"topics.positions.{name}" for name in ("CLAIM", "ADVANCE", "FREE", "FAIL")),
+    *(f"topics.positions.{name}" for name in ("HALT", "SKIP", "RESUME", "LOST")),
+    *(f"topics.positions.{name}" for name in ("FORWARD", "LOWEST", "NEXT_RETRY")),
+    *(f"topics.read.{name}" for name in ("READ", "READ_WHERE")),
+    *(f"topics.seek.{name}" for name in ("TOPIC_OF", "PARTITIONS", "BEFORE", "FIRST")),
+    *(f"topics.seek.{name}" for name in ("SEEK", "OLDEST")),
     "unique.STORE_UNIQUE",
     "unique.STORE_UNIQUE_MANY",
     "wake.CHANNEL",
@@ -318,17 +366,14 @@ UTILITY = {
     "connect.STEADY",
     "connect.STEADY_ONCE",
     "connect.ISOLATION",
+    *(f"day_tables.{name}" for name in ("ATTACH", "DETACH", "FINISH", "DROP")),
     "enqueue.ENQUEUE_FROM_SELECT",
     "connect.READ_COMMITTED",
     # Of a table that is named when they are run.
     "exports.CONTENT",
     "exports.COUNT",
     "spread.SPREAD_FROM_SELECT",
-    "partitions.ATTACH",
     "partitions.CREATE",
-    "partitions.DETACH",
-    "partitions.DROP",
-    "partitions.FINISH",
     "unique.STORE_UNIQUE_SELECTED",
     "wake.LISTEN",
 }
@@ -339,19 +384,25 @@ OF_THE_BENCH = {"backlogs", "gauges", "scratch", "yardstick"}
 
 
 def collect():
-    """Return every statement of queues/, runs/ and postgres/ by module and name."""
+    """
+    Return every statement of the storage by module and name.
+
+    Those of topics/ are called "topics.read.READ": queues/ has modules of these names.
+    """
     found = {}
     for package in (
         django_pgqueue.queues,
         django_pgqueue.runs,
         django_pgqueue.postgres,
+        django_pgqueue.topics,
     ):
+        prefix = "topics." if package is django_pgqueue.topics else ""
         for info in pkgutil.iter_modules(package.__path__):
             if info.name in OF_THE_BENCH:
                 continue
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             found |= {
-                f"{info.name}.{name}": value
+                f"{prefix}{info.name}.{name}": value
                 for name, value in vars(module).items()
                 if name.isupper() and isinstance(value, str) and STATEMENT.match(value)
             }

@@ -1,0 +1,48 @@
+"""
+Closed days: which days of the log a reader need not look into.
+
+A day that is over knows the highest id that can be in it. Who has read up to there has
+read the day, whatever the clocks of its messages say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+# Locks: none. A row a day.
+CLOSED = "SELECT day, last_id FROM pgqueue_log_day ORDER BY day"
+
+ALL_DAYS = "-infinity"
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """The days that are closed, as they were at one moment: old news do no harm."""
+
+    closed: Sequence[tuple[date, int]] = ()
+
+    def since(self, position: int) -> str:
+        """
+        Return the beginning of the first day with a message after *position*.
+
+        As PostgreSQL reads a timestamptz; "-infinity": any day can have one. Days are
+        left out from the oldest on, and up to the first that has one, or that is not
+        closed.
+        """
+        since: date | None = None
+        for day, last_id in self.closed:
+            if last_id > position or (since is not None and day != since):
+                break
+            since = day + timedelta(days=1)
+        if since is None:
+            return ALL_DAYS
+        return datetime.combine(since, time(), UTC).isoformat()
+
+
+def closed_days(cursor: Any) -> Days:
+    """Return which days are over."""
+    cursor.execute(CLOSED)
+    return Days(tuple(cursor.fetchall()))

@@ -1,0 +1,367 @@
+"""Who reads which partition, and up to where it was read."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue.exceptions import MessagesLost
+from django_pgqueue.models import (
+    ConsumerGroup,
+    DeadLetter,
+    LogDay,
+    Message,
+    Position,
+    Topic,
+)
+from django_pgqueue.topics import groups, positions
+from tests.topics.log import batch, make_group, make_topic, payloads, put, take
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+MOMENT = timedelta(milliseconds=1)
+ERROR = json.dumps({"kind": "error", "message": "no"})
+
+
+def lapse(group):
+    """Let every lease be over, by the database's clock."""
+    Position.objects.filter(group_id=group, leased_until__isnull=False).update(
+        leased_until="2020-01-01T00:00Z"
+    )
+
+
+def test_a_partition_has_one_reader_at_a_time(cursor, other_cursor):
+    """Until it is given back, or the lease is over; each claim raises the fence."""
+    make_topic()
+    group = make_group(cursor)
+    put(cursor, 1)
+
+    first = take(cursor, group)
+    assert take(other_cursor, group, worker="w2") is None
+    assert positions.free(cursor, first.id, first.fence)
+    second = take(other_cursor, group, worker="w2")
+    lapse(group)
+    third = take(cursor, group)
+    assert [1, 2, 3] == [each.fence for each in (first, second, third)]
+    assert ("w2", 1) == (third.lapsed_by, third.failures)
+
+
+def test_readers_pass_over_a_partition_that_somebody_claims_now(cursor, other_cursor):
+    """A claim that is not committed yet keeps nobody waiting."""
+    make_topic()
+    group = make_group(cursor)
+    put(cursor, 1)
+
+    with cursor.connection.transaction():
+        assert take(cursor, group) is not None
+        assert take(other_cursor, group) is None
+
+
+def test_partitions_are_claimed_in_turn(cursor):
+    """The one that was read the longest time ago is next, whatever it has left."""
+    make_topic(partitions=4)
+    group = make_group(cursor)
+    for n in range(40):
+        put(cursor, n, key=f"k{n}")
+
+    turns = []
+    for _ in range(12):
+        claimed = take(cursor, group)
+        read = batch(cursor, claimed, limit=1)
+        positions.advance(cursor, claimed.id, claimed.fence, read.to)
+        turns.append(claimed.partition)
+    assert [0, 1, 2, 3] * 3 == turns
+
+
+def test_there_is_nothing_to_claim_where_everything_is_read(cursor):
+    """Nor where messages are of another topic."""
+    make_topic()
+    group = make_group(cursor)
+    put(cursor, 1)
+    claimed = take(cursor, group)
+    positions.advance(cursor, claimed.id, claimed.fence, batch(cursor, claimed).to)
+    put(cursor, 1, topic="orders")
+
+    assert take(cursor, group) is None
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_position_moves_and_is_kept_or_given_back(cursor, keeps):
+    """What had failed before is forgotten."""
+    make_topic()
+    group = make_group(cursor)
+    put(cursor, 1, 2)
+    claimed = take(cursor, group)
+    positions.fail(cursor, claimed.id, claimed.fence, delay=timedelta(0), error=ERROR)
+    claimed = take(cursor, group)
+    assert 1 == claimed.failures
+
+    to = batch(cursor, claimed).to
+    assert positions.advance(cursor, claimed.id, claimed.fence, to, keeps=keeps)
+    row = Position.objects.get()
+    assert (to, 0, None, keeps) == (
+        row.position,
+        row.failures,
+        row.errors,
+        row.leased_by is not None,
+    )
+
+
+def test_who_was_overtaken_writes_nothing(cursor, other_cursor):
+    """Neither a position, nor a failure, a halt, a dead letter or a return."""
+    make_topic()
+    group = make_group(cursor)
+    (first,) = put(cursor, 1)
+    old = take(cursor, group)
+    lapse(group)
+    new = take(other_cursor, group, worker="w2")
+
+    message = Message.objects.get()
+    assert not positions.advance(cursor, old.id, old.fence, first)
+    assert not positions.fail(cursor, old.id, old.fence, delay=MOMENT, error=ERROR)
+    assert not positions.halt(cursor, old.id, old.fence, error=ERROR)
+    assert not positions.free(cursor, old.id, old.fence)
+    assert (
+        positions.skip(
+            cursor,
+            old.id,
+            old.fence,
+            message_id=first,
+            published_at=message.published_at,
+            headers={},
+            error=ERROR,
+            reason="exhausted",
+            worker="w1",
+        )
+        is None
+    )
+    row = Position.objects.get()
+    assert ("w2", new.fence, 0, None) == (
+        row.leased_by,
+        row.fence,
+        row.position,
+        row.halted_at,
+    )
+    assert 0 == DeadLetter.objects.count()
+
+
+def test_a_position_does_not_move_after_its_lease(cursor):
+    """Even if nobody else has claimed it so far: the database's clock decides."""
+    make_topic()
+    group = make_group(cursor)
+    (first,) = put(cursor, 1)
+    claimed = take(cursor, group)
+    lapse(group)
+
+    assert not positions.advance(cursor, claimed.id, claimed.fence, first)
+
+
+def test_a_failure_keeps_the_partition_back_for_its_delay(cursor):
+    """And the entry says what it was; the next claim counts it."""
+    make_topic()
+    group = make_group(cursor)
+    ids = put(cursor, 1, 2, 3)
+    claimed = take(cursor, group)
+    positions.fail(
+        cursor, claimed.id, claimed.fence, delay=timedelta(hours=1), error=ERROR
+    )
+    assert take(cursor, group) is None
+    assert 3_500 < positions.next_retry_seconds(cursor, group) <= 3_600
+
+    Position.objects.update(retry_at=None)
+    claimed = take(cursor, group)
+    assert (1, None) == (claimed.failures, claimed.single_to)
+    positions.fail(
+        cursor,
+        claimed.id,
+        claimed.fence,
+        delay=timedelta(0),
+        error=ERROR,
+        single_to=ids[1],
+        counts=False,
+    )
+    claimed = take(cursor, group)
+    assert (0, ids[1]) == (claimed.failures, claimed.single_to)
+    assert 2 == len(Position.objects.get().errors)
+
+
+def test_one_by_one_ends_where_it_was_to_end(cursor):
+    """After the last message of the batch that has failed."""
+    make_topic()
+    group = make_group(cursor)
+    ids = put(cursor, 1, 2, 3)
+    claimed = take(cursor, group)
+    positions.fail(
+        cursor,
+        claimed.id,
+        claimed.fence,
+        delay=timedelta(0),
+        single_to=ids[1],
+        counts=False,
+    )
+    seen = []
+    for to in ids[:2]:
+        claimed = take(cursor, group)
+        seen.append(claimed.single_to)
+        positions.advance(cursor, claimed.id, claimed.fence, to)
+    assert ([ids[1], ids[1]], None) == (seen, take(cursor, group).single_to)
+
+
+def test_a_message_becomes_a_dead_letter_and_the_position_moves_past_it(cursor):
+    """With all errors, the handler's task, and a list of one as its argument."""
+    make_topic()
+    group = make_group(cursor, queue="stats", max_attempts=3)
+    first, second = put(cursor, "bad", "good")
+    claimed = take(cursor, group)
+    positions.fail(cursor, claimed.id, claimed.fence, delay=timedelta(0), error=ERROR)
+    claimed = take(cursor, group)
+    message = batch(cursor, claimed).messages[0]
+
+    dead = positions.skip(
+        cursor,
+        claimed.id,
+        claimed.fence,
+        message_id=message.id,
+        published_at=message.published_at,
+        headers={"trace": "t"},
+        error=ERROR,
+        reason="exhausted",
+        worker="w1",
+        ran_seconds=0.5,
+    )
+    row = DeadLetter.objects.get(pk=dead)
+    ((argument,),) = row.args
+    assert ("stats", "tests.noop", first, "exhausted", 2, 3, {"trace": "t"}) == (
+        row.queue,
+        row.task,
+        row.message_id,
+        row.reason,
+        len(row.errors),
+        row.max_attempts,
+        row.headers,
+    )
+    assert ("message", first) == (argument["__pgqueue__"], argument["value"][0])
+    assert [second] == [each.id for each in batch(cursor, take(cursor, group)).messages]
+
+
+def test_a_halted_partition_is_read_when_somebody_resumes(cursor):
+    """With all its attempts; one that retention has halted has to be sought."""
+    make_topic(partitions=2)
+    group = make_group(cursor)
+    for n in range(10):
+        put(cursor, n, key=f"k{n}")
+    for _ in range(2):
+        claimed = take(cursor, group)
+        positions.halt(cursor, claimed.id, claimed.fence, error=ERROR)
+    assert take(cursor, group) is None
+
+    assert [1] == positions.resume(cursor, group, 1)
+    assert [0] == positions.resume(cursor, group)
+    assert (0, 0) == (take(cursor, group).failures, take(cursor, group).failures)
+    Position.objects.filter(partition=0).update(
+        halted_for="retention", halted_at="2020-01-01T00:00Z"
+    )
+    with pytest.raises(MessagesLost, match="in partition 0: it cannot go on"):
+        positions.resume(cursor, group)
+
+
+def test_nothing_of_a_paused_group_is_claimed(cursor):
+    """Who and why are told; the second pause changes nothing."""
+    make_topic()
+    group = make_group(cursor)
+    (first,) = put(cursor, 1)
+    claimed = take(cursor, group)
+
+    assert groups.pause(cursor, group, by="anna", reason="deploy")
+    assert not groups.pause(cursor, group, by="bert")
+    assert positions.advance(cursor, claimed.id, claimed.fence, first)
+    put(cursor, 2)
+    assert take(cursor, group) is None
+    row = ConsumerGroup.objects.get()
+    assert ("anna", "deploy") == (row.paused_by, row.pause_reason)
+    assert (True, False) == (
+        groups.resume(cursor, group),
+        groups.resume(cursor, group),
+    )
+    assert take(cursor, group) is not None
+
+
+def test_quiet_partitions_are_moved_on(cursor):
+    """Up to the bound, where nothing is unread; the others stay."""
+    topic = make_topic(partitions=2)
+    group = make_group(cursor)
+    ids = put(cursor, *range(10), topic="orders")
+    unread = put(cursor, 1)
+    partition = Message.objects.get(topic_id=topic.pk).partition
+    assert [1 - partition] == positions.forward(cursor, group, bound=ids[-1] + 1)
+    assert {partition: 0, 1 - partition: unread[0]} == dict(
+        Position.objects.values_list("partition", "position")
+    )
+
+
+def test_a_group_begins_where_it_says(cursor):
+    """Declaring it again moves nothing, and a new partition is read as a whole."""
+    make_topic(removed_to=5)
+    ids = put(cursor, *range(10))
+    make_group(cursor, name="all")
+    late = make_group(cursor, name="late", start="latest")
+    moment = Message.objects.get(pk=ids[4]).published_at.isoformat()
+    make_group(cursor, name="since", start=moment)
+    Topic.objects.update(removed_to=0)
+    put(cursor, 11)
+    make_group(cursor, name="late", start="earliest", batch=7)
+
+    starts = {
+        (row.name): Position.objects.get(group_id=row.pk).position
+        for row in ConsumerGroup.objects.all()
+    }
+    assert {"all": 5, "late": ids[-1], "since": ids[4] - 1} == starts
+    assert [11] == payloads(batch(cursor, take(cursor, late)))
+    Topic.objects.update(partitions=3)
+    assert [1, 2] == groups.complete(cursor, late)
+    assert 7 == groups.find(cursor, "clicks", "late").batch
+
+
+def test_partitions_of_earlier_days_are_read_too(cursor):
+    """A topic that had more partitions once has messages in them still."""
+    topic = make_topic(partitions=8)
+    for n in range(50):
+        put(cursor, n, key=f"k{n}")
+    Topic.objects.update(partitions=2)
+    group = make_group(cursor)
+
+    found = []
+    while (claimed := take(cursor, group)) is not None:
+        read = batch(cursor, claimed)
+        found += payloads(read)
+        positions.advance(cursor, claimed.id, claimed.fence, read.to)
+    assert list(range(50)) == sorted(found)
+    assert 8 == Position.objects.filter(group_id=group).count()
+    assert 2 == Topic.objects.get(pk=topic.pk).partitions
+
+
+def test_a_group_that_is_forgotten_leaves_no_position(cursor):
+    """Its messages stay."""
+    make_topic(partitions=2)
+    group = make_group(cursor)
+    put(cursor, 1)
+
+    assert groups.forget(cursor, group)
+    assert (0, 0, 1) == (
+        ConsumerGroup.objects.count(),
+        Position.objects.count(),
+        Message.objects.count(),
+    )
+
+
+def test_days_that_are_read_are_not_looked_into(cursor):
+    """Only from the oldest on, and only while each day is closed."""
+    from django_pgqueue.topics.closed_days import closed_days
+
+    for day, last_id in ((1, 10), (2, 20), (4, 40)):
+        LogDay.objects.create(day=f"2026-01-0{day}", last_id=last_id)
+    days = closed_days(cursor)
+
+    assert ["-infinity", "2026-01-02", "2026-01-03", "2026-01-03"] == [
+        days.since(position)[:10] for position in (9, 10, 20, 99)
+    ]
