@@ -161,6 +161,8 @@ DELETE = Act(
         "It is deleted for good. Jobs that it has made go on. What code has declared "
         "within a week stays."
     ),
-    offered=lambda row: row.source == "user" or row.is_stale,
+    offered=lambda row: (
+        row.source == "user" or row.is_stale or row.disabled_at is not None
+    ),
     is_grave=True,
 )
