@@ -235,8 +235,7 @@ def kept(row: Any) -> timedelta | None:
 
 def log_retention() -> timedelta | None:
     """Return how long messages stay where their topic says nothing; None: for ever."""
-    # PROVISIONAL
-    return getattr(get_settings().retention, "log", timedelta(days=7))
+    return get_settings().retention.log
 
 
 def _who_says(row: Any) -> str:
