@@ -212,15 +212,23 @@ SPECIAL = {
     **{f"topics.read.{name}": {"topic": 1} for name in ("READ", "READ_WHERE")},
     **{
         f"topics.browse.{name}": {
-            **{"topic": 1, "name": None, "part": "paid", "key": "c7"},
-            **{"above": -1, "below": 2**63 - 1, "rows": 50, "limit": 51},
+            "topic": 1,
+            "name": None,
+            "part": "paid",
+            "key": "c7",
+            "above": -1,
+            "below": 2**63 - 1,
+            "rows": 50,
+            "limit": 51,
         }
         for name in ("NEWEST", "OLDEST")
     },
     "topics.declare.DECLARE": {"partitions": 16},
     "topics.foresee.BETWEEN": {"topic": 1},
     "topics.moment.FIRST_ID": {
-        **{"day": NOON, "moment": NOON, "end": NOON + timedelta(days=1)},
+        "day": NOON,
+        "moment": NOON,
+        "end": NOON + timedelta(days=1),
     },
     "topics.overview.COUNT": {"topics": [1], "first": 1},
     "topics.overview.ENDS": {"topic": 1, "partitions": 16},
