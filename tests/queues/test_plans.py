@@ -222,7 +222,28 @@ SPECIAL = {
         f"topics.retain.{name}": {"topic": 1, "partitions": 256}
         for name in ("TAKE_TOPIC", "HOLD_TOPIC", "HIGHEST", "BEHIND", "REMOVE_TO")
     },
+    **{
+        f"topics.browse.{name}": {
+            "topic": 1,
+            "name": None,
+            "part": "paid",
+            "key": "c7",
+            "above": -1,
+            "below": 2**63 - 1,
+            "rows": 50,
+            "limit": 51,
+        }
+        for name in ("NEWEST", "OLDEST")
+    },
     "topics.declare.DECLARE": {"partitions": 16},
+    "topics.foresee.BETWEEN": {"topic": 1},
+    "topics.moment.FIRST_ID": {
+        "day": NOON,
+        "moment": NOON,
+        "end": NOON + timedelta(days=1),
+    },
+    "topics.overview.COUNT": {"topics": [1], "first": 1},
+    "topics.overview.ENDS": {"topic": 1, "partitions": 16},
     "topics.positions.FAIL": {"delay": LEASE},
     "topics.positions.SKIP": {"ran": 0.1},
     **{
@@ -344,17 +365,21 @@ EXPLAINED = {
     *(f"failure_kinds.{name}" for name in ("RECENT", "TREND", "CLOCK")),
     "tagged.TAGGED_DEAD_LETTERS",
     "tagged.TAGGED_JOBS",
+    *(f"topics.browse.{name}" for name in ("NEWEST", "OLDEST")),
     "topics.closed_days.CLOSED",
     *(f"topics.days.{name}" for name in ("MAKE", "LOCK", "FIRST_OPEN", "HIGHEST")),
     *(f"topics.days.{name}" for name in ("PATIENCE", "CLOSE")),
     *(f"topics.days.{name}" for name in ("FORGET", "FORGET_OTHERS")),
     *(f"topics.declare.{name}" for name in ("CHANGES", "DECLARE")),
+    *(f"topics.foresee.{name}" for name in ("GROUP", "BETWEEN")),
     *(f"topics.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
     *(f"topics.groups.{name}" for name in ("PARTITIONS", "MAKE_POSITIONS", "ALL")),
     *(f"topics.groups.{name}" for name in ("COMPLETE", "SHOWN", "PAUSE", "RESUME")),
     "topics.groups.FORGET",
     *(f"topics.horizon.{name}" for name in ("HORIZONS", "HOLDERS")),
     "topics.lag.LAG",
+    "topics.moment.FIRST_ID",
+    *(f"topics.overview.{name}" for name in ("COUNT", "ENDS", "DAYS")),
     "topics.publish.STORE",
     *(f"topics.positions.{name}" for name in ("CLAIM", "ADVANCE", "FREE", "FAIL")),
     *(f"topics.positions.{name}" for name in ("HALT", "SKIP", "RESUME", "LOST")),
