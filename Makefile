@@ -5,8 +5,8 @@
 #   VENV=.venv-3.13     where it is
 #   POSTGRES=FOLDER     binaries of the PostgreSQL that `make test` runs on; default:
 #                       the server of DATABASE_URL, or the embedded one
-#   PROCESSES=2         share the tests of `make test`, each with an embedded server; 0: one
-#                       does all, as always on POSTGRES or DATABASE_URL
+#   PROCESSES=2         share the tests of `make test`, each with a server of its own; 0: one
+#                       does all, as always on DATABASE_URL
 #   ARGS="-k claim -x"  arguments for the command behind demo, test, faults and bench
 #
 # PYTHON and DJANGO last: later makes keep what the environment has.
@@ -15,13 +15,13 @@ PYTHON ?=
 DJANGO ?=
 VENV ?= .venv
 POSTGRES ?=
-PROCESSES ?= $(if $(POSTGRES)$(DATABASE_URL),0,2)
+PROCESSES ?= $(if $(POSTGRES),2,$(if $(DATABASE_URL),0,2))
 ARGS ?=
 export PYTHON DJANGO VENV
 
 EXAMPLE := @sh .ci/environment.sh example
 DEV := @sh .ci/environment.sh dev
-ON_POSTGRES = $(if $(POSTGRES),python .ci/on_postgres.py '$(POSTGRES)')
+ON_POSTGRES = $(if $(POSTGRES),python .ci/on_postgres.py '$(POSTGRES)' $(PROCESSES))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
