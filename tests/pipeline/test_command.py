@@ -69,7 +69,14 @@ def test_list_names_the_jobs_and_how_their_last_run_went(transactional_db, curso
         cursor, "metrics", options={}, by="", queue_job=None, hostname="h", pid=1
     )
     pipelines.finish(
-        cursor, run.id, state="failed", rows_in=0, rows_out=0, progress={}, error="no"
+        cursor,
+        run.id,
+        state="failed",
+        rows_in=0,
+        rows_out=0,
+        progress={},
+        error="no",
+        ui_url=None,
     )
 
     status, text = call("list")
