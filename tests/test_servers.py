@@ -18,7 +18,7 @@ TWO = f"{URL_PREFIX}/a {URL_PREFIX}/b"
 
 
 @pytest.mark.parametrize(
-    ("process", "given", "servers", "expected"),
+    "process, given, servers, expected",
     [
         (None, None, "", None),
         (None, "postgres://db", "", "postgres://db"),
