@@ -42,7 +42,7 @@ test: ## all tests; ARGS='-m "not slow"' for the quick ones
 faults: ## the fault matrix at full size, and the broken builds; ARGS="--row K1 --seed 7"
 	$(DEV) python -m tests.faults $(ARGS)
 
-check: lint types layers migrations docs wheel example test ## what CI runs, the quick first
+check: lint types layers migrations docs wheel test ## what CI runs, the quick first
 
 docs: ## the documentation, into docs/_build/html
 	@echo "== docs"
@@ -79,7 +79,7 @@ wheel: ## build it, install it without extras in a fresh environment, run a job
 	@echo "== wheel"
 	$(DEV) python .ci/wheel_check.py
 
-example: ## the example's own tests, with its own settings
+example: ## the example's own tests, with its own settings; `make test` runs them too
 	@echo "== example"
 	$(DEV) python example_project/manage.py test postoffice
 
