@@ -81,7 +81,7 @@ wheel: ## build it, install it without extras in a fresh environment, run a job
 
 example: ## the example's own tests, with its own settings
 	@echo "== example"
-	$(DEV) python example_project/manage.py test postoffice
+	$(DEV) python example_project/manage.py test postoffice counters
 
 coverage: ## all tests, and the lines and branches that none reaches
 	$(DEV) python -m pytest --cov $(ARGS)
