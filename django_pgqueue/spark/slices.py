@@ -67,7 +67,7 @@ class Slice:
             else [f"topic_id = {self.topic_id}", f"partition = {self.partition}"]
         )
         return " AND ".join(
-            [*of_log, f"id <= {self.last_id}"] + _written(table, self.since, self.until)
+            [*of_log, f"id <= {self.last_id}", *_written(table, self.since, self.until)]
         )
 
 
