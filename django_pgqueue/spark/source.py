@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.spark import filters, options, query, reader, slices
 from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.log import read as log
@@ -59,9 +59,13 @@ class PgQueueSource(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         """Return what streams the columns of *schema* out of the log."""
-        # Of Spark 4.2 and later.
-        from django_pgqueue.spark.log.stream import LogStreamReader
-
+        try:
+            from django_pgqueue.spark.log.stream import LogStreamReader
+        except ImportError:
+            raise SparkError(
+                "A stream of the log needs Spark 4.2 or later, which lets a source "
+                "bound its batches; spark.read reads the log with any."
+            ) from None
         asked = options.parse(self.options, streams=True)
         return LogStreamReader(asked, columns_of(schema, asked), self._redaction(asked))
 
