@@ -9,7 +9,7 @@ import pytest
 from pyarrow import dataset
 
 from django_pgqueue.exceptions import SparkOptionError
-from django_pgqueue.spark.ingest.parquet import ParquetPlace
+from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.run import run_job
 from tests.spark.log.conftest import cursor, publish
 
@@ -32,8 +32,8 @@ def test_messages_are_written_once_whatever_dies(
     run, plan, publish, new_cursor, tmp_path, monkeypatch
 ):
     """By topic and day, without secrets, also where a run dies while it moves a batch;
-    what a publisher holds back comes later. A checkpoint that is gone is said, with what
-    goes on after what is there."""
+    what a publisher holds back comes later. A checkpoint that is gone is said, with
+    what goes on after what is there."""
     target = tmp_path / "log"
     given = {"topic": "orders,mail", "path": f"{target}/"}
     orders, mail = publish(8), publish(2, "mail", payload={"token": SECRET})
@@ -47,18 +47,26 @@ def test_messages_are_written_once_whatever_dies(
     assert {"topic=orders", "topic=mail"} == {p.name for p in target.glob("topic=*")}
     (day,) = {path.name for path in target.glob("topic=*/day=*")}
     assert re.fullmatch(r"day=\d{4}-\d\d-\d\d", day)
-    written = [path for path in target.rglob("*.parquet")]
+    written = list(target.rglob("*.parquet"))
     assert SECRET.encode() not in b"".join(path.read_bytes() for path in written)
     assert [f"orders: read up to id {held[0] - 1:,} in all of 4 partitions."] == [
         note for note in ended.notes if note.startswith("orders")
     ]
 
-    more = publish(3)
-    moved = ParquetPlace._clear
-    monkeypatch.setattr(ParquetPlace, "_clear", lambda *_: 1 / 0)
-    failed = run_job(plan("ingest", **given))
-    assert "failed" == failed.state
-    monkeypatch.setattr(ParquetPlace, "_clear", moved)
+    more = publish(3) + publish(2, "mail")
+    move, moves = Folder.move, []
+
+    def moves_once(self, name, to):
+        if moves:
+            raise OSError("It dies.")
+        moves.append(to)
+        move(self, name, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "move", moves_once)
+        assert "It dies." in run_job(plan("ingest", **given)).error
+    assert 1 == len(moves)
+    assert len(orders + mail) < len(ids(target)) < len(orders + mail + held + more)
     latest = publish(1)
     run("ingest", **given)
     everything = sorted(orders + mail + held + more + latest)
@@ -74,7 +82,7 @@ def test_messages_are_written_once_whatever_dies(
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    "given, told",
     [
         ({"path": "/x"}, "option topic is ''"),
         ({"topic": "orders"}, "has no path"),

@@ -20,6 +20,7 @@ from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.ingest.delta import DeltaPlace
 from django_pgqueue.spark.ingest.parquet import ASIDE, ParquetPlace
 from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.log.check import FAIL
 from django_pgqueue.spark.log.starting import EARLIEST
 from django_pgqueue.spark.write.stream import query_id
 
@@ -160,7 +161,7 @@ def ingest(
     format: str = "parquet",  # noqa: A002  # An option is called as people say it.
     starting: str = "",
     max_rows_per_batch: int = options.ROWS_PER_BATCH,
-    on_data_loss: str = options.FAIL,
+    on_data_loss: str = FAIL,
     checkpoint: str = "",
 ) -> Any:
     """
@@ -174,7 +175,7 @@ def ingest(
 
 
 def _check_checkpoint(run: Any, asked: Asked, place: Place) -> None:
-    """Raise SparkError where messages are at the place, and no checkpoint knows them."""
+    """Raise SparkError where messages are there, and no checkpoint knows of them."""
     if asked.starts or place.is_empty():
         return
     if Folder(run.session, asked.checkpoint).exists("metadata"):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 
 import pytest
-
-from tests.spark.conftest import require
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +24,7 @@ class Sink:
 
     @property
     def ids(self):
-        return sorted(sum(self.batches.values(), []))
+        return sorted(chain.from_iterable(self.batches.values()))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 
 import pytest
 
@@ -53,9 +54,9 @@ def test_batches_have_each_message_once_and_no_more_than_their_limit(stream, pub
     batches, last = drained(reader, start, 7)
 
     assert taken(reader, start, end) == taken(reader, start, end) == batches[0]
-    assert ids == sorted(sum(batches, []))
+    assert ids == sorted(chain.from_iterable(batches))
     assert {7} == {len(batch) for batch in batches[:-1]}
-    assert [(1, [])] == [(1, drained(reader, last, 1)[0])]
+    assert [] == drained(reader, last, 1)[0]
     assert [ids] == drained(reader, start)[0]
 
 
@@ -122,7 +123,7 @@ def test_available_now_ends_with_what_there_was_when_it_began(stream, publish):
 
     batches, last = drained(reader, start, 2)
 
-    assert before == sorted(sum(batches, []))
+    assert before == sorted(chain.from_iterable(batches))
     assert [after] == drained(stream(), last)[0]
 
 
@@ -148,7 +149,8 @@ def test_a_partition_that_came_later_is_read(stream, publish, cursor):
 
     assert [more] == drained(reader, last)[0]
     fresh = stream(starting="earliest")
-    assert 23 == len(sum(drained(fresh, fresh.initialOffset())[0], []))
+    (everything,) = drained(fresh, fresh.initialOffset())[0]
+    assert 23 == len(everything)
 
 
 def test_a_topic_that_is_added_begins_where_starting_says(stream, publish):
@@ -192,10 +194,10 @@ def test_an_older_dump_is_refused(stream, publish, cursor):
     cursor.execute("DELETE FROM pgqueue_message WHERE id = ANY(%s)", [newer])
     cursor.execute("SELECT setval('pgqueue_message_id_seq', %s)", [dumped])
 
-    with pytest.raises(SparkError, match="older dump was restored. What is published"):
+    with pytest.raises(SparkError, match="older dump was restored"):
         reader.latestOffset(last, limit())
     publish(20)
-    with pytest.raises(SparkError, match="older dump was restored, and the ids were"):
+    with pytest.raises(SparkError, match="ids were drawn again"):
         reader.latestOffset(last, limit())
 
 
@@ -261,7 +263,7 @@ def test_a_session_that_broke_is_opened_again(stream, publish, cursor):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    "given, told",
     [
         ({"topic": "orders.created"}, "must be a topic"),
         ({"topic": "ordres"}, "There is no topic 'ordres'. Did you mean 'orders'"),
