@@ -217,7 +217,7 @@ BEGIN
                   FROM pg_locks l
                  WHERE l.locktype = 'advisory' AND l.objsubid = 2
                    AND l.mode = 'ShareLock' AND l.granted
-                   AND l.classid::bigint BETWEEN 706800001 AND 706899999
+                   AND l.classid::bigint BETWEEN 706800001 AND 2147483647
                    AND l.database = (SELECT d.oid FROM pg_database d
                                       WHERE d.datname = current_database())) held
          WHERE held.behind < 2147483648
