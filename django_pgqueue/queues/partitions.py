@@ -103,9 +103,7 @@ def day_of(name: str) -> date | None:
     return ARCHIVE.day_of(name)
 
 
-def _drop(
-    cursor: Any, day: date, may_go: Callable[[date, str], bool] | None
-) -> bool:
+def _drop(cursor: Any, day: date, may_go: Callable[[date, str], bool] | None) -> bool:
     """Drop a detached day, or attach it again."""
     if may_go is not None and not may_go(day, partition_name(day)):
         ARCHIVE.attach(cursor, day)
