@@ -65,9 +65,9 @@ def test_several_stand_above_one_function():
 
 def test_it_stands_above_a_task():
     """Which keeps its options; the subscription says those of its own jobs."""
-    inner = task(name="shop.inner", queue="slow", retries=Retry(max_attempts=3), tags=["a"])(
-        on_message
-    )
+    inner = task(
+        name="shop.inner", queue="slow", retries=Retry(max_attempts=3), tags=["a"]
+    )(on_message)
     assert inner is subscribe("orders", tags=["b"])(inner)
 
     (row,) = wanted()
