@@ -70,10 +70,12 @@ MODES = ("normal", "immediate")
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long finished rows are kept. None keeps them for ever."""
+    """How long finished rows and messages are kept. None keeps them for ever."""
 
     archive: timedelta | None = timedelta(days=7)
     dead_letters: timedelta | None = timedelta(days=90)
+    # Messages of topics that do not say retain=.
+    log: timedelta | None = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,12 @@ group_halted = Signal()
 # reason: str. error: the exception, or None when a reader died.
 message_dead_lettered = Signal()
 
+# Retention removes messages that a consumer group has not read; the group is halted.
+# sender: the Task of the group, or None. topic, group: names (str). partitions: tuple
+# of int. messages: int, how many; is_exact: bool, False: there are more. first_id,
+# last_id: int. first_at, last_at: datetime.
+group_lost_messages = Signal()
+
 # A worker process is ready to claim, or has settled its last job.
 # sender: None. worker: its name (str).
 worker_started = Signal()

@@ -309,3 +309,21 @@ def lapsed(consumer: Any, claimed: Any) -> None:
         claimed.lapsed_by,
         claimed.failures,
     )
+
+
+def group_lost_messages(sender: Any, loss: Any) -> None:
+    """Tell that a group is halted: what it has not read is removed by retention."""
+    told = loss._asdict()
+    del told["task"]
+    send(signals.group_lost_messages, sender, **told)
+    logger.error(
+        "lost       group=%s/%s messages=%d%s ids=%d..%d partitions=%s: they are older "
+        "than the topic keeps them; the group is halted",
+        loss.topic,
+        loss.group,
+        loss.messages,
+        "" if loss.is_exact else "+",
+        loss.first_id,
+        loss.last_id,
+        ",".join(map(str, loss.partitions)),
+    )

@@ -9,6 +9,7 @@ import platform
 import re
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,38 @@ def archive_days(cursor: Cursor) -> Iterator[None]:
             cursor.execute(f"DROP TABLE {name}")
     with cursor.connection.transaction():
         make_partitions(cursor)
+
+
+LOG_DAYS = r"""
+SELECT c.relname::text, i.inhdetachpending
+  FROM pg_class c LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
+ WHERE c.relkind = 'r' AND c.relname ~ '^pgqueue_message_\d{8}$'
+"""
+
+
+@pytest.fixture
+def log_days(cursor: Cursor) -> Iterator[Callable[[int], date]]:
+    """
+    A function that makes the log's day so many days ago, and returns it.
+
+    After the test the log has its usual days, none of them closed.
+    """
+    cursor.execute("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date")
+    (today,) = cursor.fetchone()  # type: ignore[misc]
+
+    def make(days_ago: int) -> date:
+        day = today - timedelta(days=days_ago)
+        cursor.execute("SELECT pgqueue_make_log_day(%s)", [day])
+        return day
+
+    yield make
+    usual = {f"pgqueue_message_{today + timedelta(days=n):%Y%m%d}" for n in range(8)}
+    for name, detaching in cursor.execute(LOG_DAYS).fetchall():
+        if detaching:
+            cursor.execute(
+                f"ALTER TABLE pgqueue_message DETACH PARTITION {name} FINALIZE"
+            )
+        if name not in usual:
+            cursor.execute(f"DROP TABLE {name}")
+    for days_ago in range(0, -8, -1):
+        make(days_ago)

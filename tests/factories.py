@@ -17,14 +17,18 @@ from django.db.models import Value
 
 from django_pgqueue.models import (
     ArchivedJob,
+    ConsumerGroup,
     DeadLetter,
     Failure,
     FailureHour,
     Job,
+    Message,
     PipelineRun,
+    Position,
     Schedule,
     TaskHour,
     Tick,
+    Topic,
 )
 from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.redaction.names import REDACT_DEFAULT
@@ -35,6 +39,8 @@ from django_pgqueue.spark.fingerprint import fingerprint
 Row = TypeVar("Row", bound=models.Model)
 
 NEXT_ID = "SELECT nextval(pg_get_serial_sequence('pgqueue_job', 'id'))"
+
+NEXT_MESSAGE_ID = "SELECT nextval('pgqueue_message_id_seq')"
 
 LEASE = timedelta(seconds=60)
 
@@ -245,11 +251,60 @@ def make_tick(schedule: Schedule, *, using: str | None = None, **columns: Any) -
     return _make(Tick, using, {**defaults, **columns})
 
 
+def make_topic(*, using: str | None = None, **columns: Any) -> Topic:
+    """Insert a topic that keeps its messages as the settings say."""
+    return _make(Topic, using, {"name": "orders", **columns})
+
+
+def make_message(
+    topic: Topic, days_ago: int = 0, *, using: str | None = None, **columns: Any
+) -> Message:
+    """
+    Insert a message of partition 0 that was published at noon, so many days ago.
+
+    The log has to have that day: the fixture log_days makes it.
+    """
+    noon = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    defaults = {
+        "published_at": noon - timedelta(days=days_ago),
+        "topic_id": topic.pk,
+        "partition": 0,
+        "name": topic.name,
+        "payload": {"days_ago": days_ago},
+    }
+    return _make(Message, using, {**defaults, **columns})
+
+
+def make_group(
+    topic: Topic, *, using: str | None = None, **columns: Any
+) -> ConsumerGroup:
+    """Insert a group that reads a topic; its positions are made apart."""
+    defaults = {
+        "topic_id": topic.pk,
+        "topic": topic.name,
+        "name": "stats",
+        "task": "tests.count",
+    }
+    return _make(ConsumerGroup, using, {**defaults, **columns})
+
+
+def make_position(
+    group: ConsumerGroup,
+    partition: int = 0,
+    *,
+    using: str | None = None,
+    **columns: Any,
+) -> Position:
+    """Insert where a group is in one partition: at the beginning."""
+    defaults = {"group_id": group.pk, "partition": partition}
+    return _make(Position, using, {**defaults, **columns})
+
+
 def _make(model: type[Row], using: str | None, columns: dict[str, Any]) -> Row:
     using = using or router.db_for_write(model)
-    if model in (ArchivedJob, DeadLetter) and "id" not in columns:
+    if model in (ArchivedJob, DeadLetter, Message) and "id" not in columns:
         with connections[using].cursor() as cursor:
-            cursor.execute(NEXT_ID)
+            cursor.execute(NEXT_MESSAGE_ID if model is Message else NEXT_ID)
             columns = {"id": cursor.fetchone()[0], **columns}
     row = model(**_from_now(model, columns))
     row.save(using=using, force_insert=True)

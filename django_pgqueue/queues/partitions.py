@@ -13,10 +13,11 @@ from typing import Any
 
 from psycopg import sql
 
-from django_pgqueue.postgres import keys
-from django_pgqueue.postgres.day_tables import DAYS_AHEAD as DAYS_AHEAD
+from django_pgqueue.postgres import day_tables, keys
 from django_pgqueue.postgres.day_tables import DayTable, first_kept
-from django_pgqueue.postgres.day_tables import today as today
+
+DAYS_AHEAD = day_tables.DAYS_AHEAD
+today = day_tables.today
 
 ARCHIVE = DayTable("pgqueue_archived_job")
 

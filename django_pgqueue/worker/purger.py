@@ -1,10 +1,10 @@
 """
 Purger: deletes what its retention has outlived, a batch at a time with pauses.
 
-A chore of the leader. Days of the archive are made a week ahead and dropped whole; if
-PGQUEUE["EXPORT"] names a place for them, once they are exported there. Dead letters,
-results, periods of dedup keys and the rows of dead workers are deleted in bounded
-batches.
+A chore of the leader. Days of the archive and of the log are made a week ahead and
+dropped whole; those of the archive, if PGQUEUE["EXPORT"] names a place for them, once
+they are exported there. Dead letters, results, periods of dedup keys and the rows of
+dead workers are deleted in bounded batches.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import partitions, purge
 from django_pgqueue.queues.purge import Purged
 from django_pgqueue.runs import exports, ticks
+from django_pgqueue.topics import days
+from django_pgqueue.worker.log_retention import LogRetention
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -61,6 +63,8 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
     )
     result.append(_purge_workers)
     result.append(_purge_ticks)
+    # Also where all is kept for ever: a topic may say something else.
+    result += [_make_log_days, _close_log_days, LogRetention(retention.log)]
     return result
 
 
@@ -72,15 +76,30 @@ def _make_partitions(link: Link) -> float:
     return PARTITIONS_PAUSE_SECONDS
 
 
+def _make_log_days(link: Link) -> float:
+    connection = link.connection
+    with connection.transaction(), connection.cursor() as cursor:
+        for day in days.make_days(cursor):
+            logger.info("made       log partition day=%s", day)
+    return PARTITIONS_PAUSE_SECONDS
+
+
+def _close_log_days(link: Link) -> float:
+    with link.cursor() as cursor:
+        for day in days.close_days(cursor):
+            logger.info("closed     log day=%s", day)
+    return PAUSE_SECONDS
+
+
 def _partition_dropper(keep: timedelta, target: str | None) -> Callable[[Link], float]:
     def drop(link: Link) -> float:
         with link.cursor() as cursor:
             may_go = None if target is None else _Exported(cursor, target)
             partitions.sweep(cursor, keep=keep, may_go=may_go)
-            days = partitions.expired_partitions(cursor, keep=keep)
+            expired = partitions.expired_partitions(cursor, keep=keep)
             if may_go is not None:
-                days = may_go.without_waiting(days)
-            for day in days:
+                expired = may_go.without_waiting(expired)
+            for day in expired:
                 if partitions.drop_partition(cursor, day, may_go=may_go):
                     logger.info("dropped    archive partition day=%s", day)
         return PARTITIONS_PAUSE_SECONDS

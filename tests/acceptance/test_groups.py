@@ -103,7 +103,7 @@ def test_partitions_take_turns(start, the_ledger):
     Topic.objects.create(name="plain", partitions=4)
     ids = []
     for key in ("a", "b", "c", "d", "e", "f"):
-        ids += topic("plain").publish_many([{}] * 40, key=lambda _: key)  # noqa: B023
+        ids += topic("plain").publish_many([{}] * 40, key=lambda _: key)
     start("plain")
     wait_for_done(the_ledger, ids)
 
@@ -245,7 +245,7 @@ def test_a_handler_that_hangs_loses_its_partition(start, the_ledger, gate):
     """TaskTimeout ends it, and other partitions are read meanwhile."""
     ids = put("hangs", [{"do": "wait", "gate": str(gate)}], key="k", partitions=1)
     start("hangs")
-    wait_for(lambda: DeadLetter.objects.exists(), 20)
+    wait_for(DeadLetter.objects.exists, 20)
 
     dead = DeadLetter.objects.get()
     assert (ids[0], "timeout") == (dead.message_id, dead.reason)

@@ -1,8 +1,8 @@
 """
 Sample groups. Each reads a topic of its own name, by workers of that queue alone.
 
-What a handler does with a message stands in its payload: {"do": "fail"}. What it took is
-in the ledger, and with a group that is atomic in a row for each message.
+What a handler does with a message stands in its payload: {"do": "fail"}. What it took
+is in the ledger, and with a group that is atomic in a row for each message.
 """
 
 from __future__ import annotations

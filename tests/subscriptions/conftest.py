@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from django.db import connections, transaction
 
+from django_pgqueue.postgres.connect import Link
 from django_pgqueue.publishing import registry as topics
 from django_pgqueue.subscriptions import subscribe
 from django_pgqueue.subscriptions.sync import sync
@@ -24,3 +27,11 @@ def deploy(*, migrates: bool = True) -> Declared:
     """Write what is declared, as a migration does."""
     with transaction.atomic(), connections["default"].cursor() as cursor:
         return sync(cursor, migrates=migrates)
+
+
+@pytest.fixture
+def link(transactional_db: None) -> Iterator[Link]:
+    """A loop's own connection, closed after the test."""
+    made = Link("default", name="tests: loop", steady=True)
+    yield made
+    made.drop()

@@ -1,0 +1,200 @@
+"""
+Days: the partitions of the log, made ahead, closed when they are over, dropped.
+
+A day is *closed* when it has been over for a while: its row in pgqueue_log_day says
+the highest id that can stand in it, and a reader whose position is there need not look
+into it. The proof is in the order. A row's id is drawn before its published_at is read,
+both within one INSERT, since columns are filled in in their order. So of what is drawn
+after the day's end published_at is later still, and all that is in the day was drawn
+before: when the sequence is read after the end, nothing in the day has a higher id.
+
+All of this is by one clock. One that steps back, by more than MARGIN, would write into
+a closed day with a higher id, where no reader looks any more. So a closed day has a
+constraint that refuses such a row: who publishes gets an error until the clock has
+passed midnight again, and nothing is skipped. The constraint is NOT VALID, since it is
+for new rows alone: it is added without reading the table.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import date, timedelta
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from django_pgqueue.postgres import keys
+from django_pgqueue.postgres.day_tables import DAYS_AHEAD, DayTable, set_patience, today
+from django_pgqueue.postgres.health import is_pooled
+from django_pgqueue.topics.closed_days import closed_days
+
+LOG = DayTable("pgqueue_message")
+
+# A day is closed when it has been over for so long; a clock may be set back by less.
+MARGIN = timedelta(seconds=60)
+
+# How long a close may wait for whoever uses the day, since others wait behind it; and
+# a detach: a transaction that has published may stay open for hours, and the leader has
+# other chores. What was not done is tried again.
+CLOSE_PATIENCE = "200ms"
+DETACH_PATIENCE = "5s"
+
+# Locks: an advisory lock of the function, until the caller's transaction ends.
+MAKE = "SELECT pgqueue_make_log_day(%(day)s::date)"
+
+# Locks: the same one, so that nobody makes or drops days meanwhile.
+LOCK = "SELECT pg_advisory_xact_lock(%(class)s, 0)"
+
+# Locks: none; so have all of these, where nothing else is said. The first day that is
+# not over for so long.
+FIRST_OPEN = """
+SELECT ((statement_timestamp() - %(margin)s::interval) AT TIME ZONE 'UTC')::date
+"""
+
+# The highest id that was drawn.
+HIGHEST = """
+SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END
+  FROM pgqueue_message_id_seq
+"""
+
+# Until the transaction ends.
+PATIENCE = "SELECT set_config('lock_timeout', %(timeout)s, true)"
+
+# Locks: ACCESS EXCLUSIVE on the day, until the caller's transaction ends.
+GUARD = """
+ALTER TABLE {table} ADD CONSTRAINT {name} CHECK (id <= {last_id}) NOT VALID
+"""
+UNGUARD = "ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name}"
+
+# Locks: a row lock on the new row.
+CLOSE = "INSERT INTO pgqueue_log_day (day, last_id) VALUES (%(day)s, %(last_id)s)"
+
+# Locks: row locks on what is deleted.
+FORGET = "DELETE FROM pgqueue_log_day WHERE day = %(day)s"
+FORGET_OTHERS = "DELETE FROM pgqueue_log_day WHERE day <> ALL(%(days)s::date[])"
+
+
+def make_days(cursor: Any, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
+    """
+    Make the partitions of today and the coming days; return those that were missing.
+
+    Call it inside a transaction: a lock keeps other makers out until it commits.
+    """
+    first, attached = today(cursor), LOG.attached(cursor)
+    days = (first + timedelta(days=n) for n in range(days_ahead + 1))
+    made = []
+    for day in days:
+        if day not in attached:
+            cursor.execute(MAKE, {"day": day})
+            # False: another maker was faster.
+            if cursor.fetchone()[0]:
+                made.append(day)
+    return made
+
+
+def close_days(cursor: Any, *, margin: timedelta = MARGIN) -> list[date]:
+    """
+    Close the days that are over; return which.
+
+    One that somebody has open, as a transaction that has published into it and has not
+    committed, is left for the next time, with those after it.
+
+    Args:
+        cursor: In autocommit.
+        margin: For how long they must have been over.
+    """
+    # A statement of its own, before the sequence is read: that order is the proof.
+    cursor.execute(FIRST_OPEN, {"margin": margin})
+    first_open: date = cursor.fetchone()[0]
+    known = dict(closed_days(cursor).closed)
+    over = [day for day in LOG.attached(cursor) if day < first_open]
+    # In their order: readers take a day that is closed to be after those before it.
+    missing = [day for day in over if day not in known]
+    return list(itertools.takewhile(lambda day: _close(cursor, day), missing))
+
+
+def drop_day(cursor: Any, day: date) -> None:
+    """
+    Drop a day without making a publisher or a reader wait. In autocommit.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: Somebody has used the log for longer than
+            DETACH_PATIENCE; sweep() goes on with it.
+    """
+    with _patience(cursor):
+        LOG.detach(cursor, day)
+        _drop(cursor, day)
+
+
+def sweep(cursor: Any, *, may_go: Callable[[date], bool]) -> list[date]:
+    """
+    Finish what a crash left half done; return the days that were dropped.
+
+    Args:
+        cursor: In autocommit.
+        may_go: Asked about each detached day; one that may not stays as it is.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: As drop_day().
+    """
+    with _patience(cursor):
+        LOG.finish_detaches(cursor)
+        dropped = [day for day in LOG.left_over(cursor) if may_go(day)]
+        for day in dropped:
+            _drop(cursor, day)
+    days = [*LOG.attached(cursor), *LOG.left_over(cursor)]
+    cursor.execute(FORGET_OTHERS, {"days": days})
+    return dropped
+
+
+def guard_name(day: date) -> str:
+    """Return what the constraint of a closed day is called."""
+    return f"{LOG.name_of(day)}_closed"
+
+
+def _close(cursor: Any, day: date) -> bool:
+    try:
+        with cursor.connection.transaction():
+            cursor.execute(LOCK, {"class": keys.PARTITIONS})
+            cursor.execute(PATIENCE, {"timeout": CLOSE_PATIENCE})
+            cursor.execute(HIGHEST)
+            (last_id,) = cursor.fetchone()
+            names = {
+                "table": sql.Identifier(LOG.name_of(day)),
+                "name": sql.Identifier(guard_name(day)),
+            }
+            # There is one where the row that it stands for was deleted.
+            cursor.execute(sql.SQL(UNGUARD).format(**names))
+            cursor.execute(sql.SQL(GUARD).format(**names, last_id=sql.Literal(last_id)))
+            cursor.execute(CLOSE, {"day": day, "last_id": last_id})
+    except psycopg.errors.LockNotAvailable:
+        return False
+    return True
+
+
+def _drop(cursor: Any, day: date) -> None:
+    with cursor.connection.transaction():
+        LOG.drop(cursor, day)
+        cursor.execute(FORGET, {"day": day})
+
+
+@contextmanager
+def _patience(cursor: Any) -> Iterator[None]:
+    """
+    Let statements wait for locks for so long, until it ends.
+
+    In a session that a pooler shares, they wait for as long as it takes: a setting for
+    the session would be that of others, and a detach runs in no transaction.
+    """
+    if is_pooled(cursor.connection):
+        yield
+        return
+    set_patience(cursor, DETACH_PATIENCE)
+    try:
+        yield
+    finally:
+        if not cursor.connection.closed:
+            set_patience(cursor, "0")

@@ -1,0 +1,172 @@
+"""
+Log retention: messages that are older than their topic keeps them go, step by step.
+
+A chore of the leader. Each call takes one step, and asks for the next one soon; what is
+removed, and in which order, stands in topics/retain.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
+from typing import Any
+
+import psycopg
+
+from django_pgqueue import telemetry
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.topics import days, retain
+from django_pgqueue.topics.retain import Due, Going, Slice
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+# When there is nothing left to do; and when something could not be done yet.
+PAUSE_SECONDS = 3_600.0
+HELD_PAUSE_SECONDS = 60.0
+
+# After a step: so many times what it took, at least and at most this, as for other
+# purges.
+STEP_SHARE = 4.0
+STEP_PAUSE_SECONDS_MIN, STEP_PAUSE_SECONDS_MAX = 0.02, 5.0
+
+# A round that was left for so long, since another worker led, begins anew.
+ROUND_SECONDS_MAX = 60.0
+
+# Jobs that somebody has locked are looked at again so often.
+PASSES_MAX = 3
+
+
+class LogRetention:
+    """A chore that removes old messages; False in its steps: something is held up."""
+
+    def __init__(self, default: timedelta | None) -> None:
+        # Of topics that do not say.
+        self._default = default
+        self._steps: Iterator[bool] | None = None
+        self._stepped_at = 0.0
+
+    def __call__(self, link: Link) -> float:
+        """Take one step; return how many seconds to wait for the next one."""
+        started = time.monotonic()
+        if self._steps is None or started - self._stepped_at > ROUND_SECONDS_MAX:
+            self._steps = self._round(link)
+        steps, self._steps = self._steps, None
+        try:
+            is_going_on = next(steps, None)
+        except psycopg.errors.LockNotAvailable:
+            logger.info("waits      log retention: somebody uses what it needs")
+            return HELD_PAUSE_SECONDS
+        if is_going_on is None:
+            return PAUSE_SECONDS
+        if not is_going_on:
+            return HELD_PAUSE_SECONDS
+        self._steps, self._stepped_at = steps, time.monotonic()
+        pause = max((self._stepped_at - started) * STEP_SHARE, STEP_PAUSE_SECONDS_MIN)
+        return min(pause, STEP_PAUSE_SECONDS_MAX)
+
+    def _round(self, link: Link) -> Iterator[bool]:
+        """Take the steps, in their order, each with a cursor of its own."""
+        with link.cursor() as cursor:
+            due = retain.due(cursor, default=self._default)
+            _sweep(cursor, due)
+        for going in due.going:
+            _announce(link, going)
+            yield True
+        if due.going:
+            for is_stuck in _inline(link, due):
+                yield not is_stuck
+        dropped = set()
+        for day in due.days:
+            if _drop(link, due, day):
+                dropped.add(day)
+                yield True
+        for going in due.going:
+            # Once more: it was a while, with pauses.
+            _announce(link, going)
+            for day in going.days:
+                if day not in dropped:
+                    yield from _delete(link, going, day)
+        if due.is_held:
+            yield False
+
+
+def _sweep(cursor: Any, due: Due) -> None:
+    def may_go(day: date) -> bool:
+        keepers = due.keepers(day)
+        return day < due.end and not retain.is_kept(cursor, keepers, day)
+
+    for day in days.sweep(cursor, may_go=may_go):
+        logger.info("dropped    log partition day=%s", day)
+
+
+def _announce(link: Link, going: Going) -> None:
+    connection = link.connection
+    with connection.transaction(), connection.cursor() as cursor:
+        losses = retain.announce(cursor, going)
+    for loss in losses:
+        telemetry.group_lost_messages(find_sender(loss.task), loss)
+
+
+def _inline(link: Link, due: Due) -> Iterator[bool]:
+    """
+    Look through dead letters and jobs until none refers to what goes.
+
+    Gives False after each slice; True at the end, if some still refer, since somebody
+    has them locked.
+    """
+    for _ in range(PASSES_MAX):
+        found = 0
+        # A redrive takes a dead letter to the jobs, which are looked at after them.
+        for look in (retain.inline_dead_letters, retain.inline_jobs):
+            for part in _slices(link, due, look):
+                found += part.referring
+                yield False
+        if not found:
+            return
+    logger.info("waits      log retention: jobs that refer to old messages are locked")
+    yield True
+
+
+def _slices(link: Link, due: Due, look: Callable[..., Slice]) -> Iterator[Slice]:
+    after = 0
+    while True:
+        with link.cursor() as cursor:
+            part = look(cursor, due, after=after)
+        if part.last_id is None:
+            return
+        after = part.last_id
+        yield part
+
+
+def _drop(link: Link, due: Due, day: date) -> bool:
+    """Drop a day that no topic keeps."""
+    with link.cursor() as cursor:
+        if retain.is_kept(cursor, due.keepers(day), day):
+            return False
+        for going in due.going:
+            if day in going.days:
+                # Once more: whoever has fallen back since is told, too.
+                _announce(link, going)
+        days.drop_day(cursor, day)
+    logger.info("dropped    log partition day=%s", day)
+    return True
+
+
+def _delete(link: Link, going: Going, day: date) -> Iterator[bool]:
+    """Delete a topic's messages of a day that another one keeps, in batches."""
+    partition, after, count = -1, 0, 0
+    while True:
+        with link.cursor() as cursor:
+            batch = retain.delete_batch(
+                cursor, going.topic_id, day, partition=partition, after=after
+            )
+        count += batch.rows
+        if not batch.is_full:
+            break
+        partition, after = batch.partition, batch.last_id
+        yield True
+    if count:
+        logger.info("purged     messages=%d topic=%s day=%s", count, going.topic, day)
