@@ -94,7 +94,7 @@ def consume(
     queue: str = QUEUE_DEFAULT,
     readers: int = 1,
     ack_policy: AckPolicy = "on_success",
-    mode: Literal["batch", "per-message"] = BATCH,
+    mode: Literal["batch", "per-message"] = "batch",
     name: str | None = None,
     aliases: Sequence[str] = (),
 ) -> Consumes:
@@ -167,7 +167,7 @@ def consume(
             name=name,
             aliases=aliases,
         )
-        return cast(Consumes, made)
+        return cast("Consumes", made)
     told: dict[str, Any] = {
         "topic": topic_name,
         "group": group,
@@ -199,7 +199,7 @@ def consume(
         _add(Consumer(task=task, is_atomic=task.options.atomic, **told))
         return task
 
-    return cast(Consumes, declare_it)
+    return cast("Consumes", declare_it)
 
 
 # Policies by which nothing is tried again.

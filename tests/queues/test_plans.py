@@ -455,6 +455,7 @@ UTILITY = {
     *(f"topics.days.{name}" for name in ("GUARD", "UNGUARD")),
     *(f"topics.retain.{name}" for name in ("KEPT", "DELETE")),
     "spread.SPREAD_FROM_SELECT",
+    *(f"topics.positions.{name}" for name in ("LIMIT", "LIMIT_ALL")),
     "partitions.CREATE",
     "unique.STORE_UNIQUE_SELECTED",
     "wake.LISTEN",
@@ -462,7 +463,7 @@ UTILITY = {
 
 
 # These run in a database, and on tables, of their own.
-OF_THE_BENCH = {"backlogs", "gauges", "scratch", "yardstick"}
+OF_THE_BENCH = {"backlogs", "gauges", "scratch", "yardstick", "yardstick_log"}
 
 
 def collect():
