@@ -28,6 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 ALSO = {
     "backlog": ["claim_buffers"],
     "idle": ["cpu_percent", "rss_mb", "queries_per_second"],
+    "topics": ["published", "read"],
 }
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
