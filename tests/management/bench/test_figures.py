@@ -91,6 +91,20 @@ def test_a_measure_of_several_parts_is_its_worst():
     assert told["met"] is False
 
 
+def test_parts_that_do_not_count_are_shown():
+    """The ratio is of the others; a figure that one part has is its own."""
+    slow = Pairs(measure(), "slow", [Pair(Run([1]), Run([10]))])
+    fast = Pairs(measure(), "fast", [Pair(Run([9], {"read": 7}), Run([10]))])
+    goals = (at_least(0.5), at_least(7, "read"))
+    result = Result(measure(goals=goals, counted=("fast",)), 1, [slow, fast])
+
+    told = result.as_json()
+    assert (0.9, True) == (told["ratio"], told["met"])
+    assert ["slow", "fast"] == list(told["parts"])
+    assert ["no" in line for line in table([result]).splitlines()].count(True) == 0
+    assert Result(measure(goals=goals), 1, [slow, fast]).is_met is False
+
+
 @pytest.mark.parametrize(
     "goal, figures, is_met",
     [
