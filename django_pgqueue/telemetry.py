@@ -251,7 +251,7 @@ def message_dead(
     claimed: Any,
     message: Any,
     *,
-    dead: int,
+    dead: int | None,
     reason: str,
     error: BaseException | None,
 ) -> None:

@@ -91,6 +91,8 @@ UNLISTED_LIMITS = {
     "tasks.plain.INTEGER_DIGITS_MAX",  # In words.
     "tasks.plain.VALUES_MAX",  # Of a short cut.
     "worker.executor.EXTRA_JOBS_MAX",
+    "worker.consumer_reader.HELD_SECONDS_MAX",  # Of a pause.
+    "worker.consumer_reader.MARGIN_SECONDS_MAX",  # In words.
     "worker.prefetch.TASKS_MAX",  # Of a cache.
     "spark.filters.NUMBER_MAX",  # Of the column.
     "spark.filters.PERIOD_MAX",  # Of a short cut.

@@ -416,7 +416,7 @@ EXPLAINED = {
     *(f"topics.positions.{name}" for name in ("CLAIM", "ADVANCE", "FREE", "FAIL")),
     *(f"topics.positions.{name}" for name in ("HALT", "SKIP", "RESUME", "LOST")),
     *(f"topics.positions.{name}" for name in ("FORWARD", "LOWEST", "NEXT_RETRY")),
-    "topics.positions.LOSE",
+    *(f"topics.positions.{name}" for name in ("LOSE", "HURRY")),
     *(f"topics.read.{name}" for name in ("READ", "READ_WHERE")),
     *(f"topics.retain.{name}" for name in ("TOPICS", "TAKE_TOPIC", "HOLD_TOPIC")),
     *(f"topics.retain.{name}" for name in ("HIGHEST", "BEHIND", "TAKE_POSITIONS")),
