@@ -16,7 +16,7 @@ from django.db import connections, transaction
 from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import TopicError, WrongDatabase
-from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, chunks
+from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, bulk_cursor, chunks
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.publishing.publication import Publication, publication
 from django_pgqueue.publishing.registry import schema_of
@@ -168,7 +168,7 @@ def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str,
     ids: dict[str, list[int]] = {}
     # In the order of their names: two who make the same new topics do not deadlock.
     for topic in sorted(batches):
-        with connection.cursor() as cursor:
+        with bulk_cursor(connection) as cursor:
             stored = storage.publish(cursor, topic, batches[topic])
         ids[topic] = stored.ids
         for queue in sorted(stored.queues):

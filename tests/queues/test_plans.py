@@ -608,17 +608,6 @@ HOT = {
 }
 
 
-@pytest.fixture
-def unanalysed(cursor):
-    """The job table as the planner sees it before anybody has looked at it."""
-    cursor.execute("ALTER TABLE pgqueue_job SET (autovacuum_enabled = off)")
-    cursor.execute("DELETE FROM pg_statistic WHERE starelid = 'pgqueue_job'::regclass")
-    cursor.execute("TRUNCATE pgqueue_job")
-    yield
-    cursor.execute("DELETE FROM pg_statistic WHERE starelid = 'pgqueue_job'::regclass")
-    cursor.execute("ALTER TABLE pgqueue_job RESET (autovacuum_enabled)")
-
-
 @pytest.mark.usefixtures("unanalysed")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_hot_statements_use_indexes_whatever_the_table_holds(cursor, shape):

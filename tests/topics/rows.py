@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.db import connections, router
@@ -18,7 +18,9 @@ from django_pgqueue.topics.names import Pattern, topic_of
 from tests.factories import _make
 
 NEXT_ID = "SELECT nextval('pgqueue_message_id_seq')"
-MAKE_DAY = "SELECT pgqueue_make_log_day(%s)"
+MAKE_DAY = """
+SELECT pgqueue_make_log_day(((clock_timestamp() + %s) AT TIME ZONE 'UTC')::date)
+"""
 
 
 def make_topic(
@@ -35,15 +37,13 @@ def make_message(
     payload: Any = None,
     *,
     using: str | None = None,
-    published_at: datetime | timedelta = timedelta(0),
+    published_at: timedelta = timedelta(0),
     **columns: Any,
 ) -> Any:
     """Insert a message of the topic that its *name* says, in partition 0."""
     using = using or router.db_for_write(Message)
-    if isinstance(published_at, timedelta):
-        published_at = datetime.now(UTC) + published_at
     with connections[using].cursor() as cursor:
-        cursor.execute(MAKE_DAY, [published_at.astimezone(UTC).date()])
+        cursor.execute(MAKE_DAY, [published_at])
         cursor.execute(NEXT_ID)
         columns = {"id": cursor.fetchone()[0], **columns}
     if "topic_id" not in columns:
