@@ -79,6 +79,7 @@ UNLISTED_LIMITS = {
     "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
     "tasks.task.QUEUES_REMEMBERED_MAX",  # Of a cache.
     "tasks.context.NUMBER_MAX",  # In words.
+    "topics.start.AGO_MAX",  # In words.
     "postgres.session.CHARACTERS_READ_MAX",  # Of a look.
     "postgres.session.REMEMBERED_MAX",  # Of a cache.
     "postgres.session.REMEMBERED_CHARACTERS_MAX",  # Of its entries.
@@ -627,7 +628,7 @@ def test_every_check_of_the_doctor_is_documented():
     """As findings call them."""
     source = "".join(
         read(PACKAGE / "management" / "cli" / f"examine_{what}.py")
-        for what in ("server", "jobs", "schedules", "export")
+        for what in ("server", "jobs", "schedules", "subscriptions", "export")
     )
     text = section(read(REFERENCE / "commands.md"), "### doctor")
 
