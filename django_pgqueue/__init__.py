@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     )
     from django_pgqueue.publishing.topic import Topic, topic
     from django_pgqueue.schedules.declare import cron, every
+    from django_pgqueue.subscriptions.subscribe import subscribe
     from django_pgqueue.tasks.accumulate import Accumulate, Call
     from django_pgqueue.tasks.context import JobContext
     from django_pgqueue.tasks.declare import task
@@ -68,6 +69,7 @@ _HOMES = {
     "task": "tasks.declare",
     "cron": "schedules.declare",
     "every": "schedules.declare",
+    "subscribe": "subscriptions.subscribe",
     "topic": "publishing.topic",
     "publish": "publishing.publish",
     "publish_many": "publishing.publish",
@@ -168,6 +170,7 @@ __all__ = [
     "every",
     "publish",
     "publish_many",
+    "subscribe",
     "task",
     "topic",
 ]

@@ -56,9 +56,12 @@ def _declare(
     *, using: str, verbosity: int = 1, stdout: Any = None, **told: Any
 ) -> None:
     """
-    Write what the code declares of schedules and topics, after a migration.
+    Write what the code declares of topics, schedules and subscriptions.
+
+    Called after a migration.
 
     Raises:
+        InvalidOption: The options of a subscribed task and PGQUEUE do not fit.
         ScheduleError: settings.TIME_ZONE is no good for a schedule without tz=.
     """
     from django.db import connections, transaction
@@ -67,6 +70,7 @@ def _declare(
     from django_pgqueue.publishing.sync import sync as sync_topics
     from django_pgqueue.schedules.sync import sync as sync_schedules
     from django_pgqueue.schedules.sync import tell_workers
+    from django_pgqueue.subscriptions.sync import sync as sync_subscriptions
 
     if using != readable_settings().database:
         return
@@ -77,6 +81,9 @@ def _declare(
         tables = connection.introspection.table_names(cursor)
         if TOPICS in tables:
             done.append(("Topic", sync_topics(cursor), "declared"))
+            subscribed = sync_subscriptions(cursor, migrates=True)
+            done.append(("Subscription", subscribed.added, "added"))
+            done.append(("Subscription", subscribed.changed, "changed"))
         if SCHEDULES in tables:
             synced = sync_schedules(cursor, migrates=True)
             if synced.changed or synced.withdrawn:
@@ -87,7 +94,8 @@ def _declare(
         return
     for what, names, became in done:
         for name in names:
-            print(f"  {what} {name} {became}", file=stdout or sys.stdout)
+            # Not print(), whose end Django's wrapper writes as one more line.
+            (stdout or sys.stdout).write(f"  {what} {name} {became}\n")
 
 
 def _has_our_backend() -> bool:

@@ -66,6 +66,7 @@ PUBLIC_NAMES = [
     "every",
     "publish",
     "publish_many",
+    "subscribe",
     "task",
     "topic",
 ]

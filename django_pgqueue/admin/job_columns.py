@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.db import connections
-from django.db.models import QuerySet, TextField
+from django.db.models import Model, QuerySet, TextField
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast, Left
 from django.http import HttpRequest
@@ -24,7 +24,7 @@ from django_pgqueue.admin.progress import Progress, read_progress
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models import Schedule
+from django_pgqueue.models import Message, Schedule
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.queues.tagged import tagged
 
@@ -170,16 +170,16 @@ class JobAdminColumns(ActingAdmin):
             (_("Lane capacity"), row.lane_capacity and str(row.lane_capacity)),
             (_("Parent job"), row.parent_id and str(row.parent_id)),
             (_("Workflow"), row.workflow_id and str(row.workflow_id)),
-            (_("Message"), row.message_id and str(row.message_id)),
-            (_("Schedule"), self._schedule_link(row)),
+            (_("Message"), self._link(Message, row.message_id)),
+            (_("Schedule"), self._link(Schedule, row.schedule_id)),
         ]
 
-    def _schedule_link(self, row: Any) -> SafeString | str | None:
-        """Return the schedule that enqueued it, as a link where this site has them."""
-        if row.schedule_id is None or not self.has_page(Schedule):
-            return row.schedule_id and str(row.schedule_id)
-        url = self._url(Schedule, "change", row.schedule_id)
-        return format_html('<a href="{}">{}</a>', url, str(row.schedule_id))
+    def _link(self, model: type[Model], key: int | None) -> SafeString | str | None:
+        """Return the key of what made a job, as a link where this site has its page."""
+        if key is None or not self.has_page(model):
+            return None if key is None else str(key)
+        url = self._url(model, "change", key)
+        return format_html('<a href="{}">{}</a>', url, str(key))
 
 
 def tags_of(row: Any) -> list[str]:

@@ -60,7 +60,7 @@ class Keyset:
         Raises:
             ValueError: *place* is none.
         """
-        return self._beyond("lt", self._values(model, place), including=including)
+        return self._beyond("lt", self.values(model, place), including=including)
 
     def above(self, model: type[Model], place: str, *, including: bool = False) -> Q:
         """
@@ -68,9 +68,15 @@ class Keyset:
 
         As below().
         """
-        return self._beyond("gt", self._values(model, place), including=including)
+        return self._beyond("gt", self.values(model, place), including=including)
 
-    def _values(self, model: type[Model], place: str) -> list[Any]:
+    def values(self, model: type[Model], place: str) -> list[Any]:
+        """
+        Return the values of the columns at *place*.
+
+        Raises:
+            ValueError: *place* is none.
+        """
         texts = place.split(SEPARATOR, len(self.columns) - 1)
         if len(texts) != len(self.columns) or "\x00" in place:
             raise ValueError(f"{place!r} is no place in a list of {model.__name__}")

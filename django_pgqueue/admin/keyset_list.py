@@ -106,8 +106,7 @@ class KeysetList(ChangeList):
             rising = True
         elif BEFORE in params:
             start = params[BEFORE]
-        here = self._beyond(start, rising=rising) if start else Q()
-        found, end = self._find(here, rising=rising)
+        found, end = self.find(start, rising=rising)
         rows = found[:size]
         # The place from which the next page in this direction goes on.
         onward = end
@@ -124,12 +123,13 @@ class KeysetList(ChangeList):
         self._link(rows, rising=rising, start=start, onward=onward)
         return rows
 
-    def _find(self, here: Q, *, rising: bool) -> tuple[list[Any], str | None]:
+    def find(self, start: str, *, rising: bool) -> tuple[list[Any], str | None]:
         """
-        Return one row more than a page holds, if there are so many.
+        Return one row more than a page holds, if there are so many, beyond *start*.
 
         Also where the search was given up, or None when it was not.
         """
+        here = self._beyond(start, rising=rising) if start else Q()
         order, wanted = self._order(rising), self.list_per_page + 1
         if not self.filter_form.is_active or self.filter_form.names_one_row:
             return list(self.queryset.filter(here).order_by(*order)[:wanted]), None

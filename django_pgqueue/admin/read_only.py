@@ -286,13 +286,13 @@ class ReadOnlyAdmin(Base):
     def elsewhere(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Go to the row that a job has become, or back to the list."""
         key = self._key(object_id)
-        if isinstance(key, int):
+        if self.model in JOB_MODELS:
             for model in JOB_MODELS:
                 there = model._default_manager.using(get_settings().database)
                 may_look = request.user.has_perm(
                     f"pgqueue.view_{model._meta.model_name}"
                 )
-                if may_look and there.filter(pk=key).exists():
+                if key is not None and may_look and there.filter(pk=key).exists():
                     text = _(
                         "Job %(id)s has moved: it is among the %(plural)s now."
                     ) % {

@@ -41,6 +41,14 @@ MEANINGS = {
     "withdrawn": _("The code that was deployed last does not declare it: it rests."),
     "faulty": _("It cannot be read, so it has no ticks."),
     "overdue": _("A tick is due, and no worker issues it."),
+    "stale": _("Code has declared it, and for a week no more."),
+    "group-halted": _("Nothing is read until somebody reads on, or seeks."),
+    "group-paused": _("Somebody has paused it: nobody reads until it is resumed."),
+    "group-reading": _("A worker reads it now."),
+    "group-retrying": _("A message failed, and waits for its next attempt."),
+    "group-held-back": _("Waits for a transaction that publishes to its topic."),
+    "group-waiting": _("There is something to read: the next free worker does."),
+    "group-idle": _("Everything is read."),
 }
 
 

@@ -9,7 +9,8 @@ as one dead letter and its neighbours run.
 Besides JSON's own types these travel, as ``{"__pgqueue__": type, "value": …}``:
 datetime, date, time, timedelta, Decimal, UUID, bytes, floats from 1e16 on, and saved
 model instances, of which model, primary key and database are stored and the row is
-fetched at run time. A datetime keeps its offset, not the name of its zone.
+fetched at run time; and messages (messages.py). A datetime keeps its offset, not the
+name of its zone.
 Tuples arrive as lists; members of an Enum with a str or int value as that value.
 """
 
@@ -31,10 +32,11 @@ from django_pgqueue.exceptions import (
     PayloadTooLarge,
     UndecodablePayload,
 )
-from django_pgqueue.tasks import plain
+from django_pgqueue.tasks import messages, plain
 from django_pgqueue.tasks.outcome import Reject
 from django_pgqueue.tasks.plain import plain_items, plain_text
 from django_pgqueue.tasks.shown import shown
+from django_pgqueue.topics.message import Message
 
 INTEGER_LIMIT = 10**plain.INTEGER_DIGITS_MAX
 
@@ -79,19 +81,25 @@ def encode(
     return texts[0], texts[1]
 
 
-def encode_plain(items: Sequence[Any], *, payload_bytes_max: int) -> str | None:
+def encode_plain(
+    items: Sequence[Any],
+    *,
+    payload_bytes_max: int,
+    unsure: Sequence[Any] | None = None,
+) -> str | None:
     """
     Return the arguments of several jobs as JSON texts with commas between.
 
     Args:
         items: For each job either its args or its kwargs; the other is empty.
         payload_bytes_max: As in encode().
+        unsure: As in plain_items().
 
     Returns:
         None: Some value needs a closer look, or one of the items may be too large; so
         each has to be encoded by itself.
     """
-    text = plain_items(items)
+    text = plain_items(items, unsure=unsure)
     # Those of the empty other are two bytes.
     return text if text and _bytes(text) + 2 <= payload_bytes_max else None
 
@@ -131,12 +139,12 @@ def encode_value(value: Any) -> str:
 
 def decode(args: str, kwargs: str) -> tuple[list[Any], dict[str, Any]]:
     """
-    Turn stored JSON text into arguments; model instances are fetched.
+    Turn stored JSON text into arguments; model instances and messages are fetched.
 
     Raises:
         UndecodablePayload: It is no list and no object, too deep, or holds what
             Python cannot read.
-        Reject: A model instance in it no longer exists.
+        Reject: A model instance or a message in it no longer exists.
     """
     values = [] if args == "[]" else decode_value(args)
     named = {} if kwargs == "{}" else decode_value(kwargs)
@@ -154,7 +162,7 @@ def decode_value(text: str) -> Any:
 
     Raises:
         UndecodablePayload: Python cannot read it.
-        Reject: A model instance in it no longer exists.
+        Reject: A model instance or a message in it no longer exists.
     """
     try:
         # The hook is called for every object, so it is used only where one is tagged.
@@ -253,6 +261,8 @@ def _plain_other(value: Any, depth: int) -> Any:
     for known, tag in TAGGED.items():
         if issubclass(kind, known):
             return _tagged(value, tag)
+    if issubclass(kind, Message):
+        return {TAG: "message", "value": _plain(messages.write(value), depth + 1)}
     # Subclasses of the plain types, such as SafeString, travel as those.
     if issubclass(kind, str):
         return _plain(str.__str__(value), depth)
@@ -371,6 +381,8 @@ def _untag(value: dict[str, Any]) -> Any:
         return value
     if tag == "model":
         return _fetch(value)
+    if tag == "message":
+        return messages.read(value.get("value"), decode_value)
     if not isinstance(tag, str) or tag not in READERS:
         raise UndecodablePayload(f"unknown type {shown(tag)} in a stored argument")
     try:

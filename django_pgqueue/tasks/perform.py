@@ -34,6 +34,7 @@ from django_pgqueue.queues.settle import Ended
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.atomic import in_transaction
 from django_pgqueue.tasks.context import Inline, JobContext, JobControl
+from django_pgqueue.tasks.messages import unwanted_message
 from django_pgqueue.tasks.middleware import wrap
 from django_pgqueue.tasks.options import ResolvedOptions
 from django_pgqueue.tasks.outcome import (
@@ -148,6 +149,12 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
         # Fetching a model instance failed: the database's fault, so it may pass.
         options = task.resolve(job.queue, settings)
         return Performed(outcome_after(job, options, error), error)
+    if task.receives:
+        unwanted = unwanted_message(task, job.queue, args)
+        if unwanted is not None:
+            performed = Performed(SUCCEEDED, note=_note(unwanted, kind="unwanted"))
+            performed.leaves_no_trace = not options.archive
+            return performed
     return Prepared(task, options, args, kwargs, headers)
 
 
@@ -505,8 +512,8 @@ def _store_result(performed: Performed, value: Any, settings: Settings) -> None:
     performed.result = text
 
 
-def _note(message: str) -> str:
-    return json.dumps({"kind": "result", "message": message})
+def _note(message: str, kind: str = "result") -> str:
+    return json.dumps({"kind": kind, "message": message})
 
 
 def _message(error: BaseException) -> str:

@@ -34,6 +34,7 @@ from django_pgqueue.tasks.registry import declare
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
 from django_pgqueue.tasks.unique import Unique
+from django_pgqueue.topics.names import Pattern
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -63,6 +64,7 @@ class Task(Generic[P, R]):
         function: What was decorated.
         aliases: Names of earlier days, so that old rows still run.
         options: What was declared.
+        receives: The queues and patterns by which messages become its jobs.
         parameters: What the function takes of a job.
     """
 
@@ -80,6 +82,7 @@ class Task(Generic[P, R]):
         self.name = name
         self.aliases = tuple(aliases)
         self.options = options
+        self.receives: tuple[tuple[str, Pattern], ...] = ()
         self._parameters: Parameters | AnyArguments
         if options.accumulate is None:
             takes_context = options.takes_context

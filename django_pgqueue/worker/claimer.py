@@ -23,6 +23,7 @@ from django_pgqueue.worker.bell import Bell
 from django_pgqueue.worker.leases import Leases
 from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.lookout import Lookout
+from django_pgqueue.worker.message_prefetch import bring_messages
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.queue_plan import PRIORITY, STRICT
 from django_pgqueue.worker.room import Kinds, Room
@@ -315,6 +316,7 @@ class Claimer(Service):
             jobs.sort(key=self._rank)
         if jobs and not self._unflushed_since and self.link.has_late_flush:
             self._unflushed_since = asked_at
+        jobs = bring_messages(self.link, jobs)
         self._leases.add(jobs, asked_at)
         self._put(jobs, for_coroutines=for_coroutines)
         return jobs

@@ -19,6 +19,9 @@ from django_pgqueue.postgres import health, wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease, workers
 from django_pgqueue.runs import ticks
+from django_pgqueue.subscriptions.subscribe import declared
+from django_pgqueue.subscriptions.sync import still_declared
+from django_pgqueue.topics.subscriptions import DECLARED_EVERY
 from django_pgqueue.worker.leader import Leader
 from django_pgqueue.worker.leases import Held, Leases
 from django_pgqueue.worker.listener import Listener
@@ -71,6 +74,7 @@ class Heartbeat(Service):
         self._listener = listener
         self._row_due_at = 0.0
         self._schedules_due_at = 0.0
+        self._declared_at = time.monotonic()
         self._cancels_heard_at = 0.0
         self._has_hint = False
 
@@ -92,6 +96,7 @@ class Heartbeat(Service):
             self._touch_row()
             self._row_due_at = now + ROW_INTERVAL_SECONDS
         self._look_at_schedules(now)
+        self._declare_again(now)
         self._prove_listener()
         if missing:
             return ASK_AGAIN_SECONDS
@@ -191,6 +196,15 @@ class Heartbeat(Service):
         with self.link.cursor() as cursor:
             if ticks.is_overdue(cursor, OVERDUE):
                 self._scheduler.stand_in()
+
+    def _declare_again(self, now: float) -> None:
+        """Say that this code still has its subscriptions: of all workers, not one."""
+        if now - self._declared_at < DECLARED_EVERY.total_seconds():
+            return
+        self._declared_at = now
+        if declared():
+            with self.link.cursor() as cursor:
+                still_declared(cursor)
 
     def _prove_listener(self) -> None:
         listener = self._listener

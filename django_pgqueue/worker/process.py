@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 from django_pgqueue import __version__, signals, telemetry
-from django_pgqueue.exceptions import ScheduleError, TaskTimeout
+from django_pgqueue.exceptions import PgQueueError, ScheduleError, TaskTimeout
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.server import installation
 from django_pgqueue.postgres.wake import wake
@@ -29,8 +29,11 @@ from django_pgqueue.queues import workers
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.sync import HINT, sync
+from django_pgqueue.subscriptions import sync as subscriptions
+from django_pgqueue.subscriptions.subscribe import declared as subscribed
 from django_pgqueue.tasks.perform import timed_out
 from django_pgqueue.worker import purger
+from django_pgqueue.worker.backfills import Backfills
 from django_pgqueue.worker.bell import Bell
 from django_pgqueue.worker.claimer import Claimer
 from django_pgqueue.worker.control import Hands
@@ -117,7 +120,7 @@ class Process:
         self._is_patient = False
         self._told_at: float | None = None
         self._turn = turn
-        # Whether it writes what the code declares of schedules.
+        # Whether it writes what the code declares of schedules and subscriptions.
         self._declares = declares
         self._asked_when_idle = False
         self._grace_seconds = options.grace_seconds
@@ -197,6 +200,8 @@ class Process:
                     logger.info("declared   topic=%s", name)
         if declared():
             self._declare_schedules(link)
+        if subscribed():
+            self._declare_subscriptions(link)
 
     def _declare_schedules(self, link: Link) -> None:
         try:
@@ -210,6 +215,16 @@ class Process:
         if synced.changed:
             with link.cursor() as cursor:
                 wake(cursor, [HINT])
+
+    def _declare_subscriptions(self, link: Link) -> None:
+        try:
+            with link.connection.transaction(), link.cursor() as cursor:
+                done = subscriptions.sync(cursor, migrates=False)
+        except PgQueueError as error:
+            logger.error("failed     subscriptions: %s", error)
+            return
+        for name in [*done.added, *done.changed]:
+            logger.info("declared   subscription=%s", name)
 
     def _wire(self, installation: str) -> None:
         options, settings, name = self._options, self._settings, self._name
@@ -309,7 +324,9 @@ class Process:
             bell=bell,
             listener=self._listener,
         )
-        self._leader = Leader(self._link("leader"), purger.chores(settings))
+        self._leader = Leader(
+            self._link("leader"), [*purger.chores(settings), Backfills()]
+        )
         self._heartbeat = Heartbeat(
             self._link("heartbeat", steady=True),
             worker=name,

@@ -11,11 +11,13 @@ from tests.factories import (
     make_job,
     make_leased_job,
 )
+from tests.topics.rows import make_message
 
 pytestmark = pytest.mark.django_db
 
 PAGES = ["job", "archivedjob", "deadletter", "queue", "worker", "pipelinerun"]
 PAGES += ["taskhour", "failure", "schedule"]
+PAGES += ["topic", "message", "subscription", "consumergroup"]
 
 OK = (200, 302, 400)
 
@@ -47,6 +49,23 @@ QUERIES = [
     "task=" + "x" * 300,
     "period=x",
     "period=%00",
+    "topic=%00",
+    "topic=" + "x" * 64,
+    "topic=none&key=%00",
+    "key=" + "x" * 1_001,
+    "partition=x",
+    "partition=%D9%A1",
+    "partition=99999",
+    "partition=9999&topic=orders",
+    "since=x",
+    "since=%00",
+    "since=2026-01-31",
+    "since=0001-01-01",
+    "since=9999-12-31T23:59&topic=orders",
+    "since=0001-01-01T00:00:00%2B14:00",
+    "topic=orders&before=x",
+    "topic=orders&after=-1",
+    "topic=orders&q=9&key=x&partition=1&since=2026-01-31&oldest=1",
     "state=x",
     "state=%00",
     "state__exact=x",
@@ -119,6 +138,10 @@ ACTS = [
     "run-now",
     "reset",
     "remove",
+    "disable",
+    "enable",
+    "read-on",
+    "seek",
     "new",
     "no-such-act",
 ]
@@ -131,6 +154,7 @@ def test_a_list_survives_any_query(admin_client, page):
     make_job()
     make_archived_job()
     make_dead_letter()
+    make_message("orders")
     url = f"/admin/pgqueue/{page}/"
 
     answers = {query: admin_client.get(f"{url}?{query}") for query in QUERIES}

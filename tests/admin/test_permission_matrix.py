@@ -17,13 +17,18 @@ from django_pgqueue.admin.edit import ArgumentsForm
 from django_pgqueue.admin.payload import as_text
 from django_pgqueue.models import (
     ArchivedJob,
+    ConsumerGroup,
     DeadLetter,
     Failure,
     Job,
+    Message,
     PipelineRun,
+    Position,
     Queue,
     Schedule,
+    Subscription,
     Tick,
+    Topic,
     Worker,
 )
 from tests.browser.pages import register
@@ -38,6 +43,13 @@ from tests.factories import (
     make_schedule,
     make_task_hour,
 )
+from tests.topics.rows import (
+    make_group,
+    make_message,
+    make_position,
+    make_subscription,
+    make_topic,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -50,6 +62,10 @@ MODELS = {
     "pipelinerun": PipelineRun,
     "failure": Failure,
     "schedule": Schedule,
+    "topic": Topic,
+    "message": Message,
+    "subscription": Subscription,
+    "consumergroup": ConsumerGroup,
 }
 
 CONFIRMED = {"confirmed": "1", "reason": "no longer needed", "queue": "elsewhere"}
@@ -71,13 +87,19 @@ ACTS = [
     ("schedule", "resume", {"pause"}),
     ("schedule", "reset", {"change_schedule"}),
     ("schedule", "remove", {"delete_schedule"}),
+    ("subscription", "disable", {"pause"}),
+    ("subscription", "enable", {"pause"}),
+    ("subscription", "remove", {"purge"}),
+    ("consumergroup", "pause", {"pause"}),
+    ("consumergroup", "resume", {"pause"}),
+    ("consumergroup", "read-on", {"pause"}),
 ]
 # What may be done again and again, so that each of the requests does it.
 REPEATED = {"run-again": 3, "run-now": 3}
 # Those that ask first show their form on GET.
 FORMS = (
     *("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop"),
-    *("run-now", "reset", "remove"),
+    *("run-now", "reset", "remove", "disable", "read-on"),
 )
 
 EDITS = [
@@ -93,6 +115,7 @@ ALL = {
     # Charts without pages of rows, and what has no page.
     *("view_taskhour", "view_failurehour", "view_export", "view_dedupwindow"),
     *("view_tick", "add_schedule", "change_schedule", "delete_schedule"),
+    *("view_position", "view_logday", "view_logstate"),
 }
 
 
@@ -117,10 +140,30 @@ def make(page, name=""):
                 {"tz": "UTC"}, overridden_at=timedelta(0), overridden_by="ada"
             ).pk
         return make_schedule(paused_at=timedelta(0) if name == "resume" else None).pk
+    if page in ("topic", "message", "subscription", "consumergroup"):
+        return make_listened(page, name)
     queue = Queue.objects.create(name="mail")
     if name == "resume":
         Queue.objects.update(paused_at=queue.created_at)
     return "mail"
+
+
+def make_listened(page, name):
+    """Return the key of a topic, a message of it, or who listens."""
+    if page == "topic":
+        return make_topic().pk
+    if page == "message":
+        return make_message().pk
+    ago = timedelta(0)
+    if page == "subscription":
+        is_user = name == "remove"
+        return make_subscription(
+            source="user" if is_user else "code",
+            disabled_at=ago if name == "enable" else None,
+        ).pk
+    group = make_group(paused_at=ago if name == "resume" else None)
+    make_position(group, 1, halted_at=ago, halted_for="error")
+    return group.pk
 
 
 def snapshot():
@@ -134,6 +177,9 @@ def snapshot():
         "failures": list(Failure.objects.order_by("pk").values()),
         "schedules": list(Schedule.objects.order_by("pk").values()),
         "ticks": list(Tick.objects.order_by("pk").values()),
+        "subscriptions": list(Subscription.objects.order_by("pk").values()),
+        "groups": list(ConsumerGroup.objects.order_by("pk").values()),
+        "positions": list(Position.objects.order_by("pk").values()),
         "log": LogEntry.objects.count(),
     }
 
@@ -341,6 +387,33 @@ def test_forms_of_schedules_are_offered_to_those_who_may(staff):
         assert is_offered == (f"{url}{key}/edit/" in html)
 
 
+def test_a_seek_needs_each_of_its_permissions(staff):
+    """The form, what it says would happen, and what it does; and Django's token."""
+    key = make("consumergroup")
+    make_message(partition=3)
+    url = f"/admin/pgqueue/consumergroup/{key}/seek/"
+    data = {"way": "latest", "typed": "orders/stats", "seek": "1"}
+    before = snapshot()
+
+    for lacking in ("view_consumergroup", "seek"):
+        client = staff(*ALL - {lacking})
+        assert 403 == client.get(url).status_code, lacking
+        assert 403 == client.post(url, data).status_code, lacking
+        assert 403 == client.post(url, {"way": "latest"}).status_code, lacking
+    hidden = staff(*ALL - {"seek"}).get(url.replace("seek", "change"))
+    assert url not in hidden.content.decode()
+    assert 403 == staff(*ALL, enforce_csrf_checks=True).post(url, data).status_code
+    client = staff("view_consumergroup", "seek")
+    assert url in client.get(url.replace("seek", "change")).content.decode()
+    assert 200 == client.get(url, data).status_code
+    assert 200 == client.post(url, {"way": "latest"}).status_code
+    assert 405 == client.put(url, data).status_code
+    assert before == snapshot()
+    assert 302 == client.post(url, data).status_code
+    assert before != snapshot()
+    assert 1 == LogEntry.objects.count()
+
+
 def test_staff_without_permission_sees_nothing_at_all(staff):
     """No index, no list, no row, no history, no act, no page of the app."""
     keys = {page: make(page) for page in MODELS}
@@ -353,6 +426,7 @@ def test_staff_without_permission_sees_nothing_at_all(staff):
         paths += [f"{url}{key}/{name}/" for p, name, _ in ACTS if p == page]
         has_edit = page in ("job", "deadletter", "schedule")
         paths += [f"{url}{key}/edit/"] if has_edit else []
+        paths += [f"{url}{key}/seek/"] if page == "consumergroup" else []
 
     assert {403} == {client.get(path).status_code for path in paths}
     assert 404 == client.get("/admin/pgqueue/").status_code

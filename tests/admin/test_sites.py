@@ -11,24 +11,32 @@ from django.urls import path
 
 from django_pgqueue.admin import (
     ArchivedJobAdmin,
+    ConsumerGroupAdmin,
     DeadLetterAdmin,
     FailureAdmin,
     JobAdmin,
+    MessageAdmin,
     PipelineRunAdmin,
     QueueAdmin,
     ScheduleAdmin,
+    SubscriptionAdmin,
     TaskHourAdmin,
+    TopicAdmin,
     WorkerAdmin,
 )
 from django_pgqueue.models import (
     ArchivedJob,
+    ConsumerGroup,
     DeadLetter,
     Failure,
     Job,
+    Message,
     PipelineRun,
     Queue,
     Schedule,
+    Subscription,
     TaskHour,
+    Topic,
     Worker,
 )
 from tests.browser.pages import make_rows
@@ -51,15 +59,23 @@ site.register(PipelineRun, PipelineRunAdmin)
 site.register(TaskHour, TaskHourAdmin)
 site.register(Failure, FailureAdmin)
 site.register(Schedule, ScheduleAdmin)
+site.register(Topic, TopicAdmin)
+site.register(Message, MessageAdmin)
+site.register(Subscription, SubscriptionAdmin)
+site.register(ConsumerGroup, ConsumerGroupAdmin)
 
 few = Operations(name="few")
 few.register(DeadLetter, DeadLetterAdmin)
 few.register(TaskHour, TaskHourAdmin)
 few.register(Failure, FailureAdmin)
+few.register(Topic, TopicAdmin)
+few.register(Subscription, SubscriptionAdmin)
 lonely = Operations(name="lonely")
 lonely.register(DeadLetter, DeadLetterAdmin)
 lonely.register(PipelineRun, PipelineRunAdmin)
 lonely.register(Schedule, ScheduleAdmin)
+lonely.register(Message, MessageAdmin)
+lonely.register(ConsumerGroup, ConsumerGroupAdmin)
 
 # Found as the URLs of the project: ROOT_URLCONF names this module.
 urlpatterns = [
@@ -102,8 +118,9 @@ def test_acts_work_on_a_site_of_the_projects_own(admin_client, own_site):
 @pytest.mark.parametrize(
     "place, pages",
     [
-        ("few", ("deadletter", "taskhour", "failure")),
-        ("lonely", ("deadletter", "pipelinerun", "schedule")),
+        ("few", ("deadletter", "taskhour", "failure", "topic", "subscription")),
+        ("lonely", ("deadletter", "pipelinerun", "schedule", "message")),
+        ("lonely", ("consumergroup",)),
     ],
 )
 def test_a_site_may_have_some_of_the_pages(admin_client, own_site, place, pages):

@@ -12,6 +12,7 @@ from django_pgqueue.models import Queue, Worker
 from django_pgqueue.queues import workers
 from tests.browser.pipeline_rows import make_pipeline_rows
 from tests.browser.schedule_rows import make_schedule_rows, schedule_paths
+from tests.browser.topic_rows import make_topic_rows, topic_paths
 from tests.factories import (
     make_archived_job,
     make_dead_letter,
@@ -105,6 +106,7 @@ def make_rows() -> list[str]:
         *paths(jobs, archived, letters, ["payments", "mail"], ["web-1:4711:ab12"]),
         *pipeline_paths(**keys),
         *schedule_paths(make_schedule_rows()),
+        *topic_paths(make_topic_rows()),
     ]
 
 

@@ -222,7 +222,56 @@ SPECIAL = {
         f"topics.retain.{name}": {"topic": 1, "partitions": 256}
         for name in ("TAKE_TOPIC", "HOLD_TOPIC", "HIGHEST", "BEHIND", "REMOVE_TO")
     },
+    **{
+        f"topics.browse.{name}": {
+            "topic": 1,
+            "name": None,
+            "part": "paid",
+            "key": "c7",
+            "above": -1,
+            "below": 2**63 - 1,
+            "rows": 50,
+            "limit": 51,
+        }
+        for name in ("NEWEST", "OLDEST")
+    },
+    "topics.backfill.EDGE": {"position": 0, "messages": 5_000, "since": "-infinity"},
+    "topics.backfill.FILL": {
+        "position": 0,
+        "jobs": 1_000,
+        "last": 1_000,
+        "to": 1_000,
+        "final": 2_000,
+        "since": "-infinity",
+    },
+    "topics.backfill.HAS_OLDER_SNAPSHOT": {"xid": 700},
     "topics.declare.DECLARE": {"partitions": 16},
+    "topics.fetch.FETCH_MANY": {
+        "times": [NOON],
+        "first": NOON,
+        "last": NOON,
+        "bytes": 65_536,
+    },
+    **{
+        f"topics.subscriptions.{name}": {
+            "source": "code",
+            "pattern": "clicks.*",
+            "patterns": ["clicks.*"],
+            "tasks": ["shop.send"],
+            "regex": None,
+            "payload_filter": None,
+            "ago": None,
+        }
+        for name in ("INSERT", "DECLARE", "DECLARE_AGAIN")
+    },
+    "topics.foresee.BETWEEN": {"topic": 1},
+    "topics.moment.FIRST_ID": {
+        "day": NOON,
+        "moment": NOON,
+        "end": NOON + timedelta(days=1),
+    },
+    "topics.overview.COUNT": {"topics": [1], "first": 1},
+    "topics.overview.ENDS": {"topic": 1, "partitions": 16},
     "topics.positions.FAIL": {"delay": LEASE},
     "topics.positions.SKIP": {"ran": 0.1},
     **{
@@ -344,18 +393,25 @@ EXPLAINED = {
     *(f"failure_kinds.{name}" for name in ("RECENT", "TREND", "CLOCK")),
     "tagged.TAGGED_DEAD_LETTERS",
     "tagged.TAGGED_JOBS",
+    *(f"topics.backfill.{name}" for name in ("OPEN", "HOLD_TOPICS", "EDGE", "FILL")),
+    "topics.backfill.HAS_OLDER_SNAPSHOT",
+    *(f"topics.browse.{name}" for name in ("NEWEST", "OLDEST")),
     "topics.closed_days.CLOSED",
     *(f"topics.days.{name}" for name in ("MAKE", "LOCK", "FIRST_OPEN", "HIGHEST")),
     *(f"topics.days.{name}" for name in ("PATIENCE", "CLOSE")),
     *(f"topics.days.{name}" for name in ("FORGET", "FORGET_OTHERS")),
     *(f"topics.declare.{name}" for name in ("CHANGES", "DECLARE")),
+    *(f"topics.fetch.{name}" for name in ("FETCH", "FETCH_MANY")),
+    *(f"topics.foresee.{name}" for name in ("GROUP", "BETWEEN")),
     *(f"topics.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
     *(f"topics.groups.{name}" for name in ("PARTITIONS", "MAKE_POSITIONS", "ALL")),
     *(f"topics.groups.{name}" for name in ("COMPLETE", "SHOWN", "PAUSE", "RESUME")),
     "topics.groups.FORGET",
     *(f"topics.horizon.{name}" for name in ("HORIZONS", "HOLDERS")),
     "topics.lag.LAG",
-    "topics.publish.STORE",
+    "topics.moment.FIRST_ID",
+    *(f"topics.overview.{name}" for name in ("COUNT", "ENDS", "DAYS")),
+    *(f"topics.publish.{name}" for name in ("STORE", "JOBS")),
     *(f"topics.positions.{name}" for name in ("CLAIM", "ADVANCE", "FREE", "FAIL")),
     *(f"topics.positions.{name}" for name in ("HALT", "SKIP", "RESUME", "LOST")),
     *(f"topics.positions.{name}" for name in ("FORWARD", "LOWEST", "NEXT_RETRY")),
@@ -366,6 +422,9 @@ EXPLAINED = {
     *(f"topics.retain.{name}" for name in ("INLINE_JOBS", "INLINE_DEAD_LETTERS")),
     *(f"topics.seek.{name}" for name in ("TOPIC_OF", "PARTITIONS", "BEFORE", "FIRST")),
     *(f"topics.seek.{name}" for name in ("SEEK", "OLDEST")),
+    *(f"topics.subscriptions.{name}" for name in ("LOCK", "SHOWN", "ALL", "STALE")),
+    *(f"topics.subscriptions.{name}" for name in ("INSERT", "DECLARE", "DISABLE")),
+    *(f"topics.subscriptions.{name}" for name in ("DECLARE_AGAIN", "ENABLE", "DELETE")),
     "unique.STORE_UNIQUE",
     "unique.STORE_UNIQUE_MANY",
     "wake.CHANNEL",
@@ -547,17 +606,6 @@ HOT = {
     "lease.CANCEL_REQUESTS": (BUFFERS_MAX, 0, 0),
     "cancel.CANCEL": (BUFFERS_MAX, 0, 10),
 }
-
-
-@pytest.fixture
-def unanalysed(cursor):
-    """The job table as the planner sees it before anybody has looked at it."""
-    cursor.execute("ALTER TABLE pgqueue_job SET (autovacuum_enabled = off)")
-    cursor.execute("DELETE FROM pg_statistic WHERE starelid = 'pgqueue_job'::regclass")
-    cursor.execute("TRUNCATE pgqueue_job")
-    yield
-    cursor.execute("DELETE FROM pg_statistic WHERE starelid = 'pgqueue_job'::regclass")
-    cursor.execute("ALTER TABLE pgqueue_job RESET (autovacuum_enabled)")
 
 
 @pytest.mark.usefixtures("unanalysed")

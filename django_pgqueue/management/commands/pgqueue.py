@@ -24,14 +24,19 @@ from django_pgqueue.management.cli import (
     cancel,
     dead,
     doctor,
+    groups,
     jobs,
+    lag,
     pause,
+    peek,
     redrive,
     resume,
     retry,
     schedules,
+    seek,
     show,
     stats,
+    topics,
 )
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.worker.readiness import check_aliases
@@ -47,15 +52,20 @@ SUBCOMMANDS: dict[str, ModuleType] = {
     "pause": pause,
     "resume": resume,
     "schedules": schedules,
+    "topics": topics,
+    "peek": peek,
+    "groups": groups,
+    "lag": lag,
+    "seek": seek,
     "doctor": doctor,
 }
 
 EXIT_USAGE, EXIT_UNUSABLE, EXIT_INTERRUPTED = 2, 3, 130
 
 EPILOG = """
-Exit status: 0 done; 1 nothing matched, a named job was passed over, or the doctor found
-an error; 2 wrong command line; 3 the settings or the database cannot be used;
-130 interrupted.
+Exit status: 0 done; 1 nothing matched, a named job was passed over, the doctor found an
+error, or a lag is above --max; 2 wrong command line; 3 the settings or the database
+cannot be used; 130 interrupted.
 """
 
 # Django's own options, which every command has; they work, and are not listed.

@@ -1,0 +1,288 @@
+"""The consumer groups: how far each has read, who reads, and what went wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db.models import Q
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.filter_form import FilterForm
+from django_pgqueue.admin.group_acts import PAUSE, READ_ON, RESUME
+from django_pgqueue.admin.group_seek import SeekableAdmin
+from django_pgqueue.admin.keyset import Alphabetical
+from django_pgqueue.admin.listeners import (
+    LISTED_MESSAGES_MAX,
+    behind_of,
+    group_badge,
+    read_lag,
+    state_badge,
+    where_of,
+)
+from django_pgqueue.admin.names import name
+from django_pgqueue.admin.notes import Note
+from django_pgqueue.admin.read_only import Fact
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position, Topic
+from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag
+from django_pgqueue.topics.names import TOPIC_CHARACTERS_MAX
+
+
+class GroupFilters(FilterForm):
+    """A part of the group's name, and a topic."""
+
+    topic = forms.CharField(
+        label=gettext_lazy("Topic"),
+        required=False,
+        max_length=TOPIC_CHARACTERS_MAX,
+        empty_value="",
+        widget=forms.TextInput({"placeholder": gettext_lazy("its whole name")}),
+    )
+
+    def condition(self, name: str, value: str) -> Q:
+        """Take the topic as a whole."""
+        return Q(topic=value) if name == "topic" else super().condition(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLine:
+    """A partition, as the page of its group shows it."""
+
+    partition: str
+    state: Any
+    position: Any
+    unread: str
+    age: str
+    reader: str
+    until: Any
+    failures: str
+    next_try: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What went wrong in one partition since its position moved last."""
+
+    partition: int
+    failures: list[payload.Failure]
+
+
+@admin.register(ConsumerGroup)
+class ConsumerGroupAdmin(SeekableAdmin):
+    """Each group, by topic and name."""
+
+    keyset = Alphabetical(("topic", "name", "id"))
+    # For each of them, the messages behind its positions are counted.
+    list_per_page = 25
+    filter_form = GroupFilters
+    acts = (PAUSE, RESUME, READ_ON)
+    change_form_template = "admin/pgqueue/consumer_group.html"
+    named_by = ("topic", "name", "paused_at", "paused_by", "pause_reason")
+    list_display = ("title", "state", "unread", "oldest", "task_name", "queue_name")
+    list_reads = (
+        *("topic_id", "topic", "name", "task", "queue"),
+        *("paused_at", "paused_by", "pause_reason"),
+    )
+
+    def listed(self, rows: list[Any]) -> list[Any]:
+        """Add how far behind each is."""
+        for row in rows:
+            lags = read_lag(row, limit=LISTED_MESSAGES_MAX)
+            row.behind = behind_of(row, lags)
+        return rows
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        """Return the group with the lag of its partitions."""
+        row = super().get_object(request, object_id, from_field)
+        if row is not None:
+            row.lags = read_lag(row, limit=COUNTED_MESSAGES_MAX)
+            row.behind = behind_of(row, row.lags, limit=COUNTED_MESSAGES_MAX)
+        return row
+
+    def partitions_of(self, row: Any) -> list[int]:
+        """Return the partitions in which the group has a position."""
+        rows = Position.objects.using(get_settings().database).filter(group_id=row.pk)
+        return list(rows.order_by("partition").values_list("partition", flat=True))
+
+    # The list --------------------------------------------------------------------
+
+    @admin.display(description=gettext_lazy("group"))
+    def title(self, row: Any) -> SafeString | str:
+        """Show topic and name; long ones may break anywhere."""
+        return name(str(row))
+
+    @admin.display(description=gettext_lazy("state"))
+    def state(self, row: Any) -> SafeString:
+        """Show what it does; of a pause who, when and why."""
+        shown = group_badge(row.behind)
+        if row.paused_at is None:
+            return shown
+        return format_html(
+            '{}<br><span class="quiet pgqueue-text">{} {} {}: {}</span>',
+            shown,
+            moments.short(row.paused_at, row.clock),
+            _("by"),
+            row.paused_by or "?",
+            row.pause_reason or "?",
+        )
+
+    @admin.display(description=gettext_lazy("lag"))
+    def unread(self, row: Any) -> str:
+        """Show how many messages it has not read."""
+        return str(row.behind.shown)
+
+    @admin.display(description=gettext_lazy("oldest unread"))
+    def oldest(self, row: Any) -> str:
+        """Show how old the oldest of them is."""
+        return str(row.behind.age)
+
+    @admin.display(description=gettext_lazy("task"))
+    def task_name(self, row: Any) -> SafeString | str:
+        """Show the task; long names may break anywhere."""
+        return name(row.task)
+
+    @admin.display(description=gettext_lazy("queue"))
+    def queue_name(self, row: Any) -> SafeString | str:
+        """Show the queue whose workers read."""
+        return name(row.queue)
+
+    # The page of one -------------------------------------------------------------
+
+    def heading(self, row: Any) -> SafeString:
+        """Show the state beside the title."""
+        return state_badge(row.behind.state)
+
+    def facts(self, row: Any) -> list[Fact]:
+        """Say how far it is, what it calls, and who did what to it."""
+        clock = row.clock
+        where = where_of(row)
+        return [
+            (_("Topic"), self._topic(row)),
+            (_("Group"), row.name),
+            (_("Lag"), row.behind.shown),
+            (_("Oldest unread"), row.behind.age),
+            (_("Task"), row.task),
+            (_("Queue"), row.queue),
+            (_("Dead letters"), self._letters(row)),
+            (_("Messages per batch"), str(row.batch)),
+            (_("Atomic"), _("yes") if row.is_atomic else _("no")),
+            (_("Where"), format_html("<code>{}</code>", where) if where else None),
+            (_("On error"), row.get_on_error_display()),
+            (_("Maximum attempts"), str(row.max_attempts)),
+            (_("Lease"), f"{row.lease_seconds:g} s"),
+            (_("Began with"), row.start),
+            (_("Paused"), moments.full(row.paused_at, clock)),
+            (_("Paused by"), row.paused_by),
+            (_("Pause reason"), row.pause_reason),
+            (_("Declared last"), moments.full(row.last_declared_at, clock)),
+            (_("Made"), moments.full(row.created_at, clock)),
+        ]
+
+    def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Add the partitions, and what went wrong in them."""
+        may_see = payload.may_see(request)
+        rows = Position.objects.using(get_settings().database)
+        rows = rows.filter(group_id=row.pk, errors__isnull=False).order_by("partition")
+        texts = rows.values_list(
+            "partition", payload.as_text("errors", payload.ERRORS_CHARACTERS_MAX)
+        )
+        return {
+            "notes": _notes(row),
+            "partitions": [self._line(row, each) for each in row.lags],
+            "troubles": [
+                Trouble(
+                    partition,
+                    payload.failures(text, clock=row.clock, may_see=may_see),
+                )
+                for partition, text in texts
+            ],
+        }
+
+    def _line(self, row: Any, each: PartitionLag) -> PartitionLine:
+        more = "+" if each.unread >= COUNTED_MESSAGES_MAX else ""
+        clock = row.clock
+        state = state_badge(each.state)
+        if each.halted_at is not None:
+            state = format_html(
+                '{}<br><span class="quiet">{} {}</span>',
+                state,
+                HALTED_FOR.get(each.halted_for or "", each.halted_for or ""),
+                moments.short(moments.as_clock(each.halted_at, clock), clock),
+            )
+        return PartitionLine(
+            partition=str(each.partition),
+            state=state,
+            position=self._position(row, each),
+            unread=f"{each.unread:,}{more}",
+            age="" if each.seconds is None else moments.distance(each.seconds),
+            reader=each.leased_by or "",
+            until=moments.short(moments.as_clock(each.leased_until, clock), clock),
+            failures=str(each.failures or ""),
+            next_try=moments.short(moments.as_clock(each.retry_at, clock), clock)
+            if each.is_backing_off
+            else "",
+        )
+
+    def _position(self, row: Any, each: PartitionLag) -> SafeString | str:
+        """Return the position, as a link to what comes after it."""
+        if not self.has_page(Message):
+            return str(each.position)
+        asked = {
+            "topic": row.topic,
+            "partition": each.partition,
+            "after": each.position,
+        }
+        url = self._url(Message, "changelist")
+        return format_html(
+            '<a href="{}?{}">{}</a>', url, urlencode(asked), str(each.position)
+        )
+
+    def _topic(self, row: Any) -> SafeString | str:
+        if not self.has_page(Topic):
+            return str(row.topic)
+        url = self._url(Topic, "change", row.topic_id)
+        return format_html('<a href="{}">{}</a>', url, row.topic)
+
+    def _letters(self, row: Any) -> SafeString | None:
+        if not self.has_page(DeadLetter):
+            return None
+        asked = urlencode({"queue": row.queue, "q": row.task})
+        url = self._url(DeadLetter, "changelist")
+        return format_html('<a href="{}?{}">{}</a>', url, asked, _("of its task"))
+
+
+HALTED_FOR = {
+    "error": gettext_lazy("by an error,"),
+    "retention": gettext_lazy("by retention,"),
+}
+
+
+def _notes(row: Any) -> list[Note]:
+    """Return what somebody should know about a group first."""
+    notes = []
+    causes = {each.halted_for for each in row.lags if each.halted_at is not None}
+    if "retention" in causes:
+        text = _(
+            "Retention has removed messages that it had not read, in partitions that "
+            "are halted now. Nothing is passed over silently: seek to the earliest "
+            "message to read what is left."
+        )
+        notes.append(Note(text))
+    if causes - {"retention"}:
+        text = _(
+            "A message failed on each attempt, so its partition is halted: what comes "
+            "after it waits. See the errors below; then read on, or seek past it."
+        )
+        notes.append(Note(text))
+    return notes

@@ -1,0 +1,161 @@
+"""What people can do with consumer groups, but for seek: pause, resume, read on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.acts import Act, Confirm
+from django_pgqueue.admin.log import log, tell, who
+from django_pgqueue.admin.subscription_acts import ShortReasonForm
+from django_pgqueue.exceptions import MessagesLost
+from django_pgqueue.subscriptions import operate_groups as operate
+
+Data = dict[str, Any]
+
+
+def _pause(
+    page: ActingAdmin, request: HttpRequest, keys: Sequence[int], data: Data
+) -> None:
+    """Pause groups, with who and why."""
+    reason, by = data["reason"], who(request)
+    rows = page.rows_by_key(request, sorted(keys)).values()
+    done = [row for row in rows if operate.pause(row, by=by, reason=reason)]
+    log(request, done, _("Paused: %(reason)s") % {"reason": reason})
+    left = len(keys) - len(done)
+    tell(
+        request,
+        (
+            len(done),
+            ngettext(
+                "%(count)d group is paused; what is being read is finished.",
+                "%(count)d groups are paused; what is being read is finished.",
+                len(done),
+            ),
+        ),
+        (
+            left,
+            ngettext(
+                "%(count)d was paused already; its reason stays.",
+                "%(count)d were paused already; their reasons stay.",
+                left,
+            ),
+        ),
+        left=left,
+    )
+
+
+def _resume(
+    page: ActingAdmin, request: HttpRequest, keys: Sequence[int], data: Data
+) -> None:
+    """Resume groups."""
+    rows = page.rows_by_key(request, sorted(keys)).values()
+    done = [row for row in rows if operate.resume(row)]
+    for row in done:
+        before = _("Resumed; it was paused by %(by)s: %(reason)s") % {
+            "by": row.paused_by or "?",
+            "reason": row.pause_reason or "?",
+        }
+        log(request, [row], before)
+    left = len(keys) - len(done)
+    tell(
+        request,
+        (
+            len(done),
+            ngettext(
+                "%(count)d group reads on, from where it was.",
+                "%(count)d groups read on, from where they were.",
+                len(done),
+            ),
+        ),
+        (
+            left,
+            ngettext("%(count)d was not paused.", "%(count)d were not paused.", left),
+        ),
+        left=left,
+    )
+
+
+def _read_on(
+    page: ActingAdmin, request: HttpRequest, keys: Sequence[int], data: Data
+) -> None:
+    """Let the halted partitions of groups be read again."""
+    count = left = 0
+    for row in page.rows_by_key(request, sorted(keys)).values():
+        try:
+            done = operate.read_on(row)
+        except MessagesLost as error:
+            # In English, as every error: it says what was lost, and the ways out.
+            messages.error(request, f"{row}: {error}")
+            continue
+        if not done:
+            left += 1
+            continue
+        count += len(done)
+        told = ", ".join(map(str, done))
+        log(request, [row], _("Halted partitions read on: %s") % told)
+    if count or left:
+        tell(
+            request,
+            (
+                count,
+                ngettext(
+                    "%(count)d halted partition is read on, with all attempts.",
+                    "%(count)d halted partitions are read on, with all attempts.",
+                    count,
+                ),
+            ),
+            (
+                left,
+                ngettext(
+                    "%(count)d group had none.", "%(count)d groups had none.", left
+                ),
+            ),
+            left=left,
+        )
+
+
+PAUSE = Act(
+    name="pause",
+    permissions=("pause",),
+    label=gettext_lazy("Pause"),
+    help=gettext_lazy("Nobody reads for it until it is resumed."),
+    do=_pause,
+    form=ShortReasonForm,
+    warning=gettext_lazy(
+        "Nobody reads for it until it is resumed; what is being read is finished. It "
+        "reads on from where it was, as long as retention has not removed that."
+    ),
+    offered=lambda row: row.paused_at is None,
+)
+
+RESUME = Act(
+    name="resume",
+    permissions=("pause",),
+    label=gettext_lazy("Resume"),
+    help=gettext_lazy("It reads on, at once, from where it was."),
+    do=_resume,
+    offered=lambda row: row.paused_at is not None,
+)
+
+READ_ON = Act(
+    name="read-on",
+    permissions=("pause",),
+    label=gettext_lazy("Read halted partitions on"),
+    help=gettext_lazy("From the message that they were halted at, with all attempts."),
+    do=_read_on,
+    form=Confirm,
+    warning=gettext_lazy(
+        "Its halted partitions are read again, from the message that they were halted "
+        "at. Without a change of the code or the data, they are likely to halt again. "
+        "To leave that message out, seek past it."
+    ),
+    # In a list it is not known, so it is offered there; lags are those of the page.
+    offered=lambda row: any(each.halted_at is not None for each in row.lags),
+)

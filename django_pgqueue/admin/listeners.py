@@ -1,0 +1,211 @@
+"""Listeners: who gets the messages of a topic, as rows of a table on its page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections
+from django.db.models import BooleanField, Case, Model, Q, QuerySet, Value, When
+from django.db.models.functions import Now
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin import moments
+from django_pgqueue.admin.redaction import redact_json
+from django_pgqueue.admin.states import badge
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import ConsumerGroup, Subscription
+from django_pgqueue.topics.lag import PartitionLag, lag
+from django_pgqueue.topics.subscriptions import STALE_AFTER
+
+if TYPE_CHECKING:
+    from django_pgqueue.admin.read_only import ReadOnlyAdmin
+
+# Listeners of a topic that its page lists.
+LISTENERS_MAX = 100
+
+# Messages that lists count, per partition; the page of a group counts further.
+LISTED_MESSAGES_MAX = 1_000
+
+# What a group does, the most urgent first; the words are those of topics/lag.py.
+URGENCY = ("halted", "retrying", "held back", "waiting", "reading", "idle")
+
+LABELS = {
+    "halted": gettext_lazy("halted"),
+    "paused": gettext_lazy("paused"),
+    "reading": gettext_lazy("reading"),
+    "retrying": gettext_lazy("retrying"),
+    "idle": gettext_lazy("idle"),
+    "held back": gettext_lazy("held back"),
+    "waiting": gettext_lazy("waiting"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A subscription or a group, as the page of a topic shows it."""
+
+    title: Any
+    state: Any
+    queue: str
+    task: str
+    where: str = ""
+    lag: str = ""
+    age: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """How far a group is behind, over all partitions."""
+
+    state: str
+    unread: int
+    is_more: bool
+    seconds: float | None
+    halted: int
+    partitions: int
+
+    @property
+    def shown(self) -> str:
+        """The lag as text; "1,000+" where it was counted no further."""
+        return f"{self.unread:,}{'+' if self.is_more else ''}"
+
+    @property
+    def age(self) -> str:
+        """How old the oldest unread message is."""
+        return "" if self.seconds is None else moments.distance(self.seconds)
+
+
+def is_stale() -> Case:
+    """Return whether code has declared a row, and long no more; by the clock."""
+    return Case(
+        When(
+            Q(source="code", disabled_at=None)
+            & Q(last_declared_at__lt=Now() - STALE_AFTER),
+            then=Value(True),
+        ),
+        default=Value(False),
+        output_field=BooleanField(),
+    )
+
+
+def subscription_lines(page: ReadOnlyAdmin, topic: Any) -> list[Line]:
+    """Return the subscriptions that can match messages of *topic*."""
+    rows = _rows(Subscription).filter(Q(topic=topic.name) | Q(topic=None))
+    rows = rows.annotate(is_stale=is_stale()).order_by("queue", "pattern", "task")
+    return [
+        Line(
+            title=_link(page, Subscription, row.pk, row.pattern),
+            state=subscription_badge(row),
+            queue=row.queue,
+            task=row.task,
+            where=where_of(row),
+        )
+        for row in rows[:LISTENERS_MAX]
+    ]
+
+
+def group_lines(page: ReadOnlyAdmin, topic: Any) -> list[Line]:
+    """Return the groups that read the log of *topic*, with their lag."""
+    rows = list(_rows(ConsumerGroup).filter(topic_id=topic.pk)[:LISTENERS_MAX])
+    rows.sort(key=lambda row: row.name)
+    lines = []
+    for row in rows:
+        behind = behind_of(row, read_lag(row, limit=LISTED_MESSAGES_MAX))
+        lines.append(
+            Line(
+                title=_link(page, ConsumerGroup, row.pk, row.name),
+                state=group_badge(behind),
+                queue=row.queue,
+                task=row.task,
+                lag=behind.shown,
+                age=behind.age,
+            )
+        )
+    return lines
+
+
+def read_lag(row: Any, *, limit: int) -> list[PartitionLag]:
+    """Return how far a group is behind in each of its partitions."""
+    with connections[get_settings().database].cursor() as cursor:
+        return lag(cursor, row.pk, row.topic_id, limit=limit)
+
+
+def behind_of(
+    row: Any, lags: Sequence[PartitionLag], *, limit: int = LISTED_MESSAGES_MAX
+) -> Behind:
+    """
+    Return how far a group is behind.
+
+    Args:
+        row: Of the group.
+        lags: Of its partitions.
+        limit: Up to which these were counted.
+    """
+    states = {each.state for each in lags}
+    state = next((word for word in URGENCY if word in states), "idle")
+    ages = [each.seconds for each in lags if each.seconds is not None]
+    return Behind(
+        state="paused" if row.paused_at is not None else state,
+        unread=sum(each.unread for each in lags),
+        is_more=any(each.unread >= limit for each in lags),
+        seconds=max(ages, default=None),
+        halted=sum(each.halted_at is not None for each in lags),
+        partitions=len(lags),
+    )
+
+
+def group_badge(behind: Behind) -> SafeString:
+    """Return what a group does, and how many of its partitions are halted."""
+    shown = state_badge(behind.state)
+    if not behind.halted:
+        return shown
+    told = _("%(halted)d of %(count)d partitions") % {
+        "halted": behind.halted,
+        "count": behind.partitions,
+    }
+    if behind.state != "halted":
+        told = _("halted: %(told)s") % {"told": told}
+    return format_html('{} <span class="quiet">{}</span>', shown, told)
+
+
+def state_badge(state: str) -> SafeString:
+    """Return the state of a partition or a group."""
+    return badge(f"group-{state.replace(' ', '-')}", LABELS[state])
+
+
+def subscription_badge(row: Any) -> SafeString:
+    """Return whether a subscription routes messages, and is still declared."""
+    if row.disabled_at is not None:
+        return badge("paused", _("disabled"))
+    if row.is_stale:
+        return badge("stale", _("stale"))
+    if row.backfill_position is not None:
+        return badge("running", _("back-filling"))
+    return badge("active", _("enabled"))
+
+
+def where_of(row: Any) -> str:
+    """Return what a payload must contain, without the values of secret names."""
+    if row.payload_filter is None:
+        return ""
+    return redact_json(json.dumps(row.payload_filter, ensure_ascii=False)).text
+
+
+def _rows(model: type[Model]) -> QuerySet[Any]:
+    rows: QuerySet[Any] = model._default_manager.using(get_settings().database).all()
+    return rows
+
+
+def _link(
+    page: ReadOnlyAdmin, model: type[Model], key: int, text: str
+) -> SafeString | str:
+    if not page.has_page(model):
+        return text
+    url = page._url(model, "change", key)
+    return format_html('<a class="pgqueue-name" href="{}">{}</a>', url, text)

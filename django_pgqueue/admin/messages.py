@@ -1,0 +1,139 @@
+"""The messages of topics: what was published, when, under which key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from django.utils.text import Truncator
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.admin import moments
+from django_pgqueue.admin.message_list import MessageFilters, MessageList
+from django_pgqueue.admin.names import name
+from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import Message, Topic
+
+# Characters of a key that the list shows.
+KEY_SHOWN_CHARACTERS_MAX = 60
+
+
+@admin.register(Message)
+class MessageAdmin(ReadOnlyAdmin):
+    """The log of all topics, the newest first."""
+
+    filter_form = MessageFilters
+    payload_columns = ("payload", "headers")
+    list_display = ("number", "published", "topic", "title", "key_shown", "place")
+    list_reads = ("published_at", "topic_id", "partition", "name", "key")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return the list that knows the index of the log."""
+        return MessageList
+
+    def listed(self, rows: list[Any]) -> list[Any]:
+        """Add the names of the topics."""
+        topics = Topic.objects.using(get_settings().database).only("name")
+        names = {
+            key: topic.name
+            for key, topic in topics.in_bulk({row.topic_id for row in rows}).items()
+        }
+        for row in rows:
+            row.topic_name = names.get(row.topic_id, "")
+        return rows
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        """Return the message with the name of its topic."""
+        row = super().get_object(request, object_id, from_field)
+        return None if row is None else self.listed([row])[0]
+
+    # The list --------------------------------------------------------------------
+
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        """Lead to the topics."""
+        if not self.has_page(Topic):
+            return {}
+        return {"tools": [(self._url(Topic, "changelist"), _("Topics"))]}
+
+    @admin.display(description=_("id"))
+    def number(self, row: Any) -> str:
+        """Show the id without separators of thousands, as logs do."""
+        return str(row.pk)
+
+    @admin.display(description=_("published"))
+    def published(self, row: Any) -> SafeString | str:
+        """Show when it was published."""
+        return moments.short(row.published_at, row.clock)
+
+    @admin.display(description=_("topic"))
+    def topic(self, row: Any) -> SafeString | str:
+        """Show the topic, as a link to all of its messages."""
+        return _narrowed(row.topic_name, row.topic_name) if row.topic_name else ""
+
+    @admin.display(description=_("name"))
+    def title(self, row: Any) -> SafeString | str:
+        """Show the name; long ones may break anywhere."""
+        return name(row.name)
+
+    @admin.display(description=_("key"))
+    def key_shown(self, row: Any) -> SafeString | str:
+        """Show the beginning of the key, as a link to all messages that have it."""
+        if row.key is None:
+            return ""
+        short = Truncator(row.key).chars(KEY_SHOWN_CHARACTERS_MAX)
+        return _narrowed(short, row.topic_name, key=row.key)
+
+    @admin.display(description=_("partition"))
+    def place(self, row: Any) -> SafeString | str:
+        """Show the partition, as a link to all messages in it."""
+        return _narrowed(
+            str(row.partition), row.topic_name, partition=str(row.partition)
+        )
+
+    # The page of one message -----------------------------------------------------
+
+    def facts(self, row: Any) -> list[Fact]:
+        """Say where the message stands."""
+        return [
+            (_("Id"), str(row.pk)),
+            (_("Name"), row.name),
+            (_("Topic"), self._topic(row)),
+            (_("Key"), self._all(row, row.key, key=row.key)),
+            (
+                _("Partition"),
+                self._all(row, str(row.partition), partition=row.partition),
+            ),
+            (_("Published"), moments.full(row.published_at, row.clock)),
+            (_("Epoch"), str(row.epoch)),
+        ]
+
+    def _topic(self, row: Any) -> SafeString | str:
+        if not self.has_page(Topic):
+            return str(row.topic_name)
+        url = self._url(Topic, "change", row.topic_id)
+        return format_html('<a href="{}">{}</a>', url, row.topic_name or row.topic_id)
+
+    def _all(self, row: Any, text: str | None, **query: Any) -> SafeString | None:
+        """Return *text* as a link to all messages of the topic that have it."""
+        if text is None:
+            return None
+        url = self._url(self.model, "changelist")
+        asked = urlencode({"topic": row.topic_name, **query})
+        return format_html('<a href="{}?{}">{}</a>', url, asked, text)
+
+
+def _narrowed(text: str, topic: str, **query: str) -> SafeString:
+    """Return *text* as a link within the list."""
+    return format_html(
+        '<a class="pgqueue-name" href="?{}">{}</a>',
+        urlencode({"topic": topic, **query}),
+        text,
+    )

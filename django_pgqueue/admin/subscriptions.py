@@ -1,0 +1,244 @@
+"""The subscriptions: which messages become jobs, of which task and in which queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db import connections
+from django.db.models import Model, Q, QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin import moments
+from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.filter_form import FilterForm, choice_field
+from django_pgqueue.admin.keyset import Alphabetical
+from django_pgqueue.admin.listeners import is_stale, subscription_badge, where_of
+from django_pgqueue.admin.names import name
+from django_pgqueue.admin.notes import Note
+from django_pgqueue.admin.read_only import Fact
+from django_pgqueue.admin.subscription_acts import DELETE, DISABLE, ENABLE
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import Job, Message, Subscription, Topic
+from django_pgqueue.topics.horizon import horizons
+from django_pgqueue.topics.names import MESSAGE_NAME_CHARACTERS_MAX
+from django_pgqueue.topics.subscriptions import STALE_AFTER
+
+STATES = [
+    ("enabled", gettext_lazy("enabled")),
+    ("disabled", gettext_lazy("disabled")),
+    ("stale", gettext_lazy("stale")),
+    ("backfill", gettext_lazy("back-filling")),
+]
+
+
+class SubscriptionFilters(FilterForm):
+    """A part of the pattern, a queue, a part of the task's name, and a state."""
+
+    searched = "pattern"
+
+    q = forms.CharField(
+        label=gettext_lazy("Pattern"),
+        required=False,
+        max_length=MESSAGE_NAME_CHARACTERS_MAX,
+        empty_value="",
+    )
+    queue = forms.CharField(
+        label=gettext_lazy("Queue"),
+        required=False,
+        max_length=63,
+        strip=False,
+        empty_value="",
+        widget=forms.TextInput({"placeholder": gettext_lazy("its whole name")}),
+    )
+    task = forms.CharField(
+        label=gettext_lazy("Task"),
+        required=False,
+        max_length=255,
+        empty_value="",
+        widget=forms.TextInput({"placeholder": gettext_lazy("part of its name")}),
+    )
+    state = choice_field(gettext_lazy("State"), STATES)
+
+    def condition(self, name: str, value: str) -> Q:
+        """Take the state for what is shown of it."""
+        if name == "task":
+            return Q(task__icontains=value)
+        if name == "state":
+            return {
+                "enabled": Q(disabled_at=None),
+                "disabled": Q(disabled_at__isnull=False),
+                "stale": Q(is_stale=True),
+                "backfill": Q(backfill_position__isnull=False),
+            }[value]
+        return super().condition(name, value)
+
+
+@admin.register(Subscription)
+class SubscriptionAdmin(ActingAdmin):
+    """Each subscription, by pattern."""
+
+    keyset = Alphabetical(("pattern", "id"))
+    list_per_page = 100
+    filter_form = SubscriptionFilters
+    acts = (DISABLE, ENABLE, DELETE)
+    named_by = ("pattern", "queue", "task", "disabled_by", "disabled_reason")
+    list_display = ("title", "state", "queue_name", "task_name", "where", "declared")
+    list_reads = (
+        *("pattern", "source", "queue", "task", "payload_filter", "last_declared_at"),
+        *("disabled_at", "disabled_by", "disabled_reason", "backfill_position"),
+    )
+
+    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Add whether code has long not declared it."""
+        listed: QuerySet[Any] = (
+            super().list_rows(request, rows).annotate(is_stale=is_stale())
+        )
+        return listed
+
+    def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
+        """Add whether code has long not declared it."""
+        shown: QuerySet[Any] = (
+            super().detail_rows(request).annotate(is_stale=is_stale())
+        )
+        return shown
+
+    # The list --------------------------------------------------------------------
+
+    @admin.display(description=gettext_lazy("pattern"))
+    def title(self, row: Any) -> SafeString | str:
+        """Show the pattern; long ones may break anywhere."""
+        return name(row.pattern)
+
+    @admin.display(description=gettext_lazy("state"))
+    def state(self, row: Any) -> SafeString:
+        """Show the state; who disabled it, when and why; how far the back-fill is."""
+        shown = subscription_badge(row)
+        if row.disabled_at is not None:
+            return format_html(
+                '{}<br><span class="quiet pgqueue-text">{} {} {}: {}</span>',
+                shown,
+                moments.short(row.disabled_at, row.clock),
+                _("by"),
+                row.disabled_by or "?",
+                row.disabled_reason or "?",
+            )
+        if row.backfill_position is not None:
+            told = _("up to id %(id)s") % {"id": row.backfill_position}
+            return format_html('{}<br><span class="quiet">{}</span>', shown, told)
+        return shown
+
+    @admin.display(description=gettext_lazy("queue"))
+    def queue_name(self, row: Any) -> SafeString:
+        """Show the queue, as a link to all subscriptions of it."""
+        return format_html(
+            '<a class="pgqueue-name" href="?{}">{}</a>',
+            urlencode({"queue": row.queue}),
+            row.queue,
+        )
+
+    @admin.display(description=gettext_lazy("task"))
+    def task_name(self, row: Any) -> SafeString | str:
+        """Show the task; long names may break anywhere."""
+        return name(row.task)
+
+    @admin.display(description=gettext_lazy("where"))
+    def where(self, row: Any) -> SafeString | str:
+        """Show what a payload must contain."""
+        text = where_of(row)
+        return format_html('<code class="pgqueue-text">{}</code>', text) if text else ""
+
+    @admin.display(description=gettext_lazy("last declared"))
+    def declared(self, row: Any) -> SafeString | str:
+        """Show when code declared it last."""
+        if row.source != "code":
+            return _("by a user")
+        return moments.short(row.last_declared_at, row.clock)
+
+    # The page of one -------------------------------------------------------------
+
+    def heading(self, row: Any) -> SafeString:
+        """Show the state beside the title."""
+        return subscription_badge(row)
+
+    def facts(self, row: Any) -> list[Fact]:
+        """Say what it selects, what comes of it, and who did what to it."""
+        clock = row.clock
+        where = where_of(row)
+        return [
+            (_("Pattern"), row.pattern),
+            (_("Topic"), self._topic(row)),
+            (_("Where"), format_html("<code>{}</code>", where) if where else None),
+            (_("Task"), row.task),
+            (_("Queue"), self._of_queue(row)),
+            (_("Priority"), str(row.priority)),
+            (_("Maximum attempts"), str(row.max_attempts)),
+            (_("Began with"), row.start),
+            (_("Back-fill"), self._back_fill(row)),
+            (_("Disabled"), moments.full(row.disabled_at, clock)),
+            (_("Disabled by"), row.disabled_by),
+            (_("Reason"), row.disabled_reason),
+            (_("Source"), row.get_source_display()),
+            (_("Declared last"), moments.full(row.last_declared_at, clock)),
+            (_("Made"), moments.full(row.created_at, clock)),
+        ]
+
+    def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Say what is to be known first."""
+        notes = []
+        if row.is_stale:
+            text = _(
+                "No code that runs has declared it for %(days)d days. It still makes a "
+                "job of each message; nobody may be there to run these. If it is not "
+                "to come back, disable or delete it."
+            )
+            notes.append(Note(text % {"days": STALE_AFTER.days}))
+        if row.disabled_at is not None:
+            text = _(
+                "Messages that are published now make no job of it, and none is made "
+                "up for when it is enabled again."
+            )
+            notes.append(Note(text))
+        return {"notes": notes}
+
+    def _back_fill(self, row: Any) -> str | None:
+        if row.backfill_position is None:
+            return None
+        with connections[get_settings().database].cursor() as cursor:
+            highest = horizons(cursor).highest
+        return _(
+            "messages of before it began have their jobs up to id %(id)s of %(end)s"
+        ) % {
+            "id": f"{row.backfill_position:,}",
+            "end": f"{highest:,}",
+        }
+
+    def _topic(self, row: Any) -> SafeString | str:
+        if row.topic is None:
+            return _("any")
+        if not self.has_page(Message):
+            return str(row.topic)
+        url = self._url(Message, "changelist")
+        if self.has_page(Topic):
+            topics = Topic.objects.using(get_settings().database)
+            topic = topics.filter(name=row.topic).values_list("pk", flat=True).first()
+            if topic is None:
+                return _("%(topic)s, not known yet") % {"topic": row.topic}
+            url = self._url(Topic, "change", topic)
+        return format_html('<a href="{}">{}</a>', url, row.topic)
+
+    def _of_queue(self, row: Any) -> SafeString | str:
+        model: type[Model] = Job
+        if not self.has_page(model):
+            return str(row.queue)
+        asked = urlencode({"queue": row.queue, "q": row.task})
+        url = self._url(model, "changelist")
+        return format_html(
+            '{} (<a href="{}?{}">{}</a>)', row.queue, url, asked, _("its jobs")
+        )

@@ -1,0 +1,305 @@
+"""The topics: how much their logs hold, who reads them, and who holds them back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.contrib import admin
+from django.db import connections
+from django.db.models import Q
+from django.http import HttpRequest
+from django.template.defaultfilters import filesizeformat
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin import moments
+from django_pgqueue.admin.keyset import Alphabetical
+from django_pgqueue.admin.listeners import group_lines, subscription_lines
+from django_pgqueue.admin.names import name
+from django_pgqueue.admin.notes import Note
+from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
+from django_pgqueue.admin.states import badge
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import ConsumerGroup, Message, Subscription, Topic
+from django_pgqueue.topics.lag import Holder, holders
+from django_pgqueue.topics.moment import first_id
+from django_pgqueue.topics.overview import (
+    COUNTED_MESSAGES_MAX,
+    Day,
+    count_since,
+    days,
+    ends,
+)
+
+LATELY = timedelta(days=1)
+
+# A transaction that publishes for longer is told above the list.
+HELD_SECONDS_MAX = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What code declares of a topic, and what the topic has."""
+
+    label: str
+    declared: str
+    here: str
+
+
+@admin.register(Topic)
+class TopicAdmin(ReadOnlyAdmin):
+    """Each topic, by name."""
+
+    keyset = Alphabetical(("name",))
+    change_form_template = "admin/pgqueue/topic.html"
+    list_display = (
+        *("title", "partition_count", "retention", "lately"),
+        *("subscriptions", "groups", "held"),
+    )
+    list_reads = ("name", "partitions", "retain", "declared", "removed_to")
+
+    # What is read ----------------------------------------------------------------
+
+    def listed(self, rows: list[Any]) -> list[Any]:
+        """Add what each had lately, who listens, and who holds it back."""
+        settings = get_settings()
+        with connections[settings.database].cursor() as cursor:
+            held = {each.topic_id: each for each in reversed(holders(cursor))}
+            counts = {}
+            if rows:
+                since = moments.in_utc(rows[0].clock) - LATELY
+                counts = count_since(
+                    cursor, [row.pk for row in rows], first_id(cursor, since), since
+                )
+        topics = [row.name for row in rows]
+        wanting = Subscription.objects.using(settings.database)
+        subscriptions = Counter(
+            wanting.filter(Q(topic__in=topics) | Q(topic=None)).values_list(
+                "topic", flat=True
+            )
+        )
+        reading = ConsumerGroup.objects.using(settings.database)
+        groups = Counter(
+            reading.filter(topic_id__in=[row.pk for row in rows]).values_list(
+                "topic_id", flat=True
+            )
+        )
+        for row in rows:
+            row.holder = held.get(row.pk)
+            row.count = counts.get(row.pk, 0)
+            row.subscription_count = subscriptions[row.name] + subscriptions[None]
+            row.group_count = groups[row.pk]
+        return rows
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        """Return the topic with what the list shows of it."""
+        row = super().get_object(request, object_id, from_field)
+        return None if row is None else self.listed([row])[0]
+
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        """Lead to what is published and who listens."""
+        pages = [
+            (Message, _("Messages")),
+            (Subscription, _("Subscriptions")),
+            (ConsumerGroup, _("Consumer groups")),
+        ]
+        return {
+            "tools": [
+                (self._url(model, "changelist"), label)
+                for model, label in pages
+                if self.has_page(model)
+            ]
+        }
+
+    # The list --------------------------------------------------------------------
+
+    @admin.display(description=gettext_lazy("name"))
+    def title(self, row: Any) -> SafeString | str:
+        """Show the name; long ones may break anywhere."""
+        return name(row.name)
+
+    @admin.display(description=gettext_lazy("partitions"))
+    def partition_count(self, row: Any) -> SafeString | str:
+        """Show how many it has, marked where code declares another number."""
+        if not any(each.label == _("partitions") for each in drift(row)):
+            return str(row.partitions)
+        return format_html(
+            "{} {}", str(row.partitions), badge("changed", _("not as declared"))
+        )
+
+    @admin.display(description=gettext_lazy("retention"))
+    def retention(self, row: Any) -> SafeString:
+        """Show how long messages stay, and who says so."""
+        return format_html(
+            '{}<br><span class="quiet">{}</span>', _span(kept(row)), _who_says(row)
+        )
+
+    @admin.display(description=gettext_lazy("messages in 24 h"))
+    def lately(self, row: Any) -> SafeString | str:
+        """Show how many there were, as a link to them."""
+        more = "+" if row.count >= COUNTED_MESSAGES_MAX else ""
+        text = f"{row.count:,}{more}"
+        if not self.has_page(Message):
+            return text
+        url = self._url(Message, "changelist")
+        return format_html(
+            '<a href="{}?{}">{}</a>', url, urlencode({"topic": row.name}), text
+        )
+
+    @admin.display(description=gettext_lazy("subscriptions"))
+    def subscriptions(self, row: Any) -> str:
+        """Show how many want some of its messages."""
+        return str(row.subscription_count)
+
+    @admin.display(description=gettext_lazy("groups"))
+    def groups(self, row: Any) -> str:
+        """Show how many groups read its log."""
+        return str(row.group_count)
+
+    @admin.display(description=gettext_lazy("held back"))
+    def held(self, row: Any) -> SafeString | str:
+        """Show for how long a transaction has held its readers back."""
+        if row.holder is None:
+            return ""
+        state = "group-held-back" if _is_long(row.holder) else "held"
+        return badge(state, _for(row.holder))
+
+    # The page of one topic -------------------------------------------------------
+
+    def facts(self, row: Any) -> list[Fact]:
+        """Say what the log holds, for how long, and who declared it."""
+        with connections[get_settings().database].cursor() as cursor:
+            oldest, newest = ends(cursor, row.pk, row.partitions)
+            log = days(cursor)
+        clock = row.clock
+        return [
+            (_("Name"), row.name),
+            (_("Partitions"), str(row.partitions)),
+            (_("Retention"), f"{_span(kept(row))} ({_who_says(row)})"),
+            (_("Schema"), row.schema),
+            (_("Messages in 24 h"), self.lately(row)),
+            (_("Oldest message"), self._message(oldest)),
+            (_("Newest message"), self._message(newest)),
+            (_("Removed up to id"), str(row.removed_to) if row.removed_to else None),
+            (_("Log of all topics"), _size(log, moments.in_utc(clock))),
+            (_("Held back"), _told(row.holder)),
+            (_("Declared last"), moments.full(row.last_declared_at, clock)),
+            (_("Made"), moments.full(row.created_at, clock)),
+        ]
+
+    def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Add who listens, and what differs from the code."""
+        return {
+            "media": self.media,
+            "notes": _notes(row),
+            "drift": drift(row),
+            "subscriptions": subscription_lines(self, row),
+            "groups": group_lines(self, row),
+        }
+
+    def _message(self, key: int | None) -> SafeString | str | None:
+        if key is None or not self.has_page(Message):
+            return None if key is None else str(key)
+        url = self._url(Message, "change", key)
+        return format_html('<a href="{}">{}</a>', url, str(key))
+
+
+def drift(row: Any) -> list[Difference]:
+    """Return what code declares of a topic otherwise than the topic has it."""
+    said = row.declared if isinstance(row.declared, dict) else {}
+    found = []
+    if "partitions" in said and said["partitions"] != row.partitions:
+        found.append(
+            Difference(_("partitions"), str(said["partitions"]), str(row.partitions))
+        )
+    if "retain_seconds" in said:
+        here = None if row.retain is None else row.retain.total_seconds()
+        if said["retain_seconds"] != here:
+            told = _seconds(said["retain_seconds"])
+            found.append(Difference(_("retention"), told, _seconds(here)))
+    return found
+
+
+def kept(row: Any) -> timedelta | None:
+    """Return how long a topic's messages stay; None: for ever."""
+    return log_retention() if row.retain is None else row.retain
+
+
+def log_retention() -> timedelta | None:
+    """Return how long messages stay where their topic says nothing; None: for ever."""
+    return get_settings().retention.log
+
+
+def _who_says(row: Any) -> str:
+    if row.retain is None:
+        return _("the setting RETENTION")
+    said = row.declared if isinstance(row.declared, dict) else {}
+    if said.get("retain_seconds") == row.retain.total_seconds():
+        return _("declared by code")
+    return _("set in its row")
+
+
+def _span(length: timedelta | None) -> str:
+    if length is None:
+        return _("for ever")
+    return moments.distance(length.total_seconds())
+
+
+def _seconds(value: Any) -> str:
+    if value is None:
+        return _("the setting RETENTION")
+    if isinstance(value, (int, float)):
+        return moments.distance(value)
+    return str(value)
+
+
+def _size(log: list[Day], now: datetime) -> str:
+    begun = [each for each in log if each.day <= now.astimezone(UTC).date()]
+    if not begun:
+        return _("no day")
+    return _("%(count)d days since %(first)s, %(size)s") % {
+        "count": len(begun),
+        "first": begun[0].day.isoformat(),
+        "size": filesizeformat(sum(each.bytes for each in begun)),
+    }
+
+
+def _is_long(holder: Holder) -> bool:
+    return holder.seconds is None or holder.seconds > HELD_SECONDS_MAX
+
+
+def _for(holder: Holder) -> str:
+    if holder.seconds is None:
+        return _("for an unknown time")
+    return _("for %(span)s") % {"span": moments.distance(holder.seconds)}
+
+
+def _told(holder: Holder | None) -> str | None:
+    if holder is None:
+        return None
+    told = _("%(span)s, by the transaction of pid %(pid)s (%(application)s, %(state)s)")
+    return told % {
+        "span": _for(holder),
+        "pid": holder.pid or "?",
+        "application": holder.application_name or _("no name"),
+        "state": holder.state or "?",
+    }
+
+
+def _notes(row: Any) -> list[Note]:
+    if row.holder is None or not _is_long(row.holder):
+        return []
+    text = _(
+        "A transaction has published to this topic and is still open, so its groups "
+        "read nothing that is newer. Nothing is lost: they go on when it ends. If it "
+        "was forgotten, end it:"
+    )
+    return [Note(text, f"SELECT pg_terminate_backend({row.holder.pid})")]

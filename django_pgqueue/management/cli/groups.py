@@ -1,0 +1,199 @@
+"""pgqueue groups: who reads the logs of topics, and what an operator does with them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from django.db import connections
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import MessagesLost
+from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, operator_name
+from django_pgqueue.management.cli.lag import unread_shown
+from django_pgqueue.management.cli.moments import iso, span
+from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.places import chosen, group_name, partition
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.management.cli.words import plain_text
+from django_pgqueue.subscriptions import operate_groups as operate
+from django_pgqueue.topics.groups import GroupRow, find_all
+from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
+
+HELP = "List consumer groups with their lag; pause, resume and read on one."
+
+COLUMNS = (
+    Column("group", may_cut=True),
+    Column("state"),
+    Column("lag", right=True),
+    Column("oldest", right=True),
+    Column("partitions", right=True),
+    Column("halted", right=True),
+    Column("queue", may_cut=True),
+    Column("task", may_cut=True),
+    Column("", may_cut=True),
+)
+
+# What a group does: of its partitions' states, the most urgent.
+URGENCY = ("halted", "paused", "retrying", "held back", "waiting", "reading", "idle")
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare what is done with which group; nothing said lists all of them."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    actions.add_parser("list", help="All of them; also without an action.")
+    for name, (_act, told) in ACTIONS.items():
+        own = actions.add_parser(name, help=told, description=told)
+        own.add_argument("group", type=group_name, metavar="TOPIC/GROUP")
+        if name == "pause":
+            own.add_argument(
+                "--reason",
+                type=plain_text,
+                default="",
+                metavar="TEXT",
+                help="Why: shown beside the group.",
+            )
+        if name == "read-on":
+            own.add_argument(
+                "--partition",
+                type=partition,
+                metavar="N",
+                help="This one alone (default: all that are halted).",
+            )
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """List groups, or do what is asked for with one."""
+    with connections[get_settings().database].cursor() as cursor:
+        rows = find_all(cursor)
+    if options.get("action") in (None, "list"):
+        return _list(rows, out)
+    row = chosen(rows, options["group"], out)
+    if row is None:
+        if out.as_json:
+            out.json({"group": None})
+        return EXIT_NOTHING
+    act, _told = ACTIONS[options["action"]]
+    return act(row, options, out)
+
+
+def _list(rows: list[GroupRow], out: Output) -> int:
+    with connections[get_settings().database].cursor() as cursor:
+        lags = {row: lag(cursor, row.id, row.topic_id) for row in rows}
+    if out.as_json:
+        out.json({"groups": [_as_json(row, each) for row, each in lags.items()]})
+    elif rows:
+        out.table(COLUMNS, [_row(row, each) for row, each in lags.items()])
+    else:
+        out.line("There is no consumer group.")
+    return EXIT_DONE
+
+
+def _pause(row: GroupRow, options: dict[str, Any], out: Output) -> int:
+    was_new = operate.pause(row, by=operator_name(), reason=options["reason"])
+    if out.as_json:
+        out.json({"group": str(row), "paused": was_new})
+    elif was_new:
+        out.line(f"Group {shown(row)} is paused; what is being read is finished.")
+    else:
+        out.line(f"Group {shown(row)} was {_paused(row)} already; that stays.")
+    return EXIT_DONE if was_new else EXIT_NOTHING
+
+
+def _resume(row: GroupRow, options: dict[str, Any], out: Output) -> int:
+    was_paused = operate.resume(row)
+    if out.as_json:
+        out.json({"group": str(row), "resumed": was_paused})
+    elif was_paused:
+        out.line(f"Group {shown(row)} reads on, from where it was.")
+    else:
+        out.line(f"Group {shown(row)} was not paused.")
+    return EXIT_DONE if was_paused else EXIT_NOTHING
+
+
+def _read_on(row: GroupRow, options: dict[str, Any], out: Output) -> int:
+    done: list[int] = []
+    lost = None
+    try:
+        done = operate.read_on(row, options["partition"])
+    except MessagesLost as error:
+        lost = str(error)
+    if out.as_json:
+        out.json({"group": str(row), "read_on": done, "lost": lost})
+    elif lost is not None:
+        out.note(f"Group {shown(row)} was left as it is. {shown(lost)}")
+    elif done:
+        told = ", ".join(map(str, done))
+        out.line(f"Group {shown(row)} reads on, in partition {told}.")
+    else:
+        out.line(f"Group {shown(row)} has no halted partition of these.")
+    return EXIT_DONE if done else EXIT_NOTHING
+
+
+Act = Callable[[GroupRow, dict[str, Any], Output], int]
+
+ACTIONS: dict[str, tuple[Act, str]] = {
+    "pause": (_pause, "Let nobody read for it; what is being read is finished."),
+    "resume": (_resume, "End its pause."),
+    "read-on": (_read_on, "Read its halted partitions again, with all attempts."),
+}
+
+
+def state_of(row: GroupRow, lags: list[PartitionLag]) -> str:
+    """Return what a group does, in one word of topics/lag.py."""
+    if row.paused_at is not None:
+        return "paused"
+    states = {each.state for each in lags}
+    return next((word for word in URGENCY if word in states), "idle")
+
+
+def lag_shown(lags: list[PartitionLag]) -> str:
+    """Return how many messages a group has not read."""
+    unread = sum(each.unread for each in lags)
+    is_more = any(each.unread >= COUNTED_MESSAGES_MAX for each in lags)
+    return unread_shown(unread, unread if is_more else unread + 1)
+
+
+def oldest(lags: list[PartitionLag]) -> float | None:
+    """Return how many seconds ago the oldest unread message was published."""
+    ages = [each.seconds for each in lags if each.seconds is not None]
+    return max(ages, default=None)
+
+
+def _row(row: GroupRow, lags: list[PartitionLag]) -> list[object]:
+    seconds = oldest(lags)
+    return [
+        row,
+        state_of(row, lags),
+        lag_shown(lags),
+        "" if seconds is None else span(seconds),
+        len(lags),
+        sum(each.halted_at is not None for each in lags) or "",
+        row.queue,
+        row.task,
+        "" if row.paused_at is None else _paused(row),
+    ]
+
+
+def _paused(row: GroupRow) -> str:
+    by = f" by {shown(row.paused_by)}" if row.paused_by else ""
+    why = f": {shown(row.pause_reason)}" if row.pause_reason else ""
+    return f"paused{by}{why}"
+
+
+def _as_json(row: GroupRow, lags: list[PartitionLag]) -> dict[str, Any]:
+    told = dataclasses.asdict(row)
+    # A filter can name a value that is nobody's business; the admin redacts it.
+    del told["id"], told["topic_id"], told["where"]
+    for name in ("paused_at", "last_declared_at", "created_at"):
+        told[name] = iso(told[name])
+    return {
+        **told,
+        "state": state_of(row, lags),
+        "unread": sum(each.unread for each in lags),
+        "is_partial": any(each.unread >= COUNTED_MESSAGES_MAX for each in lags),
+        "oldest_seconds": oldest(lags),
+        "partitions": len(lags),
+        "halted": [each.partition for each in lags if each.halted_at is not None],
+    }

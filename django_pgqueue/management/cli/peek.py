@@ -1,0 +1,201 @@
+"""
+pgqueue peek: messages of a topic, the newest ones or those from a place on.
+
+Nothing is consumed, and nobody's position moves. Payloads are fetched as text, since
+PostgreSQL stores JSON that Python cannot read.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from django.db import connections
+from django.db.models import TextField
+from django.db.models.functions import Cast, Now
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import did_you_mean
+from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
+from django_pgqueue.management.cli.moments import iso, since
+from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.places import partition, place, resolved, topic_name
+from django_pgqueue.management.cli.rows import in_order
+from django_pgqueue.management.cli.show import UNREADABLE
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.management.cli.words import plain_text, rows_count
+from django_pgqueue.models import Message, Topic
+from django_pgqueue.redaction.values import redact
+from django_pgqueue.topics.browse import LOOK_ROWS_MAX, Found, Wanted, browse
+from django_pgqueue.topics.moment import first_id
+from django_pgqueue.topics.seek import EARLIEST, LATEST
+
+HELP = "Show messages of a topic: the newest ones, or those from a place on."
+
+LIMIT_DEFAULT = 10
+
+# Characters of a payload in a table; --json has all of it.
+PAYLOAD_CHARACTERS_MAX = 500
+
+COLUMNS = (
+    Column("id", right=True),
+    Column("published"),
+    Column("name", may_cut=True),
+    Column("key", may_cut=True),
+    Column("partition", right=True),
+    Column("payload", may_cut=True),
+)
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare which messages, and how much of them."""
+    parser.add_argument("topic", type=topic_name, metavar="TOPIC")
+    parser.add_argument(
+        "--name", type=plain_text, metavar="NAME", help="Of this name, as a whole."
+    )
+    parser.add_argument("--key", type=plain_text, metavar="KEY", help="With this key.")
+    parser.add_argument(
+        "--partition", type=partition, metavar="N", help="In this partition."
+    )
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=place,
+        metavar="PLACE",
+        help="From there on, the oldest first: an id, a time, how long ago, earliest.",
+    )
+    parser.add_argument(
+        "--limit",
+        type=rows_count,
+        default=LIMIT_DEFAULT,
+        metavar="N",
+        help=f"At most so many (default {LIMIT_DEFAULT}).",
+    )
+    parser.add_argument(
+        "--show-payload",
+        action="store_true",
+        help="Show values that PGQUEUE['REDACT'] hides, as they are stored.",
+    )
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """Print one line for each message."""
+    topics = Topic.objects.using(get_settings().database)
+    topic = topics.only("partitions").filter(name=options["topic"]).first()
+    if topic is None:
+        near = did_you_mean(
+            options["topic"], list(topics.values_list("name", flat=True))
+        )
+        if out.as_json:
+            out.json({"messages": [], "next": None})
+        out.note(f"No topic is called {shown(options['topic'])!r}.{shown(near)}")
+        return EXIT_NOTHING
+    start = None if options["start"] == LATEST else options["start"]
+    found = _find(topic, start, options)
+    rows = _read(found.ids)
+    for row in rows:
+        _decode(row, in_full=options["show_payload"])
+    # Go on after the last one of a page that is full, or where the look has ended.
+    onward = found.end
+    if start is not None and len(rows) == options["limit"]:
+        onward = rows[-1]["id"]
+    if out.as_json:
+        out.json(
+            {
+                "messages": list(map(_as_json, rows)),
+                "next": None if onward is None or start is None else onward + 1,
+            }
+        )
+        return EXIT_DONE if rows else EXIT_NOTHING
+    if rows:
+        out.table(COLUMNS, list(map(_row, rows)))
+    else:
+        out.line("No message matches.")
+    if found.end is not None and start is None:
+        out.note(
+            f"The newest {LOOK_ROWS_MAX:,} messages were looked through; there may be "
+            f"more. To look at older ones: --from"
+        )
+    elif onward is not None and start is not None:
+        out.note(f"More: --from {onward + 1}")
+    return EXIT_DONE if rows else EXIT_NOTHING
+
+
+def _find(topic: Any, start: Any, options: dict[str, Any]) -> Found:
+    with (
+        in_order(),
+        connections[get_settings().database].cursor() as cursor,
+    ):
+        above = -1
+        if start is not None and start != EARLIEST:
+            above = _first(cursor, resolved(cursor, start)) - 1
+        wanted = Wanted(
+            topic_id=topic.pk,
+            partitions=range(topic.partitions)
+            if options["partition"] is None
+            else [options["partition"]],
+            name=options["name"],
+            key=options["key"],
+            above=above,
+        )
+        return browse(
+            cursor, wanted, limit=options["limit"], is_oldest_first=start is not None
+        )
+
+
+def _first(cursor: Any, start: int | str | datetime) -> int:
+    return first_id(cursor, start) if isinstance(start, datetime) else int(start)
+
+
+def _read(ids: list[int]) -> list[dict[str, Any]]:
+    rows = Message.objects.using(get_settings().database).filter(id__in=ids)
+    with in_order():
+        return list(
+            rows.order_by("id")
+            .annotate(
+                clock=Now(),
+                payload_text=Cast("payload", TextField()),
+                headers_text=Cast("headers", TextField()),
+            )
+            .values(
+                *("id", "published_at", "name", "key", "partition", "clock"),
+                *("payload_text", "headers_text"),
+            )
+        )
+
+
+def _decode(row: dict[str, Any], *, in_full: bool) -> None:
+    """Read the JSON of a row, redacted unless asked for *in_full*."""
+    for name in ("payload", "headers"):
+        text = row.pop(f"{name}_text")
+        try:
+            row[name] = json.loads(text)
+            json.dumps(row[name])  # Too deep to be written is unreadable too.
+        except (ValueError, RecursionError):
+            row[name] = text if in_full else UNREADABLE
+            continue
+        if not in_full:
+            row[name] = redact(row[name], get_settings().redact)
+
+
+def _row(row: dict[str, Any]) -> list[object]:
+    text = json.dumps(row["payload"], ensure_ascii=False)
+    if len(text) > PAYLOAD_CHARACTERS_MAX:
+        text = f"{text[:PAYLOAD_CHARACTERS_MAX]}…"
+    return [
+        row["id"],
+        since(row["published_at"], row["clock"]),
+        row["name"],
+        row["key"],
+        row["partition"],
+        text,
+    ]
+
+
+def _as_json(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: iso(value) if name == "published_at" else value
+        for name, value in row.items()
+        if name != "clock"
+    }

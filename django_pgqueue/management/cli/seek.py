@@ -1,0 +1,125 @@
+"""pgqueue seek: a consumer group reads on from another place."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import connections
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, EXIT_USAGE
+from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.places import (
+    chosen,
+    group_name,
+    partition,
+    place,
+    resolved,
+)
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.subscriptions import operate_groups as operate
+from django_pgqueue.topics.foresee import Step
+from django_pgqueue.topics.groups import GroupRow, find_all
+
+HELP = "Let a consumer group read on from another place: tells what happens, and asks."
+
+COLUMNS = (
+    Column("partition", right=True),
+    Column("from id", right=True),
+    Column("to id", right=True),
+    Column("read again", right=True),
+    Column("skipped", right=True),
+)
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare which group, and where to."""
+    parser.add_argument("group", type=group_name, metavar="TOPIC/GROUP")
+    parser.add_argument(
+        "--to",
+        type=place,
+        required=True,
+        metavar="PLACE",
+        help="earliest, latest, an id after which to go on, a time, or how long ago.",
+    )
+    parser.add_argument(
+        "--partition", type=partition, metavar="N", help="This one (default: all)."
+    )
+    parser.add_argument(
+        "--yes", "-y", action="store_true", help="Do not ask before doing it."
+    )
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """Seek, if it is meant."""
+    with connections[get_settings().database].cursor() as cursor:
+        row = chosen(find_all(cursor), options["group"], out)
+        to = resolved(cursor, options["to"])
+    if row is None:
+        if out.as_json:
+            out.json({"group": None})
+        return EXIT_NOTHING
+    try:
+        return _seek(row, to, options, out)
+    except MessagesLost as error:
+        if out.as_json:
+            out.json({"group": str(row), "moved": [], "lost": str(error)})
+        out.note(f"Nothing was done. {shown(error)}")
+        return EXIT_NOTHING
+    except TopicError as error:
+        raise CommandError(str(error), returncode=EXIT_USAGE) from error
+
+
+def _seek(
+    row: GroupRow, to: int | str | datetime, options: dict[str, Any], out: Output
+) -> int:
+    if not options["yes"]:
+        steps = operate.preview_seek(row, to, partition=options["partition"])
+        if not out.as_json:
+            out.table(COLUMNS, [_row(step) for step in steps])
+        if not _is_confirmed(row, steps, out):
+            out.note("Nothing was done.")
+            return EXIT_NOTHING
+    done = operate.seek(row, to, partition=options["partition"])
+    if out.as_json:
+        moved = [
+            {"partition": each.partition, "from": each.before, "to": each.now}
+            for each in done
+        ]
+        out.json({"group": str(row), "moved": moved})
+    else:
+        count = f"{len(done)} partition{'' if len(done) == 1 else 's'}"
+        out.line(f"Group {shown(row)} reads on from there, in {count}.")
+    return EXIT_DONE
+
+
+def _is_confirmed(row: GroupRow, steps: list[Step], out: Output) -> bool:
+    again = _total([step for step in steps if step.is_back])
+    skipped = _total([step for step in steps if not step.is_back])
+    what = f"{again} messages would be read again, {skipped} skipped"
+    if not sys.stdin.isatty():
+        raise CommandError(
+            f"{what}, and nobody can be asked: give --yes.", returncode=EXIT_USAGE
+        )
+    out.note(f"{what}. Seek {shown(row)}? [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _row(step: Step) -> list[object]:
+    count = _total([step])
+    return [
+        step.partition,
+        step.before,
+        step.after,
+        count if step.is_back else "",
+        count if not step.is_back and step.messages else "",
+    ]
+
+
+def _total(steps: list[Step]) -> str:
+    more = "+" if any(step.is_more for step in steps) else ""
+    return f"{sum(step.messages for step in steps):,}{more}"

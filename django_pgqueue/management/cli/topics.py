@@ -1,0 +1,231 @@
+"""pgqueue topics: who listens to what, and how much is there."""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta
+from typing import Any
+
+from django.db import connections
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import did_you_mean
+from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
+from django_pgqueue.management.cli.groups import lag_shown, state_of
+from django_pgqueue.management.cli.moments import iso, span, utc
+from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.places import topic_name
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.models import Topic
+from django_pgqueue.runs.schedules import database_now
+from django_pgqueue.topics import groups, subscriptions
+from django_pgqueue.topics.groups import GroupRow
+from django_pgqueue.topics.lag import Holder, holders, lag
+from django_pgqueue.topics.moment import first_id
+from django_pgqueue.topics.overview import COUNTED_MESSAGES_MAX, count_since
+from django_pgqueue.topics.subscriptions import SubscriptionRow
+
+HELP = "List topics: messages, retention, and who listens."
+
+LATELY = timedelta(days=1)
+
+LIST = (
+    Column("topic", may_cut=True),
+    Column("partitions", right=True),
+    Column("kept"),
+    Column("in 24 h", right=True),
+    Column("subscriptions", right=True),
+    Column("groups", right=True),
+    Column("held back", right=True),
+)
+LISTENERS = (
+    Column("listener", may_cut=True),
+    Column("state"),
+    Column("lag", right=True),
+    Column("queue", may_cut=True),
+    Column("task", may_cut=True),
+)
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare which topic."""
+    parser.add_argument(
+        "topic",
+        nargs="?",
+        type=topic_name,
+        metavar="TOPIC",
+        help="Who listens to this one.",
+    )
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """List topics, or the listeners of one."""
+    name = options["topic"]
+    topics = list(Topic.objects.using(get_settings().database).order_by("name"))
+    rows = [row for row in topics if name in (None, row.name)]
+    with connections[get_settings().database].cursor() as cursor:
+        told = [_told(row) for row in rows]
+        _add_counts(cursor, rows, told)
+        _add_listeners(cursor, rows, told, with_lag=name is not None)
+    if out.as_json:
+        out.json({"topics": list(map(_as_json, told))})
+    elif not rows and name is None:
+        out.line("There is no topic.")
+    elif not rows:
+        near = did_you_mean(name, [row.name for row in topics])
+        out.note(f"No topic is called {shown(name)!r}.{shown(near)}")
+    elif name is None:
+        out.table(LIST, [_row(each) for each in told])
+    else:
+        _print(told[0], out)
+    return EXIT_DONE if rows or name is None else EXIT_NOTHING
+
+
+def _told(row: Any) -> dict[str, Any]:
+    retention = get_settings().retention.log
+    kept = retention if row.retain is None else row.retain
+    return {
+        "topic": row.name,
+        "partitions": row.partitions,
+        "kept_seconds": None if kept is None else kept.total_seconds(),
+        "kept_by": "RETENTION" if row.retain is None else "topic",
+        "schema": row.schema,
+        "removed_to": row.removed_to,
+        "last_declared_at": row.last_declared_at,
+    }
+
+
+def _add_counts(cursor: Any, rows: list[Any], told: list[dict[str, Any]]) -> None:
+    held: dict[int, Holder] = {}
+    for holder in holders(cursor):
+        held.setdefault(holder.topic_id, holder)
+    counts: dict[int, int] = {}
+    if rows:
+        since = utc(database_now(cursor)).astimezone(UTC) - LATELY
+        ids = [row.pk for row in rows]
+        counts = count_since(cursor, ids, first_id(cursor, since), since)
+    for row, each in zip(rows, told, strict=True):
+        count, by = counts.get(row.pk, 0), held.get(row.pk)
+        each["messages_24h"] = count
+        each["is_partial"] = count >= COUNTED_MESSAGES_MAX
+        each["held_back_seconds"] = None if by is None else by.seconds
+        each["held_back_by_pid"] = None if by is None else by.pid
+
+
+def _add_listeners(
+    cursor: Any, rows: list[Any], told: list[dict[str, Any]], *, with_lag: bool
+) -> None:
+    wanting = subscriptions.find_all(cursor)
+    reading = groups.find_all(cursor)
+    for row, each in zip(rows, told, strict=True):
+        each["subscriptions"] = [
+            _subscription(one) for one in wanting if one.topic in (None, row.name)
+        ]
+        each["groups"] = [
+            _group(cursor, one, with_lag=with_lag)
+            for one in reading
+            if one.topic_id == row.pk
+        ]
+
+
+def _subscription(row: SubscriptionRow) -> dict[str, Any]:
+    state = "enabled"
+    if row.disabled_at is not None:
+        state = "disabled"
+    elif row.is_stale:
+        state = "stale"
+    elif row.backfill_position is not None:
+        state = "back-filling"
+    return {
+        "pattern": row.pattern,
+        "state": state,
+        "queue": row.queue,
+        "task": row.task,
+        "source": row.source,
+        "last_declared_at": row.last_declared_at,
+        "disabled_at": row.disabled_at,
+        "disabled_by": row.disabled_by,
+        "disabled_reason": row.disabled_reason,
+        "backfill_position": row.backfill_position,
+    }
+
+
+def _group(cursor: Any, row: GroupRow, *, with_lag: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {"group": row.name, "queue": row.queue, "task": row.task}
+    if with_lag:
+        lags = lag(cursor, row.id, row.topic_id)
+        told["state"], told["lag"] = state_of(row, lags), lag_shown(lags)
+    return told
+
+
+def _row(told: dict[str, Any]) -> list[object]:
+    return [
+        told["topic"],
+        told["partitions"],
+        _kept(told),
+        _count(told),
+        len(told["subscriptions"]),
+        len(told["groups"]),
+        _held(told),
+    ]
+
+
+def _print(told: dict[str, Any], out: Output) -> None:
+    out.line(f"Topic {shown(told['topic'])}")
+    held = _held(told)
+    out.facts(
+        {
+            "partitions": told["partitions"],
+            "kept": f"{_kept(told)}, as "
+            + ("the topic says" if told["kept_by"] == "topic" else "RETENTION says"),
+            "schema": told["schema"],
+            "in 24 h": f"{_count(told)} messages",
+            "removed up to": told["removed_to"] or None,
+            "held back": f"{held}, by pid {told['held_back_by_pid']}" if held else None,
+        }
+    )
+    lines: list[list[object]] = [
+        [each["pattern"], each["state"], "", each["queue"], each["task"]]
+        for each in told["subscriptions"]
+    ]
+    lines += [
+        [
+            f"group {each['group']}",
+            each["state"],
+            each["lag"],
+            each["queue"],
+            each["task"],
+        ]
+        for each in told["groups"]
+    ]
+    out.line()
+    if lines:
+        out.table(LISTENERS, lines)
+    else:
+        out.line("Nobody listens to it.")
+
+
+def _kept(told: dict[str, Any]) -> str:
+    seconds = told["kept_seconds"]
+    return "for ever" if seconds is None else span(seconds)
+
+
+def _count(told: dict[str, Any]) -> str:
+    return f"{told['messages_24h']:,}{'+' if told['is_partial'] else ''}"
+
+
+def _held(told: dict[str, Any]) -> str:
+    if told["held_back_by_pid"] is None and told["held_back_seconds"] is None:
+        return ""
+    seconds = told["held_back_seconds"]
+    return "?" if seconds is None else span(seconds)
+
+
+def _as_json(told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: [_as_json(each) for each in value]
+        if isinstance(value, list)
+        else iso(value)
+        if name.endswith("_at")
+        else value
+        for name, value in told.items()
+    }

@@ -1,0 +1,73 @@
+"""
+Operate: what people do with subscriptions while code declares them.
+
+For the admin's pages, commands, and a project's own. A disabled subscription makes no
+jobs of what is published meanwhile, and nothing makes up for that; its back-fill rests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX, checked_text
+from django_pgqueue.topics import subscriptions
+
+# What the column holds.
+REASON_CHARACTERS_MAX = 255
+
+
+def disable(subscription_id: int, *, by: str = "", reason: str = "") -> bool:
+    """
+    Let messages make no jobs of a subscription, from this commit on.
+
+    Jobs that are there already run. A deploy leaves it disabled.
+
+    Args:
+        subscription_id: Of its row.
+        by: Who; at most 150 characters.
+        reason: Why; at most 255 characters.
+
+    Returns:
+        False if it was disabled already, and who and why stay; or if there is none.
+
+    Raises:
+        InvalidOption: A text is too long, or cannot be stored.
+    """
+    by = checked_text("by", by, BY_CHARACTERS_MAX)
+    reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
+    with _cursor() as cursor:
+        return subscriptions.disable(cursor, subscription_id, by=by, reason=reason)
+
+
+def enable(subscription_id: int) -> bool:
+    """
+    Let it have a job of each message again that is published from this commit on.
+
+    Returns:
+        False if it was enabled, or there is none.
+    """
+    with _cursor() as cursor:
+        return subscriptions.enable(cursor, subscription_id)
+
+
+def delete(subscription_id: int) -> bool:
+    """
+    Delete a subscription of a user, or one that code has not declared for a week.
+
+    Returns:
+        False if code has declared it lately, or there is none.
+    """
+    with _cursor() as cursor:
+        return subscriptions.delete(cursor, subscription_id)
+
+
+@contextmanager
+def _cursor() -> Iterator[Any]:
+    from django.db import connections, transaction
+
+    connection = connections[get_settings().database]
+    with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
+        yield cursor

@@ -1,0 +1,96 @@
+"""Overview: how much topics hold, for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+# Messages that are counted, per topic.
+COUNTED_MESSAGES_MAX = 10_000
+
+# Counted along the index of the log from an id on, partition by partition, and no
+# further than the limit. Locks: none.
+COUNT = """
+SELECT t.id, (SELECT count(*)
+                FROM (SELECT
+                        FROM generate_series(0, t.partitions - 1) part
+                       CROSS JOIN LATERAL (
+                          SELECT FROM pgqueue_message m
+                           WHERE m.topic_id = t.id AND m.partition = part
+                             AND m.id >= %(first)s AND m.published_at >= %(since)s
+                           LIMIT %(limit)s) m
+                       LIMIT %(limit)s) counted)
+  FROM pgqueue_topic t
+ WHERE t.id = ANY(%(topics)s)
+"""
+
+# The first and the last message of one topic: an end of each partition. Locks: none.
+ENDS = """
+SELECT (SELECT min(m.id)
+          FROM generate_series(0, %(partitions)s - 1) part
+         CROSS JOIN LATERAL (
+            SELECT m.id FROM pgqueue_message m
+             WHERE m.topic_id = %(topic)s AND m.partition = part
+             ORDER BY m.id LIMIT 1) m),
+       (SELECT max(m.id)
+          FROM generate_series(0, %(partitions)s - 1) part
+         CROSS JOIN LATERAL (
+            SELECT m.id FROM pgqueue_message m
+             WHERE m.topic_id = %(topic)s AND m.partition = part
+             ORDER BY m.id DESC LIMIT 1) m)
+"""
+
+# The days of the log, those ahead too; sizes with indexes, by the files. Locks: none.
+DAYS = """
+SELECT to_date(right(c.relname, 8), 'YYYYMMDD'), pg_total_relation_size(c.oid)
+  FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+ WHERE i.inhparent = 'pgqueue_message'::regclass
+   AND c.relname ~ '^pgqueue_message_[0-9]{8}$'
+ ORDER BY 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A day (UTC) of the log, over all topics."""
+
+    day: date
+    bytes: int
+
+
+def count_since(
+    cursor: Any, topic_ids: list[int], first_id: int, since: datetime
+) -> dict[int, int]:
+    """
+    Return how many messages each topic has had since then, up to COUNTED_MESSAGES_MAX.
+
+    Args:
+        cursor: On the database of the log.
+        topic_ids: Of which topics.
+        first_id: What moment.first_id() says of *since*.
+        since: With its zone.
+    """
+    cursor.execute(
+        COUNT,
+        {
+            "topics": topic_ids,
+            "first": first_id,
+            "since": since,
+            "limit": COUNTED_MESSAGES_MAX,
+        },
+    )
+    return dict(cursor.fetchall())
+
+
+def ends(cursor: Any, topic_id: int, partitions: int) -> tuple[int | None, int | None]:
+    """Return the ids of a topic's oldest and newest message; None: it has none."""
+    cursor.execute(ENDS, {"topic": topic_id, "partitions": partitions})
+    oldest, newest = cursor.fetchone()
+    return oldest, newest
+
+
+def days(cursor: Any) -> list[Day]:
+    """Return the days of the log, the oldest first, those that are made ahead too."""
+    cursor.execute(DAYS)
+    return [Day(*row) for row in cursor.fetchall()]

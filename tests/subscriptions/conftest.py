@@ -1,0 +1,37 @@
+"""What the tests of this folder share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.db import connections, transaction
+
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.publishing import registry as topics
+from django_pgqueue.subscriptions import subscribe
+from django_pgqueue.subscriptions.sync import sync
+from django_pgqueue.tasks import registry
+from django_pgqueue.topics.subscriptions import Declared
+
+
+@pytest.fixture(autouse=True)
+def _declarations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is declared but what the test declares, and the tasks of the suite."""
+    monkeypatch.setattr(subscribe, "_declared", {})
+    monkeypatch.setattr(topics, "_declared", {})
+    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+
+
+def deploy(*, migrates: bool = True) -> Declared:
+    """Write what is declared, as a migration does."""
+    with transaction.atomic(), connections["default"].cursor() as cursor:
+        return sync(cursor, migrates=migrates)
+
+
+@pytest.fixture
+def link(transactional_db: None) -> Iterator[Link]:
+    """A loop's own connection, closed after the test."""
+    made = Link("default", name="tests: loop", steady=True)
+    yield made
+    made.drop()
