@@ -140,6 +140,9 @@ VALUES = {
     "jitter_seconds": 0,
     "late": LEASE,
     "latest": NOON,
+    "message_key": None,
+    "message_name": None,
+    "message_payload": None,
     "missed": 0,
     "new_times": True,
     "next": NOON,
@@ -217,6 +220,7 @@ SPECIAL = {
     "exports.RECORD": {"rows": 1, "version": 1},
     "ticks.NOTE_JOB": {"job": 1},
     "ticks.OWN_JOB": {"job": 1},
+    "ticks.NOTE_MESSAGE": {"message": 1},
     **{f"topics.read.{name}": {"topic": 1} for name in ("READ", "READ_WHERE")},
     **{
         f"topics.retain.{name}": {"topic": 1, "partitions": 256}
@@ -387,7 +391,7 @@ EXPLAINED = {
     "pipelines.OF_QUEUE_JOB",
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "BUSY", "NOTE_JOB", "LATEST", "PURGE")),
-    "ticks.OWN_JOB",
+    *("ticks.NOTE_MESSAGE", "ticks.OWN_JOB"),
     *(f"task_hours.{name}" for name in ("STORE", "COUNTED", "LAST", "FORGET_HOURS")),
     *(f"task_hour_charts.{name}" for name in ("SUMS", "EXTENT")),
     *(f"failure_kinds.{name}" for name in ("RECENT", "TREND", "CLOCK")),
