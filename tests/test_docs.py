@@ -88,6 +88,9 @@ UNLISTED_LIMITS = {
     "spark.filters.NUMBER_MAX",  # Of the column.
     "spark.filters.PERIOD_MAX",  # Of a short cut.
     "spark.slices.DAYS_MAX",  # Of a statement.
+    "spark.log.starting.POSITION_MAX",  # Of the column.
+    "spark.log.walk.RANGES_MAX",  # Of a statement.
+    "spark.log.walk.ROUNDS_MAX",  # Of a short cut.
     "spark.write.json_text.FLOAT_EASY_MAX",  # Of a short cut.
     "spark.write.json_text.DAY_MAX",  # In words.
     "spark.write.json_text.MICROSECOND_MAX",  # In words.
