@@ -657,7 +657,9 @@ def test_every_pipeline_job_is_documented_with_its_options():
         if job.function.__module__.startswith("django_pgqueue."):
             own = section(text, f"### {job.name}")
             told = {
-                name: {True: "true", False: "false", "": None}.get(value, value)
+                name: {"True": "true", "False": "false", "": None, "None": None}.get(
+                    str(value), str(value)
+                )
                 for name, value in job.options.items()
             }
             assert told == {
