@@ -98,6 +98,9 @@ UNLISTED_LIMITS = {
     "spark.filters.NUMBER_MAX",  # Of the column.
     "spark.filters.PERIOD_MAX",  # Of a short cut.
     "spark.slices.DAYS_MAX",  # Of a statement.
+    "spark.log.starting.POSITION_MAX",  # Of the column.
+    "spark.log.walk.RANGES_MAX",  # Of a statement.
+    "spark.log.walk.ROUNDS_MAX",  # Of a short cut.
     "spark.write.json_text.FLOAT_EASY_MAX",  # Of a short cut.
     "spark.write.json_text.DAY_MAX",  # In words.
     "spark.write.json_text.MICROSECOND_MAX",  # In words.
@@ -664,7 +667,9 @@ def test_every_pipeline_job_is_documented_with_its_options():
         if job.function.__module__.startswith("django_pgqueue."):
             own = section(text, f"### {job.name}")
             told = {
-                name: {True: "true", False: "false", "": None}.get(value, value)
+                name: {"True": "true", "False": "false", "": None, "None": None}.get(
+                    str(value), str(value)
+                )
                 for name, value in job.options.items()
             }
             assert told == {
