@@ -5,8 +5,8 @@
 #   VENV=.venv-3.13     where it is
 #   POSTGRES=FOLDER     binaries of the PostgreSQL that `make test` runs on; default:
 #                       the server of DATABASE_URL, or the embedded one
-#   PROCESSES=2         share the tests of `make test`, each with an embedded server; 0: one
-#                       does all, as always on POSTGRES or DATABASE_URL
+#   PROCESSES=2         share the tests of `make test`, each with a server of its own; 0: one
+#                       does all, as always on DATABASE_URL
 #   ARGS="-k claim -x"  arguments for the command behind demo, test, faults and bench
 #
 # PYTHON and DJANGO last: later makes keep what the environment has.
@@ -15,13 +15,13 @@ PYTHON ?=
 DJANGO ?=
 VENV ?= .venv
 POSTGRES ?=
-PROCESSES ?= $(if $(POSTGRES)$(DATABASE_URL),0,2)
+PROCESSES ?= $(if $(POSTGRES),2,$(if $(DATABASE_URL),0,2))
 ARGS ?=
 export PYTHON DJANGO VENV
 
 EXAMPLE := @sh .ci/environment.sh example
 DEV := @sh .ci/environment.sh dev
-ON_POSTGRES = $(if $(POSTGRES),python .ci/on_postgres.py '$(POSTGRES)')
+ON_POSTGRES = $(if $(POSTGRES),python .ci/on_postgres.py '$(POSTGRES)' $(PROCESSES))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -42,7 +42,7 @@ test: ## all tests; ARGS='-m "not slow"' for the quick ones
 faults: ## the fault matrix at full size, and the broken builds; ARGS="--row K1 --seed 7"
 	$(DEV) python -m tests.faults $(ARGS)
 
-check: lint types layers migrations docs wheel example test ## what CI runs, the quick first
+check: lint types layers migrations docs wheel test ## what CI runs, the quick first
 
 docs: ## the documentation, into docs/_build/html
 	@echo "== docs"
@@ -79,9 +79,9 @@ wheel: ## build it, install it without extras in a fresh environment, run a job
 	@echo "== wheel"
 	$(DEV) python .ci/wheel_check.py
 
-example: ## the example's own tests, with its own settings
+example: ## the example's own tests, with its own settings; `make test` runs them too
 	@echo "== example"
-	$(DEV) python example_project/manage.py test postoffice
+	$(DEV) python example_project/manage.py test postoffice counters
 
 coverage: ## all tests, and the lines and branches that none reaches
 	$(DEV) python -m pytest --cov $(ARGS)

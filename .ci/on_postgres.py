@@ -1,8 +1,11 @@
 """
-Run a command on a PostgreSQL server of its own: `make test POSTGRES=/usr/lib/…/15/bin`.
+Run tests on new PostgreSQL servers: `make test POSTGRES=/usr/lib/postgresql/15/bin`.
 
-The server's data is new and goes away with it, since the binaries of one major version
-refuse the data of another, and the checkout's data is of the embedded one's.
+    on_postgres.py FOLDER PROCESSES COMMAND [ARGUMENT…]
+
+One server for each process of the tests, for some end other sessions of their server.
+Their data goes away with them, since the binaries of one major version refuse the data
+of another, and the checkout's data is of the embedded one's.
 """
 
 from __future__ import annotations
@@ -13,23 +16,31 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from django_pgqueue.postgres.embedded import EmbeddedServer
 
 
-def main(binaries: str, *command: str) -> int:
+def main(binaries: str, processes: str, *command: str) -> int:
     with tempfile.TemporaryDirectory(prefix="pgqueue-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # As root, the server runs as a user who must enter it.
         os.environ["PGQUEUE_PG_BIN"] = binaries
-        with EmbeddedServer(folder) as server:
-            # The tests know the server by its address alone.
+        with ExitStack() as stack:
+            servers = [
+                stack.enter_context(EmbeddedServer(folder / str(number)))
+                for number in range(max(1, int(processes)))
+            ]
+            # The tests know the servers by their addresses alone.
             del os.environ["PGQUEUE_PG_BIN"]
-            status = run(command, os.environ | {"DATABASE_URL": server.url})
-        # Its guard ends by itself, and writes until then.
-        with (server.home / "guard").open() as guard:
-            fcntl.flock(guard, fcntl.LOCK_EX)
+            urls = [server.url for server in servers]
+            told = {"DATABASE_URL": urls[0], "PGQUEUE_TEST_SERVERS": " ".join(urls)}
+            status = run(command, os.environ | told)
+        # Their guards end by themselves, and write until then.
+        for server in servers:
+            with (server.home / "guard").open() as guard:
+                fcntl.flock(guard, fcntl.LOCK_EX)
         return status
 
 

@@ -94,7 +94,8 @@ def _declare(
         return
     for what, names, became in done:
         for name in names:
-            print(f"  {what} {name} {became}", file=stdout or sys.stdout)
+            # Not print(), whose end Django's wrapper writes as one more line.
+            (stdout or sys.stdout).write(f"  {what} {name} {became}\n")
 
 
 def _has_our_backend() -> bool:

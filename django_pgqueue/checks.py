@@ -28,6 +28,7 @@ from django_pgqueue.postgres.connect import DEFAULTS
 from django_pgqueue.postgres.server import missing_indexes
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import default_zone
+from django_pgqueue.subscriptions.overlaps import overlaps
 from django_pgqueue.tasks.options import as_middleware
 from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.worker.options import WorkerOptions
@@ -60,6 +61,7 @@ def check_configuration(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     found += _traps(settings)
     found += _tasks(settings)
     found += _schedules()
+    found += _subscriptions()
     return found
 
 
@@ -373,6 +375,21 @@ def _schedules() -> Iterator[CheckMessage]:
                 "Say tz='Europe/Berlin', or whichever place, in each @cron; or in "
                 "TIME_ZONE.",
             )
+
+
+def _subscriptions() -> Iterator[CheckMessage]:
+    """Check that no message makes two jobs in one queue."""
+    for one, other in overlaps():
+        both = " and ".join(
+            f"{each.task.name} ({each.pattern.text!r})" for each in (one, other)
+        )
+        yield _error(
+            11,
+            f"{both} meet in the queue {one.queue!r}: a message that both select makes "
+            f"two jobs there.",
+            "Give one of them another queue, or both a where= of which no message "
+            "has both; or narrow a pattern.",
+        )
 
 
 def _middleware(settings: Settings) -> Iterator[CheckMessage]:

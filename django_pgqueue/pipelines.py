@@ -7,13 +7,13 @@ itself runs any of them. It needs no pyspark: that is imported when a job runs.
 
 from __future__ import annotations
 
-from django_pgqueue.spark.jobs import export, failures, fanout, metrics
+from django_pgqueue.spark.jobs import export, failures, fanout, ingest, metrics
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.declare import task
 
 QUEUE = "pgqueue_pipeline"
 
-__all__ = ["QUEUE", "export", "failures", "fanout", "metrics", "run_pipeline"]
+__all__ = ["QUEUE", "export", "failures", "fanout", "ingest", "metrics", "run_pipeline"]
 
 
 @task(name="django_pgqueue.run_pipeline", queue=QUEUE, retries=2, takes_context=True)

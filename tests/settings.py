@@ -9,12 +9,18 @@ import django
 import environ
 
 from django_pgqueue.postgres.embedded import database_url
+from tests.servers import url_for_process
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-# Each process of `pytest -n 2` has an embedded server for itself: some tests kill
-# sessions, and some count them.
+# Each process of `pytest -n 2` has a server for itself: some tests kill sessions, and
+# some count them.
 _process = os.environ.get("PYTEST_XDIST_WORKER", "")
+_url = url_for_process(os.environ, BASE_DIR)
+if _url is None:
+    os.environ.pop("DATABASE_URL", None)
+else:
+    os.environ["DATABASE_URL"] = _url
 _folder = BASE_DIR / ".pgqueue-tests" / _process if _process else BASE_DIR
 _folder.mkdir(parents=True, exist_ok=True)
 _database = environ.Env.db_url_config(database_url(_folder))

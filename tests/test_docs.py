@@ -28,13 +28,20 @@ from django_pgqueue.management.commands.pgqueue_pipeline import (
 )
 from django_pgqueue.models import (
     ArchivedJob,
+    ConsumerGroup,
     Export,
     Failure,
     FailureHour,
     Job,
+    LogDay,
+    LogState,
+    Message,
     PipelineRun,
+    Position,
     Queue,
+    Subscription,
     TaskHour,
+    Topic,
     Worker,
 )
 from django_pgqueue.models.archived_job import ArchivedState
@@ -728,7 +735,20 @@ def test_every_column_of_the_other_tables_is_documented():
     assert columns(ArchivedJob) - columns(Job) == first_names(archive)
     assert columns(Queue) == first_names(queues)
     assert columns(Worker) <= set(names_in(workers))
-    for kind in (PipelineRun, TaskHour, Failure, FailureHour, Export):
+    for kind in (
+        PipelineRun,
+        TaskHour,
+        Failure,
+        FailureHour,
+        Export,
+        Topic,
+        Message,
+        LogDay,
+        LogState,
+        Subscription,
+        ConsumerGroup,
+        Position,
+    ):
         own = section(text, f"## {kind._meta.db_table}")
         assert columns(kind) == first_names(own)
 
@@ -737,17 +757,25 @@ PARAMETERS = """
 SELECT p.name, pg_catalog.format_type(t.type, NULL)
   FROM pg_proc f, unnest(f.proargnames, f.proargtypes::oid[]) AS t(name, type),
        LATERAL (SELECT t.name) AS p(name)
- WHERE f.oid = 'pgqueue_enqueue'::regproc
+ WHERE f.oid = %s::regproc
 """
 
 
 @pytest.mark.django_db
-def test_every_parameter_of_pgqueue_enqueue_is_documented():
+@pytest.mark.parametrize(
+    "function, page, heading",
+    [
+        ("pgqueue_enqueue", "schema.md", "## Enqueue from SQL"),
+        ("pgqueue_publish", "topics.md", "## From SQL"),
+    ],
+    ids=["enqueue", "publish"],
+)
+def test_every_parameter_of_a_function_is_documented(function, page, heading):
     """Names and types are those of the function in the database."""
     with connection.cursor() as cursor:
-        cursor.execute(PARAMETERS)
+        cursor.execute(PARAMETERS, [function])
         existing = dict(cursor.fetchall())
-    text = section(read(REFERENCE / "schema.md"), "## Enqueue from SQL")
+    text = section(read(REFERENCE / page), heading)
     documented = {names_in(row[0])[0]: row[1] for row in rows(text)}
     long = {"timestamptz": "timestamp with time zone"}
 
@@ -757,7 +785,11 @@ def test_every_parameter_of_pgqueue_enqueue_is_documented():
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     "page",
-    [REFERENCE / "schema.md", DOCS / "howto" / "enqueue-from-sql.md"],
+    [
+        REFERENCE / "schema.md",
+        REFERENCE / "topics.md",
+        DOCS / "howto" / "enqueue-from-sql.md",
+    ],
     ids=name_of,
 )
 def test_sql_in_the_pages_runs(page, new_cursor):

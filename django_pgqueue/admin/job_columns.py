@@ -177,7 +177,7 @@ class JobAdminColumns(ActingAdmin):
     def _link(self, model: type[Model], key: int | None) -> SafeString | str | None:
         """Return the key of what made a job, as a link where this site has its page."""
         if key is None or not self.has_page(model):
-            return key and str(key)
+            return None if key is None else str(key)
         url = self._url(model, "change", key)
         return format_html('<a href="{}">{}</a>', url, str(key))
 

@@ -22,7 +22,7 @@ from django_pgqueue.admin.moment_field import MomentField
 from django_pgqueue.admin.moments import in_utc
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Topic
-from django_pgqueue.topics.browse import Wanted, browse
+from django_pgqueue.topics.browse import ID_MAX, Wanted, browse
 from django_pgqueue.topics.moment import first_id
 from django_pgqueue.topics.names import (
     KEY_CHARACTERS_MAX,
@@ -136,7 +136,8 @@ class MessageList(KeysetList):
             else [each for each in [int(partition)] if each < 2**15],
             name_part=self._asked("q"),
             key=self._asked("key"),
-            **beyond,
+            above=beyond.get("above", -1),
+            below=beyond.get("below", ID_MAX),
         )
 
     def _asked(self, field: str) -> Any:

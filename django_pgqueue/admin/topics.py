@@ -207,7 +207,7 @@ class TopicAdmin(ReadOnlyAdmin):
 
     def _message(self, key: int | None) -> SafeString | str | None:
         if key is None or not self.has_page(Message):
-            return key and str(key)
+            return None if key is None else str(key)
         url = self._url(Message, "change", key)
         return format_html('<a href="{}">{}</a>', url, str(key))
 

@@ -107,11 +107,27 @@ END $$;
 """
 BEGIN_PUBLISH_BACK = "DROP FUNCTION pgqueue_begin_publish(text)"
 
+# The rows of the items, in the order of the items: so do their ids rise. %s: the epoch.
+INSERT_MESSAGES = """\
+        INSERT INTO pgqueue_message
+               (epoch, topic_id, partition, name, key, payload, headers)
+        SELECT %s, begun.topic_id,
+               CASE WHEN item.value -> 1 = 'null'
+                    THEN floor(random() * begun.partitions)::integer
+                    ELSE (hashtextextended(item.value ->> 1, 0)
+                          & 9223372036854775807) %% begun.partitions END,
+               item.value ->> 0, item.value ->> 1, item.value -> 2, item.value -> 3
+          FROM jsonb_array_elements(items) WITH ORDINALITY AS item(value, place)
+         ORDER BY item.place
+"""
+
 # Stores messages of one topic, and a job for each subscription that wants one: one
 # statement, so that both see the same subscriptions and the same epoch. An item is
-# [name, key, payload, headers]. Ids rise in the order of the items. A job refers to its
-# message, by id and time, and holds no payload.
-STORE_MESSAGES = """
+# [name, key, payload, headers]. A job refers to its message, by id and time, and holds
+# no payload. Where a topic has no subscription, the statement that has seen so has seen
+# the epoch, too; and all of it happens in the snapshot of the caller's statement, which
+# a back-fill waits for.
+STORE_MESSAGES = f"""
 CREATE FUNCTION pgqueue_store_messages(
     topic text,
     items jsonb,
@@ -122,20 +138,27 @@ CREATE FUNCTION pgqueue_store_messages(
 ) LANGUAGE plpgsql AS $$
 DECLARE
     begun record;
+    state record;
 BEGIN
     SELECT * INTO begun FROM pgqueue_begin_publish(topic);
+    SELECT coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0) AS epoch,
+           EXISTS (SELECT FROM pgqueue_subscription s
+                    WHERE (s.topic = $1 OR s.topic IS NULL)
+                      AND s.disabled_at IS NULL) AS has_subscriptions,
+           EXISTS (SELECT FROM pgqueue_consumer_group g
+                    WHERE g.topic_id = begun.topic_id) AS has_groups
+      INTO state;
+    has_groups := state.has_groups;
+    IF NOT state.has_subscriptions THEN
+        WITH message AS (
+{INSERT_MESSAGES % "state.epoch"}\
+        RETURNING id)
+        SELECT array_agg(id ORDER BY id), '{{}}', 0 FROM message
+          INTO ids, queues, jobs;
+        RETURN;
+    END IF;
     WITH message AS (
-        INSERT INTO pgqueue_message
-               (epoch, topic_id, partition, name, key, payload, headers)
-        SELECT state.epoch, begun.topic_id,
-               CASE WHEN item.value -> 1 = 'null'
-                    THEN floor(random() * begun.partitions)::integer
-                    ELSE (hashtextextended(item.value ->> 1, 0)
-                          & 9223372036854775807)% begun.partitions END,
-               item.value ->> 0, item.value ->> 1, item.value -> 2, item.value -> 3
-          FROM jsonb_array_elements(items) WITH ORDINALITY AS item(value, place),
-               (SELECT coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0)) state(epoch)
-         ORDER BY item.place
+{INSERT_MESSAGES % "coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0)"}\
         RETURNING id, published_at, name, payload, headers
     ), job AS (
         INSERT INTO pgqueue_job
@@ -152,13 +175,11 @@ BEGIN
         RETURNING queue
     )
     SELECT (SELECT array_agg(id ORDER BY id) FROM message),
-           (SELECT coalesce(array_agg(DISTINCT queue), '{}') FROM job),
+           (SELECT coalesce(array_agg(DISTINCT queue), '{{}}') FROM job),
            (SELECT count(*) FROM job)
       INTO ids, queues, jobs;
-    has_groups := EXISTS (SELECT FROM pgqueue_consumer_group g
-                           WHERE g.topic_id = begun.topic_id);
 END $$;
-"""
+"""  # noqa: S608  # Of constants alone.
 STORE_MESSAGES_BACK = "DROP FUNCTION pgqueue_store_messages(text, jsonb)"
 
 # The publish of other languages. It notifies inside the caller's transaction, as
@@ -217,7 +238,7 @@ BEGIN
                   FROM pg_locks l
                  WHERE l.locktype = 'advisory' AND l.objsubid = 2
                    AND l.mode = 'ShareLock' AND l.granted
-                   AND l.classid::bigint BETWEEN 706800001 AND 706899999
+                   AND l.classid::bigint BETWEEN 706800001 AND 2147483647
                    AND l.database = (SELECT d.oid FROM pg_database d
                                       WHERE d.datname = current_database())) held
          WHERE held.behind < 2147483648

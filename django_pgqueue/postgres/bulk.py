@@ -1,13 +1,17 @@
 """
 Bulk: many rows in one statement, as one JSON array.
 
-A list of 5,000 texts costs psycopg, which quotes each, more time than all the rest.
+A list of 5,000 texts costs psycopg, which quotes each, more time than all the rest. And
+Django writes parameters into the statement, which costs a large one half as much again
+as without: so it is sent beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import psycopg
 
 # Rows, and characters of arguments, per statement. Larger ones gain nothing and hold
 # the caller longer; the server needs about ten times the characters as memory.
@@ -48,3 +52,18 @@ def chunks(items: Sequence[Items], rows_max: int) -> Iterator[list[Items]]:
 def as_array(chunk: Sequence[Items]) -> str:
     """Return the arguments of all jobs as one JSON array."""
     return f"[{','.join(part.text for part in chunk)}]"
+
+
+def bulk_cursor(connection: Any) -> Any:
+    """
+    Return a cursor of Django's that sends parameters beside the statement.
+
+    It logs, wraps errors and is wrapped like connection.cursor(), whose parameters are
+    written into the statement unless OPTIONS has server_side_binding.
+    """
+    connection.ensure_connection()
+    connection.validate_thread_sharing()
+    cursor = psycopg.Cursor(connection.connection)
+    if connection.queries_logged:
+        return connection.make_debug_cursor(cursor)
+    return connection.make_cursor(cursor)

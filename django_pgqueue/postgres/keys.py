@@ -19,7 +19,7 @@ SPARK_WRITE = 706_703
 SCHEDULES = 706_704
 # Who writes what code declares of subscriptions. Key: 0.
 SUBSCRIPTIONS = 706_705
-# Which topics a transaction publishes to, shared. Class: this and the topic's id, up to
-# 99,999; key: the low 32 bits of the highest message id that was drawn before. The
-# functions of migration 0014 have the number, too.
+# Which topics a transaction publishes to, shared. Class: this and the topic's id, so no
+# class of ours is higher; key: the low 32 bits of the highest message id that was drawn
+# before. The functions of migration 0014 have the number, too.
 TOPICS = 706_800_000

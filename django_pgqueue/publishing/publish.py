@@ -16,7 +16,7 @@ from django.db import connections, transaction
 from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import TopicError, WrongDatabase
-from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, chunks
+from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, bulk_cursor, chunks
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.publishing.publication import Publication, publication
 from django_pgqueue.publishing.registry import schema_of
@@ -149,9 +149,13 @@ def store(batches: Mapping[str, Sequence[Items]]) -> dict[str, list[int]]:
     settings = get_settings()
     connection = _connection(next(iter(batches)), settings)
     if _is_one_statement(batches):
-        return _store(connection, batches)
-    with transaction.atomic(using=settings.database, savepoint=False):
-        return _store(connection, batches)
+        ids = _store(connection, batches)
+    else:
+        with transaction.atomic(using=settings.database, savepoint=False):
+            ids = _store(connection, batches)
+    if settings.mode == "immediate":
+        _run_at_once(connection, ids)
+    return ids
 
 
 def _is_one_statement(batches: Mapping[str, Sequence[Items]]) -> bool:
@@ -164,7 +168,7 @@ def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str,
     ids: dict[str, list[int]] = {}
     # In the order of their names: two who make the same new topics do not deadlock.
     for topic in sorted(batches):
-        with connection.cursor() as cursor:
+        with bulk_cursor(connection) as cursor:
             stored = storage.publish(cursor, topic, batches[topic])
         ids[topic] = stored.ids
         for queue in sorted(stored.queues):
@@ -179,6 +183,16 @@ def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str,
             jobs=stored.jobs,
         )
     return ids
+
+
+def _run_at_once(connection: Any, ids: Mapping[str, list[int]]) -> None:
+    """Run the jobs that subscriptions have of these messages, as delay() runs its."""
+    from django_pgqueue.tasks.inline import run_enqueued
+
+    published = [message_id for some in ids.values() for message_id in some]
+    with connection.cursor() as cursor:
+        jobs = storage.jobs_of(cursor, published)
+    run_enqueued(jobs)
 
 
 def _connection(topic: str, settings: Settings) -> Any:

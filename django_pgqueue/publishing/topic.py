@@ -25,6 +25,7 @@ from django_pgqueue.topics.message import Message
 from django_pgqueue.topics.names import (
     PARTITIONS_DEFAULT,
     PARTITIONS_MAX,
+    are_plain_keys,
     check_key,
     check_name,
     check_topic,
@@ -32,6 +33,9 @@ from django_pgqueue.topics.names import (
 
 # Payloads that are written as JSON together, as in tasks/enqueuer.py.
 TOGETHER = 250
+
+# Headers of a message that has none.
+EMPTY: dict[str, Any] = {}
 
 
 class Topic:
@@ -202,9 +206,14 @@ class Topic:
     ) -> list[Items]:
         """Return some items as the storage takes them, together if they are plain."""
         if not headers and schema_of(self.name) is None:
-            rows = [[name, _key(item, key), item, {}] for item in items]
+            rows = [
+                (name, each, item, EMPTY)
+                for each, item in zip(_keys(items, key), items, strict=True)
+            ]
             text = encode_plain(
-                rows, payload_bytes_max=get_settings().payload_bytes_max
+                rows,
+                payload_bytes_max=get_settings().payload_bytes_max,
+                unsure=items,
             )
             if text is not None:
                 return [Items(text, len(items))]
@@ -283,6 +292,18 @@ def topic(name: str, **said: Any) -> Topic:
     schema = check_schema(name, said.get("schema"))
     declare(Declared(name, schema, partitions, retain))
     return made
+
+
+def _keys(
+    items: Sequence[Any], key: str | Callable[[Any], object] | None
+) -> list[str | None]:
+    """Return the key of each payload; ordinary ones are checked all at once."""
+    if isinstance(key, str) and {*map(type, items)} == {dict}:
+        # What is missing is no text.
+        found = [item.get(key) for item in items]
+        if {*map(type, found)} == {str} and are_plain_keys(found):
+            return found
+    return [_key(item, key) for item in items]
 
 
 def _key(item: Any, key: str | Callable[[Any], object] | None) -> str | None:

@@ -29,6 +29,11 @@ from django_pgqueue.queues.enqueue import (
     enqueue_from_select,
 )
 
+# Both statements that look for calls compare rows, from one place of the index on
+# (accumulate_key, task, queue, visible_at) to another: no other index has this order.
+# With an equation for each column the planner may take any that begins with one of
+# them, and statistics from before the first calls make it walk over a whole queue.
+
 # How many calls of the key wait for their window to end, up to size - 1: those that
 # nobody has ever taken and that have no time of their own. The latest first: what
 # waits for its next attempt is walked over only where it stands between them.
@@ -36,12 +41,16 @@ WAITING = """
 waiting AS MATERIALIZED (
     SELECT count(*) AS calls
       FROM (SELECT 1 FROM pgqueue_job j
-             WHERE j.accumulate_key = %(key)s::text AND j.task = %(task)s
-               AND j.queue = %(queue)s AND j.leased_by IS NULL
-               AND j.visible_at > statement_timestamp()
-               AND j.visible_at <= statement_timestamp() + %(within)s::interval
+             WHERE j.accumulate_key IS NOT NULL AND j.leased_by IS NULL
+               AND (j.accumulate_key, j.task, j.queue, j.visible_at)
+                   > (%(key)s::text, %(task)s, %(queue)s, statement_timestamp())
+               AND (j.accumulate_key, j.task, j.queue, j.visible_at)
+                   <= (%(key)s::text, %(task)s, %(queue)s,
+                       statement_timestamp() + %(within)s::interval)
                AND j.deliveries = 0 AND j.run_after IS NULL
-             ORDER BY j.visible_at DESC LIMIT %(size)s::bigint - 1) call)
+             ORDER BY j.accumulate_key DESC, j.task DESC, j.queue DESC,
+                      j.visible_at DESC
+             LIMIT %(size)s::bigint - 1) call)
 """
 
 # What a row gets besides what every job gets. {place} is its place, from 1, among those
@@ -133,15 +142,17 @@ WITH candidate AS MATERIALIZED (
     SELECT j.id, j.visible_at AS due_at,
            j.cancel_requested_at IS NOT NULL AS cancel_requested
       FROM pgqueue_job j
-     WHERE j.accumulate_key = %(key)s::text AND j.task = %(task)s
-       AND j.queue = %(queue)s AND j.leased_by IS NULL
-       AND j.visible_at <= statement_timestamp() + %(within)s::interval
+     WHERE j.accumulate_key IS NOT NULL AND j.leased_by IS NULL
+       AND (j.accumulate_key, j.task, j.queue) >= (%(key)s::text, %(task)s, %(queue)s)
+       AND (j.accumulate_key, j.task, j.queue, j.visible_at)
+           <= (%(key)s::text, %(task)s, %(queue)s,
+               statement_timestamp() + %(within)s::interval)
        AND (j.visible_at <= statement_timestamp()
             OR (j.deliveries = 0 AND j.run_after IS NULL))
        AND NOT j.runs_alone
        AND NOT EXISTS (SELECT 1 FROM pgqueue_queue q
                         WHERE q.name = %(queue)s AND q.paused_at IS NOT NULL)
-     ORDER BY j.visible_at LIMIT %(limit)s
+     ORDER BY j.accumulate_key, j.task, j.queue, j.visible_at LIMIT %(limit)s
        FOR UPDATE OF j SKIP LOCKED),
 {LEASE_CANDIDATES}
 """

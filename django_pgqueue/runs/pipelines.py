@@ -75,7 +75,8 @@ SELECT id FROM pgqueue_pipeline_run
 FINISH = """
 UPDATE pgqueue_pipeline_run
    SET state = %(state)s, finished_at = clock_timestamp(), rows_in = %(rows_in)s,
-       rows_out = %(rows_out)s, error = %(error)s, progress = %(progress)s::jsonb
+       rows_out = %(rows_out)s, error = %(error)s, progress = %(progress)s::jsonb,
+       ui_url = coalesce(%(ui_url)s, ui_url)
  WHERE id = %(run)s AND state = 'running'
 RETURNING id
 """
@@ -236,6 +237,7 @@ def finish(
     rows_out: int,
     progress: Mapping[str, Any],
     error: str | None,
+    ui_url: str | None,
 ) -> bool:
     """End *run*; False: it was not ours any more, and its row stays as it is."""
     cursor.execute(
@@ -247,6 +249,7 @@ def finish(
             "rows_out": rows_out,
             "progress": json.dumps(dict(progress)),
             "error": error,
+            "ui_url": ui_url,
         },
     )
     return cursor.fetchone() is not None

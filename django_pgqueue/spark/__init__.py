@@ -19,6 +19,7 @@ has set is read in management/spark_session.py and handed in as plain values.
     reader.py     one task's rows, page by page, as Arrow batches
     pace.py       how many rows a page has, and how long to wait after it
     redact.py     secrets of a batch, masked before they leave the reader
+    log/          the log of topics, at once or as a stream
     write/        rows of a DataFrame to jobs, with a file for each way to commit
     toplevel/     the module by which Spark finds the source
 
@@ -34,7 +35,7 @@ And the pipeline, whose jobs are functions from DataFrames to DataFrames:
     fingerprint.py  what errors of the same kind have in common
     fanout.py       rows of any DataFrame to jobs, spread over a window
     spread.py       the moment of each row within a window
-    jobs/           those of the package: metrics, failures, fanout
+    jobs/           those of the package: metrics, failures, export, fanout, ingest
     submit.py       the same by spark-submit
 
 The command that starts pipeline jobs is management's.

@@ -10,12 +10,16 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource
-from django_pgqueue.spark.tables import JOBS, TABLES, Column, Table
+from django_pgqueue.spark.log.check import FAIL, ON_DATA_LOSS
+from django_pgqueue.spark.log.starting import Place, check_topics
+from django_pgqueue.spark.log.starting import parse as parse_place
+from django_pgqueue.spark.tables import JOBS, LOG, TABLES, Column, Table
 
 KNOWN = (
     "table",
@@ -27,7 +31,20 @@ KNOWN = (
     "dsnEnv",
     "dsnFile",
     "redact",
+    "topic",
+    "starting",
+    "ending",
+    "maxRowsPerBatch",
+    "onDataLoss",
 )
+
+# Of the table log alone; of those, what only a read or only a stream takes.
+OF_LOG = ("topic", "starting", "ending", "maxRowsPerBatch", "onDataLoss")
+OF_READ = ("ending",)
+OF_STREAM = ("maxRowsPerBatch", "onDataLoss")
+
+ROWS_PER_BATCH = 500_000
+ROWS_PER_BATCH_MAX = 100_000_000
 
 PARTITIONS_MAX = 10_000
 ROWS_PER_SECOND_MAX = 100_000_000
@@ -42,6 +59,9 @@ NEED_DIVIDE_BY = ("partitions", "maxRowsPerSecond")
 CONNECTIONS = frozenset(
     {"dsn", "url", "uri", "user", "password", "host", "dbname", "database", "dburl"}
 )
+
+TOPIC = re.compile(r"[A-Za-z0-9_-]{1,63}")
+TOPIC_WORDS = "1 to 63 letters, digits, '_' and '-'"
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -64,11 +84,22 @@ class ReadOptions:
     dsn: DsnSource = field(default_factory=DsnSource)
     # None: what the session says, else the default patterns.
     redact: tuple[str, ...] | None = None
+    # Of the log. None: all topics.
+    topics: tuple[str, ...] | None = None
+    # None: of a read the earliest message, of a stream the latest.
+    starting: Place | None = None
+    ending: Place | None = None
+    max_rows_per_batch: int = ROWS_PER_BATCH
+    on_data_loss: str = FAIL
 
 
-def parse(options: Mapping[str, str]) -> ReadOptions:
+def parse(options: Mapping[str, str], *, streams: bool | None = None) -> ReadOptions:
     """
     Read the options of one DataFrame.
+
+    Args:
+        options: What .option(…) was given.
+        streams: Whether it is one of readStream; None: not known yet.
 
     Raises:
         SparkOptionError: An unknown option, or a value that cannot be; with the
@@ -78,6 +109,15 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
     check_names(given, KNOWN)
     _check_query_alone(given)
     table = _table(given.get("table", JOBS.name))
+    _check_log(given, table, streams)
+    topics = optional(given, "topic", _topics)
+    places = {
+        option: optional(given, option, partial(parse_place, option))
+        for option in ("starting", "ending")
+    }
+    for option, place in places.items():
+        if place is not None:
+            check_topics(option, place, topics)
     return ReadOptions(
         table=table,
         columns=optional(given, "columns", lambda text: _columns(text, table)),
@@ -95,6 +135,16 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
         ),
         dsn=dsn_source(given),
         redact=optional(given, "redact", _patterns),
+        topics=topics,
+        starting=places["starting"],
+        ending=places["ending"],
+        max_rows_per_batch=optional(
+            given,
+            "maxrowsperbatch",
+            lambda text: number("maxRowsPerBatch", text, 1, ROWS_PER_BATCH_MAX),
+        )
+        or ROWS_PER_BATCH,
+        on_data_loss=optional(given, "ondataloss", _on_data_loss) or FAIL,
     )
 
 
@@ -166,6 +216,56 @@ def _check_query_alone(given: Mapping[str, str]) -> None:
                     f"The option {name} needs divideBy, a column of whole numbers of "
                     f"the query: without one it is one statement."
                 )
+
+
+def _check_log(given: Mapping[str, str], table: Table, streams: bool | None) -> None:
+    """Raise SparkOptionError for options that are not of this table or this read."""
+    if streams and ("query" in given or not table.is_log):
+        raise SparkOptionError(
+            f"Only the table log can be streamed: "
+            f'.option("table", "{LOG.name}").option("topic", "orders").'
+        )
+    if streams and "topic" not in given:
+        raise SparkOptionError(
+            "A stream needs the option topic: one topic, or several with commas "
+            "between. Its checkpoint has a position for each."
+        )
+    wrong = {False: OF_STREAM, True: OF_READ, None: ()}[streams]
+    for name in OF_LOG:
+        if name.casefold() not in given:
+            continue
+        if "query" in given or not table.is_log:
+            raise SparkOptionError(
+                f"The option {name} is for the table {LOG.name}, and not for "
+                f"{'a query' if 'query' in given else table.name}."
+            )
+        if name in wrong:
+            raise SparkOptionError(
+                f"The option {name} is for {'read' if streams else 'readStream'}, and "
+                f"not for {'readStream' if streams else 'read'}."
+            )
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    wrong = [name for name in names if not TOPIC.fullmatch(name)]
+    if wrong or not names:
+        raise SparkOptionError(
+            f"The option topic is {text[:80]!r}; it must be a topic, or several with "
+            f"commas between: {TOPIC_WORDS}. What comes after a dot is of a message's "
+            f"name."
+        )
+    return tuple(sorted(set(names)))
+
+
+def _on_data_loss(text: str) -> str:
+    if text not in ON_DATA_LOSS:
+        raise SparkOptionError(
+            f"The option onDataLoss is {text[:40]!r}."
+            f"{did_you_mean(text, list(ON_DATA_LOSS))} It must be one of "
+            f"{', '.join(ON_DATA_LOSS)}."
+        )
+    return text
 
 
 def _query(text: str) -> str:

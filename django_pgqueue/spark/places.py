@@ -41,7 +41,7 @@ class QueueTable:
     A source: a table of the queue, read by format("pgqueue").
 
     Attributes:
-        table: "jobs", "archive" or "dead_letters".
+        table: "jobs", "archive", "dead_letters" or "log".
         columns: Those that are fetched; None: all.
         options: Further options of the data source.
     """

@@ -7,12 +7,13 @@ read. It hears of them when a task ends, and every ten seconds from tasks that r
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 ROWS = "number of output rows"
 
 # Spark tells what happened in order, a moment later.
-TOLD_WITHIN_MILLISECONDS = 5_000
+TOLD_WITHIN_MILLISECONDS = 10_000
 
 # The plans that one look goes through: of a job with hundreds, the latest.
 PLANS_MAX = 50
@@ -27,6 +28,8 @@ class Progress:
         self._tracker = self._context.statusTracker()
         # Rows of plans that have ended; they are not looked at again.
         self._ended: dict[int, int] = {}
+        with suppress(Exception):  # What others do in the session may go on and on.
+            self._hear_all()
         self._first = self._next_execution()
 
     def rows_read(self, *, again: bool = False) -> int:
@@ -52,8 +55,7 @@ class Progress:
 
     def rows_read_at_last(self) -> int:
         """Return the same once Spark has told of all that happened."""
-        bus = self._context._jsc.sc().listenerBus()
-        bus.waitUntilEmpty(TOLD_WITHIN_MILLISECONDS)
+        self._hear_all()
         return self.rows_read(again=True)
 
     def tasks(self) -> tuple[int, int]:
@@ -66,11 +68,19 @@ class Progress:
                 total += info.numTasks
         return done, total
 
+    def _hear_all(self) -> None:
+        """Wait until Spark has told of all that has happened."""
+        bus = self._context._jsc.sc().listenerBus()
+        bus.waitUntilEmpty(TOLD_WITHIN_MILLISECONDS)
+
     def _next_execution(self) -> int:
         executions = self._store.executionsList()
         count = executions.size()
         return 1 + max(
-            (executions.apply(place).executionId() for place in range(count)),
+            (
+                executions.apply(place).executionId()
+                for place in range(max(0, count - PLANS_MAX), count)
+            ),
             default=-1,
         )
 

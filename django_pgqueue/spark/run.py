@@ -288,6 +288,7 @@ class _Work:
         self._lease_seconds = lease_seconds
         self._snapshot = Snapshot(notes=self._run.notes)
         self._progress: Progress | None = None
+        self._rows_read: int | None = None
         self._error: BaseException | None = None
         self._is_lost = False
         self._began = time.monotonic()
@@ -320,6 +321,7 @@ class _Work:
                     stopped_at = stopped_at or now
                     if not self._cancel(now - stopped_at):
                         break
+            self._note_rows(self._rows_read or 0)
             tell(self._snapshot)
             if thread.is_alive():
                 self._error = PipelineStopped("It did not end, and is left behind.")
@@ -337,15 +339,16 @@ class _Work:
                 run.session = session
                 activate(session)
                 with suppress(Exception):  # Spark Connect has no such counters.
-                    self._progress = Progress(session)
                     self._snapshot.ui_url = session.sparkContext.uiWebUrl
+                    self._progress = Progress(session)
                 self._snapshot.phase = "reading"
                 self._read_since = time.monotonic()
                 run.check()
                 with self._conditions(session):
                     self._do(run)
                 if self._progress is not None:
-                    self._snapshot.rows_in = self._progress.rows_read_at_last()
+                    with suppress(Exception):  # All is written.
+                        self._rows_read = self._progress.rows_read_at_last()
                 self._progress = None
         except BaseException as error:
             self._error = error
@@ -387,7 +390,12 @@ class _Work:
             return
         with suppress(Exception):  # The session is being stopped.
             snapshot.tasks_done, snapshot.tasks = progress.tasks()
-            snapshot.rows_in = max(snapshot.rows_in, progress.rows_read())
+            self._note_rows(progress.rows_read())
+
+    def _note_rows(self, rows: int) -> None:
+        """Note what was read. No other thread does, so no later count is lost."""
+        snapshot = self._snapshot
+        snapshot.rows_in = max(snapshot.rows_in, rows)
         seconds = time.monotonic() - (self._read_since or self._began)
         snapshot.rows_per_second = snapshot.rows_in / max(seconds, 0.001)
 
@@ -451,6 +459,7 @@ class _Work:
                     rows_out=snapshot.rows_out,
                     progress=snapshot.stored(),
                     error=error,
+                    ui_url=snapshot.ui_url,
                 )
             if not is_ours:
                 state, error = "lost", LOST

@@ -1,7 +1,8 @@
 """
 Slices: which rows each task reads, fixed once, on the driver, for all of them.
 
-A slice is a range of ids, and in the archive of one day as well. Slices touch but never
+A slice is a range of ids, in the archive of one day as well, and in the log of one
+partition of a topic (spark/log/read.py plans those). Slices touch but never
 overlap, and their common upper bound is where the table ended when the reading was
 planned: what is written later is left out by every task alike, and a task that Spark
 runs a second time reads the same range again.
@@ -10,7 +11,7 @@ runs a second time reads the same range again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from typing import Any
 
@@ -54,11 +55,19 @@ class Slice:
     last_id: int
     since: datetime | None = None
     until: datetime | None = None
+    # Of the log.
+    topic_id: int | None = None
+    partition: int | None = None
 
     def condition(self, table: Table) -> str:
         """Return when a row belongs to it, except for its first id."""
+        of_log = (
+            []
+            if self.topic_id is None
+            else [f"topic_id = {self.topic_id}", f"partition = {self.partition}"]
+        )
         return " AND ".join(
-            [f"id <= {self.last_id}", *_written(table, self.since, self.until)]
+            [*of_log, f"id <= {self.last_id}", *_written(table, self.since, self.until)]
         )
 
 
@@ -102,7 +111,7 @@ def cut(whole: Slice, parts: int) -> list[Slice]:
     starts = [whole.first_id + ids * part // parts for part in range(parts)]
     ends = [start - 1 for start in starts[1:]] + [whole.last_id]
     return [
-        Slice(first, last, whole.since, whole.until)
+        replace(whole, first_id=first, last_id=last)
         for first, last in zip(starts, ends, strict=True)
     ]
 

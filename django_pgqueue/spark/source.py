@@ -1,5 +1,5 @@
 """
-The data source: spark.read.format("pgqueue").
+The data source: spark.read.format("pgqueue"), and readStream for the log of topics.
 
 Spark makes it anew in a Python of its own for each step (to look up the schema, to
 plan, to read), and pickles it in between; so it keeps its options and nothing else.
@@ -16,19 +16,23 @@ from typing import Any
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceWriter,
     InputPartition,
 )
 
-from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.spark import filters, options, query, reader, slices
 from django_pgqueue.spark.connect import Session
+from django_pgqueue.spark.log import read as log
+from django_pgqueue.spark.log.bounds import check_primary
+from django_pgqueue.spark.log.starting import EARLIEST, LATEST, Place
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.tables import Column, Table, ddl
 
 
 class PgQueueSource(DataSource):
-    """Reads jobs, archive, dead letters and queries; writes jobs."""
+    """Reads jobs, archive, dead letters, the log and queries; writes jobs."""
 
     # What a session hides; one that nobody has set up hides by the default patterns.
     redaction = Redaction()
@@ -48,13 +52,22 @@ class PgQueueSource(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Return what reads the columns of *schema*."""
-        asked = options.parse(self.options)
+        asked = options.parse(self.options, streams=False)
         if asked.query is not None:
             return QueryReader(asked, query.columns_of(schema))
-        redaction = self.redaction
-        if asked.redact is not None:
-            redaction = Redaction(asked.redact, redaction.places)
-        return PgQueueReader(asked, columns_of(schema, asked), redaction)
+        return PgQueueReader(asked, columns_of(schema, asked), self._redaction(asked))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        """Return what streams the columns of *schema* out of the log."""
+        try:
+            from django_pgqueue.spark.log.stream import LogStreamReader
+        except ImportError:
+            raise SparkError(
+                "A stream of the log needs Spark 4.2 or later, which lets a source "
+                "bound its batches; spark.read reads the log with any."
+            ) from None
+        asked = options.parse(self.options, streams=True)
+        return LogStreamReader(asked, columns_of(schema, asked), self._redaction(asked))
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
         """Return what makes jobs of rows of *schema*."""
@@ -62,6 +75,11 @@ class PgQueueSource(DataSource):
         from django_pgqueue.spark.write.writer import make_writer
 
         return make_writer(self.options, schema, overwrite)
+
+    def _redaction(self, asked: options.ReadOptions) -> Redaction:
+        if asked.redact is None:
+            return self.redaction
+        return Redaction(asked.redact, self.redaction.places)
 
 
 class PgQueueReader(DataSourceReader):
@@ -96,9 +114,7 @@ class PgQueueReader(DataSourceReader):
         if partitions is None and asked.rows_per_second_max is not None:
             partitions = 1
         with self._session() as session:
-            tasks = slices.plan(
-                session, asked.table, partitions=partitions, period=self._period
-            )
+            tasks = self._tasks(session, partitions)
         # A rate is shared by all, though not all may run at once.
         rate = asked.rows_per_second_max
         share = rate / len(tasks) if rate and tasks else None
@@ -106,12 +122,31 @@ class PgQueueReader(DataSourceReader):
             InputPartition(((), None))
         ]
 
+    def _tasks(
+        self, session: Session, partitions: int | None
+    ) -> list[tuple[slices.Slice, ...]]:
+        asked = self._asked
+        if not asked.table.is_log:
+            return slices.plan(
+                session, asked.table, partitions=partitions, period=self._period
+            )
+        return log.plan(
+            session,
+            names=asked.topics,
+            begin=asked.starting or Place(word=EARLIEST),
+            end=asked.ending or Place(word=LATEST),
+            partitions=partitions,
+            period=self._period,
+        )
+
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of one task as Arrow batches."""
         task, rows_per_second = partition.value
         if not task:
             return
         with self._session() as session:
+            if self._asked.table.is_log:
+                check_primary(session)
             yield from reader.read(
                 session,
                 self._asked.table,

@@ -32,7 +32,8 @@ EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_BUSY, EXIT_STOPPED = 0, 1, 2, 4, 130
 
 OUR_JOBS = "django_pgqueue.spark.jobs"
 OURS = tuple(
-    f"{OUR_JOBS}.{name}" for name in ("metrics", "failures", "export", "fanout")
+    f"{OUR_JOBS}.{name}"
+    for name in ("metrics", "failures", "export", "fanout", "ingest")
 )
 
 

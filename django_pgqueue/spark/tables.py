@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CONTRACT_VERSION = 2
+CONTRACT_VERSION = 3
 
 # What each type is called in PostgreSQL. Every column is cast, so that a driver never
 # guesses: a batch of another type is refused by Spark.
@@ -54,6 +54,8 @@ class Table:
     written_at: str | None
     # Has a partition for each day of written_at, in UTC.
     by_day: bool = False
+    # Is read by topic and partition, up to the horizon: spark/log/.
+    is_log: bool = False
 
     def column(self, name: str) -> Column | None:
         """Return the column *name*, or None."""
@@ -135,7 +137,31 @@ DEAD_LETTERS = Table(
     written_at="finished_at",
 )
 
-TABLES = {table.name: table for table in (JOBS, ARCHIVE, DEAD_LETTERS)}
+# A slice is of one topic, whose row is looked up once for each page. The epoch is the
+# subscriptions' own.
+LOG_RELATION = """(SELECT m.id, t.name AS topic, m.partition, m.name, m.key, m.payload,
+        m.headers, m.published_at, m.topic_id
+   FROM pgqueue_message m JOIN pgqueue_topic t ON t.id = m.topic_id) AS log"""
+
+LOG = Table(
+    name="log",
+    relation=LOG_RELATION,
+    columns=(
+        Column("id", "bigint"),
+        Column("topic", "string"),
+        Column("partition", "smallint"),
+        Column("name", "string"),
+        Column("key", "string"),
+        _json("payload"),
+        _json("headers"),
+        Column("published_at", "timestamp"),
+    ),
+    written_at="published_at",
+    by_day=True,
+    is_log=True,
+)
+
+TABLES = {table.name: table for table in (JOBS, ARCHIVE, DEAD_LETTERS, LOG)}
 
 
 def ddl(columns: tuple[Column, ...]) -> str:

@@ -81,19 +81,25 @@ def encode(
     return texts[0], texts[1]
 
 
-def encode_plain(items: Sequence[Any], *, payload_bytes_max: int) -> str | None:
+def encode_plain(
+    items: Sequence[Any],
+    *,
+    payload_bytes_max: int,
+    unsure: Sequence[Any] | None = None,
+) -> str | None:
     """
     Return the arguments of several jobs as JSON texts with commas between.
 
     Args:
         items: For each job either its args or its kwargs; the other is empty.
         payload_bytes_max: As in encode().
+        unsure: As in plain_items().
 
     Returns:
         None: Some value needs a closer look, or one of the items may be too large; so
         each has to be encoded by itself.
     """
-    text = plain_items(items)
+    text = plain_items(items, unsure=unsure)
     # Those of the empty other are two bytes.
     return text if text and _bytes(text) + 2 <= payload_bytes_max else None
 

@@ -49,14 +49,18 @@ def plain_text(value: Any) -> str | None:
     return _text(value) if _is_plain((value,)) else None
 
 
-def plain_items(items: Sequence[Any]) -> str | None:
+def plain_items(
+    items: Sequence[Any], *, unsure: Sequence[Any] | None = None
+) -> str | None:
     """
     Return the JSON texts of all items with commas between; None: look at each.
 
     Args:
         items: One or more containers.
+        unsure: What stands in them and is to be looked at; None: all of it.
     """
-    text = _text(items) if _is_plain(items) else None
+    is_plain = _is_plain(items if unsure is None else unsure)
+    text = _text(items) if is_plain else None
     return None if text is None else text[1:-1]
 
 

@@ -17,6 +17,7 @@ for new rows alone: it is added without reading the table.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
@@ -28,6 +29,7 @@ from psycopg import sql
 from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD, DayTable, set_patience, today
 from django_pgqueue.postgres.health import is_pooled
+from django_pgqueue.topics.closed_days import closed_days
 
 LOG = DayTable("pgqueue_message")
 
@@ -51,8 +53,6 @@ LOCK = "SELECT pg_advisory_xact_lock(%(class)s, 0)"
 FIRST_OPEN = """
 SELECT ((statement_timestamp() - %(margin)s::interval) AT TIME ZONE 'UTC')::date
 """
-
-CLOSED = "SELECT day, last_id FROM pgqueue_log_day"
 
 # The highest id that was drawn.
 HIGHEST = """
@@ -95,18 +95,12 @@ def make_days(cursor: Any, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
     return made
 
 
-def closed_days(cursor: Any) -> dict[date, int]:
-    """Return the highest id that can be in each closed day."""
-    cursor.execute(CLOSED)
-    return dict(cursor.fetchall())
-
-
 def close_days(cursor: Any, *, margin: timedelta = MARGIN) -> list[date]:
     """
     Close the days that are over; return which.
 
     One that somebody has open, as a transaction that has published into it and has not
-    committed, is left for the next time.
+    committed, is left for the next time, with those after it.
 
     Args:
         cursor: In autocommit.
@@ -115,12 +109,11 @@ def close_days(cursor: Any, *, margin: timedelta = MARGIN) -> list[date]:
     # A statement of its own, before the sequence is read: that order is the proof.
     cursor.execute(FIRST_OPEN, {"margin": margin})
     first_open: date = cursor.fetchone()[0]
-    known = closed_days(cursor)
-    return [
-        day
-        for day in LOG.attached(cursor)
-        if day < first_open and day not in known and _close(cursor, day)
-    ]
+    known = dict(closed_days(cursor).closed)
+    over = [day for day in LOG.attached(cursor) if day < first_open]
+    # In their order: readers take a day that is closed to be after those before it.
+    missing = [day for day in over if day not in known]
+    return list(itertools.takewhile(lambda day: _close(cursor, day), missing))
 
 
 def drop_day(cursor: Any, day: date) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 # that makes the row waits and finds nothing to do. How many partitions a topic has is
 # said once, when its row is made.
 #
-# No ON CONFLICT DO UPDATE: each would use up an id, at every start of a worker, and an
-# id has to fit into the key of the lock that holds readers back (migration 0014).
+# No ON CONFLICT DO UPDATE: each would use up an id, at every start of a worker.
 DECLARE = """
 WITH again AS (
     UPDATE pgqueue_topic

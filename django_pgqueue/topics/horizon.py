@@ -30,7 +30,7 @@ SELECT l.classid::bigint - %(class)s AS topic_id, l.pid,
   FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
  WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.mode = 'ShareLock'
    AND l.granted
-   AND l.classid::bigint BETWEEN %(class)s + 1 AND %(class)s + 99999
+   AND l.classid::bigint BETWEEN %(class)s + 1 AND 2147483647
    AND l.database = (SELECT d.oid FROM pg_database d
                       WHERE d.datname = current_database())
  ORDER BY seconds DESC NULLS FIRST

@@ -15,6 +15,7 @@ words after dots: "orders.created". A pattern selects by these words:
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django_pgqueue.exceptions import TopicError
@@ -107,6 +108,15 @@ def check_key(key: object) -> str | None:
             f"PostgreSQL cannot store."
         )
     return text
+
+
+def are_plain_keys(keys: Sequence[str]) -> bool:
+    """Whether check_key() would return every one of some texts, seen at a glance."""
+    lengths = {*map(len, keys)}
+    if not lengths or not 0 < min(lengths) <= max(lengths) <= KEY_CHARACTERS_MAX:
+        return False
+    text = "".join(keys)
+    return text.isascii() and "\x00" not in text
 
 
 def topic_of(name: str) -> str:

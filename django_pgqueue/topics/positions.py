@@ -29,7 +29,8 @@ APPENDED = f"""
 # are passed over. Who waits the longest is first, so that all partitions get their
 # turn. The partition has to have a message up to the bound, which the caller has
 # fetched in a statement before this one. %(since)s: the first day that can have one,
-# so that older ones are not looked at.
+# so that older ones are not looked at. Not EXISTS: that could become a join, which
+# would read the whole log.
 # A lease that its reader did not give back has lapsed: that counts as a failure, or a
 # message that takes its process down would do so for ever.
 CLAIM = f"""
@@ -40,10 +41,11 @@ WITH next AS (
        AND (p.leased_until IS NULL OR p.leased_until <= statement_timestamp())
        AND (p.retry_at IS NULL OR p.retry_at <= statement_timestamp())
        AND p.position < %(bound)s
-       AND EXISTS (SELECT FROM pgqueue_message m
-                    WHERE m.topic_id = g.topic_id AND m.partition = p.partition
-                      AND m.id > p.position AND m.id <= %(bound)s
-                      AND m.published_at >= %(since)s::timestamptz)
+       AND (SELECT m.id FROM pgqueue_message m
+             WHERE m.topic_id = g.topic_id AND m.partition = p.partition
+               AND m.id > p.position AND m.id <= %(bound)s
+               AND m.published_at >= %(since)s::timestamptz
+             ORDER BY m.id LIMIT 1) IS NOT NULL
      ORDER BY p.last_read_at, p.id
      LIMIT 1
        FOR UPDATE OF p SKIP LOCKED)
@@ -63,12 +65,13 @@ UPDATE pgqueue_position AS p
                 END
   FROM next
  WHERE p.id = next.id
-RETURNING p.id, p.partition, p.position, p.fence, p.failures, p.single_to,
+RETURNING p.id, p.partition, p.position, p.fence, p.leased_by, p.failures, p.single_to,
           next.leased_by, statement_timestamp()
 """
 
-# Whose claim it is still: the fence is the reader's.
-OURS = "p.id = %(id)s AND p.fence = %(fence)s"
+# Whose claim it is still. The fence says so; and the reader's name, since a claim that
+# was not on disk when the server crashed is forgotten, and its fence given again.
+OURS = "p.id = %(id)s AND p.fence = %(fence)s AND p.leased_by = %(worker)s"
 # And the lease lasts, so that nobody else may have begun.
 HELD = f"{OURS} AND p.leased_until > statement_timestamp()"
 
@@ -182,9 +185,10 @@ WITH quiet AS (
       FROM pgqueue_position p JOIN pgqueue_consumer_group g ON g.id = p.group_id
      WHERE p.group_id = %(group)s AND p.halted_at IS NULL AND p.position < %(bound)s
        AND (p.leased_until IS NULL OR p.leased_until <= statement_timestamp())
-       AND NOT EXISTS (SELECT FROM pgqueue_message m
-                        WHERE m.topic_id = g.topic_id AND m.partition = p.partition
-                          AND m.id > p.position AND m.id <= %(bound)s)
+       AND (SELECT m.id FROM pgqueue_message m
+             WHERE m.topic_id = g.topic_id AND m.partition = p.partition
+               AND m.id > p.position AND m.id <= %(bound)s
+             ORDER BY m.id LIMIT 1) IS NULL
        FOR UPDATE OF p SKIP LOCKED)
 UPDATE pgqueue_position AS p SET position = %(bound)s
   FROM quiet WHERE p.id = quiet.id AND p.position < %(bound)s
@@ -214,6 +218,8 @@ class Claimed(NamedTuple):
     partition: int
     position: int
     fence: int
+    # The reader: us.
+    worker: str
     # Of what comes next, since the position has last moved.
     failures: int
     # Messages are to be handed over one by one up to this id; None: by the batch.
@@ -259,9 +265,7 @@ def claim(
     return None if row is None else Claimed(*row)
 
 
-def advance(
-    cursor: Any, position_id: int, fence: int, to: int, *, keeps: bool = False
-) -> bool:
+def advance(cursor: Any, claimed: Claimed, to: int, *, keeps: bool = False) -> bool:
     """
     Move a position up to the id *to*; False: it is not ours any more.
 
@@ -269,26 +273,23 @@ def advance(
 
     Args:
         cursor: Anybody's: the handler's own for exactly-once effects.
-        position_id: Of the claim.
-        fence: Of the claim.
+        claimed: What claim() has returned.
         to: Everything up to this id is done.
         keeps: Whether it stays leased.
     """
-    params = {"id": position_id, "fence": fence, "to": to, "keeps": keeps}
-    cursor.execute(ADVANCE, params)
+    cursor.execute(ADVANCE, {**_ours(claimed), "to": to, "keeps": keeps})
     return cursor.fetchone() is not None
 
 
-def free(cursor: Any, position_id: int, fence: int) -> bool:
+def free(cursor: Any, claimed: Claimed) -> bool:
     """Give a partition back as it is; False: it is not ours any more."""
-    cursor.execute(FREE, {"id": position_id, "fence": fence})
+    cursor.execute(FREE, _ours(claimed))
     return cursor.fetchone() is not None
 
 
 def fail(
     cursor: Any,
-    position_id: int,
-    fence: int,
+    claimed: Claimed,
     *,
     delay: timedelta,
     error: str | None = None,
@@ -300,8 +301,7 @@ def fail(
 
     Args:
         cursor: In autocommit.
-        position_id: Of the claim.
-        fence: Of the claim.
+        claimed: What claim() has returned.
         delay: From now on, by the database's clock.
         error: An entry for the position's errors, as JSON.
         single_to: Hand over one by one up to this id; attempts begin anew.
@@ -310,8 +310,7 @@ def fail(
     cursor.execute(
         FAIL,
         {
-            "id": position_id,
-            "fence": fence,
+            **_ours(claimed),
             "delay": delay,
             "error": error,
             "single_to": single_to,
@@ -321,23 +320,21 @@ def fail(
     return cursor.fetchone() is not None
 
 
-def halt(cursor: Any, position_id: int, fence: int, *, error: str | None) -> bool:
+def halt(cursor: Any, claimed: Claimed, *, error: str | None) -> bool:
     """Let nobody read on until somebody resumes or seeks; False: it is not ours."""
-    cursor.execute(HALT, {"id": position_id, "fence": fence, "error": error})
+    cursor.execute(HALT, {**_ours(claimed), "error": error})
     return cursor.fetchone() is not None
 
 
 def skip(
     cursor: Any,
-    position_id: int,
-    fence: int,
+    claimed: Claimed,
     *,
     message_id: int,
     published_at: datetime,
     headers: Any,
     error: str | None,
     reason: str,
-    worker: str,
     ran_seconds: float = 0.0,
 ) -> int | None:
     """
@@ -349,14 +346,12 @@ def skip(
     cursor.execute(
         SKIP,
         {
-            "id": position_id,
-            "fence": fence,
+            **_ours(claimed),
             "to": message_id,
             "published_at": published_at,
             "headers": json.dumps(dict(headers)),
             "error": error,
             "reason": reason,
-            "worker": worker,
             "ran": ran_seconds,
         },
     )
@@ -414,3 +409,7 @@ def next_retry_seconds(cursor: Any, group_id: int) -> float | None:
     cursor.execute(NEXT_RETRY, {"group": group_id})
     (seconds,) = cursor.fetchone()
     return None if seconds is None else max(float(seconds), 0.0)
+
+
+def _ours(claimed: Claimed) -> dict[str, Any]:
+    return {"id": claimed.id, "fence": claimed.fence, "worker": claimed.worker}

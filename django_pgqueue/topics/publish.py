@@ -20,6 +20,10 @@ from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
 STORE = "SELECT ids, queues, jobs, has_groups FROM pgqueue_store_messages(%s, %s)"
 
 
+# Locks: none. For tests, whose jobs run at once: it reads the live jobs.
+JOBS = "SELECT id FROM pgqueue_job WHERE message_id = ANY(%(ids)s) ORDER BY id"
+
+
 class Stored(NamedTuple):
     """What one call has stored."""
 
@@ -52,3 +56,9 @@ def publish(cursor: Any, topic: str, items: Sequence[Items]) -> Stored:
         queues.update(woken)
         jobs += count
     return Stored(ids, queues, jobs, has_groups)
+
+
+def jobs_of(cursor: Any, ids: Sequence[int]) -> list[int]:
+    """Return the ids of the live jobs that these messages have."""
+    cursor.execute(JOBS, {"ids": list(ids)})
+    return [job_id for (job_id,) in cursor.fetchall()]

@@ -29,15 +29,15 @@ from typing import Any, NamedTuple
 from psycopg import sql
 
 from django_pgqueue.postgres.day_tables import DAY, first_kept
-from django_pgqueue.topics.days import LOG, closed_days
-from django_pgqueue.topics.days import PATIENCE as LOCK_PATIENCE
+from django_pgqueue.topics import days as log
+from django_pgqueue.topics.closed_days import closed_days
+from django_pgqueue.topics.days import LOG
 from django_pgqueue.topics.horizon import horizons
 from django_pgqueue.topics.names import PARTITIONS_MAX
+from django_pgqueue.topics.positions import ERRORS_MAX
 
 # Lost messages that are counted exactly, of one group in one partition.
 LOST_MAX = 10_000
-# Entries that a position keeps: the first one, and the latest.
-ERRORS_MAX = 20
 # Jobs, or dead letters, that are looked at in one statement.
 INLINE_ROWS_MAX = 2_000
 # Messages deleted in one statement.
@@ -145,7 +145,8 @@ UPDATE pgqueue_topic SET removed_to = greatest(removed_to, %(highest)s)
 # it needs no index and its cost is bounded: where the slice ended, how many refer, how
 # many of them were written.
 # Locks: row locks on what is written; SKIP LOCKED passes over what is being settled.
-_INLINE = """
+INLINE_JOBS, INLINE_DEAD_LETTERS = (
+    f"""
 WITH slice AS MATERIALIZED (
     SELECT id, message_id, args FROM {table} WHERE id > %(after)s
      ORDER BY id LIMIT %(limit)s
@@ -183,8 +184,8 @@ WITH slice AS MATERIALIZED (
 SELECT (SELECT max(id) FROM slice), (SELECT count(*) FROM referring),
        (SELECT count(*) FROM written)
 """
-INLINE_JOBS = _INLINE.format(table="pgqueue_job")
-INLINE_DEAD_LETTERS = _INLINE.format(table="pgqueue_dead_letter")
+    for table in ("pgqueue_job", "pgqueue_dead_letter")
+)
 
 # Locks: row locks on one batch, which nobody else wants. By the index of the log: in
 # the order of partition and id, from where the last batch ended.
@@ -293,7 +294,7 @@ def due(cursor: Any, *, default: timedelta | None) -> Due:
     """
     # First: what it says is true of every later snapshot.
     bounds = horizons(cursor)
-    closed = closed_days(cursor)
+    closed = dict(closed_days(cursor).closed)
     attached = LOG.attached(cursor)
     cursor.execute(TOPICS, {"default": default})
     topics = cursor.fetchall()
@@ -354,7 +355,7 @@ def announce(cursor: Any, going: Going) -> list[Loss]:
             longer than PATIENCE.
     """
     topic = {"topic": going.topic_id, "since": going.since, "before": going.before}
-    cursor.execute(LOCK_PATIENCE, {"timeout": PATIENCE})
+    cursor.execute(log.PATIENCE, {"timeout": PATIENCE})
     cursor.execute(TAKE_TOPIC, {"topic": going.topic_id})
     cursor.execute(HIGHEST, {**topic, "partitions": PARTITIONS_MAX})
     (highest,) = cursor.fetchone()

@@ -33,6 +33,7 @@ from django_pgqueue.subscriptions import sync as subscriptions
 from django_pgqueue.subscriptions.subscribe import declared as subscribed
 from django_pgqueue.tasks.perform import timed_out
 from django_pgqueue.worker import purger
+from django_pgqueue.worker.backfills import Backfills
 from django_pgqueue.worker.bell import Bell
 from django_pgqueue.worker.claimer import Claimer
 from django_pgqueue.worker.control import Hands
@@ -323,7 +324,9 @@ class Process:
             bell=bell,
             listener=self._listener,
         )
-        self._leader = Leader(self._link("leader"), purger.chores(settings))
+        self._leader = Leader(
+            self._link("leader"), [*purger.chores(settings), Backfills()]
+        )
         self._heartbeat = Heartbeat(
             self._link("heartbeat", steady=True),
             worker=name,

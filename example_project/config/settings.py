@@ -52,6 +52,7 @@ INSTALLED_APPS = [
     # imports tasks.py of every app here, so that every worker knows every task.
     "django_pgqueue",
     "postoffice",
+    "counters",  # Knows what the post office publishes, and nothing else of it.
 ]
 
 # (3) Every key has a good default; see django_pgqueue/conf.py. A worker that is told

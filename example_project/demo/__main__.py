@@ -31,6 +31,7 @@ from example_project.demo.processes import ProcessDied, Processes, listening_soc
 from example_project.demo.progress import progress
 from example_project.demo.project import set_up_django
 from example_project.demo.smtp_server import LATER, LATER_SECONDS, NEVER
+from example_project.demo.tally import Tally, wait_for_tally
 from example_project.demo.verdict import Verdict, judge
 
 WORKER_PROCESSES = 2
@@ -148,12 +149,12 @@ def demonstrate(place: Place, database: str, asked: argparse.Namespace) -> int:
         try:
             if pipeline is not None:
                 pipeline.prepare()
-            verdict = run(place, processes, port, worker)
+            verdict, tally = run(place, processes, port, worker)
             if not verdict.holds:
                 print(processes.tails(), *verdict.findings[:FINDINGS_MAX], sep="\n")
                 if len(verdict.findings) > FINDINGS_MAX:
                     print(f"… and {len(verdict.findings) - FINDINGS_MAX} more")
-            print(verdict.line(), flush=True)
+            print(verdict.line(), tally.line(), sep="\n", flush=True)
             is_digested = pipeline is None or digest(pipeline, place, port, asked)
             if not asked.exit:
                 stay_up(processes, port)
@@ -210,6 +211,7 @@ def introduce(
     print(
         f"Post office, a demonstration of django_pgqueue\n\n"
         f"  page      http://127.0.0.1:{port}/\n"
+        f"  counters  http://127.0.0.1:{port}/counters/\n"
         f"  admin     http://127.0.0.1:{port}/admin/  admin, {password}\n"
         f"  database  {database}, PostgreSQL {version}\n"
         f"  mail      {mail_url} into {place.mailbox}\n"
@@ -224,9 +226,11 @@ def introduce(
     )
 
 
-def run(place: Place, processes: Processes, port: int, worker: int) -> Verdict:
+def run(
+    place: Place, processes: Processes, port: int, worker: int
+) -> tuple[Verdict, Tally]:
     """
-    Post and kill until nothing is left to do, and judge.
+    Post and kill until nothing is left to do, and judge; count what was published.
 
     Raises:
         ProcessDied: One of the processes ended.
@@ -267,7 +271,9 @@ def run(place: Place, processes: Processes, port: int, worker: int) -> Verdict:
     evidence = gather(clients.accepted, place.mailbox, place.ledger)
     verdict = judge(evidence.fates, evidence.copies, killer.kills)
     verdict.findings += evidence.findings
-    return verdict
+    tally = wait_for_tally()
+    verdict.findings += tally.findings()
+    return verdict, tally
 
 
 def count() -> dict[str, int]:

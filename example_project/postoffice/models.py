@@ -6,6 +6,8 @@ status, and the claim that is expected, stand in WHERE. So of two workers that c
 the same row, one is told no: its job was delivered again after a crash, or it was taken
 for dead while it only slept. Each no is counted, in ``duplicates``, and logged.
 
+What ends a mail is also published, in the same transaction: see events.py.
+
     scheduled ── claim ──▶ claimed ── mark_sent ──▶ sent
         ▲                  │  ▲  │
         └──── postpone ────┘  │  └── mark_error ──▶ error
@@ -19,11 +21,12 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
-from django.db import models
+from django.db import models, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from django_pgqueue import JobField
+from postoffice import events
 
 SUBJECT_MAX = 255  # Characters.
 ADDRESS_MAX = 254  # Characters: what a forward-path of SMTP has room for.
@@ -38,6 +41,10 @@ class Status(models.TextChoices):
     CLAIMED = "claimed"  # A worker is sending it, or died while it did.
     SENT = "sent"  # The mail server took it.
     ERROR = "error"  # Given up; the error says why, a redrive tries again.
+
+
+# What is published of a mail that has come to its end.
+EVENTS = {Status.SENT: events.SENT, Status.ERROR: events.FAILED}
 
 
 class EmailMessageQuerySet(models.QuerySet["EmailMessage"]):
@@ -71,8 +78,11 @@ class EmailMessageQuerySet(models.QuerySet["EmailMessage"]):
 
     def _move(self, pk: int, expected: Q, to: Status, **columns: Any) -> bool:
         row = self.filter(pk=pk)
-        if row.filter(expected).update(status=to, updated_at=Now(), **columns):
-            return True
+        with transaction.atomic():
+            if row.filter(expected).update(status=to, updated_at=Now(), **columns):
+                if to in EVENTS:
+                    events.tell(EVENTS[to], pk, row.get().recipients)
+                return True
         if row.update(duplicates=F("duplicates") + 1):  # Else there is no such row.
             logger.warning("mail %s was dealt with by another: not %s again", pk, to)
         return False

@@ -29,6 +29,7 @@ from example_project.demo.extra import missing, requirements_of_spark
 from example_project.demo.pipeline import Pipeline, PipelineFailed
 from example_project.demo.processes import Processes
 from example_project.demo.smtp_server import has_hung_up
+from example_project.demo.tally import Tally
 from example_project.demo.verdict import Fate, Kill, Verdict, judge
 from tests.system import require_system
 from tests.waiting import wait_for
@@ -48,7 +49,9 @@ NO_PIPELINE = {"SPARK_MASTER": "nowhere", "PIP_NO_INDEX": "1"}
 
 CLOSING = re.compile(
     r"^accepted 1000, sent 990, dead 10, lost 0, "
-    r"repeated (0|\d+ \(ids [\d, ]+, each explained by a kill\))$",
+    r"repeated (0|\d+ \(ids [\d, ]+, each explained by a kill\))\n"
+    r"published 990 \+ 10; counted by jobs 990 \+ 10, "
+    r"by a consumer group 990 \+ 10$",
     re.MULTILINE,
 )
 
@@ -174,6 +177,22 @@ def test_what_does_not_fit_together_breaks_the_promise(fates, copies):
     assert not verdict.holds
 
 
+def test_each_outcome_is_published_and_counted_once():
+    """
+    Whoever counts more or less than there are mails is named.
+    """
+    mails = {"sent": 990, "failed": 10}
+    assert [] == Tally(mails, mails, mails, mails).findings()
+    wrong = Tally(mails, mails, mails | {"sent": 991}, {"sent": 990, "failed": 9})
+    assert [
+        "The jobs of the subscriptions say 991 sent, and 990 mails are.",
+        "The batches of the group say 9 failed, and 10 mails are.",
+    ] == wrong.findings()
+    assert (
+        "published 990 + 10; counted by jobs 991 + 10, by a consumer group 990 + 9"
+    ) == wrong.line()
+
+
 def test_a_client_that_is_gone_gets_no_250():
     """
     The mail server sees that it hung up, even before its event loop is told.
@@ -230,7 +249,7 @@ def test_the_tests_of_the_example_pass():
     """
     They run as those of a user's project do: manage.py test, plain TestCases.
     """
-    finished = manage("test", "--noinput", "postoffice")
+    finished = manage("test", "--noinput", "postoffice", "counters")
     assert 0 == finished.returncode, finished.stderr
     assert re.search(r"^Ran [1-9]\d* tests", finished.stderr, re.MULTILINE)
 

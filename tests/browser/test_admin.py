@@ -96,9 +96,16 @@ def test_nothing_that_data_says_is_run_or_breaks_out(site, text):
         assert [] == site.wrong, path
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 420])
-def test_pages_fit_the_window_and_can_be_read(site, scheme, width):
+@pytest.mark.parametrize(
+    "width, scheme",
+    [
+        (1280, "light"),
+        (420, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(420, "light", marks=pytest.mark.slow),
+    ],
+)
+def test_pages_fit_the_window_and_can_be_read(site, width, scheme):
     """No page is wider than the window, and text differs from what is behind it."""
     site.page.emulate_media(color_scheme=scheme)
     site.page.set_viewport_size({"width": width, "height": 800})

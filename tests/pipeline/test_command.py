@@ -69,7 +69,14 @@ def test_list_names_the_jobs_and_how_their_last_run_went(transactional_db, curso
         cursor, "metrics", options={}, by="", queue_job=None, hostname="h", pid=1
     )
     pipelines.finish(
-        cursor, run.id, state="failed", rows_in=0, rows_out=0, progress={}, error="no"
+        cursor,
+        run.id,
+        state="failed",
+        rows_in=0,
+        rows_out=0,
+        progress={},
+        error="no",
+        ui_url=None,
     )
 
     status, text = call("list")
@@ -141,6 +148,7 @@ def test_a_wrong_command_line_is_status_2(environment, arguments, problem):
     assert not PipelineRun.objects.exists()
 
 
+@pytest.mark.slow
 def test_sigterm_stops_a_run(environment):
     """Also while Spark starts; its row says so, and the status is 130."""
     make_archived_job()
@@ -206,6 +214,7 @@ def test_a_job_that_can_never_run_is_rejected():
         run_pipeline("metrics", look="1d")
 
 
+@pytest.mark.slow
 def test_spark_submit_runs_a_job_without_django(environment, dsn, tmp_path):
     """By the DSN of its environment alone."""
     make_archived_job(task="tests.seen")

@@ -122,6 +122,7 @@ def test_jobs_that_workers_have_run_are_not_stored_again(run):
     }
 
 
+@pytest.mark.slow
 def test_a_killed_fan_out_is_finished_by_the_next_run(environment, plan):
     """Each row is a job once, wherever the kill came."""
     make_orders(100)

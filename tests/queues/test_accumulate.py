@@ -22,7 +22,7 @@ from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.enqueue import Placement
 from django_pgqueue.queues.lease import rescue
 from tests.factories import LEASE, make_job, make_leased_job
-from tests.queues.test_plans import explain
+from tests.queues.test_plans import explain, explain_generic
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 WINDOW = Window("k", 3, MINUTE)
@@ -321,14 +321,39 @@ def nodes(plan):
         yield from nodes(child)
 
 
-@pytest.mark.parametrize("analysed", [False, True])
-@pytest.mark.parametrize(
-    "statement", [ACCUMULATE, GATHER], ids=["ACCUMULATE", "GATHER"]
-)
-def test_what_is_looked_at_is_bounded_by_the_size(cursor, statement, analysed):
-    """However many wait, of this key and of others: one range of one index."""
+# What the planner knew of the table before it was filled.
+NOBODY_HAS_CALLED = """
+INSERT INTO pgqueue_job (task, queue, visible_at)
+SELECT 'shop.send', 'mail', clock_timestamp() FROM generate_series(1, {jobs})
+"""
+KNOWN = {
+    "nothing": [],
+    "an empty table": ["ANALYZE pgqueue_job"],
+    "three jobs of another queue": [
+        NOBODY_HAS_CALLED.format(jobs=3),
+        "ANALYZE pgqueue_job",
+        "TRUNCATE pgqueue_job",
+    ],
+    "many jobs without a key": [
+        NOBODY_HAS_CALLED.format(jobs=3_000),
+        "ANALYZE pgqueue_job",
+    ],
+}
+
+
+@pytest.mark.usefixtures("unanalysed")
+@pytest.mark.parametrize("known", [*KNOWN, "all"])
+def test_what_is_looked_at_is_bounded_by_the_size(cursor, known):
+    """
+    However many wait, of this key and of others: one range of one index.
+
+    Whether statistics are there, are as the table is, or from before the first call;
+    with a generic plan, too.
+    """
+    for statement in KNOWN.get(known, ()):
+        cursor.execute(statement)
     cursor.execute(FILL)
-    if analysed:
+    if known == "all":
         cursor.execute("ANALYZE pgqueue_job")
     params = {
         **placement().params(),
@@ -341,15 +366,24 @@ def test_what_is_looked_at_is_bounded_by_the_size(cursor, statement, analysed):
         "limit": 99,
         "lease": LEASE,
     }
-    plan = explain(cursor, statement, params, how="ANALYZE, BUFFERS, FORMAT JSON")
 
-    reads = [
+    for statement in (ACCUMULATE, GATHER):
+        plan = explain(cursor, statement, params, how="ANALYZE, BUFFERS, FORMAT JSON")
+        generic = explain_generic(cursor, statement, params)
+        assert [("pgqueue_job_accumulate", 99, 0)] == [
+            (read["Index Name"], read["Actual Rows"], read["Rows Removed by Filter"])
+            for read in reads_by_key(plan)
+        ]
+        assert ["pgqueue_job_accumulate"] == [
+            read["Index Name"] for read in reads_by_key(generic)
+        ]
+
+
+def reads_by_key(plan):
+    return [
         node
         for node in nodes(plan)
         if node.get("Relation Name") == "pgqueue_job"
         and node["Node Type"].startswith("Index")
         and "accumulate_key" in node.get("Index Cond", "")
     ]
-    assert ["pgqueue_job_accumulate"] == [node["Index Name"] for node in reads]
-    assert 99 == reads[0]["Actual Rows"]
-    assert 0 == reads[0].get("Rows Removed by Filter", 0)

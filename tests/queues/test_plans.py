@@ -166,15 +166,22 @@ VALUES = {
     "target": "/srv/export",
     # Of topics.
     "batch": 500,
+    "before": NOON,
+    "befores": [NOON],
     "bound": 1_000,
     "counts": True,
+    "days": [date(2026, 1, 1)],
+    "default": LEASE,
     "disorder": 10.0,
+    "entries": ["{}"],
     "fence": 1,
     "group": 1,
     "halted": False,
     "high": 1_000,
+    "highest": 1_000,
     "is_atomic": False,
     "keeps": False,
+    "last_id": 1_000,
     "low": 0,
     "on_error": "skip",
     "partition": 0,
@@ -189,6 +196,7 @@ VALUES = {
     "to": 7,
     "topic": "clicks",
     "topic_id": 1,
+    "topics": [1],
     "where": '{"country": "FR"}',
     "parent": "pgqueue_archived_job",
     # What postgres/limits.py sets.
@@ -211,6 +219,10 @@ SPECIAL = {
     "ticks.OWN_JOB": {"job": 1},
     **{f"topics.read.{name}": {"topic": 1} for name in ("READ", "READ_WHERE")},
     **{
+        f"topics.retain.{name}": {"topic": 1, "partitions": 256}
+        for name in ("TAKE_TOPIC", "HOLD_TOPIC", "HIGHEST", "BEHIND", "REMOVE_TO")
+    },
+    **{
         f"topics.browse.{name}": {
             "topic": 1,
             "name": None,
@@ -223,7 +235,35 @@ SPECIAL = {
         }
         for name in ("NEWEST", "OLDEST")
     },
+    "topics.backfill.EDGE": {"position": 0, "messages": 5_000, "since": "-infinity"},
+    "topics.backfill.FILL": {
+        "position": 0,
+        "jobs": 1_000,
+        "last": 1_000,
+        "to": 1_000,
+        "final": 2_000,
+        "since": "-infinity",
+    },
+    "topics.backfill.HAS_OLDER_SNAPSHOT": {"xid": 700},
     "topics.declare.DECLARE": {"partitions": 16},
+    "topics.fetch.FETCH_MANY": {
+        "times": [NOON],
+        "first": NOON,
+        "last": NOON,
+        "bytes": 65_536,
+    },
+    **{
+        f"topics.subscriptions.{name}": {
+            "source": "code",
+            "pattern": "clicks.*",
+            "patterns": ["clicks.*"],
+            "tasks": ["shop.send"],
+            "regex": None,
+            "payload_filter": None,
+            "ago": None,
+        }
+        for name in ("INSERT", "DECLARE", "DECLARE_AGAIN")
+    },
     "topics.foresee.BETWEEN": {"topic": 1},
     "topics.moment.FIRST_ID": {
         "day": NOON,
@@ -353,9 +393,15 @@ EXPLAINED = {
     *(f"failure_kinds.{name}" for name in ("RECENT", "TREND", "CLOCK")),
     "tagged.TAGGED_DEAD_LETTERS",
     "tagged.TAGGED_JOBS",
+    *(f"topics.backfill.{name}" for name in ("OPEN", "HOLD_TOPICS", "EDGE", "FILL")),
+    "topics.backfill.HAS_OLDER_SNAPSHOT",
     *(f"topics.browse.{name}" for name in ("NEWEST", "OLDEST")),
     "topics.closed_days.CLOSED",
+    *(f"topics.days.{name}" for name in ("MAKE", "LOCK", "FIRST_OPEN", "HIGHEST")),
+    *(f"topics.days.{name}" for name in ("PATIENCE", "CLOSE")),
+    *(f"topics.days.{name}" for name in ("FORGET", "FORGET_OTHERS")),
     *(f"topics.declare.{name}" for name in ("CHANGES", "DECLARE")),
+    *(f"topics.fetch.{name}" for name in ("FETCH", "FETCH_MANY")),
     *(f"topics.foresee.{name}" for name in ("GROUP", "BETWEEN")),
     *(f"topics.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
     *(f"topics.groups.{name}" for name in ("PARTITIONS", "MAKE_POSITIONS", "ALL")),
@@ -365,13 +411,20 @@ EXPLAINED = {
     "topics.lag.LAG",
     "topics.moment.FIRST_ID",
     *(f"topics.overview.{name}" for name in ("COUNT", "ENDS", "DAYS")),
-    "topics.publish.STORE",
+    *(f"topics.publish.{name}" for name in ("STORE", "JOBS")),
     *(f"topics.positions.{name}" for name in ("CLAIM", "ADVANCE", "FREE", "FAIL")),
     *(f"topics.positions.{name}" for name in ("HALT", "SKIP", "RESUME", "LOST")),
     *(f"topics.positions.{name}" for name in ("FORWARD", "LOWEST", "NEXT_RETRY")),
     *(f"topics.read.{name}" for name in ("READ", "READ_WHERE")),
+    *(f"topics.retain.{name}" for name in ("TOPICS", "TAKE_TOPIC", "HOLD_TOPIC")),
+    *(f"topics.retain.{name}" for name in ("HIGHEST", "BEHIND", "TAKE_POSITIONS")),
+    *(f"topics.retain.{name}" for name in ("LOST", "LAST_LOST", "HALT", "REMOVE_TO")),
+    *(f"topics.retain.{name}" for name in ("INLINE_JOBS", "INLINE_DEAD_LETTERS")),
     *(f"topics.seek.{name}" for name in ("TOPIC_OF", "PARTITIONS", "BEFORE", "FIRST")),
     *(f"topics.seek.{name}" for name in ("SEEK", "OLDEST")),
+    *(f"topics.subscriptions.{name}" for name in ("LOCK", "SHOWN", "ALL", "STALE")),
+    *(f"topics.subscriptions.{name}" for name in ("INSERT", "DECLARE", "DISABLE")),
+    *(f"topics.subscriptions.{name}" for name in ("DECLARE_AGAIN", "ENABLE", "DELETE")),
     "unique.STORE_UNIQUE",
     "unique.STORE_UNIQUE_MANY",
     "wake.CHANNEL",
@@ -397,6 +450,8 @@ UTILITY = {
     # Of a table that is named when they are run.
     "exports.CONTENT",
     "exports.COUNT",
+    *(f"topics.days.{name}" for name in ("GUARD", "UNGUARD")),
+    *(f"topics.retain.{name}" for name in ("KEPT", "DELETE")),
     "spread.SPREAD_FROM_SELECT",
     "partitions.CREATE",
     "unique.STORE_UNIQUE_SELECTED",
@@ -551,17 +606,6 @@ HOT = {
     "lease.CANCEL_REQUESTS": (BUFFERS_MAX, 0, 0),
     "cancel.CANCEL": (BUFFERS_MAX, 0, 10),
 }
-
-
-@pytest.fixture
-def unanalysed(cursor):
-    """The job table as the planner sees it before anybody has looked at it."""
-    cursor.execute("ALTER TABLE pgqueue_job SET (autovacuum_enabled = off)")
-    cursor.execute("DELETE FROM pg_statistic WHERE starelid = 'pgqueue_job'::regclass")
-    cursor.execute("TRUNCATE pgqueue_job")
-    yield
-    cursor.execute("DELETE FROM pg_statistic WHERE starelid = 'pgqueue_job'::regclass")
-    cursor.execute("ALTER TABLE pgqueue_job RESET (autovacuum_enabled)")
 
 
 @pytest.mark.usefixtures("unanalysed")

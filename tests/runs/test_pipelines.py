@@ -30,9 +30,16 @@ def beat(cursor, run):
     return pipelines.beat(cursor, run, rows_in=7, progress={"phase": "x"}, ui_url=None)
 
 
-def finish(cursor, run, state="succeeded"):
+def finish(cursor, run, state="succeeded", *, ui_url=None):
     return pipelines.finish(
-        cursor, run, state=state, rows_in=7, rows_out=1, progress={}, error=None
+        cursor,
+        run,
+        state=state,
+        rows_in=7,
+        rows_out=1,
+        progress={},
+        error=None,
+        ui_url=ui_url,
     )
 
 
@@ -58,6 +65,16 @@ def test_a_job_has_one_live_run(cursor):
         ("failures", "running"),
         ("metrics", "running"),
     ] == (states())
+
+
+def test_a_run_without_a_beat_has_its_address_at_its_end(cursor):
+    """Of Spark's UI: a short one learns it after its only beat."""
+    run = start(cursor)
+    beat(cursor, run.id)
+
+    assert finish(cursor, run.id, ui_url="http://127.0.0.1:4040")
+
+    assert "http://127.0.0.1:4040" == PipelineRun.objects.get().ui_url
 
 
 def test_of_two_that_start_at_once_one_gets_it(cursor, other_cursor, new_cursor):

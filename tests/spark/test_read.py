@@ -8,7 +8,9 @@ import urllib.request
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
 
+from django_pgqueue.models.topic import Message
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.session import pushing_filters, source
 from django_pgqueue.spark.tables import TABLES
@@ -24,7 +26,18 @@ from tests.spark.conftest import PASSWORD
 pytestmark = pytest.mark.spark
 
 SECRET = "hunter2-planted"
+
+STORE = "SELECT ids FROM pgqueue_store_messages(%s, %s)"
 NOON = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
+
+
+def store_message(topic, payload, key=None, headers=None, name=None):
+    """Publish one message, and return its id."""
+    item = [name or topic, key, payload, headers or {}]
+    with connection.cursor() as cursor:
+        cursor.execute(STORE, [topic, json.dumps([item])])
+        ((number,),) = cursor.fetchone()
+    return number
 
 
 def fetch(url):
@@ -52,7 +65,7 @@ def as_read(row):
     }
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", [name for name in TABLES if name != "log"])
 def test_every_column_of_every_table_arrives(read, table):
     """With its value, its type and its NULL."""
     columns = {
@@ -76,6 +89,45 @@ def test_every_column_of_every_table_arrives(read, table):
     (found,) = read(table).collect()
 
     assert values_of(row) == as_read(found)
+
+
+def test_the_log_is_read_up_to_its_horizon(read, new_cursor):
+    """Of all topics or of some, from a time or a position, each message once; with its
+    value, its type and its NULL."""
+    item = {"a": [1, "é", None]}
+    first = store_message("orders", item, "c7", {"tags": ["vip"]}, "orders.created")
+    mail = [store_message("mail", n) for n in range(5)]
+    with new_cursor().connection.transaction() as open_:
+        open_.connection.execute(STORE, ["orders", '[["orders", null, 1, {}]]'])
+        store_message("orders", 2)
+
+        everything = read("log", partitions="3")
+        (order,) = read("log", topic="orders").collect()
+
+        assert [first, *mail] == sorted(row.id for row in everything.collect())
+    assert 8 == read("log", columns="id").count()
+    assert (first, "orders", "orders.created", "c7", {"tags": ["vip"]}, item) == (
+        order.id,
+        order.topic,
+        order.name,
+        order.key,
+        json.loads(order.headers),
+        json.loads(order.payload),
+    )
+    message = Message.objects.get(id=first)
+    assert message.published_at == order.published_at.astimezone(UTC)
+    assert message.partition == order.partition
+    part = read(
+        "log",
+        topic="mail",
+        starting=f'{{"mail": {mail[0]}}}',
+        ending=f'{{"mail": {mail[3]}}}',
+    )
+    assert mail[1:4] == sorted(row.id for row in part.collect())
+    rest = read("log", starting=order.published_at.astimezone(UTC).isoformat())
+    assert 8 == rest.count()
+    assert 5 == rest.where("topic = 'mail' AND key IS NULL").count()
+    assert 0 == read("log", ending="earliest").count()
 
 
 def test_rows_are_read_once_whatever_the_partitions(read):
@@ -232,11 +284,13 @@ def test_secrets_are_in_no_parquet(read, tmp_path):
     make_archived_job(**carried, result={"cookie": SECRET})
     make_dead_letter(**carried)
 
+    store_message("orders", {"card": {"api_key": SECRET}, "keep": "kept-value"})
+
     for table in TABLES:
         read(table).write.option("compression", "none").parquet(str(tmp_path / table))
 
     written = [file.read_bytes() for file in tmp_path.rglob("*.parquet")]
-    assert len(written) >= 3
+    assert len(written) >= 4
     assert [] == [data for data in written if SECRET.encode() in data]
     assert all(b"kept-value" in data for data in written)
 

@@ -13,10 +13,10 @@ from django_pgqueue.models import LogDay, Message
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD
 from django_pgqueue.queues.enqueue import Items
 from django_pgqueue.topics import days
+from django_pgqueue.topics.closed_days import closed_days
 from django_pgqueue.topics.days import (
     LOG,
     close_days,
-    closed_days,
     drop_day,
     guard_name,
     make_days,
@@ -52,6 +52,10 @@ def publish_one(cursor, topic="orders"):
     return message_id
 
 
+def closed(cursor):
+    return dict(closed_days(cursor).closed)
+
+
 def highest(cursor):
     cursor.execute(days.HIGHEST)
     return cursor.fetchone()[0]
@@ -82,15 +86,15 @@ def test_a_day_that_is_over_is_closed_with_the_highest_id_that_was_drawn(
     assert [yesterday] == close_days(cursor)
     assert [] == close_days(cursor)
 
-    assert {yesterday: highest(cursor)} == closed_days(cursor)
-    assert message.pk <= closed_days(cursor)[yesterday]
+    assert {yesterday: highest(cursor)} == closed(cursor)
+    assert message.pk <= closed(cursor)[yesterday]
 
 
 def test_a_day_is_not_closed_before_it_has_been_over_for_a_while(cursor, yesterday):
     """A clock may be set back by less than the margin."""
     assert [] == close_days(cursor, margin=2 * DAY)
     assert [yesterday] == close_days(cursor, margin=timedelta(0))
-    assert yesterday + DAY not in closed_days(cursor)
+    assert yesterday + DAY not in closed(cursor)
 
 
 def test_a_closed_day_refuses_what_a_clock_that_stepped_back_would_write(
@@ -121,6 +125,15 @@ def test_a_day_that_somebody_writes_to_is_closed_later(cursor, other_cursor, yes
     assert [yesterday] == close_days(cursor)
 
 
+def test_days_are_closed_in_their_order(cursor, other_cursor, yesterday, log_days):
+    """One that somebody has open keeps those after it open."""
+    before = log_days(2)
+    with other_cursor.connection.transaction():
+        other_cursor.execute(f"LOCK TABLE {LOG.name_of(before)} IN ACCESS SHARE MODE")
+        assert [] == close_days(cursor)
+    assert [before, yesterday] == close_days(cursor)
+
+
 def test_a_closed_day_can_be_detached_and_attached_again(cursor, yesterday):
     """The constraint is the day's own: days to come do not have it."""
     close_days(cursor)
@@ -142,7 +155,7 @@ def test_a_day_whose_row_was_deleted_is_closed_again(cursor, yesterday):
     make_message(make_topic(), 0)
 
     assert [yesterday] == close_days(cursor)
-    assert {yesterday: highest(cursor)} == closed_days(cursor)
+    assert {yesterday: highest(cursor)} == closed(cursor)
 
 
 # Dropping ----------------------------------------------------------------------------
@@ -158,7 +171,7 @@ def test_a_dropped_day_is_gone_with_its_row(cursor, yesterday):
     drop_day(cursor, yesterday)
 
     assert yesterday not in LOG.attached(cursor)
-    assert {} == closed_days(cursor)
+    assert {} == closed(cursor)
     assert [kept.pk] == list(Message.objects.values_list("pk", flat=True))
     cursor.execute("SHOW lock_timeout")
     assert ("0",) == cursor.fetchone()
@@ -208,7 +221,7 @@ def test_a_sweep_finishes_what_a_killed_process_has_begun(
             dropped.result()
 
     assert [yesterday] == sweep(cursor, may_go=lambda day: True)
-    assert {} == closed_days(cursor)
+    assert {} == closed(cursor)
 
 
 def test_a_detached_day_that_may_not_go_stays(cursor, yesterday):
@@ -218,7 +231,7 @@ def test_a_detached_day_that_may_not_go_stays(cursor, yesterday):
 
     assert [] == sweep(cursor, may_go=lambda day: False)
     assert [yesterday] == LOG.left_over(cursor)
-    assert {yesterday} == set(closed_days(cursor))
+    assert {yesterday} == set(closed(cursor))
 
 
 def test_the_row_of_a_day_that_is_gone_is_deleted(cursor, yesterday):
@@ -227,4 +240,4 @@ def test_the_row_of_a_day_that_is_gone_is_deleted(cursor, yesterday):
     cursor.execute(f"DROP TABLE {LOG.name_of(yesterday)}")
 
     assert [] == sweep(cursor, may_go=lambda day: True)
-    assert {} == closed_days(cursor)
+    assert {} == closed(cursor)

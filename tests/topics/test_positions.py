@@ -38,7 +38,7 @@ def test_a_partition_has_one_reader_at_a_time(cursor, other_cursor):
 
     first = take(cursor, group)
     assert take(other_cursor, group, worker="w2") is None
-    assert positions.free(cursor, first.id, first.fence)
+    assert positions.free(cursor, first)
     second = take(other_cursor, group, worker="w2")
     lapse(group)
     third = take(cursor, group)
@@ -68,7 +68,7 @@ def test_partitions_are_claimed_in_turn(cursor):
     for _ in range(12):
         claimed = take(cursor, group)
         read = batch(cursor, claimed, limit=1)
-        positions.advance(cursor, claimed.id, claimed.fence, read.to)
+        positions.advance(cursor, claimed, read.to)
         turns.append(claimed.partition)
     assert [0, 1, 2, 3] * 3 == turns
 
@@ -79,7 +79,7 @@ def test_there_is_nothing_to_claim_where_everything_is_read(cursor):
     group = make_group(cursor)
     put(cursor, 1)
     claimed = take(cursor, group)
-    positions.advance(cursor, claimed.id, claimed.fence, batch(cursor, claimed).to)
+    positions.advance(cursor, claimed, batch(cursor, claimed).to)
     put(cursor, 1, topic="orders")
 
     assert take(cursor, group) is None
@@ -92,12 +92,12 @@ def test_a_position_moves_and_is_kept_or_given_back(cursor, keeps):
     group = make_group(cursor)
     put(cursor, 1, 2)
     claimed = take(cursor, group)
-    positions.fail(cursor, claimed.id, claimed.fence, delay=timedelta(0), error=ERROR)
+    positions.fail(cursor, claimed, delay=timedelta(0), error=ERROR)
     claimed = take(cursor, group)
     assert 1 == claimed.failures
 
     to = batch(cursor, claimed).to
-    assert positions.advance(cursor, claimed.id, claimed.fence, to, keeps=keeps)
+    assert positions.advance(cursor, claimed, to, keeps=keeps)
     row = Position.objects.get()
     assert (to, 0, None, keeps) == (
         row.position,
@@ -117,21 +117,19 @@ def test_who_was_overtaken_writes_nothing(cursor, other_cursor):
     new = take(other_cursor, group, worker="w2")
 
     message = Message.objects.get()
-    assert not positions.advance(cursor, old.id, old.fence, first)
-    assert not positions.fail(cursor, old.id, old.fence, delay=MOMENT, error=ERROR)
-    assert not positions.halt(cursor, old.id, old.fence, error=ERROR)
-    assert not positions.free(cursor, old.id, old.fence)
+    assert not positions.advance(cursor, old, first)
+    assert not positions.fail(cursor, old, delay=MOMENT, error=ERROR)
+    assert not positions.halt(cursor, old, error=ERROR)
+    assert not positions.free(cursor, old)
     assert (
         positions.skip(
             cursor,
-            old.id,
-            old.fence,
+            old,
             message_id=first,
             published_at=message.published_at,
             headers={},
             error=ERROR,
             reason="exhausted",
-            worker="w1",
         )
         is None
     )
@@ -153,7 +151,7 @@ def test_a_position_does_not_move_after_its_lease(cursor):
     claimed = take(cursor, group)
     lapse(group)
 
-    assert not positions.advance(cursor, claimed.id, claimed.fence, first)
+    assert not positions.advance(cursor, claimed, first)
 
 
 def test_a_failure_keeps_the_partition_back_for_its_delay(cursor):
@@ -162,9 +160,7 @@ def test_a_failure_keeps_the_partition_back_for_its_delay(cursor):
     group = make_group(cursor)
     ids = put(cursor, 1, 2, 3)
     claimed = take(cursor, group)
-    positions.fail(
-        cursor, claimed.id, claimed.fence, delay=timedelta(hours=1), error=ERROR
-    )
+    positions.fail(cursor, claimed, delay=timedelta(hours=1), error=ERROR)
     assert take(cursor, group) is None
     assert 3_500 < positions.next_retry_seconds(cursor, group) <= 3_600
 
@@ -173,8 +169,7 @@ def test_a_failure_keeps_the_partition_back_for_its_delay(cursor):
     assert (1, None) == (claimed.failures, claimed.single_to)
     positions.fail(
         cursor,
-        claimed.id,
-        claimed.fence,
+        claimed,
         delay=timedelta(0),
         error=ERROR,
         single_to=ids[1],
@@ -193,8 +188,7 @@ def test_one_by_one_ends_where_it_was_to_end(cursor):
     claimed = take(cursor, group)
     positions.fail(
         cursor,
-        claimed.id,
-        claimed.fence,
+        claimed,
         delay=timedelta(0),
         single_to=ids[1],
         counts=False,
@@ -203,7 +197,7 @@ def test_one_by_one_ends_where_it_was_to_end(cursor):
     for to in ids[:2]:
         claimed = take(cursor, group)
         seen.append(claimed.single_to)
-        positions.advance(cursor, claimed.id, claimed.fence, to)
+        positions.advance(cursor, claimed, to)
     assert ([ids[1], ids[1]], None) == (seen, take(cursor, group).single_to)
 
 
@@ -213,20 +207,18 @@ def test_a_message_becomes_a_dead_letter_and_the_position_moves_past_it(cursor):
     group = make_group(cursor, queue="stats", max_attempts=3)
     first, second = put(cursor, "bad", "good")
     claimed = take(cursor, group)
-    positions.fail(cursor, claimed.id, claimed.fence, delay=timedelta(0), error=ERROR)
+    positions.fail(cursor, claimed, delay=timedelta(0), error=ERROR)
     claimed = take(cursor, group)
     message = batch(cursor, claimed).messages[0]
 
     dead = positions.skip(
         cursor,
-        claimed.id,
-        claimed.fence,
+        claimed,
         message_id=message.id,
         published_at=message.published_at,
         headers={"trace": "t"},
         error=ERROR,
         reason="exhausted",
-        worker="w1",
         ran_seconds=0.5,
     )
     row = DeadLetter.objects.get(pk=dead)
@@ -252,7 +244,7 @@ def test_a_halted_partition_is_read_when_somebody_resumes(cursor):
         put(cursor, n, key=f"k{n}")
     for _ in range(2):
         claimed = take(cursor, group)
-        positions.halt(cursor, claimed.id, claimed.fence, error=ERROR)
+        positions.halt(cursor, claimed, error=ERROR)
     assert take(cursor, group) is None
 
     assert [1] == positions.resume(cursor, group, 1)
@@ -274,7 +266,7 @@ def test_nothing_of_a_paused_group_is_claimed(cursor):
 
     assert groups.pause(cursor, group, by="anna", reason="deploy")
     assert not groups.pause(cursor, group, by="bert")
-    assert positions.advance(cursor, claimed.id, claimed.fence, first)
+    assert positions.advance(cursor, claimed, first)
     put(cursor, 2)
     assert take(cursor, group) is None
     row = ConsumerGroup.objects.get()
@@ -334,7 +326,7 @@ def test_partitions_of_earlier_days_are_read_too(cursor):
     while (claimed := take(cursor, group)) is not None:
         read = batch(cursor, claimed)
         found += payloads(read)
-        positions.advance(cursor, claimed.id, claimed.fence, read.to)
+        positions.advance(cursor, claimed, read.to)
     assert list(range(50)) == sorted(found)
     assert 8 == Position.objects.filter(group_id=group).count()
     assert 2 == Topic.objects.get(pk=topic.pk).partitions

@@ -141,9 +141,9 @@ def test_lag_counts_what_is_unread(cursor):
 
     claimed = take(cursor, group)
     assert ["reading", "waiting"] == [row.state for row in lag(cursor, group, topic.pk)]
-    positions.advance(cursor, claimed.id, claimed.fence, batch(cursor, claimed).to)
+    positions.advance(cursor, claimed, batch(cursor, claimed).to)
     claimed = take(cursor, group)
-    positions.fail(cursor, claimed.id, claimed.fence, delay=timedelta(hours=1))
+    positions.fail(cursor, claimed, delay=timedelta(hours=1))
     rows = lag(cursor, group, topic.pk, limit=3)
     assert [("idle", 0, None), ("retrying", 3, True)] == [
         (row.state, row.unread, row.seconds and row.seconds > 0) for row in rows

@@ -28,7 +28,7 @@ def test_what_is_being_read_is_refused(cursor, other_cursor):
     claimed = take(cursor, group)
 
     assert [(0, 0, ids[2])] == move(other_cursor, group, ids[2])
-    assert not positions.advance(cursor, claimed.id, claimed.fence, ids[4])
+    assert not positions.advance(cursor, claimed, ids[4])
     assert [3, 4] == payloads(batch(cursor, take(cursor, group)))
 
 
@@ -39,7 +39,7 @@ def test_a_seek_waits_for_a_transaction_that_moves_the_position(cursor, other_cu
     ids = put(cursor, *range(5))
     claimed = take(cursor, group)
     with cursor.connection.transaction():
-        assert positions.advance(cursor, claimed.id, claimed.fence, ids[4])
+        assert positions.advance(cursor, claimed, ids[4])
         seeker = threading.Thread(target=move, args=(other_cursor, group, ids[0]))
         seeker.start()
         wait_for(lambda: is_waiting(cursor))

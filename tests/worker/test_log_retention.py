@@ -11,7 +11,6 @@ import pytest
 
 from django_pgqueue import signals
 from django_pgqueue.models import Job, LogDay, Message, Position, Topic
-from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.day_tables import PENDING
 from django_pgqueue.queues.enqueue import Items
 from django_pgqueue.topics import days as log
@@ -107,7 +106,8 @@ def test_a_round_removes_what_is_old_and_keeps_the_rest(
     assert [
         (
             f"lost       group=orders/stats messages=2 ids={gone[0].pk}..{gone[1].pk} "
-            "partitions=0: they are older than the topic keeps them; the group is halted"
+            "partitions=0: they are older than the topic keeps them; "
+            "the group is halted"
         ),
         f"dropped    log partition day={nine}",
         f"purged     messages=1 topic=orders day={eight}",

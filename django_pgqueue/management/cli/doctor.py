@@ -19,6 +19,7 @@ from django_pgqueue.management.cli import (
     examine_jobs,
     examine_schedules,
     examine_server,
+    examine_subscriptions,
 )
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
 from django_pgqueue.management.cli.finding import SEVERITIES, Finding
@@ -89,6 +90,7 @@ def _examine(settings: Settings) -> list[Finding]:
             *examine_server.EXAMINATIONS,
             *examine_jobs.EXAMINATIONS,
             examine_schedules.schedules,
+            examine_subscriptions.subscriptions,
             examine_export.export,
         ):
             found += _try(examination, cursor, settings)

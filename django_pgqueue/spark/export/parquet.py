@@ -69,7 +69,7 @@ class ParquetPlace:
         if not expected.rows:
             return
         observation = extra("pyspark.sql").Observation()
-        with _microseconds(self._run.session):
+        with microseconds(self._run.session):
             (
                 frame.observe(observation, *sums())
                 .write.partitionBy("queue")
@@ -139,7 +139,7 @@ def _name(day: date) -> str:
 
 
 @contextmanager
-def _microseconds(session: Any) -> Iterator[None]:
+def microseconds(session: Any) -> Iterator[None]:
     """Let times be written as every reader of Parquet knows them, and not as INT96."""
     key = "spark.sql.parquet.outputTimestampType"
     before = session.conf.get(key)

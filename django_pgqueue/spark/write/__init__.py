@@ -16,4 +16,5 @@ Writing: rows of a DataFrame become jobs, all of them or none.
     writer.py      what Spark calls, on executors and on the driver
     result.py      what became of a write, for the caller
     once.py        a write under a name, once
+    stream.py      batches of a streaming query, each of them once
 """

@@ -56,8 +56,8 @@ class Sending(MailTest):
         to, cc and bcc get it, bcc unseen; its Message-ID is the idempotency key.
         """
         mail = accept_mail(subject="Grüße 🔑", cc=[BOB], bcc=[EVE], body="Schöne\n")
-        self.assertEqual(1, drain())
-        self.assertEqual(0, drain())
+        self.assertEqual(1, drain("mail"))
+        self.assertEqual(0, drain("mail"))
 
         self.assert_is(mail, Status.SENT)
         ((recipients, sent),) = self.server.mails
@@ -79,9 +79,9 @@ class Sending(MailTest):
             self.assert_is(mail, Status.SCHEDULED, f"451 4.7.1 Later ({ANN})")
 
             self.server.refusals.clear()
-            self.assertEqual(0, drain())
+            self.assertEqual(0, drain("mail"))
             clock.advance("1s")  # The longest that the first retry waits.
-            self.assertEqual(1, drain())
+            self.assertEqual(1, drain("mail"))
         self.assert_is(mail, Status.SENT)
         self.assertEqual(1, len(self.server.mails))
 

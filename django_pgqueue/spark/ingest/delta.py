@@ -1,0 +1,65 @@
+"""
+Delta: a commit for each batch, which names the checkpoint and the batch's number.
+
+The table keeps the highest number of each checkpoint with its commits. So a batch that
+runs again is found there, and a new checkpoint has numbers of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_pgqueue.spark.extras import extra
+
+# What is in the driver's memory at a time.
+ROWS_MAX = 50_000
+
+APPLICATION = "django_pgqueue.ingest"
+
+
+class DeltaPlace:
+    """A Delta table, of any file system that deltalake knows."""
+
+    rows_max: int | None = ROWS_MAX
+
+    def __init__(self, run: Any, target: str) -> None:
+        self._run = run
+        self._target = target
+        self._delta = extra("deltalake")
+
+    def is_empty(self) -> bool:
+        """Whether there is no table yet."""
+        return not self._delta.DeltaTable.is_deltatable(self._target)
+
+    def positions(self) -> list[Any]:
+        """Return topic, partition and highest id of what is there, as dicts."""
+        dataset = self._delta.DeltaTable(self._target).to_pyarrow_dataset()
+        table = dataset.to_table(columns=["topic", "partition", "id"])
+        found = table.group_by(["topic", "partition"]).aggregate([("id", "max")])
+        return [{**row, "id": row["id_max"]} for row in found.to_pylist()]
+
+    def write(self, frame: Any, stream: str, number: int) -> int:
+        """Commit a batch; return its messages, 0 if an earlier run wrote them."""
+        application = f"{APPLICATION}.{stream}"
+        if not self.is_empty():
+            table = self._delta.DeltaTable(self._target)
+            before = table.transaction_version(application)
+            if before is not None and before >= number:
+                return 0
+        f = extra("pyspark.sql.functions")
+        found = frame.withColumn("day", f.to_date("published_at")).toArrow()
+        if not found.num_rows:
+            return 0
+        # Only a live run commits.
+        with self._run.transaction():
+            self._delta.write_deltalake(
+                self._target,
+                found,
+                mode="append",
+                partition_by=["topic", "day"],
+                commit_properties=self._delta.CommitProperties(
+                    custom_metadata={"pgqueue.run": str(self._run.id)},
+                    app_transactions=[self._delta.Transaction(application, number)],
+                ),
+            )
+        return int(found.num_rows)

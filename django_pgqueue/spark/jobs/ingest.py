@@ -1,0 +1,208 @@
+"""
+Ingest: topics of the log, to files by topic and day.
+
+Each run reads what there is when it begins, in batches, and ends. How far it came
+stands in a checkpoint beside the files, so the next run goes on there, and each message
+is in the files once, whatever died in between.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from django_pgqueue.exceptions import PgQueueError, SparkError, SparkOptionError
+from django_pgqueue.spark import options
+from django_pgqueue.spark.export.target import checked_format, checked_target
+from django_pgqueue.spark.folders import Folder
+from django_pgqueue.spark.ingest.delta import DeltaPlace
+from django_pgqueue.spark.ingest.parquet import ASIDE, ParquetPlace
+from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.log.check import FAIL
+from django_pgqueue.spark.log.starting import EARLIEST
+from django_pgqueue.spark.write.stream import query_id
+
+# Between two looks whether the query has ended, or the run is to stop.
+LOOK_SECONDS = 0.2
+
+
+class Place(Protocol):
+    """Where batches go to."""
+
+    # Messages of a batch, at most; None: as many as the option says.
+    rows_max: int | None
+
+    def is_empty(self) -> bool:
+        """Whether no message was ever put there."""
+
+    def positions(self) -> list[Any]:
+        """Return topic, partition and highest id of what is there."""
+
+    def write(self, frame: Any, stream: str, number: int) -> int:
+        """Put a batch there, once; return its messages."""
+
+
+PLACES: Mapping[str, Callable[[Any, str], Place]] = {
+    "parquet": ParquetPlace,
+    "delta": DeltaPlace,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the options say."""
+
+    target: str
+    format: str
+    checkpoint: str
+    # Options of format("pgqueue").
+    source: Mapping[str, str]
+    # Whether starting was given.
+    starts: bool
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Asked:
+        """
+        Read the options.
+
+        Raises:
+            SparkOptionError: One is wrong, or there is no topic or no path.
+        """
+        if not given["path"]:
+            raise SparkOptionError(
+                "The pipeline job ingest has no path: give -o path=/srv/log."
+            )
+        target = checked_target(given["path"])
+        source = {
+            "table": "log",
+            "topic": given["topic"],
+            "starting": given["starting"] or EARLIEST,
+            "maxRowsPerBatch": str(given["max_rows_per_batch"]),
+            "onDataLoss": given["on_data_loss"],
+        }
+        options.parse(source, streams=True)
+        return cls(
+            target,
+            checked_format(given["format"]),
+            given["checkpoint"].rstrip("/") or f"{target}/{ASIDE}/checkpoint",
+            source,
+            bool(given["starting"]),
+        )
+
+
+class Log:
+    """The source: a stream of the topics that the options name."""
+
+    def check(self, plan: Any) -> None:
+        """Raise SparkOptionError for options that cannot be, before Spark starts."""
+        Asked.of(plan.options)
+
+    def read(self, run: Any) -> Any:
+        """Return a streaming DataFrame."""
+        asked = Asked.of(run.options)
+        place = PLACES[asked.format](run, asked.target)
+        _check_checkpoint(run, asked, place)
+        given = {**asked.source, **run.read_options}
+        if place.rows_max is not None:
+            rows = min(int(given["maxRowsPerBatch"]), place.rows_max)
+            given["maxRowsPerBatch"] = str(rows)
+        if "maxRowsPerSecond" not in given:
+            # A task writes a file for each topic and day: no more tasks than run.
+            given["partitions"] = str(run.session.sparkContext.defaultParallelism)
+        return run.session.readStream.format("pgqueue").options(**given).load()
+
+
+class Batches:
+    """The sink: a place that takes each batch once."""
+
+    def write(self, run: Any, frame: Any) -> int:
+        """Read and write what there is now; return how many messages that were."""
+        asked = Asked.of(run.options)
+        place = PLACES[asked.format](run, asked.target)
+        written: list[int] = []
+        failed: list[PgQueueError] = []
+
+        def write_batch(part: Any, number: int) -> None:
+            try:
+                run.check()
+                written.append(place.write(part, query_id(part), number))
+            except PgQueueError as error:
+                # Through Java, an error of ours comes as a text.
+                failed.append(error)
+                raise
+
+        query = (
+            frame.writeStream.foreachBatch(write_batch)
+            .option("checkpointLocation", asked.checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            while not query.awaitTermination(LOOK_SECONDS):
+                run.check()
+        except Exception:
+            if failed:
+                raise failed[0] from None
+            raise
+        finally:
+            query.stop()
+        _tell(run, query)
+        return sum(written)
+
+
+@pipeline_job(name="ingest", sources={"log": Log()}, sinks={"batches": Batches()})
+def ingest(
+    log: Any,
+    *,
+    topic: str = "",
+    path: str = "",
+    format: str = "parquet",  # noqa: A002  # An option is called as people say it.
+    starting: str = "",
+    max_rows_per_batch: int = options.ROWS_PER_BATCH,
+    on_data_loss: str = FAIL,
+    checkpoint: str = "",
+) -> Any:
+    """
+    Write topics of the log to Parquet or Delta, by topic and day, each message once.
+
+    Options: topic, one or several with commas between; path, a folder or a URI; format,
+    parquet or delta; starting, where the first run begins; max_rows_per_batch;
+    on_data_loss, fail or continue; checkpoint, another place for it.
+    """
+    return log
+
+
+def _check_checkpoint(run: Any, asked: Asked, place: Place) -> None:
+    """Raise SparkError where messages are there, and no checkpoint knows of them."""
+    if asked.starts or place.is_empty():
+        return
+    if Folder(run.session, asked.checkpoint).exists("metadata"):
+        return
+    positions: dict[str, dict[str, int]] = {}
+    for row in place.positions():
+        positions.setdefault(row["topic"], {})[str(row["partition"])] = row["id"]
+    told = json.dumps(positions, sort_keys=True)
+    raise SparkError(
+        f"There are messages at {asked.target}, and no checkpoint at "
+        f"{asked.checkpoint}: from the beginning, they would be written twice. To go "
+        f"on after what is there, say -o starting='{told}'; to write all again, take "
+        f"another path."
+    )
+
+
+def _tell(run: Any, query: Any) -> None:
+    """Note how far each topic is read."""
+    progress = query.lastProgress
+    if progress is None:
+        run.note("There was nothing to read.")
+        return
+    end = progress["sources"][0]["endOffset"]
+    offset = json.loads(end) if isinstance(end, str) else end
+    for name, topic in offset["topics"].items():
+        positions = [topic["read_to"], *topic["partitions"].values()]
+        run.note(
+            f"{name}: read up to id {min(positions):,} in all of "
+            f"{len(topic['partitions'])} partitions."
+        )

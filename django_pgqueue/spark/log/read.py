@@ -1,0 +1,200 @@
+"""
+Read: which task reads what of the log, fixed once, on the driver, for all of them.
+
+Up to the horizon, so that a message that is published by an open transaction is left
+out together with all that come after it in its topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django_pgqueue.spark.filters import Period, moment
+from django_pgqueue.spark.log import starting
+from django_pgqueue.spark.log.bounds import (
+    Day,
+    Topic,
+    check_primary,
+    days,
+    first_day,
+    horizons,
+    partitions_of,
+    topics,
+)
+from django_pgqueue.spark.log.starting import Place
+from django_pgqueue.spark.log.walk import Range
+from django_pgqueue.spark.slices import (
+    BYTES_PER_PARTITION,
+    DEFAULT_PARTITIONS_MAX,
+    Slice,
+    cut,
+    distribute,
+)
+
+# Messages that make one more task of a stream's batch.
+ROWS_PER_TASK = 50_000
+
+# Locks: ACCESS SHARE, for the two ends of an index.
+ENDS = """
+SELECT asked.place::int AS place,
+       (SELECT m.id FROM pgqueue_message m
+         WHERE m.topic_id = asked.topic_id AND m.partition = asked.partition
+           AND m.id > asked.after AND m.id <= asked.upto AND {condition}
+         ORDER BY m.id LIMIT 1) AS first,
+       (SELECT m.id FROM pgqueue_message m
+         WHERE m.topic_id = asked.topic_id AND m.partition = asked.partition
+           AND m.id > asked.after AND m.id <= asked.upto AND {condition}
+         ORDER BY m.id DESC LIMIT 1) AS last
+  FROM (VALUES {ranges}) AS asked (place, topic_id, partition, after, upto)
+"""
+
+
+def plan(
+    session: Any,
+    *,
+    names: Sequence[str] | None,
+    begin: Place,
+    end: Place,
+    partitions: int | None,
+    period: Period,
+) -> list[tuple[Slice, ...]]:
+    """
+    Divide what the log has by now into one tuple of slices for each task.
+
+    Args:
+        session: A spark.connect.Session.
+        names: Of topics; None: all.
+        begin: Where the read begins.
+        end: Where it ends.
+        partitions: Tasks, at most; None: by the size of the log.
+        period: When what is asked for was published.
+
+    Raises:
+        SparkError: This is a replica.
+        SparkOptionError: There is no such topic.
+    """
+    check_primary(session)
+    bounds = horizons(session)
+    found = topics(session, names)
+    log_days = days(session)
+    ranges = [
+        Range(
+            topic.id,
+            number,
+            topic.removed_to if begin.time else _after(begin, topic, number, bound),
+            starting.end(end, topic, number, bound),
+        )
+        for numbers in [partitions_of(session, list(found.values()))]
+        for topic in found.values()
+        for bound in [bounds.of(topic.id)]
+        for number in numbers[topic.id]
+    ]
+    ranges = [each for each in ranges if each.upto > each.after]
+    since = max(filter(None, (begin.time, period.since)), default=None)
+    until = min(filter(None, (end.time, period.until)), default=None)
+    floor = first_day(log_days, min((each.after for each in ranges), default=0))
+    since = max(filter(None, (since, floor)), default=None)
+    slices = _ends(session, ranges, since, until)
+    size = _bytes(log_days, since)
+    if partitions is None:
+        partitions = min(1 + size // BYTES_PER_PARTITION, DEFAULT_PARTITIONS_MAX)
+    return _divided([(each, _ids(each)) for each in slices], partitions)
+
+
+def tasks(
+    ranges: Sequence[Range], partitions: int | None, since: datetime | None
+) -> list[tuple[Slice, ...]]:
+    """
+    Divide the counted *ranges* of a stream's batch among tasks.
+
+    Args:
+        ranges: Counted.
+        partitions: Tasks, at most; None: by the messages.
+        since: When the first day begins that has any of them.
+    """
+    slices = [
+        (
+            Slice(
+                each.after + 1,
+                each.upto,
+                since=since,
+                topic_id=each.topic_id,
+                partition=each.partition,
+            ),
+            each.rows,
+        )
+        for each in ranges
+        if each.rows
+    ]
+    rows = sum(size for _, size in slices)
+    most = DEFAULT_PARTITIONS_MAX if partitions is None else partitions
+    return _divided(slices, min(1 + rows // ROWS_PER_TASK, most))
+
+
+def _after(begin: Place, topic: Topic, partition: int, horizon: int) -> int:
+    if begin.word == starting.LATEST:
+        return horizon
+    return begin.position(topic.name, partition, topic.removed_to)
+
+
+def _ids(part: Slice) -> int:
+    return part.last_id - part.first_id + 1
+
+
+def _divided(
+    slices: Sequence[tuple[Slice, int]], partitions: int
+) -> list[tuple[Slice, ...]]:
+    total = max(sum(size for _, size in slices), 1)
+    return distribute(
+        [
+            (part, size / parts)
+            for whole, size in slices
+            for parts in [max(1, round(partitions * size / total))]
+            for part in cut(whole, parts)
+        ],
+        partitions,
+    )
+
+
+def _ends(
+    session: Any,
+    ranges: Sequence[Range],
+    since: datetime | None,
+    until: datetime | None,
+) -> list[Slice]:
+    """Return a slice for each range that has messages."""
+    if not ranges:
+        return []
+    conditions = [
+        f"m.published_at {comparison} {moment(bound)}"
+        for comparison, bound in ((">=", since), ("<", until))
+        if bound is not None
+    ]
+    statement = ENDS.format(
+        condition=" AND ".join(conditions) or "true",
+        ranges=", ".join(
+            f"({place}, {each.topic_id}, {each.partition}, {each.after}::bigint, "
+            f"{each.upto}::bigint)"
+            for place, each in enumerate(ranges)
+        ),
+    )
+    ends: Mapping[int, Any] = {row["place"]: row for row in session.rows(statement)}
+    return [
+        Slice(
+            ends[place]["first"],
+            ends[place]["last"],
+            since,
+            until,
+            each.topic_id,
+            each.partition,
+        )
+        for place, each in enumerate(ranges)
+        if ends[place]["first"] is not None
+    ]
+
+
+def _bytes(found: Sequence[Day], since: datetime | None) -> int:
+    first = None if since is None else since.date()
+    return sum(day.bytes for day in found if first is None or day.day >= first)

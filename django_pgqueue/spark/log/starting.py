@@ -1,0 +1,171 @@
+"""
+Starting: where a read of the log begins, and where it ends.
+
+    earliest | latest | 2026-11-22T09:00:00+00:00 | {"orders": 1200}
+    {"orders": {"0": 1200, "1": 1180}}
+
+A position is an id: a read begins after it, and ends with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django_pgqueue.bounds import TIME_MAX, TIME_MIN
+from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.spark.filters import moment
+from django_pgqueue.spark.log.bounds import Day, Topic, midnight
+
+EARLIEST, LATEST = "earliest", "latest"
+
+POSITION_MAX = 2**63 - 1
+
+# Locks: ACCESS SHARE. The first message of a partition that is as late as that, found
+# by walking the day of that time, from its first message on.
+FIRST_SINCE = """
+SELECT asked.partition::int AS partition,
+       (SELECT m.id FROM pgqueue_message m
+         WHERE m.topic_id = {topic_id} AND m.partition = asked.partition
+           AND m.published_at >= {moment}
+         ORDER BY m.id LIMIT 1) AS id
+  FROM (VALUES {partitions}) AS asked (partition)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One end of a read: EARLIEST, LATEST, a time, or positions."""
+
+    word: str | None = None
+    time: datetime | None = None
+    # By topic: of all its partitions, or by partition.
+    positions: Mapping[str, int | Mapping[int, int]] | None = None
+
+    def position(self, topic: str, partition: int, otherwise: int) -> int:
+        """Return the position that was named, or *otherwise* where none was."""
+        named = (self.positions or {}).get(topic, otherwise)
+        return named if isinstance(named, int) else named.get(partition, otherwise)
+
+
+def parse(option: str, text: str) -> Place:
+    """
+    Read the option *option*.
+
+    Raises:
+        SparkOptionError: It says no place.
+    """
+    if text in (EARLIEST, LATEST):
+        return Place(word=text)
+    if text.lstrip().startswith("{"):
+        return Place(positions=_positions(option, text))
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None or not TIME_MIN <= found <= TIME_MAX:
+        raise SparkOptionError(
+            f"The option {option} is {text[:80]!r}; it must be {EARLIEST}, {LATEST}, a "
+            f"time with its offset such as 2026-11-22T09:00:00+00:00, or positions "
+            f'such as {{"orders": 1200}} or {{"orders": {{"0": 1200, "1": 1180}}}}.'
+        )
+    return Place(time=found)
+
+
+def check_topics(option: str, place: Place, names: Sequence[str] | None) -> None:
+    """Raise SparkOptionError for positions of topics that are not read."""
+    for name in place.positions or {}:
+        if names is not None and name not in names:
+            raise SparkOptionError(
+                f"The option {option} has a position of {name!r}, which the option "
+                f"topic does not name; it names {', '.join(names)}."
+            )
+
+
+def begin(
+    session: Any,
+    place: Place,
+    topic: Topic,
+    partitions: Iterable[int],
+    horizon: int,
+) -> dict[int, int]:
+    """
+    Return after which id a read of each partition begins.
+
+    Args:
+        session: A spark.connect.Session.
+        place: What was asked for.
+        topic: Of which topic.
+        partitions: Of which partitions.
+        horizon: The topic's, fetched before this is called.
+    """
+    if place.word == LATEST:
+        return dict.fromkeys(partitions, horizon)
+    if place.time is not None:
+        return _since(session, place.time, topic, list(partitions), horizon)
+    # What is not named begins at the earliest.
+    return {
+        number: place.position(topic.name, number, topic.removed_to)
+        for number in partitions
+    }
+
+
+def end(place: Place, topic: Topic, partition: int, horizon: int) -> int:
+    """Return the last id that a read of *partition* may have."""
+    if place.word == EARLIEST:
+        return topic.removed_to
+    return min(place.position(topic.name, partition, horizon), horizon)
+
+
+def earliest_day(place: Place, found: Sequence[Day]) -> datetime | None:
+    """Return when the first day begins that a read from a time on has to look into."""
+    if place.time is None:
+        return None
+    days = [midnight(day.day) for day in found]
+    return max((day for day in days if day <= place.time), default=None)
+
+
+def _since(
+    session: Any, time: datetime, topic: Topic, partitions: list[int], horizon: int
+) -> dict[int, int]:
+    statement = FIRST_SINCE.format(
+        topic_id=topic.id,
+        moment=moment(time),
+        partitions=", ".join(f"({number})" for number in partitions),
+    )
+    found = {row["partition"]: row["id"] for row in session.rows(statement)}
+    # Above the horizon there may be others, which are not to be seen yet.
+    return {
+        number: horizon if found[number] is None else min(found[number] - 1, horizon)
+        for number in partitions
+    }
+
+
+def _positions(option: str, text: str) -> dict[str, int | Mapping[int, int]]:
+    wrong = SparkOptionError(
+        f"The option {option} is {text[:80]!r}; positions are whole numbers from 0 by "
+        f'topic, or by topic and partition: {{"orders": 1200}}, '
+        f'{{"orders": {{"0": 1200, "1": 1180}}}}.'
+    )
+    try:
+        given = json.loads(text)
+    except ValueError:
+        raise wrong from None
+    positions: dict[str, int | Mapping[int, int]] = {}
+    for topic, said in given.items():
+        if isinstance(said, dict):
+            if not all(key.isdecimal() and _is_position(said[key]) for key in said):
+                raise wrong
+            positions[topic] = {int(key): value for key, value in said.items()}
+        elif _is_position(said):
+            positions[topic] = said
+        else:
+            raise wrong
+    return positions
+
+
+def _is_position(value: object) -> bool:
+    return type(value) is int and 0 <= value <= POSITION_MAX

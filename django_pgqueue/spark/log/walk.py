@@ -1,0 +1,136 @@
+"""
+Walk: how far so many messages go in each partition, counted along the index.
+
+A batch ends before the first message that it leaves to the next one, or at the horizon.
+So what follows a position is a message that was not read, or came later: a position
+below Topic.removed_to says that messages are lost, and never says so in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django_pgqueue.spark.log.bounds import since
+
+# Locks: ACCESS SHARE. Messages after a position, up to a bound, at most so many of
+# them: index entries of pgqueue_message_log, one range for each partition.
+WALK = """
+SELECT asked.place::int AS place, found.rows, found.last
+  FROM (VALUES {ranges}) AS asked (place, topic_id, partition, after, upto, most)
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS rows, max(id) AS last
+         FROM (SELECT m.id FROM pgqueue_message m
+                WHERE m.topic_id = asked.topic_id AND m.partition = asked.partition
+                  AND m.id > asked.after AND m.id <= asked.upto AND {condition}
+                ORDER BY m.id LIMIT asked.most) AS page) AS found
+"""
+
+# A range as a row of VALUES.
+RANGE = "({place}, {topic_id}, {partition}, {after}::bigint, {upto}::bigint, {most})"
+
+# Ranges in one statement.
+RANGES_MAX = 1_000
+
+# Rounds in which what is left of a limit is shared out again.
+ROUNDS_MAX = 8
+
+# Messages of one range that are counted, where none are to be left out.
+COUNT_MAX = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Messages of one partition: ids above *after*, up to *upto*."""
+
+    topic_id: int
+    partition: int
+    after: int
+    upto: int
+    # How many there are, once they are counted.
+    rows: int = 0
+    # The highest id that was looked at; None: there is no message.
+    seen: int | None = None
+
+
+def count(
+    session: Any, ranges: Sequence[Range], most: Sequence[int], first: datetime | None
+) -> list[tuple[int, int | None]]:
+    """Return, for each range, its messages up to *most*, and the last of these."""
+    found: list[tuple[int, int | None]] = [(0, None)] * len(ranges)
+    for start in range(0, len(ranges), RANGES_MAX):
+        some = [
+            RANGE.format(
+                place=start + place,
+                topic_id=each.topic_id,
+                partition=each.partition,
+                after=each.after,
+                upto=each.upto,
+                most=most[start + place],
+            )
+            for place, each in enumerate(ranges[start : start + RANGES_MAX])
+        ]
+        statement = WALK.format(ranges=", ".join(some), condition=since(first))
+        for row in session.rows(statement):
+            found[row["place"]] = (row["rows"], row["last"])
+    return found
+
+
+def counted(
+    session: Any, ranges: Sequence[Range], first: datetime | None
+) -> list[Range]:
+    """Return *ranges* with their rows."""
+    found = count(session, ranges, [COUNT_MAX] * len(ranges), first)
+    return [
+        replace(each, rows=rows, seen=last)
+        for each, (rows, last) in zip(ranges, found, strict=True)
+    ]
+
+
+def limited(
+    session: Any, ranges: Sequence[Range], rows_max: int, first: datetime | None
+) -> list[Range]:
+    """
+    Return *ranges* cut so that they have *rows_max* messages together, at most.
+
+    Each partition gets the same share, and what one does not need goes to the others.
+    The one that is furthest behind comes first where there is not one for each.
+    """
+    done: dict[int, Range] = {}
+    open_ = {place: replace(each, upto=each.after) for place, each in enumerate(ranges)}
+    left = rows_max
+    for _ in range(ROUNDS_MAX):
+        places = sorted(open_, key=lambda place: (ranges[place].after, place))
+        shares = _shares(left, len(places))
+        asked = [replace(ranges[place], after=open_[place].upto) for place in places]
+        # One more than its share: the message before which the batch ends.
+        found = count(session, asked, [share + 1 for share in shares], first)
+        for place, share, (rows, last) in zip(places, shares, found, strict=True):
+            before = open_[place]
+            taken = min(rows, share)
+            left -= taken
+            is_cut = rows > share
+            assert last is not None or not is_cut
+            cut = replace(
+                before,
+                upto=last - 1 if is_cut and last is not None else ranges[place].upto,
+                rows=before.rows + taken,
+                seen=before.seen if last is None else last,
+            )
+            if is_cut:
+                open_[place] = cut
+            else:
+                done[place] = cut
+                del open_[place]
+        if not open_ or left <= 0:
+            break
+    done.update(open_)
+    return [done[place] for place in range(len(ranges))]
+
+
+def _shares(rows: int, parts: int) -> list[int]:
+    """Share out *rows*: as equally as can be, the first get the rest."""
+    each, rest = divmod(rows, max(parts, 1))
+    return [each + (place < rest) for place in range(parts)]

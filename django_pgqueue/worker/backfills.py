@@ -1,0 +1,77 @@
+"""
+Back-fills: give new subscriptions the older messages with which they were to begin.
+
+A chore of the leader, a batch for each subscription each time that it is called.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.wake import wake
+from django_pgqueue.topics import backfill
+from django_pgqueue.topics.backfill import OpenBackfill
+from django_pgqueue.topics.closed_days import Days, closed_days
+from django_pgqueue.topics.horizon import Horizons, horizons
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+# Until it is looked for new subscriptions, or whether what one waits for has come.
+LOOK_SECONDS = 5.0
+AGAIN_SECONDS = 0.5
+
+
+class Backfills:
+    """Goes on with each back-fill that is open."""
+
+    def __init__(self) -> None:
+        # By subscription: the highest id drawn when no older snapshot was left.
+        self._finals: dict[int, int] = {}
+        # Jobs made since the log heard of it.
+        self._made: dict[int, int] = {}
+
+    def __call__(self, link: Link) -> float:
+        """Make the next jobs of each; return how many seconds until the next ones."""
+        with link.cursor() as cursor:
+            opened = backfill.find_open(cursor)
+            if not opened:
+                self._finals.clear()
+                return LOOK_SECONDS
+            days = closed_days(cursor)
+            done = []
+            for each in opened:
+                older = each.id not in self._finals and backfill.has_older_snapshot(
+                    cursor, each
+                )
+                # Asked for after that: what was drawn later sees the subscription.
+                limits = horizons(cursor)
+                if not older:
+                    self._finals.setdefault(each.id, limits.highest)
+                done.append(self._fill(link, each, limits, days))
+        return 0.0 if any(done) else AGAIN_SECONDS
+
+    def _fill(
+        self, link: Link, each: OpenBackfill, limits: Horizons, days: Days
+    ) -> bool:
+        """Make the next jobs of one; return whether there may be more at once."""
+        bound, final = each.bound(limits), self._finals.get(each.id)
+        if bound <= each.position and (final is None or each.position < final):
+            return False
+        with link.connection.transaction(), link.cursor() as cursor:
+            filled = backfill.fill(cursor, each, bound=bound, final=final, days=days)
+        if filled is None:
+            return True
+        self._made[each.id] = self._made.get(each.id, 0) + filled.jobs
+        if filled.jobs:
+            with link.cursor() as cursor:
+                wake(cursor, [each.queue])
+        if filled.is_over:
+            self._finals.pop(each.id, None)
+            logger.info(
+                "filled     subscription=%s → %s jobs=%d",
+                each.pattern,
+                each.queue,
+                self._made.pop(each.id),
+            )
+        return not filled.is_over and filled.position < bound

@@ -1,0 +1,97 @@
+"""The pipeline job ingest: messages of the log to files, each of them once."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+from pyarrow import dataset
+
+from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.spark.folders import Folder
+from django_pgqueue.spark.run import run_job
+from tests.spark.log.conftest import cursor, publish
+
+pytestmark = pytest.mark.spark
+
+__all__ = ["cursor", "publish"]
+
+SECRET = "hunter2-planted"
+
+
+def ids(path):
+    """Return the ids that a plain reader finds, in order."""
+    found = dataset.dataset(path, format="parquet", partitioning="hive")
+    if not found.files:
+        return []
+    return sorted(found.to_table(columns=["id"]).column("id").to_pylist())
+
+
+def test_messages_are_written_once_whatever_dies(
+    run, plan, publish, new_cursor, tmp_path, monkeypatch
+):
+    """By topic and day, without secrets, also where a run dies while it moves a batch;
+    what a publisher holds back comes later. A checkpoint that is gone is said, with
+    what goes on after what is there."""
+    target = tmp_path / "log"
+    given = {"topic": "orders,mail", "path": f"{target}/"}
+    orders, mail = publish(8), publish(2, "mail", payload={"token": SECRET})
+    open_ = new_cursor()
+    with open_.connection.transaction():
+        held = publish(2, on=open_)
+        ended = run("ingest", **given, max_rows_per_batch=6)
+
+    assert (10, 10) == (ended.rows_in, ended.rows_out)
+    assert orders + mail == ids(target)
+    assert {"topic=orders", "topic=mail"} == {p.name for p in target.glob("topic=*")}
+    (day,) = {path.name for path in target.glob("topic=*/day=*")}
+    assert re.fullmatch(r"day=\d{4}-\d\d-\d\d", day)
+    written = list(target.rglob("*.parquet"))
+    assert SECRET.encode() not in b"".join(path.read_bytes() for path in written)
+    assert [f"orders: read up to id {held[0] - 1:,} in all of 4 partitions."] == [
+        note for note in ended.notes if note.startswith("orders")
+    ]
+
+    more = publish(3) + publish(2, "mail")
+    move, moves = Folder.move, []
+
+    def moves_once(self, name, to):
+        if moves:
+            raise OSError("It dies.")
+        moves.append(to)
+        move(self, name, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "move", moves_once)
+        assert "It dies." in run_job(plan("ingest", **given)).error
+    assert 1 == len(moves)
+    assert len(orders + mail) < len(ids(target)) < len(orders + mail + held + more)
+    latest = publish(1)
+    run("ingest", **given)
+    everything = sorted(orders + mail + held + more + latest)
+    assert everything == ids(target)
+
+    shutil.rmtree(target / "_pgqueue_ingest")
+    last = publish(2)
+    refused = run_job(plan("ingest", **given))
+    assert "they would be written twice" in refused.error
+    starting = re.search(r"starting='(.*?)'", refused.error)[1]
+    run("ingest", **given, starting=starting)
+    assert everything + last == ids(target)
+
+
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        ({"path": "/x"}, "option topic is ''"),
+        ({"topic": "orders"}, "has no path"),
+        ({"topic": "orders", "path": "x"}, "must begin with /"),
+        ({"topic": "orders", "path": "/x", "format": "csv"}, "must be parquet or"),
+        ({"topic": "orders", "path": "/x", "starting": "now"}, "must be earliest"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_spark_starts(plan, given, told):
+    """And nothing is done."""
+    with pytest.raises(SparkOptionError, match=told):
+        run_job(plan("ingest", **given))

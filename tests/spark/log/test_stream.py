@@ -1,0 +1,286 @@
+"""What a streaming query is told on the driver, and what its tasks read."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+
+import pytest
+
+from django_pgqueue.exceptions import MessagesLost, SparkError, SparkOptionError
+from tests.spark.conftest import require
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def _pyspark():
+    require("pyspark")
+
+
+def limit(rows=None):
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+    return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+
+def taken(reader, start, end):
+    """Return the ids of one batch, in order; JSON in between, as Spark has it."""
+    start, end = json.loads(json.dumps(start)), json.loads(json.dumps(end))
+    return sorted(
+        number
+        for task in reader.partitions(start, end)
+        for batch in reader.read(task)
+        for number in batch.column("id").to_pylist()
+    )
+
+
+def drained(reader, start, rows=None):
+    """Return the batches after *start* until there is none, and the last offset."""
+    batches = []
+    while (end := reader.latestOffset(start, limit(rows))) != start:
+        batches.append(taken(reader, start, end))
+        start = end
+    return batches, start
+
+
+def test_batches_have_each_message_once_and_no_more_than_their_limit(stream, publish):
+    """Also where one partition has most of them; a batch is read again alike."""
+    ids = publish(30) + publish(70, key="one")
+    reader = stream(starting="earliest")
+    start = reader.initialOffset()
+
+    end = reader.latestOffset(start, limit(7))
+    batches, last = drained(reader, start, 7)
+
+    assert taken(reader, start, end) == taken(reader, start, end) == batches[0]
+    assert ids == sorted(chain.from_iterable(batches))
+    assert {7} == {len(batch) for batch in batches[:-1]}
+    assert [] == drained(reader, last, 1)[0]
+    assert [ids] == drained(reader, start)[0]
+
+
+def test_what_an_open_publisher_holds_back_is_read_later_once(
+    stream, publish, new_cursor
+):
+    """Also what others have published after it. Another topic goes on."""
+    early = publish(3)
+    mail = publish(1, "mail")
+    reader = stream("orders,mail", starting="earliest")
+    start = reader.initialOffset()
+    open_ = new_cursor()
+    with open_.connection.transaction():
+        held = publish(2, on=open_)
+        late = publish(3)
+        mail += publish(2, "mail")
+
+        batches, last = drained(reader, start)
+
+        assert [early + mail] == batches
+
+    assert [held + late] == drained(reader, last)[0]
+
+
+def test_a_replay_reads_what_it_did_though_more_was_published(stream, publish):
+    """A batch is what lies between its two offsets."""
+    publish(5)
+    reader = stream(starting="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, limit())
+    before = taken(reader, start, end)
+
+    publish(5)
+
+    assert before == taken(stream(), start, end)
+
+
+def test_a_stream_starts_where_it_is_told_to(stream, publish, cursor):
+    """At the end, at a time, or after an id; of one partition or of all."""
+    first = publish(3, key="a")
+    cursor.execute("SELECT clock_timestamp()")
+    (now,) = cursor.fetchone()
+    second = publish(3, key="a") + publish(3, key="b")
+
+    def read(**given):
+        reader = stream(**given)
+        return drained(reader, reader.initialOffset())[0]
+
+    assert [] == read()
+    assert [second] == read(starting=now.isoformat())
+    assert [second] == read(starting=json.dumps({"orders": first[-1]}))
+    cursor.execute("SELECT partition FROM pgqueue_message WHERE id = %s", [first[0]])
+    of_a = {str(cursor.fetchone()[0]): second[1]}
+    assert [second[2:]] == read(starting=json.dumps({"orders": of_a}))
+
+
+def test_available_now_ends_with_what_there_was_when_it_began(stream, publish):
+    """However much is published meanwhile."""
+    before = publish(5)
+    reader = stream(starting="earliest")
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    after = publish(5)
+
+    batches, last = drained(reader, start, 2)
+
+    assert before == sorted(chain.from_iterable(batches))
+    assert [after] == drained(stream(), last)[0]
+
+
+def test_offsets_are_the_same_text_until_there_is_a_message(stream, publish):
+    """Of this topic: others draw ids too. A new partition is seen."""
+    publish(3)
+    reader = stream(starting="earliest")
+    _, last = drained(reader, reader.initialOffset())
+
+    publish(5, "mail")
+
+    assert json.dumps(last) == json.dumps(reader.latestOffset(last, limit()))
+
+
+def test_a_partition_that_came_later_is_read(stream, publish, cursor):
+    """And one that a topic has no more."""
+    publish(3)
+    reader = stream(starting="earliest")
+    _, last = drained(reader, reader.initialOffset())
+    cursor.execute("UPDATE pgqueue_topic SET partitions = 8")
+    more = publish(20)
+    cursor.execute("UPDATE pgqueue_topic SET partitions = 1")
+
+    assert [more] == drained(reader, last)[0]
+    fresh = stream(starting="earliest")
+    (everything,) = drained(fresh, fresh.initialOffset())[0]
+    assert 23 == len(everything)
+
+
+def test_a_topic_that_is_added_begins_where_starting_says(stream, publish):
+    """One that is left out of the option is an error."""
+    publish(2)
+    reader = stream(starting="earliest")
+    _, last = drained(reader, reader.initialOffset())
+    mail = publish(2, "mail")
+    both = stream("orders,mail", starting="earliest")
+
+    batches, end = drained(both, last)
+
+    assert [mail] == [batch for batch in batches if batch]
+    with pytest.raises(SparkError, match="does not name mail"):
+        reader.latestOffset(end, limit())
+
+
+def test_a_checkpoint_of_another_database_is_refused(stream, publish):
+    """Its ids say nothing here."""
+    publish(2)
+    reader = stream(starting="earliest")
+    last = reader.latestOffset(reader.initialOffset(), limit())
+    other = {**last, "installation": "0b0e7bfa-0000-0000-0000-000000000000"}
+
+    for step in (
+        lambda: reader.latestOffset(other, limit()),
+        lambda: reader.partitions(other, last),
+    ):
+        with pytest.raises(SparkError, match="is of the installation 0b0e7bfa"):
+            step()
+
+
+def test_an_older_dump_is_refused(stream, publish, cursor):
+    """While the ids are still to be drawn, and once they were drawn again."""
+    publish(5)
+    cursor.execute("SELECT last_value FROM pgqueue_message_id_seq")
+    (dumped,) = cursor.fetchone()
+    newer = publish(5)
+    reader = stream(starting="earliest")
+    _, last = drained(reader, reader.initialOffset())
+    cursor.execute("DELETE FROM pgqueue_message WHERE id = ANY(%s)", [newer])
+    cursor.execute("SELECT setval('pgqueue_message_id_seq', %s)", [dumped])
+
+    with pytest.raises(SparkError, match="older dump was restored"):
+        reader.latestOffset(last, limit())
+    publish(20)
+    with pytest.raises(SparkError, match="ids were drawn again"):
+        reader.latestOffset(last, limit())
+
+
+def test_what_retention_took_first_is_said(stream, publish, cursor):
+    """A stream that has read it all is not concerned, whatever its partitions."""
+    publish(20)
+    reader = stream(starting="earliest")
+    start = reader.initialOffset()
+    batch = reader.latestOffset(start, limit(6))
+    _, last = drained(reader, batch)
+    planned = reader.partitions(batch, last)
+
+    retain(cursor, "SELECT max(id) FROM pgqueue_message")
+
+    assert last == reader.latestOffset(last, limit())
+    more = publish(4)
+    assert [more] == drained(reader, last)[0]
+    told = "Retention has removed messages of 'orders'"
+    with pytest.raises(MessagesLost, match=told):
+        reader.latestOffset(batch, limit())
+    with pytest.raises(MessagesLost, match=told):
+        reader.partitions(batch, last)
+    with pytest.raises(MessagesLost, match=told):
+        [list(reader.read(task)) for task in planned]
+    with pytest.raises(MessagesLost, match=told):
+        drained(stream(starting='{"orders": 0}'), start)
+    going_on = stream(starting="earliest", onDataLoss="continue")
+    assert [more] == drained(going_on, batch)[0]
+
+
+def retain(cursor, query):
+    """Do what retention does: say it, then remove."""
+    cursor.execute(query)
+    (last,) = cursor.fetchone()
+    cursor.execute("UPDATE pgqueue_topic SET removed_to = %s", [last])
+    cursor.execute("DELETE FROM pgqueue_message WHERE id <= %s", [last])
+
+
+def test_a_replica_is_refused(stream, publish, monkeypatch):
+    """It does not see who publishes."""
+    publish(1)
+    monkeypatch.setattr(
+        "django_pgqueue.spark.log.bounds.WHO",
+        "SELECT true AS is_replica, '' AS installation",
+    )
+
+    with pytest.raises(SparkError, match="is read from the primary"):
+        stream().initialOffset()
+
+
+def test_a_session_that_broke_is_opened_again(stream, publish, cursor):
+    """Between two batches; the stream goes on."""
+    ids = publish(2)
+    reader = stream(starting="earliest")
+    start = reader.initialOffset()
+    cursor.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+        " WHERE application_name = 'pgqueue spark: log'"
+        " AND datname = current_database()"
+    )
+
+    assert [ids] == drained(reader, start)[0]
+
+
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        ({"topic": "orders.created"}, "must be a topic"),
+        ({"topic": "ordres"}, "There is no topic 'ordres'. Did you mean 'orders'"),
+        ({"starting": "yesterday"}, "must be earliest, latest"),
+        ({"starting": "2026-01-01T00:00:00"}, "a time with its offset"),
+        ({"starting": '{"orders": -1}'}, "positions are whole numbers"),
+        ({"starting": '{"orders": {"x": 1}}'}, "positions are whole numbers"),
+        ({"starting": '{"orders": '}, "positions are whole numbers"),
+        ({"starting": '{"mail": 1}'}, "which the option topic does not name"),
+        ({"ending": "latest"}, "is for read, and not for readStream"),
+        ({"onDataLoss": "ignore"}, "must be one of fail, continue"),
+        ({"maxRowsPerBatch": "0"}, "from 1 to 100,000,000"),
+        ({"table": "archive"}, "Only the table log can be streamed"),
+    ],
+)
+def test_a_wrong_option_is_refused(stream, publish, given, told):
+    """Before anything is read."""
+    publish(1)
+    with pytest.raises(SparkOptionError, match=told):
+        stream(**given).initialOffset()

@@ -1,0 +1,129 @@
+"""
+Broken: the functions of the log without one of their protections.
+
+The soak must find each of them out, or it would find nothing. What is changed is told
+by the text that stands there; where that has moved on, the change says so. A pause
+makes the moment long that a protection is about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+HORIZONS = "pgqueue_horizons"
+BEGIN = "pgqueue_begin_publish"
+STORE = "pgqueue_store_messages"
+
+READ_HIGHEST = """\
+ INTO highest
+      FROM pgqueue_message_id_seq;
+"""
+FIRST = "    SELECT CASE WHEN is_called"
+PAUSE = "    PERFORM pg_sleep(0.005);\n"
+
+HIGHEST_AND_HELD = "    highest bigint;\n    held_by text[];\n"
+LOCKS_NOW = """\
+    held_by := ARRAY(SELECT p.virtualtransaction || p.classid || '/' || p.objid
+                       FROM pg_locks p WHERE p.locktype = 'advisory');
+"""
+HELD_THEN = """\
+WHERE l.virtualtransaction || l.classid || '/' || l.objid = ANY (held_by)
+                   AND l.locktype = 'advisory'"""
+DRAW = """\
+    drawn := ARRAY(SELECT nextval('pgqueue_message_id_seq')
+                     FROM jsonb_array_elements(items));
+"""
+
+FUNCTION = "SELECT pg_get_functiondef(%s::regproc)"
+
+NEAR_THE_WRAP = 2**32 - 150
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What stands in some functions instead: (function, old, new)."""
+
+    title: str
+    edits: tuple[tuple[str, str, str], ...]
+    start: int = 0  # Of the ids.
+
+
+# What only makes the moments long in which something could go wrong: nothing may.
+STRETCHED = Change(
+    "time passes between the steps of a reader and of a publisher",
+    (
+        (HORIZONS, READ_HIGHEST, READ_HIGHEST + PAUSE),
+        (BEGIN, "        PERFORM set_config", PAUSE + "        PERFORM set_config"),
+    ),
+)
+
+BROKEN: dict[str, Change] = {
+    "no-locks": Change(
+        "the horizon is the highest id",
+        ((HORIZONS, "WHERE held.behind < 2147483648", "WHERE false"),),
+    ),
+    "locks-first": Change(
+        "the locks are read before the highest id",
+        (
+            (HORIZONS, "    highest bigint;\n", HIGHEST_AND_HELD),
+            (HORIZONS, FIRST, LOCKS_NOW + PAUSE + FIRST),
+            (HORIZONS, "WHERE l.locktype = 'advisory'", HELD_THEN),
+        ),
+    ),
+    "lock-late": Change(
+        "the lock is taken when the ids are drawn",
+        (
+            (STORE, "    begun record;\n", "    begun record; drawn bigint[];\n"),
+            (
+                STORE,
+                "    SELECT * INTO begun",
+                DRAW + "    SELECT * INTO begun",
+            ),
+            (STORE, "(epoch, topic_id, partition", "(id, epoch, topic_id, partition"),
+            (
+                STORE,
+                "SELECT state.epoch, begun",
+                "SELECT drawn[item.place], state.epoch, begun",
+            ),
+        ),
+    ),
+    "one-too-far": Change(
+        "the horizon is the first id that an open transaction may have drawn",
+        ((HORIZONS, "highest - max(held.behind)", "highest - max(held.behind) + 1"),),
+    ),
+    "remembered": Change(
+        "a session takes the lock in its first transaction alone",
+        ((BEGIN, "topic_id, '1', true)", "topic_id, '1', false)"),),
+    ),
+    "no-wrap": Change(
+        "a lock's key is compared as if it had all bits of an id",
+        (
+            (
+                HORIZONS,
+                "(highest - l.objid::bigint) & 4294967295 AS behind",
+                "(highest & 4294967295) - l.objid::bigint AS behind",
+            ),
+            (HORIZONS, "held.behind < 2147483648", "held.behind >= 0"),
+        ),
+        start=NEAR_THE_WRAP,
+    ),
+}
+
+
+def apply(cursor: Any, change: Change) -> None:
+    """
+    Change the functions of a scratch database.
+
+    Raises:
+        LookupError: A function no longer has the text.
+    """
+    for function, old, new in change.edits:
+        cursor.execute(FUNCTION, [function])
+        (text,) = cursor.fetchone()
+        if text.count(old) != 1:
+            raise LookupError(
+                f"{change.title!r} changes {old!r} in {function}, which is there "
+                f"{text.count(old)} times, not once."
+            )
+        cursor.execute(text.replace(old, new))
