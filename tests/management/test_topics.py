@@ -241,8 +241,10 @@ def test_groups_are_listed():
     assert DONE == status
     task = "tests.app.tasks.noop"
     assert [
-        ["orders/a", "paused", "6", "5 m", "2", "default", task]
-        + ["paused by ada: rebuilt"],
+        [
+            *("orders/a", "paused", "6", "5 m", "2", "default", task),
+            "paused by ada: rebuilt",
+        ],
         ["orders/b", "halted", "3", "4 m", "2", "1", "stats", task],
     ] == table(out)[1:]
     paused, halted = answer["groups"]
@@ -477,9 +479,7 @@ def test_a_place_that_cannot_be_is_told():
 )
 def test_words_that_mean_nothing_are_refused(read, text):
     """Before a database is asked; with what would mean something."""
-    with pytest.raises(
-        argparse.ArgumentTypeError, match=r"is no|cannot be called|from"
-    ):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"is no|cannot be called"):
         read(text)
 
 
