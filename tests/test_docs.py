@@ -107,6 +107,8 @@ UNLISTED_LIMITS = {
     "schedules.words.TIMES_MAX",  # Of a text.
     "timetable.shifts.COUNTED_MAX",  # Of a note.
     "timetable.shifts.GAP_MAX",  # Of clocks.
+    "admin.seek_form.ID_MAX",  # Of the column.
+    "topics.browse.ID_MAX",  # Of the column.
     "admin.chart.LABELS_MAX",  # Of the layout.
     "admin.spans.HOURS_NAMED_MAX",  # Of the layout.
     "admin.spans.WEEKDAYS_NAMED_MAX",  # Of the layout.
