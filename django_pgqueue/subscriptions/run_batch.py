@@ -86,7 +86,8 @@ def run_batch(
     except BaseException as error:
         return Ended(error, time.monotonic() - started, was_acked=is_first)
     ran_seconds = time.monotonic() - started
-    return Ended(None, ran_seconds, is_ours=is_first or moves(False))
+    is_ours = is_first or moves(False)
+    return Ended(None, ran_seconds, is_ours=is_ours, was_acked=is_first)
 
 
 # The function takes none.

@@ -159,6 +159,9 @@ SELECT nextval(pg_get_serial_sequence('pgqueue_job', 'id')), g.task, g.queue,
 RETURNING id
 """
 
+# Locks: as FREE. Ends a back-off: in a test, nobody waits.
+HURRY = "UPDATE pgqueue_position SET retry_at = NULL WHERE id = %(id)s"
+
 # Locks: row locks on the positions that dead processes had, for the statement. They can
 # be claimed at once; that they were not given back is known by the name.
 LOSE = """
@@ -389,6 +392,11 @@ def lose(cursor: Any, workers: Sequence[str]) -> list[str]:
     """
     cursor.execute(LOSE, {"workers": list(workers)})
     return sorted({topic for (topic,) in cursor.fetchall()})
+
+
+def hurry(cursor: Any, position_id: int) -> None:
+    """End the back-off of a partition."""
+    cursor.execute(HURRY, {"id": position_id})
 
 
 def limit_transaction(cursor: Any, seconds: float) -> None:

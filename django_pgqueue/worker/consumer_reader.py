@@ -15,7 +15,6 @@ wake, as long as a poll at most.
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import random
 import time
@@ -29,13 +28,12 @@ from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.subscriptions import after_batch
-from django_pgqueue.subscriptions.after_batch import Again, Halted, Moved, Skipped
+from django_pgqueue.subscriptions.after_batch import Again, Halted, Skipped
 from django_pgqueue.subscriptions.consume import Consumer
 from django_pgqueue.subscriptions.run_batch import Ended, run_batch
-from django_pgqueue.tasks.perform import message_of, traceback_of
+from django_pgqueue.subscriptions.write_after import write_after
 from django_pgqueue.topics import groups, positions
 from django_pgqueue.topics.groups import GroupRow
-from django_pgqueue.topics.message import Message
 from django_pgqueue.topics.positions import Claimed
 from django_pgqueue.topics.read import Batch, read
 from django_pgqueue.worker.cleanup import clean_after_job, clean_connections
@@ -308,42 +306,24 @@ class Reader(Service):
         error: BaseException | None,
         ran_seconds: float = 0.0,
     ) -> None:
-        """Write what follows a batch that is not done."""
-        entry = None
-        if error is not None and getattr(after, "is_failure", True):
-            entry = self._entry(claimed, batch.messages, error, ran_seconds)
-        if isinstance(after, Moved):
-            if not self._advance(claimed, batch.to, False):
-                self._lost(claimed)
-            return
-        if isinstance(after, Again):
-            self._again(claimed, batch, after, entry, error)
-        elif isinstance(after, Halted):
-            self._halt(claimed, batch, entry, error)
-        elif isinstance(after, Skipped):
-            self._skip(claimed, batch, after.reason, entry, error, ran_seconds)
-        self.link.flush()
-
-    def _again(
-        self,
-        claimed: Claimed,
-        batch: Batch,
-        after: Again,
-        entry: str | None,
-        error: BaseException | None,
-    ) -> None:
+        """Write what follows a batch that is not done, and tell of it."""
+        waited = timedelta(seconds=time.monotonic() - self._leased_at)
         with self.link.cursor() as cursor:
-            is_ours = positions.fail(
+            written = write_after(
                 cursor,
                 claimed,
-                delay=after.delay,
-                error=entry,
-                single_to=batch.messages[-1].id if after.one_by_one else None,
-                counts=after.counts,
+                batch,
+                after,
+                error,
+                at=claimed.claimed_at + waited,
+                ran_seconds=ran_seconds,
             )
-        if not is_ours:
+        self.link.flush()
+        if not written.is_ours:
             self._lost(claimed)
-        elif after.is_failure:
+            return
+        first = batch.messages[0]
+        if isinstance(after, Again) and after.is_failure:
             self._counts["failed"] += 1
             telemetry.batch_failed(
                 self.consumer,
@@ -353,79 +333,23 @@ class Reader(Service):
                 delay_seconds=after.delay.total_seconds(),
                 one_by_one=after.one_by_one,
             )
-
-    def _halt(
-        self,
-        claimed: Claimed,
-        batch: Batch,
-        entry: str | None,
-        error: BaseException | None,
-    ) -> None:
-        with self.link.cursor() as cursor:
-            is_ours = positions.halt(cursor, claimed, error=entry)
-        if not is_ours:
-            self._lost(claimed)
-            return
-        self._counts["halted"] += 1
-        telemetry.halted(self.consumer, claimed, batch.messages[0], error=error)
-
-    def _skip(
-        self,
-        claimed: Claimed,
-        batch: Batch,
-        reason: str,
-        entry: str | None,
-        error: BaseException | None,
-        ran_seconds: float,
-    ) -> None:
-        message = batch.messages[0]
-        assert message.published_at is not None
-        with self.link.cursor() as cursor:
-            dead = positions.skip(
-                cursor,
+        elif isinstance(after, Halted):
+            self._counts["halted"] += 1
+            telemetry.halted(self.consumer, claimed, first, error=error)
+        elif isinstance(after, Skipped):
+            self._counts["dead"] += 1
+            telemetry.message_dead(
+                self.consumer,
                 claimed,
-                message_id=message.id,
-                published_at=message.published_at,
-                headers=message.headers,
-                error=entry,
-                reason=reason,
-                ran_seconds=ran_seconds,
+                first,
+                dead=written.dead,
+                reason=after.reason,
+                error=error,
             )
-        if dead is None:
-            self._lost(claimed)
-            return
-        self._counts["dead"] += 1
-        telemetry.message_dead(
-            self.consumer, claimed, message, dead=dead, reason=reason, error=error
-        )
 
     def _lost(self, claimed: Claimed) -> None:
         self._counts["stale"] += 1
         telemetry.position_stale(self.consumer, claimed)
-
-    def _entry(
-        self,
-        claimed: Claimed,
-        messages: list[Message],
-        error: BaseException,
-        ran_seconds: float,
-    ) -> str:
-        """Return what a position keeps of a failure, as JSON."""
-        seconds = time.monotonic() - self._leased_at
-        return json.dumps(
-            {
-                "kind": "error",
-                "type": f"{type(error).__module__}.{type(error).__qualname__}",
-                "message": message_of(error),
-                "traceback": traceback_of(error),
-                "attempt": claimed.failures + 1,
-                "messages": len(messages),
-                "message_id": messages[0].id,
-                "worker": self.worker,
-                "at": (claimed.claimed_at + timedelta(seconds=seconds)).isoformat(),
-                "ran_seconds": ran_seconds,
-            }
-        )
 
 
 BEGIN_AGAIN = timedelta(seconds=5)

@@ -121,7 +121,9 @@ class Consumers:
                     for claimed in held:
                         positions.free(cursor, claimed)
             except Exception as error:
-                logger.info("row of a group stays leased by worker=%s: %s", self._worker, error)
+                logger.info(
+                    "row of a group stays leased by worker=%s: %s", self._worker, error
+                )
             finally:
                 link.drop()
         self._watchdog.stop()
