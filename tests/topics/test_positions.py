@@ -203,6 +203,9 @@ def test_one_by_one_ends_where_it_was_to_end(cursor):
         single_to=ids[1],
         counts=False,
     )
+    # A failure among them does not end it sooner.
+    claimed = take(cursor, group)
+    positions.fail(cursor, claimed, delay=timedelta(0), single_to=ids[0])
     seen = []
     for to in ids[:2]:
         claimed = take(cursor, group)
