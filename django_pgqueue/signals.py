@@ -45,10 +45,10 @@ job_expired = Signal()
 # "expire", "cancel" or "release".
 settle_stale = Signal()
 
-# A tick of a schedule was dealt with. sender: the Task. schedule: its name (str).
-# due_at: datetime. outcome: "enqueued", "overlap", "duplicate" or "missed".
-# job_id: int or None. missed: int, ticks before it that were dropped.
-# late_seconds: float.
+# A tick of a schedule was dealt with. sender: the Task, or None where a message is
+# published. schedule: its name (str). due_at: datetime. outcome: "enqueued",
+# "published", "overlap", "duplicate" or "missed". job_id, message_id: int or None.
+# missed: int, ticks before it that were dropped. late_seconds: float.
 schedule_ticked = Signal()
 
 # Messages of one topic were stored, in a transaction that may still roll back.

@@ -154,7 +154,7 @@ def stale(sender: Any, job: Any, *, kind: str) -> None:
 
 
 def ticked(sender: Any, tick: Any, *, late_seconds: float) -> None:
-    """Tell of a tick of a schedule; a warning, if no job came of it."""
+    """Tell of a tick of a schedule; a warning, if nothing came of it."""
     send(
         signals.schedule_ticked,
         sender,
@@ -162,17 +162,19 @@ def ticked(sender: Any, tick: Any, *, late_seconds: float) -> None:
         due_at=tick.due_at,
         outcome=tick.outcome,
         job_id=tick.job_id,
+        message_id=tick.message_id,
         missed=tick.missed,
         late_seconds=late_seconds,
     )
-    level = logging.WARNING if tick.job_id is None else logging.INFO
+    came_of_it = tick.message_id if tick.job_id is None else tick.job_id
     logger.log(
-        level,
-        "ticked     schedule=%s due=%s outcome=%s job=%s late=%.1fs missed=%d",
+        logging.WARNING if came_of_it is None else logging.INFO,
+        "ticked     schedule=%s due=%s outcome=%s %s=%s late=%.1fs missed=%d",
         tick.schedule,
         tick.due_at.isoformat(),
         tick.outcome,
-        tick.job_id or "-",
+        "job" if tick.message_id is None else "message",
+        came_of_it or "-",
         late_seconds,
         tick.missed,
     )

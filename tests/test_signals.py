@@ -11,6 +11,7 @@ import pytest
 from django.dispatch import Signal
 
 from django_pgqueue import signals, telemetry
+from django_pgqueue.topics.retain import Loss
 from tests.app.tasks import add, noop
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -26,8 +27,14 @@ JOB = SimpleNamespace(
 )
 
 TICK = SimpleNamespace(
-    schedule="nightly", due_at=NOW, outcome="enqueued", job_id=7, missed=2
+    schedule="nightly",
+    due_at=NOW,
+    outcome="enqueued",
+    job_id=7,
+    message_id=None,
+    missed=2,
 )
+LOSS = Loss("orders", "stats", "t", (0, 3), 12, True, 5, 17, NOW, NOW)
 
 CLAIMED = SimpleNamespace(partition=3, fence=4, failures=0, lapsed_by="w/1")
 PARTITION = {"topic": "clicks", "group": "stats", "partition": 3}
@@ -98,6 +105,26 @@ EVENTS = {
             "over, nothing was written"
         ),
     ),
+    "lost": (
+        lambda sender: telemetry.group_lost_messages(sender, LOSS),
+        signals.group_lost_messages,
+        {
+            "topic": "orders",
+            "group": "stats",
+            "partitions": (0, 3),
+            "messages": 12,
+            "is_exact": True,
+            "first_id": 5,
+            "last_id": 17,
+            "first_at": NOW,
+            "last_at": NOW,
+        },
+        logging.ERROR,
+        (
+            "lost       group=orders/stats messages=12 ids=5..17 partitions=0,3: they "
+            "are older than the topic keeps them; the group is halted"
+        ),
+    ),
     "ticked": (
         lambda sender: telemetry.ticked(sender, TICK, late_seconds=1.5),
         signals.schedule_ticked,
@@ -106,6 +133,7 @@ EVENTS = {
             "due_at": NOW,
             "outcome": "enqueued",
             "job_id": 7,
+            "message_id": None,
             "missed": 2,
             "late_seconds": 1.5,
         },
@@ -278,6 +306,7 @@ def test_every_event_of_the_list_is_a_signal():
         "group_halted",
         "message_dead_lettered",
         "messages_consumed",
+        "group_lost_messages",
         "messages_published",
         "schedule_ticked",
         "settle_stale",
