@@ -10,10 +10,9 @@ import psycopg
 import pytest
 from django.core.management import call_command
 from django.db import connection, connections
-from django.utils import timezone
 
 from django_pgqueue.management.cli import examine_jobs, examine_server
-from django_pgqueue.models import Queue, Subscription, Worker
+from django_pgqueue.models import Queue, Worker
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.queues import partitions
@@ -58,8 +57,9 @@ CHECKS = {
     "withdrawn",
     "hidden",
     "schedule_tasks",
-    "stale",
-    "subscribed_tasks",
+    *("log_days", "log_closed", "log_horizon"),
+    *("groups_behind", "groups_halted", "topics"),
+    *("stale", "subscribed_tasks"),
 }
 
 
@@ -121,7 +121,7 @@ def test_where_all_is_well_every_check_says_so():
     assert CHECKS == set(found)
 
     status, out = run()
-    assert out.endswith("0 errors, 0 warnings, 27 as they should be.\n")
+    assert out.endswith("0 errors, 0 warnings, 33 as they should be.\n")
     assert max(map(len, out.splitlines())) <= 80
     assert 1 == len(run("--quiet")[1].splitlines())
 
@@ -494,30 +494,3 @@ def test_schedules_of_a_task_that_is_not_declared_are_found():
     make_schedule(name="b", task="no.such.task", paused_at=LONG_AGO)
 
     assert ["a"] == trouble("schedule_tasks")["value"]
-
-
-# Subscriptions ------------------------------------------------------------------------
-
-
-def test_subscriptions_that_code_declares_no_longer_are_found():
-    """After a week; those that are disabled make no jobs."""
-    week_ago = timezone.now() - timedelta(days=8)
-    for pattern in ("orders", "mail"):
-        Subscription.objects.create(
-            source="code",
-            pattern=pattern,
-            topic=pattern,
-            task="tests.app.tasks.noop",
-            last_declared_at=week_ago,
-        )
-    Subscription.objects.filter(pattern="mail").update(disabled_at=week_ago)
-
-    assert ["orders → default (tests.app.tasks.noop)"] == trouble("stale")["value"]
-
-
-def test_subscriptions_of_a_task_that_is_not_declared_are_found():
-    """Their jobs would wait, and then be dead."""
-    Subscription.objects.create(pattern="orders", topic="orders", task="no.such.task")
-
-    finding = trouble("subscribed_tasks")
-    assert ["orders → default (no.such.task)"] == finding["value"]
