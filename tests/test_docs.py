@@ -99,6 +99,8 @@ UNLISTED_LIMITS = {
     "spark.write.json_text.DAY_MAX",  # In words.
     "spark.write.json_text.MICROSECOND_MAX",  # In words.
     "schedules.words.TIMES_MAX",  # Of a text.
+    "worker.log_retention.ROUND_SECONDS_MAX",  # Of a round that was left.
+    "worker.log_retention.PASSES_MAX",  # Of a round.
     "timetable.shifts.COUNTED_MAX",  # Of a note.
     "timetable.shifts.GAP_MAX",  # Of clocks.
     "admin.chart.LABELS_MAX",  # Of the layout.
