@@ -56,6 +56,20 @@ schedule_ticked = Signal()
 # subscriptions' jobs came of them.
 messages_published = Signal()
 
+# A group's handler has taken a batch, and the position is moved and committed.
+# sender: the Task. topic, group: str. partition: int. count: int. ran_seconds: float.
+messages_consumed = Signal()
+
+# A partition waits until somebody resumes it or seeks: a message has failed all its
+# attempts, and the group's policy is "halt". sender: the Task. topic, group: str.
+# partition: int. message_id: int. error: the exception, or None when a reader died.
+group_halted = Signal()
+
+# A message that a group's handler could not take became a dead letter. sender: the
+# Task. topic, group: str. partition: int. message_id: int. dead_letter: its id (int).
+# reason: str. error: the exception, or None when a reader died.
+message_dead_lettered = Signal()
+
 # Retention removes messages that a consumer group has not read; the group is halted.
 # sender: the Task of the group, or None. topic, group: names (str). partitions: tuple
 # of int. messages: int, how many; is_exact: bool, False: there are more. first_id,

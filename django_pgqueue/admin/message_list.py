@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.filter_form import FilterForm, is_number
 from django_pgqueue.admin.keyset_list import KeysetList
+from django_pgqueue.admin.moment_field import MomentField
 from django_pgqueue.admin.moments import in_utc
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Topic
@@ -58,11 +59,7 @@ class MessageFilters(FilterForm):
     partition = forms.RegexField(
         r"\A[0-9]{1,4}\Z", label=_("Partition"), required=False, empty_value=""
     )
-    since = forms.DateTimeField(
-        label=_("From"),
-        required=False,
-        widget=forms.DateTimeInput({"placeholder": "2026-01-31 13:00"}),
-    )
+    since = MomentField(label=_("From"), required=False)
 
     @property
     def names_one_row(self) -> bool:

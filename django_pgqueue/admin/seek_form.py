@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_pgqueue.admin.moment_field import MomentField
 from django_pgqueue.admin.moments import in_utc
 from django_pgqueue.topics.seek import EARLIEST, LATEST
 
@@ -30,11 +31,7 @@ class SeekForm(forms.Form):
     way = forms.ChoiceField(
         label=gettext_lazy("To"), choices=WAYS, widget=forms.RadioSelect
     )
-    time = forms.DateTimeField(
-        label=gettext_lazy("Time"),
-        required=False,
-        widget=forms.DateTimeInput({"placeholder": "2026-01-31 13:00"}),
-    )
+    time = MomentField(label=gettext_lazy("Time"), required=False)
     message = forms.IntegerField(
         label=gettext_lazy("Id"),
         required=False,

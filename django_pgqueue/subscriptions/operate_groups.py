@@ -16,15 +16,13 @@ from typing import Any
 from django_pgqueue.conf import get_settings
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.publishing.publish import HINT
+from django_pgqueue.subscriptions.operate import REASON_CHARACTERS_MAX
 from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX, checked_text
 from django_pgqueue.topics import groups, positions
 from django_pgqueue.topics import seek as seeks
 from django_pgqueue.topics.foresee import Step, foresee
 from django_pgqueue.topics.groups import GroupRow
 from django_pgqueue.topics.seek import Sought
-
-# Characters of a reason, as the columns have them.
-REASON_CHARACTERS_MAX = 255
 
 Place = int | str | datetime
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django_pgqueue.bounds import TIME_MAX, TIME_MIN
+
 # The bounds of the day first, from the ends of its primary key; then each step looks at
 # the first message at or after the middle. Days are read through the parent, by a
 # condition that leaves one partition. Locks: none.
@@ -56,7 +58,8 @@ def first_id(cursor: Any, moment: datetime) -> int:
         cursor: On the database of the log.
         moment: With its zone.
     """
-    moment = moment.astimezone(UTC)
+    # No message has a time beyond; a day more would be none that Python knows.
+    moment = min(max(moment, TIME_MIN), TIME_MAX).astimezone(UTC)
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     cursor.execute(FIRST_ID, {"day": day, "end": day + DAY, "moment": moment})
     found: int = cursor.fetchone()[0]

@@ -168,6 +168,7 @@ VALUES = {
     "table": "pgqueue_archived_job",
     "target": "/srv/export",
     # Of topics.
+    "ago": LEASE,
     "batch": 500,
     "before": NOON,
     "befores": [NOON],
@@ -413,7 +414,7 @@ EXPLAINED = {
     *(f"topics.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
     *(f"topics.groups.{name}" for name in ("PARTITIONS", "MAKE_POSITIONS", "ALL")),
     *(f"topics.groups.{name}" for name in ("COMPLETE", "SHOWN", "PAUSE", "RESUME")),
-    "topics.groups.FORGET",
+    *(f"topics.groups.{name}" for name in ("FORGET", "AGO")),
     *(f"topics.horizon.{name}" for name in ("HORIZONS", "HOLDERS")),
     "topics.lag.LAG",
     "topics.moment.FIRST_ID",
@@ -422,6 +423,7 @@ EXPLAINED = {
     *(f"topics.positions.{name}" for name in ("CLAIM", "ADVANCE", "FREE", "FAIL")),
     *(f"topics.positions.{name}" for name in ("HALT", "SKIP", "RESUME", "LOST")),
     *(f"topics.positions.{name}" for name in ("FORWARD", "LOWEST", "NEXT_RETRY")),
+    *(f"topics.positions.{name}" for name in ("LOSE", "HURRY")),
     *(f"topics.read.{name}" for name in ("READ", "READ_WHERE")),
     *(f"topics.retain.{name}" for name in ("TOPICS", "TAKE_TOPIC", "HOLD_TOPIC")),
     *(f"topics.retain.{name}" for name in ("HIGHEST", "BEHIND", "TAKE_POSITIONS")),
@@ -460,6 +462,7 @@ UTILITY = {
     *(f"topics.days.{name}" for name in ("GUARD", "UNGUARD")),
     *(f"topics.retain.{name}" for name in ("KEPT", "DELETE")),
     "spread.SPREAD_FROM_SELECT",
+    *(f"topics.positions.{name}" for name in ("LIMIT", "LIMIT_ALL")),
     "partitions.CREATE",
     "unique.STORE_UNIQUE_SELECTED",
     "wake.LISTEN",
@@ -467,7 +470,7 @@ UTILITY = {
 
 
 # These run in a database, and on tables, of their own.
-OF_THE_BENCH = {"backlogs", "gauges", "scratch", "yardstick"}
+OF_THE_BENCH = {"backlogs", "gauges", "scratch", "yardstick", "yardstick_log"}
 
 
 def collect():

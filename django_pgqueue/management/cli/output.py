@@ -24,9 +24,11 @@ COLUMNS_MIN = 8
 # Words of states and severities, by colour: its name for rich, its number for ANSI.
 STYLES = {
     ("green", 32): {"succeeded", "ok"},
-    ("cyan", 36): {"running", "ready", "active"},
-    ("yellow", 33): {"retrying", "warning", "paused"},
-    ("red", 31): {"dead", "error", "overdue", "faulty"},
+    ("cyan", 36): {"running", "ready", "active", "reading", "waiting", "enabled"},
+    ("yellow", 33): {
+        *("retrying", "warning", "paused", "held back", "stale", "disabled"),
+    },
+    ("red", 31): {"dead", "error", "overdue", "faulty", "halted"},
     ("bright_black", 90): {
         *("scheduled", "parked", "cancelled", "expired", "withdrawn"),
     },

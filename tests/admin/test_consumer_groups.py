@@ -1,0 +1,303 @@
+"""Consumer groups: how far they have read, why they do not, and how they are moved."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.messages import get_messages
+
+from django_pgqueue.models import ConsumerGroup, Position, Topic
+from tests.topics.rows import make_group, make_message, make_position, make_topic
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/consumergroup/"
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+NOW = timedelta(0)
+ERROR = {
+    "kind": "error",
+    "type": "shop.CardDeclined",
+    "message": "declined, password=s3cret",
+    "traceback": "Traceback …\nshop.CardDeclined: of order 4711, password=s3cret",
+    "worker": "web-1",
+    "at": "2026-11-20T20:10:00+00:00",
+}
+
+
+def texts(response):
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+def html_of(client, path=""):
+    response = client.get(URL + path)
+    assert 200 == response.status_code
+    return unescape(response.content.decode())
+
+
+def plain(html):
+    return " ".join(re.sub("<[^>]*>", " ", html).split())
+
+
+def make_log(count=30, partitions=3):
+    """Publish a message a minute, the last one just now; return the ids."""
+    make_topic(partitions=partitions)
+    return [
+        make_message(
+            partition=n % partitions, published_at=-(count - 1 - n) * MINUTE
+        ).pk
+        for n in range(count)
+    ]
+
+
+def positions():
+    rows = Position.objects.order_by("partition")
+    return list(rows.values_list("position", flat=True))
+
+
+def test_the_list_tells_how_far_behind_groups_are(admin_client):
+    """By topic and name; the most urgent state of any partition."""
+    ids = make_log()
+    behind = make_group(name="behind")
+    make_position(behind, 0, position=ids[9])
+    done = make_group(name="done")
+    halted = make_group(name="halted")
+    paused = make_group(
+        name="paused",
+        task="mail.tasks.noop",
+        queue="mail",
+        paused_at=-HOUR,
+        paused_by="ada",
+        pause_reason="rebuilt",
+    )
+    for partition in range(3):
+        make_position(done, partition, position=ids[-1])
+        make_position(paused, partition, position=ids[-4])
+    make_position(halted, 2, position=ids[-1], halted_at=-HOUR, halted_for="error")
+
+    html = html_of(admin_client)
+    rows = html.split('id="result_list"')[1].split("</table>")[0].split("<tr>")[2:]
+    lines = [plain(line) for line in rows]
+
+    assert [
+        "orders/behind waiting 26 28 min tests.app.tasks.noop default",
+        "orders/done idle 0 - tests.app.tasks.noop default",
+        "orders/halted halted 1 of 3 partitions 20 29 min tests.app.tasks.noop default",
+        "orders/paused paused 1 h ago by ada: rebuilt 3 2 min mail.tasks.noop mail",
+    ] == lines
+
+
+def test_a_group_shows_each_partition(admin_client):
+    """Position, lag, age, reader and lease, failures and the next attempt."""
+    ids = make_log(40, partitions=4)
+    group = make_group(on_error="halt", batch=50, payload_filter={"country": "FR"})
+    make_position(group, 0, position=ids[20], leased_by="web-1", leased_until=MINUTE)
+    make_position(group, 1, position=ids[33], failures=2, retry_at=MINUTE)
+    make_position(group, 2, halted_at=-HOUR, halted_for="error", failures=5)
+    make_position(group, 3, halted_at=-HOUR, halted_for="retention")
+
+    html = html_of(admin_client, f"{group.pk}/change/")
+    table = html.split("<h2>Partitions")[1].split("</table>")[0]
+    lines = [plain(line) for line in table.split("<tr>")[2:]]
+
+    assert re.fullmatch(rf"0 reading {ids[20]} 4 15 min web-1 in \d+ s", lines[0])
+    assert re.fullmatch(rf"1 retrying {ids[33]} 1 2 min 2 in \d+ s", lines[1])
+    assert lines[2] == "2 halted by an error, 1 h ago 0 10 37 min 5"
+    assert lines[3] == "3 halted by retention, 1 h ago 0 10 36 min"
+    assert f"?topic=orders&partition=0&after={ids[20]}" in html
+    assert "retry, then halt the partition" in html
+    assert '"country": "FR"' in html
+    assert "seek to the earliest message" in html
+    assert "read on, or seek past it" in html
+
+
+def test_errors_are_shown_to_those_who_may_see_them(staff):
+    """As those of jobs: never a secret, no message and traceback without permission."""
+    group = make_group()
+    make_position(group, 1, errors=[ERROR, {"kind": "retention", "message": "5 lost"}])
+    path = f"{URL}{group.pk}/change/"
+
+    seen = unescape(
+        staff("view_consumergroup", "view_payload").get(path).content.decode()
+    )
+    hidden = unescape(staff("view_consumergroup").get(path).content.decode())
+
+    for html in (seen, hidden):
+        assert "What went wrong in partition 1" in html
+        assert "shop.CardDeclined" in html
+        assert "s3cret" not in html
+    assert "of order 4711" in seen
+    assert "5 lost" in seen
+    assert "4711" not in hidden
+    assert "declined" not in hidden
+    assert "needs permission pgqueue.view_payload" in hidden
+
+
+def test_a_group_is_paused_and_resumed(admin_client):
+    """With who and why, in its row and in the log."""
+    group = make_group()
+    path = f"{URL}{group.pk}"
+
+    first = admin_client.post(f"{path}/pause/", {"confirmed": "1", "reason": "night"})
+    paused = ConsumerGroup.objects.get()
+    again = admin_client.post(f"{path}/pause/", {"confirmed": "1", "reason": "x"})
+    kept = ConsumerGroup.objects.get()
+    back = admin_client.post(f"{path}/resume/")
+    once = admin_client.post(f"{path}/resume/")
+
+    assert ("admin", "night") == (paused.paused_by, paused.pause_reason)
+    assert "night" == kept.pause_reason
+    assert "1 group is paused; what is being read is finished." == texts(first)[-1]
+    assert "1 was paused already; its reason stays." == texts(again)[-1]
+    assert "1 group reads on, from where it was." == texts(back)[-1]
+    assert "0 groups read on" in texts(once)[-1] or "was not paused" in texts(once)[-1]
+    assert ConsumerGroup.objects.get().paused_at is None
+    said = LogEntry.objects.order_by("pk").values_list("change_message", flat=True)
+    assert ["Paused: night", "it was paused by admin: night"] == [
+        text.split("; ")[-1].strip('[]"') for text in said
+    ]
+
+
+def test_halted_partitions_are_read_on(admin_client):
+    """With all attempts; those that retention has overtaken are not: it says why."""
+    group = make_group(positions=4)
+    halted = {"halted_at": NOW, "failures": 5, "errors": [ERROR]}
+    make_position(group, 1, halted_for="error", **halted)
+    make_position(group, 3, halted_for="error", **halted)
+    path = f"{URL}{group.pk}/read-on/"
+
+    done = admin_client.post(path, {"confirmed": "1"})
+    after = Position.objects.get(partition=3)
+    none = admin_client.post(path, {"confirmed": "1"})
+    make_position(group, 2, halted_for="retention", **halted)
+    lost = admin_client.post(path, {"confirmed": "1"})
+
+    assert "2 halted partitions are read on, with all attempts." == texts(done)[-1]
+    assert (None, 0) == (after.halted_at, after.failures)
+    assert "had none" in texts(none)[-1]
+    assert "Retention has removed messages" in texts(lost)[-1]
+    assert "in partition 2" in texts(lost)[-1]
+    assert Position.objects.get(partition=2).halted_at is not None
+    (entry,) = LogEntry.objects.all()
+    assert "Halted partitions read on: 1, 3" in entry.change_message
+
+
+# Seek --------------------------------------------------------------------------------
+
+
+def seek(client, group, **data):
+    return client.post(f"{URL}{group.pk}/seek/", {"way": "latest", **data})
+
+
+def test_a_seek_says_what_happens_and_does_it_when_confirmed(admin_client):
+    """How much is read again or skipped; the name of the group has to be typed."""
+    ids = make_log()
+    group = make_group()
+    for partition in range(3):
+        make_position(group, partition, position=ids[14], fence=7)
+    before = positions()
+
+    shown = seek(admin_client, group, preview="1", way="earliest")
+    skipping = seek(admin_client, group, preview="1")
+    unsure = seek(admin_client, group, seek="1", typed="orders")
+
+    assert "15 messages are read again, 0 are skipped." in plain(shown.content.decode())
+    assert "0 messages are read again, 15 are skipped." in plain(
+        skipping.content.decode()
+    )
+    assert "Type orders/stats to say" in unsure.content.decode()
+    assert before == positions()
+    assert not LogEntry.objects.exists()
+
+    done = seek(admin_client, group, seek="1", typed=" orders/stats ")
+
+    assert f"{URL}{group.pk}/change/" == done.url
+    assert [ids[-1]] * 3 == positions()
+    assert {8} == set(Position.objects.values_list("fence", flat=True))
+    assert ["3 partitions read on from there."] == texts(done)
+    (entry,) = LogEntry.objects.all()
+    assert f"Sought to latest. Positions: 0: {ids[14]} " in entry.get_change_message()
+
+
+@pytest.mark.parametrize("partition", ["", "1"])
+@pytest.mark.parametrize("way", ["earliest", "latest", "id", "time"])
+def test_a_group_is_moved_to_any_place(admin_client, way, partition):
+    """To an end, an id, a time; all partitions or one, which ends what is halted."""
+    ids = make_log()
+    group = make_group()
+    for each in range(3):
+        make_position(group, each, position=ids[14], halted_at=NOW, halted_for="error")
+    clock = Position.objects.get(partition=0).halted_at - 9.5 * MINUTE
+    # Messages of partitions 0, 1 and 2 that come first then or later.
+    first = {"time": [ids[21] - 1, ids[22] - 1, ids[20] - 1]}
+    expected = first.get(way) or {"earliest": 0, "latest": ids[-1], "id": ids[4]}[way]
+    expected = expected if isinstance(expected, list) else [expected] * 3
+
+    answer = seek(
+        admin_client,
+        group,
+        way=way,
+        message=ids[4],
+        time=f"{clock:%Y-%m-%d %H:%M:%S}",
+        partition=partition,
+        seek="1",
+        typed="orders/stats",
+    )
+
+    assert 302 == answer.status_code, answer.context["form"].errors
+    moved = [0, 1, 2] if partition == "" else [1]
+    for each in range(3):
+        row = Position.objects.get(partition=each)
+        assert (expected[each] if each in moved else ids[14]) == row.position
+        assert (each in moved) == (row.halted_at is None)
+
+
+@pytest.mark.parametrize(
+    "data, problem",
+    [
+        ({"way": "id"}, "This field is required."),
+        ({"way": "time"}, "This field is required."),
+        ({"way": "id", "message": "x"}, "Enter a whole number."),
+        ({"way": "id", "message": "-1"}, "greater than or equal to 0"),
+        ({"way": "id", "message": "9" * 30}, "less than or equal to"),
+        ({"way": "id", "message": "2"}, "Retention has removed"),
+        ({"way": "id", "message": "999999999"}, "lies beyond it"),
+        ({"way": "time", "time": "yesterday"}, "Enter a valid date/time."),
+        ({"way": "time", "time": "0001-01-01 00:00"}, "between the years"),
+        ({"way": "time", "time": "2001-01-01 00:00"}, "Retention has removed"),
+        ({"way": "sideways"}, "not one of the available choices"),
+        ({"partition": "77"}, "not one of the available choices"),
+        ({"partition": "\x00"}, "not one of the available choices"),
+        ({"way": ""}, "This field is required."),
+    ],
+)
+@pytest.mark.parametrize("submit", ["preview", "seek"])
+def test_a_place_that_cannot_be_is_told_and_nothing_moves(
+    admin_client, data, problem, submit
+):
+    """At its field, or above the form; with what can be done."""
+    make_log(6)
+    group = make_group()
+    Topic.objects.update(removed_to=3)
+    Position.objects.update(position=4)
+
+    answer = seek(admin_client, group, typed="orders/stats", **{submit: "1", **data})
+
+    assert problem in unescape(answer.content.decode())
+    assert [4, 4, 4] == positions()
+    assert not LogEntry.objects.exists()
+
+
+def test_a_group_that_has_gone_is_not_sought(admin_client):
+    """Back to the list."""
+    group = make_group()
+    ConsumerGroup.objects.all().delete()
+
+    answer = seek(admin_client, group, seek="1", typed="orders/stats")
+
+    assert URL == answer.url
+    assert "There is no consumer group" in texts(answer)[-1]

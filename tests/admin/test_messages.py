@@ -1,0 +1,189 @@
+"""Messages: pages of the log, what narrows them, and what a message carries."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from html import unescape
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.models import Message
+from tests.factories import make_archived_job, make_dead_letter, make_job
+from tests.topics.rows import make_message, make_topic
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/message/"
+MINUTE = timedelta(minutes=1)
+
+
+def fill(count=120):
+    """Publish to four partitions; return the ids, the oldest first."""
+    make_topic(partitions=4)
+    return [
+        make_message(
+            "orders.paid" if n % 2 else "orders.created",
+            key=f"c{n % 3}",
+            partition=n % 4,
+            published_at=-(count - n) * MINUTE,
+        ).pk
+        for n in range(count)
+    ]
+
+
+def listed(client, query=""):
+    return [row.pk for row in client.get(URL + query).context["cl"].result_list]
+
+
+def walked(client, query, way):
+    """Return the ids of all pages, by following a link of the pager."""
+    found = []
+    url = query
+    while url is not None:
+        cl = client.get(URL + url).context["cl"]
+        rows = [row.pk for row in cl.result_list]
+        found += rows if way == "older_url" else rows[::-1]
+        url = getattr(cl, way)
+    return found
+
+
+@pytest.mark.parametrize("topic", ["", "topic=orders"])
+def test_messages_are_paged_by_id(admin_client, topic):
+    """Back and forth, with a topic and without, the newest first."""
+    ids = fill()
+    if topic:
+        make_message("clicks")
+
+    assert ids[::-1] == walked(admin_client, f"?{topic}", "older_url")
+    assert ids[:50] == walked(admin_client, f"?{topic}&oldest=1", "newer_url")[:50]
+    assert ids[::-1][:50] == listed(admin_client, f"?{topic}")
+
+
+@pytest.mark.parametrize(
+    "query, fits",
+    [
+        ("topic=orders", lambda row: True),
+        ("topic=clicks", lambda row: False),
+        ("topic=none", lambda row: False),
+        ("q=CREATED", lambda row: row.name == "orders.created"),
+        ("topic=orders&q=paid", lambda row: row.name == "orders.paid"),
+        ("topic=orders&key=c1", lambda row: row.key == "c1"),
+        ("key=c1&partition=0", lambda row: (row.key, row.partition) == ("c1", 0)),
+        ("topic=orders&partition=3", lambda row: row.partition == 3),
+        ("topic=orders&partition=77", lambda row: False),
+    ],
+)
+def test_messages_are_narrowed(admin_client, query, fits):
+    """By topic, key and partition as wholes, by a part of the name."""
+    fill(40)
+    make_topic("clicks")
+    rows = Message.objects.order_by("-pk")
+
+    expected = [row.pk for row in rows if fits(row)]
+
+    assert expected == listed(admin_client, f"?{query}")
+
+
+@pytest.mark.parametrize("topic", ["", "&topic=orders", "&topic=orders&key=c1"])
+def test_messages_from_a_time_on(admin_client, topic):
+    """Nothing older is shown, nor looked through."""
+    ids = fill(30)
+    time = datetime.now(UTC) - 9.5 * MINUTE
+    expected = ids[21:][::-1]
+    if "key" in topic:
+        expected = list(
+            Message.objects.filter(pk__in=expected, key="c1")
+            .order_by("-pk")
+            .values_list("pk", flat=True)
+        )
+
+    cl = admin_client.get(f"{URL}?since={time:%Y-%m-%d %H:%M:%S}{topic}").context["cl"]
+
+    assert expected == [row.pk for row in cl.result_list]
+    assert (None, None) == (cl.looked_through, cl.older_url)
+
+
+def test_an_id_is_found_at_once(admin_client):
+    """Whatever else is narrowed."""
+    ids = fill(3)
+
+    assert [ids[1]] == listed(admin_client, f"?q={ids[1]}")
+    assert [ids[1]] == listed(admin_client, f"?q={ids[1]}&topic=orders")
+    assert [] == listed(admin_client, f"?q={ids[1]}&topic=clicks")
+
+
+def test_a_message_shows_what_it_carries_to_those_who_may_see_it(staff):
+    """Payload and headers, without secrets; to others neither."""
+    row = make_message(
+        "orders.paid",
+        {"total": 19.9, "api_token": "s3cret"},
+        key="c7",
+        partition=3,
+        headers={"trace": "00-4bf9", "password": "s3cret"},
+    )
+    path = f"{URL}{row.pk}/change/"
+
+    seen = unescape(staff("view_message", "view_payload").get(path).content.decode())
+    hidden = unescape(staff("view_message").get(path).content.decode())
+
+    for html in (seen, hidden):
+        assert "s3cret" not in html
+        assert "orders.paid" in html
+        assert "?topic=orders&key=c7" in html
+        assert "?topic=orders&partition=3" in html
+        assert f"/admin/pgqueue/topic/{row.topic_id}/change/" in html
+    assert '"total": 19.9' in seen
+    assert "00-4bf9" in seen
+    assert "19.9" not in hidden
+    assert "00-4bf9" not in hidden
+    assert "needs permission pgqueue.view_payload" in hidden
+
+
+def test_a_payload_that_python_cannot_read_is_shown(admin_client):
+    """As PostgreSQL has it."""
+    row = make_message()
+    deep = "[" * 3_000 + "]" * 3_000
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_message SET payload = %s::jsonb WHERE id = %s",
+            [deep, row.pk],
+        )
+
+    assert 200 == admin_client.get(f"{URL}{row.pk}/change/").status_code
+
+
+@pytest.mark.parametrize(
+    "page, make",
+    [
+        ("job", make_job),
+        ("archivedjob", make_archived_job),
+        ("deadletter", make_dead_letter),
+    ],
+)
+def test_a_job_leads_to_its_message(admin_client, page, make):
+    """Wherever its row is; after retention the link says that it has gone."""
+    message = make_message()
+    row = make(message_id=message.pk)
+    link = f"{URL}{message.pk}/change/"
+
+    html = admin_client.get(f"/admin/pgqueue/{page}/{row.pk}/change/").content.decode()
+    assert f'href="{link}"' in html
+    Message.objects.all().delete()
+    # A job of the same id is not where it leads.
+    make_job(id=message.pk + 10_000)
+    answer = admin_client.get(f"{URL}{message.pk + 10_000}/change/", follow=True)
+
+    assert [(URL, 302)] == answer.redirect_chain
+    assert "or it has been purged" in answer.content.decode()
+
+
+def test_the_queries_of_a_list_do_not_grow(admin_client, django_assert_max_num_queries):
+    """However many messages and topics it shows."""
+    for n in range(30):
+        make_message(f"topic{n}")
+
+    with django_assert_max_num_queries(14):
+        admin_client.get(URL)
+    with django_assert_max_num_queries(14):
+        admin_client.get(f"{URL}?topic=topic3&key=x")

@@ -1,0 +1,186 @@
+"""Topics: how much they hold, for how long, who listens, who holds them back."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from html import unescape
+
+import pytest
+
+from django_pgqueue.admin import topics
+from django_pgqueue.queues.enqueue import Items
+from django_pgqueue.topics import overview
+from django_pgqueue.topics.publish import publish
+from tests.topics.rows import (
+    make_group,
+    make_message,
+    make_position,
+    make_subscription,
+    make_topic,
+)
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/topic/"
+DAY = timedelta(days=1)
+HOUR = timedelta(hours=1)
+
+
+def html_of(client, path=""):
+    response = client.get(URL + path)
+    assert 200 == response.status_code
+    return unescape(response.content.decode())
+
+
+def cells(html):
+    """Return the texts of the cells of the first table, by the first of a line."""
+    found = {}
+    table = html.split('id="result_list"')[-1].split("</table>")[0]
+    for line in table.split("<tr>")[2:]:
+        texts = [
+            " ".join(re.sub("<[^>]*>", " ", cell).split())
+            for cell in re.findall("<t[hd][^>]*>(.*?)</t[hd]>", line, re.DOTALL)
+        ]
+        found[texts[0]] = texts[1:]
+    return found
+
+
+def test_the_list_tells_how_much_there_is_and_who_listens(admin_client, monkeypatch):
+    """By name; messages are counted no further than a limit."""
+    monkeypatch.setattr(overview, "COUNTED_MESSAGES_MAX", 5)
+    monkeypatch.setattr(topics, "COUNTED_MESSAGES_MAX", 5)
+    make_topic(
+        "orders",
+        partitions=4,
+        retain=60 * DAY,
+        declared={"partitions": 16, "retain_seconds": (60 * DAY).total_seconds()},
+    )
+    make_topic("mail", retain=2 * DAY)
+    make_message("clicks", published_at=-2 * DAY)
+    for _ in range(7):
+        make_message("orders.paid")
+    make_message("clicks")
+    make_subscription("orders.*")
+    make_subscription("*.paid")
+    make_subscription("clicks", queue="other")
+    make_group("orders")
+
+    found = cells(html_of(admin_client))
+
+    assert {
+        "clicks": ["16", "7 d the setting RETENTION", "1", "2", "0", "-"],
+        "mail": ["16", "2 d set in its row", "0", "1", "0", "-"],
+        "orders": ["4 not as declared", "60 d declared by code", "5+", "2", "1", "-"],
+    } == found
+    assert ["clicks", "mail", "orders"] == list(found)
+
+
+def test_a_topic_may_keep_its_messages_for_ever(admin_client, settings):
+    """As RETENTION says, or as its own row does."""
+    settings.PGQUEUE = {"RETENTION": {"log": None}}
+    make_topic("clicks")
+    make_topic("orders", retain=HOUR)
+
+    found = cells(html_of(admin_client))
+
+    assert "for ever the setting RETENTION" == found["clicks"][1]
+    assert "60 min set in its row" == found["orders"][1].replace("1 h", "60 min")
+
+
+def test_a_topic_shows_its_log_and_its_listeners(admin_client):
+    """Ends of the log, what differs from code, subscriptions and groups with lag."""
+    topic = make_topic(
+        "orders",
+        partitions=2,
+        schema="shop.events.OrderEvent",
+        removed_to=3,
+        declared={"partitions": 8, "retain_seconds": 3_600},
+    )
+    first = make_message("orders.paid", partition=0, published_at=-3 * HOUR)
+    make_message("clicks")
+    last = make_message("orders.paid", partition=1)
+    wanting = make_subscription(
+        "orders.*",
+        queue="billing",
+        task="billing.tasks.on_order",
+        payload_filter={"country": "FR", "api_token": "s3cret"},
+    )
+    make_subscription("clicks", queue="nobody's business")
+    make_subscription("*", queue="audit", last_declared_at=-30 * DAY)
+    group = make_group("orders", queue="stats")
+    make_position(group, 1, position=last.pk)
+    make_group("clicks", "others")
+
+    html = html_of(admin_client, f"{topic.pk}/change/")
+
+    for key in (first.pk, last.pk):
+        assert f"/admin/pgqueue/message/{key}/change/" in html
+    assert "shop.events.OrderEvent" in html
+    assert ["8", "2"] == cells(html.split("Not as declared")[1])["partitions"]
+    assert ["60 min", "the setting RETENTION"] == [
+        text.replace("1 h", "60 min")
+        for text in cells(html.split("Not as declared")[1])["retention"]
+    ]
+    listening = html.split("<h2>Subscriptions")[1]
+    assert f"/admin/pgqueue/subscription/{wanting.pk}/change/" in listening
+    assert "billing.tasks.on_order" in listening
+    assert '"country": "FR"' in listening
+    assert "s3cret" not in html
+    assert "pgqueue-stale" in listening
+    assert "nobody's business" not in html
+    reading = cells(html.split("<h2>Consumer groups")[1])
+    assert ["waiting", "1", "3 h", "stats", "tests.app.tasks.noop"] == reading["stats"]
+    assert "others" not in reading
+
+
+def test_a_topic_without_listeners_says_so(admin_client):
+    """And one without messages has no ends."""
+    html = html_of(admin_client, f"{make_topic().pk}/change/")
+
+    assert "no job comes of its messages" in html
+    assert "None reads its log" in html
+    assert "Newest message" not in html
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_that_holds_readers_back_is_told(admin_client, cursor):
+    """In the list and on its page: for how long, and whose; above all if for long."""
+    topic = make_topic("orders")
+    assert "-" == cells(html_of(admin_client))["orders"][-1]
+
+    with cursor.connection.transaction():
+        publish(cursor, "orders", [Items('["orders", null, {}, {}]', 1)])
+        pid = cursor.connection.info.backend_pid
+        assert "for 0 s" == cells(html_of(admin_client))["orders"][-1]
+        html = html_of(admin_client, f"{topic.pk}/change/")
+        assert f"by the transaction of pid {pid}" in html
+        assert "pg_terminate_backend" not in html
+        row = topic
+        row.holder = topics.Holder(topic.pk, pid, 61.0, None, None)
+        (note,) = topics._notes(row)
+    assert f"pg_terminate_backend({pid})" in note.command
+    assert "-" == cells(html_of(admin_client))["orders"][-1]
+
+
+def test_topics_are_found_by_a_part_of_their_names(admin_client):
+    """From A to Z."""
+    for name in ("orders", "mail", "reorder"):
+        make_topic(name)
+
+    cl = admin_client.get(f"{URL}?q=order").context["cl"]
+
+    assert ["orders", "reorder"] == [row.name for row in cl.result_list]
+
+
+def test_the_queries_of_the_list_do_not_grow(
+    admin_client, django_assert_max_num_queries
+):
+    """However many topics and listeners there are."""
+    for number in range(30):
+        make_topic(f"t{number}")
+        make_subscription(f"t{number}")
+        make_group(f"t{number}", positions=1)
+
+    with django_assert_max_num_queries(16):
+        admin_client.get(URL)

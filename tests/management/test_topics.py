@@ -1,0 +1,496 @@
+"""`manage.py pgqueue topics | peek | groups | lag | seek`: what they print and do."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.management.cli import places
+from django_pgqueue.models import ConsumerGroup, Message, Position, Topic
+from django_pgqueue.topics import browse
+from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
+from tests.topics.rows import (
+    make_group,
+    make_message,
+    make_position,
+    make_subscription,
+    make_topic,
+)
+
+pytestmark = pytest.mark.django_db
+
+DAY = timedelta(days=1)
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+NOW = timedelta(0)
+
+
+def fill(count=6, partitions=2, **columns):
+    """Publish a message a minute, the last one just now; return the ids."""
+    make_topic(partitions=partitions)
+    return [
+        make_message(
+            "orders.paid" if n % 2 else "orders.created",
+            {"id": n, "api_token": "s3cret"},
+            key=f"c{n % 3}",
+            partition=n % partitions,
+            published_at=-(count - 1 - n) * MINUTE,
+            **columns,
+        ).pk
+        for n in range(count)
+    ]
+
+
+def table(out):
+    """Return the lines of a table as lists of cells."""
+    return [
+        [cell.strip() for cell in line.split("  ") if cell.strip()]
+        for line in out.splitlines()
+    ]
+
+
+def positions():
+    rows = Position.objects.order_by("partition")
+    return list(rows.values_list("position", flat=True))
+
+
+# topics ------------------------------------------------------------------------------
+
+
+def test_topics_are_listed(settings):
+    """By name: how much, kept how long, who listens."""
+    settings.PGQUEUE = {"RETENTION": {"log": None}}
+    fill()
+    make_topic("clicks", retain=3 * DAY)
+    make_subscription("*.paid")
+    make_subscription("orders", queue="other")
+    make_group()
+
+    status, out, _ = run("topics")
+
+    assert DONE == status
+    assert [
+        *(["topic", "partitions", "kept", "in 24 h", "subscriptions", "groups"],),
+        ["clicks", "16", "3 d", "0", "1", "0"],
+        ["orders", "2", "for ever", "6", "2", "1"],
+    ] == [[cell for cell in line if cell != "held back"] for line in table(out)]
+
+
+def test_the_listeners_of_a_topic_are_listed():
+    """With state, lag, queue and task; in JSON with what else is known."""
+    ids = fill()
+    make_subscription("orders.*", queue="billing", task="billing.on_order")
+    make_subscription("orders", disabled_at=-HOUR, disabled_by="ada")
+    make_subscription("*", queue="audit", last_declared_at=-8 * DAY)
+    make_subscription("clicks", queue="stats")
+    group = make_group(queue="stats", task="stats.count")
+    make_position(group, 0, position=ids[-1])
+
+    status, out, _ = run("topics", "orders")
+    _, answer = told("topics", "orders")
+
+    assert DONE == status
+    assert "7 d, as RETENTION says" in out
+    assert [
+        ["*", "stale", "audit", "tests.app.tasks.noop"],
+        ["orders.*", "enabled", "billing", "billing.on_order"],
+        ["orders", "disabled", "default", "tests.app.tasks.noop"],
+        ["group stats", "waiting", "3", "stats", "stats.count"],
+    ] == table(out)[-4:]
+    (topic,) = answer["topics"]
+    assert ("orders", 6, False, 604_800.0) == (
+        topic["topic"],
+        topic["messages_24h"],
+        topic["is_partial"],
+        topic["kept_seconds"],
+    )
+    assert ["stale", "enabled", "disabled"] == [
+        each["state"] for each in topic["subscriptions"]
+    ]
+    assert datetime.fromisoformat(topic["subscriptions"][2]["disabled_at"])
+    assert ["3"] == [each["lag"] for each in topic["groups"]]
+
+
+def test_without_topics_it_says_so():
+    """A topic that is not there has status 1, and the nearest one is told."""
+    assert (DONE, "There is no topic.\n") == run("topics")[:2]
+    assert (DONE, {"topics": []}) == told("topics")
+    make_topic("orders")
+    status, out, err = run("topics", "oders")
+    assert (NOTHING, "") == (status, out)
+    assert "No topic is called 'oders'. Did you mean 'orders'?" in err
+    make_topic("nobody")
+    assert "Nobody listens to it." in run("topics", "nobody")[1]
+
+
+# peek --------------------------------------------------------------------------------
+
+
+def peeked(*arguments):
+    """Return the status and the ids of what is shown."""
+    status, answer = told("peek", "orders", *arguments)
+    return status, [each["id"] for each in answer["messages"]], answer["next"]
+
+
+def test_the_newest_messages_are_shown():
+    """The oldest of them first, without secrets; nobody's position moves."""
+    ids = fill(15)
+    make_group()
+    before = positions()
+
+    status, out, _ = run("peek", "orders")
+    lines = table(out)
+
+    assert DONE == status
+    assert ["id", "published", "name", "key", "partition", "payload"] == lines[0]
+    assert ids[-10:] == [int(line[0]) for line in lines[1:]]
+    assert ["now", "orders.created", "c2", "0"] == lines[-1][1:5]
+    assert '{"id": 14, "api_token": "[redacted]"}' == lines[-1][5]
+    assert "s3cret" not in out
+    assert "s3cret" in run("peek", "orders", "--show-payload")[1]
+    assert before == positions()
+
+
+def test_messages_are_chosen():
+    """By name, key, partition; from an id, a time or an end on."""
+    ids = fill(12)
+    time = (datetime.now(UTC) - 3.5 * MINUTE).isoformat()
+
+    assert (DONE, ids[-2:], None) == peeked("--limit", 2)
+    assert (DONE, ids[1::2], None) == peeked("--name", "orders.paid")
+    assert (DONE, ids[2::3], None) == peeked("--key", "c2")
+    assert (DONE, ids[5::6], None) == peeked("--key", "c2", "--partition", 1)
+    assert (DONE, ids[4:7], ids[7]) == peeked("--from", ids[4], "--limit", 3)
+    assert (DONE, ids[-4:], None) == peeked("--from", time)
+    assert (DONE, ids[-4:], None) == peeked("--from", "210s")
+    assert (DONE, ids[:2], ids[2]) == peeked("--from", "earliest", "--limit", 2)
+    assert (DONE, ids[-2:], None) == peeked("--from", "latest", "--limit", 2)
+    assert (NOTHING, [], None) == peeked("--name", "orders")
+    assert (
+        f"More: --from {ids[7]}\n"
+        == run(*("peek", "orders", "--from", ids[4], "--limit", 3))[2]
+    )
+
+
+def test_a_look_for_rare_messages_is_bounded(monkeypatch):
+    """It says how far it has looked, and how to look further."""
+    ids = fill(12)
+    monkeypatch.setattr(browse, "LOOK_ROWS_MAX", 4)
+
+    status, out, err = run("peek", "orders", "--key", "none", "--limit", 1)
+    _, _, onward = peeked("--key", "none", "--limit", 1, "--from", "earliest")
+
+    assert (NOTHING, "No message matches.\n") == (status, out)
+    assert "there may be more" in err
+    assert ids[3] == onward
+
+
+def test_a_payload_that_python_cannot_read_is_told():
+    """As it is stored, if that is asked for."""
+    row = make_message()
+    deep = "[" * 3_000 + "]" * 3_000
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_message SET payload = %s::jsonb WHERE id = %s",
+            [deep, row.pk],
+        )
+
+    assert "JSON that Python cannot read" in run("peek", "orders")[1]
+    assert "[[[[" in run("peek", "orders", "--show-payload")[1]
+
+
+def test_data_of_messages_cannot_steer_a_terminal():
+    """Whoever publishes chooses keys and payloads."""
+    make_message("orders", {"x": "\x1b[31m\u202e"}, key="\x1b[2J\n")
+
+    _, out, _ = run("peek", "orders")
+
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert 2 == len(out.splitlines())
+
+
+def test_a_topic_that_is_not_there_cannot_be_peeked_at():
+    """Status 1."""
+    make_topic("orders")
+
+    status, out, err = run("peek", "order")
+
+    assert (NOTHING, "") == (status, out)
+    assert "Did you mean 'orders'?" in err
+    assert (NOTHING, {"messages": [], "next": None}) == told("peek", "order")
+
+
+# groups ------------------------------------------------------------------------------
+
+
+def test_groups_are_listed():
+    """With state, lag, age, halted partitions; who paused one and why."""
+    ids = fill()
+    group = make_group(name="b", queue="stats")
+    make_position(group, 0, position=ids[-1], halted_at=NOW, halted_for="error")
+    make_group(name="a", paused_at=NOW, paused_by="ada", pause_reason="rebuilt")
+
+    status, out, _ = run("groups")
+    _, answer = told("groups", "list")
+
+    assert DONE == status
+    task = "tests.app.tasks.noop"
+    assert [
+        [
+            *("orders/a", "paused", "6", "5 m", "2", "default", task),
+            "paused by ada: rebuilt",
+        ],
+        ["orders/b", "halted", "3", "4 m", "2", "1", "stats", task],
+    ] == table(out)[1:]
+    paused, halted = answer["groups"]
+    assert ("a", "paused", 6, []) == (
+        *(paused["name"], paused["state"], paused["unread"]),
+        paused["halted"],
+    )
+    assert ("halted", [0], False) == (
+        *(halted["state"], halted["halted"]),
+        halted["is_partial"],
+    )
+
+
+def test_a_group_is_paused_and_resumed():
+    """Twice has status 1, and who and why stay."""
+    make_group()
+    name = "orders/stats"
+
+    assert (
+        DONE,
+        "Group orders/stats is paused; what is being read is finished.\n",
+    ) == (run("groups", "pause", name, "--reason", "night")[:2])
+    row = ConsumerGroup.objects.get()
+    assert row.paused_by.endswith("(command line)")
+    status, out, _ = run("groups", "pause", name, "--reason", "x")
+    assert NOTHING == status
+    assert "paused by" in out
+    assert "night already; that stays." in out
+    assert (DONE, {"group": name, "resumed": True}) == told("groups", "resume", name)
+    assert (NOTHING, "Group orders/stats was not paused.\n") == (
+        run("groups", "resume", name)[:2]
+    )
+    assert (DONE, {"group": name, "paused": True}) == told("groups", "pause", name)
+
+
+def test_halted_partitions_are_read_on():
+    """All or one; where retention has removed what was not read, it says so."""
+    group = make_group(positions=4)
+    name = "orders/stats"
+    for partition in (1, 3):
+        make_position(group, partition, halted_at=NOW, halted_for="error")
+
+    assert (DONE, {"group": name, "read_on": [3], "lost": None}) == told(
+        *("groups", "read-on", name, "--partition", 3)
+    )
+    assert (DONE, "Group orders/stats reads on, in partition 1.\n") == (
+        run("groups", "read-on", name)[:2]
+    )
+    assert NOTHING == run("groups", "read-on", name)[0]
+    make_position(group, 2, halted_at=NOW, halted_for="retention")
+    status, out, err = run("groups", "read-on", name)
+    assert (NOTHING, "") == (status, out)
+    assert "Seek to 'earliest'" in err
+    assert Position.objects.get(partition=2).halted_at is not None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("groups", "pause", "orders/stat"),
+        ("lag", "orders/stat"),
+        ("seek", "orders/stat", "--to", "latest", "--yes"),
+    ],
+)
+def test_a_group_that_is_not_there_is_told_with_the_nearest_one(command):
+    """Status 1."""
+    make_group()
+
+    status, out, err = run(*command)
+
+    assert (NOTHING, "") == (status, out)
+    assert "called 'orders/stat'. Did you mean 'orders/stats'?" in err
+    assert NOTHING == told(*command)[0]
+
+
+def test_without_groups_it_says_so():
+    """Status 0."""
+    for command in ("groups", "lag"):
+        assert (DONE, "There is no consumer group.\n") == run(command)[:2]
+        assert (DONE, {"groups": []}) == told(command)
+
+
+# lag ---------------------------------------------------------------------------------
+
+
+def test_lag_is_told_by_partition():
+    """Position, messages, age, who reads."""
+    ids = fill()
+    group = make_group()
+    make_position(group, 0, position=ids[2], leased_by="web-1", leased_until=MINUTE)
+    make_group("clicks", "others", positions=1)
+
+    status, out, _ = run("lag", "orders/stats")
+    _, answer = told("lag")
+
+    assert DONE == status
+    assert [
+        ["orders/stats", "0", "reading", str(ids[2]), "1", "1 m", "web-1"],
+        ["orders/stats", "1", "waiting", "0", "3", "4 m"],
+    ] == [[cell.replace("60 s", "1 m") for cell in line] for line in table(out)[1:]]
+    others, stats = answer["groups"]
+    assert ("clicks", "others", 0, None) == (
+        *(others["topic"], others["group"], others["unread"]),
+        others["oldest_seconds"],
+    )
+    assert (4, [1, 3]) == (
+        stats["unread"],
+        [each["unread"] for each in stats["partitions"]],
+    )
+    assert 230 < stats["oldest_seconds"] < 290
+    assert "reading" == stats["partitions"][0]["state"]
+
+
+def test_scripts_learn_of_too_much_lag_by_the_status():
+    """1 if any group has more unread messages, over its partitions, than --max."""
+    fill(6)
+    make_group(name="a")
+    done = make_group(name="b", positions=1)
+    make_position(done, 0, position=Message.objects.order_by("-pk")[0].pk)
+
+    assert DONE == run("lag", "--max", 6)[0]
+    status, _, err = run("lag", "--max", 5)
+    assert NOTHING == status
+    assert "Group orders/a has 6 unread messages; the limit is 5.\n" == err
+    assert DONE == run("lag", "orders/b", "--max", 0)[0]
+    status, answer = told("lag", "orders/a", "--max", 0)
+    assert (NOTHING, 6) == (status, answer["groups"][0]["unread"])
+
+
+# seek --------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    """Somebody who answers."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("reply, is_done", [("y\n", True), ("n\n", False), ("", False)])
+def test_a_seek_tells_what_it_will_do_and_asks(monkeypatch, reply, is_done):
+    """By partition: from where to where, how much is read again or skipped."""
+    ids = fill()
+    group = make_group()
+    make_position(group, 0, position=ids[5])
+    monkeypatch.setattr("sys.stdin", Terminal(reply))
+
+    status, out, err = run("seek", "orders/stats", "--to", ids[2])
+
+    assert (DONE if is_done else NOTHING) == status
+    assert [
+        ["0", str(ids[5]), str(ids[2]), "1"],
+        ["1", "0", str(ids[2]), "1"],
+    ] == table(out)[1:3]
+    assert "1 messages would be read again, 1 skipped. Seek orders/stats? [y/N]" in err
+    assert ([ids[2]] * 2 if is_done else [ids[5], 0]) == positions()
+    assert is_done == ("reads on from there, in 2 partitions." in out)
+
+
+def test_a_seek_that_nobody_can_confirm_needs_yes(monkeypatch):
+    """Status 2, and nothing moves."""
+    ids = fill()
+    make_group()
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+
+    status, _, err = run("seek", "orders/stats", "--to", "latest")
+    assert USAGE == status
+    assert "6 skipped, and nobody can be asked: give --yes." in err
+    assert [0, 0] == positions()
+
+    status, answer = told(
+        *("seek", "orders/stats", "--to", "latest", "--partition", 1, "--yes")
+    )
+    assert DONE == status
+    assert [{"partition": 1, "from": 0, "to": ids[-1]}] == answer["moved"]
+    assert [0, ids[-1]] == positions()
+
+
+def test_a_seek_to_a_time_or_so_long_ago():
+    """A time without a zone is one of the project's."""
+    ids = fill(6, partitions=1)
+    make_group()
+    at = (datetime.now(UTC) - 2.5 * MINUTE).replace(tzinfo=None).isoformat()
+
+    for place in (at, f"{at}+00:00", "150 seconds ago", "150s"):
+        Position.objects.update(position=0)
+        assert DONE == run("seek", "orders/stats", "--to", place, "--yes")[0]
+        assert [ids[2]] == positions(), place
+    assert DONE == run("seek", "orders/stats", "--to", "earliest", "-y")[0]
+    assert [0] == positions()
+
+
+def test_a_place_that_cannot_be_is_told():
+    """What retention has removed: status 1; what is none: status 2."""
+    ids = fill()
+    make_group()
+    Topic.objects.update(removed_to=ids[2])
+    before = positions()
+
+    status, _, err = run("seek", "orders/stats", "--to", ids[1], "--yes")
+    assert NOTHING == status
+    assert "Nothing was done. Retention has removed" in err
+    status, answer = told("seek", "orders/stats", "--to", ids[1], "--yes")
+    assert (NOTHING, []) == (status, answer["moved"])
+    for arguments, problem in (
+        (("--to", "10000000"), "lies beyond it"),
+        (("--to", "latest", "--partition", "7"), "has no partition 7"),
+    ):
+        status, _, err = run("seek", "orders/stats", *arguments, "--yes")
+        assert USAGE == status
+        assert problem in err
+    assert before == positions()
+
+
+@pytest.mark.parametrize(
+    "read, text",
+    [
+        (places.place, "yesterday"),
+        (places.place, "9" * 19),
+        (places.place, "9" * 30),
+        (places.place, "0001-01-01T00:00+14:00"),
+        (places.place, "3 parsecs ago"),
+        (places.place, ""),
+        (places.group_name, "orders"),
+        (places.group_name, "/stats"),
+        (places.group_name, "orders/"),
+        (places.topic_name, "orders.paid"),
+        (places.partition, "-1"),
+        (places.partition, "256"),
+        (places.partition, "\u0661"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused(read, text):
+    """Before a database is asked; with what would mean something."""
+    with pytest.raises(argparse.ArgumentTypeError, match=r"is no|cannot be called"):
+        read(text)
+
+
+def test_the_commands_refuse_what_means_nothing():
+    """Status 2."""
+    for arguments in (
+        ("peek", "orders", "--from", "sometime"),
+        ("lag", "--max", "-1"),
+        ("lag", "--max", "x"),
+        ("seek", "orders/stats"),
+        ("groups", "pause", "orders"),
+        ("topics", "orders.paid"),
+    ):
+        assert USAGE == run(*arguments)[0], arguments
