@@ -635,7 +635,9 @@ def test_every_check_of_the_doctor_is_documented():
     """As findings call them."""
     source = "".join(
         read(PACKAGE / "management" / "cli" / f"examine_{what}.py")
-        for what in ("server", "jobs", "schedules", "subscriptions", "export")
+        for what in (
+            *("server", "jobs", "schedules", "topics", "subscriptions", "export"),
+        )
     )
     text = section(read(REFERENCE / "commands.md"), "### doctor")
 
