@@ -132,8 +132,8 @@ UPDATE pgqueue_position p
   FROM unnest(%(ids)s::bigint[], %(entries)s::text[]) AS halted(id, entry)
  WHERE p.id = halted.id
 """
-# Locks: a row lock on the topic, until the caller's transaction ends, also where nothing
-# changes: those who seek and begin groups wait for it, and it for them. Nobody who
+# Locks: a row lock on the topic until the caller's transaction ends, also where nothing
+# is new: those who seek and begin groups wait for it, and it for them. Nobody who
 # publishes has it.
 REMOVE_TO = """
 UPDATE pgqueue_topic SET removed_to = greatest(removed_to, %(highest)s)

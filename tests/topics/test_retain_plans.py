@@ -15,7 +15,7 @@ from tests.queues.test_plans import nodes
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
-MESSAGES, JOBS = 80_000, 20_000
+MESSAGES, JOBS = 80_000, 50_000
 PARTITIONS = 8
 DAY = timedelta(days=1)
 
