@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     )
     from django_pgqueue.publishing.topic import Topic, topic
     from django_pgqueue.schedules.declare import cron, every
+    from django_pgqueue.subscriptions.consume import consume
     from django_pgqueue.subscriptions.subscribe import subscribe
     from django_pgqueue.tasks.accumulate import Accumulate, Call
     from django_pgqueue.tasks.context import JobContext
@@ -70,6 +71,7 @@ _HOMES = {
     "cron": "schedules.declare",
     "every": "schedules.declare",
     "subscribe": "subscriptions.subscribe",
+    "consume": "subscriptions.consume",
     "topic": "publishing.topic",
     "publish": "publishing.publish",
     "publish_many": "publishing.publish",
@@ -166,6 +168,7 @@ __all__ = [
     "WrongState",
     "apublish",
     "apublish_many",
+    "consume",
     "cron",
     "every",
     "publish",

@@ -71,6 +71,7 @@ def _declare(
     from django_pgqueue.schedules.sync import sync as sync_schedules
     from django_pgqueue.schedules.sync import tell_workers
     from django_pgqueue.subscriptions.sync import sync as sync_subscriptions
+    from django_pgqueue.subscriptions.sync_groups import sync_groups
 
     if using != readable_settings().database:
         return
@@ -84,6 +85,7 @@ def _declare(
             subscribed = sync_subscriptions(cursor, migrates=True)
             done.append(("Subscription", subscribed.added, "added"))
             done.append(("Subscription", subscribed.changed, "changed"))
+            done.append(("Consumer group", sync_groups(cursor), "added"))
         if SCHEDULES in tables:
             synced = sync_schedules(cursor, migrates=True)
             if synced.changed or synced.withdrawn:

@@ -45,16 +45,30 @@ job_expired = Signal()
 # "expire", "cancel" or "release".
 settle_stale = Signal()
 
-# A tick of a schedule was dealt with. sender: the Task. schedule: its name (str).
-# due_at: datetime. outcome: "enqueued", "overlap", "duplicate" or "missed".
-# job_id: int or None. missed: int, ticks before it that were dropped.
-# late_seconds: float.
+# A tick of a schedule was dealt with. sender: the Task, or None where a message is
+# published. schedule: its name (str). due_at: datetime. outcome: "enqueued",
+# "published", "overlap", "duplicate" or "missed". job_id, message_id: int or None.
+# missed: int, ticks before it that were dropped. late_seconds: float.
 schedule_ticked = Signal()
 
 # Messages of one topic were stored, in a transaction that may still roll back.
 # sender: None. topic: its name (str). ids: list of int. jobs: int, how many
 # subscriptions' jobs came of them.
 messages_published = Signal()
+
+# A group's handler has taken a batch, and the position is moved and committed.
+# sender: the Task. topic, group: str. partition: int. count: int. ran_seconds: float.
+messages_consumed = Signal()
+
+# A partition waits until somebody resumes it or seeks: a message has failed all its
+# attempts, and the group's policy is "halt". sender: the Task. topic, group: str.
+# partition: int. message_id: int. error: the exception, or None when a reader died.
+group_halted = Signal()
+
+# A message that a group's handler could not take became a dead letter. sender: the
+# Task. topic, group: str. partition: int. message_id: int. dead_letter: its id (int).
+# reason: str. error: the exception, or None when a reader died.
+message_dead_lettered = Signal()
 
 # Retention removes messages that a consumer group has not read; the group is halted.
 # sender: the Task of the group, or None. topic, group: names (str). partitions: tuple

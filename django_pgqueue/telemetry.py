@@ -154,7 +154,7 @@ def stale(sender: Any, job: Any, *, kind: str) -> None:
 
 
 def ticked(sender: Any, tick: Any, *, late_seconds: float) -> None:
-    """Tell of a tick of a schedule; a warning, if no job came of it."""
+    """Tell of a tick of a schedule; a warning, if nothing came of it."""
     send(
         signals.schedule_ticked,
         sender,
@@ -162,19 +162,154 @@ def ticked(sender: Any, tick: Any, *, late_seconds: float) -> None:
         due_at=tick.due_at,
         outcome=tick.outcome,
         job_id=tick.job_id,
+        message_id=tick.message_id,
         missed=tick.missed,
         late_seconds=late_seconds,
     )
-    level = logging.WARNING if tick.job_id is None else logging.INFO
+    came_of_it = tick.message_id if tick.job_id is None else tick.job_id
     logger.log(
-        level,
-        "ticked     schedule=%s due=%s outcome=%s job=%s late=%.1fs missed=%d",
+        logging.WARNING if came_of_it is None else logging.INFO,
+        "ticked     schedule=%s due=%s outcome=%s %s=%s late=%.1fs missed=%d",
         tick.schedule,
         tick.due_at.isoformat(),
         tick.outcome,
-        tick.job_id or "-",
+        "job" if tick.message_id is None else "message",
+        came_of_it or "-",
         late_seconds,
         tick.missed,
+    )
+
+
+def consumed(consumer: Any, claimed: Any, *, count: int, ran_seconds: float) -> None:
+    """Tell that a batch of a group is done."""
+    send(
+        signals.messages_consumed,
+        consumer.task,
+        topic=consumer.topic,
+        group=consumer.group,
+        partition=claimed.partition,
+        count=count,
+        ran_seconds=ran_seconds,
+    )
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug(
+            "consumed   group=%s partition=%d messages=%d ran=%.0fms",
+            consumer,
+            claimed.partition,
+            count,
+            ran_seconds * 1000,
+        )
+
+
+def batch_failed(
+    consumer: Any,
+    claimed: Any,
+    *,
+    messages: Any,
+    error: BaseException | None,
+    delay_seconds: float,
+    one_by_one: bool,
+) -> None:
+    """Tell that a batch comes again."""
+    logger.info(
+        "retry      group=%s partition=%d messages=%d first=%d failures=%d next=+%.1fs"
+        "%s error=%s",
+        consumer,
+        claimed.partition,
+        len(messages),
+        messages[0].id,
+        claimed.failures + 1,
+        delay_seconds,
+        " one by one" if one_by_one and len(messages) > 1 else "",
+        type(error).__name__,
+    )
+
+
+def halted(
+    consumer: Any, claimed: Any, message: Any, *, error: BaseException | None
+) -> None:
+    """Tell that a partition of a group is read no further."""
+    send(
+        signals.group_halted,
+        consumer.task,
+        topic=consumer.topic,
+        group=consumer.group,
+        partition=claimed.partition,
+        message_id=message.id,
+        error=error,
+    )
+    logger.error(
+        "halted     group=%s partition=%d message=%d error=%s: nothing of the "
+        "partition is read until somebody resumes it or seeks",
+        consumer,
+        claimed.partition,
+        message.id,
+        type(error).__name__ if error else "-",
+    )
+
+
+def message_dead(
+    consumer: Any,
+    claimed: Any,
+    message: Any,
+    *,
+    dead: int | None,
+    reason: str,
+    error: BaseException | None,
+) -> None:
+    """Tell that a message became a dead letter, and that its group goes on."""
+    send(
+        signals.message_dead_lettered,
+        consumer.task,
+        topic=consumer.topic,
+        group=consumer.group,
+        partition=claimed.partition,
+        message_id=message.id,
+        dead_letter=dead,
+        reason=reason,
+        error=error,
+    )
+    logger.warning(
+        "dead       job=%d group=%s partition=%d message=%d reason=%s error=%s",
+        dead,
+        consumer,
+        claimed.partition,
+        message.id,
+        reason,
+        type(error).__name__ if error else "-",
+    )
+
+
+def failed_after_ack(consumer: Any, claimed: Any, error: BaseException) -> None:
+    """Tell of an error after the position was moved: nothing is tried again."""
+    logger.error(
+        "failed     group=%s partition=%d after its position was moved",
+        consumer,
+        claimed.partition,
+        exc_info=error,
+    )
+
+
+def position_stale(consumer: Any, claimed: Any) -> None:
+    """Tell that a reader found its partition to be somebody else's."""
+    logger.warning(
+        "stale      group=%s partition=%d fence=%d: it was taken over or sought, "
+        "nothing was written",
+        consumer,
+        claimed.partition,
+        claimed.fence,
+    )
+
+
+def lapsed(consumer: Any, claimed: Any) -> None:
+    """Tell that a reader has died, or took longer than its lease."""
+    logger.warning(
+        "lapsed     group=%s partition=%d reader=%s failures=%d: it died, or took "
+        "longer than its lease",
+        consumer,
+        claimed.partition,
+        claimed.lapsed_by,
+        claimed.failures,
     )
 
 

@@ -236,6 +236,9 @@ def make_declared(
         "catch_up": "one",
         "overlap": "skip",
         "jitter_seconds": 0,
+        "message_name": None,
+        "message_key": None,
+        "message_payload": None,
         **columns,
     }
     if holds["every_seconds"] is None and holds["expression"] is None:

@@ -15,9 +15,10 @@ from django.db import connection, connections
 from django.db.backends.postgresql import psycopg_any
 
 import django_pgqueue.checks
-from django_pgqueue import cron, task
+from django_pgqueue import cron, subscribe, task
 from django_pgqueue.checks import check_configuration, check_database, check_deployment
 from django_pgqueue.schedules import declare
+from django_pgqueue.subscriptions import subscribe as subscribe_module
 from django_pgqueue.tasks import registry
 from tests.app.tasks import noop
 
@@ -214,6 +215,75 @@ def test_schedules_go_by_a_time_zone(settings, monkeypatch):
     text = found("E010")
     assert "'EST5EDT' is an old name" in text
     assert "'without a zone'" in text
+
+
+@pytest.fixture
+def _no_subscriptions(monkeypatch):
+    """Nothing is subscribed but what the test subscribes."""
+    monkeypatch.setattr(subscribe_module, "_declared", {})
+    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+
+
+def two(first, second):
+    """Declare two handlers."""
+
+    @subscribe(name="shop.one", **{"queue": "q", **first})
+    def one(message):
+        pass
+
+    @subscribe(name="shop.two", **{"queue": "q", **second})
+    def other(message):
+        pass
+
+
+@pytest.mark.usefixtures("_no_subscriptions")
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ({"pattern": "orders"}, {"pattern": "orders.paid"}),
+        ({"pattern": "orders.*"}, {"pattern": "*.paid", "where": {"a": 1}}),
+        (
+            {"pattern": "*", "where": {"a": 1, "b": 2}},
+            {"pattern": "mail", "where": {"b": 2, "a": 1}},
+        ),
+    ],
+)
+def test_two_handlers_of_a_message_in_one_queue(first, second):
+    """The error names both, the queue, and the ways out."""
+    two(first, second)
+    text = found("E011")
+    for word in ("shop.one", "shop.two", "'q'", repr(first["pattern"])):
+        assert word in text
+
+
+@pytest.mark.usefixtures("_no_subscriptions")
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ({"pattern": "orders"}, {"pattern": "orders", "queue": "other"}),
+        ({"pattern": "orders.paid"}, {"pattern": "orders.failed"}),
+        (
+            {"pattern": "orders", "where": {"a": 1}},
+            {"pattern": "orders", "where": {"a": 2}},
+        ),
+    ],
+)
+def test_handlers_that_do_not_meet(first, second):
+    """Of other queues, other names, or other payloads."""
+    two(first, second)
+    assert "" == found()
+
+
+@pytest.mark.usefixtures("_no_subscriptions")
+def test_one_task_that_gets_a_message_twice():
+    """It is an error, too."""
+
+    def plain(message):
+        """Nothing."""
+
+    subscribe("*.paid")(subscribe("orders", name="shop.one")(plain))
+    text = found("E011")
+    assert "shop.one ('*.paid') and shop.one ('orders')" in text
 
 
 async def async_middleware(context, call_next):

@@ -79,6 +79,7 @@ UNLISTED_LIMITS = {
     "postgres.embedded.stop.SIGNAL_SECONDS_MAX",  # A part of STOP_SECONDS_MAX.
     "tasks.task.QUEUES_REMEMBERED_MAX",  # Of a cache.
     "tasks.context.NUMBER_MAX",  # In words.
+    "topics.start.AGO_MAX",  # In words.
     "postgres.session.CHARACTERS_READ_MAX",  # Of a look.
     "postgres.session.REMEMBERED_MAX",  # Of a cache.
     "postgres.session.REMEMBERED_CHARACTERS_MAX",  # Of its entries.
@@ -91,10 +92,15 @@ UNLISTED_LIMITS = {
     "tasks.plain.INTEGER_DIGITS_MAX",  # In words.
     "tasks.plain.VALUES_MAX",  # Of a short cut.
     "worker.executor.EXTRA_JOBS_MAX",
+    "worker.consumer_reader.HELD_SECONDS_MAX",  # Of a pause.
+    "worker.consumer_reader.MARGIN_SECONDS_MAX",  # In words.
     "worker.prefetch.TASKS_MAX",  # Of a cache.
     "spark.filters.NUMBER_MAX",  # Of the column.
     "spark.filters.PERIOD_MAX",  # Of a short cut.
     "spark.slices.DAYS_MAX",  # Of a statement.
+    "spark.log.starting.POSITION_MAX",  # Of the column.
+    "spark.log.walk.RANGES_MAX",  # Of a statement.
+    "spark.log.walk.ROUNDS_MAX",  # Of a short cut.
     "spark.write.json_text.FLOAT_EASY_MAX",  # Of a short cut.
     "spark.write.json_text.DAY_MAX",  # In words.
     "spark.write.json_text.MICROSECOND_MAX",  # In words.
@@ -627,7 +633,7 @@ def test_every_check_of_the_doctor_is_documented():
     """As findings call them."""
     source = "".join(
         read(PACKAGE / "management" / "cli" / f"examine_{what}.py")
-        for what in ("server", "jobs", "schedules", "export")
+        for what in ("server", "jobs", "schedules", "subscriptions", "export")
     )
     text = section(read(REFERENCE / "commands.md"), "### doctor")
 
@@ -663,7 +669,9 @@ def test_every_pipeline_job_is_documented_with_its_options():
         if job.function.__module__.startswith("django_pgqueue."):
             own = section(text, f"### {job.name}")
             told = {
-                name: {True: "true", False: "false", "": None}.get(value, value)
+                name: {"True": "true", "False": "false", "": None, "None": None}.get(
+                    str(value), str(value)
+                )
                 for name, value in job.options.items()
             }
             assert told == {

@@ -62,6 +62,7 @@ PUBLIC_NAMES = [
     "WrongState",
     "apublish",
     "apublish_many",
+    "consume",
     "cron",
     "every",
     "publish",

@@ -11,6 +11,7 @@ import pytest
 from django.dispatch import Signal
 
 from django_pgqueue import signals, telemetry
+from django_pgqueue.topics.retain import Loss
 from tests.app.tasks import add, noop
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -26,8 +27,29 @@ JOB = SimpleNamespace(
 )
 
 TICK = SimpleNamespace(
-    schedule="nightly", due_at=NOW, outcome="enqueued", job_id=7, missed=2
+    schedule="nightly",
+    due_at=NOW,
+    outcome="enqueued",
+    job_id=7,
+    message_id=None,
+    missed=2,
 )
+LOSS = Loss("orders", "stats", "t", (0, 3), 12, True, 5, 17, NOW, NOW)
+
+CLAIMED = SimpleNamespace(partition=3, fence=4, failures=0, lapsed_by="w/1")
+PARTITION = {"topic": "clicks", "group": "stats", "partition": 3}
+
+
+class Consumer(SimpleNamespace):
+    """What telemetry reads of a @consume."""
+
+    def __str__(self):
+        return f"{self.topic}/{self.group}"
+
+
+def group_of(task):
+    return Consumer(task=task, topic="clicks", group="stats")
+
 
 # Each event: how it is told, its signal, the fields of that, its level and its line.
 EVENTS = {
@@ -83,6 +105,26 @@ EVENTS = {
             "over, nothing was written"
         ),
     ),
+    "lost": (
+        lambda sender: telemetry.group_lost_messages(sender, LOSS),
+        signals.group_lost_messages,
+        {
+            "topic": "orders",
+            "group": "stats",
+            "partitions": (0, 3),
+            "messages": 12,
+            "is_exact": True,
+            "first_id": 5,
+            "last_id": 17,
+            "first_at": NOW,
+            "last_at": NOW,
+        },
+        logging.ERROR,
+        (
+            "lost       group=orders/stats messages=12 ids=5..17 partitions=0,3: they "
+            "are older than the topic keeps them; the group is halted"
+        ),
+    ),
     "ticked": (
         lambda sender: telemetry.ticked(sender, TICK, late_seconds=1.5),
         signals.schedule_ticked,
@@ -91,6 +133,7 @@ EVENTS = {
             "due_at": NOW,
             "outcome": "enqueued",
             "job_id": 7,
+            "message_id": None,
             "missed": 2,
             "late_seconds": 1.5,
         },
@@ -98,6 +141,43 @@ EVENTS = {
         (
             "ticked     schedule=nightly due=2026-11-20T12:00:00+00:00 "
             "outcome=enqueued job=7 late=1.5s missed=2"
+        ),
+    ),
+    "consumed": (
+        lambda sender: telemetry.consumed(
+            group_of(sender), CLAIMED, count=500, ran_seconds=0.25
+        ),
+        signals.messages_consumed,
+        {**PARTITION, "count": 500, "ran_seconds": 0.25},
+        logging.DEBUG,
+        "consumed   group=clicks/stats partition=3 messages=500 ran=250ms",
+    ),
+    "halted": (
+        lambda sender: telemetry.halted(group_of(sender), CLAIMED, JOB, error=None),
+        signals.group_halted,
+        {**PARTITION, "message_id": 7, "error": None},
+        logging.ERROR,
+        (
+            "halted     group=clicks/stats partition=3 message=7 error=-: nothing of "
+            "the partition is read until somebody resumes it or seeks"
+        ),
+    ),
+    "message dead": (
+        lambda sender: telemetry.message_dead(
+            group_of(sender), CLAIMED, JOB, dead=8, reason="exhausted", error=None
+        ),
+        signals.message_dead_lettered,
+        {
+            **PARTITION,
+            "message_id": 7,
+            "dead_letter": 8,
+            "reason": "exhausted",
+            "error": None,
+        },
+        logging.WARNING,
+        (
+            "dead       job=8 group=clicks/stats partition=3 message=7 "
+            "reason=exhausted error=-"
         ),
     ),
 }
@@ -223,9 +303,59 @@ def test_every_event_of_the_list_is_a_signal():
         "job_dead",
         "job_cancelled",
         "job_expired",
+        "group_halted",
+        "message_dead_lettered",
+        "messages_consumed",
+        "group_lost_messages",
         "messages_published",
         "schedule_ticked",
         "settle_stale",
         "worker_started",
         "worker_stopped",
     } == names
+
+
+def test_lines_of_groups_that_have_no_signal(caplog):
+    """A batch that comes again, a partition that is somebody else's, a lease."""
+    caplog.set_level(logging.DEBUG, "django_pgqueue.worker")
+    group = group_of(noop)
+
+    telemetry.batch_failed(
+        group,
+        CLAIMED,
+        messages=[JOB, JOB],
+        error=None,
+        delay_seconds=5.0,
+        one_by_one=True,
+    )
+    telemetry.position_stale(group, CLAIMED)
+    telemetry.lapsed(group, CLAIMED)
+    telemetry.failed_after_ack(group, CLAIMED, ValueError())
+
+    assert [
+        (
+            logging.INFO,
+            (
+                "retry      group=clicks/stats partition=3 messages=2 first=7 failures=1 "
+                "next=+5.0s one by one error=NoneType"
+            ),
+        ),
+        (
+            logging.WARNING,
+            (
+                "stale      group=clicks/stats partition=3 fence=4: it was taken over or "
+                "sought, nothing was written"
+            ),
+        ),
+        (
+            logging.WARNING,
+            (
+                "lapsed     group=clicks/stats partition=3 reader=w/1 failures=0: it died, "
+                "or took longer than its lease"
+            ),
+        ),
+        (
+            logging.ERROR,
+            "failed     group=clicks/stats partition=3 after its position was moved",
+        ),
+    ] == [(level, line) for _, level, line in caplog.record_tuples]

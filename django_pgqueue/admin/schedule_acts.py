@@ -22,15 +22,20 @@ Data = dict[str, Any]
 def _run_now(
     page: ActingAdmin, request: HttpRequest, keys: Sequence[int], data: Data
 ) -> None:
-    """Enqueue the jobs of schedules, and name them."""
+    """Enqueue the jobs of schedules, publish their messages, and name them."""
     rows = page.rows_by_key(request, keys)
     jobs: list[int] = []
+    published: list[int] = []
     held = 0
     for row in rows.values():
         issued = operate.run_now(row.name, by=who(request))
         if issued is None:
             continue
-        if issued.job_id is None:
+        if issued.message_id is not None:
+            published.append(issued.message_id)
+            told = _("Run now: message %(message)s.") % {"message": issued.message_id}
+            log(request, [row], told)
+        elif issued.job_id is None:
             held += 1
         else:
             jobs.append(issued.job_id)
@@ -46,6 +51,14 @@ def _run_now(
             ).replace("%(jobs)s", ", ".join(map(str, jobs)) or "-"),
         ),
         (
+            len(published),
+            ngettext(
+                "%(count)d message was published: %(messages)s.",
+                "%(count)d messages were published: %(messages)s.",
+                len(published),
+            ).replace("%(messages)s", ", ".join(map(str, published)) or "-"),
+        ),
+        (
             held,
             ngettext(
                 "%(count)d was not: another job has the dedup key of its task.",
@@ -53,8 +66,8 @@ def _run_now(
                 held,
             ),
         ),
-        _left(len(keys) - len(jobs) - held),
-        left=len(keys) - len(jobs),
+        _left(len(keys) - len(jobs) - len(published) - held),
+        left=len(keys) - len(jobs) - len(published),
     )
 
 
@@ -201,12 +214,12 @@ RUN_NOW = Act(
     name="run-now",
     permissions=("run_schedule",),
     label=gettext_lazy("Run now"),
-    help=gettext_lazy("Enqueues its job once; its ticks go on as they were."),
+    help=gettext_lazy("Does once what its ticks do; those go on as they were."),
     do=_run_now,
     form=Confirm,
     warning=gettext_lazy(
-        "Its job is enqueued now, also while it is paused or an earlier one runs. Its "
-        "ticks go on as they were."
+        "Its job is enqueued, or its message published, now, also while it is paused "
+        "or an earlier job runs. Its ticks go on as they were."
     ),
 )
 

@@ -30,7 +30,8 @@ def drift(row: Any, *, may_see: bool) -> list[Difference]:
     Return what differs from what code declares.
 
     Args:
-        row: Of the page of a schedule, with declared_text, args_raw and kwargs_raw.
+        row: Of the page of a schedule, with declared_text, and args_raw, kwargs_raw
+            and message_payload_raw.
         may_see: Whether arguments may be shown.
     """
     if row.declared_text is None or row.overridden_at is None:
@@ -40,6 +41,8 @@ def drift(row: Any, *, may_see: bool) -> list[Difference]:
         here = {
             "args": json.loads(row.args_raw),
             "kwargs": json.loads(row.kwargs_raw),
+            "message_payload": json.loads(row.message_payload_raw or "null"),
+            "message_key": row.message_key,
         }
     except (ValueError, RecursionError):
         return []

@@ -90,7 +90,7 @@ class ScheduleForms(ActingAdmin):
                 "title": _("New schedule"),
                 "told": _(
                     "Whoever may add schedules can let any declared task run with any "
-                    "arguments."
+                    "arguments, and any message be published."
                 ),
                 "back": self.list_url(request),
             }
@@ -104,7 +104,12 @@ class ScheduleForms(ActingAdmin):
             form.add_error("name", _("There is a schedule of this name already."))
             return None
         row = self.get_queryset(request).only("name").get(pk=made)
-        made_for = _("Made, for the task %(task)s.") % {"task": definition.task}
+        made_for = (
+            _("Made, for the task %(task)s.") % {"task": definition.task}
+            if definition.message_name is None
+            else _("Made, for the message %(name)s.")
+            % {"name": definition.message_name}
+        )
         log(request, [row], made_for, flag=ADDITION)
         text = _("The schedule %(name)s was made.")
         messages.success(request, text % {"name": definition.name})
@@ -146,7 +151,7 @@ class ScheduleForms(ActingAdmin):
                 "after the next deploy, until it is reset to code."
             ),
             "original": row,
-            "hint": signature_of(row.task) or None,
+            "hint": None if row.message_name else signature_of(row.task) or None,
             "has_secrets": bool(form.secrets),
             "back": self._url(self.model, "change", row.pk),
         }
@@ -158,7 +163,9 @@ class ScheduleForms(ActingAdmin):
         key = self._key(object_id)
         if key is None:
             return None
-        rows = self.get_queryset(request).defer("args", "kwargs", "declared")
+        rows = self.get_queryset(request).defer(
+            "args", "kwargs", "message_payload", "declared"
+        )
         if is_locked:
             rows = rows.select_for_update(of=("self",))
         return (
@@ -166,6 +173,7 @@ class ScheduleForms(ActingAdmin):
                 clock=Now(),
                 args_text=payload.as_text("args"),
                 kwargs_text=payload.as_text("kwargs"),
+                message_text=payload.as_text("message_payload"),
             )
             .filter(pk=key)
             .first()

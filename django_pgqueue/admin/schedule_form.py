@@ -22,8 +22,9 @@ from django_pgqueue.admin.edit import read_json
 from django_pgqueue.admin.redaction import redact_json, restore
 from django_pgqueue.admin.schedule_times import Preview, preview
 from django_pgqueue.conf import as_timedelta, get_settings
-from django_pgqueue.exceptions import ScheduleError
+from django_pgqueue.exceptions import EnqueueError, ScheduleError, TopicError
 from django_pgqueue.models.schedule import Overlap
+from django_pgqueue.publishing.publish import message
 from django_pgqueue.schedules.definition import (
     NAME_CHARACTERS_MAX,
     OVERLAPS,
@@ -32,6 +33,10 @@ from django_pgqueue.schedules.definition import (
     define,
 )
 from django_pgqueue.timetable.expression import CHARACTERS_MAX as EXPRESSION_MAX
+from django_pgqueue.topics.names import (
+    KEY_CHARACTERS_MAX,
+    MESSAGE_NAME_CHARACTERS_MAX,
+)
 
 # Fields that are not called as the part of a schedule that they are.
 FIELDS = {"every_seconds": "every"}
@@ -66,10 +71,24 @@ class ScheduleForm(forms.Form):
         gettext_lazy("The name of a declared task; begin to write to choose one."),
         list="pgqueue-tasks",
     )
+    message = _text(
+        gettext_lazy("Or message"),
+        gettext_lazy(
+            "What is published instead of enqueueing a task, such as "
+            "cronjobs.nightly; the part before the first dot is its topic."
+        ),
+        most=MESSAGE_NAME_CHARACTERS_MAX,
+    )
+    key = _text(
+        gettext_lazy("Key"),
+        gettext_lazy("Of the message: those of one key keep their order."),
+        most=KEY_CHARACTERS_MAX,
+    )
     args = forms.CharField(
         label=gettext_lazy("Arguments"),
         help_text=gettext_lazy(
-            "JSON: an object of keyword arguments, or an array of positional ones."
+            "JSON: an object of keyword arguments, or an array of positional ones; of "
+            "a message its payload, any JSON."
         ),
         widget=forms.Textarea({"spellcheck": "false"}),
     )
@@ -105,7 +124,8 @@ class ScheduleForm(forms.Form):
     overlap = forms.ChoiceField(
         label=gettext_lazy("Overlap"),
         help_text=gettext_lazy(
-            "A tick while a job of an earlier one is not done: skip it, or queue it."
+            "A tick while a job of an earlier one is not done: skip it, or queue it. A "
+            "message is published in any case."
         ),
         choices=[(value, Overlap(value).label) for value in OVERLAPS],
     )
@@ -148,10 +168,14 @@ class ScheduleForm(forms.Form):
             }
         is_args = row.kwargs_text == "{}" and row.args_text != "[]"
         text = row.args_text if is_args else row.kwargs_text
+        if row.message_name is not None:
+            is_args, text = False, row.message_text or "null"
         shown = redact_json(text, task=row.task if is_args else None, numbered_from=1)
         self.secrets = dict(shown.secrets)
         return {
             "task": row.task,
+            "message": row.message_name or "",
+            "key": row.message_key or "",
             "args": payload.laid_out(shown.text),
             "expression": row.expression or "",
             "every": duration(row.every_seconds),
@@ -168,7 +192,8 @@ class ScheduleForm(forms.Form):
         """Return the arguments, with the secrets that were left alone."""
         try:
             value = read_json(self.cleaned_data["args"])
-            if not isinstance(value, (dict, list)):
+            is_message = bool(self.cleaned_data.get("message"))
+            if not is_message and not isinstance(value, (dict, list)):
                 raise ValidationError(
                     _("This must be a JSON object or array: { … } or [ … ]")
                 )
@@ -176,7 +201,7 @@ class ScheduleForm(forms.Form):
                 value,
                 self.secrets,
                 task=self.cleaned_data.get("task", ""),
-                is_args=isinstance(value, list),
+                is_args=isinstance(value, list) and not is_message,
             )
         except ValueError as error:
             raise ValidationError("%(error)s", params={"error": error}) from None
@@ -200,18 +225,20 @@ class ScheduleForm(forms.Form):
         try:
             self.definition = define(
                 name=cleaned["name"] if self._row is None else self._row.name,
-                task=cleaned["task"],
+                **self._subject(cleaned),
                 expression=cleaned["expression"] or None,
                 every_seconds=cleaned["every"],
                 tz=cleaned["tz"],
                 catch_up=cleaned["catch_up"],
-                overlap=cleaned["overlap"],
                 jitter=cleaned["jitter"] or 0,
-                args=cleaned["args"],
                 queue=cleaned["queue"] or None,
                 priority=cleaned["priority"],
                 payload_bytes_max=get_settings().payload_bytes_max,
             )
+        except TopicError as error:
+            self.add_error("message", ValidationError("%(e)s", params={"e": error}))
+        except EnqueueError as error:
+            self.add_error("args", ValidationError("%(e)s", params={"e": error}))
         except ScheduleError as error:
             field = FIELDS.get(error.part or "", error.part)
             self.add_error(
@@ -219,6 +246,18 @@ class ScheduleForm(forms.Form):
                 ValidationError("%(error)s", params={"error": error}),
             )
         return cleaned
+
+    def _subject(self, cleaned: dict[str, Any]) -> dict[str, Any]:
+        """Return what the schedule does, as define() takes it."""
+        if not cleaned["message"]:
+            if cleaned["key"]:
+                raise ScheduleError(
+                    "A key is of a message: leave it empty, or name the message.",
+                    part="key",
+                )
+            return {name: cleaned[name] for name in ("task", "args", "overlap")}
+        made = message(cleaned["message"], cleaned["args"], key=cleaned["key"] or None)
+        return {"task": cleaned["task"], "publication": made}
 
     def preview(self, now: datetime) -> Preview | None:
         """Return when the schedule of a form that is right is due; refuse: never."""
@@ -240,9 +279,11 @@ def duration(seconds: int | None) -> str:
 
 def is_plain(row: Any) -> bool:
     """Return whether the form can show the arguments of *row*: of one kind, and all."""
-    longest = max(len(row.args_text), len(row.kwargs_text))
+    longest = max(len(row.args_text), len(row.kwargs_text), len(row.message_text or ""))
     if longest > payload.CHARACTERS_MAX:
         return False
+    if row.message_name is not None:
+        return _is_readable(row.message_text or "null")
     kinds: list[tuple[str, Callable[..., Any]]] = [
         (row.args_text, list),
         (row.kwargs_text, dict),
@@ -256,6 +297,14 @@ def is_plain(row: Any) -> bool:
         for value, (_text, kind) in zip(values, kinds, strict=True)
     )
     return is_right and not all(values)
+
+
+def _is_readable(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _seconds(text: str, name: str) -> int | None:

@@ -87,7 +87,7 @@ class ScheduleFilters(FilterForm):
         if name == "state":
             return Q(shown_state=value)
         if name == "task":
-            return Q(task__icontains=value)
+            return Q(task__icontains=value) | Q(message_name__icontains=value)
         if name == "source" and value == CHANGED:
             return Q(overridden_at__isnull=False)
         return super().condition(name, value)
@@ -117,12 +117,12 @@ class ScheduleAdmin(ScheduleForms):
         *("name", "source", "paused_at", "paused_by", "pause_reason"),
         *("withdrawn_at", "overridden_at"),
     )
-    payload_columns = ("args", "kwargs")
+    payload_columns = ("args", "kwargs", "message_payload")
     list_display = ("title", "when", "state", "next_due", "last_due", "task_name")
     list_reads = (
         *("name", "source", "task", "expression", "every_seconds", "tz"),
         *("paused_at", "paused_by", "pause_reason", "withdrawn_at", "overridden_at"),
-        *("ticks_from", "last_tick", "next_tick", "error"),
+        *("ticks_from", "last_tick", "next_tick", "error", "message_name"),
     )
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -157,6 +157,7 @@ class ScheduleAdmin(ScheduleForms):
                 declared_text=payload.as_text("declared"),
                 args_raw=payload.as_text("args"),
                 kwargs_raw=payload.as_text("kwargs"),
+                message_payload_raw=payload.as_text("message_payload"),
             )
         )
         return shown
@@ -186,7 +187,9 @@ class ScheduleAdmin(ScheduleForms):
 
     @admin.display(description=gettext_lazy("task"))
     def task_name(self, row: Any) -> str:
-        """Show the task, where the schedule is not called as that."""
+        """Show the task, where the schedule is not called as that, or the message."""
+        if row.message_name is not None:
+            return format_html("{} {}", _("publishes"), name(row.message_name))
         return "" if row.task == row.name else name(row.task)
 
     @admin.display(description=gettext_lazy("when"))
@@ -255,14 +258,9 @@ class ScheduleAdmin(ScheduleForms):
                 f"{row.every_seconds:,} s" if row.every_seconds is not None else None,
             ),
             (_("Time zone"), row.tz),
-            (_("Task"), row.task),
-            (_("Queue"), row.queue or _("the task's")),
-            (
-                _("Priority"),
-                _("the task's") if row.priority is None else str(row.priority),
-            ),
+            *_subject(row),
             (_("Catch up"), _catch_up(row.catch_up)),
-            (_("Overlap"), OVERLAPS[row.overlap]),
+            (_("Overlap"), None if row.message_name else OVERLAPS[row.overlap]),
             (
                 _("Jitter"),
                 _("up to %(seconds)s s") % {"seconds": f"{row.jitter_seconds:,}"}
@@ -318,6 +316,12 @@ class ScheduleAdmin(ScheduleForms):
 
     def _job(self, tick: TickRow) -> SafeString:
         """Return the state of a tick's job, as a link; or why there is none."""
+        if tick.message_id is not None:
+            return format_html(
+                "{} {}",
+                badge(tick.outcome, TickOutcome(tick.outcome).label),
+                _("message %(message)s") % {"message": tick.message_id},
+            )
         if tick.job_id is None:
             return badge(tick.outcome, TickOutcome(tick.outcome).label)
         if tick.state is None:
@@ -345,6 +349,20 @@ OVERLAPS = {
     "skip": gettext_lazy("skip a tick while a job of an earlier one is not done"),
     "queue": gettext_lazy("queue a job at each tick, whatever runs"),
 }
+
+
+def _subject(row: Any) -> list[Fact]:
+    """Return what a schedule does: which task it enqueues, or what it publishes."""
+    if row.message_name is not None:
+        return [(_("Publishes"), row.message_name)]
+    return [
+        (_("Task"), row.task),
+        (_("Queue"), row.queue or _("the task's")),
+        (
+            _("Priority"),
+            _("the task's") if row.priority is None else str(row.priority),
+        ),
+    ]
 
 
 def _badges(row: Any) -> SafeString:

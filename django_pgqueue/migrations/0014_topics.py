@@ -390,6 +390,35 @@ class Migration(migrations.Migration):
             name="message_id",
             field=models.BigIntegerField(blank=True, null=True, verbose_name="message"),
         ),
+        migrations.RemoveConstraint(model_name="tick", name="pgqueue_tick_outcome"),
+        migrations.AlterField(
+            model_name="tick",
+            name="outcome",
+            field=models.CharField(
+                choices=[
+                    ("enqueued", "enqueued"),
+                    ("published", "published"),
+                    ("overlap", "skipped: the one before was not done"),
+                    ("duplicate", "skipped: its dedup key is held"),
+                    ("missed", "missed"),
+                ],
+                db_default="enqueued",
+                max_length=9,
+                verbose_name="outcome",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="tick",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "outcome__in",
+                        ["enqueued", "published", "overlap", "duplicate", "missed"],
+                    )
+                ),
+                name="pgqueue_tick_outcome",
+            ),
+        ),
         migrations.CreateModel(
             name="ConsumerGroup",
             fields=[

@@ -29,6 +29,7 @@ class TickOutcome(models.TextChoices):
     """What has become of a tick."""
 
     ENQUEUED = "enqueued", _("enqueued")
+    PUBLISHED = "published", _("published")
     OVERLAP = "overlap", _("skipped: the one before was not done")
     DUPLICATE = "duplicate", _("skipped: its dedup key is held")
     MISSED = "missed", _("missed")
@@ -36,7 +37,7 @@ class TickOutcome(models.TextChoices):
 
 class Schedule(models.Model):
     """
-    When a task is enqueued by itself.
+    When a task is enqueued, or a message published, by itself.
 
     Declared by code with @cron or @every, or made by a user. The columns are what
     holds; what the code says of its own ones is kept in `declared`, so that somebody
@@ -150,9 +151,9 @@ class Schedule(models.Model):
 
 class Tick(models.Model):
     """
-    One due moment of a schedule, with the job that came of it.
+    One due moment of a schedule, with the job or the message that came of it.
 
-    Inserted in the transaction that enqueues the job, and unique: however many
+    Inserted in the transaction that enqueues or publishes it, and unique: however many
     schedulers there are, one of them gets it.
     """
 

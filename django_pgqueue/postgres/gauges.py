@@ -7,8 +7,9 @@ a lock that a worker could wait for.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 # Locks: none, here and below. One index probe.
 IS_LIVE = "SELECT EXISTS (SELECT FROM pgqueue_job WHERE id = %s)"
@@ -37,6 +38,24 @@ FINISHED = """
 SELECT finished_at, count(*) FROM pgqueue_archived_job WHERE finished_at >= %s
  GROUP BY finished_at ORDER BY finished_at
 """
+
+# Of messages that nobody else publishes: where the partitions end, and how many they
+# have. Through the key.
+ENDS = """
+SELECT topic_id, partition, max(id), count(*) FROM pgqueue_message
+ WHERE id >= %s GROUP BY topic_id, partition
+"""
+
+# Whether any group has not read a partition up to its end, or there is none yet.
+IS_BEHIND = """
+SELECT EXISTS (
+       SELECT FROM unnest(%s::int[], %s::int[], %s::bigint[]) AS e(topic, partition, id)
+         LEFT JOIN pgqueue_consumer_group g ON g.topic_id = e.topic
+         LEFT JOIN pgqueue_position p ON p.group_id = g.id AND p.partition = e.partition
+        WHERE p.position IS NULL OR p.position < e.id)
+"""
+
+HAS_POSITIONS = "SELECT EXISTS (SELECT FROM pgqueue_position)"
 
 NOW = "SELECT clock_timestamp()"
 
@@ -83,6 +102,32 @@ def is_leased(cursor: Any) -> bool:
 def place_in_queue(cursor: Any, queue: str, place: int) -> int:
     """Return the id of the job at *place*, from 0, among the ready ones of *queue*."""
     return int(_value(cursor, PLACE_IN_QUEUE, [queue, place]))
+
+
+class End(NamedTuple):
+    """Where a partition of a topic ends."""
+
+    topic_id: int
+    partition: int
+    last_id: int
+    messages: int
+
+
+def ends(cursor: Any, first_id: int) -> list[End]:
+    """Return where the partitions end that have messages from *first_id* on."""
+    cursor.execute(ENDS, [first_id])
+    return [End(*row) for row in cursor.fetchall()]
+
+
+def is_behind(cursor: Any, told: Sequence[End]) -> bool:
+    """Whether some group has not read all of them up to their ends."""
+    columns = [list(column) for column in zip(*told, strict=True)]
+    return bool(_value(cursor, IS_BEHIND, columns[:3]))
+
+
+def has_positions(cursor: Any) -> bool:
+    """Whether a group has begun to read."""
+    return bool(_value(cursor, HAS_POSITIONS))
 
 
 def now(cursor: Any) -> datetime:

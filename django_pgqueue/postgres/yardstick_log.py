@@ -15,10 +15,11 @@ from typing import Any
 
 import psycopg
 
+from django_pgqueue.postgres.yardstick import TABLE as JOBS
+
 TABLE = "pgqueue_yardstick_message"
-JOBS = "pgqueue_yardstick_fanned"
 POSITIONS = "pgqueue_yardstick_position"
-TABLES = (TABLE, JOBS, POSITIONS)
+TABLES = (TABLE, POSITIONS)
 
 TOPIC, NAME = 1, "pgqueue_bench"
 KEY = "customer"
@@ -37,14 +38,6 @@ CREATE TABLE {TABLE} (
     payload jsonb NOT NULL,
     headers jsonb NOT NULL DEFAULT '{{}}');
 CREATE INDEX ON {TABLE} (topic, partition, id);
-CREATE TABLE {JOBS} (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    queue text NOT NULL,
-    task text NOT NULL,
-    args jsonb NOT NULL,
-    enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    visible_at timestamptz NOT NULL DEFAULT clock_timestamp());
-CREATE INDEX ON {JOBS} (queue, visible_at);
 CREATE TABLE {POSITIONS} (partition smallint PRIMARY KEY, position bigint NOT NULL)
     WITH (fillfactor = 50)
 """
@@ -66,10 +59,11 @@ SELECT %s, {PARTITION_OF.format(key=f"item ->> '{KEY}'")}, %s, item ->> '{KEY}',
 RETURNING id
 """
 
+# Jobs go where those of the other yardstick are.
 INSERT_AND_FAN_OUT = f"""
 WITH message AS ({INSERT_MANY}), fanned AS (
-    INSERT INTO {JOBS} (queue, task, args)
-    SELECT 'q' || n, %s, jsonb_build_array(message.id)
+    INSERT INTO {JOBS} (queue, task, args, kwargs)
+    SELECT 'q' || n, %s, jsonb_build_array(message.id), '{{}}'
       FROM message, generate_series(1, %s) n)
 SELECT id FROM message
 """

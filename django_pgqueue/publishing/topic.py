@@ -8,6 +8,7 @@ Topic: where messages are published.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, overload
 
 from asgiref.sync import sync_to_async
@@ -176,6 +177,20 @@ class Topic:
             )
         name = self.name if len(said) == 1 else check_name(said[0], self.name)
         return publishing.message(name, said[-1], key=key, headers=headers)
+
+    def group(self, name: str) -> Any:
+        """
+        Return a consumer group of this topic: a Group, to be asked and moved.
+
+        Args:
+            name: As @consume(group=…) says it.
+
+        Raises:
+            TopicError: No group can be called so.
+        """
+        # A layer above, that this one does not know.
+        module = import_module("django_pgqueue.subscriptions.group")
+        return module.Group(self.name, name)
 
     def read(self, message: Message) -> Any:
         """

@@ -20,6 +20,7 @@ from django_pgqueue.postgres import keys
 COLUMNS = (
     *("task", "args", "kwargs", "queue", "priority", "expression", "every_seconds"),
     *("tz", "catch_up", "overlap", "jitter_seconds"),
+    *("message_name", "message_key", "message_payload"),
 )
 # Those that say when it is due.
 TIMETABLE = ("expression", "every_seconds", "tz")
@@ -28,8 +29,12 @@ TIMETABLE = ("expression", "every_seconds", "tz")
 # however many workers start at once.
 LOCK = "SELECT pg_advisory_xact_lock(%(class)s, 0)"
 
+# A payload is any JSON, so one that is a text would not tell whether it was decoded.
+_SHOWN_COLUMNS = ", ".join(COLUMNS).replace(
+    "message_payload", "message_payload::text AS message_payload"
+)
 SHOWN = f"""
-SELECT id, name, source, {", ".join(COLUMNS)}, declared, last_declared_at, withdrawn_at,
+SELECT id, name, source, {_SHOWN_COLUMNS}, declared, last_declared_at, withdrawn_at,
        overridden_at, overridden_by, paused_at, paused_by, pause_reason, created_at,
        created_by, revision, ticks_from, last_tick, next_tick, error
   FROM pgqueue_schedule
@@ -51,7 +56,8 @@ INSERT INTO pgqueue_schedule (name, source, {", ".join(COLUMNS)}, declared,
                               last_declared_at, created_by)
 VALUES (%(name)s, %(source)s, %(task)s, %(args)s::jsonb, %(kwargs)s::jsonb, %(queue)s,
         %(priority)s, %(expression)s, %(every_seconds)s, %(tz)s, %(catch_up)s,
-        %(overlap)s, %(jitter_seconds)s, %(declared)s::jsonb,
+        %(overlap)s, %(jitter_seconds)s, %(message_name)s, %(message_key)s,
+        %(message_payload)s::jsonb, %(declared)s::jsonb,
         CASE WHEN %(declared)s IS NOT NULL THEN clock_timestamp() END,
         nullif(%(by)s::text, ''))
 ON CONFLICT (name) DO NOTHING
@@ -67,6 +73,8 @@ UPDATE pgqueue_schedule
        queue = %(queue)s, priority = %(priority)s, expression = %(expression)s,
        every_seconds = %(every_seconds)s, tz = %(tz)s, catch_up = %(catch_up)s,
        overlap = %(overlap)s, jitter_seconds = %(jitter_seconds)s,
+       message_name = %(message_name)s, message_key = %(message_key)s,
+       message_payload = %(message_payload)s::jsonb,
        overridden_at = CASE %(overridden)s::bool WHEN true THEN clock_timestamp()
                             WHEN false THEN NULL ELSE overridden_at END,
        overridden_by = CASE %(overridden)s::bool WHEN true THEN nullif(%(by)s::text, '')
@@ -150,6 +158,10 @@ class ScheduleRow:
     catch_up: str
     overlap: str
     jitter_seconds: int
+    # What is published, and then there is no task; None: a task is enqueued.
+    message_name: str | None
+    message_key: str | None
+    message_payload: Any
     declared: Mapping[str, Any] | None
     last_declared_at: datetime | None
     withdrawn_at: datetime | None
@@ -180,6 +192,12 @@ class ScheduleRow:
             name: (self.declared.get(name), getattr(self, name)) for name in COLUMNS
         }
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+    @property
+    def declared_values(self) -> dict[str, Any]:
+        """What code declares, also what it did not say before it could."""
+        said = self.declared or {}
+        return {name: said.get(name) for name in COLUMNS}
 
 
 def find_all(cursor: Any) -> list[ScheduleRow]:
@@ -335,6 +353,8 @@ def _as_params(values: Mapping[str, Any]) -> dict[str, Any]:
     params = {name: values[name] for name in COLUMNS}
     for name in ("args", "kwargs"):
         params[name] = json.dumps(params[name])
+    if params["message_name"] is not None:
+        params["message_payload"] = json.dumps(params["message_payload"])
     return params
 
 
@@ -349,7 +369,7 @@ def read_rows(cursor: Any) -> list[ScheduleRow]:
 
 def _as_data(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row with its JSON as data: Django's cursors give it as text."""
-    for name in ("args", "kwargs", "declared"):
+    for name in ("args", "kwargs", "declared", "message_payload"):
         if isinstance(row[name], str):
             row[name] = json.loads(row[name])
     return row

@@ -101,13 +101,20 @@ NOTE_JOB = """
 UPDATE pgqueue_tick SET job_id = %(job)s, outcome = %(outcome)s WHERE id = %(tick)s
 """
 
+# Locks: as NOTE_JOB.
+NOTE_MESSAGE = """
+UPDATE pgqueue_tick SET message_id = %(message)s, outcome = 'published'
+ WHERE id = %(tick)s
+"""
+
 # Locks: a row lock on the job, which the caller has stored in this transaction.
 OWN_JOB = "UPDATE pgqueue_job SET schedule_id = %(schedule)s WHERE id = %(job)s"
 
 # Locks: none. The latest ticks of some schedules, newest first, with what has become
 # of their jobs: a look at three primary keys for each.
 LATEST = """
-SELECT t.schedule_id, t.due_at, t.ticked_at, t.outcome, t.job_id, t.missed, t.asked_by,
+SELECT t.schedule_id, t.due_at, t.ticked_at, t.outcome, t.job_id, t.message_id,
+       t.missed, t.asked_by,
        CASE WHEN t.job_id IS NULL THEN NULL
             WHEN j.id IS NOT NULL THEN
                 CASE WHEN j.leased_by IS NOT NULL
@@ -157,6 +164,7 @@ class TickRow:
     ticked_at: datetime
     outcome: str
     job_id: int | None
+    message_id: int | None
     missed: int
     asked_by: str | None
     # Of the job; None: there is none, or its retention has passed.
@@ -266,6 +274,11 @@ def note_job(
 ) -> None:
     """Write which job came of a tick."""
     cursor.execute(NOTE_JOB, {"tick": tick_id, "job": job_id, "outcome": outcome})
+
+
+def note_message(cursor: Any, tick_id: int, message_id: int) -> None:
+    """Write which message was published at a tick."""
+    cursor.execute(NOTE_MESSAGE, {"tick": tick_id, "message": message_id})
 
 
 def own_job(cursor: Any, schedule_id: int, job_id: int) -> None:

@@ -4,6 +4,10 @@ Declare: @cron and @every.
     @cron("0 3 * * *", tz="Europe/Berlin")
     @task
     def nightly() -> None: ...
+
+    night_has_come = cron("0 3 * * *", tz="Europe/Berlin")(
+        topic("cronjobs").message("cronjobs.nightly", {"full": True})
+    )
 """
 
 from __future__ import annotations
@@ -13,11 +17,12 @@ from typing import Any, TypeVar
 
 from django_pgqueue.conf import Duration, as_timedelta
 from django_pgqueue.exceptions import DeclarationError, ScheduleError
+from django_pgqueue.publishing.publication import Publication
 from django_pgqueue.schedules.definition import Definition, check_every, define
 from django_pgqueue.tasks.shown import shown
 from django_pgqueue.tasks.task import Task
 
-T = TypeVar("T", bound=Task[Any, Any])
+T = TypeVar("T", bound=Task[Any, Any] | Publication)
 
 _declared: dict[str, Definition] = {}
 
@@ -27,7 +32,7 @@ def cron(
     *,
     tz: str | None = None,
     catch_up: str = "one",
-    overlap: str = "skip",
+    overlap: str | None = None,
     jitter: Duration = 0,
     args: Mapping[str, Any] | Sequence[Any] = (),
     queue: str | None = None,
@@ -41,6 +46,8 @@ def cron(
         @task
         def nightly() -> None: ...
 
+    Or publish a message: cron(…)(topic("cronjobs").message("cronjobs.nightly", {})).
+
     On days when clocks change, an entry with fixed hours is due once, and one whose
     hours are ``*`` or ``*/n`` follows elapsed time, as Debian's cron does it.
 
@@ -51,20 +58,23 @@ def cron(
         tz: A time zone such as "Europe/Berlin"; settings.TIME_ZONE.
         catch_up: What is done about ticks that nobody was there to issue: "skip",
             "one" (the latest is made up for), or "all(N)": the latest N.
-        overlap: "skip": no job while an earlier one of this schedule waits or runs;
-            "queue": a job in any case.
+        overlap: "skip" (None is the same): no job while an earlier one of this schedule
+            waits or runs; "queue": a job in any case. A message is published in any
+            case.
         jitter: The job is due up to this much after its tick, a duration of at most a
-            day; how much follows from the schedule's name and the tick.
+            day; how much follows from the schedule's name and the tick. Not for a
+            message.
         args: For the task: a dict of keyword arguments, or a list or tuple.
         queue: By default the task's.
         priority: By default the task's.
-        name: Of the schedule; by default the task's. A task with several entries needs
-            one for each. A schedule under another name is another schedule.
+        name: Of the schedule; by default the task's, or the message's. A task with
+            several entries needs one for each. A schedule under another name is
+            another schedule.
 
     Raises:
         ScheduleError: The expression, the zone or a policy is wrong, or no tick ever
             comes; or another schedule has the name.
-        DeclarationError: What is decorated is no task.
+        DeclarationError: What is decorated is neither a task nor a message.
     """
     return _declares(
         "@cron",
@@ -88,7 +98,7 @@ def every(
     minutes: int = 0,
     hours: int = 0,
     catch_up: str = "one",
-    overlap: str = "skip",
+    overlap: str | None = None,
     jitter: Duration = 0,
     args: Mapping[str, Any] | Sequence[Any] = (),
     queue: str | None = None,
@@ -96,7 +106,7 @@ def every(
     name: str | None = None,
 ) -> Callable[[T], T]:
     """
-    Enqueue a task every so many seconds, whatever clocks are put to.
+    Enqueue a task, or publish a message, every so many seconds of elapsed time.
 
         @every(seconds=15)
         @task
@@ -120,7 +130,7 @@ def every(
 
     Raises:
         ScheduleError: The period or a policy is out of its range.
-        DeclarationError: What is decorated is no task.
+        DeclarationError: What is decorated is neither a task nor a message.
     """
     parts = {"seconds": seconds, "minutes": minutes, "hours": hours}
     return _declares(
@@ -144,33 +154,45 @@ def declared() -> list[Definition]:
 
 
 def _declares(decorator: str, *, name: str | None, **said: Any) -> Callable[[T], T]:
-    def declare(task: T) -> T:
-        if not isinstance(task, Task):
+    def declare(what: T) -> T:
+        if isinstance(what, Task):
+            own: dict[str, Any] = {"task": what.name}
+        elif isinstance(what, Publication):
+            own = {"publication": what}
+        else:
             raise DeclarationError(
-                f"{decorator} goes above @task, and got {shown(task)}: write "
-                f"{decorator}(…) in the line before @task."
+                f"{decorator} goes above @task, and got {shown(what)}: write "
+                f"{decorator}(…) in the line before @task; or give it a message, as "
+                f"topic(…).message(…) makes one."
             )
-        definition = define(
-            name=task.name if name is None else name, task=task.name, **said
-        )
+        definition = define(name=what.name if name is None else name, **own, **said)
         other = _declared.get(definition.name)
-        if other is not None and other != definition and not _is_reload(other, task):
+        if other is not None and other != definition and not _is_reload(other, what):
             raise ScheduleError(
-                f"Two schedules are called {definition.name!r}: of {other.task} and of "
-                f"{task.name}. Give each entry a name of its own: "
+                f"Two schedules are called {definition.name!r}: of {_subject(other)} "
+                f"and of {_subject(definition)}. Give each entry a name of its own: "
                 f"{decorator}(…, name=…)."
             )
         _declared[definition.name] = definition
-        _entries[definition.name] = task.function
-        return task
+        if isinstance(what, Task):
+            _entries[definition.name] = what.function
+        return what
 
     return declare
 
 
-def _is_reload(other: Definition, task: Task[Any, Any]) -> bool:
+def _subject(definition: Definition) -> str:
+    return definition.message_name or definition.task
+
+
+def _is_reload(other: Definition, what: Task[Any, Any] | Publication) -> bool:
     """Whether the module of the task was imported anew, as a reload does."""
     before = _entries.get(other.name)
-    return other.task == task.name and before is not task.function
+    return (
+        isinstance(what, Task)
+        and other.task == what.name
+        and before is not what.function
+    )
 
 
 # The function of the task that each schedule was declared for.

@@ -17,6 +17,7 @@ from django_pgqueue.exceptions import (
     UnknownTask,
     did_you_mean,
 )
+from django_pgqueue.publishing.publication import EMPTY, Publication
 from django_pgqueue.tasks.options import check_priority, check_queue
 from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.tasks.shown import shown
@@ -38,6 +39,7 @@ class Definition:
     A schedule, checked. Made by define(); the names are those of the columns.
 
     Attributes:
+        task: Empty where a message is published.
         tz: None: settings.TIME_ZONE, once it is known.
     """
 
@@ -53,6 +55,9 @@ class Definition:
     catch_up: str
     overlap: str
     jitter_seconds: int
+    message_name: str | None = None
+    message_key: str | None = None
+    message_payload: Any = None
 
     def values(self) -> dict[str, Any]:
         """Return a value for each of schedules.COLUMNS."""
@@ -66,12 +71,13 @@ class Definition:
 def define(
     *,
     name: object,
-    task: str,
+    task: str = "",
+    publication: Publication | None = None,
     expression: object = None,
     every_seconds: object = None,
     tz: object = None,
     catch_up: object = "one",
-    overlap: object = "skip",
+    overlap: object = None,
     jitter: Any = 0,
     args: object = (),
     queue: object = None,
@@ -83,7 +89,8 @@ def define(
 
     Args:
         name: 1 to 255 printable characters.
-        task: The name of a declared task.
+        task: The name of a declared task; or else publication.
+        publication: What is published instead.
         expression: Of cron; or else every_seconds.
         every_seconds: 1 to 366 days.
         tz: A zone's name; None: settings.TIME_ZONE.
@@ -101,9 +108,25 @@ def define(
     checked_name = _checked_name(name)
     with _about("catch_up"):
         policy = CatchUp.parse(catch_up)
+    jitter_seconds = _jitter_seconds(jitter)
+    if overlap is None:
+        overlap = "skip" if publication is None else "queue"
     _check_overlap(overlap, policy)
     _check_timetable(expression, every_seconds, tz)
-    positional, keywords = _checked_args(task, args, payload_bytes_max)
+    positional: Sequence[Any] = []
+    keywords: Mapping[str, Any] = {}
+    if publication is None:
+        positional, keywords = _checked_args(task, args, payload_bytes_max)
+    else:
+        _check_publishing(
+            publication,
+            task=task,
+            overlap=overlap,
+            jitter=jitter_seconds,
+            args=args,
+            queue=queue,
+            priority=priority,
+        )
     with _about("queue"):
         checked_queue = None if queue is None else check_queue(queue)
     with _about("priority"):
@@ -120,7 +143,8 @@ def define(
         tz=tz if isinstance(tz, str) else None,
         catch_up=str(policy),
         overlap=str(overlap),
-        jitter_seconds=_jitter_seconds(jitter),
+        jitter_seconds=jitter_seconds,
+        **_message(publication),
     )
 
 
@@ -179,6 +203,49 @@ def _check_overlap(overlap: object, policy: CatchUp) -> None:
             f"job. Say overlap='queue', or catch_up='one'.",
             part="overlap",
         )
+
+
+def _message(publication: Publication | None) -> dict[str, Any]:
+    """Return the columns of what is published."""
+    if publication is None:
+        return {}
+    return {
+        "message_name": publication.name,
+        "message_key": publication.key,
+        "message_payload": json.loads(publication.payload_text),
+    }
+
+
+def _check_publishing(publication: Publication, **said: Any) -> None:
+    """Refuse what only the job of a task can have."""
+    name = publication.name
+    if publication.headers_text != EMPTY:
+        raise ScheduleError(
+            f"The message {name!r} of a schedule has headers: it gets that of its tick "
+            f"and no others. Put what receivers need into its payload.",
+            part="message",
+        )
+    if said["overlap"] == "skip":
+        raise ScheduleError(
+            f"overlap='skip' and the message {name!r}: a message has no job that could "
+            f"still run, only those of its subscriptions, which are no matter of the "
+            f"publisher. Leave it out, or say overlap='queue'; and say unique=True of "
+            f"a receiver of which one job at a time is enough.",
+            part="overlap",
+        )
+    if said["jitter"]:
+        raise ScheduleError(
+            f"jitter={said['jitter']} and the message {name!r}: a message is published "
+            f"at its tick, and its time says so. Jitter is for the jobs of tasks.",
+            part="jitter",
+        )
+    for part in ("task", "args", "queue", "priority"):
+        if said[part] not in (None, "", (), [], {}):
+            raise ScheduleError(
+                f"{part}={shown(said[part])} and the message {name!r}: a message goes "
+                f"to its topic, and its subscriptions say what becomes of it.",
+                part=part,
+            )
 
 
 def _check_timetable(expression: object, every_seconds: object, tz: object) -> None:

@@ -1,4 +1,4 @@
-"""Issue: a tick becomes a job, in one transaction."""
+"""Issue: a tick becomes a job, or a message, in one transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from django_pgqueue import signals, telemetry
 from django_pgqueue.bounds import ATTEMPTS_DEFAULT, QUEUE_DEFAULT
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import ScheduleError, UnknownTask
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake
+from django_pgqueue.publishing.publish import HINT
 from django_pgqueue.queues.enqueue import Placement, enqueue
 from django_pgqueue.queues.unique import store_unique
 from django_pgqueue.runs import schedules, ticks
@@ -26,6 +28,8 @@ from django_pgqueue.tasks.store_unique import dedup_of
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.timetable.catch_up import CatchUp, find_due
 from django_pgqueue.timetable.jitter import jitter
+from django_pgqueue.topics.names import topic_of
+from django_pgqueue.topics.publish import publish
 
 logger = logging.getLogger("django_pgqueue.schedules")
 
@@ -40,6 +44,11 @@ class Issued(NamedTuple):
     task: str
     queue: str
     missed: int
+    # Of a schedule that publishes; the queues that got jobs, and the topic's readers.
+    message_id: int | None = None
+    message_name: str | None = None
+    jobs: int = 0
+    wakes: tuple[str, ...] = ()
 
 
 def reckon(cursor: Any, row: ScheduleRow) -> bool:
@@ -107,7 +116,7 @@ def run_now(cursor: Any, row: ScheduleRow, *, by: str = "") -> Issued:
     """
     Enqueue a schedule's job now, by hand, paused or not, and whatever runs already.
 
-    Its ticks go on as they were.
+    Or publish its message. Its ticks go on as they were.
 
     Args:
         cursor: Inside a transaction.
@@ -117,17 +126,31 @@ def run_now(cursor: Any, row: ScheduleRow, *, by: str = "") -> Issued:
     now = schedules.database_now(cursor)
     tick = ticks.insert(cursor, row.id, now, by=by or "?")
     assert tick is not None  # Nobody else has this microsecond.
+    if row.message_name is not None:
+        return _publish(cursor, row, row.message_name, tick, now, 0)
     return _enqueue(cursor, row, tick, now, 0, timedelta())
 
 
 def wake_for(cursor: Any, issued: Iterable[Issued]) -> None:
-    """Wake workers for the jobs of ticks that are committed; cursor in autocommit."""
-    wake(cursor, sorted({each.queue for each in issued if each.job_id is not None}))
+    """
+    Wake workers for what came of ticks that are committed; cursor in autocommit.
+
+    For the jobs of a tick, those of a message's subscriptions, and its readers.
+    """
+    wake(cursor, sorted({name for each in issued for name in each.wakes}))
 
 
 def tell(issued: Issued, *, late_seconds: float) -> None:
     """Tell who listens of a tick that is committed, and of its job, if there is one."""
     sender = find_sender(issued.task)
+    if issued.message_name is not None:
+        telemetry.send(
+            signals.messages_published,
+            None,
+            topic=topic_of(issued.message_name),
+            ids=[issued.message_id],
+            jobs=issued.jobs,
+        )
     if issued.job_id is not None:
         telemetry.send(
             signals.job_enqueued,
@@ -142,12 +165,16 @@ def tell(issued: Issued, *, late_seconds: float) -> None:
 def _issue_tick(
     cursor: Any, row: ScheduleRow, due_at: datetime, missed: int
 ) -> Issued | None:
-    if row.overlap == "skip" and ticks.is_busy(cursor, row.id):
+    # A message has no job of its own that could be busy.
+    is_skipped = row.overlap == "skip" and row.message_name is None
+    if is_skipped and ticks.is_busy(cursor, row.id):
         ticks.insert(cursor, row.id, due_at, outcome="overlap", missed=missed)
         return _issued(row, due_at, "overlap", None, missed)
     tick = ticks.insert(cursor, row.id, due_at, missed=missed)
     if tick is None:
         return None
+    if row.message_name is not None:
+        return _publish(cursor, row, row.message_name, tick, due_at, missed)
     delay = jitter(row.name, due_at, timedelta(seconds=row.jitter_seconds))
     return _enqueue(cursor, row, tick, due_at, missed, delay)
 
@@ -166,7 +193,30 @@ def _enqueue(
     job_id = _stored(cursor, row, placement)
     outcome = "duplicate" if job_id is None else "enqueued"
     ticks.note_job(cursor, tick, job_id, outcome)
-    return Issued(row.name, due_at, outcome, job_id, row.task, placement.queue, missed)
+    wakes = () if job_id is None else (placement.queue,)
+    return Issued(
+        *(row.name, due_at, outcome, job_id, row.task, placement.queue, missed),
+        wakes=wakes,
+    )
+
+
+def _publish(
+    cursor: Any, row: ScheduleRow, name: str, tick: int, due_at: datetime, missed: int
+) -> Issued:
+    """Publish the message of a tick, which its headers and those of its jobs name."""
+    headers = {TICK: due_at.isoformat()}
+    item = json.dumps([name, row.message_key, row.message_payload, headers])
+    topic = topic_of(name)
+    stored = publish(cursor, topic, [Items(item, 1)])
+    ticks.note_message(cursor, tick, stored.ids[0])
+    readers = [HINT + topic] if stored.has_groups else []
+    return Issued(
+        *(row.name, due_at, "published", None, row.task, "", missed),
+        message_id=stored.ids[0],
+        message_name=name,
+        jobs=stored.jobs,
+        wakes=(*sorted(stored.queues), *readers),
+    )
 
 
 def _stored(cursor: Any, row: ScheduleRow, placement: Placement) -> int | None:

@@ -69,7 +69,7 @@ def run_now(name: str, *, by: str = "") -> Issued | None:
     """
     Enqueue a schedule's job now, whether it is paused, and whatever runs already.
 
-    Its ticks go on as they were.
+    Or publish its message. Its ticks go on as they were.
 
     Args:
         name: Of the schedule.
@@ -85,7 +85,8 @@ def run_now(name: str, *, by: str = "") -> Issued | None:
         if row is None:
             return None
         issued = issue.run_now(cursor, row, by=by)
-        wake_after_commit(connection, issued.queue)
+        for each in issued.wakes:
+            wake_after_commit(connection, each)
         tell = partial(issue.tell, issued, late_seconds=0.0)
         connection.on_commit(tell, robust=True)
     return issued
@@ -134,7 +135,8 @@ def change(definition: Definition, *, revision: int, by: str = "") -> list[str] 
         values = definition.values()
         changed = [name for name in values if getattr(row, name) != values[name]]
         if changed:
-            overridden = None if row.declared is None else row.declared != values
+            is_code = row.declared is not None
+            overridden = row.declared_values != values if is_code else None
             schedules.change(cursor, row, values, overridden=overridden, by=by)
             tell_workers(connection)
     return changed
@@ -151,7 +153,7 @@ def reset(name: str) -> bool:
         row = _taken(cursor, name)
         if row is None or row.declared is None or row.overridden_at is None:
             return False
-        schedules.change(cursor, row, row.declared, overridden=False)
+        schedules.change(cursor, row, row.declared_values, overridden=False)
         tell_workers(connection)
     return True
 

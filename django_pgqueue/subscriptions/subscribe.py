@@ -225,7 +225,7 @@ def subscribe(
             jobs that are made in the database.
     """
     selects = Pattern.parse(getattr(pattern, "name", pattern))
-    contains = _checked_where(where)
+    contains = checked_where(where)
     begins = Start.parse(start)
     of_task = {
         "timeout": timeout,
@@ -302,7 +302,7 @@ def _said(declaration: Declaration) -> tuple[Any, ...]:
     )
 
 
-def _checked_where(where: object) -> str | None:
+def checked_where(where: object) -> str | None:
     """Return *where* as JSON text."""
     if where is None:
         return None

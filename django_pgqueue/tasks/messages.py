@@ -39,7 +39,7 @@ class WholeMessage(Message):
 def write(message: Message) -> list[Any] | dict[str, Any]:
     """Return what stands for a message: a reference to it, if the log has it."""
     if message.published_at is not None and not isinstance(message, WholeMessage):
-        return [message.id, message.published_at.isoformat()]
+        return [message.id, _as_stored(message.published_at)]
     moment = message.published_at
     return {
         "id": message.id,
@@ -51,6 +51,14 @@ def write(message: Message) -> list[Any] | dict[str, Any]:
         "published_at": None if moment is None else moment.isoformat(),
         "partition": message.partition,
     }
+
+
+def _as_stored(moment: datetime) -> str:
+    """Return a time as PostgreSQL writes it in JSON: 0.5 s has one digit."""
+    text = moment.astimezone(UTC).isoformat()
+    whole, dot, rest = text.partition(".")
+    digits, plus, offset = rest.partition("+")
+    return whole + dot + digits.rstrip("0") + plus + offset
 
 
 def read(value: Any, decode: Callable[[str], Any]) -> Message:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from django_pgqueue.testing.capturing import Captured, capture
     from django_pgqueue.testing.draining import DRAIN_JOBS_MAX, Drained, Ran, drain
     from django_pgqueue.testing.frozen import Clock, freeze
+    from django_pgqueue.testing.groups import drain_group
     from django_pgqueue.testing.mode import immediate
     from django_pgqueue.testing.repeating import crash_once, redeliver
 
@@ -43,6 +44,7 @@ _HOMES = {
     "capture": "capturing",
     "crash_once": "repeating",
     "drain": "draining",
+    "drain_group": "groups",
     "freeze": "frozen",
     "immediate": "mode",
     "redeliver": "repeating",
@@ -59,6 +61,7 @@ __all__ = [
     "capture",
     "crash_once",
     "drain",
+    "drain_group",
     "freeze",
     "immediate",
     "redeliver",

@@ -95,6 +95,13 @@ def make_days(cursor: Any, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
     return made
 
 
+def first_open(cursor: Any, margin: timedelta) -> date:
+    """Return the first day that has not been over for *margin*."""
+    cursor.execute(FIRST_OPEN, {"margin": margin})
+    day: date = cursor.fetchone()[0]
+    return day
+
+
 def close_days(cursor: Any, *, margin: timedelta = MARGIN) -> list[date]:
     """
     Close the days that are over; return which.
@@ -107,10 +114,9 @@ def close_days(cursor: Any, *, margin: timedelta = MARGIN) -> list[date]:
         margin: For how long they must have been over.
     """
     # A statement of its own, before the sequence is read: that order is the proof.
-    cursor.execute(FIRST_OPEN, {"margin": margin})
-    first_open: date = cursor.fetchone()[0]
+    end = first_open(cursor, margin)
     known = dict(closed_days(cursor).closed)
-    over = [day for day in LOG.attached(cursor) if day < first_open]
+    over = [day for day in LOG.attached(cursor) if day < end]
     # In their order: readers take a day that is closed to be after those before it.
     missing = [day for day in over if day not in known]
     return list(itertools.takewhile(lambda day: _close(cursor, day), missing))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import TopicError
@@ -75,6 +75,12 @@ SELECT g.id, n, t.removed_to
                     WHERE p.group_id = g.id AND p.partition = n)
 ON CONFLICT (group_id, partition) DO NOTHING
 RETURNING partition
+"""
+
+# Locks: none. A moment so long ago, by the database's clock.
+AGO = """
+SELECT to_char((clock_timestamp() - %(ago)s::interval) AT TIME ZONE 'UTC',
+               'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')
 """
 
 SHOWN = """
@@ -174,8 +180,10 @@ class Declaration:
     where: Mapping[str, Any] | None = None
     on_error: str = "skip"
     max_attempts: int = 5
-    # "latest", "earliest", or a moment in ISO 8601 with its offset.
+    # "latest", "earliest", or a moment in ISO 8601 with its offset; "" with ago.
     start: str = "latest"
+    # So long before the database's clock.
+    ago: timedelta | None = None
 
 
 def declare(cursor: Any, declaration: Declaration) -> Declared:
@@ -193,6 +201,14 @@ def declare(cursor: Any, declaration: Declaration) -> Declared:
         MessagesLost: It starts at a time of which retention has removed messages.
     """
     topic = topic_of(cursor, declaration.topic)
+    start = _start(cursor, declaration)
+    starts: dict[int, int] = {}
+    cursor.execute(ONE, {"topic": declaration.topic, "name": declaration.name})
+    if cursor.fetchone() is None:
+        # Before anything is written: it may be refused.
+        cursor.execute(PARTITIONS, {"topic_id": topic.id})
+        every = range(cursor.fetchone()[0])
+        starts = starts_of(cursor, topic.id, topic.removed_to, every, start)
     cursor.execute(
         DECLARE,
         {
@@ -209,21 +225,17 @@ def declare(cursor: Any, declaration: Declaration) -> Declared:
             else json.dumps(declaration.where),
             "on_error": declaration.on_error,
             "max_attempts": declaration.max_attempts,
-            "start": declaration.start,
+            "start": start,
         },
     )
     group_id, is_new = cursor.fetchone()
-    if is_new:
-        cursor.execute(PARTITIONS, {"topic_id": topic.id})
-        (partitions,) = cursor.fetchone()
-        every = list(range(partitions))
-        starts = starts_of(cursor, topic.id, topic.removed_to, every, declaration.start)
+    if is_new and starts:
         cursor.execute(
             MAKE_POSITIONS,
             {
                 "group": group_id,
-                "partitions": every,
-                "positions": [starts[partition] for partition in every],
+                "partitions": list(starts),
+                "positions": list(starts.values()),
             },
         )
     else:
@@ -317,6 +329,13 @@ def forget(cursor: Any, group_id: int) -> bool:
     """
     cursor.execute(FORGET, {"group": group_id})
     return bool(cursor.fetchall())
+
+
+def _start(cursor: Any, declaration: Declaration) -> str:
+    if declaration.ago is None:
+        return declaration.start
+    cursor.execute(AGO, {"ago": declaration.ago})
+    return str(cursor.fetchone()[0])
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ nothing. So a position only moves past what its reader has handled.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from django_pgqueue.exceptions import MessagesLost
 
 # Entries kept of a position: the first failure and the latest ones, as of a job.
 ERRORS_MAX = 100
+
+TRANSACTION_TIMEOUT_SINCE = 170_000
 
 FAILURES_MAX = 32_000  # What the column holds, nearly; one that retries for ever stops.
 
@@ -155,6 +158,29 @@ SELECT nextval(pg_get_serial_sequence('pgqueue_job', 'id')), g.task, g.queue,
   JOIN pgqueue_consumer_group g ON g.id = was.group_id
 RETURNING id
 """
+
+# Locks: as FREE. Ends a back-off: in a test, nobody waits.
+HURRY = "UPDATE pgqueue_position SET retry_at = NULL WHERE id = %(id)s"
+
+# Locks: row locks on the positions that dead processes had, for the statement. They can
+# be claimed at once; that they were not given back is known by the name.
+LOSE = """
+UPDATE pgqueue_position AS p SET leased_until = statement_timestamp()
+  FROM pgqueue_consumer_group g
+ WHERE split_part(p.leased_by, '/', 1) = ANY(%(workers)s::text[])
+   AND p.leased_until > statement_timestamp() AND g.id = p.group_id
+RETURNING g.topic
+"""
+
+# Locks: none. Until the transaction ends. A handler that hangs in a statement, or
+# between two, loses what it wrote; from PostgreSQL 17 on also one that sends many short
+# ones.
+# Not set_config(), which could also be for the session: see postgres/session.py.
+LIMIT = """
+SET LOCAL statement_timeout = {milliseconds};
+SET LOCAL idle_in_transaction_session_timeout = {milliseconds}
+"""
+LIMIT_ALL = f"{LIMIT.rstrip()};\nSET LOCAL transaction_timeout = {{milliseconds}}\n"
 
 # Locks: row locks on halted positions, until the caller's transaction ends. Those that
 # retention has halted stay: what they would read next is gone, so only a seek helps.
@@ -357,6 +383,27 @@ def skip(
     )
     row = cursor.fetchone()
     return None if row is None else int(row[0])
+
+
+def lose(cursor: Any, workers: Sequence[str]) -> list[str]:
+    """Let what dead processes were reading be claimed at once; return of which topics.
+
+    Readers are called "<process>/<number>".
+    """
+    cursor.execute(LOSE, {"workers": list(workers)})
+    return sorted({topic for (topic,) in cursor.fetchall()})
+
+
+def hurry(cursor: Any, position_id: int) -> None:
+    """End the back-off of a partition."""
+    cursor.execute(HURRY, {"id": position_id})
+
+
+def limit_transaction(cursor: Any, seconds: float) -> None:
+    """Let the server end this transaction's session after *seconds*, at least 1 ms."""
+    version = cursor.connection.info.server_version
+    statement = LIMIT_ALL if version >= TRANSACTION_TIMEOUT_SINCE else LIMIT
+    cursor.execute(statement.format(milliseconds=max(round(seconds * 1_000), 1)))
 
 
 def resume(cursor: Any, group_id: int, partition: int | None = None) -> list[int]:

@@ -30,12 +30,15 @@ from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.sync import HINT, sync
 from django_pgqueue.subscriptions import sync as subscriptions
+from django_pgqueue.subscriptions.consume import declared as consumers_declared
 from django_pgqueue.subscriptions.subscribe import declared as subscribed
+from django_pgqueue.subscriptions.sync_groups import sync_groups
 from django_pgqueue.tasks.perform import timed_out
 from django_pgqueue.worker import purger
 from django_pgqueue.worker.backfills import Backfills
 from django_pgqueue.worker.bell import Bell
 from django_pgqueue.worker.claimer import Claimer
+from django_pgqueue.worker.consumers import Consumers
 from django_pgqueue.worker.control import Hands
 from django_pgqueue.worker.coroutines import Coroutines
 from django_pgqueue.worker.dispatcher import Dispatcher
@@ -82,6 +85,9 @@ SUMMARY_INTERVAL_SECONDS = 60.0
 
 # What the settler counts that was run.
 RUN_KINDS = ("ack", "retry", "dead", "cancel")
+
+# What readers of groups count.
+CONSUMED_KINDS = ("consumed", "failed", "dead", "halted", "stale")
 
 # What a coroutine gets to tidy up when the grace is over.
 INTERRUPT_SECONDS = 2.0
@@ -202,6 +208,10 @@ class Process:
             self._declare_schedules(link)
         if subscribed():
             self._declare_subscriptions(link)
+        if consumers_declared():
+            with link.connection.transaction(), link.cursor() as cursor:
+                for name in sync_groups(cursor):
+                    logger.info("declared   group=%s", name)
 
     def _declare_schedules(self, link: Link) -> None:
         try:
@@ -306,7 +316,21 @@ class Process:
         )
         bell = Bell()
         self._scheduler = Scheduler(self._link("scheduler"))
-        self._wakes = Wakes(options.plan, bell, self._on_cancel, self._scheduler.hint)
+        self._consumers = Consumers(
+            worker=name,
+            plan=options.plan,
+            settings=settings,
+            link=lambda loop: self._link(loop, steady=True, flushes_later=True),
+            isolation=self._isolation,
+            on_spoiled=self._recycle,
+        )
+        self._wakes = Wakes(
+            options.plan,
+            bell,
+            self._on_cancel,
+            self._scheduler.hint,
+            self._consumers.hint,
+        )
         self._listener = None
         if settings.listen:
             alias = settings.listen_database or settings.database
@@ -343,6 +367,7 @@ class Process:
         sys.setswitchinterval(SWITCH_SECONDS)
         self._summary_at = time.monotonic() + SUMMARY_INTERVAL_SECONDS
         self._summary_counts: dict[str, int] = {}
+        self._summary_consumed: dict[str, int] = {}
         self._started_at = time.monotonic()
         telemetry.send(signals.worker_started, None, worker=self._name)
         self._isolation.start()
@@ -350,6 +375,7 @@ class Process:
         self._dispatcher.start()
         for service in self._services():
             service.start()
+        self._consumers.start()
         logger.info("started    worker=%s pid=%d", self._name, os.getpid())
 
     def _services(self) -> list[Service]:
@@ -398,11 +424,13 @@ class Process:
     def _drain_step(self) -> float:
         """Ask to stop once a look that began when nothing ran found nothing."""
         is_idle = self._dispatcher.is_idle and not len(self._leases)
+        is_idle = is_idle and self._consumers.found_nothing
         if not is_idle or not self._settler.wait_until_idle(0):
             self._asked_when_idle = False
         elif not self._asked_when_idle:
             self._asked_when_idle = True
             self._claimer.look_now()
+            self._consumers.look_now()
         elif self._claimer.found_since_asked() == 0:
             self._stop_asked = True
             return 0.0
@@ -422,6 +450,7 @@ class Process:
             self._grace_seconds,
         )
         self._claimer.stop()
+        self._consumers.stop()
         self._scheduler.stop()
         if self._listener is not None:
             self._listener.stop()
@@ -442,6 +471,8 @@ class Process:
                 self._dispatcher.join(time.monotonic() + INTERRUPT_SECONDS)
                 self._settler.wait_until_idle(INTERRUPT_SECONDS)
             self._interrupt_running()
+        has_read = self._consumers.join(until)
+        self._consumers.close()
         settled = self._settler.wait_until_idle(
             max(until - time.monotonic(), JOIN_SECONDS)
         )
@@ -473,7 +504,8 @@ class Process:
             return EXIT_BROKEN
         if self._is_recycling:
             return EXIT_RECYCLE
-        return EXIT_CLEAN if finished and settled and not left else EXIT_LEFT_BEHIND
+        is_clean = finished and settled and has_read and not left
+        return EXIT_CLEAN if is_clean else EXIT_LEFT_BEHIND
 
     def _wait_for_jobs(self, until: float) -> bool:
         """Wait until nothing runs any more; False when the grace is over first."""
@@ -561,6 +593,16 @@ class Process:
                 fresh.get("dead", 0),
                 fresh.get("stale", 0),
                 len(self._slots.running()),
+            )
+
+        consumed = dict(self._consumers.counts)
+        before, self._summary_consumed = self._summary_consumed, consumed
+        read = {name: consumed[name] - before.get(name, 0) for name in consumed}
+        if any(read.values()):
+            logger.info(
+                "summary    worker=%s consumed=%d failed=%d dead=%d halted=%d stale=%d",
+                self._name,
+                *(read.get(name, 0) for name in CONSUMED_KINDS),
             )
 
     def _register(self, cursor: Any) -> None:

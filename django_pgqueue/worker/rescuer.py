@@ -18,7 +18,9 @@ import psycopg
 
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.publishing.publish import HINT as TOPIC_HINT
 from django_pgqueue.queues import lease, workers
+from django_pgqueue.topics import positions
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -88,8 +90,10 @@ class Rescuer:
                 message=lost.message,
             )
             rescued = [job for job in found if not job.is_locked]
+            topics = positions.lose(cursor, [lost.worker])
             workers.forget(cursor, [lost.worker])
             wake.wake(cursor, {job.queue for job in rescued})
+            wake.wake(cursor, [TOPIC_HINT + topic for topic in topics])
         lost.rescues += 1
         lost.due_at = time.monotonic() + AGAIN_SECONDS
         if lost.rescues > 1 and len(rescued) == len(found):

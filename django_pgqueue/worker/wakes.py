@@ -1,8 +1,8 @@
 """
 Wakes: which queues may have new jobs. A flag each, however many said so.
 
-And two that are about no queue: some running jobs may have been cancelled, or some
-schedules changed.
+And some that are about no queue: running jobs may have been cancelled, schedules
+changed, or messages published to a topic that groups read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from django_pgqueue.publishing.publish import HINT as TOPIC_HINT
 from django_pgqueue.schedules.sync import HINT as SCHEDULES_HINT
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.service import Waitable
@@ -31,7 +32,9 @@ class Wakes:
         signal: Waitable,
         on_cancel: Callable[[], None] | None = None,
         on_schedules: Callable[[], None] | None = None,
+        on_topic: Callable[[str | None], None] | None = None,
     ) -> None:
+        self._on_topic = on_topic
         self._hints = {CANCEL: on_cancel, SCHEDULES_HINT: on_schedules}
         self._plan = plan
         self._signal = signal
@@ -45,6 +48,10 @@ class Wakes:
             told = self._hints[queue]
             if told is not None:
                 told()
+            return
+        if queue.startswith(TOPIC_HINT):
+            if self._on_topic is not None:
+                self._on_topic(queue.removeprefix(TOPIC_HINT))
             return
         if not self._plan.serves(queue):
             return
@@ -60,6 +67,8 @@ class Wakes:
         with self._lock:
             self._any = True
         self._signal.set()
+        if self._on_topic is not None:
+            self._on_topic(None)
 
     def ring(self) -> None:
         """End the claimer's wait, without a flag."""

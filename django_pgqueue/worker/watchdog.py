@@ -14,10 +14,12 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any, TypeVar
 
 from django_pgqueue.exceptions import TaskTimeout
-from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.perform import Performed, timeout_message
+from django_pgqueue.tasks.perform import timeout_message
+
+R = TypeVar("R")
 
 # From the soft timeout to the hard one.
 HARD_GRACE_SECONDS = 15.0
@@ -28,7 +30,7 @@ class Watched:
 
     __slots__ = ("deadline", "ident", "is_sent", "job", "may_end", "timeout")
 
-    def __init__(self, job: Claimed, timeout: timedelta) -> None:
+    def __init__(self, job: Any, timeout: timedelta) -> None:
         self.job = job
         self.timeout = timeout
         self.deadline = time.monotonic() + timeout.total_seconds()
@@ -44,14 +46,15 @@ class Watchdog(threading.Thread):
 
     def __init__(
         self,
-        on_hard: Callable[[Claimed, TaskTimeout], None],
+        on_hard: Callable[[Any, TaskTimeout], None],
         on_soft: Callable[[], None] | None = None,
     ) -> None:
         """
         Make the thread.
 
         Args:
-            on_hard: Called when a task has not reacted within the grace.
+            on_hard: Called when a task has not reacted within the grace, with what
+                was given to watch().
             on_soft: Called when TaskTimeout was raised in a thread, which may wait.
         """
         super().__init__(name="pgqueue-watchdog", daemon=True)
@@ -61,11 +64,14 @@ class Watchdog(threading.Thread):
         self._watched: set[Watched] = set()
         self._stopping = False
 
-    def watch(
-        self, job: Claimed, timeout: timedelta, call: Callable[[], Performed]
-    ) -> Performed:
+    def watch(self, job: Any, timeout: timedelta, call: Callable[[], R]) -> R:
         """
         Run *call* in this thread, and raise TaskTimeout in it when time is up.
+
+        Args:
+            job: Whatever has the name of its task, as *task*.
+            timeout: From now on.
+            call: Runs the task.
 
         Raises:
             TaskTimeout: It arrived when the task was done and *call* was not.

@@ -71,6 +71,10 @@ class Place:
         return self.folder / "ledger.jsonl"
 
     @property
+    def events(self) -> Path:
+        return self.folder / "events"
+
+    @property
     def logs(self) -> Path:
         return self.folder / "logs"
 
@@ -144,7 +148,7 @@ def demonstrate(place: Place, database: str, asked: argparse.Namespace) -> int:
         mail_url = f"smtp://127.0.0.1:{mail_port}"
         processes.start("web", ["-m", "example_project.demo.web_server"], listen=web)
         worker = processes.manage("worker", *worker_command(), EMAIL_URL=mail_url)
-        pipeline = None if asked.no_spark else Pipeline(processes)
+        pipeline = None if asked.no_spark else Pipeline(processes, place.events)
         introduce(place, database, port, mail_url, password, pipeline)
         try:
             if pipeline is not None:
@@ -324,7 +328,7 @@ def digest(
         return False
     charts = f"http://127.0.0.1:{port}{reverse(CHARTS)}"
     ends = " (the server ends now; without --exit it stays up)" if asked.exit else ""
-    print(f"Charts: {charts}{ends}", flush=True)
+    print(f"Charts: {charts}{ends}\nMessages, as Parquet: {place.events}", flush=True)
     return True
 
 

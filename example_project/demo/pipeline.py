@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from example_project.demo.extra import missing, name_of, requirements_of_spark
 from example_project.demo.processes import Processes
 from example_project.demo.progress import line
 
-JOBS = ("metrics", "failures")
+JOBS = ("metrics", "failures", "ingest")
 
 # What pip fetches and how long it takes, for whoever waits.
 COST = "456 MB, about a minute"
@@ -46,21 +47,26 @@ class Pipeline:
     """The extra, which is installed beside the mails; then the pipeline's jobs."""
 
     def __init__(
-        self, processes: Processes, requirements: Sequence[str] | None = None
+        self,
+        processes: Processes,
+        files: Path,
+        requirements: Sequence[str] | None = None,
     ) -> None:
         """
         Args:
             processes: Those of the demonstration.
+            files: The folder that the log is ingested into.
             requirements: What is installed, as pip reads it; None: what Spark needs.
         """
         if requirements is None:
             requirements = requirements_of_spark()
         self._processes = processes
         self._missing = missing(requirements)
+        self._options = {"ingest": ["-o", "topic=mail", "-o", f"path={files}"]}
 
     def introduction(self) -> str:
         """Return what is going to happen."""
-        told = f"{' and '.join(JOBS)} on Spark, over this run"
+        told = f"{', '.join(JOBS)} on Spark, over this run"
         if self._missing:
             names = ", ".join(map(name_of, self._missing))
             told += f"\n            pip installs {names} meanwhile: {COST}"
@@ -104,6 +110,7 @@ class Pipeline:
         """Run one job, and show the latest line that it says of itself."""
         name = f"pipeline-{job}"
         command = ["pgqueue_pipeline", "run", job, "--asked-by", "demo"]
+        command += self._options.get(job, [])
         self._processes.manage(name, *command, ends=True, **NOT_ANOTHER)
         of_job = re.compile(rf"^{job}: .+$", re.MULTILINE)
         began = time.monotonic()

@@ -286,10 +286,12 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
         yield processes
 
 
-def test_a_package_that_cannot_be_installed_is_told_in_a_line(processes, monkeypatch):
+def test_a_package_that_cannot_be_installed_is_told_in_a_line(
+    processes, tmp_path, monkeypatch
+):
     """As without a network; what pip said is in its log."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    pipeline = Pipeline(processes, ["pgqueue-not-there>=1"])
+    pipeline = Pipeline(processes, tmp_path, ["pgqueue-not-there>=1"])
     assert "pip installs pgqueue-not-there meanwhile" in pipeline.introduction()
     pipeline.prepare()
 
@@ -389,10 +391,13 @@ def test_two_demonstrations_at_once(tmp_path):
 
 
 def check_charts(log: Path, url: str, browser: urllib.request.OpenerDirector) -> None:
-    """Both jobs of the pipeline succeed, and their page tells of the mails' task."""
+    """All jobs of the pipeline succeed, and their page tells of the mails' task."""
     charts = said(log, r"^Charts: (\S+)$", PIPELINE_SECONDS_MAX)[1]
     said(log, r"^metrics: succeeded in [^,]+, [1-9][\d,]+ rows in, [1-9]\d* out")
     said(log, r"^failures: succeeded in [^,]+, [1-9][\d,]+ rows in, [1-9]\d* out")
+    # One more was posted since.
+    said(log, r"^ingest: succeeded in [^,]+, 1,00[01] rows in, 1,00[01] out")
+    assert list(Path(said(log, "^Messages, as Parquet: (.+)$")[1]).rglob("*.parquet"))
     assert charts.startswith(f"{url}/admin/")
     with browser.open(charts, timeout=30) as page:
         assert "postoffice" in page.read().decode()

@@ -74,6 +74,35 @@ def test_what_the_code_declares_is_run_each_second(start_worker, the_ledger):
     assert worker.stop() == 0
 
 
+def test_a_message_of_a_schedule_runs_its_handler_once_for_each_tick(
+    start_worker, the_ledger
+):
+    """With two workers; the handler knows the tick, and what code declares is a row."""
+    declared = {"TASK_MODULES": ["tasks", "cronjob_tasks"]}
+    workers = [start_worker(threads=2, pgqueue=declared) for _ in range(2)]
+    nightly = Schedule.objects.get(name="cronjobs.nightly")
+    assert ("", "code", {"full": True}, "k") == (
+        nightly.task,
+        nightly.source,
+        nightly.message_payload,
+        nightly.message_key,
+    )
+    make_schedule(
+        "each second",
+        task="",
+        message_name="cronjobs.poll",
+        message_payload=[1],
+        catch_up="all(1000)",
+        overlap="queue",
+    )
+    ticks = wait_for_ticks("each second", 4)
+    wait_for(lambda: len(the_ledger.entries("cronjob")) >= 4, what="handlers run")
+    told = sorted(entry.note for entry in the_ledger.entries("cronjob"))
+    assert [f"cronjobs.poll [1] {tick.due_at}" for tick in ticks[:4]] == told[:4]
+    assert len(set(told)) == len(told)
+    assert [0, 0] == [worker.stop() for worker in workers]
+
+
 def test_when_the_leader_is_killed_another_one_stands_in(start_worker):
     """
     Ticks go on within OVERDUE (2 s) and one look of a heartbeat (each 5 s), though the

@@ -11,7 +11,7 @@ from django.contrib.messages import get_messages
 
 from django_pgqueue.admin.schedule_form import duration
 from django_pgqueue.admin.schedule_times import preview
-from django_pgqueue.models import Job, Schedule, Tick
+from django_pgqueue.models import Job, Message, Schedule, Tick
 from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.declare import cron
 from django_pgqueue.schedules.definition import define
@@ -638,3 +638,102 @@ def test_arguments_that_no_form_can_show_are_not_edited(admin_client, columns):
 def test_durations_are_shown_as_they_are_read(seconds, text):
     """In their largest unit."""
     assert text == duration(seconds)
+
+
+# Schedules that publish --------------------------------------------------------------
+
+PUBLISHES = {
+    **NEW,
+    "task": "",
+    "message": "cronjobs.nightly",
+    "key": "k7",
+    "args": '["full"]',
+}
+
+
+def test_a_schedule_that_publishes_is_made_shown_and_edited(admin_client):
+    """What overlap says is no matter of it; its payload is any JSON."""
+    admin_client.post(f"{URL}new/", {**PUBLISHES, "save": "1"})
+
+    row = Schedule.objects.get()
+    assert ("", "cronjobs.nightly", "k7", ["full"], "queue") == (
+        row.task,
+        row.message_name,
+        row.message_key,
+        row.message_payload,
+        row.overlap,
+    )
+    assert "Made, for the message cronjobs.nightly." == (
+        LogEntry.objects.get().change_message
+    )
+    html = html_of(admin_client)
+    assert "publishes <span" in html or "publishes cronjobs.nightly" in html
+    page = html_of(admin_client, f"{row.pk}/change/")
+    assert "cronjobs.nightly" in page
+    assert '["full"]' in page
+    assert ["evening"] == listed(admin_client, "?task=JOBS.night")
+
+    edit = data_of(admin_client, f"{row.pk}/edit/")
+    assert ("cronjobs.nightly", "k7", '["full"]') == (
+        edit["message"],
+        edit["key"],
+        edit["args"],
+    )
+    admin_client.post(f"{URL}{row.pk}/edit/", {**edit, "args": "null", "save": "1"})
+    row.refresh_from_db()
+    assert row.message_payload is None
+    assert "null" == data_of(admin_client, f"{row.pk}/edit/")["args"]
+
+
+@pytest.mark.parametrize(
+    "field,value,at,said",
+    [
+        ("message", "no name", "message", "A message cannot be called 'no name'"),
+        ("task", "tests.app.tasks.add", "task", "a message goes to its topic"),
+        ("queue", "mail", "queue", "a message goes to its topic"),
+        ("jitter", "5m", "jitter", "a message is published at its tick"),
+        ("message", "", "key", "A key is of a message"),
+        ("args", "x", "args", "Expecting value"),
+    ],
+)
+def test_what_is_wrong_with_a_message_is_said_at_its_field(
+    admin_client, field, value, at, said
+):
+    """And nothing is stored."""
+    sent = {**PUBLISHES, field: value, "save": "1"}
+    errors = errors_of(admin_client.post(f"{URL}new/", sent))
+    assert [at] == list(errors)
+    assert said in errors[at][0]
+    assert not Schedule.objects.exists()
+
+
+def test_who_may_not_see_payloads_sees_what_is_published_and_not_its_key(
+    admin_client, staff
+):
+    """Nor what was changed of it here."""
+    row = make_declared(
+        {"message_key": "their-key", "message_payload": {"a": "theirs"}},
+        task="",
+        message_name="cronjobs.nightly",
+        message_key="our-key",
+        message_payload={"a": "ours"},
+        overridden_at=-HOUR,
+    )
+    make_tick(row, outcome="published", message_id=77)
+    readers = (staff("view_schedule"), admin_client)
+    hidden, shown = (html_of(each, f"{row.pk}/change/") for each in readers)
+    assert "message 77" in hidden
+    for text in ("their-key", "our-key", "theirs", "ours"):
+        assert text in shown
+        assert text not in hidden
+
+
+def test_run_now_publishes_and_names_the_message(admin_client):
+    """In a text of its own, and in the history."""
+    row = make_schedule(
+        task="", message_name="cronjobs.nightly", message_payload={}, overlap="queue"
+    )
+    answer = admin_client.post(f"{URL}{row.pk}/run-now/", {"confirmed": "1"})
+    message = Message.objects.get()
+    assert [f"1 message was published: {message.pk}."] == texts(answer)
+    assert f"Run now: message {message.pk}." == LogEntry.objects.get().change_message

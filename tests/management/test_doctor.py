@@ -57,6 +57,9 @@ CHECKS = {
     "withdrawn",
     "hidden",
     "schedule_tasks",
+    *("log_days", "log_closed", "log_horizon"),
+    *("groups_behind", "groups_halted", "topics"),
+    *("stale", "subscribed_tasks"),
 }
 
 
@@ -118,7 +121,7 @@ def test_where_all_is_well_every_check_says_so():
     assert CHECKS == set(found)
 
     status, out = run()
-    assert out.endswith("0 errors, 0 warnings, 25 as they should be.\n")
+    assert out.endswith("0 errors, 0 warnings, 33 as they should be.\n")
     assert max(map(len, out.splitlines())) <= 80
     assert 1 == len(run("--quiet")[1].splitlines())
 

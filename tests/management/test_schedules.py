@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from django_pgqueue.models import Job, Schedule, Tick
+from django_pgqueue.models import Job, Message, Schedule, Subscription, Tick
 from tests.app.tasks import once
 from tests.factories import make_archived_job, make_declared, make_schedule, make_tick
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
@@ -261,3 +261,55 @@ def test_options_stand_behind_the_action_too():
             told("schedules", "next", "nightly")[1]["ticks"][0]["due_at"]
         ).year
     )
+
+
+# Schedules that publish --------------------------------------------------------------
+
+
+def make_publishing(**columns):
+    return make_schedule(
+        task="",
+        message_name="cronjobs.nightly",
+        message_payload={"token": "s3cret"},
+        message_key="k7",
+        overlap="queue",
+        **columns,
+    )
+
+
+def test_what_a_schedule_publishes_is_listed_and_not_what_is_in_it():
+    """Its name stands after when it does; in the JSON, without payload and key."""
+    row = make_publishing()
+    make_tick(row, outcome="published", message_id=77)
+
+    words = "every day at 03:00 in Europe/Berlin, publishes cronjobs.nightly"
+    line = run("schedules")[1].splitlines()[1]
+    assert line.endswith(f"published  {words}")
+    _, answer = told("schedules")
+    (schedule,) = answer["schedules"]
+    assert (words, "cronjobs.nightly", 77) == (
+        schedule["when"],
+        schedule["message_name"],
+        schedule["last"]["message_id"],
+    )
+    assert "s3cret" not in str(answer)
+    assert "k7" not in str(answer)
+    assert " 77 " in run("schedules", "last", "nightly")[1]
+
+
+def test_a_message_is_published_by_hand():
+    """It says which, and how many jobs came of it."""
+    make_publishing()
+    Subscription.objects.create(pattern="cronjobs", topic="cronjobs", task="t")
+
+    status, out, _ = run("schedules", "run", "nightly")
+
+    message = Message.objects.get()
+    assert (
+        f"Message {message.pk}, cronjobs.nightly, was published; its subscriptions "
+        f"made 1 job.\n"
+    ) == out
+    assert DONE == status
+    status, answer = told("schedules", "run", "nightly")
+    assert (DONE, None) == (status, answer["job"])
+    assert Message.objects.latest("id").pk == answer["message"]

@@ -28,6 +28,7 @@ def ids(path):
     return sorted(found.to_table(columns=["id"]).column("id").to_pylist())
 
 
+@pytest.mark.slow
 def test_messages_are_written_once_whatever_dies(
     run, plan, publish, new_cursor, tmp_path, monkeypatch
 ):
@@ -67,7 +68,9 @@ def test_messages_are_written_once_whatever_dies(
         assert "It dies." in run_job(plan("ingest", **given)).error
     assert 1 == len(moves)
     assert len(orders + mail) < len(ids(target)) < len(orders + mail + held + more)
-    latest = publish(1)
+    # A topic that is new to the checkpoint comes with a batch that has no messages.
+    latest = publish(1) + publish(1, "stock")
+    given["topic"] = "orders,mail,stock"
     run("ingest", **given)
     everything = sorted(orders + mail + held + more + latest)
     assert everything == ids(target)
@@ -95,3 +98,26 @@ def test_a_wrong_option_is_refused_before_spark_starts(plan, given, told):
     """And nothing is done."""
     with pytest.raises(SparkOptionError, match=told):
         run_job(plan("ingest", **given))
+
+
+@pytest.mark.slow
+def test_a_delta_table_has_each_message_once(run, publish, tmp_path):
+    """A batch whose commit Spark has not noted is found in the table."""
+    pytest.importorskip("deltalake")
+    from deltalake import DeltaTable
+
+    target = tmp_path / "log"
+    first = publish(3)
+    given = {"topic": "orders", "path": str(target), "format": "delta"}
+    run("ingest", **given)
+    commits = target / "_pgqueue_ingest" / "checkpoint" / "commits"
+    for file in commits.iterdir():
+        file.unlink()
+    second = publish(2)
+
+    ended = run("ingest", **given)
+
+    assert 2 == ended.rows_out
+    table = DeltaTable(target).to_pyarrow_table(columns=["id", "topic", "day"])
+    assert first + second == sorted(table.column("id").to_pylist())
+    assert {"orders"} == set(table.column("topic").to_pylist())

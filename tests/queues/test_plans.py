@@ -140,6 +140,9 @@ VALUES = {
     "jitter_seconds": 0,
     "late": LEASE,
     "latest": NOON,
+    "message_key": None,
+    "message_name": None,
+    "message_payload": None,
     "missed": 0,
     "new_times": True,
     "next": NOON,
@@ -165,6 +168,7 @@ VALUES = {
     "table": "pgqueue_archived_job",
     "target": "/srv/export",
     # Of topics.
+    "ago": LEASE,
     "batch": 500,
     "before": NOON,
     "befores": [NOON],
@@ -190,6 +194,7 @@ VALUES = {
     "published_at": NOON,
     "removed_to": 0,
     "scan": 1_000,
+    "share": 0.8,
     "single_to": None,
     "start": "latest",
     "time": NOON,
@@ -217,6 +222,7 @@ SPECIAL = {
     "exports.RECORD": {"rows": 1, "version": 1},
     "ticks.NOTE_JOB": {"job": 1},
     "ticks.OWN_JOB": {"job": 1},
+    "ticks.NOTE_MESSAGE": {"message": 1},
     **{f"topics.read.{name}": {"topic": 1} for name in ("READ", "READ_WHERE")},
     **{
         f"topics.retain.{name}": {"topic": 1, "partitions": 256}
@@ -387,7 +393,7 @@ EXPLAINED = {
     "pipelines.OF_QUEUE_JOB",
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "BUSY", "NOTE_JOB", "LATEST", "PURGE")),
-    "ticks.OWN_JOB",
+    *("ticks.NOTE_MESSAGE", "ticks.OWN_JOB"),
     *(f"task_hours.{name}" for name in ("STORE", "COUNTED", "LAST", "FORGET_HOURS")),
     *(f"task_hour_charts.{name}" for name in ("SUMS", "EXTENT")),
     *(f"failure_kinds.{name}" for name in ("RECENT", "TREND", "CLOCK")),
@@ -403,10 +409,12 @@ EXPLAINED = {
     *(f"topics.declare.{name}" for name in ("CHANGES", "DECLARE")),
     *(f"topics.fetch.{name}" for name in ("FETCH", "FETCH_MANY")),
     *(f"topics.foresee.{name}" for name in ("GROUP", "BETWEEN")),
+    *(f"topics.doctor.{name}" for name in ("BEHIND", "HALTED", "NAMES")),
+    "topics.doctor.OTHER_PARTITIONS",
     *(f"topics.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
     *(f"topics.groups.{name}" for name in ("PARTITIONS", "MAKE_POSITIONS", "ALL")),
     *(f"topics.groups.{name}" for name in ("COMPLETE", "SHOWN", "PAUSE", "RESUME")),
-    "topics.groups.FORGET",
+    *(f"topics.groups.{name}" for name in ("FORGET", "AGO")),
     *(f"topics.horizon.{name}" for name in ("HORIZONS", "HOLDERS")),
     "topics.lag.LAG",
     "topics.moment.FIRST_ID",
@@ -415,6 +423,7 @@ EXPLAINED = {
     *(f"topics.positions.{name}" for name in ("CLAIM", "ADVANCE", "FREE", "FAIL")),
     *(f"topics.positions.{name}" for name in ("HALT", "SKIP", "RESUME", "LOST")),
     *(f"topics.positions.{name}" for name in ("FORWARD", "LOWEST", "NEXT_RETRY")),
+    *(f"topics.positions.{name}" for name in ("LOSE", "HURRY")),
     *(f"topics.read.{name}" for name in ("READ", "READ_WHERE")),
     *(f"topics.retain.{name}" for name in ("TOPICS", "TAKE_TOPIC", "HOLD_TOPIC")),
     *(f"topics.retain.{name}" for name in ("HIGHEST", "BEHIND", "TAKE_POSITIONS")),
@@ -453,6 +462,7 @@ UTILITY = {
     *(f"topics.days.{name}" for name in ("GUARD", "UNGUARD")),
     *(f"topics.retain.{name}" for name in ("KEPT", "DELETE")),
     "spread.SPREAD_FROM_SELECT",
+    *(f"topics.positions.{name}" for name in ("LIMIT", "LIMIT_ALL")),
     "partitions.CREATE",
     "unique.STORE_UNIQUE_SELECTED",
     "wake.LISTEN",
@@ -460,7 +470,7 @@ UTILITY = {
 
 
 # These run in a database, and on tables, of their own.
-OF_THE_BENCH = {"backlogs", "gauges", "scratch", "yardstick"}
+OF_THE_BENCH = {"backlogs", "gauges", "scratch", "yardstick", "yardstick_log"}
 
 
 def collect():

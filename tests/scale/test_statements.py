@@ -208,6 +208,7 @@ SMALL = {
     "claim.REMEMBER_QUEUES",
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "NOTE_JOB", "PURGE")),
+    "ticks.NOTE_MESSAGE",
     "doctor.WORKERS",
     "purge.DEDUP_WINDOWS",
     "purge.WORKERS",

@@ -9,7 +9,7 @@ from django.db import connections, transaction
 
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.publishing import registry as topics
-from django_pgqueue.subscriptions import subscribe
+from django_pgqueue.subscriptions import consume, subscribe
 from django_pgqueue.subscriptions.sync import sync
 from django_pgqueue.tasks import registry
 from django_pgqueue.topics.subscriptions import Declared
@@ -19,6 +19,7 @@ from django_pgqueue.topics.subscriptions import Declared
 def _declarations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is declared but what the test declares, and the tasks of the suite."""
     monkeypatch.setattr(subscribe, "_declared", {})
+    monkeypatch.setattr(consume, "_declared", {})
     monkeypatch.setattr(topics, "_declared", {})
     monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
 

@@ -13,13 +13,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
-import psycopg
 import pytest
 from django.db import connections
 
-from django_pgqueue.postgres.connect import connect
 from tests.topics.soak.broken import BROKEN, NEAR_THE_WRAP, STRETCHED
-from tests.topics.soak.run import Soak, copied, run
+from tests.topics.soak.run import Soak, copied, run, url_of
 from tests.topics.soak.verdict import Entry, Verdict, inverted, judge
 
 # `python -m tests.topics.soak` is of full size: 100,000.
@@ -57,8 +55,7 @@ def verdicts(
         name = str(connections["default"].settings_dict["NAME"])
         for connection in connections.all():
             connection.close()  # Whoever is connected to it keeps it from being copied.
-        with connect("default", name="tests: soak") as connection:
-            url = _url_of(connection)
+        url = url_of("default")
     with ExitStack() as stack:
         stack.enter_context(copied(url, name, f"{name}_soak"))
         lanes = stack.enter_context(ThreadPoolExecutor(LANES))
@@ -72,11 +69,6 @@ def verdicts(
             each: lanes.submit(judged, number, RUNS[each])
             for number, each in enumerate(selected)
         }
-
-
-def _url_of(connection: psycopg.Connection[Any]) -> str:
-    info = connection.info
-    return psycopg.conninfo.make_conninfo(info.dsn, password=info.password or None)
 
 
 @pytest.mark.slow

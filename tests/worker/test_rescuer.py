@@ -14,6 +14,7 @@ from django_pgqueue.queues import lease
 from django_pgqueue.worker import rescuer as module
 from django_pgqueue.worker.rescuer import AGAIN_SECONDS, RETRY_SECONDS, Lost, Rescuer
 from tests.factories import LEASE, make_leased_job
+from tests.topics.log import make_group, make_topic, put, take
 
 
 @pytest.fixture
@@ -173,3 +174,27 @@ def test_a_row_that_somebody_locks_is_asked_for_again(rescuer, clock, other_curs
 
     assert rescuer.is_done
     assert Job.objects.get(pk=job.pk).leased_by is None
+
+
+def test_what_its_readers_had_can_be_claimed_at_once(rescuer, cursor, caplog):
+    """It counts as a lapse; those of other processes are theirs."""
+    make_topic(partitions=2)
+    group = make_group(cursor)
+    for n in range(10):
+        put(cursor, n, key=f"k{n}")
+    dead, alive = (
+        take(cursor, group, worker="dead/1"),
+        take(cursor, group, worker="d/1"),
+    )
+    assert take(cursor, group) is None
+    rescuer.add(lost())
+
+    rescuer.run()
+    again = take(cursor, group)
+    assert (dead.partition, "dead/1", 1) == (
+        again.partition,
+        again.lapsed_by,
+        again.failures,
+    )
+    assert take(cursor, group) is None
+    assert alive.partition != again.partition

@@ -112,3 +112,15 @@ def test_a_cancel_is_no_queue(signal, served):
     assert [1] == heard
     assert not wakes.pending
     assert not signal.is_set()
+
+
+def test_a_wake_of_a_topic_is_for_its_readers(signal):
+    """The claimer is not woken; what may be anything is for readers, too."""
+    heard = []
+    wakes = taken(Wakes(QueuePlan(), signal, on_topic=heard.append))
+
+    wakes.flag("!topic clicks")
+    assert not signal.is_set()
+    wakes.flag_any()
+    assert ["clicks", None] == heard
+    taken(Wakes(QueuePlan(), signal)).flag("!topic clicks")

@@ -31,9 +31,9 @@ class Goal:
         return bool(value <= self.limit if self.is_at_most else value >= self.limit)
 
 
-def at_least(ratio: float) -> Goal:
-    """Return the goal of a ratio."""
-    return Goal("ratio", ratio)
+def at_least(limit: float, figure: str = "ratio", unit: str = "") -> Goal:
+    """Return the goal of a ratio, or of another figure that should be large."""
+    return Goal(figure, limit, unit)
 
 
 def at_most(figure: str, limit: float, unit: str = "") -> Goal:

@@ -155,13 +155,24 @@ class Result:
         return all(goal.is_met(self.figures) for goal in self.measure.goals)
 
     @property
+    def also(self) -> list[str]:
+        """The names of what parts tell beside their rate."""
+        names = [name for part in self.parts for name in part.pairs[0].product.also]
+        return list(dict.fromkeys(names))
+
+    @property
     def figures(self) -> dict[str, Any]:
         """What goals are about: those of the product in the worst part, and ratio."""
         figures = {**self.worst.product, "ratio": self.worst.ratio}
-        for name in self.worst.pairs[0].product.also:
+        for name in self.also:
             # The worst of each, which need not be all in the part of the worst ratio.
-            figures[name] = max(pairs.product[name] for pairs in self.parts)
+            told = [part.product for part in self.parts]
+            figures[name] = self._worst_of(name)([t[name] for t in told if name in t])
         return figures
+
+    def _worst_of(self, name: str) -> Callable[[list[Any]], Any]:
+        goals = {goal.figure: goal for goal in self.measure.goals}
+        return max if name not in goals or goals[name].is_at_most else min
 
     def as_json(self) -> dict[str, Any]:
         """Return what --json prints under the measure's name."""

@@ -21,6 +21,7 @@ from django_pgqueue.management.bench.idle import IDLE
 from django_pgqueue.management.bench.latency import LATENCY
 from django_pgqueue.management.bench.latency_mixed import LATENCY_MIXED
 from django_pgqueue.management.bench.measure import Measure
+from django_pgqueue.management.bench.topics import TOPICS
 
 MEASURES: dict[str, Measure] = {
     measure.name: measure
@@ -39,6 +40,7 @@ MEASURES: dict[str, Measure] = {
         HORIZON,
         BACKLOG,
         IDLE,
+        TOPICS,
     )
 }
 ALL = "all"

@@ -17,10 +17,11 @@ from django.db.migrations.executor import MigrationExecutor
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.bench.isolation import isolated
 from django_pgqueue.management.bench.place import Place
-from django_pgqueue.postgres import scratch, yardstick
+from django_pgqueue.postgres import scratch, yardstick, yardstick_log
 from django_pgqueue.postgres.connect import connect
 
 JOB_TABLES = ("pgqueue_job", "pgqueue_archived_job", "pgqueue_dead_letter")
+LOG_TABLES = ("pgqueue_message", *yardstick_log.TABLES)
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -44,9 +45,9 @@ class Scratch:
         return yardstick.as_plain(connect(self.alias, name="pgqueue bench"))
 
     def empty(self) -> None:
-        """Remove all jobs, and the rows of the yardstick."""
+        """Remove all jobs and messages, and the rows of the yardsticks."""
         with connections[self.alias].cursor() as cursor:
-            scratch.empty(cursor, [*JOB_TABLES, yardstick.TABLE])
+            scratch.empty(cursor, [*JOB_TABLES, *LOG_TABLES, yardstick.TABLE])
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
@@ -150,6 +151,7 @@ def _migrate(made: Scratch) -> None:
     executor.migrate([node for node in nodes if node[0] == "pgqueue"])
     with made.connect() as connection:
         yardstick.create(connection)
+        yardstick_log.create(connection)
 
 
 def _drop(alias: str, place: Place) -> None:

@@ -46,7 +46,7 @@ def _rows(result: Result) -> Iterator[Row]:
     for pairs in result.parts:
         yield from _two_rows(result, pairs, goals)
     figures = result.figures
-    for name in result.worst.pairs[0].product.also:
+    for name in result.also:
         goal = goals.get(name)
         unit = goal.unit if goal else ""
         values = (shown(figures[name]), "", "")

@@ -45,6 +45,7 @@ class Worker:
         processes: int = 1,
         queues: Sequence[str] = (),
         async_slots: int = 0,
+        reads: bool = False,
     ) -> None:
         self._scratch = scratch
         self._arguments = [
@@ -53,6 +54,7 @@ class Worker:
             str(processes),
             ",".join(queues),
             str(async_slots),
+            "reads" if reads else "",
         ]
 
     def __enter__(self) -> Self:
@@ -106,8 +108,7 @@ class Worker:
             CommandError: The worker died, or a job failed or hangs.
         """
         count = last_id - first_id + 1
-        blind = since + self._shortest.get(count, 0.0) * BLIND - time.monotonic()
-        time.sleep(max(blind, 0.0))
+        self._be_blind(count, since)
         # The last one alone is cheap to ask for, and the others are seldom behind it.
         self.wait_while(lambda: gauges.is_live(self.cursor, last_id))
         if archived:
@@ -116,6 +117,32 @@ class Worker:
             )
         else:
             self.wait_while(lambda: gauges.live(self.cursor, first_id, last_id) > 0)
+        return self._seen(count, since)
+
+    def wait_until_read(self, ends: Sequence[gauges.End], *, since: float) -> float:
+        """
+        Wait until every partition of the log was read up to its end.
+
+        Args:
+            ends: As gauges.ends() has returned them.
+            since: The monotonic time of their commit.
+
+        Returns:
+            The seconds from their commit until that was seen.
+
+        Raises:
+            CommandError: The worker died, or reads no further.
+        """
+        count = sum(end.messages for end in ends)
+        self._be_blind(count, since)
+        self.wait_while(lambda: gauges.is_behind(self.cursor, ends))
+        return self._seen(count, since)
+
+    def _be_blind(self, count: int, since: float) -> None:
+        blind = since + self._shortest.get(count, 0.0) * BLIND - time.monotonic()
+        time.sleep(max(blind, 0.0))
+
+    def _seen(self, count: int, since: float) -> float:
         seconds = time.monotonic() - since
         self._shortest[count] = min(seconds, self._shortest.get(count, seconds))
         return seconds

@@ -2,7 +2,7 @@
 Worker process: a real worker on the scratch place; started by worker.py.
 
     python -m django_pgqueue.management.bench.worker_process \\
-        PLACE THREADS PROCESSES QUEUES ASYNC_SLOTS
+        PLACE THREADS PROCESSES QUEUES ASYNC_SLOTS READS
 
 It is what pgqueue_worker runs, with the same supervisor. The tasks of the benchmark are
 declared here, so that no project has to install them.
@@ -22,6 +22,8 @@ def main(
     processes: int,
     queues: tuple[str, ...],
     async_slots: int,
+    *,
+    reads: bool,
 ) -> int:
     """Work until told to stop, or until the benchmark is gone."""
     from django_pgqueue.management.bench.isolation import isolated
@@ -31,6 +33,8 @@ def main(
     # must not be asked of the real one.
     with isolated(Place.from_text(place)):
         django.setup()
+        if reads:
+            from django_pgqueue.management.bench import readers  # noqa: F401
         return _work(threads, processes, queues, async_slots)
 
 
@@ -66,5 +70,6 @@ if __name__ == "__main__":
             int(sys.argv[3]),
             tuple(filter(None, sys.argv[4].split(","))),
             int(sys.argv[5]),
+            reads=sys.argv[6] == "reads",
         )
     )

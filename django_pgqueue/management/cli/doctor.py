@@ -20,6 +20,7 @@ from django_pgqueue.management.cli import (
     examine_schedules,
     examine_server,
     examine_subscriptions,
+    examine_topics,
 )
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
 from django_pgqueue.management.cli.finding import SEVERITIES, Finding
@@ -90,6 +91,7 @@ def _examine(settings: Settings) -> list[Finding]:
             *examine_server.EXAMINATIONS,
             *examine_jobs.EXAMINATIONS,
             examine_schedules.schedules,
+            examine_topics.topics,
             examine_subscriptions.subscriptions,
             examine_export.export,
         ):

@@ -89,7 +89,11 @@ def _hidden(rows: list[ScheduleRow]) -> Finding:
 
 
 def _tasks(rows: list[ScheduleRow]) -> Finding:
-    unknown = [row for row in rows if find_sender(row.task) is None]
+    unknown = [
+        row
+        for row in rows
+        if row.message_name is None and find_sender(row.task) is None
+    ]
     told = named([f"{row.name} ({row.task})" for row in unknown])
     return Finding(
         check="schedule_tasks",

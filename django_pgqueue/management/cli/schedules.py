@@ -1,4 +1,4 @@
-"""pgqueue schedules: when tasks are enqueued by themselves, and what came of it."""
+"""pgqueue schedules: what is enqueued or published by itself, and what came of it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NEXT = (Column("by its clock"), Column("in UTC"), Column("from now"), Column("")
 LAST = (
     Column("due"),
     Column("outcome"),
-    Column("job", right=True),
+    Column("job or message", right=True),
     Column("state"),
     Column("ran", right=True),
     Column("late", right=True),
@@ -173,14 +173,22 @@ def _run(row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output) 
     issued = operate.run_now(row.name, by=operator_name())
     job = issued and issued.job_id
     if out.as_json:
-        out.json({"schedule": row.name, "job": job})
+        message = issued and issued.message_id
+        out.json({"schedule": row.name, "job": job, "message": message})
     elif issued is None:
         out.line(f"Schedule {shown(row.name)} has gone.")
+    elif issued.message_id is not None:
+        jobs = f"{issued.jobs} job{'' if issued.jobs == 1 else 's'}"
+        out.line(
+            f"Message {issued.message_id}, {shown(issued.message_name)}, was "
+            f"published; its subscriptions made {jobs}."
+        )
     elif job is None:
         out.line("No job was enqueued: another one has the dedup key of its task.")
     else:
         out.line(f"Job {job} was enqueued in queue {shown(issued.queue)}.")
-    return EXIT_DONE if job else EXIT_NOTHING
+    is_done = issued is not None and (job or issued.message_id is not None)
+    return EXIT_DONE if is_done else EXIT_NOTHING
 
 
 def _pause(
@@ -216,7 +224,7 @@ Act = Callable[[ScheduleRow, datetime, dict[str, Any], Output], int]
 ACTIONS: dict[str, tuple[Act, str]] = {
     "next": (_next, "The next ticks, by two clocks."),
     "last": (_last, "The latest ticks, and what has become of their jobs."),
-    "run": (_run, "Enqueue its job now, paused or not; its ticks go on as they were."),
+    "run": (_run, "Enqueue or publish now, paused or not; ticks go on as they were."),
     "pause": (_pause, "Let it have no ticks; those are not made up for."),
     "resume": (_resume, "End its pause."),
 }
@@ -259,9 +267,12 @@ def _next_tick(row: ScheduleRow, now: datetime) -> datetime | None:
 
 def _words(row: ScheduleRow) -> str:
     try:
-        return in_words(row.expression, row.every_seconds, row.tz)
+        when = in_words(row.expression, row.every_seconds, row.tz)
     except ScheduleError:
         return f"cannot be read: {row.expression}"
+    if row.message_name is None:
+        return when
+    return f"{when}, publishes {row.message_name}"
 
 
 def _tick_row(tick: TickRow) -> list[object]:
@@ -269,7 +280,7 @@ def _tick_row(tick: TickRow) -> list[object]:
     return [
         f"{tick.due_at:%Y-%m-%d %H:%M:%S}",
         tick.outcome,
-        tick.job_id,
+        tick.job_id if tick.message_id is None else tick.message_id,
         tick.state,
         "" if tick.ran_seconds is None else f"{tick.ran_seconds:.3f} s",
         "" if tick.asked_by else f"{late:.1f} s",
@@ -279,7 +290,10 @@ def _tick_row(tick: TickRow) -> list[object]:
 
 
 def _as_json(row: ScheduleRow, last: TickRow | None, now: datetime) -> dict[str, Any]:
-    left_out = ("args", "kwargs", "declared", "id", "revision")
+    left_out = (
+        *("args", "kwargs", "declared", "id", "revision"),
+        *("message_key", "message_payload"),
+    )
     told = {
         field.name: getattr(row, field.name)
         for field in dataclasses.fields(row)

@@ -24,6 +24,9 @@ ASIDE = "_pgqueue_ingest"
 BATCH = "batch-"
 WHOLE = "_whole"
 
+OPEN_FILES = "spark.sql.maxConcurrentOutputFileWriters"
+FILES_OPEN_MAX = 32
+
 # Of the checkpoint's id, in the name of a file.
 ID_CHARACTERS = 8
 
@@ -65,6 +68,9 @@ class ParquetPlace:
         f = extra("pyspark.sql.functions")
         self._folder.remove(batch)
         counted, rows = self._run.counted(frame)
+        # The session of this query alone. A task that has a file open for each topic
+        # and day need not sort its messages by them.
+        frame.sparkSession.conf.set(OPEN_FILES, str(FILES_OPEN_MAX))
         with microseconds(frame.sparkSession):
             (
                 counted.withColumn("day", f.to_date("published_at"))

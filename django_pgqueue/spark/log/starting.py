@@ -18,7 +18,7 @@ from typing import Any
 from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.spark.filters import moment
-from django_pgqueue.spark.log.bounds import Day, Topic, midnight
+from django_pgqueue.spark.log.bounds import Topic
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -118,14 +118,6 @@ def end(place: Place, topic: Topic, partition: int, horizon: int) -> int:
     if place.word == EARLIEST:
         return topic.removed_to
     return min(place.position(topic.name, partition, horizon), horizon)
-
-
-def earliest_day(place: Place, found: Sequence[Day]) -> datetime | None:
-    """Return when the first day begins that a read from a time on has to look into."""
-    if place.time is None:
-        return None
-    days = [midnight(day.day) for day in found]
-    return max((day for day in days if day <= place.time), default=None)
 
 
 def _since(

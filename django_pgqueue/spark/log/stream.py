@@ -72,6 +72,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._session: Session | None = None
         self._installation = ""
         self._empty_at: float | None = None
+        # The horizons and the offset after which nothing was found.
+        self._found_nothing: tuple[Horizons, Offset] | None = None
         self._newest: dict[str, Any] | None = None
 
     # What Spark calls on the driver.
@@ -161,6 +163,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self, start: Offset, rows_max: int | None) -> dict[str, Any]:
         bounds = self._horizons()
+        if self._found_nothing == (bounds, start):
+            return start.dump()
         # Marks first: retention raises removed_to before it removes anything.
         marks = check.marked(self._sql, start)
         found = self._checked(start, bounds, marks)
@@ -205,7 +209,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for name, at in topics_at.items()
             },
         ).dump()
-        return Offset(self._installation, topics_at).dump()
+        end = Offset(self._installation, topics_at)
+        self._found_nothing = (bounds, end) if end == start else None
+        return end.dump()
 
     def _moved(
         self, before: TopicOffset, walked: Sequence[Range], end: int

@@ -49,6 +49,7 @@ def run(spark, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_query_reads_each_message_once_from_its_checkpoint(run, publish, new_cursor):
     """Admission bounds its batches, it ends with what there was, goes on after a crash
     between sink and commit with the same batch, and reads later what was held back."""

@@ -40,7 +40,9 @@ def restored(dsn, cursor, tmp_path):
     """``restored()`` dumps the database, and returns the DSN of a copy of it."""
     name = f"{connection.settings_dict['NAME']}_restored"
     copy = make_conninfo(dsn, dbname=name)
-    drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+    drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(
+        sql.Identifier(name)
+    )
 
     def restored():
         file = str(tmp_path / "dump")

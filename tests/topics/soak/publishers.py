@@ -64,7 +64,7 @@ class Publisher:
         self._connection = psycopg.connect(told["url"], autocommit=True)
         self._cursor = self._connection.cursor()
         (room,) = self._one("SELECT current_setting('max_prepared_transactions')::int")
-        can_prepare = room and number < PREPARING
+        can_prepare = told["prepares"] and room and number < PREPARING
         self._endings = ENDINGS if can_prepare else ENDINGS[:-3]
         # One of all databases of the server.
         self._prepared = f"'{self._connection.info.dbname}.{number}'"

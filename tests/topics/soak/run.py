@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psycopg
 from psycopg import sql
 
+from django_pgqueue.postgres.connect import connect
 from tests.topics.soak.broken import Change, apply
 from tests.topics.soak.publishers import INSTALL
 from tests.topics.soak.readers import Reader
@@ -42,6 +44,9 @@ class Soak:
     messages: int
     seed: int = 7
     publishers: int = 8
+    topics: tuple[str, ...] = TOPICS
+    # Whether some transactions are prepared, where the server has room for them.
+    prepares: bool = True
     # The longest pause of a transaction that is slow.
     slow_seconds: float = 0.2
     # The highest id before the first one; 0: as in a new database.
@@ -95,7 +100,7 @@ def run(soak: Soak, url: str) -> Verdict:
 
 def _prepare(cursor: Any, soak: Soak) -> list[int]:
     cursor.execute(INSTALL)
-    cursor.execute(MAKE_TOPICS, [list(TOPICS)])
+    cursor.execute(MAKE_TOPICS, [list(soak.topics)])
     topics = [row[0] for row in cursor]
     if soak.change is not None:
         apply(cursor, soak.change)
@@ -106,21 +111,34 @@ def _prepare(cursor: Any, soak: Soak) -> list[int]:
 
 def _published(soak: Soak, url: str) -> list[Any]:
     """Let the publishers publish, and return all entries of their books."""
+    with tempfile.TemporaryFile("w+") as books:
+        assert start_publishers(soak, url, books).wait(TIMEOUT_SECONDS) == 0
+        books.seek(0)
+        return [entry for book in json.load(books) for entry in book]
+
+
+def start_publishers(soak: Soak, url: str, books: IO[str]) -> subprocess.Popen[str]:
+    """Start the process that forks them; it writes their books at the end."""
     told = {
         "url": url,
         "messages": soak.messages,
         "publishers": soak.publishers,
         "seed": soak.seed,
         "slow_seconds": soak.slow_seconds,
-        "topics": TOPICS,
+        "topics": soak.topics,
+        "prepares": soak.prepares,
     }
-    done = subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-m", "tests.topics.soak.publishers", json.dumps(told)],
         cwd=REPOSITORY,
-        capture_output=True,
+        stdout=books,
         text=True,
-        check=False,
-        timeout=TIMEOUT_SECONDS,
     )
-    assert done.returncode == 0, done.stderr
-    return [entry for book in json.loads(done.stdout) for entry in book]
+
+
+def url_of(alias: str) -> str:
+    """Return where an alias leads, for psycopg alone."""
+    with connect(alias, name="tests: soak") as connection:
+        info = connection.info
+        password = info.password or None
+        return psycopg.conninfo.make_conninfo(info.dsn, password=password)

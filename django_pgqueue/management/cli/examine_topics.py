@@ -1,0 +1,152 @@
+"""What the doctor asks of topics: the log's days, its horizon, and the groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django_pgqueue.conf import Settings
+from django_pgqueue.management.cli.examine_jobs import named
+from django_pgqueue.management.cli.finding import Finding
+from django_pgqueue.management.cli.moments import span
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.postgres.day_tables import DAYS_AHEAD
+from django_pgqueue.topics import doctor
+
+# A group whose oldest unread message has outlived so much of its retention.
+RETENTION_SHARE_MAX = 0.8
+
+# A transaction that has published and stays open holds its topics' readers back.
+PUBLISHING_SECONDS_MAX = 60.0
+
+AHEAD_LEAST = 2
+
+
+def topics(cursor: Any, settings: Settings) -> Iterator[Finding]:
+    """Can messages be published and read, and does retention take what is unread?"""
+    yield from _days(doctor.log_days(cursor))
+    yield _horizon(doctor.held_back(cursor, seconds=PUBLISHING_SECONDS_MAX))
+    default = settings.retention.log
+    yield _behind(doctor.behind(cursor, default=default, share=RETENTION_SHARE_MAX))
+    yield _halted(doctor.halted(cursor))
+    yield _partitions(doctor.other_partitions(cursor))
+
+
+def _days(found: doctor.LogDays) -> Iterator[Finding]:
+    is_late = found.ahead < AHEAD_LEAST
+    yield Finding(
+        check="log_days",
+        severity="warning" if is_late else "ok",
+        what=f"The log has tables for {found.ahead} days ahead, of {DAYS_AHEAD}.",
+        value=found.ahead,
+        limit=AHEAD_LEAST,
+        way_out="A running worker makes them within a minute; without them, the first "
+        "message of a day waits for its table."
+        if is_late
+        else "",
+    )
+    unclosed = [str(day) for day in found.unclosed]
+    yield Finding(
+        check="log_closed",
+        severity="warning" if unclosed else "ok",
+        what=f"Days of the log that are over are not closed: {named(unclosed)}."
+        if unclosed
+        else "Every day of the log that is over is closed.",
+        value=unclosed,
+        limit=doctor.CLOSED_LATE.total_seconds(),
+        way_out="The worker that leads closes them, unless a transaction that has used "
+        "their tables stays open: see log_horizon and prepared. Until then they are "
+        "read by every reader, and retention removes none of them."
+        if unclosed
+        else "",
+    )
+
+
+def _horizon(found: list[doctor.HeldBack]) -> Finding:
+    if not found:
+        return Finding(
+            check="log_horizon",
+            severity="ok",
+            what="No transaction that publishes holds readers back.",
+            value=0.0,
+            limit=PUBLISHING_SECONDS_MAX,
+        )
+    first = found[0]
+    holder = first.holder
+    if holder.seconds is None:
+        who, since = "A prepared transaction", ""
+        way_out = "COMMIT PREPARED or ROLLBACK PREPARED: see pg_prepared_xacts."
+    else:
+        name = shown(holder.application_name or "a session")
+        who = f"{name}, process {holder.pid}, {holder.state or '?'},"
+        since = f" for {span(holder.seconds)}"
+        way_out = f"Commit sooner; or SELECT pg_terminate_backend({holder.pid})."
+    others = len(found) - 1
+    return Finding(
+        check="log_horizon",
+        severity="warning",
+        what=f"{who} has published to {first.topic} and holds its readers back{since}"
+        + (f"; {others} more hold readers back." if others else "."),
+        value=holder.seconds,
+        limit=PUBLISHING_SECONDS_MAX,
+        way_out=way_out,
+    )
+
+
+def _behind(found: list[doctor.Behind]) -> Finding:
+    told = [
+        f"{each.topic}/{each.group} (its oldest unread message is "
+        f"{span(each.seconds)} old, kept for {span(each.keep_seconds)})"
+        for each in found
+    ]
+    return Finding(
+        check="groups_behind",
+        severity="warning" if found else "ok",
+        what=f"Groups are about to lose messages: {named(told)}."
+        if found
+        else "No group is about to lose messages that it has not read.",
+        value=[f"{each.topic}/{each.group}" for each in found],
+        limit=RETENTION_SHARE_MAX,
+        way_out="Start more readers, resume it, or keep its topic's messages for "
+        "longer: topic(…, retain=…)."
+        if found
+        else "",
+    )
+
+
+def _halted(found: list[doctor.Halted]) -> Finding:
+    told = [
+        f"{each.topic}/{each.group}, {each.partitions} partition"
+        f"{'' if each.partitions == 1 else 's'}, for {each.halted_for}, since "
+        f"{span(each.seconds)}"
+        for each in found
+    ]
+    first = next((each.message for each in found if each.message), "")
+    return Finding(
+        check="groups_halted",
+        severity="error" if found else "ok",
+        what=f"Groups are halted: {named(told)}. {shown(first)}".strip()
+        if found
+        else "No group is halted.",
+        value=[f"{each.topic}/{each.group}" for each in found],
+        way_out="After an error: mend it, then manage.py pgqueue groups read-on. After "
+        "retention: manage.py pgqueue seek, to 'earliest' for what is left."
+        if found
+        else "",
+    )
+
+
+def _partitions(found: list[tuple[str, int, int]]) -> Finding:
+    told = [f"{name} has {has}, code says {says}" for name, has, says in found]
+    return Finding(
+        check="topics",
+        severity="warning" if found else "ok",
+        what=f"Topics have other partitions than code declares: {named(told)}."
+        if found
+        else "Every topic has the partitions that code declares.",
+        value=[name for name, _has, _says in found],
+        way_out="What a topic has once stays, for the order of its keys: write that "
+        "number into topic(…, partitions=…)."
+        if found
+        else "",
+    )

@@ -1,0 +1,69 @@
+"""
+Consumer bounds: up to where logs can be read, asked once for all readers of a process.
+
+A bound stays true however old it is, so readers share one answer for some milliseconds.
+So do they what is known of days that are over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.topics.closed_days import Days, closed_days
+from django_pgqueue.topics.horizon import Horizons, horizons
+
+# How old an answer may be. To ask costs 0.2 ms, and 5 ms with 5,000 publishers.
+BOUND_SECONDS = 0.005
+
+# A day is closed once a day.
+DAYS_SECONDS = 60.0
+
+
+class Bounds:
+    """The latest answer; the first who finds it too old asks anew."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._lock = threading.Lock()
+        self._asked_at = -BOUND_SECONDS
+        self._horizons: Horizons | None = None
+        self._days_at = -DAYS_SECONDS
+        self._days = Days()
+
+    def now(self, not_before: float = 0.0) -> Horizons:
+        """
+        Return the bounds of all topics, as they were some milliseconds ago at most.
+
+        Args:
+            not_before: And not before this time.monotonic().
+
+        Raises:
+            psycopg.Error: The database is away.
+        """
+        with self._lock:
+            now = time.monotonic()
+            known = self._horizons
+            is_fresh = now - self._asked_at < BOUND_SECONDS
+            if known is not None and is_fresh and self._asked_at >= not_before:
+                return known
+            with self._link.cursor() as cursor:
+                known = horizons(cursor)
+            self._asked_at, self._horizons = now, known
+            return known
+
+    def days(self) -> Days:
+        """Return which days are over, as they were a minute ago at most."""
+        with self._lock:
+            now = time.monotonic()
+            if now - self._days_at >= DAYS_SECONDS:
+                with self._link.cursor() as cursor:
+                    self._days = closed_days(cursor)
+                self._days_at = now
+            return self._days
+
+    def drop(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._link.drop()

@@ -1,0 +1,364 @@
+"""
+Reader: a thread that reads for one group, a batch of one partition at a time.
+
+    the horizon, shared in the process
+    claim a partition       with a lease and a fence; committed
+    read a batch            up to the horizon, in order
+    the handler             under the watchdog; atomic: with the position in one
+                            transaction
+    the position            a fenced write, on disk before the next batch
+
+A partition has more: the next one has its turn first. Nothing to claim: it waits for a
+wake, as long as a poll at most.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from django_pgqueue import telemetry
+from django_pgqueue.conf import Settings
+from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.subscriptions import after_batch
+from django_pgqueue.subscriptions.after_batch import Again, Halted, Skipped
+from django_pgqueue.subscriptions.consume import Consumer
+from django_pgqueue.subscriptions.run_batch import Ended, run_batch
+from django_pgqueue.subscriptions.write_after import write_after
+from django_pgqueue.topics import groups, positions
+from django_pgqueue.topics.groups import GroupRow
+from django_pgqueue.topics.positions import Claimed
+from django_pgqueue.topics.read import Batch, read
+from django_pgqueue.worker.cleanup import clean_after_job, clean_connections
+from django_pgqueue.worker.consumer_bounds import Bounds
+from django_pgqueue.worker.isolation import Isolation, in_own_context, keep_caches
+from django_pgqueue.worker.service import Service
+from django_pgqueue.worker.watchdog import Watchdog
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+# After the last batch it looks again so soon: a publisher sends one wake in some
+# milliseconds, for all that it has published.
+DRY_SECONDS = (0.015, 0.075)
+
+# While somebody's transaction holds messages back: so soon, and then ever later.
+HELD_SECONDS, HELD_SECONDS_MAX = 0.05, 1.0
+
+# How often its row is read, positions for new partitions are made, and quiet ones are
+# moved on.
+REFRESH_SECONDS = 30.0
+
+# The handler gets TaskTimeout by this share of the lease before it ends, one second at
+# most: so that what follows can be written while the partition is ours.
+MARGIN_SHARE, MARGIN_SECONDS_MAX = 0.1, 1.0
+
+
+class Reader(Service):
+    """Reads for one group, until it is told to stop."""
+
+    name = "reader"
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        name: str,
+        consumer: Consumer,
+        settings: Settings,
+        bounds: Bounds,
+        watchdog: Watchdog,
+        isolation: Isolation,
+        counts: Counter[str],
+    ) -> None:
+        super().__init__(link)
+        self.consumer = consumer
+        # Who the partitions are leased to: "<worker>/<number>".
+        self.worker = name
+        # What it holds now, and since when by time.monotonic(), for the watchdog.
+        self.held: Claimed | None = None
+        self._settings = settings
+        self._bounds = bounds
+        self._watchdog = watchdog
+        self._isolation = isolation
+        self._counts = counts
+        self._group: GroupRow | None = None
+        self._refresh_at = 0.0
+        self._lowest: int | None = None
+        self._dry = 0
+        self._held_seconds = HELD_SECONDS
+        self._is_prepared = False
+        # How often somebody has asked whether there is nothing to read, and the last
+        # of those askings which a look has answered with no.
+        self.asked = 0
+        self.found_nothing = -1
+        self._woken_at = 0.0
+
+    @property
+    def task(self) -> str:
+        """The name of the handler's task."""
+        return self.consumer.task.name
+
+    def hint(self) -> None:
+        """Look soon: messages were published. Any thread may call it."""
+        self._woken_at = time.monotonic()
+        self.wake.set()
+
+    def look_now(self) -> None:
+        """Answer once more whether there is nothing to read."""
+        self.asked += 1
+        self.wake.set()
+
+    def tick(self) -> float:
+        """Read one batch; return how long to wait for the next one."""
+        asked = self.asked
+        group = self._row()
+        bounds = self._bounds.now(self._woken_at)
+        bound = bounds.of(group.topic_id)
+        claimed = self._claim(group, bound)
+        if claimed is None:
+            self.found_nothing = asked
+            return self._idle(group, group.topic_id in bounds.held)
+        self._dry, self._held_seconds = 0, HELD_SECONDS
+        self.held = claimed
+        try:
+            self._serve(group, claimed, bound)
+        finally:
+            self.held = None
+        return 0.0
+
+    def _row(self) -> GroupRow:
+        """Return the group's row, and see to its positions now and then."""
+        now = time.monotonic()
+        if self._group is None or now >= self._refresh_at:
+            if not self._is_prepared:
+                keep_caches()
+                self._is_prepared = True
+            with self.link.cursor() as cursor:
+                group = groups.find(cursor, self.consumer.topic, self.consumer.group)
+                groups.complete(cursor, group.id)
+                bound = self._bounds.now().of(group.topic_id)
+                low = positions.lowest(cursor, group.id)
+                days = self._bounds.days().closed
+                if low is not None and days and low <= days[-1][1]:
+                    positions.forward(cursor, group.id, bound=bound)
+                    low = positions.lowest(cursor, group.id)
+            self._group, self._lowest = group, low
+            self._refresh_at = now + REFRESH_SECONDS
+        return self._group
+
+    def _claim(self, group: GroupRow, bound: int) -> Claimed | None:
+        # A seek may have gone back since: that is found when there is nothing to read,
+        # or when the row is read again.
+        low = self._lowest
+        self._leased_at = time.monotonic()
+        with self.link.cursor() as cursor:
+            return positions.claim(
+                cursor,
+                group.id,
+                worker=self.worker,
+                lease=self.consumer.lease,
+                bound=bound,
+                since=self._bounds.days().since(0 if low is None else low),
+            )
+
+    def _idle(self, group: GroupRow, is_held: bool) -> float:
+        """Return how long to wait when there is nothing to claim."""
+        if self._dry < len(DRY_SECONDS):
+            self._dry += 1
+            return DRY_SECONDS[self._dry - 1]
+        with self.link.cursor() as cursor:
+            low = positions.lowest(cursor, group.id)
+            seconds = positions.next_retry_seconds(cursor, group.id)
+        if low is not None and self._lowest is not None and low < self._lowest:
+            # Somebody has sought, maybe days that were not looked into.
+            self._lowest = low
+            return 0.0
+        pause = self._settings.poll_interval_seconds
+        if is_held:
+            pause = min(pause, self._held_seconds)
+            self._held_seconds = min(2 * self._held_seconds, HELD_SECONDS_MAX)
+        return pause if seconds is None else max(min(pause, seconds), 0.001)
+
+    def _serve(self, group: GroupRow, claimed: Claimed, bound: int) -> None:
+        if claimed.lapsed_by is not None:
+            telemetry.lapsed(self.consumer, claimed)
+        batch = self._read(group, claimed, bound)
+        if not batch.messages:
+            # Nothing of what was looked at is wanted.
+            self._advance(claimed, batch.to, False)
+            return
+        before = after_batch.decide_before(
+            self.consumer, messages=len(batch.messages), failures=claimed.failures
+        )
+        if before is not None:
+            self._write(claimed, batch, before, None)
+            return
+        ended = in_own_context(self._call, claimed, batch)
+        self._settle(claimed, batch, ended)
+
+    def _read(self, group: GroupRow, claimed: Claimed, bound: int) -> Batch:
+        single_to = claimed.single_to
+        is_single = single_to is not None and single_to > claimed.position
+        with self.link.cursor(binary=True) as cursor:
+            return read(
+                cursor,
+                topic=group.topic,
+                topic_id=group.topic_id,
+                partition=claimed.partition,
+                after=claimed.position,
+                bound=min(bound, single_to) if is_single and single_to else bound,
+                limit=1 if is_single else self.consumer.batch,
+                since=self._bounds.days().since(claimed.position),
+                where=self.consumer.where,
+            )
+
+    def _call(self, claimed: Claimed, batch: Batch) -> Ended:
+        """Call the handler, under the watchdog."""
+        consumer = self.consumer
+        lease = consumer.lease.total_seconds()
+        margin = min(lease * MARGIN_SHARE, MARGIN_SECONDS_MAX)
+        until = self._leased_at + lease - margin
+
+        def guard(call: Callable[[], Any]) -> Any:
+            left = timedelta(seconds=max(until - time.monotonic(), 0.001))
+            return self._watchdog.watch(self, left, call)
+
+        clean_connections()
+        try:
+            return run_batch(
+                consumer,
+                claimed,
+                batch.messages,
+                batch.to,
+                settings=self._settings,
+                moves=functools.partial(self._advance, claimed, batch.to),
+                lease_seconds=lambda: max(until - time.monotonic(), 0.001),
+                guard=guard,
+            )
+        finally:
+            clean_after_job()
+            self._isolation.look(claimed.id, consumer.task.name)
+
+    def _advance(self, claimed: Claimed, to: int, keeps: bool) -> bool:
+        with self.link.cursor() as cursor:
+            is_ours = positions.advance(cursor, claimed, to, keeps=keeps)
+        self.link.flush()
+        return is_ours
+
+    def _settle(self, claimed: Claimed, batch: Batch, ended: Ended) -> None:
+        """Write what follows the call, and tell of it."""
+        if not ended.is_ours:
+            self._lost(claimed)
+            return
+        error = ended.error
+        if isinstance(error, TaskTimeout) and not error.args:
+            error.args = (timeout_words(self.consumer),)
+        if error is None or ended.was_acked:
+            if error is not None:
+                telemetry.failed_after_ack(self.consumer, claimed, error)
+            if ended.was_acked and not self.consumer.is_atomic:
+                self._free(claimed)
+            self._consumed(claimed, batch, ended)
+            return
+        if not ended.has_begun:
+            # The database could not even begin: it is no failure of the messages.
+            self._write(
+                claimed,
+                batch,
+                Again(BEGIN_AGAIN, counts=False, is_failure=False),
+                error,
+            )
+            return
+        after = after_batch.decide(
+            self.consumer,
+            messages=len(batch.messages),
+            failures=claimed.failures,
+            error=error,
+            random=random.random,
+        )
+        self._write(claimed, batch, after, error, ended.ran_seconds)
+
+    def _consumed(self, claimed: Claimed, batch: Batch, ended: Ended) -> None:
+        self._counts["consumed"] += len(batch.messages)
+        telemetry.consumed(
+            self.consumer,
+            claimed,
+            count=len(batch.messages),
+            ran_seconds=ended.ran_seconds,
+        )
+
+    def _free(self, claimed: Claimed) -> None:
+        with self.link.cursor() as cursor:
+            positions.free(cursor, claimed)
+
+    def _write(
+        self,
+        claimed: Claimed,
+        batch: Batch,
+        after: after_batch.After,
+        error: BaseException | None,
+        ran_seconds: float = 0.0,
+    ) -> None:
+        """Write what follows a batch that is not done, and tell of it."""
+        waited = timedelta(seconds=time.monotonic() - self._leased_at)
+        with self.link.cursor() as cursor:
+            written = write_after(
+                cursor,
+                claimed,
+                batch,
+                after,
+                error,
+                at=claimed.claimed_at + waited,
+                ran_seconds=ran_seconds,
+            )
+        self.link.flush()
+        if not written.is_ours:
+            self._lost(claimed)
+            return
+        first = batch.messages[0]
+        if isinstance(after, Again) and after.is_failure:
+            self._counts["failed"] += 1
+            telemetry.batch_failed(
+                self.consumer,
+                claimed,
+                messages=batch.messages,
+                error=error,
+                delay_seconds=after.delay.total_seconds(),
+                one_by_one=after.one_by_one,
+            )
+        elif isinstance(after, Halted):
+            self._counts["halted"] += 1
+            telemetry.halted(self.consumer, claimed, first, error=error)
+        elif isinstance(after, Skipped):
+            self._counts["dead"] += 1
+            telemetry.message_dead(
+                self.consumer,
+                claimed,
+                first,
+                dead=written.dead,
+                reason=after.reason,
+                error=error,
+            )
+
+    def _lost(self, claimed: Claimed) -> None:
+        self._counts["stale"] += 1
+        telemetry.position_stale(self.consumer, claimed)
+
+
+BEGIN_AGAIN = timedelta(seconds=5)
+
+
+def timeout_words(consumer: Consumer) -> str:
+    """Say that a batch took longer than its lease."""
+    seconds = consumer.lease.total_seconds()
+    return (
+        f"{consumer.task.name} took longer for a batch than the lease of {seconds:g} s "
+        f"of the group {consumer}. Give it a smaller batch, or a longer lease."
+    )

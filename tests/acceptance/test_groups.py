@@ -1,0 +1,392 @@
+"""Consumer groups, read by real workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from django.db import connections, transaction
+
+from django_pgqueue import publish, topic
+from django_pgqueue.models import (
+    ConsumerGroup,
+    DeadLetter,
+    Position,
+    Topic,
+)
+from django_pgqueue.topics import groups
+from django_pgqueue.topics.seek import seek
+from tests.app.models import Effect
+from tests.waiting import wait_for
+
+PGQUEUE = {"TASK_MODULES": ["consume_tasks"], "LEASE_SECONDS": 60}
+
+
+@pytest.fixture
+def start(start_worker):
+    """Start a worker that reads one topic."""
+
+    def start(name, **said):
+        return start_worker(
+            "--queues", name, pgqueue={**PGQUEUE, **said.pop("pgqueue", {})}, **said
+        )
+
+    return start
+
+
+def put(name, payloads, key=None, partitions=None):
+    """Publish; return the ids."""
+    if partitions:
+        Topic.objects.create(name=name, partitions=partitions)
+    keyed = (lambda _: key) if key else None
+    return topic(name).publish_many(payloads, key=keyed)
+
+
+def many(name, count, keys, partitions=4):
+    Topic.objects.create(name=name, partitions=partitions)
+    return topic(name).publish_many(
+        [{"n": n, "key": f"k{n % keys}"} for n in range(count)], key="key"
+    )
+
+
+def done(the_ledger):
+    """The ids that handlers have finished with, in order."""
+    return [each for entry in the_ledger.entries("done") for each in entry.note]
+
+
+def wait_for_done(the_ledger, ids, **said):
+    wait_for(lambda: set(ids) <= set(done(the_ledger)), 20, what="all are read", **said)
+
+
+def written():
+    """The ids of the messages that rows were written for, in their order."""
+    return list(Effect.objects.order_by("pk").values_list("job", flat=True))
+
+
+def group_of(name):
+    return ConsumerGroup.objects.get(topic=name).pk
+
+
+def position(name):
+    """The only position of the group that reads a topic; None: it has none so far."""
+    group = ConsumerGroup.objects.filter(topic=name).first()
+    return group and Position.objects.get(group_id=group.pk)
+
+
+def test_a_group_reads_everything_in_order(start, the_ledger):
+    """Once each; those of one key in the order of publishing, in batches."""
+    ids = many("exact", 300, keys=7)
+    worker = start("exact")
+    more = many_more("exact", 50)
+    wait_for(lambda: Effect.objects.count() == 350, 20)
+
+    assert sorted([*ids, *more]) == sorted(Effect.objects.values_list("job", flat=True))
+    by_key = {}
+    for message_id, key in Effect.objects.order_by("pk").values_list("job", "note"):
+        by_key.setdefault(key, []).append(message_id)
+    assert all(each == sorted(each) for each in by_key.values())
+    assert {True} == {len(entry.note[1]) <= 10 for entry in the_ledger.entries("batch")}
+    assert 0 == worker.stop()
+    assert {None} == set(Position.objects.values_list("leased_by", flat=True))
+    assert worker.lines(r"summary|stopped")
+
+
+def many_more(name, count):
+    return topic(name).publish_many(
+        [{"n": n, "key": f"k{n % 7}"} for n in range(count)], key="key"
+    )
+
+
+def test_partitions_take_turns(start, the_ledger):
+    """However much one of them has, the others are not kept waiting."""
+    Topic.objects.create(name="plain", partitions=4)
+    ids = []
+    for key in ("a", "b", "c", "d", "e", "f"):
+        ids += topic("plain").publish_many([{}] * 40, key=lambda _: key)
+    start("plain")
+    wait_for_done(the_ledger, ids)
+
+    turns = [entry.note[0] for entry in the_ledger.entries("batch")]
+    used = len(set(turns))
+    assert used == len(set(turns[:used]))
+    assert used > 1
+
+
+def test_a_new_message_is_read_at_once(start, the_ledger):
+    """A wake comes after its commit; nobody polls here."""
+    start("plain")
+    ids = put("plain", [{}])
+
+    wait_for_done(the_ledger, ids)
+
+
+def test_what_an_open_transaction_holds_back_is_read_after_it(start, the_ledger):
+    """Without a wake of its own: readers look again meanwhile."""
+    many("plain", 1, 1, partitions=1)
+    start("plain")
+    wait_for(lambda: done(the_ledger))
+    other = connections.create_connection("default")
+    try:
+        with transaction.atomic():
+            first = publish("plain", {})
+            with other.cursor() as cursor:
+                cursor.execute(
+                    "SELECT pgqueue_publish('plain', '{}', 'k')",
+                )
+                (second,) = cursor.fetchone()
+            assert second > first
+            assert second not in done(the_ledger)
+        wait_for_done(the_ledger, [first, second])
+    finally:
+        other.close()
+    assert [first, second] == done(the_ledger)[1:]
+
+
+def test_two_processes_share_a_group(start, the_ledger):
+    """Each message once, by both; nobody has two partitions at a time."""
+    ids = many("shares", 400, keys=40, partitions=8)
+    start("shares", processes=2)
+    wait_for(lambda: Effect.objects.count() >= 400, 20)
+
+    assert sorted(ids) == sorted(Effect.objects.values_list("job", flat=True))
+    assert 2 == len({entry.pid for entry in the_ledger.entries("batch")})
+
+
+@pytest.mark.parametrize("name", ["plain", "exact"])
+def test_a_bad_message_becomes_a_dead_letter_and_the_group_goes_on(
+    start, the_ledger, name
+):
+    """After three attempts of it alone; the others of its batch are done."""
+    ids = put(name, [{}, {}, {"do": "fail"}, {}, {}], key="k", partitions=1)
+    worker = start(name)
+    good = [*ids[:2], *ids[3:]]
+    wait_for_done(the_ledger, good)
+
+    dead = DeadLetter.objects.get()
+    assert (ids[2], "exhausted", f"tests.app.consume_tasks.{name}", name) == (
+        dead.message_id,
+        dead.reason,
+        dead.task,
+        dead.queue,
+    )
+    assert {"tests.app.tasks.Unlucky"} == {each["type"] for each in dead.errors}
+    alone = [e for e in the_ledger.entries("batch") if e.note[1] == [ids[2]]]
+    assert 3 == len(alone)
+    if name == "exact":
+        wait_for(lambda: written() == good)
+    assert worker.lines(rf"dead       job={dead.pk} group={name}/g .*reason=exhausted")
+
+
+def test_a_rejected_message_is_not_tried_again(start, the_ledger):
+    """It is found in its batch at once."""
+    ids = put("plain", [{}, {"do": "reject"}, {}], key="k", partitions=1)
+    start("plain")
+    wait_for_done(the_ledger, [ids[0], ids[2]])
+
+    assert (ids[1], "rejected") == (
+        DeadLetter.objects.get().message_id,
+        DeadLetter.objects.get().reason,
+    )
+    alone = [e for e in the_ledger.entries("batch") if e.note[1] == [ids[1]]]
+    assert 1 == len(alone)
+
+
+@pytest.mark.parametrize("what", ["fail once", "snooze", "later"])
+def test_a_batch_comes_again(start, the_ledger, what):
+    """As a whole, in its order; nothing of it becomes a dead letter."""
+    ids = put("plain", [{}, {"do": what}, {}], key="k", partitions=1)
+    start("plain")
+    wait_for_done(the_ledger, ids)
+
+    assert [ids, ids] == [e.note[1] for e in the_ledger.entries("batch")]
+    assert (ids, 0) == (done(the_ledger), DeadLetter.objects.count())
+
+
+def test_a_cancelled_batch_is_passed_over(start, the_ledger):
+    """Nothing of it comes again, and none is a dead letter."""
+    ids = put("plain", [{"do": "cancel"}, {}], key="k", partitions=1)
+    start("plain")
+    wait_for(lambda: position("plain").position >= ids[1])
+
+    assert [ids] == [e.note[1] for e in the_ledger.entries("batch")]
+    assert 0 == DeadLetter.objects.count()
+
+
+def test_a_halted_partition_waits_for_somebody(start, the_ledger):
+    """It says so in the log; resumed, it goes on with the same message."""
+    ids = put("halts", [{}, {"do": "fail"}, {}], key="k", partitions=1)
+    worker = start("halts")
+    wait_for(lambda: position("halts") and position("halts").halted_for)
+    assert worker.wait_for_lines(rf"halted     group=halts/g .*={ids[1]} ")
+    assert ids[:1] == done(the_ledger)
+    assert ids[0] == position("halts").position
+
+    with transaction.atomic(), connections["default"].cursor() as cursor:
+        (moved,) = seek(cursor, group_of("halts"), ids[1])
+    publish("halts", {}, key="k")
+    wait_for_done(the_ledger, [ids[2]])
+    assert (0, ids[1]) == (DeadLetter.objects.count(), moved.now)
+
+
+def test_a_message_that_kills_its_process_is_found_and_put_aside(start, the_ledger):
+    """Each death counts, and the others of the batch are done in the end."""
+    ids = put("plain", [{}, {"do": "die"}, {}], key="k", partitions=1)
+    worker = start("plain")
+    wait_for_done(the_ledger, [ids[0], ids[2]])
+
+    dead = DeadLetter.objects.get()
+    assert (ids[1], "lease_expired") == (dead.message_id, dead.reason)
+    assert {"lease_expired"} == {each["kind"] for each in dead.errors}
+    assert worker.lines("lapsed     group=plain/g")
+
+
+def test_a_handler_that_hangs_loses_its_partition(start, the_ledger, gate):
+    """TaskTimeout ends it, and other partitions are read meanwhile."""
+    ids = put("hangs", [{"do": "wait", "gate": str(gate)}], key="k", partitions=1)
+    start("hangs")
+    wait_for(DeadLetter.objects.exists, 20)
+
+    dead = DeadLetter.objects.get()
+    assert (ids[0], "timeout") == (dead.message_id, dead.reason)
+    assert "than the lease of 1 s of the group hangs/g" in dead.errors[-1]["message"]
+
+
+@pytest.mark.slow
+def test_the_server_ends_the_transaction_of_a_handler_that_hangs(start, the_ledger):
+    """A thread that cannot be stopped writes nothing; another one reads on."""
+    ids = put("stuck", [{"do": "sleep in C", "seconds": 60}, {}], key="k", partitions=1)
+    worker = start("stuck", processes=2)
+    wait_for_done(the_ledger, ids)
+
+    wait_for(lambda: written() == ids)
+    assert worker.lines("lapsed     group=stuck/g")
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in tr%'"
+            " AND datname = current_database()"
+        )
+        assert (0,) == cursor.fetchone()
+
+
+def test_a_filter_selects_what_a_group_gets(start, the_ledger):
+    """The position moves past the others; the handler is async."""
+    ids = put("odd", [{"odd": n % 2 == 1} for n in range(20)], key="k", partitions=1)
+    start("odd")
+    wait_for_done(the_ledger, ids[1::2])
+
+    assert ids[1::2] == done(the_ledger)
+    wait_for(lambda: position("odd").position >= ids[-1])
+
+
+def test_a_seek_is_followed_while_the_group_is_read(start, the_ledger, gate):
+    """What is being read then is refused; what was read comes again."""
+    ids = put("plain", [{"n": n} for n in range(3)], key="k", partitions=1)
+    worker = start("plain")
+    wait_for_done(the_ledger, ids)
+    held = put("plain", [{"do": "wait", "gate": str(gate)}], key="k")
+    wait_for(lambda: len(the_ledger.entries("batch")) == 2)
+
+    with transaction.atomic(), connections["default"].cursor() as cursor:
+        seek(cursor, group_of("plain"), ids[0])
+    gate.touch()
+    wait_for(lambda: done(the_ledger).count(held[0]) == 2, 20)
+    assert [*ids, *held, *ids[1:], *held] == done(the_ledger)
+    assert worker.lines("stale      group=plain/g")
+
+
+def test_a_paused_group_is_not_read(start, the_ledger):
+    """What it reads is finished; resumed, it goes on."""
+    ids = put("plain", [{}], key="k", partitions=1)
+    start("plain", pgqueue={"POLL_INTERVAL_SECONDS": 0.2})
+    wait_for_done(the_ledger, ids)
+    with connections["default"].cursor() as cursor:
+        groups.pause(cursor, group_of("plain"), by="anna")
+    paused = put("plain", [{}], key="k")
+    assert ids == done(the_ledger)
+
+    with connections["default"].cursor() as cursor:
+        groups.resume(cursor, group_of("plain"))
+    wait_for_done(the_ledger, paused)
+
+
+def test_what_is_acked_first_comes_once(start, the_ledger):
+    """A failure is logged, and nothing is tried again."""
+    ids = put("firsts", [{"do": "fail"}, {}, {}], key="k", partitions=1)
+    worker = start("firsts")
+    wait_for_done(the_ledger, ids[2:])
+
+    assert [ids[:2], ids[2:]] == [e.note[1] for e in the_ledger.entries("batch")]
+    assert 0 == DeadLetter.objects.count()
+    assert worker.lines("failed     group=firsts/g partition=0 after its position")
+
+
+def test_a_failure_can_be_the_last_one(start, the_ledger):
+    """With reject_on_error, once its message is found."""
+    ids = put("rejects", [{}, {"do": "fail"}, {}], key="k", partitions=1)
+    start("rejects")
+    wait_for_done(the_ledger, [ids[0], ids[2]])
+
+    assert (ids[1], "rejected") == (
+        DeadLetter.objects.get().message_id,
+        DeadLetter.objects.get().reason,
+    )
+    alone = [e for e in the_ledger.entries("batch") if e.note[1] == [ids[1]]]
+    assert 1 == len(alone)
+
+
+@pytest.mark.parametrize("name", ["plain", "exact"])
+def test_a_kill_skips_nothing(start, the_ledger, name):
+    """What the dead process had read comes again: with atomic, its rows come once."""
+    ids = many(name, 400, keys=20)
+    worker = start(name)
+    for _ in range(3):
+        before = len(the_ledger.entries("done"))
+        wait_for(lambda: len(the_ledger.entries("done")) > before + 2)  # noqa: B023
+        for child in worker.children():
+            os.kill(child, signal.SIGKILL)
+    wait_for_done(the_ledger, ids)
+    if name == "exact":
+        wait_for(lambda: Effect.objects.count() >= len(ids))
+        assert sorted(ids) == sorted(Effect.objects.values_list("job", flat=True))
+    repeats = len(done(the_ledger)) - len(ids)
+    assert repeats <= 3 * 10
+
+
+def test_a_stop_finishes_the_batch(start, the_ledger, gate):
+    """Within the grace; the position is moved, and the lease is given back."""
+    ids = put("plain", [{"do": "wait", "gate": str(gate)}], key="k", partitions=1)
+    worker = start("plain")
+    wait_for(lambda: the_ledger.entries("batch"))
+    worker.signal(signal.SIGTERM)
+    worker.wait_for_lines("stopping   worker=")
+    gate.touch()
+
+    assert 0 == worker.wait()
+    row = position("plain")
+    assert (ids, ids[0], None, 0) == (
+        done(the_ledger),
+        row.position,
+        row.leased_by,
+        row.failures,
+    )
+
+
+def test_a_stop_gives_back_what_does_not_end(start_worker, the_ledger, gate):
+    """After the grace; it is no failure of what was read."""
+    put("plain", [{"do": "wait", "gate": str(gate)}], key="k", partitions=1)
+    worker = start_worker("--queues", "plain", "--grace", "0.2", pgqueue=PGQUEUE)
+    wait_for(lambda: the_ledger.entries("batch"))
+
+    worker.stop()
+    row = position("plain")
+    assert (0, None, 0) == (row.position, row.leased_by, row.failures)
+
+
+def test_a_worker_that_drains_reads_its_groups(start, start_worker, the_ledger):
+    """It ends when nothing is left, of jobs and of messages."""
+    ids = many("plain", 100, 10)
+    worker = start_worker("--queues", "plain", "--drain", pgqueue=PGQUEUE, wait=False)
+
+    assert 0 == worker.wait(20)
+    assert sorted(ids) == sorted(done(the_ledger))

@@ -1,0 +1,125 @@
+"""`manage.py pgqueue doctor`: what it finds of topics, their log and their groups."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue.management.cli import examine_topics
+from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.topics.days import close_days, drop_day
+from django_pgqueue.topics.publish import publish
+from tests.factories import make_group, make_message, make_position, make_topic
+from tests.management.test_doctor import examined
+
+OURS = {
+    *("log_days", "log_closed", "log_horizon"),
+    *("groups_behind", "groups_halted", "topics"),
+}
+DAY = timedelta(days=1)
+
+
+def found(check):
+    """Return the finding *check*."""
+    return examined()[1][check]
+
+
+def test_a_log_in_order_has_no_findings(transactional_db, cursor, log_days):
+    """Groups that have read all, or little of what is young."""
+    log_days(1)
+    topic = make_topic(declared={"partitions": 16})
+    message = make_message(topic, 1)
+    make_position(make_group(topic), position=message.pk - 1)
+    close_days(cursor)
+
+    mine = {check: told for check, told in examined()[1].items() if check in OURS}
+    assert OURS == set(mine)
+    assert {"ok"} == {each["severity"] for each in mine.values()}
+
+
+def test_a_log_without_days_ahead(transactional_db, cursor, log_days):
+    """Nobody leads: a publish makes the day that it needs, and waits for that."""
+    today = log_days(0)
+    for ahead in range(2, 8):
+        drop_day(cursor, today + ahead * DAY)
+
+    finding = found("log_days")
+    assert ("warning", 1, 2) == (
+        finding["severity"],
+        finding["value"],
+        finding["limit"],
+    )
+
+
+def test_days_that_nobody_closes(transactional_db, log_days):
+    """They are named."""
+    day = log_days(3)
+
+    finding = found("log_closed")
+    assert ("warning", [str(day)]) == (finding["severity"], finding["value"])
+
+
+def test_who_holds_readers_back(transactional_db, cursor, monkeypatch):
+    """By its process, with the topic and for how long; and how many more."""
+    monkeypatch.setattr(examine_topics, "PUBLISHING_SECONDS_MAX", -1.0)
+    make_topic()
+    with cursor.connection.transaction():
+        publish(cursor, "orders", [Items(json.dumps(["orders", None, 1, {}]), 1)])
+        finding = found("log_horizon")
+        pid = cursor.connection.info.backend_pid
+    assert "warning" == finding["severity"]
+    assert (
+        f"process {pid}, idle in transaction, has published to orders"
+        in (finding["what"])
+    )
+    assert finding["way_out"].endswith(f"pg_terminate_backend({pid}).")
+    assert 0 <= finding["value"] < 60
+    assert "ok" == found("log_horizon")["severity"]
+
+
+@pytest.mark.parametrize(
+    "days_ago,retain,is_found",
+    [(6, None, True), (5, None, False), (6, DAY * 60, False), (2, DAY, True)],
+)
+def test_groups_that_are_about_to_lose_messages(
+    transactional_db, log_days, days_ago, retain, is_found
+):
+    """The oldest unread message has outlived 80 % of what its topic keeps."""
+    log_days(days_ago)
+    topic = make_topic(retain=retain)
+    message = make_message(topic, days_ago)
+    make_position(make_group(topic), position=message.pk - 1)
+    make_position(make_group(topic, name="ahead"), position=message.pk)
+
+    finding = found("groups_behind")
+    assert (["orders/stats"] if is_found else []) == finding["value"]
+
+
+def test_halted_groups(transactional_db):
+    """For how many partitions, why, and what the first one says."""
+    group = make_group(make_topic())
+    for partition in range(2):
+        make_position(
+            group,
+            partition,
+            halted_at=-timedelta(minutes=5),
+            halted_for="retention",
+            errors=[{"kind": "retention", "message": "7 messages were removed"}],
+        )
+
+    finding = found("groups_halted")
+    assert ("error", ["orders/stats"]) == (finding["severity"], finding["value"])
+    assert "orders/stats, 2 partitions, for retention, since 5 m." in finding["what"]
+    assert finding["what"].endswith("7 messages were removed")
+
+
+def test_topics_with_other_partitions_than_code_says(transactional_db):
+    """What a topic has once stays."""
+    make_topic(declared={"partitions": 32})
+    make_topic(name="mail", declared={"partitions": 16})
+
+    finding = found("topics")
+    assert ("warning", ["orders"]) == (finding["severity"], finding["value"])
+    assert "orders has 16, code says 32" in finding["what"]

@@ -1,0 +1,336 @@
+"""Schedules that publish: each tick a message, and a job of each subscription."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connections, transaction
+
+from django_pgqueue import ScheduleError, cron, every, signals, topic
+from django_pgqueue.models import Job, Message, Schedule, Subscription, Tick
+from django_pgqueue.postgres.connect import connect
+from django_pgqueue.postgres.wake import channel, listen
+from django_pgqueue.schedules import issue as issuing
+from django_pgqueue.schedules import operate
+from django_pgqueue.schedules.declare import declared
+from django_pgqueue.schedules.definition import Definition, define
+from django_pgqueue.schedules.issue import issue, wake_for
+from django_pgqueue.schedules.sync import sync
+from tests.app.tasks import noop
+from tests.factories import make_group, make_topic
+from tests.schedules.conftest import NOON, issue_at, read
+
+MINUTE = timedelta(minutes=1)
+Raw = psycopg.Connection[Any]
+
+cronjobs = topic("cronjobs")
+
+
+def nightly(**said: Any) -> Definition:
+    message = cronjobs.message("cronjobs.nightly", {"full": True}, key="k7")
+    return define(
+        name="nightly", publication=message, every_seconds=60, tz="UTC", **said
+    )
+
+
+@pytest.fixture
+def made(transactional_db: None) -> Schedule:
+    """A schedule of a user that publishes, due each minute from noon on."""
+    return Schedule.objects.create(
+        name="nightly", ticks_from=NOON, **nightly().values()
+    )
+
+
+@pytest.fixture
+def handlers(transactional_db: None) -> None:
+    """Two subscriptions that want the message, and one that wants others."""
+    for queue, pattern, regex in (
+        ("reports", "cronjobs", None),
+        ("mail", "cronjobs.nightly", r"^cronjobs\.nightly$"),
+        ("other", "cronjobs.hourly", r"^cronjobs\.hourly$"),
+    ):
+        Subscription.objects.create(
+            pattern=pattern,
+            topic="cronjobs",
+            regex=regex,
+            queue=queue,
+            task="tests.on_cronjob",
+        )
+
+
+def test_a_tick_is_a_message_and_the_jobs_of_its_subscriptions(
+    made: Schedule, handlers: None, raw: Raw
+) -> None:
+    """Each knows its tick; the tick knows the message."""
+    (issued,) = issue_at(raw, NOON + MINUTE)
+
+    message = Message.objects.get()
+    assert ("cronjobs.nightly", "k7", {"full": True}) == (
+        message.name,
+        message.key,
+        message.payload,
+    )
+    tick = Tick.objects.get()
+    assert ("published", message.pk, None) == (
+        tick.outcome,
+        tick.message_id,
+        tick.job_id,
+    )
+    said = {"pgqueue.tick": "2026-03-01T12:01:00+00:00"}
+    assert said == message.headers
+    jobs = Job.objects.order_by("queue")
+    assert [("mail", message.pk, said), ("reports", message.pk, said)] == list(
+        jobs.values_list("queue", "message_id", "headers")
+    )
+    assert (message.pk, 2, ("mail", "reports")) == (
+        issued.message_id,
+        issued.jobs,
+        issued.wakes,
+    )
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_rollback_takes_tick_message_and_jobs(
+    made: Schedule, handlers: None, raw: Raw, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Between tick and message, and after both: neither; the next try is whole."""
+    row = read("nightly")
+    publish = issuing.publish
+    ticks: list[Any] = []
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        if when == "after":
+            publish(*args, **kwargs)
+        ticks.append(raw.execute("SELECT count(*) FROM pgqueue_tick").fetchone())
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(issuing, "publish", fail)
+        with (
+            pytest.raises(ZeroDivisionError),
+            raw.transaction(),
+            raw.cursor() as cursor,
+        ):
+            issue(cursor, row, NOON + MINUTE)
+    assert [(1,)] == ticks
+    counts = [model.objects.count() for model in (Tick, Message, Job)]
+    assert ([0, 0, 0], None) == (counts, read("nightly").last_tick)
+
+    issue_at(raw, NOON + MINUTE)
+    assert [1, 1, 2] == [model.objects.count() for model in (Tick, Message, Job)]
+
+
+def test_two_schedulers_publish_each_tick_once(made: Schedule, handlers: None) -> None:
+    """Both have read that it is due before either writes."""
+    barrier = threading.Barrier(2)
+
+    def schedule(number: int) -> int:
+        count = 0
+        with connect("default", name=f"test {number}") as raw:
+            for n in range(1, 101):
+                row = read("nightly")
+                barrier.wait(10)
+                with raw.transaction(), raw.cursor() as cursor:
+                    count += len(issue(cursor, row, NOON + n * MINUTE))
+                barrier.wait(10)
+        connections["default"].close()
+        return count
+
+    with ThreadPoolExecutor(2) as pool:
+        assert 100 == sum(pool.map(schedule, range(2)))
+    assert 100 == Message.objects.count()
+    assert set(Message.objects.values_list("pk", flat=True)) == set(
+        Tick.objects.values_list("message_id", flat=True)
+    )
+    assert 200 == Job.objects.count()
+
+
+def test_missed_ticks_are_made_up_for_as_those_of_tasks(
+    transactional_db: None, raw: Raw
+) -> None:
+    """A message for each; jobs of earlier ones stop none."""
+    values = nightly(catch_up="all(3)").values()
+    Schedule.objects.create(name="nightly", ticks_from=NOON, **values)
+
+    assert 3 == len(issue_at(raw, NOON + 5 * MINUTE))
+
+    assert ["12:03", "12:04", "12:05"] == [
+        each.headers["pgqueue.tick"][11:16] for each in Message.objects.order_by("id")
+    ]
+    assert [2, 0, 0] == [tick.missed for tick in Tick.objects.order_by("due_at")]
+
+
+@pytest.fixture
+def heard(transactional_db: None) -> Iterator[Callable[[int], list[str]]]:
+    """A function that waits for so many wakes, and returns them in their order."""
+    with connect("default", name="test listener") as listener:
+        with listener.cursor() as cursor:
+            listen(cursor, [channel(cursor)])
+        yield lambda count: sorted(
+            notice.payload for notice in listener.notifies(timeout=10, stop_after=count)
+        )
+
+
+def test_queues_and_readers_are_woken_after_the_commit(
+    made: Schedule, handlers: None, raw: Raw, heard: Callable[[int], list[str]]
+) -> None:
+    """One wake for each queue that got a job, and one for the topic's groups."""
+    make_group(make_topic(name="cronjobs"))
+    issued = issue_at(raw, NOON + MINUTE)
+    with raw.cursor() as cursor:
+        wake_for(cursor, issued)
+
+    assert ["!topic cronjobs", "mail", "reports"] == heard(3)
+
+
+def test_it_is_run_by_hand(
+    made: Schedule, handlers: None, heard: Callable[[int], list[str]]
+) -> None:
+    """In the caller's transaction; ticks go on as they were."""
+    told: list[Any] = []
+
+    def hear(**fields: Any) -> None:
+        told.append((fields["signal"], fields.get("message_id") or fields.get("ids")))
+
+    for signal in (signals.messages_published, signals.schedule_ticked):
+        signal.connect(hear)
+    try:
+        with transaction.atomic():
+            issued = operate.run_now("nightly", by="ada")
+            assert [] == told
+    finally:
+        for signal in (signals.messages_published, signals.schedule_ticked):
+            signal.disconnect(hear)
+
+    assert issued is not None
+    message = Message.objects.get()
+    assert (message.pk, "published") == (issued.message_id, issued.outcome)
+    assert ("ada", message.pk) == (
+        Tick.objects.get().asked_by,
+        Tick.objects.get().message_id,
+    )
+    assert [
+        (signals.messages_published, [message.pk]),
+        (signals.schedule_ticked, message.pk),
+    ] == told
+    assert ["mail", "reports"] == heard(2)
+    assert read("nightly").last_tick is None
+
+
+# Declaring ---------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("declarations")
+def test_a_message_is_declared_as_a_task_is() -> None:
+    """It is given back, and the schedule is called as the message."""
+    message = cronjobs.message("cronjobs.nightly", {"n": 1.5})
+    assert message is cron("0 3 * * *", tz="Europe/Berlin")(message)
+    every(minutes=5, name="often")(cronjobs.message({"n": None}, key=7))
+
+    nightly, often = declared()
+    assert ("cronjobs.nightly", "", "cronjobs.nightly", None, {"n": 1.5}, "queue") == (
+        nightly.name,
+        nightly.task,
+        nightly.message_name,
+        nightly.message_key,
+        nightly.message_payload,
+        nightly.overlap,
+    )
+    assert ("often", "cronjobs", "7", {"n": None}) == (
+        often.name,
+        often.message_name,
+        often.message_key,
+        often.message_payload,
+    )
+
+
+@pytest.mark.usefixtures("declarations")
+@pytest.mark.parametrize(
+    "said,text",
+    [
+        ({"overlap": "skip"}, "a message has no job that could still run"),
+        ({"jitter": "5m"}, "jitter=300 and the message 'cronjobs': a message is publi"),
+        ({"queue": "mail"}, "queue='mail' and the message"),
+        ({"priority": 3}, "priority=3 and the message"),
+        ({"args": {"a": 1}}, "args=.* and the message"),
+    ],
+    ids=str,
+)
+def test_what_only_a_job_can_have_is_refused(said: dict[str, Any], text: str) -> None:
+    """With what to say instead."""
+    with pytest.raises(ScheduleError, match=text):
+        cron("0 3 * * *", **said)(cronjobs.message({}))
+
+
+@pytest.mark.usefixtures("declarations")
+def test_a_message_with_headers_and_a_name_that_is_taken_are_refused() -> None:
+    """Two entries of one message need names of their own."""
+    with pytest.raises(ScheduleError, match="has headers: it gets that of its tick"):
+        cron("0 3 * * *")(cronjobs.message({}, headers={"a": 1}))
+    cron("0 3 * * *")(cronjobs.message({}))
+    with pytest.raises(ScheduleError, match=r"of cronjobs and of cronjobs\..*name="):
+        cron("0 4 * * *")(cronjobs.message({}))
+    with pytest.raises(
+        ScheduleError, match=r"of cronjobs and of tests\.app\.tasks\.noop"
+    ):
+        cron("0 4 * * *", name="cronjobs")(noop)
+
+
+@pytest.mark.usefixtures("declarations", "transactional_db")
+@pytest.mark.parametrize("payload", [None, "text", 7, [1], {"a": {"b": "c"}}], ids=str)
+def test_what_code_declares_of_a_message_becomes_a_row(payload: Any) -> None:
+    """And follows the code, until somebody changes it here."""
+    cron("0 3 * * *", tz="UTC")(cronjobs.message("cronjobs.a", payload))
+
+    def deploy() -> list[str]:
+        with transaction.atomic(), connections["default"].cursor() as cursor:
+            return sync(cursor, migrates=True).changed
+
+    assert ["cronjobs.a"] == deploy()
+    assert [] == deploy()
+    row = read("cronjobs.a")
+    assert ("cronjobs.a", payload, {}) == (
+        row.message_name,
+        row.message_payload,
+        row.drift,
+    )
+    mine = define(
+        name="cronjobs.a",
+        publication=cronjobs.message("cronjobs.b", payload),
+        expression="0 3 * * *",
+        tz="UTC",
+    )
+    assert ["message_name"] == operate.change(mine, revision=row.revision, by="ada")
+    assert {"message_name": ("cronjobs.a", "cronjobs.b")} == read("cronjobs.a").drift
+    assert [] == deploy()
+    assert operate.reset("cronjobs.a")
+    assert {} == read("cronjobs.a").drift
+
+
+@pytest.mark.usefixtures("declarations", "transactional_db")
+def test_what_was_declared_before_schedules_could_publish_is_no_change() -> None:
+    """Of a release before, whose rows say nothing of messages."""
+    cron("0 3 * * *", tz="UTC", name="nightly")(noop)
+    with transaction.atomic(), connections["default"].cursor() as cursor:
+        sync(cursor, migrates=True)
+    row = Schedule.objects.get()
+    row.declared = {
+        name: value for name, value in row.declared.items() if "message" not in name
+    }
+    row.save()
+
+    same = define(name="nightly", task=noop.name, expression="0 3 * * *", tz="UTC")
+    other = define(name="nightly", task=noop.name, expression="0 4 * * *", tz="UTC")
+    assert [] == operate.change(same, revision=row.revision)
+    assert ["expression"] == operate.change(other, revision=row.revision)
+    assert operate.reset("nightly")
+    assert ("0 3 * * *", None) == (
+        read("nightly").expression,
+        read("nightly").overridden_at,
+    )
