@@ -15,6 +15,7 @@ from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Confirm
 from django_pgqueue.admin.log import log, tell, who
 from django_pgqueue.subscriptions import operate
+from django_pgqueue.tasks.operate import REASON_CHARACTERS_MAX
 
 Data = dict[str, Any]
 
@@ -24,7 +25,7 @@ class ShortReasonForm(forms.Form):
 
     reason = forms.CharField(
         label=gettext_lazy("Reason"),
-        max_length=operate.REASON_CHARACTERS_MAX,
+        max_length=REASON_CHARACTERS_MAX,
         widget=forms.TextInput,
         help_text=gettext_lazy("For whoever looks at this later."),
     )

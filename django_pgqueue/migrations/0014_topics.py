@@ -497,8 +497,8 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "pause_reason",
-                    models.CharField(
-                        blank=True, max_length=255, null=True, verbose_name="reason"
+                    models.TextField(
+                        blank=True, null=True, verbose_name="pause reason"
                     ),
                 ),
                 (
@@ -786,9 +786,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "disabled_reason",
-                    models.CharField(
-                        blank=True, max_length=255, null=True, verbose_name="reason"
-                    ),
+                    models.TextField(blank=True, null=True, verbose_name="reason"),
                 ),
                 (
                     "last_declared_at",

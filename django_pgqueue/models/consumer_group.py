@@ -48,7 +48,7 @@ class ConsumerGroup(models.Model):
 
     paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)
     paused_by = models.CharField(_("paused by"), max_length=150, null=True, blank=True)
-    pause_reason = models.CharField(_("reason"), max_length=255, null=True, blank=True)
+    pause_reason = models.TextField(_("pause reason"), null=True, blank=True)
     last_declared_at = models.DateTimeField(
         _("last declared at"), null=True, blank=True
     )

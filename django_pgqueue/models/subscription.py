@@ -68,9 +68,7 @@ class Subscription(models.Model):
     disabled_by = models.CharField(
         _("disabled by"), max_length=150, null=True, blank=True
     )
-    disabled_reason = models.CharField(
-        _("reason"), max_length=255, null=True, blank=True
-    )
+    disabled_reason = models.TextField(_("reason"), null=True, blank=True)
     # Of those that code declares.
     last_declared_at = models.DateTimeField(
         _("last declared at"), null=True, blank=True

@@ -8,7 +8,6 @@ Topic: where messages are published.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import Any, overload
 
 from asgiref.sync import sync_to_async
@@ -17,6 +16,7 @@ from django_pgqueue.conf import Duration, as_timedelta, get_settings
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.publishing import publish as publishing
+from django_pgqueue.publishing.group import Group
 from django_pgqueue.publishing.publication import Publication
 from django_pgqueue.publishing.registry import Declared, declare, schema_of
 from django_pgqueue.publishing.schema import check_schema, from_payload
@@ -178,9 +178,9 @@ class Topic:
         name = self.name if len(said) == 1 else check_name(said[0], self.name)
         return publishing.message(name, said[-1], key=key, headers=headers)
 
-    def group(self, name: str) -> Any:
+    def group(self, name: str) -> Group:
         """
-        Return a consumer group of this topic: a Group, to be asked and moved.
+        Return a consumer group of this topic, to be asked and moved.
 
         Args:
             name: As @consume(group=…) says it.
@@ -188,9 +188,7 @@ class Topic:
         Raises:
             TopicError: No group can be called so.
         """
-        # A layer above, that this one does not know.
-        module = import_module("django_pgqueue.subscriptions.group")
-        return module.Group(self.name, name)
+        return Group(self.name, name)
 
     def read(self, message: Message) -> Any:
         """

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX, checked_text
+from django_pgqueue.tasks.operate import (
+    BY_CHARACTERS_MAX,
+    REASON_CHARACTERS_MAX,
+    checked_text,
+)
 from django_pgqueue.topics import subscriptions
-
-# What the column holds.
-REASON_CHARACTERS_MAX = 255
 
 
 def disable(subscription_id: int, *, by: str = "", reason: str = "") -> bool:
@@ -28,7 +29,7 @@ def disable(subscription_id: int, *, by: str = "", reason: str = "") -> bool:
     Args:
         subscription_id: Of its row.
         by: Who; at most 150 characters.
-        reason: Why; at most 255 characters.
+        reason: Why; at most 2,000 characters.
 
     Returns:
         False if it was disabled already, and who and why stay; or if there is none.

@@ -306,7 +306,7 @@ def pause(cursor: Any, group_id: int, *, by: str = "", reason: str = "") -> bool
         cursor: The caller commits.
         group_id: Of the group.
         by: Who pauses, at most 150 characters; "": nobody is named.
-        reason: Why, at most 255 characters; "": not said.
+        reason: Why, at most 2,000 characters; "": not said.
 
     Returns:
         False: it was paused already, and who and why stay as they are.

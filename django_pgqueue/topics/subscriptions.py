@@ -282,7 +282,7 @@ def disable(
         cursor: An open cursor; the caller commits.
         subscription_id: Of the subscription.
         by: Who, at most 150 characters; "": nobody is named.
-        reason: Why, at most 255 characters; "": not said.
+        reason: Why, at most 2,000 characters; "": not said.
     """
     cursor.execute(DISABLE, {"id": subscription_id, "by": by, "reason": reason})
     return cursor.fetchone() is not None

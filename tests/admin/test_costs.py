@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
@@ -152,12 +153,12 @@ def assert_pages_are_cheap(client, rows):
                 assert_is_cheap(statement, path)
 
 
-def asked(client, path):
+def asked(client, path, queries_max=QUERIES_MAX):
     """Return the statements of a page, which are few."""
     with CaptureQueriesContext(connection) as queries:
         assert 200 == client.get(path).status_code
     statements = [q["sql"] for q in queries if not SAVEPOINT.match(q["sql"])]
-    assert len(statements) <= QUERIES_MAX, path
+    assert len(statements) <= queries_max, path
     return statements
 
 
@@ -264,6 +265,67 @@ def test_schedules_read_a_bounded_number_of_rows(admin_client):
         for statement in asked(admin_client, path):
             if "pgqueue_" in statement:
                 assert_is_cheap(statement, path)
+
+
+# Messages of one large topic and of a small one, over six whole days from tomorrow on.
+FILL_LOG = """
+TRUNCATE pgqueue_message, pgqueue_topic, pgqueue_subscription, pgqueue_consumer_group,
+         pgqueue_position;
+
+INSERT INTO pgqueue_topic (id, name, partitions) VALUES (1, 'large', 16), (2, 'few', 4);
+
+INSERT INTO pgqueue_message (id, published_at, topic_id, partition, name, key, payload)
+SELECT n, date_trunc('day', now(), 'UTC') + interval '1 day'
+          + (n - 1) * interval '6 days' / %(rows)s,
+       CASE WHEN n %% 1000 = 0 THEN 2 ELSE 1 END, n %% 4, 'large.paid', 'c' || n %% 97,
+       '{"id": 4711}'
+  FROM generate_series(1, %(rows)s) n;
+SELECT setval('pgqueue_message_id_seq', %(rows)s);
+
+INSERT INTO pgqueue_subscription (pattern, topic, task, queue)
+SELECT 'large', 'large', 't' || n, 'q' FROM generate_series(1, 300) n;
+
+INSERT INTO pgqueue_consumer_group (id, topic_id, topic, name, task)
+VALUES (1, 1, 'large', 'stats', 't'), (2, 2, 'few', 'stats', 't');
+INSERT INTO pgqueue_position (group_id, partition)
+SELECT g, n FROM generate_series(1, 2) g, generate_series(0, 3) n;
+"""
+LOG_PAGES = [
+    "message/",
+    "message/?oldest=1",
+    "message/?before={middle}",
+    "message/?q=nowhere",
+    "message/?q=77",
+    "message/?key=c5&oldest=1",
+    "message/?topic=large",
+    "message/?topic=few",
+    "message/?topic=few&oldest=1",
+    "message/?topic=large&key=none",
+    "message/?topic=large&partition=3&q=nowhere&before={middle}",
+    "message/?topic=large&since={day}",
+    "message/?since={day}",
+    "message/{middle}/change/",
+    "topic/",
+    "topic/1/change/",
+    "subscription/?q=none",
+    "consumergroup/",
+    "consumergroup/1/change/",
+]
+
+
+def test_pages_of_topics_read_a_bounded_number_of_rows(admin_client):
+    """Along the index of the log, whether a topic has many messages or few of many."""
+    with connection.cursor() as cursor:
+        cursor.execute(FILL_LOG, {"rows": ROWS})
+        cursor.execute("ANALYZE pgqueue_message")
+    day = (datetime.now(UTC) + timedelta(days=4)).date()
+    for page in LOG_PAGES:
+        path = f"/admin/pgqueue/{page.format(middle=ROWS // 2, day=day)}"
+        # The lag of each group that a page shows is three.
+        for statement in asked(admin_client, path, queries_max=QUERIES_MAX + 5):
+            if "pgqueue_message" in statement:
+                # Four partitions of 10,000 messages each, at most, for the lag.
+                assert_is_cheap(statement, path, blocks_max=42_000)
 
 
 def test_queues_and_workers_are_counted_no_further_than_shown(admin_client):

@@ -24,6 +24,13 @@ from tests.factories import (
     make_task_hour,
     make_tick,
 )
+from tests.topics.rows import (
+    make_group,
+    make_message,
+    make_position,
+    make_subscription,
+    make_topic,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -216,6 +223,57 @@ def test_nothing_of_a_schedule_becomes_markup(admin_client, text):
         for submit in ("save", "preview"):
             response = admin_client.post(f"{admin}/{path}/", {**form, submit: "1"})
             assert_is_text(response, text)
+
+
+@pytest.mark.parametrize("text", PAYLOADS)
+def test_nothing_of_a_topic_or_its_listeners_becomes_markup(admin_client, text):
+    """Lists, pages and forms, with the text in every column that takes it."""
+    short, ago = text[:63], timedelta(0)
+    topic = make_topic(
+        short,
+        schema=text,
+        declared={"partitions": text, "retain_seconds": text},
+    )
+    message = make_message(
+        text, {text: text}, key=text, headers={text: text}, topic_id=topic.pk
+    )
+    listener = {"task": text, "queue": short, "payload_filter": {text: text}}
+    subscription = make_subscription(
+        "orders",
+        **listener,
+        start=text[:40],
+        disabled_at=ago,
+        disabled_by=text,
+        disabled_reason=text,
+    )
+    type(subscription).objects.update(pattern=text, topic=short)
+    group = make_group(
+        short,
+        text,
+        **listener,
+        positions=1,
+        start=text[:40],
+        paused_at=ago,
+        paused_by=text,
+        pause_reason=text,
+    )
+    entry = dict.fromkeys(("kind", "type", "message", "traceback", "at", text), text)
+    halted = {"errors": [entry, text], "halted_at": ago, "halted_for": text[:9]}
+    make_position(group, 0, **halted, leased_by=text, leased_until=ago)
+
+    for page, row, looks in (
+        ("topic", topic, ()),
+        ("message", message, ()),
+        ("subscription", subscription, ("disable", "remove")),
+        ("consumergroup", group, ("pause", "read-on", "seek")),
+    ):
+        url = f"/admin/pgqueue/{page}/"
+        assert_is_text(admin_client.get(url), text)
+        for look in ("change", "history", *looks):
+            assert_is_text(admin_client.get(f"{url}{row.pk}/{look}/"), text)
+    url = f"/admin/pgqueue/consumergroup/{group.pk}/seek/"
+    typed = {"way": text, "time": text, "message": text, "typed": text, "seek": "1"}
+    assert_is_text(admin_client.post(url, typed), text)
 
 
 @pytest.mark.parametrize("text", PAYLOADS)

@@ -17,7 +17,7 @@ from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.places import chosen, group_name, partition
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import plain_text
-from django_pgqueue.subscriptions import operate_groups as operate
+from django_pgqueue.publishing import operate_groups as operate
 from django_pgqueue.topics.groups import GroupRow, find_all
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
 

@@ -21,7 +21,7 @@ from django_pgqueue.management.cli.places import (
     resolved,
 )
 from django_pgqueue.management.cli.text import shown
-from django_pgqueue.subscriptions import operate_groups as operate
+from django_pgqueue.publishing import operate_groups as operate
 from django_pgqueue.topics.foresee import Step
 from django_pgqueue.topics.groups import GroupRow, find_all
 

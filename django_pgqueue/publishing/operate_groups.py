@@ -16,8 +16,11 @@ from typing import Any
 from django_pgqueue.conf import get_settings
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.publishing.publish import HINT
-from django_pgqueue.subscriptions.operate import REASON_CHARACTERS_MAX
-from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX, checked_text
+from django_pgqueue.tasks.operate import (
+    BY_CHARACTERS_MAX,
+    REASON_CHARACTERS_MAX,
+    checked_text,
+)
 from django_pgqueue.topics import groups, positions
 from django_pgqueue.topics import seek as seeks
 from django_pgqueue.topics.foresee import Step, foresee
@@ -34,7 +37,7 @@ def pause(group: GroupRow, *, by: str = "", reason: str = "") -> bool:
     Args:
         group: Which one.
         by: Who; at most 150 characters.
-        reason: Why; at most 255 characters.
+        reason: Why; at most 2,000 characters.
 
     Returns:
         False if it was paused already; who and why stay as they are.

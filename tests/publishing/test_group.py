@@ -5,7 +5,7 @@ from asgiref.sync import async_to_sync
 
 from django_pgqueue import TopicError, publish, topic
 from django_pgqueue.models import ConsumerGroup
-from django_pgqueue.subscriptions.group import Group
+from django_pgqueue.publishing.group import Group
 from tests.topics.log import make_group, make_topic, put
 
 pytestmark = pytest.mark.django_db(transaction=True)

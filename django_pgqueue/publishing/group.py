@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import TopicError
-from django_pgqueue.subscriptions import operate_groups
+from django_pgqueue.publishing import operate_groups
 from django_pgqueue.topics import groups
 from django_pgqueue.topics.groups import GroupRow
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
@@ -88,7 +88,7 @@ class Group:
 
         Args:
             by: Who; at most 150 characters.
-            reason: Why; at most 255 characters.
+            reason: Why; at most 2,000 characters.
 
         Returns:
             False: it was paused already.
