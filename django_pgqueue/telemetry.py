@@ -167,8 +167,9 @@ def ticked(sender: Any, tick: Any, *, late_seconds: float) -> None:
         late_seconds=late_seconds,
     )
     came_of_it = tick.message_id if tick.job_id is None else tick.job_id
+    level = logging.WARNING if came_of_it is None else logging.INFO
     logger.log(
-        logging.WARNING if came_of_it is None else logging.INFO,
+        level,
         "ticked     schedule=%s due=%s outcome=%s %s=%s late=%.1fs missed=%d",
         tick.schedule,
         tick.due_at.isoformat(),

@@ -105,6 +105,8 @@ UNLISTED_LIMITS = {
     "spark.write.json_text.DAY_MAX",  # In words.
     "spark.write.json_text.MICROSECOND_MAX",  # In words.
     "schedules.words.TIMES_MAX",  # Of a text.
+    "worker.log_retention.ROUND_SECONDS_MAX",  # Of a round that was left.
+    "worker.log_retention.PASSES_MAX",  # Of a round.
     "timetable.shifts.COUNTED_MAX",  # Of a note.
     "timetable.shifts.GAP_MAX",  # Of clocks.
     "admin.seek_form.ID_MAX",  # Of the column.
@@ -633,7 +635,9 @@ def test_every_check_of_the_doctor_is_documented():
     """As findings call them."""
     source = "".join(
         read(PACKAGE / "management" / "cli" / f"examine_{what}.py")
-        for what in ("server", "jobs", "schedules", "subscriptions", "export")
+        for what in (
+            *("server", "jobs", "schedules", "topics", "subscriptions", "export"),
+        )
     )
     text = section(read(REFERENCE / "commands.md"), "### doctor")
 

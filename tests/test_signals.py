@@ -336,22 +336,22 @@ def test_lines_of_groups_that_have_no_signal(caplog):
         (
             logging.INFO,
             (
-                "retry      group=clicks/stats partition=3 messages=2 first=7 failures=1 "
-                "next=+5.0s one by one error=NoneType"
+                "retry      group=clicks/stats partition=3 messages=2 first=7 "
+                "failures=1 next=+5.0s one by one error=NoneType"
             ),
         ),
         (
             logging.WARNING,
             (
-                "stale      group=clicks/stats partition=3 fence=4: it was taken over or "
-                "sought, nothing was written"
+                "stale      group=clicks/stats partition=3 fence=4: it was taken "
+                "over or sought, nothing was written"
             ),
         ),
         (
             logging.WARNING,
             (
-                "lapsed     group=clicks/stats partition=3 reader=w/1 failures=0: it died, "
-                "or took longer than its lease"
+                "lapsed     group=clicks/stats partition=3 reader=w/1 failures=0: it "
+                "died, or took longer than its lease"
             ),
         ),
         (

@@ -18,6 +18,10 @@ import psycopg
 BULK_ROWS_MAX = 5_000
 BULK_CHARACTERS_MAX = 8_388_608
 
+# From so many on, a text had better not be within the statement; below, one message
+# with all that belongs to it is quicker than several.
+BULK_CURSOR_CHARACTERS = 32_768
+
 
 class Items(NamedTuple):
     """The arguments of some jobs that are stored in one call."""

@@ -16,7 +16,13 @@ from django.db import connections, transaction
 from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import TopicError, WrongDatabase
-from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, bulk_cursor, chunks
+from django_pgqueue.postgres.bulk import (
+    BULK_CURSOR_CHARACTERS,
+    BULK_ROWS_MAX,
+    Items,
+    bulk_cursor,
+    chunks,
+)
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.publishing.publication import Publication, publication
 from django_pgqueue.publishing.registry import schema_of
@@ -168,7 +174,7 @@ def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str,
     ids: dict[str, list[int]] = {}
     # In the order of their names: two who make the same new topics do not deadlock.
     for topic in sorted(batches):
-        with bulk_cursor(connection) as cursor:
+        with _cursor(connection, batches[topic]) as cursor:
             stored = storage.publish(cursor, topic, batches[topic])
         ids[topic] = stored.ids
         for queue in sorted(stored.queues):
@@ -193,6 +199,12 @@ def _run_at_once(connection: Any, ids: Mapping[str, list[int]]) -> None:
     with connection.cursor() as cursor:
         jobs = storage.jobs_of(cursor, published)
     run_enqueued(jobs)
+
+
+def _cursor(connection: Any, items: Sequence[Items]) -> Any:
+    """Return the cursor that costs less for so much text."""
+    is_large = sum(len(each.text) for each in items) >= BULK_CURSOR_CHARACTERS
+    return bulk_cursor(connection) if is_large else connection.cursor()
 
 
 def _connection(topic: str, settings: Settings) -> Any:

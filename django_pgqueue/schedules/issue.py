@@ -165,9 +165,8 @@ def tell(issued: Issued, *, late_seconds: float) -> None:
 def _issue_tick(
     cursor: Any, row: ScheduleRow, due_at: datetime, missed: int
 ) -> Issued | None:
-    # A message has no job of its own that could be busy.
-    is_skipped = row.overlap == "skip" and row.message_name is None
-    if is_skipped and ticks.is_busy(cursor, row.id):
+    # Never of a schedule that publishes: none of its messages' jobs is its own.
+    if row.overlap == "skip" and ticks.is_busy(cursor, row.id):
         ticks.insert(cursor, row.id, due_at, outcome="overlap", missed=missed)
         return _issued(row, due_at, "overlap", None, missed)
     tick = ticks.insert(cursor, row.id, due_at, missed=missed)

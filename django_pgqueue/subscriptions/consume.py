@@ -179,7 +179,7 @@ def consume(
         "queue": _queue(queue),
         "readers": _number("readers", readers, READERS_MAX),
         "ack_policy": _ack_policy(ack_policy),
-        "retry": Retry(max_attempts=1) if ack_policy in ONCE else as_retry(retries),
+        "retry": Retry(max_attempts=1) if ack_policy in ONCE else _retry(retries),
     }
 
     def declare_it(function: Any) -> Task[Any, Any]:
@@ -287,6 +287,20 @@ def _lease(value: Duration) -> timedelta:
             f"long a batch may take."
         )
     return lease
+
+
+def _retry(value: Retry | int) -> Retry:
+    retry = as_retry(value)
+    if retry is None:
+        raise DeclarationError(
+            "@consume(retries=None): it must be a number, or Retry(…)."
+        )
+    if retry.max_age is not None:
+        raise DeclarationError(
+            f"@consume(retries=Retry(max_age={shown(retry.max_age)})): a message may "
+            f"be old when a group reads it. Say how often: Retry(max_attempts=…)."
+        )
+    return retry
 
 
 def _queue(value: object) -> str:

@@ -108,7 +108,7 @@ UPDATE pgqueue_position AS p
                        WHEN %(single_to)s::bigint IS NOT NULL THEN 0
                        ELSE p.failures END,
        retry_at = statement_timestamp() + %(delay)s::interval,
-       single_to = coalesce(%(single_to)s::bigint, p.single_to),
+       single_to = greatest(%(single_to)s::bigint, p.single_to),
        errors = CASE WHEN %(error)s::jsonb IS NULL THEN p.errors ELSE {APPENDED} END,
        leased_by = NULL, leased_until = NULL
  WHERE {OURS}

@@ -65,10 +65,7 @@ SELECT EXISTS (
             ORDER BY m.partition, m.id LIMIT 1) message)
 """
 
-# Locks: a row lock on the topic, until the caller's transaction ends; those who seek
-# and begin groups wait for it, and it for them. Nobody who publishes has it.
-TAKE_TOPIC = "SELECT removed_to FROM pgqueue_topic WHERE id = %(topic)s FOR UPDATE"
-# Locks: a shared row lock on the topic, as above.
+# Locks: a shared row lock on the topic, until the caller's transaction ends.
 HOLD_TOPIC = "SELECT removed_to FROM pgqueue_topic WHERE id = %(topic)s FOR SHARE"
 
 # The last message that goes: a look at the end of each partition's index.
@@ -135,7 +132,9 @@ UPDATE pgqueue_position p
   FROM unnest(%(ids)s::bigint[], %(entries)s::text[]) AS halted(id, entry)
  WHERE p.id = halted.id
 """
-# Locks: a row lock on the topic, which the caller has.
+# Locks: a row lock on the topic until the caller's transaction ends, also where nothing
+# is new: those who seek and begin groups wait for it, and it for them. Nobody who
+# publishes has it.
 REMOVE_TO = """
 UPDATE pgqueue_topic SET removed_to = greatest(removed_to, %(highest)s)
  WHERE id = %(topic)s
@@ -356,11 +355,11 @@ def announce(cursor: Any, going: Going) -> list[Loss]:
     """
     topic = {"topic": going.topic_id, "since": going.since, "before": going.before}
     cursor.execute(log.PATIENCE, {"timeout": PATIENCE})
-    cursor.execute(TAKE_TOPIC, {"topic": going.topic_id})
     cursor.execute(HIGHEST, {**topic, "partitions": PARTITIONS_MAX})
     (highest,) = cursor.fetchone()
     if highest is None:
         return []
+    # Before positions are looked at: from here on, none moves back unseen.
     cursor.execute(REMOVE_TO, {"topic": going.topic_id, "highest": highest})
     cursor.execute(BEHIND, topic)
     ids = [position for (position,) in cursor.fetchall()]

@@ -78,6 +78,7 @@ class Reader(Service):
         counts: Counter[str],
     ) -> None:
         super().__init__(link)
+        self.name = f"reader-{consumer}"
         self.consumer = consumer
         # Who the partitions are leased to: "<worker>/<number>".
         self.worker = name

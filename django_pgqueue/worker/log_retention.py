@@ -133,7 +133,8 @@ def _inline(link: Link, due: Due) -> Iterator[bool]:
 def _slices(link: Link, due: Due, look: Callable[..., Slice]) -> Iterator[Slice]:
     after = 0
     while True:
-        with link.cursor() as cursor:
+        # By the key, also of a queue that was empty when the planner last saw it.
+        with link.steady_cursor() as cursor:
             part = look(cursor, due, after=after)
         if part.last_id is None:
             return

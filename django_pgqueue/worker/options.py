@@ -32,6 +32,7 @@ class WorkerOptions:
     async_slots: int = 100  # Coroutines that a process runs at once, beside threads.
     has_async_tasks: bool = False  # Whether any is declared.
     has_accumulating_tasks: bool = False  # Likewise.
+    readers: int = 0  # Of consumer groups, in each process.
     drain: bool = False  # Exit when nothing is due.
     grace_seconds: float = 30.0
     health_port: int | None = None  # None: no health server. 0: any free port.
@@ -55,12 +56,14 @@ class WorkerOptions:
         Each process: claimer, settler, heartbeat, the reporter once a task reports
         progress, and one per thread for its task's queries; the listener where it
         listens, and the gatherer where a task accumulates. Coroutines share as many
-        threads again for theirs. One process of the fleet also leads; the supervisor
+        threads again for theirs. A reader of a consumer group has two, and a process
+        one more for all of them. One process of the fleet also leads; the supervisor
         opens one for a moment after a crash.
         """
         loops = 4 + self.settings.listen + self.has_accumulating_tasks
         threads = self.threads + self.sync_threads * self.has_async_tasks
-        return self.processes * (loops + threads) + 2
+        readers = 2 * self.readers + (self.readers > 0)
+        return self.processes * (loops + threads + readers) + 2
 
     @property
     def sync_threads(self) -> int:

@@ -14,7 +14,7 @@ from tests import ledger
 from tests.topics.soak.groups import LEASE_SECONDS, QUEUE, TOPIC
 
 # So long a batch takes before and after its effect, at most: time to be killed in.
-PAUSE_SECONDS = 0.01
+PAUSE_SECONDS = 0.02
 
 EFFECT = "INSERT INTO soak_effect (id, pid) SELECT unnest(%s::bigint[]), %s"
 

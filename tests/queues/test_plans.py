@@ -226,7 +226,7 @@ SPECIAL = {
     **{f"topics.read.{name}": {"topic": 1} for name in ("READ", "READ_WHERE")},
     **{
         f"topics.retain.{name}": {"topic": 1, "partitions": 256}
-        for name in ("TAKE_TOPIC", "HOLD_TOPIC", "HIGHEST", "BEHIND", "REMOVE_TO")
+        for name in ("HOLD_TOPIC", "HIGHEST", "BEHIND", "REMOVE_TO")
     },
     **{
         f"topics.browse.{name}": {
@@ -425,7 +425,7 @@ EXPLAINED = {
     *(f"topics.positions.{name}" for name in ("FORWARD", "LOWEST", "NEXT_RETRY")),
     *(f"topics.positions.{name}" for name in ("LOSE", "HURRY")),
     *(f"topics.read.{name}" for name in ("READ", "READ_WHERE")),
-    *(f"topics.retain.{name}" for name in ("TOPICS", "TAKE_TOPIC", "HOLD_TOPIC")),
+    *(f"topics.retain.{name}" for name in ("TOPICS", "HOLD_TOPIC")),
     *(f"topics.retain.{name}" for name in ("HIGHEST", "BEHIND", "TAKE_POSITIONS")),
     *(f"topics.retain.{name}" for name in ("LOST", "LAST_LOST", "HALT", "REMOVE_TO")),
     *(f"topics.retain.{name}" for name in ("INLINE_JOBS", "INLINE_DEAD_LETTERS")),

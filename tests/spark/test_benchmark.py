@@ -44,6 +44,18 @@ def test_both_ways_of_ours_are_measured(spark, place):
         take_turns({"none": lambda: None}, 1, ROWS + 1, [], "x", check=lambda: ROWS)
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_backlog_is_ingested(spark, place, tmp_path):
+    """All of it, by the pipeline job; its seconds are told."""
+    from tests.benchmarks.spark import ingest
+
+    ingest.fill(place, "orders", ROWS)
+
+    assert 0 < ingest.ingest(place, spark, "orders", tmp_path / "log")
+    assert ROWS == ingest.written(tmp_path / "log")
+
+
 def test_a_ratio_is_that_of_each_turn():
     """The median of the quotients, not the quotient of the medians."""
     told = {"a": {"seconds": [1, 2, 8]}, "b": {"seconds": [3, 4, 8]}}

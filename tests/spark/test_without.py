@@ -23,7 +23,8 @@ from importlib import import_module
 import django
 django.setup()
 import django_pgqueue
-NEEDS = {{"django_pgqueue.spark.source", "django_pgqueue.spark.write.writer"}}
+NEEDS = {{"django_pgqueue.spark.log.stream", "django_pgqueue.spark.source",
+         "django_pgqueue.spark.write.writer"}}
 found = {{
     module.name
     for module in pkgutil.walk_packages(django_pgqueue.__path__, "django_pgqueue.")

@@ -1,12 +1,14 @@
 """drain_group(): a consumer group in a test's own transaction."""
 
 import pytest
+from django.db import connection
 
 from django_pgqueue import Reject, Retry, consume, publish, topic
 from django_pgqueue.models import DeadLetter, Position
+from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.subscriptions import consume as consuming
 from django_pgqueue.tasks import registry
-from django_pgqueue.testing import drain_group
+from django_pgqueue.testing import drain, drain_group
 from tests.app.models import Effect
 
 pytestmark = pytest.mark.django_db
@@ -97,3 +99,16 @@ def test_what_is_no_consumer_is_refused():
     """The error says what it takes."""
     with pytest.raises(TypeError, match="takes a function of @consume"):
         drain_group(count)
+
+
+def test_a_dead_letter_of_a_group_can_be_redriven():
+    """As a job, whose argument is a list of that one message."""
+    handler = consume("clicks", group="g", retries=0)(count)
+    topic("clicks").publish_many(["bad"], key=lambda _: "k")
+    drain_group(handler, raise_errors=False)
+    (dead,) = DeadLetter.objects.values_list("pk", flat=True)
+
+    with connection.cursor() as cursor:
+        redrive(cursor, [dead])
+    assert {"dead": 1} == drain(retries=True).statuses
+    assert [["bad"], ["bad"]] == SEEN

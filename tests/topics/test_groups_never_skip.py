@@ -19,6 +19,7 @@ import pytest
 from django.db import connections
 
 from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position
+from django_pgqueue.postgres.connect import connect
 from tests.topics.soak.groups import (
     INSTALL,
     LEASE_SECONDS,
@@ -47,7 +48,10 @@ WORKERS, PROCESSES = 2, 2
 # Something happens so often; in turn. At full size, somebody comes or goes every 5 s.
 FAULT_SECONDS = 1.0
 HARM = ("kill", "pause", "join", "kill", "leave")
-PAUSE_SECONDS = LEASE_SECONDS + 1.5
+PAUSE_SECONDS = LEASE_SECONDS + 1.2
+
+# So long for somebody who is in the midst of a batch.
+VICTIM_SECONDS_MAX = 3.0
 
 # After the last message, and the last fault.
 LAG_SECONDS = 30.0
@@ -57,6 +61,13 @@ PGQUEUE = {
     "POLL_INTERVAL_SECONDS": 0.5,
     "LEASE_SECONDS": 5,
 }
+
+# Who holds a partition of that group now: the process ids of workers.
+HOLDERS = """
+SELECT DISTINCT w.pid FROM pgqueue_worker w JOIN pgqueue_position p
+    ON split_part(p.leased_by, '/', 1) = w.name AND p.leased_until > clock_timestamp()
+  JOIN pgqueue_consumer_group g ON g.id = p.group_id AND g.name = %s
+"""
 
 BEHIND = """
 SELECT count(*)
@@ -76,6 +87,8 @@ class Harm:
         self._start = start
         self._workers = workers
         self._draw = random.Random(SEED)
+        self._groups = itertools.cycle(GROUPS)
+        self._connection = connect("default", name="tests: harm")
         self._frozen: list[threading.Timer] = []
         self._paused: set[int] = set()
 
@@ -93,26 +106,37 @@ class Harm:
         """Return when nobody is frozen any more."""
         for timer in self._frozen:
             timer.join()
+        self._connection.close()
 
-    def _victim(self) -> int | None:
-        pids = [pid for worker in self._workers for pid in worker.children()]
-        pids = [pid for pid in pids if pid not in self._paused]
-        return self._draw.choice(pids) if pids else None
+    def _living(self) -> set[int]:
+        pids = {pid for worker in self._workers for pid in worker.children()}
+        return pids - self._paused
+
+    def _holding(self, group: str) -> set[int]:
+        with self._connection.cursor() as cursor:
+            rows = cursor.execute(HOLDERS, [group]).fetchall()
+        return self._living() & {pid for (pid,) in rows}
 
     def _kill(self) -> None:
-        pid = self._victim()
-        if pid is not None:
-            now = time.monotonic()
+        pids = sorted(self._holding(next(self._groups)) or self._living())
+        if pids:
+            pid, now = self._draw.choice(pids), time.monotonic()
             os.kill(pid, signal.SIGKILL)
             self.faults.append(Fault("kill", pid, now, now))
 
     def _pause(self) -> None:
-        pid = self._victim()
-        if pid is None:
-            return
+        """Freeze one that is in the midst of a batch, until its lease is over."""
+        group, until = next(self._groups), time.monotonic() + VICTIM_SECONDS_MAX
+        while True:
+            pids = sorted(self._holding(group) or self._living())
+            if not pids:
+                return
+            pid, begun = self._draw.choice(pids), time.monotonic()
+            os.kill(pid, signal.SIGSTOP)
+            if begun > until or pid in self._holding(group):
+                break
+            os.kill(pid, signal.SIGCONT)
         self._paused.add(pid)
-        begun = time.monotonic()
-        os.kill(pid, signal.SIGSTOP)
 
         def go_on() -> None:
             self.faults.append(Fault("pause", pid, begun, time.monotonic()))
@@ -218,6 +242,8 @@ def test_three_groups_read_everything_whoever_dies(
     # Else nothing has happened to anybody, and this has proved nothing.
     assert {"kill", "pause"} == {fault.kind for fault in harm.faults}
     assert harm.joined
+    lines = [line for worker in readers for line in worker.lines(r"lapsed  |stale  ")]
+    assert {"lapsed", "stale"} == {line.split()[1] for line in lines}, lines
 
 
 def _tell(verdicts: dict[str, Any], harm: Harm, lag_seconds: float) -> None:

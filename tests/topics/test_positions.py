@@ -107,14 +107,24 @@ def test_a_position_moves_and_is_kept_or_given_back(cursor, keeps):
     )
 
 
-def test_who_was_overtaken_writes_nothing(cursor, other_cursor):
-    """Neither a position, nor a failure, a halt, a dead letter or a return."""
+@pytest.mark.parametrize("forgets", [False, True])
+def test_who_was_overtaken_writes_nothing(cursor, other_cursor, forgets):
+    """
+    Neither a position, nor a failure, a halt, a dead letter or a return.
+
+    Also by its own next claim; or by another reader's of the same fence, since a server
+    that crashes forgets claims that were not on disk.
+    """
     make_topic()
     group = make_group(cursor)
     (first,) = put(cursor, 1)
     old = take(cursor, group)
     lapse(group)
-    new = take(other_cursor, group, worker="w2")
+    if forgets:
+        Position.objects.update(fence=old.fence - 1, leased_by=None, leased_until=None)
+    name = "w2" if forgets else "w1"
+    new = take(other_cursor, group, worker=name)
+    assert forgets == (new.fence == old.fence)
 
     message = Message.objects.get()
     assert not positions.advance(cursor, old, first)
@@ -134,7 +144,7 @@ def test_who_was_overtaken_writes_nothing(cursor, other_cursor):
         is None
     )
     row = Position.objects.get()
-    assert ("w2", new.fence, 0, None) == (
+    assert (name, new.fence, 0, None) == (
         row.leased_by,
         row.fence,
         row.position,
@@ -193,6 +203,9 @@ def test_one_by_one_ends_where_it_was_to_end(cursor):
         single_to=ids[1],
         counts=False,
     )
+    # A failure among them does not end it sooner.
+    claimed = take(cursor, group)
+    positions.fail(cursor, claimed, delay=timedelta(0), single_to=ids[0])
     seen = []
     for to in ids[:2]:
         claimed = take(cursor, group)

@@ -59,10 +59,11 @@ def _two_rows(result: Result, pairs: Pairs, goals: dict[str, Goal]) -> Iterator[
     ours, plain = pairs.product, pairs.yardstick
     label = " ".join(filter(None, (measure.name, pairs.part)))
     figures = {**ours, "ratio": pairs.ratio}
+    is_counted = measure.counted is None or pairs.part in measure.counted
     first, *more = [
         _judged(goals[name], figures)
         for name in ("ratio", "median", "p50", "p99")
-        if name in goals
+        if name in goals and is_counted
     ] or [("", "")]
     yield (label, *_cells(ours, names), f"{pairs.ratio:.2f}", *first)
     if not measure.other_side:

@@ -1,8 +1,9 @@
 """
 topics: publishing one by one and in bulk, what subscriptions add to it, and reading.
 
-The yardstick is the topic that one would write by hand: postgres/yardstick_log.py. It
-is as good as its worst part.
+The yardstick is the topic that one would write by hand: postgres/yardstick_log.py. The
+measure is as good as the worse of publishing in bulk and reading; what the others cost
+is shown.
 """
 
 from __future__ import annotations
@@ -167,12 +168,12 @@ def _read(scratch: Scratch, plan: Plan) -> Iterator[Read]:
 TOPICS = Measure(
     name="topics",
     what="publish one by one, in bulk with 0, 1, 5 subscriptions; read, 4 readers",
-    unit="messages/s",
+    unit="msg/s",
     jobs=20_000,
     goals=(
         at_least(0.7),
-        at_least(PUBLISHED_MIN, "published", "messages/s"),
-        at_least(READ_MIN, "read", "messages/s"),
+        at_least(PUBLISHED_MIN, "published", "msg/s"),
+        at_least(READ_MIN, "read", "msg/s"),
     ),
     parts={
         "single": _single,
@@ -181,4 +182,5 @@ TOPICS = Measure(
         "bulk_5": _bulk(5),
         "read": _read,
     },
+    counted=("bulk", "read"),
 )

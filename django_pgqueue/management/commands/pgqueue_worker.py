@@ -19,6 +19,7 @@ from django_pgqueue.tasks.registry import (
     has_accumulating_tasks,
     has_async_tasks,
 )
+from django_pgqueue.worker.consumers import served
 from django_pgqueue.worker.options import (
     ASYNC_SLOTS_MAX,
     POOLS,
@@ -188,6 +189,7 @@ class Command(BaseCommand):
         self, settings: Settings, queues: tuple[str, ...], options: dict[str, Any]
     ) -> WorkerOptions:
         grace = options["grace"]
+        groups = served(read_plan(queues, options["queue_order"]))
         return WorkerOptions(
             settings=settings,
             queues=queues,
@@ -199,6 +201,7 @@ class Command(BaseCommand):
             async_slots=options["async_slots"],
             has_async_tasks=has_async_tasks(),
             has_accumulating_tasks=has_accumulating_tasks(),
+            readers=sum(each.readers for each in groups),
             drain=options["drain"],
             grace_seconds=settings.grace_seconds if grace is None else grace,
             health_port=options["health_port"],

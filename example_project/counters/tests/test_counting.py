@@ -12,7 +12,9 @@ from postoffice.acceptance import accept
 from postoffice.drafts import Draft
 from postoffice.models import EmailMessage
 
-from counters.models import MailCount
+from counters.models import MailCount, MailTotal
+from counters.tasks import add_up, count_sent
+from django_pgqueue import Message
 from django_pgqueue.models import Job
 from django_pgqueue.models import Message as Stored
 from django_pgqueue.testing import crash_once, drain
@@ -91,6 +93,20 @@ class Counting(TestCase):
         finish("ann@example.org")
         crash_once(Job.objects.get().pk)
         self.assertEqual([("example.org", 1, 0)], counted())
+
+    def test_a_handler_is_a_function(self) -> None:
+        """
+        Called with messages of one's own, it needs no queue and no log.
+        """
+        messages = [
+            Message(id=n, topic="mail", name=name, payload={})
+            for n, name in enumerate(["mail.sent", "mail.failed", "mail.sent"], start=1)
+        ]
+        add_up(messages)
+        add_up(messages[:1])
+        totals = dict(MailTotal.objects.values_list("name", "mails"))
+        self.assertEqual({"mail.sent": 3, "mail.failed": 1}, totals)
+        self.assertEqual("counters.tasks.count_sent", count_sent.name)
 
 
 class CountingAtOnce(TransactionTestCase):

@@ -28,6 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 ALSO = {
     "backlog": ["claim_buffers"],
     "idle": ["cpu_percent", "rss_mb", "queries_per_second"],
+    "topics": ["published", "read"],
 }
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -88,6 +89,20 @@ def test_a_measure_of_several_parts_is_its_worst():
     assert told["parts"]["good"]["product"]["pages"] == 7
     # The ratio is, the pages are not.
     assert told["met"] is False
+
+
+def test_parts_that_do_not_count_are_shown():
+    """The ratio is of the others; a figure that one part has is its own."""
+    slow = Pairs(measure(), "slow", [Pair(Run([1]), Run([10]))])
+    fast = Pairs(measure(), "fast", [Pair(Run([9], {"read": 7}), Run([10]))])
+    goals = (at_least(0.5), at_least(7, "read"))
+    result = Result(measure(goals=goals, counted=("fast",)), 1, [slow, fast])
+
+    told = result.as_json()
+    assert (0.9, True) == (told["ratio"], told["met"])
+    assert ["slow", "fast"] == list(told["parts"])
+    assert ["no" in line for line in table([result]).splitlines()].count(True) == 0
+    assert Result(measure(goals=goals), 1, [slow, fast]).is_met is False
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,8 @@ def apply(cursor: Any, change: Change) -> None:
     for function, old, new in change.edits:
         cursor.execute(FUNCTION, [function])
         (text,) = cursor.fetchone()
-        if text.count(old) != 1:
+        if old not in text:
             raise LookupError(
-                f"{change.title!r} changes {old!r} in {function}, which is there "
-                f"{text.count(old)} times, not once."
+                f"{change.title!r} changes {old!r} in {function}, which is not there."
             )
         cursor.execute(text.replace(old, new))

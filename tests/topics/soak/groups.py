@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 # Of the groups in tests/app/soak_tasks.py.
 TOPIC, QUEUE = "orders", "soak"
-LEASE_SECONDS = 4.0
+LEASE_SECONDS = 3.0
 
 # An effect of each batch of an atomic group, in the order of their transactions; and
 # every step of a position that is none forward.
