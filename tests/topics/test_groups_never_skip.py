@@ -45,6 +45,9 @@ GROUPS = ("atomic", "plain", "small")
 # Processes that read from the beginning to the end; each reads for every group.
 WORKERS, PROCESSES = 2, 2
 
+# And so many besides, who come and go.
+JOINED_MAX = 2
+
 # Something happens so often; in turn. At full size, somebody comes or goes every 5 s.
 FAULT_SECONDS = 1.0
 HARM = ("kill", "pause", "join", "kill", "leave")
@@ -149,7 +152,9 @@ class Harm:
         self._frozen.append(timer)
 
     def _join(self) -> None:
-        self.joined.append(self._start(processes=1, wait=False))
+        up = [each for each in self.joined if each.popen.poll() is None]
+        if len(up) < JOINED_MAX:
+            self.joined.append(self._start(processes=1, wait=False))
 
     def _leave(self) -> None:
         up = [each for each in self.readers[WORKERS:] if each.popen.poll() is None]
