@@ -38,6 +38,8 @@ nitpick_ignore = [
         "TaskResultDoesNotExist",
     )
 ]
+# Of Literal[False], in an overload.
+nitpick_ignore += [("py:class", "False")]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3  # [links](page.md#a-heading) reach headings of this depth.
 exclude_patterns = ["_build"]

@@ -193,7 +193,7 @@ def subscribe(
 
     Args:
         pattern: "orders": every message of that topic, "orders.created": those of that
-            name, "*" for a word: "orders.*", "*.created"; or a topic().
+            name, ``*`` for a word: ``"orders.*"``, ``"*.created"``; or a topic().
         queue: Where its jobs go; the task's, else "default".
         where: Only messages whose payload contains this JSON object, at most 8,192
             bytes; the database looks, with ``@>``.

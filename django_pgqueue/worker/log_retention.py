@@ -17,6 +17,7 @@ import psycopg
 
 from django_pgqueue import telemetry
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.topics import days, retain
 from django_pgqueue.topics.retain import Due, Going, Slice
@@ -34,6 +35,9 @@ STEP_PAUSE_SECONDS_MIN, STEP_PAUSE_SECONDS_MAX = 0.02, 5.0
 
 # A round that was left for so long, since another worker led, begins anew.
 ROUND_SECONDS_MAX = 60.0
+
+# How long one look at a slice of jobs may take.
+SLICE_SECONDS = 60
 
 # Jobs that somebody has locked are looked at again so often.
 PASSES_MAX = 3
@@ -134,7 +138,8 @@ def _slices(link: Link, due: Due, look: Callable[..., Slice]) -> Iterator[Slice]
     after = 0
     while True:
         # By the key, also of a queue that was empty when the planner last saw it.
-        with link.steady_cursor() as cursor:
+        with link.connection.transaction(), link.cursor() as cursor:
+            limit(cursor, seconds=SLICE_SECONDS, plans=Plans.BY_INDEX)
             part = look(cursor, due, after=after)
         if part.last_id is None:
             return

@@ -29,10 +29,11 @@ REFERENCE = re.compile(
 
 def bring_messages(link: Link, jobs: list[Claimed]) -> list[Claimed]:
     """Return *jobs*, with the messages that they refer to in their arguments."""
-    if not any(MARK in job.args for job in jobs):
+    referring = [job for job in jobs if MARK in job.args]
+    if not referring:
         return jobs
     try:
-        wanted = _wanted(jobs)
+        wanted = _wanted(referring)
         if not wanted:
             return jobs
         with link.steady_cursor() as cursor:
@@ -40,7 +41,7 @@ def bring_messages(link: Link, jobs: list[Claimed]) -> list[Claimed]:
     except (psycopg.Error, ValueError) as error:
         logger.warning(
             "unbrought  messages of %d jobs, which fetch their own: %s",
-            len(jobs),
+            len(referring),
             str(error).strip(),
         )
         return jobs

@@ -37,7 +37,7 @@ from example_project.demo.verdict import Verdict, judge
 WORKER_PROCESSES = 2
 WORKER_THREADS = 4
 
-RUN_SECONDS_MAX = 90.0
+RUN_SECONDS_MAX = 110.0
 SETTLE_SECONDS_MAX = 3.0  # From the end of the last job to the last word in a row.
 LOOK_SECONDS = 0.2
 WATCH_SECONDS = 1.0

@@ -13,6 +13,8 @@ MAILS = 1_000
 LATER_MAILS = 25
 NEVER_MAILS = 10
 
+# Several, so that those who count mails by domain do not all wait for one row.
+DOMAINS = ("example.org", "example.com", "example.net")
 NAMES = ("ann", "bob", "chloe", "fatima", "grace", "hiroshi", "ines", "juergen")
 OCCASIONS = (
     ("Your order {number} is on its way", "It left our warehouse this morning."),
@@ -28,7 +30,7 @@ def write_messages(file: Path, *, seed: int = 0) -> None:
     """Write MAILS mails, the same ones for the same seed; every subject is unique."""
     draw = random.Random(seed)
     domains = [LATER] * LATER_MAILS + [NEVER] * NEVER_MAILS
-    domains += ["example.org"] * (MAILS - len(domains))
+    domains += [DOMAINS[n % len(DOMAINS)] for n in range(MAILS - len(domains))]
     draw.shuffle(domains)
     with file.open("w", encoding="utf-8") as lines:
         for number, domain in enumerate(domains, start=1):

@@ -8,6 +8,7 @@ from html import unescape
 import pytest
 from django.db import connection
 
+from django_pgqueue.admin import keyset_list
 from django_pgqueue.models import Message
 from tests.factories import make_archived_job, make_dead_letter, make_job
 from tests.topics.rows import make_message, make_topic
@@ -86,8 +87,9 @@ def test_messages_are_narrowed(admin_client, query, fits):
 
 
 @pytest.mark.parametrize("topic", ["", "&topic=orders", "&topic=orders&key=c1"])
-def test_messages_from_a_time_on(admin_client, topic):
+def test_messages_from_a_time_on(admin_client, monkeypatch, topic):
     """Nothing older is shown, nor looked through."""
+    monkeypatch.setattr(keyset_list, "SCAN_ROWS_MAX", 12)
     ids = fill(30)
     time = datetime.now(UTC) - 9.5 * MINUTE
     expected = ids[21:][::-1]
@@ -102,6 +104,18 @@ def test_messages_from_a_time_on(admin_client, topic):
 
     assert expected == [row.pk for row in cl.result_list]
     assert (None, None) == (cl.looked_through, cl.older_url)
+
+
+def test_a_small_topic_is_found_among_the_messages_of_others(admin_client, monkeypatch):
+    """By the index of its log: nobody looks through what is not its own."""
+    monkeypatch.setattr(keyset_list, "SCAN_ROWS_MAX", 12)
+    rare = [make_message("rare").pk for _ in range(2)]
+    fill(30)
+
+    for query in ("?topic=rare", "?topic=rare&oldest=1", "?topic=rare&q=RAR"):
+        cl = admin_client.get(URL + query).context["cl"]
+        assert rare[::-1] == [row.pk for row in cl.result_list]
+        assert cl.looked_through is None
 
 
 def test_an_id_is_found_at_once(admin_client):

@@ -329,6 +329,12 @@ def test_what_was_declared_before_schedules_could_publish_is_no_change() -> None
     other = define(name="nightly", task=noop.name, expression="0 4 * * *", tz="UTC")
     assert [] == operate.change(same, revision=row.revision)
     assert ["expression"] == operate.change(other, revision=row.revision)
+    assert read("nightly").overridden_at is not None
+    revision = read("nightly").revision
+    assert ["expression"] == operate.change(same, revision=revision)
+    assert read("nightly").overridden_at is None
+    revision = read("nightly").revision
+    assert ["expression"] == operate.change(other, revision=revision)
     assert operate.reset("nightly")
     assert ("0 3 * * *", None) == (
         read("nightly").expression,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, time, timedelta
 import pytest
 from psycopg import sql
 
+from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.topics import retain
 from django_pgqueue.topics.days import LOG, close_days
 from tests.factories import make_group, make_position, make_topic
@@ -74,6 +75,8 @@ def log(cursor, log_days, request):
 def measured(cursor, statement, params):
     """Return the pages that a statement touches, and the tables that it scans whole."""
     with cursor.connection.transaction(force_rollback=True):
+        if statement is retain.INLINE_JOBS:
+            limit(cursor, seconds=60, plans=Plans.BY_INDEX)
         how = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
         if isinstance(statement, str):
             cursor.execute(how + statement, params)

@@ -113,6 +113,22 @@ def test_a_stream_starts_where_it_is_told_to(stream, publish, cursor):
     assert [second[2:]] == read(starting=json.dumps({"orders": of_a}))
 
 
+def test_a_time_passes_over_nothing_that_is_not_committed_yet(
+    stream, publish, new_cursor
+):
+    """What an open transaction has published since then, and nobody sees."""
+    publish(1, key="a")
+    open_ = new_cursor()
+    with open_.connection.transaction():
+        open_.execute("SELECT clock_timestamp()")
+        (now,) = open_.fetchone()
+        held = publish(2, key="a", on=open_)
+        seen = publish(2, key="a")
+        start = stream(starting=now.isoformat()).initialOffset()
+
+    assert [held + seen] == drained(stream(), start)[0]
+
+
 def test_available_now_ends_with_what_there_was_when_it_began(stream, publish):
     """However much is published meanwhile."""
     before = publish(5)
