@@ -83,6 +83,20 @@ def read_on(group: GroupRow, partition: int | None = None) -> list[int]:
     return done
 
 
+def forget(group: GroupRow) -> bool:
+    """
+    Delete a paused group and its positions; its messages stay.
+
+    For one that no code declares any more. Code that does makes it anew when a worker
+    starts, and then it begins where that says.
+
+    Returns:
+        False if it is not paused; it was left as it is.
+    """
+    with _cursor() as (_connection, cursor):
+        return groups.forget(cursor, group.id)
+
+
 def preview_seek(
     group: GroupRow, to: Place, *, partition: int | None = None
 ) -> list[Step]:

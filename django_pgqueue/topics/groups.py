@@ -116,7 +116,9 @@ RETURNING id
 # that has just claimed finds its fence gone.
 FORGET = """
 WITH gone AS (
-    DELETE FROM pgqueue_consumer_group WHERE id = %(group)s RETURNING id)
+    DELETE FROM pgqueue_consumer_group
+     WHERE id = %(group)s AND paused_at IS NOT NULL
+    RETURNING id)
 DELETE FROM pgqueue_position p USING gone WHERE p.group_id = gone.id
 RETURNING p.partition
 """
@@ -323,9 +325,12 @@ def resume(cursor: Any, group_id: int) -> bool:
 
 def forget(cursor: Any, group_id: int) -> bool:
     """
-    Delete a group and its positions; its messages stay.
+    Delete a paused group and its positions; its messages stay.
 
     For one that no code declares any more: its positions would be old for ever.
+
+    Returns:
+        False: it is not paused, so that somebody may still read.
     """
     cursor.execute(FORGET, {"group": group_id})
     return bool(cursor.fetchall())

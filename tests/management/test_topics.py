@@ -280,6 +280,22 @@ def test_a_group_is_paused_and_resumed():
     assert (DONE, {"group": name, "paused": True}) == told("groups", "pause", name)
 
 
+def test_a_group_is_forgotten_once_it_is_paused():
+    """Before that, somebody may read; afterwards there is no such group."""
+    group = make_group()
+    make_position(group, 0)
+    name = "orders/stats"
+
+    status, out, _ = run("groups", "forget", name)
+    assert NOTHING == status
+    assert "is not paused, so it was left as it is: pause it first." in out
+    assert 1 == ConsumerGroup.objects.count()
+    run("groups", "pause", name)
+    assert (DONE, {"group": name, "forgotten": True}) == told("groups", "forget", name)
+    assert (0, 0) == (ConsumerGroup.objects.count(), Position.objects.count())
+    assert NOTHING == run("groups", "forget", name)[0]
+
+
 def test_halted_partitions_are_read_on():
     """All or one; where retention has removed what was not read, it says so."""
     group = make_group(positions=4)

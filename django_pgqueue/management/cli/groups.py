@@ -21,7 +21,7 @@ from django_pgqueue.publishing import operate_groups as operate
 from django_pgqueue.topics.groups import GroupRow, find_all
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
 
-HELP = "List consumer groups with their lag; pause, resume and read on one."
+HELP = "List consumer groups with their lag; pause, resume, read on and forget one."
 
 COLUMNS = (
     Column("group", may_cut=True),
@@ -131,12 +131,27 @@ def _read_on(row: GroupRow, options: dict[str, Any], out: Output) -> int:
     return EXIT_DONE if done else EXIT_NOTHING
 
 
+def _forget(row: GroupRow, options: dict[str, Any], out: Output) -> int:
+    is_done = operate.forget(row)
+    if out.as_json:
+        out.json({"group": str(row), "forgotten": is_done})
+    elif is_done:
+        out.line(f"Group {shown(row)} and its positions are deleted.")
+    else:
+        out.line(
+            f"Group {shown(row)} is not paused, so it was left as it is: pause it "
+            f"first. Code that still declares it makes it anew."
+        )
+    return EXIT_DONE if is_done else EXIT_NOTHING
+
+
 Act = Callable[[GroupRow, dict[str, Any], Output], int]
 
 ACTIONS: dict[str, tuple[Act, str]] = {
     "pause": (_pause, "Let nobody read for it; what is being read is finished."),
     "resume": (_resume, "End its pause."),
     "read-on": (_read_on, "Read its halted partitions again, with all attempts."),
+    "forget": (_forget, "Delete it and its positions; it has to be paused."),
 }
 
 
