@@ -62,13 +62,16 @@ from django_pgqueue import (
     Reject,
     Retry,
     SettingsError,
+    TopicError,
     UndecodablePayload,
     Unique,
     WrongDatabase,
+    publish,
     task,
+    topic,
 )
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models import DeadLetter, Job
+from django_pgqueue.models import DeadLetter, Job, Message, Topic
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.payload import DEPTH_MAX, decode_value
 from django_pgqueue.tasks.result import JobResult
@@ -94,14 +97,13 @@ two_databases = pytest.mark.django_db(databases=["default", "queue"], transactio
 # the row moves into the tables below.
 LATER = {
     "row-25-group-keys": ("group", "lane", "limit"),
-    "row-31-topic-names": ("topic",),
     "row-33-secrets-are-encrypted": ("encrypt", "sensitive"),
 }
 
 
 @pytest.mark.parametrize("row", LATER)
 def test_rows_of_what_does_not_exist_yet(row):
-    """Topics, encryption and groups come with their own tables."""
+    """Encryption and groups come with their own tables."""
     import inspect
 
     import django_pgqueue
@@ -1223,6 +1225,44 @@ def test_row_30_a_name_is_taken_once(declared):
         task(name="row-30")(noop.function)
     with pytest.raises(DeclarationError, match="called 'row-30'"):
         task(name="row-30-b", aliases=["row-30"])(noop.function)
+
+
+@in_transaction
+@pytest.mark.parametrize("name", ["pg_catalog", "select", "Orders", "a" * 63, "-", "1"])
+def test_row_31_a_topic_is_called_so(name):
+    """OK: a name is data, and never part of a statement."""
+    message_id = publish(f"{name}.x", 1)
+    assert (name, f"{name}.x") == (
+        Topic.objects.get().name,
+        Message.objects.get(id=message_id).name,
+    )
+
+
+@in_transaction
+@pytest.mark.parametrize(
+    "name", ['a"b', "a" * 64, "", "a b", "ü", "a\x00", "a'--", None]
+)
+def test_row_31_a_topic_cannot_be_called_so(name):
+    """REJECT: before a statement is sent, with the name."""
+    with pytest.raises(TopicError, match=r"cannot be called|characters"):
+        topic(name)
+    with pytest.raises(TopicError, match=r"cannot be called|characters"):
+        publish(name, 1)
+    assert not Topic.objects.exists()
+
+
+@in_transaction
+def test_row_34_naughty_strings_as_topics_and_keys():
+    """A name is refused or fine; a key comes back as it is, or is refused."""
+    for text in STRINGS:
+        with suppress(TopicError):
+            publish(text, 1)
+        try:
+            message_id = publish("naughty", text, key=text)
+        except (TopicError, InvalidArgument):
+            continue
+        stored = Message.objects.get(id=message_id)
+        assert (text, text) == (stored.key, stored.payload)
 
 
 @committed

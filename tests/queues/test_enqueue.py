@@ -12,6 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.models import Job
+from django_pgqueue.postgres import bulk
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues import enqueue as module
 from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
@@ -165,7 +166,7 @@ def test_many_jobs_in_a_transaction_are_all_or_nothing(cursor, monkeypatch):
 )
 def test_a_statement_is_bounded_in_characters(db, monkeypatch, items, statements):
     """So that the server needs no memory for all arguments of a bulk at once."""
-    monkeypatch.setattr(module, "BULK_CHARACTERS_MAX", 12)
+    monkeypatch.setattr(bulk, "BULK_CHARACTERS_MAX", 12)
 
     with CaptureQueriesContext(connection) as queries, connection.cursor() as cursor:
         ids = enqueue_many(cursor, PLAIN, items)

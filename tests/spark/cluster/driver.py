@@ -43,9 +43,9 @@ def read(table: str, options: dict[str, str]) -> list[int]:
 
 
 def executors() -> list[int]:
-    """Return how many tasks each executor has run, the driver left out."""
+    """Return how many tasks each live executor has run, the driver left out."""
     store = session()._jsparkSession.sparkContext().statusStore()
-    found = store.executorList(False)
+    found = store.executorList(True)
     known = [found.apply(place) for place in range(found.size())]
     return [each.totalTasks() for each in known if each.id() != "driver"]
 
