@@ -274,11 +274,11 @@ class Lookout:
         self._ration.note(round_.is_dear, round_.took_seconds, self._poll_seconds)
         # A millisecond late rather than early: early finds nothing.
         self._due_at = min(self._due_at, now + round_.next_seconds + 0.001)
-        if round_.found or self._lines.busy:
+        if round_.found or self._is_draining:
             self._recheck_at = math.inf
         elif self._rechecks:
             self._recheck_at = now + self._rechecks.pop(0)
-        elif round_.has_due:
+        elif round_.has_due and not self._is_capped:
             # Somebody holds it, and may give it back without telling us.
             pause = RECHECK_SECONDS[-1] * 2**self._held_looks
             self._held_looks = min(self._held_looks + 1, 8)
@@ -435,11 +435,16 @@ class Lookout:
         if not is_busy and was_busy and round_ is None:
             # A drain ends with a round: rows may have come below its floors.
             self._recheck_at = time.monotonic()
-        elif not is_busy and found:
+        elif found and not self._is_draining:
             self._expect_more()
 
     def _expect_more(self) -> None:
         # Also when a wake found nothing: its job was taken by another worker, and the
         # one after it may have come without a wake of its own.
         self._rechecks = list(RECHECK_SECONDS)
-        self._recheck_at = time.monotonic() + self._rechecks.pop(0)
+        if self._is_capped:
+            # Others have run dry; what is at its cap goes on, and must not put it off.
+            at = time.monotonic() + SHARE_SECONDS
+            self._recheck_at = min(self._recheck_at, at)
+        else:
+            self._recheck_at = time.monotonic() + self._rechecks.pop(0)

@@ -80,7 +80,9 @@ def test_a_group_that_does_not_skip_stops(on_error, halted):
 
     assert 0 == drain_group(handler, raise_errors=False)
     assert {halted} == set(
-        Position.objects.exclude(errors__isnull=True).values_list("halted_for", flat=True)
+        Position.objects.exclude(errors__isnull=True).values_list(
+            "halted_for", flat=True
+        )
     )
 
 
