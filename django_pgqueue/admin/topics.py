@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.keyset import Alphabetical
@@ -265,7 +265,12 @@ def _size(log: list[Day], now: datetime) -> str:
     begun = [each for each in log if each.day <= now.astimezone(UTC).date()]
     if not begun:
         return _("no day")
-    return _("%(count)d days since %(first)s, %(size)s") % {
+    told = ngettext(
+        "%(count)d day since %(first)s, %(size)s",
+        "%(count)d days since %(first)s, %(size)s",
+        len(begun),
+    )
+    return told % {
         "count": len(begun),
         "first": begun[0].day.isoformat(),
         "size": filesizeformat(sum(each.bytes for each in begun)),
