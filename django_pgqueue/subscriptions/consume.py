@@ -211,22 +211,6 @@ def declared() -> list[Consumer]:
     return [_declared[name] for name in sorted(_declared)]
 
 
-def find_consumer(topic: str, group: str) -> Consumer:
-    """
-    Return the consumer of a group.
-
-    Raises:
-        TopicError: No code declares it.
-    """
-    try:
-        return _declared[topic, group]
-    except KeyError:
-        known = ", ".join(str(each) for each in declared()) or "none"
-        raise TopicError(
-            f"No @consume declares the group {topic}/{group}; declared: {known}."
-        ) from None
-
-
 def _add(consumer: Consumer) -> None:
     name = (consumer.topic, consumer.group)
     other = _declared.get(name)

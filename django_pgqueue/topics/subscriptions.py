@@ -39,7 +39,6 @@ SELECT id, source, pattern, topic, regex, payload_filter, task, queue, priority,
 """
 # Locks: none.
 ALL = f"{SHOWN} ORDER BY queue, pattern, task"
-STALE = f"{SHOWN} WHERE {IS_STALE} ORDER BY queue, pattern, task LIMIT %(limit)s"
 
 # Locks: a row lock on the row of the epoch, so that subscriptions get one after
 # another; publishers read it without. A message stores the epoch that its statement
@@ -205,12 +204,6 @@ class Declared(NamedTuple):
 def find_all(cursor: Any) -> list[SubscriptionRow]:
     """Return all subscriptions, by queue, pattern and task."""
     cursor.execute(ALL)
-    return _rows(cursor)
-
-
-def find_stale(cursor: Any, *, limit: int) -> list[SubscriptionRow]:
-    """Return up to *limit* subscriptions that no code declares any more."""
-    cursor.execute(STALE, {"limit": limit})
     return _rows(cursor)
 
 

@@ -431,7 +431,7 @@ EXPLAINED = {
     *(f"topics.retain.{name}" for name in ("INLINE_JOBS", "INLINE_DEAD_LETTERS")),
     *(f"topics.seek.{name}" for name in ("TOPIC_OF", "PARTITIONS", "BEFORE", "FIRST")),
     *(f"topics.seek.{name}" for name in ("SEEK", "OLDEST")),
-    *(f"topics.subscriptions.{name}" for name in ("LOCK", "SHOWN", "ALL", "STALE")),
+    *(f"topics.subscriptions.{name}" for name in ("LOCK", "SHOWN", "ALL")),
     *(f"topics.subscriptions.{name}" for name in ("INSERT", "DECLARE", "DISABLE")),
     *(f"topics.subscriptions.{name}" for name in ("DECLARE_AGAIN", "ENABLE", "DELETE")),
     "unique.STORE_UNIQUE",

@@ -8,7 +8,7 @@ from django.db import connections, transaction
 from django_pgqueue import DeclarationError, Retry, TopicError, consume, task, topic
 from django_pgqueue.models import ConsumerGroup, Position, Topic
 from django_pgqueue.subscriptions import subscribe
-from django_pgqueue.subscriptions.consume import declared, find_consumer
+from django_pgqueue.subscriptions.consume import declared
 from django_pgqueue.subscriptions.sync_groups import sync_groups
 
 
@@ -51,7 +51,6 @@ def test_a_consumer_is_a_task_of_one_argument():
         said.readers,
     )
     assert ("clicks/stats", None, "latest") == (str(said), said.where, said.start.text)
-    assert said is find_consumer("clicks", "stats")
     made([])
 
 
@@ -140,8 +139,6 @@ def test_a_group_has_one_function():
     with pytest.raises(TopicError, match="Two functions read 'clicks' as the group"):
         consume("clicks", group="stats")(later)
     assert [7, 500] == [each.batch for each in reversed(declared())]
-    with pytest.raises(TopicError, match="No @consume declares the group clicks/x"):
-        find_consumer("clicks", "x")
 
 
 def test_per_message_is_a_subscription():

@@ -16,7 +16,7 @@ from django_pgqueue.postgres.connect import connect
 from django_pgqueue.subscriptions import operate
 from django_pgqueue.subscriptions import subscribe as declarations
 from django_pgqueue.subscriptions.sync import still_declared, sync
-from django_pgqueue.topics.subscriptions import Declared, find_all, find_stale
+from django_pgqueue.topics.subscriptions import Declared, find_all
 from tests.subscriptions.conftest import deploy
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -92,7 +92,7 @@ def test_code_that_declares_it_no_more():
     assert not operate.delete(row.id)
     with connections["default"].cursor() as cursor:
         cursor.execute(WEEK_AGO)
-        (stale,) = find_stale(cursor, limit=5)
+        (stale,) = [row for row in find_all(cursor) if row.is_stale]
     assert stale.is_stale
     assert operate.delete(row.id)
     assert not Subscription.objects.exists()
