@@ -169,7 +169,8 @@ def test_a_kill_inside_a_batch_write_that_commits_later_repeats_nothing(
 
         wait_for(is_writing, what="the settler's statement waits for the row")
         os.kill(child, signal.SIGKILL)
-        worker.wait_for_lines("died ")
+        # One that came as the row is let go could be before the statement, rightly.
+        worker.wait_for_lines("rescued ")
     final = wait_until_final(ids)
 
     assert {"succeeded"} == states(final)
