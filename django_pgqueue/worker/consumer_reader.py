@@ -102,6 +102,11 @@ class Reader(Service):
         self._woken_at = 0.0
 
     @property
+    def shown_as(self) -> str:
+        """One word for all of them."""
+        return "reader"
+
+    @property
     def task(self) -> str:
         """The name of the handler's task."""
         return self.consumer.task.name
@@ -201,7 +206,8 @@ class Reader(Service):
         if before is not None:
             self._write(claimed, batch, before, None)
             return
-        ended = in_own_context(self._call, claimed, batch)
+        with self.not_busy():
+            ended = in_own_context(self._call, claimed, batch)
         self._settle(claimed, batch, ended)
 
     def _read(self, group: GroupRow, claimed: Claimed, bound: int) -> Batch:

@@ -157,8 +157,8 @@ class Consumers:
             self.readers.remove(reader)
             if not self._stopping:
                 other = self._reader(reader.consumer)
-                self.readers.append(other)
                 other.start()
+                self.readers.append(other)
         if len(self._stuck) >= STUCK_READERS_MAX:
             self._on_spoiled()
 

@@ -388,8 +388,10 @@ class Process:
 
     def _note(self, state: State) -> None:
         if self._vital is not None:
-            started = state is State.RUNNING
-            self._vital.note(state, self._services() if started else ())
+            loops: list[Service] = []
+            if state is State.RUNNING:
+                loops = [*self._services(), *self._consumers.readers]
+            self._vital.note(state, loops)
 
     def _chore(self) -> float:
         """Do what the main thread does between waits; return the next wait."""

@@ -8,10 +8,12 @@ seconds, however long the database is away.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
 import time
+from collections.abc import Iterator
 from typing import Protocol
 
 import psycopg
@@ -79,6 +81,11 @@ class Service:
         return not self._thread.is_alive()
 
     @property
+    def shown_as(self) -> str:
+        """The word for it in what is told of a process's health."""
+        return self.name
+
+    @property
     def is_alive(self) -> bool:
         """Whether the loop runs, or was told to end."""
         return self._stopping or self._thread.is_alive()
@@ -92,6 +99,15 @@ class Service:
         """Return for how long the current round has lasted; 0: between two."""
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
+
+    @contextlib.contextmanager
+    def not_busy(self) -> Iterator[None]:
+        """For code of others inside a round: how long it takes is watched elsewhere."""
+        self._busy_since = None
+        try:
+            yield
+        finally:
+            self._busy_since = time.monotonic()
 
     @property
     def stopping(self) -> bool:

@@ -19,7 +19,16 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.worker.service import Service
 
-LOOPS = ("claimer", "settler", "heartbeat", "listener", "leader")
+# By the word under which loops are shown; readers share one.
+LOOPS = (
+    "claimer",
+    "settler",
+    "heartbeat",
+    "listener",
+    "leader",
+    "scheduler",
+    "reader",
+)
 
 # Of the supervisor: when it last looked around, and whether it stops.
 HEAD_CELLS = 2
@@ -112,19 +121,18 @@ class Vitals:
 
     def note_loops(self, place: int, services: Iterable[Service]) -> None:
         """Write how the loops of the process in *place* are doing."""
-        start = self._start(place) + PROCESS_CELLS
+        # Of several under one word the worst is written, each cell by itself.
+        worst: dict[str, list[float]] = {}
         for service in services:
-            if service.name not in LOOPS:
+            if service.shown_as not in LOOPS:
                 continue
-            at = start + LOOP_CELLS * LOOPS.index(service.name)
-            busy_seconds = service.busy_seconds()
-            is_waiting = busy_seconds > 0 and service.link.is_waiting
-            self._cells[at : at + LOOP_CELLS] = [
-                float(Life.ALIVE if service.is_alive else Life.ENDED),
-                float(service.failures),
-                0.0 if is_waiting else busy_seconds,
-                busy_seconds if is_waiting else 0.0,
-            ]
+            cells = _cells_of(service)
+            others = worst.get(service.shown_as, cells)
+            worst[service.shown_as] = list(map(max, cells, others))
+        start = self._start(place) + PROCESS_CELLS
+        for word, cells in worst.items():
+            at = start + LOOP_CELLS * LOOPS.index(word)
+            self._cells[at : at + LOOP_CELLS] = cells
 
     def clear(self, place: int) -> None:
         """Forget the process that was in *place*, but for its early deaths."""
@@ -158,3 +166,14 @@ class Vitals:
     @staticmethod
     def _start(place: int) -> int:
         return HEAD_CELLS + ROW_CELLS * place
+
+
+def _cells_of(service: Service) -> list[float]:
+    busy_seconds = service.busy_seconds()
+    is_waiting = busy_seconds > 0 and service.link.is_waiting
+    return [
+        float(Life.ALIVE if service.is_alive else Life.ENDED),
+        float(service.failures),
+        0.0 if is_waiting else busy_seconds,
+        busy_seconds if is_waiting else 0.0,
+    ]

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from django_pgqueue import topic
 from django_pgqueue.postgres.connect import connection_params
+from django_pgqueue.worker.health import SILENT_SECONDS_MIN
 from tests.app import crash_tasks
 from tests.waiting import wait_for
 from tests.worker_process import enqueue, is_alive, wait_until_final
@@ -106,6 +108,51 @@ def test_without_a_database_it_is_alive_and_not_ready(start_healthy):
 
     wait_for(lambda: ask(port, "/readyz")[0] == 200, 20, "it is ready again")
     wait_until_final(enqueue(crash_tasks.record, 5))
+    assert 0 == worker.stop()
+
+
+READS = {"TASK_MODULES": ["consume_tasks", "crash_tasks"], **SHORT_LEASE}
+
+
+def test_a_worker_whose_readers_fail_is_not_ready(start_healthy, cursor):
+    """One word for all of them; and its jobs go on meanwhile."""
+    worker, port = start_healthy("--queues", "shares,default", pgqueue=READS)
+
+    cursor.execute("ALTER TABLE pgqueue_position RENAME TO pgqueue_position_away")
+    try:
+        wait_for(
+            lambda: ["process 0: reader fails"] == ask(port, "/readyz")[1],
+            20,
+            "it is not ready",
+        )
+        assert (200, []) == ask(port, "/livez")
+        wait_until_final(enqueue(crash_tasks.record, 5))
+    finally:
+        cursor.execute("ALTER TABLE pgqueue_position_away RENAME TO pgqueue_position")
+
+    wait_for(lambda: ask(port, "/readyz")[0] == 200, 20, "it is ready again")
+    assert 0 == worker.stop()
+
+
+def test_a_handler_that_takes_its_time_is_no_reader_that_hangs(
+    start_healthy, the_ledger, tmp_path
+):
+    """It has its lease; what it may take is watched elsewhere."""
+    worker, port = start_healthy(
+        "--queues", "exact", pgqueue={**READS, "LEASE_SECONDS": 2}
+    )
+    gate = tmp_path / "gate"
+    started = time.monotonic()
+    topic("exact").publish({"do": "wait", "gate": str(gate)})
+    wait_for(lambda: the_ledger.entries("batch"), 20, what="it waits")
+
+    # Longer than any other loop may take for a round.
+    wait_for(lambda: time.monotonic() - started > SILENT_SECONDS_MIN + 1, 20)
+    assert (200, []) == ask(port, "/livez")
+    assert (200, []) == ask(port, "/readyz")
+
+    gate.touch()
+    wait_for(lambda: the_ledger.entries("done"), 20, what="it has ended")
     assert 0 == worker.stop()
 
 

@@ -207,6 +207,29 @@ def test_a_loop_that_hangs_is_told_apart(closed_link):
     assert service.join(10)
 
 
+def test_code_of_others_does_not_count_as_the_round(closed_link, clock):
+    """Not while it runs; and what follows it is a round of its own."""
+    seen = []
+
+    class Calling(Service):
+        name = "calling"
+
+        def tick(self):
+            clock.now += 3
+            seen.append(self.busy_seconds())
+            with self.not_busy():
+                clock.now += 50
+                seen.append(self.busy_seconds())
+            clock.now += 2
+            seen.append(self.busy_seconds())
+            self.stop()
+            return 0.0
+
+    Calling(closed_link)._run()
+
+    assert [3, 0, 2] == seen
+
+
 def test_a_service_has_a_tick_of_its_own(closed_link):
     """The base has none."""
     with pytest.raises(NotImplementedError, match=r"Service has no tick\(\)"):
