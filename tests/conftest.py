@@ -21,6 +21,7 @@ from django.test import TransactionTestCase
 
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.queues.partitions import make_partitions
+from tests.process_state import left_behind, process_state
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
@@ -63,6 +64,9 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return bool(ALL_SPARK.search(collection_path.read_text("utf-8"))) or None
 
 
+# As the file of tests found it that runs.
+PROCESS = process_state()
+
 # Held by every test that runs; a test of times holds it alone.
 ALONE = Path(tempfile.gettempdir()) / f"pgqueue-tests-{os.getuid()}.lock"
 
@@ -76,6 +80,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     with ALONE.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX if is_timing else fcntl.LOCK_SH)
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Iterator[None]:
+    """Fail a file that leaves the process changed: else another one fails, at times."""
+    yield
+    if nextitem is not None and nextitem.path == item.path:
+        return
+    left = list(left_behind(PROCESS))
+    PROCESS.update(process_state())
+    assert not left, f"{item.path.name} has left behind: {'; '.join(left)}"
 
 
 @pytest.fixture(scope="session")
