@@ -63,10 +63,13 @@ class Wakes:
         self._signal.set()
 
     def flag_any(self) -> None:
-        """Note that any queue may have got jobs, as after a reconnect."""
+        """Note that anything may have been notified, as after a reconnect."""
         with self._lock:
             self._any = True
         self._signal.set()
+        for told in self._hints.values():
+            if told is not None:
+                told()
         if self._on_topic is not None:
             self._on_topic(None)
 

@@ -54,7 +54,8 @@ def test_kill_9_again_and_again(start_worker, the_ledger):
         os.kill(seed.choice(children), signal.SIGKILL)
     assert_exactly_once(jobs)
 
-    assert 10 == len(worker.lines("rescued "))
+    # Once each, and once more where a statement of the dead held a row meanwhile.
+    assert 10 == len({line.split()[2] for line in worker.lines("rescued ")})
     assert the_ledger.repeated()
 
 

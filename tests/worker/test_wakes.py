@@ -100,6 +100,22 @@ def test_a_reconnect_flags_everything(signal):
     assert not wakes.pending
 
 
+def test_after_a_reconnect_all_are_told(signal):
+    """A cancel, a changed schedule or a message may have been notified meanwhile."""
+    heard = []
+    wakes = Wakes(
+        QueuePlan(),
+        signal,
+        lambda: heard.append("cancel"),
+        lambda: heard.append("schedules"),
+        lambda topic: heard.append(topic),
+    )
+
+    wakes.flag_any()
+
+    assert ["cancel", "schedules", None] == heard
+
+
 @pytest.mark.parametrize("served", [(), ("mail",)])
 def test_a_cancel_is_no_queue(signal, served):
     """It reaches the heartbeat, whatever queues are served, and wakes no claimer."""
