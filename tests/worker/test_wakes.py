@@ -108,7 +108,7 @@ def test_after_a_reconnect_all_are_told(signal):
         signal,
         lambda: heard.append("cancel"),
         lambda: heard.append("schedules"),
-        lambda topic: heard.append(topic),
+        heard.append,
     )
 
     wakes.flag_any()
