@@ -37,7 +37,7 @@ demo: ## the example at work: clients, a web server, and workers that get killed
 	$(EXAMPLE) python -m example_project.demo $(ARGS)
 
 test: ## all tests; ARGS='-m "not slow"' for the quick ones
-	$(DEV) $(ON_POSTGRES) python -m pytest -n $(PROCESSES) --dist loadfile $(ARGS)
+	$(DEV) $(ON_POSTGRES) python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 faults: ## the fault matrix at full size, and the broken builds; ARGS="--row K1 --seed 7"
 	$(DEV) python -m tests.faults $(ARGS)

@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -80,6 +81,23 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     with ALONE.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX if is_timing else fcntl.LOCK_SH)
         return (yield)
+
+
+# What a test costs by its marks, roughly, in seconds.
+SECONDS = {"slow": 10.0, "spark": 2.0}
+OTHER_SECONDS = 0.1
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that no process waits at the end."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    seconds: dict[Path, float] = defaultdict(float)
+    for item in items:
+        marks = [SECONDS.get(mark.name, OTHER_SECONDS) for mark in item.iter_markers()]
+        seconds[item.path] += max(marks, default=OTHER_SECONDS)
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 @pytest.hookimpl(wrapper=True)
