@@ -227,6 +227,7 @@ def test_processes_that_die_at_their_start_are_not_alive(start_healthy):
     wait_for(lambda: ask(port, "/livez")[0] == 200, 20, "it is alive again")
 
 
+@pytest.mark.timing
 def test_slow_clients_are_in_nobodys_way(start_healthy):
     """Neither many that say nothing nor one that sends a byte at a time."""
     _, port = start_healthy()

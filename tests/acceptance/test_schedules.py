@@ -7,6 +7,7 @@ import signal
 import time
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from django.db import connection, transaction
 
 from django_pgqueue.models import ArchivedJob, Schedule, Tick, Worker
@@ -103,6 +104,7 @@ def test_a_message_of_a_schedule_runs_its_handler_once_for_each_tick(
     assert [0, 0] == [worker.stop() for worker in workers]
 
 
+@pytest.mark.timing
 def test_when_the_leader_is_killed_another_one_stands_in(start_worker):
     """
     Ticks go on within OVERDUE (2 s) and one look of a heartbeat (each 5 s), though the
@@ -126,6 +128,7 @@ def test_when_the_leader_is_killed_another_one_stands_in(start_worker):
     ]
 
 
+@pytest.mark.timing
 def test_a_new_schedule_is_heard_of_at_once(start_worker):
     """The leader does not look for what has changed; it is told."""
     start_worker(threads=1)

@@ -57,9 +57,9 @@ def test_short_text_stays_on_its_line():
 )
 def test_any_text_is_laid_out_at_once(text):
     """Cut off, unbalanced or no JSON: nothing is lost and it takes no time."""
-    began = time.perf_counter()
+    began = time.process_time()
 
     laid = laid_out(text)
 
     assert "".join(text.split()) == "".join(laid.split())
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2

@@ -180,6 +180,7 @@ def test_a_kill_inside_a_batch_write_that_commits_later_repeats_nothing(
     assert the_ledger.repeated() == crashes(final)
 
 
+@pytest.mark.timing
 def test_jobs_of_a_killed_process_start_again_within_two_seconds(
     start_worker, the_ledger, failpoint
 ):

@@ -103,9 +103,9 @@ def test_any_entry_has_a_fingerprint(error):
 )
 def test_hostile_messages_take_no_time(piece):
     """And what is kept has a limit."""
-    started = time.perf_counter()
+    started = time.process_time()
 
     kept = normalised(piece * 100_000)
 
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert len(kept) <= MESSAGE_CHARACTERS_MAX
