@@ -11,7 +11,7 @@ T = TypeVar("T")
 POLL_SECONDS = 0.01
 
 
-def wait_for(condition: Callable[[], T], timeout: float = 10.0, what: str = "") -> T:
+def wait_for(condition: Callable[[], T], timeout: float = 20.0, what: str = "") -> T:
     """
     Call *condition* until its answer is true, and return that answer.
 
