@@ -94,6 +94,7 @@ UPDATE pgqueue_schedule
        ticks_from = CASE WHEN withdrawn_at IS NULL THEN ticks_from
                          ELSE clock_timestamp() END,
        next_tick = CASE WHEN withdrawn_at IS NULL THEN next_tick END,
+       error = CASE WHEN withdrawn_at IS NULL THEN error END,
        revision = revision + CASE WHEN withdrawn_at IS NULL THEN 0 ELSE 1 END,
        withdrawn_at = NULL
  WHERE id = %(id)s
@@ -119,11 +120,13 @@ UPDATE pgqueue_schedule
  WHERE name = %(name)s AND paused_at IS NULL
 RETURNING id
 """
-# Locks: as PAUSE. What was due meanwhile is not made up for.
+# Locks: as PAUSE. What was due meanwhile is not made up for. Without a next tick and
+# with an error a schedule would rest until all are reckoned, which may be in an hour.
 RESUME = """
 UPDATE pgqueue_schedule
    SET paused_at = NULL, paused_by = NULL, pause_reason = NULL,
-       ticks_from = clock_timestamp(), next_tick = NULL, revision = revision + 1
+       ticks_from = clock_timestamp(), next_tick = NULL, error = NULL,
+       revision = revision + 1
  WHERE name = %(name)s AND paused_at IS NOT NULL
 RETURNING id
 """
