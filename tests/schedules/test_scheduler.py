@@ -229,6 +229,14 @@ def test_one_that_nobody_can_read_says_why(
     assert issued() == ["nightly"]
 
 
+def test_one_whose_zone_was_renamed_goes_on(make: Make, scheduler: Scheduler) -> None:
+    """An old name is refused where it is written, and not where it is kept."""
+    make(ticks_from=in_back_ticks(1), expression="* * * * *")
+    Schedule.objects.update(tz="US/Pacific")
+    tick_until_rest(scheduler)
+    assert (["nightly"], None) == (issued(), read("nightly").error)
+
+
 def test_one_that_failed_and_is_resumed_goes_on(
     make: Make, scheduler: Scheduler
 ) -> None:
