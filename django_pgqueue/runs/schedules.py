@@ -194,7 +194,7 @@ class ScheduleRow:
         pairs = {
             name: (self.declared.get(name), getattr(self, name)) for name in COLUMNS
         }
-        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        return {name: pair for name, pair in pairs.items() if not is_same(*pair)}
 
     @property
     def declared_values(self) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def declare_all(
         if row.withdrawn_at is not None and not revives:
             resting.append(name)
             continue
-        follows = row.overridden_at is None and bool(_differing(row, values))
+        follows = row.overridden_at is None and bool(differing(row, values))
         if follows:
             change(cursor, row, values)
         if follows or row.withdrawn_at is not None:
@@ -311,7 +311,7 @@ def change(
             again; None: neither.
         by: Who, for an override.
     """
-    new_times = any(name in TIMETABLE for name in _differing(row, values))
+    new_times = any(name in TIMETABLE for name in differing(row, values))
     params = {
         **_as_params(values),
         "id": row.id,
@@ -348,8 +348,22 @@ def delete(cursor: Any, name: str) -> bool:
     return cursor.fetchone() is not None
 
 
-def _differing(row: ScheduleRow, values: Mapping[str, Any]) -> list[str]:
-    return [name for name in COLUMNS if getattr(row, name) != values[name]]
+def differing(row: ScheduleRow, values: Mapping[str, Any]) -> list[str]:
+    """Return the columns that have other values than *values*."""
+    return [name for name in COLUMNS if not is_same(getattr(row, name), values[name])]
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are the same as JSON: to Python, True is 1."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(
+            is_same(value, other[name]) for name, value in one.items()
+        )
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    return bool(one == other)
 
 
 def _as_params(values: Mapping[str, Any]) -> dict[str, Any]:

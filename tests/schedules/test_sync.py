@@ -102,6 +102,18 @@ def test_another_option_keeps_the_times() -> None:
     assert after.revision == before.revision + 1
 
 
+def test_true_is_not_one() -> None:
+    """Though Python says so: what is told apart as JSON is a change, and drift."""
+    say(args={"full": [1]})
+    deploy()
+    say(args={"full": [True]})
+    assert deploy().changed == ["nightly"]
+    assert read("nightly").kwargs["full"][0] is True
+    assert deploy().changed == []
+    override(kwargs={"full": [1]})
+    assert list(read("nightly").drift) == ["kwargs"]
+
+
 def test_a_change_by_hand_stays() -> None:
     """Code that changes beside an override is shown as drift; a reset follows it."""
     say()
