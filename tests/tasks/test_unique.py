@@ -325,6 +325,17 @@ def test_a_query_makes_the_keys_that_calls_make():
         Job.objects.all().delete()
 
 
+def test_what_is_said_last_makes_the_key():
+    """by takes the place of a key that an earlier using() gave, and the other way."""
+    keyed = add.using(unique=Unique(), key="k")
+    by_left = keyed.using(unique=BY_LEFT)
+    assert [None, None] == told(by_left.delay(1, 1), by_left.delay(2, 1))
+    again = by_left.using(key="k")
+    assert [None, "skipped"] == told(again.delay(3, 1), keyed.delay(4, 1))
+    at_last = keyed.using(unique=Unique(conflict="replace"))
+    assert ["replaced"] == told(at_last.delay(5, 1))
+
+
 def test_rows_of_one_key_meet_in_the_order_of_their_query():
     """As items of bulk() do: the first is stored, and the last one replaces it."""
     names = [chr(97 + number * number % 7) for number in range(1_000)]
