@@ -10,7 +10,7 @@ from django.db.models import Field
 
 from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.models import Schedule
-from django_pgqueue.runs.schedules import COLUMNS
+from django_pgqueue.runs.schedules import COLUMNS, is_same
 
 NOTHING = "-"
 
@@ -49,7 +49,7 @@ def drift(row: Any, *, may_see: bool) -> list[Difference]:
     found = []
     for column in COLUMNS:
         holds = here[column] if column in here else getattr(row, column)
-        if said.get(column) == holds:
+        if is_same(said.get(column), holds):
             continue
         is_hidden = column in here and not may_see
         task = (said.get("task"), row.task) if column == "args" else (None, None)

@@ -15,7 +15,7 @@ from django_pgqueue.schedules.timetables import next_ticks, timetable
 from django_pgqueue.schedules.words import in_words
 from django_pgqueue.timetable.shifts import Shift, shift
 from django_pgqueue.timetable.ticks import Timetable
-from django_pgqueue.timetable.zones import read_zone
+from django_pgqueue.timetable.zones import find_zone
 
 # Ticks to come that a page shows.
 SHOWN_TICKS = 5
@@ -60,7 +60,7 @@ def raw(row: Any) -> str:
 def zone_of(row: Any) -> tzinfo:
     """Return the zone of a schedule's row; UTC, where it is none."""
     try:
-        return read_zone(row.tz)
+        return find_zone(row.tz)
     except ScheduleError:
         return UTC
 

@@ -168,6 +168,7 @@ class ScheduleAdmin(ScheduleForms):
         late = self.get_queryset(request).filter(
             paused_at__isnull=True,
             withdrawn_at__isnull=True,
+            error__isnull=True,
             next_tick__lt=Now() - OVERDUE,
         )
         tools = []

@@ -84,18 +84,19 @@ SELECT item.place, stored.out_id, stored.out_conflict
 
 # Locks: as STORE_UNIQUE_MANY. When the largest is too large, nothing is stored, and the
 # caller is told the size. by: the columns that make the key, or one value for all rows.
+# place: rows of one key meet each other in the order of the query.
 STORE_UNIQUE_SELECTED = f"""
 WITH item AS MATERIALIZED (
-    SELECT jsonb_build_object({{arguments}}) AS kwargs
+    SELECT jsonb_build_object({{arguments}}) AS kwargs, row_number() OVER () AS place
       FROM ({{query}}) AS source({{columns}})
 ), placed AS MATERIALIZED (
-    SELECT item.kwargs, {{offset}} AS microseconds FROM item
+    SELECT item.kwargs, item.place, {{offset}} AS microseconds FROM item
 ), largest AS (
     SELECT max(octet_length(kwargs::text)) AS bytes,
            count(*) - count(microseconds) AS keyless
       FROM placed
 ), keyed AS MATERIALIZED (
-    SELECT item.kwargs, item.microseconds,
+    SELECT item.kwargs, item.place, item.microseconds,
            pgqueue_dedup_key(%(task)s, coalesce(%(by)s::jsonb, (
                SELECT CASE WHEN %(is_hidden)s
                            THEN jsonb_build_array(jsonb_object_agg(name, value))
@@ -108,7 +109,7 @@ WITH item AS MATERIALIZED (
 ), sorted AS MATERIALIZED (
     SELECT keyed.kwargs, keyed.microseconds, keyed.key
       FROM keyed
-     ORDER BY keyed.key COLLATE "C"
+     ORDER BY keyed.key COLLATE "C", keyed.place
 ), stored AS MATERIALIZED (
     SELECT stored.out_id AS id, stored.out_conflict AS conflict
       FROM sorted

@@ -94,6 +94,7 @@ UPDATE pgqueue_schedule
        ticks_from = CASE WHEN withdrawn_at IS NULL THEN ticks_from
                          ELSE clock_timestamp() END,
        next_tick = CASE WHEN withdrawn_at IS NULL THEN next_tick END,
+       error = CASE WHEN withdrawn_at IS NULL THEN error END,
        revision = revision + CASE WHEN withdrawn_at IS NULL THEN 0 ELSE 1 END,
        withdrawn_at = NULL
  WHERE id = %(id)s
@@ -119,11 +120,13 @@ UPDATE pgqueue_schedule
  WHERE name = %(name)s AND paused_at IS NULL
 RETURNING id
 """
-# Locks: as PAUSE. What was due meanwhile is not made up for.
+# Locks: as PAUSE. What was due meanwhile is not made up for. Without a next tick and
+# with an error a schedule would rest until all are reckoned, which may be in an hour.
 RESUME = """
 UPDATE pgqueue_schedule
    SET paused_at = NULL, paused_by = NULL, pause_reason = NULL,
-       ticks_from = clock_timestamp(), next_tick = NULL, revision = revision + 1
+       ticks_from = clock_timestamp(), next_tick = NULL, error = NULL,
+       revision = revision + 1
  WHERE name = %(name)s AND paused_at IS NOT NULL
 RETURNING id
 """
@@ -191,7 +194,7 @@ class ScheduleRow:
         pairs = {
             name: (self.declared.get(name), getattr(self, name)) for name in COLUMNS
         }
-        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        return {name: pair for name, pair in pairs.items() if not is_same(*pair)}
 
     @property
     def declared_values(self) -> dict[str, Any]:
@@ -259,7 +262,7 @@ def declare_all(
         if row.withdrawn_at is not None and not revives:
             resting.append(name)
             continue
-        follows = row.overridden_at is None and bool(_differing(row, values))
+        follows = row.overridden_at is None and bool(differing(row, values))
         if follows:
             change(cursor, row, values)
         if follows or row.withdrawn_at is not None:
@@ -308,7 +311,7 @@ def change(
             again; None: neither.
         by: Who, for an override.
     """
-    new_times = any(name in TIMETABLE for name in _differing(row, values))
+    new_times = any(name in TIMETABLE for name in differing(row, values))
     params = {
         **_as_params(values),
         "id": row.id,
@@ -345,8 +348,22 @@ def delete(cursor: Any, name: str) -> bool:
     return cursor.fetchone() is not None
 
 
-def _differing(row: ScheduleRow, values: Mapping[str, Any]) -> list[str]:
-    return [name for name in COLUMNS if getattr(row, name) != values[name]]
+def differing(row: ScheduleRow, values: Mapping[str, Any]) -> list[str]:
+    """Return the columns that have other values than *values*."""
+    return [name for name in COLUMNS if not is_same(getattr(row, name), values[name])]
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are the same as JSON: to Python, True is 1."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(
+            is_same(value, other[name]) for name, value in one.items()
+        )
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    return bool(one == other)
 
 
 def _as_params(values: Mapping[str, Any]) -> dict[str, Any]:

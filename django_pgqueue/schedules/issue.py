@@ -65,6 +65,7 @@ def reckon(cursor: Any, row: ScheduleRow) -> bool:
     error: str | None = None
     next_tick = None
     try:
+        CatchUp.parse(row.catch_up)
         next_tick = timetable_of(row).next_after(_from(row))
         if next_tick is None:
             error = "No tick comes any more."

@@ -133,10 +133,11 @@ def change(definition: Definition, *, revision: int, by: str = "") -> list[str] 
         if row is None or row.revision != revision:
             return None
         values = definition.values()
-        changed = [name for name in values if getattr(row, name) != values[name]]
+        changed = schedules.differing(row, values)
         if changed:
             is_code = row.declared is not None
-            overridden = row.declared_values != values if is_code else None
+            is_other = not schedules.is_same(row.declared_values, values)
+            overridden = is_other if is_code else None
             schedules.change(cursor, row, values, overridden=overridden, by=by)
             tell_workers(connection)
     return changed

@@ -9,7 +9,7 @@ from django_pgqueue.exceptions import ScheduleError
 from django_pgqueue.runs.schedules import ScheduleRow
 from django_pgqueue.timetable.expression import Expression
 from django_pgqueue.timetable.ticks import Cron, Every, Timetable
-from django_pgqueue.timetable.zones import read_zone
+from django_pgqueue.timetable.zones import find_zone
 
 
 @lru_cache(maxsize=1_000)
@@ -24,7 +24,7 @@ def timetable(expression: str | None, every_seconds: int | None, tz: str) -> Tim
         return Every(timedelta(seconds=every_seconds))
     if expression is None:
         raise ScheduleError("A schedule needs a cron expression or a period.")
-    return Cron(Expression.parse(expression), read_zone(tz))
+    return Cron(Expression.parse(expression), find_zone(tz))
 
 
 def timetable_of(row: ScheduleRow) -> Timetable:

@@ -9,7 +9,15 @@ never there.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
@@ -373,12 +381,19 @@ class Enqueuer(Generic[P, R]):
             raise InvalidArgument(task=self._task.name, path="items", problem=problem)
         encoded: list[Items] = []
         if self._rule is not None:
-            calls: list[store_unique.Call] = []
-            for place, item in enumerate(items):
-                encoded += encode(place, (item,), bytes_max)
-                by_name = isinstance(item, Mapping)
-                calls.append(((), dict(item)) if by_name else (tuple(item), {}))
-            return self._placement(settings), encoded, self._dedup(calls)
+
+            def calls() -> Iterator[store_unique.Call]:
+                # The key of each item at once, as below its arguments.
+                for place, item in enumerate(items):
+                    encoded.extend(encode(place, (item,), bytes_max))
+                    by_name = isinstance(item, Mapping)
+                    yield ((), dict(item)) if by_name else (tuple(item), {})
+
+            each = calls()
+            dedup = self._dedup(each)
+            # No argument may be part of the key.
+            deque(each, maxlen=0)
+            return self._placement(settings), encoded, dedup
         if type(items) is list or type(items) is tuple:
             for start in range(0, len(items), ITEMS_TOGETHER):
                 together = items[start : start + ITEMS_TOGETHER]
@@ -395,7 +410,7 @@ class Enqueuer(Generic[P, R]):
         """What becomes of a second call."""
         return self._options.rule_for(self._task.options)
 
-    def _dedup(self, calls: Sequence[store_unique.Call]) -> Dedup | None:
+    def _dedup(self, calls: Iterable[store_unique.Call]) -> Dedup | None:
         rule = self._rule
         if rule is None:
             return None

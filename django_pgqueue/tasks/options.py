@@ -233,7 +233,8 @@ class CallOptions:
             raise InvalidOption(str(error)) from None
         if rule is not None:
             changed["rule"] = rule
-        if rule is False:
+        if rule is False or (rule is not None and rule.by is not None):
+            # Arguments make the key from here on, or there is none.
             changed["key"] = None
         if key is not None:
             changed["key"] = checked_key(key)

@@ -119,6 +119,10 @@ class Expression:
             for item in value.split(","):
                 _check(text, field, item)
         _check_days(text, fields[-3], fields[-1])
+        fields = [
+            _without_single(field, value)
+            for field, value in zip(known, fields, strict=True)
+        ]
         hours = fields[-4]
         made = cls(text, " ".join(fields), hours == "*" or hours.startswith("*/"))
         made._must_come()
@@ -199,6 +203,21 @@ def _check(text: str, field: _Field, item: str) -> None:
         raise _wrong(text, field, item, "")
     if step is not None and not 1 <= int(step) <= field.most:
         raise _wrong(text, field, item, f" A step is a number from 1 to {field.most}.")
+
+
+def _without_single(field: _Field, value: str) -> str:
+    """Return *value* with a range of one as that one: to croniter, 9-9 is all."""
+
+    def single(item: str) -> str:
+        found = ITEM.fullmatch(item)
+        if found is None or found["last"] is None:
+            return item
+        last = field.number(found["last"])
+        # 7-0 is Sunday alone; 0-7 is the week.
+        is_single = field.number(found["first"]) in (last, last or 7)
+        return found["first"] if is_single else item
+
+    return ",".join(map(single, value.split(",")))
 
 
 def _check_days(text: str, days: str, weekdays: str) -> None:

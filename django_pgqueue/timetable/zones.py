@@ -27,25 +27,38 @@ def read_zone(name: str) -> ZoneInfo:
     Raises:
         ScheduleError: There is no such zone, or its name is an old one.
     """
-    if not isinstance(name, str) or not name:
-        raise ScheduleError(
-            f"A time zone is a name like 'Europe/Berlin', not {name!r}."
-        )
+    zone = find_zone(name)
     known = _places()
-    is_known = ALWAYS.fullmatch(name) or name in known if known else True
-    try:
-        zone = ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise ScheduleError(
-            f"There is no time zone {name!r} here.{did_you_mean(name, sorted(known))} "
-            f"Where the system has no tz database, install the package tzdata."
-        ) from None
-    if not is_known:
+    if known and name not in known and not ALWAYS.fullmatch(name):
         raise ScheduleError(
             f"The time zone {name!r} is an old name: write a place, such as "
             f"'Europe/Berlin', or 'UTC'."
         )
     return zone
+
+
+def find_zone(name: str) -> ZoneInfo:
+    """
+    Return the time zone *name* of a schedule that there is, also by an old name.
+
+    The tz database renames places now and then, and keeps the old name: a schedule that
+    has it goes on.
+
+    Raises:
+        ScheduleError: There is no such zone.
+    """
+    if not isinstance(name, str) or not name:
+        raise ScheduleError(
+            f"A time zone is a name like 'Europe/Berlin', not {name!r}."
+        )
+    try:
+        return ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise ScheduleError(
+            f"There is no time zone {name!r} here."
+            f"{did_you_mean(name, sorted(_places()))} "
+            f"Where the system has no tz database, install the package tzdata."
+        ) from None
 
 
 def zone_names() -> list[str]:

@@ -173,6 +173,10 @@ def test_overdue_ticks_are_told_above_the_list(admin_client):
         assert "Ticks are overdue" in html
         assert "python manage.py pgqueue_worker" in html
 
+    # A worker lives, and has written why it cannot issue the tick.
+    Schedule.objects.update(error="RaiseException: a curse is on it")
+    assert "no living worker" not in html_of(admin_client)
+
 
 def test_a_new_schedule_has_its_next_tick_before_a_worker_reckons_it(admin_client):
     """The list does not say that there is none."""

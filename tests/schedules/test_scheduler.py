@@ -13,6 +13,7 @@ from django.db import connection, transaction
 from django_pgqueue import signals
 from django_pgqueue.models import Job, Schedule, Tick
 from django_pgqueue.runs import schedules, ticks
+from django_pgqueue.schedules import operate
 from django_pgqueue.worker.scheduler import (
     LOOK_SECONDS,
     OVERDUE,
@@ -208,15 +209,47 @@ def test_a_schedule_whose_ticks_have_ended_rests(
     assert row.next_tick is None
 
 
-def test_one_that_nobody_can_read_says_why(make: Make, scheduler: Scheduler) -> None:
+@pytest.mark.parametrize(
+    "bad,good",
+    [
+        ({"tz": "Mars/Olympus"}, {"tz": "UTC"}),
+        ({"catch_up": "all(0)"}, {"catch_up": "one"}),
+    ],
+)
+def test_one_that_nobody_can_read_says_why(
+    make: Make, scheduler: Scheduler, bad: dict[str, str], good: dict[str, str]
+) -> None:
     """It gets an error and is left alone until somebody changes it."""
     make(ticks_from=in_back_ticks(1), expression="* * * * *")
-    Schedule.objects.update(tz="Mars/Olympus")
+    Schedule.objects.update(**bad)
     assert tick_until_rest(scheduler) == LOOK_SECONDS
-    assert "Mars/Olympus" in str(read("nightly").error)
-    Schedule.objects.update(tz="UTC", error=None, revision=1)
+    assert all(each in str(read("nightly").error) for each in bad.values())
+    Schedule.objects.update(**good, error=None, revision=1)
     tick_until_rest(scheduler)
     assert issued() == ["nightly"]
+
+
+def test_one_whose_zone_was_renamed_goes_on(make: Make, scheduler: Scheduler) -> None:
+    """An old name is refused where it is written, and not where it is kept."""
+    make(ticks_from=in_back_ticks(1), expression="* * * * *")
+    Schedule.objects.update(tz="US/Pacific")
+    tick_until_rest(scheduler)
+    assert (["nightly"], None) == (issued(), read("nightly").error)
+
+
+def test_one_that_failed_and_is_resumed_goes_on(
+    make: Make, scheduler: Scheduler
+) -> None:
+    """Paused while its cause was mended, it is looked at anew, as if it had none."""
+    tick_until_rest(scheduler)
+    make(ticks_from=in_back_ticks(1), expression="* * * * *")
+    Schedule.objects.update(error="RaiseException: a curse is on it")
+    operate.pause("nightly")
+    operate.resume("nightly")
+    tick_until_rest(scheduler)
+    row = read("nightly")
+    assert row.next_tick is not None
+    assert row.error is None
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])

@@ -102,6 +102,18 @@ def test_another_option_keeps_the_times() -> None:
     assert after.revision == before.revision + 1
 
 
+def test_true_is_not_one() -> None:
+    """Though Python says so: what is told apart as JSON is a change, and drift."""
+    say(args={"full": [1]})
+    deploy()
+    say(args={"full": [True]})
+    assert deploy().changed == ["nightly"]
+    assert read("nightly").kwargs["full"][0] is True
+    assert deploy().changed == []
+    override(kwargs={"full": [1]})
+    assert list(read("nightly").drift) == ["kwargs"]
+
+
 def test_a_change_by_hand_stays() -> None:
     """Code that changes beside an override is shown as drift; a reset follows it."""
     say()
@@ -177,14 +189,15 @@ def test_what_comes_back_makes_up_for_nothing() -> None:
     said: dict[str, Any] = {"catch_up": "all(9)", "overlap": "queue"}
     every(minutes=1, name="nightly", **said)(noop)
     deploy()
-    Schedule.objects.update(ticks_from=long_ago, last_tick=long_ago)
+    Schedule.objects.update(ticks_from=long_ago, last_tick=long_ago, error="Cursed.")
     declare._declared.clear()
     every(minutes=1, name="each minute", **said)(noop)
     assert deploy() == Synced(["each minute"], ["nightly"], [], [])
     every(minutes=1, name="nightly", **said)(noop)
     assert deploy() == Synced(["nightly"], [], [], [])
     for name in ("nightly", "each minute"):
-        assert read(name).next_tick is None
+        # Without an error, so that schedulers reckon it at once.
+        assert (None, None) == (read(name).next_tick, read(name).error)
         with transaction.atomic(), connections["default"].cursor() as cursor:
             issued = issue(cursor, read(name), datetime.now(UTC))
         # Of a minute that began between the two, at most.

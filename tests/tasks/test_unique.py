@@ -325,6 +325,43 @@ def test_a_query_makes_the_keys_that_calls_make():
         Job.objects.all().delete()
 
 
+def test_what_is_said_last_makes_the_key():
+    """by takes the place of a key that an earlier using() gave, and the other way."""
+    keyed = add.using(unique=Unique(), key="k")
+    by_left = keyed.using(unique=BY_LEFT)
+    assert [None, None] == told(by_left.delay(1, 1), by_left.delay(2, 1))
+    again = by_left.using(key="k")
+    assert [None, "skipped"] == told(again.delay(3, 1), keyed.delay(4, 1))
+    at_last = keyed.using(unique=Unique(conflict="replace"))
+    assert ["replaced"] == told(at_last.delay(5, 1))
+
+
+def test_rows_of_one_key_meet_in_the_order_of_their_query():
+    """As items of bulk() do: the first is stored, and the last one replaces it."""
+    names = [chr(97 + number * number % 7) for number in range(1_000)]
+    Order.objects.bulk_create(Order(name=name) for name in names)
+    pairs = list(Order.objects.order_by("pk").values_list("name", "pk"))
+    for conflict, kept in (("skip", dict(reversed(pairs))), ("replace", dict(pairs))):
+        rule = add.using(unique=Unique(by="left", conflict=conflict))
+        rule.from_queryset(Order.objects.order_by("pk"), left="name", right="pk")
+        found = Job.objects.values_list("kwargs", flat=True)
+        assert kept == {each["left"]: each["right"] for each in found}
+        Job.objects.all().delete()
+
+
+def test_an_item_that_changes_after_it_was_given_has_its_own_key():
+    """A generator may fill one item again and again, also what is inside of it."""
+    item = {"left": {"number": 0}, "right": 0}
+
+    def items():
+        for number in range(3):
+            item["left"]["number"] = number
+            yield item
+
+    stored = add.using(unique=BY_LEFT).bulk(items())
+    assert [None, None, None] == told(*stored)
+
+
 def test_a_query_whose_values_the_database_writes_otherwise_is_refused():
     """delay() would make another key of the same value."""
     rule = add.using(unique=BY_LEFT)

@@ -48,12 +48,15 @@ def _faulty(rows: list[ScheduleRow]) -> Finding:
     return Finding(
         check="schedules",
         severity="error" if rows else "ok",
-        what=f"Schedules have no ticks, since they cannot be read: "
-        f"{named([row.name for row in rows])}. {shown(rows[0].error)}"
+        what=f"Schedules have no ticks, since they cannot be read, or their tick "
+        f"cannot be issued: {named([row.name for row in rows])}. {shown(rows[0].error)}"
         if rows
         else "Every schedule can be read.",
         value=[row.name for row in rows],
-        way_out="Edit them in the admin, or delete them there." if rows else "",
+        way_out="Mend what the error names, or edit or delete them in the admin. What "
+        "failed is tried again once a minute."
+        if rows
+        else "",
     )
 
 
