@@ -119,6 +119,7 @@ def test_errors_are_shown_to_those_who_may_see_them(staff):
     """As those of jobs: never a secret, no message and traceback without permission."""
     group = make_group()
     make_position(group, 1, errors=[ERROR, {"kind": "retention", "message": "5 lost"}])
+    make_position(group, 2, errors=[ERROR])
     path = f"{URL}{group.pk}/change/"
 
     seen = unescape(
@@ -128,6 +129,8 @@ def test_errors_are_shown_to_those_who_may_see_them(staff):
 
     for html in (seen, hidden):
         assert "What went wrong in partition 1" in html
+        # Of many partitions, one traceback is open.
+        assert 1 == html.count('<details class="pgqueue-failure" open>')
         assert "shop.CardDeclined" in html
         assert "s3cret" not in html
     assert "of order 4711" in seen
