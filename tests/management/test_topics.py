@@ -255,7 +255,7 @@ def test_groups_are_listed():
     ] == table(out)[1:]
     paused, halted = answer["groups"]
     assert ("a", "paused", 6, []) == (
-        *(paused["name"], paused["state"], paused["unread"]),
+        *(paused["group"], paused["state"], paused["unread"]),
         paused["halted"],
     )
     assert ("halted", [0], False) == (

@@ -205,9 +205,12 @@ def _as_json(row: GroupRow, lags: list[PartitionLag]) -> dict[str, Any]:
     told = dataclasses.asdict(row)
     # A filter can name a value that is nobody's business; the admin redacts it.
     del told["id"], told["topic_id"], told["where"]
+    # As `lag` and `topics` call it.
+    names = {"topic": told.pop("topic"), "group": told.pop("name")}
     for name in ("paused_at", "last_declared_at", "created_at"):
         told[name] = iso(told[name])
     return {
+        **names,
         **told,
         "state": state_of(row, lags),
         "unread": sum(each.unread for each in lags),
