@@ -41,7 +41,8 @@ SUBMITS = [
 class Foreseen:
     """What a seek would do, as its page shows it."""
 
-    steps: list[Step]
+    # By partition: from where to where, how many messages are read again or skipped.
+    lines: list[tuple[int, int, int, str, str]]
     again: str
     skipped: str
 
@@ -102,8 +103,8 @@ class SeekableAdmin(ActingAdmin):
             "title": _("Seek %(row)s") % {"row": row},
             "told": _(
                 "The group goes on from another place, also while it is read: what is "
-                "being handled now is refused when it is done, unless its effects were "
-                "outside of the database. Halted partitions are read on."
+                "being handled now is refused when it is done; what it did outside of "
+                "the database stays done. Halted partitions are read on."
             ),
             "original": row,
             "form": form,
@@ -118,7 +119,7 @@ class SeekableAdmin(ActingAdmin):
         partition = form.cleaned_data["partition"]
         steps = operate.preview_seek(row, form.place, partition=partition)
         return Foreseen(
-            steps=steps,
+            lines=[_line(step) for step in steps],
             again=_total([step for step in steps if step.is_back]),
             skipped=_total([step for step in steps if not step.is_back]),
         )
@@ -138,6 +139,13 @@ class SeekableAdmin(ActingAdmin):
         )
         messages.success(request, text % {"count": len(done)})
         return HttpResponseRedirect(self._url(self.model, "change", row.pk))
+
+
+def _line(step: Step) -> tuple[int, int, int, str, str]:
+    count = _total([step])
+    is_skip = not step.is_back and step.messages > 0
+    again, skipped = count if step.is_back else "", count if is_skip else ""
+    return step.partition, step.before, step.after, again, skipped
 
 
 def _total(steps: list[Step]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -15,6 +15,9 @@ from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 class MomentField(forms.DateTimeField):
     """Without a zone, a time is one of the project's."""
 
+    default_error_messages: ClassVar[dict[str, Any]] = {
+        "invalid": _("Enter a time such as 2026-01-31 13:00.")
+    }
     widget = forms.DateTimeInput({"placeholder": "2026-01-31 13:00"})
 
     def clean(self, value: Any) -> Any:

@@ -48,10 +48,17 @@ def in_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
-def by_clock(moment: datetime, zone: tzinfo) -> str:
-    """Return *moment* by the clock of *zone*: Mon 2026-03-30 02:30 CEST."""
+def by_clock(moment: datetime, zone: tzinfo, *, has_seconds: bool = False) -> str:
+    """
+    Return *moment* by the clock of *zone*: Mon 2026-03-30 02:30 CEST.
+
+    Args:
+        moment: What to show.
+        zone: Whose clock.
+        has_seconds: Show a full minute with its seconds too, as beside other moments.
+    """
     local = in_utc(moment).astimezone(zone)
-    time = f"{local:%H:%M:%S}" if local.second else f"{local:%H:%M}"
+    time = f"{local:%H:%M:%S}" if local.second or has_seconds else f"{local:%H:%M}"
     return f"{WEEKDAYS_ABBR[local.weekday()]} {local:%Y-%m-%d} {time} {local:%Z}"
 
 

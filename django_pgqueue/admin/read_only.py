@@ -272,6 +272,10 @@ class ReadOnlyAdmin(Base):
             request, "admin/pgqueue/too_slow.html", context, status=503
         )
 
+    def carried(self, row: Any) -> tuple[str, ...]:
+        """Return the columns of JSON that say something of *row*."""
+        return self.payload_columns
+
     def _payloads(self, row: Any) -> list[payload.Payload]:
         return [
             payload.payload(
@@ -279,7 +283,7 @@ class ReadOnlyAdmin(Base):
                 text,
                 task=row.task if name == "args" else None,
             )
-            for name in self.payload_columns
+            for name in self.carried(row)
             if (text := getattr(row, f"{name}_text")) is not None
         ]
 

@@ -79,15 +79,17 @@ def preview(row: Any, now: datetime) -> Preview | None:
         return None
     now = moments.in_utc(now)
     zone = zone_of(row)
+    due = list(next_ticks(table, now, SHOWN_TICKS))
+    has_seconds = any(tick.second for tick in due)
     ticks = [
         NextTick(
             iso=tick.isoformat(),
-            local=moments.by_clock(tick, zone),
-            utc=moments.by_clock(tick, UTC),
+            local=moments.by_clock(tick, zone, has_seconds=has_seconds),
+            utc=moments.by_clock(tick, UTC, has_seconds=has_seconds),
             relative=moments.relative(tick, now),
             note=_note(table, tick),
         )
-        for tick in next_ticks(table, now, SHOWN_TICKS)
+        for tick in due
     ]
     return Preview(words(row), row.tz, ticks, any(tick.note for tick in ticks))
 

@@ -44,7 +44,7 @@ STATES = [
     ("active", gettext_lazy("active")),
     ("overdue", gettext_lazy("overdue")),
     ("paused", gettext_lazy("paused")),
-    ("withdrawn", gettext_lazy("no longer declared")),
+    ("withdrawn", gettext_lazy("withdrawn")),
     ("faulty", gettext_lazy("faulty")),
 ]
 LABELS = dict(STATES)
@@ -213,12 +213,14 @@ class ScheduleAdmin(ScheduleForms):
         if row.paused_at is None:
             return shown
         return format_html(
-            '{}<br><span class="quiet pgqueue-text">{} {} {}: {}</span>',
+            '{}<br><span class="quiet pgqueue-text">{}{} {} {}{}</span>',
             shown,
+            # A badge of another state says nothing of the pause.
+            "" if row.shown_state == "paused" else _("paused") + " ",
             moments.short(row.paused_at, row.clock),
             _("by"),
             row.paused_by or "?",
-            row.pause_reason or "?",
+            f": {row.pause_reason}" if row.pause_reason else "",
         )
 
     @admin.display(description=gettext_lazy("next"))
@@ -278,26 +280,34 @@ class ScheduleAdmin(ScheduleForms):
             (_("Made"), moments.full(row.created_at, clock)),
             (_("Made by"), row.created_by),
             (_("Declared last"), moments.full(row.last_declared_at, clock)),
-            (_("No longer declared since"), moments.full(row.withdrawn_at, clock)),
+            (_("Withdrawn"), moments.full(row.withdrawn_at, clock)),
         ]
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the next ticks, the last ones, and what differs from the code."""
         may_see = payload.may_see(request)
+        latest = _latest([row.pk], LATEST_TICKS)
+        has_seconds = any(tick.due_at.second for tick in latest)
         return {
             "media": self.media,
             "notes": _notes(row),
             "preview": preview(row, row.clock),
             "rests": row.shown_state in ("paused", "withdrawn"),
-            "runs": [self._run(row, tick) for tick in _latest([row.pk], LATEST_TICKS)],
+            "runs": [self._run(row, tick, has_seconds) for tick in latest],
             "drift": drift(row, may_see=may_see),
         }
 
-    def _run(self, row: Any, tick: TickRow) -> Run:
+    def carried(self, row: Any) -> tuple[str, ...]:
+        """Return what its job or its message carries: arguments, or a payload."""
+        if row.message_name is not None:
+            return ("message_payload",)
+        return ("args", "kwargs")
+
+    def _run(self, row: Any, tick: TickRow, has_seconds: bool) -> Run:
         seconds = tick.ran_seconds
         late = (tick.ticked_at - tick.due_at).total_seconds()
         return Run(
-            due=self._moment(row, moments.in_utc(tick.due_at)),
+            due=self._moment(row, moments.in_utc(tick.due_at), has_seconds),
             job=self._job(tick),
             took="" if seconds is None else moments.seconds_long(seconds),
             late=moments.distance(late) if late >= 1 and not tick.asked_by else "",
@@ -305,14 +315,14 @@ class ScheduleAdmin(ScheduleForms):
             asked_by=tick.asked_by or "",
         )
 
-    def _moment(self, row: Any, tick: Any) -> SafeString:
+    def _moment(self, row: Any, tick: Any, has_seconds: bool = False) -> SafeString:
         """Return a moment of a schedule: relative, and by its own clock."""
         return format_html(
             '<time datetime="{}">{}</time><br>'
             '<span class="quiet pgqueue-clock">{}</span>',
             tick.isoformat(),
             moments.relative(tick, moments.in_utc(row.clock)),
-            moments.by_clock(tick, zone_of(row)),
+            moments.by_clock(tick, zone_of(row), has_seconds=has_seconds),
         )
 
     def _job(self, tick: TickRow) -> SafeString:

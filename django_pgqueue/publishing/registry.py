@@ -42,8 +42,9 @@ def declare(said: Declared) -> None:
     if _values(before) != _values(said):
         raise TopicError(
             f"topic({said.name!r}) is declared twice: with partitions="
-            f"{before.partitions}, retain={before.retain}, schema={before.schema_name} "
-            f"and with partitions={said.partitions}, retain={said.retain}, "
+            f"{before.partitions}, retain={before.retain!r}, "
+            f"schema={before.schema_name} and with "
+            f"partitions={said.partitions}, retain={said.retain!r}, "
             f"schema={said.schema_name}. Declare it in one place, and import it, or "
             f"write topic({said.name!r}) alone, elsewhere."
         )

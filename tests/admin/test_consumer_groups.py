@@ -10,7 +10,9 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 
+from django_pgqueue.admin.group_seek import _line
 from django_pgqueue.models import ConsumerGroup, Position, Topic
+from django_pgqueue.topics.foresee import COUNTED_MESSAGES_MAX, Step
 from tests.topics.rows import make_group, make_message, make_position, make_topic
 
 pytestmark = pytest.mark.django_db
@@ -119,6 +121,7 @@ def test_errors_are_shown_to_those_who_may_see_them(staff):
     """As those of jobs: never a secret, no message and traceback without permission."""
     group = make_group()
     make_position(group, 1, errors=[ERROR, {"kind": "retention", "message": "5 lost"}])
+    make_position(group, 2, errors=[ERROR])
     path = f"{URL}{group.pk}/change/"
 
     seen = unescape(
@@ -128,6 +131,8 @@ def test_errors_are_shown_to_those_who_may_see_them(staff):
 
     for html in (seen, hidden):
         assert "What went wrong in partition 1" in html
+        # Of many partitions, one traceback is open.
+        assert 1 == html.count('<details class="pgqueue-failure" open>')
         assert "shop.CardDeclined" in html
         assert "s3cret" not in html
     assert "of order 4711" in seen
@@ -205,8 +210,10 @@ def test_a_seek_says_what_happens_and_does_it_when_confirmed(admin_client):
     skipping = seek(admin_client, group, preview="1")
     unsure = seek(admin_client, group, seek="1", typed="orders")
 
-    assert "15 messages are read again, 0 are skipped." in plain(shown.content.decode())
-    assert "0 messages are read again, 15 are skipped." in plain(
+    assert "Messages that are read again: 15, skipped: 0." in plain(
+        shown.content.decode()
+    )
+    assert "Messages that are read again: 0, skipped: 15." in plain(
         skipping.content.decode()
     )
     assert "Type orders/stats to say" in unsure.content.decode()
@@ -266,7 +273,10 @@ def test_a_group_is_moved_to_any_place(admin_client, way, partition):
         ({"way": "id", "message": "9" * 30}, "less than or equal to"),
         ({"way": "id", "message": "2"}, "Retention has removed"),
         ({"way": "id", "message": "999999999"}, "lies beyond it"),
-        ({"way": "time", "time": "yesterday"}, "Enter a valid date/time."),
+        (
+            {"way": "time", "time": "yesterday"},
+            "Enter a time such as 2026-01-31 13:00.",
+        ),
         ({"way": "time", "time": "0001-01-01 00:00"}, "between the years"),
         ({"way": "time", "time": "2001-01-01 00:00"}, "Retention has removed"),
         ({"way": "sideways"}, "not one of the available choices"),
@@ -290,6 +300,13 @@ def test_a_place_that_cannot_be_is_told_and_nothing_moves(
     assert problem in unescape(answer.content.decode())
     assert [4, 4, 4] == positions()
     assert not LogEntry.objects.exists()
+
+
+def test_counts_of_partitions_are_written_as_their_sum():
+    """With commas, and a plus where no more were counted."""
+    assert (0, 9, 0, "10,000+", "") == _line(Step(0, 9, 0, COUNTED_MESSAGES_MAX))
+    assert (1, 0, 9, "", "2") == _line(Step(1, 0, 9, 2))
+    assert (2, 9, 9, "", "") == _line(Step(2, 9, 9, 0))
 
 
 def test_a_group_that_has_gone_is_not_sought(admin_client):

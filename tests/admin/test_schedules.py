@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
 
@@ -251,6 +252,34 @@ def test_a_schedule_shows_what_came_of_its_ticks(admin_client):
     assert ">1 h</td>" in ticks[3]
     assert ">7</td>" in ticks[3]
     assert "job 999999999, no longer kept" in ticks[4]
+
+
+def test_moments_beside_each_other_have_seconds_or_none(admin_client):
+    """So they stand in columns."""
+    row = make_schedule(expression=None, every_seconds=30)
+    full_minute = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
+    make_tick(row, due_at=full_minute)
+    make_tick(row, due_at=full_minute + timedelta(seconds=30))
+
+    html = html_of(admin_client, f"{row.pk}/change/")
+    due = re.findall(r"2026-03-04 (\S+)", html.split("Last ticks")[1])
+    response = admin_client.get(f"{URL}{row.pk}/change/")
+
+    assert 2 == len(due)
+    assert {2} == {time.count(":") for time in due}
+    assert {2} == {tick.utc.count(":") for tick in response.context["preview"].ticks}
+
+
+def test_a_pause_without_a_reason_has_none(admin_client):
+    """And beside another state it says that it is one."""
+    make_schedule(name="a", paused_at=-HOUR, paused_by="ada")
+    make_declared(name="b", withdrawn_at=-HOUR, paused_at=-HOUR, paused_by="ada")
+
+    html = re.sub(r"<[^>]*>", "", html_of(admin_client))
+
+    assert 2 == html.count("1 h ago by ada")
+    assert 1 == html.count("paused 1 h ago by ada")
+    assert "by ada:" not in html
 
 
 def test_a_job_leads_to_its_schedule(admin_client):
@@ -675,6 +704,7 @@ def test_a_schedule_that_publishes_is_made_shown_and_edited(admin_client):
     page = html_of(admin_client, f"{row.pk}/change/")
     assert "cronjobs.nightly" in page
     assert '["full"]' in page
+    assert "Keyword arguments" not in page
     assert ["evening"] == listed(admin_client, "?task=JOBS.night")
 
     edit = data_of(admin_client, f"{row.pk}/edit/")

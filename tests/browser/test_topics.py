@@ -24,7 +24,7 @@ def test_a_group_is_moved_from_its_topic(site):
     page.get_by_label("latest: what is published from now on").check()
     page.get_by_role("button", name="Show what happens").click()
     expect(page.locator(".pgqueue-preview")).to_contain_text(
-        "0 messages are read again, 6 are skipped."
+        "Messages that are read again: 0, skipped: 6."
     )
     page.get_by_role("button", name="Seek").click()
     expect(page.locator(".errorlist")).to_contain_text("Type orders/stats to say")

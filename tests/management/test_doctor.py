@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from datetime import timedelta
 
 import psycopg
@@ -342,6 +343,22 @@ def test_leases_that_ran_out():
     finding = trouble("leases")
     assert 3 == finding["value"]
     assert "10 m ago" in finding["what"]
+
+
+def test_what_was_found_stands_in_a_column():
+    """However long the names of the checks are."""
+    make_worker()
+
+    lines = run()[1].splitlines()[:-1]
+    starts = {
+        re.match(r"(?:\w+ +\w+ +)?", line + "x").end()
+        for line in lines
+        if line[0] != " "
+    }
+    indents = {len(line) - len(line.lstrip()) for line in lines if line[0] == " "}
+
+    assert {len("subscribed_tasks") + 10} == starts
+    assert indents <= starts | {start + 3 for start in starts}
 
 
 def test_jobs_of_tasks_that_are_not_declared():

@@ -18,6 +18,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.management.cli import acting, rows
+from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.text import cut, padded, shown, width
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
 from tests.app.tasks import noop
@@ -27,6 +28,7 @@ from tests.factories import (
     make_job,
     make_jobs,
     make_leased_job,
+    make_schedule,
 )
 from tests.worker_process import REPOSITORY
 
@@ -300,6 +302,29 @@ def test_a_table_is_not_cut_off_in_a_pipe_and_shows_no_escapes(transactional_db)
     assert not set(out) & {"\x1b", "\u202e", "\r", "\x07"}
 
 
+def test_a_narrow_terminal_keeps_what_tells_rows_apart(monkeypatch):
+    """Columns that say nothing go, and the first one keeps twice as much as others."""
+    out = io.StringIO()
+    out.isatty = lambda: True
+    monkeypatch.setenv("COLUMNS", "40")
+    columns = [
+        Column("group", may_cut=True),
+        Column("halted", right=True),
+        Column("task", may_cut=True),
+    ]
+    output = Output(out, out, as_json=False, color=False)
+
+    output.table(columns, [["orders/flaky", "", "shop.tasks.flaky_and_long"]])
+    output.table(columns, [["orders/" + "f" * 30, "", "shop.tasks.flaky_and_long"]])
+
+    assert [
+        "group         task",
+        "orders/flaky  shop.tasks.flaky_and_long",
+        "group                      task",
+        "orders/fffffffffffffffff…  shop.tasks.f…",
+    ] == out.getvalue().splitlines()
+
+
 # show --------------------------------------------------------------------------------
 
 ERROR = {
@@ -346,6 +371,13 @@ def test_show_tells_all_and_hides_secrets(transactional_db):
     _, found = told("show", job.pk, "--show-payload")
     assert {"api_key": "hunter2"} == found["job"]["kwargs"]
     assert [ERROR, {**ERROR, "attempt": 2}] == found["job"]["errors"]
+
+
+def test_show_names_the_schedule_of_a_job(transactional_db):
+    """By the name that the command `schedules` takes."""
+    job = make_job(schedule_id=make_schedule(name="nightly report").pk)
+
+    assert "  schedule  nightly report\n" in run("show", job.pk)[1]
 
 
 def test_show_works_where_python_cannot_read_the_arguments(cursor):

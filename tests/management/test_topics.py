@@ -170,6 +170,12 @@ def test_messages_are_chosen():
     assert (DONE, ids[:2], ids[2]) == peeked("--from", "earliest", "--limit", 2)
     assert (DONE, ids[-2:], None) == peeked("--from", "latest", "--limit", 2)
     assert (NOTHING, [], None) == peeked("--name", "orders")
+    assert (NOTHING, [], None) == peeked("--name", "paid")
+    assert (
+        "their names begin with 'orders'" in run("peek", "orders", "--name", "paid")[2]
+    )
+    assert (NOTHING, [], None) == peeked("--partition", 2)
+    assert "it has 2, from 0 on" in run("peek", "orders", "--partition", 2)[2]
     assert (
         f"More: --from {ids[7]}\n"
         == run(*("peek", "orders", "--from", ids[4], "--limit", 3))[2]
@@ -185,7 +191,7 @@ def test_a_look_for_rare_messages_is_bounded(monkeypatch):
     _, _, onward = peeked("--key", "none", "--limit", 1, "--from", "earliest")
 
     assert (NOTHING, "No message matches.\n") == (status, out)
-    assert "there may be more" in err
+    assert "there may be more. To begin with the oldest: --from earliest" in err
     assert ids[3] == onward
 
 
@@ -249,7 +255,7 @@ def test_groups_are_listed():
     ] == table(out)[1:]
     paused, halted = answer["groups"]
     assert ("a", "paused", 6, []) == (
-        *(paused["name"], paused["state"], paused["unread"]),
+        *(paused["group"], paused["state"], paused["unread"]),
         paused["halted"],
     )
     assert ("halted", [0], False) == (
@@ -309,7 +315,13 @@ def test_halted_partitions_are_read_on():
     assert (DONE, "Group orders/stats reads on, in partition 1.\n") == (
         run("groups", "read-on", name)[:2]
     )
-    assert NOTHING == run("groups", "read-on", name)[0]
+    assert (NOTHING, "Group orders/stats has no halted partition.\n") == (
+        run("groups", "read-on", name)[:2]
+    )
+    assert (
+        "no halted partition 9."
+        in (run("groups", "read-on", name, "--partition", 9)[1])
+    )
     make_position(group, 2, halted_at=NOW, halted_for="retention")
     status, out, err = run("groups", "read-on", name)
     assert (NOTHING, "") == (status, out)
@@ -415,7 +427,7 @@ def test_a_seek_tells_what_it_will_do_and_asks(monkeypatch, reply, is_done):
         ["0", str(ids[5]), str(ids[2]), "1"],
         ["1", "0", str(ids[2]), "1"],
     ] == table(out)[1:3]
-    assert "1 messages would be read again, 1 skipped. Seek orders/stats? [y/N]" in err
+    assert "1 message would be read again, 1 skipped. Seek orders/stats? [y/N]" in err
     assert ([ids[2]] * 2 if is_done else [ids[5], 0]) == positions()
     assert is_done == ("reads on from there, in 2 partitions." in out)
 

@@ -36,6 +36,9 @@ STATEMENT_SECONDS_MAX = 10
 
 LINE_COLUMNS_MAX = 100
 
+# Most names of checks fit; a longer one makes room for itself.
+CHECK_COLUMNS = 14
+
 Examination = Callable[[Any, Settings], Iterator[Finding]]
 
 
@@ -61,8 +64,10 @@ def run(options: dict[str, Any], out: Output) -> int:
             }
         )
     else:
+        names = [len(finding.check) for finding in findings]
+        checks = max([CHECK_COLUMNS, *names])
         for finding in findings:
-            _print(finding, out)
+            _print(finding, out, checks)
         out.line(
             f"{_plural(counts['error'], 'error')}, "
             f"{_plural(counts['warning'], 'warning')}, "
@@ -122,21 +127,22 @@ def _try(examination: Examination, cursor: Any, settings: Settings) -> list[Find
         ]
 
 
-def _print(finding: Finding, out: Output) -> None:
+def _print(finding: Finding, out: Output, checks: int) -> None:
     columns = min(shutil.get_terminal_size().columns, LINE_COLUMNS_MAX)
-    indent = " " * 24
-    text = shown(finding.what)
-    lines = textwrap.wrap(text, max(columns - len(indent), 30)) if text else [""]
+    indent = " " * (checks + 10)
+    room = max(columns - len(indent), 30)
+    # A name with hyphens is copied as a whole.
+    lines = textwrap.wrap(shown(finding.what), room, break_on_hyphens=False) or [""]
     if finding.way_out:
         lines += textwrap.wrap(
             f"-> {shown(finding.way_out)}",
-            max(columns - len(indent), 30),
+            room,
             subsequent_indent="   ",
             break_long_words=False,
             break_on_hyphens=False,
         )
     severity = out.styled(f"{finding.severity:<8}", finding.severity)
-    out.line(f"{severity} {finding.check:<14} {lines[0]}")
+    out.line(f"{severity} {finding.check:<{checks}} {lines[0]}")
     for line in lines[1:]:
         out.line(f"{indent}{line}")
 

@@ -115,8 +115,9 @@ def _resume(row: GroupRow, options: dict[str, Any], out: Output) -> int:
 def _read_on(row: GroupRow, options: dict[str, Any], out: Output) -> int:
     done: list[int] = []
     lost = None
+    asked = options["partition"]
     try:
-        done = operate.read_on(row, options["partition"])
+        done = operate.read_on(row, asked)
     except MessagesLost as error:
         lost = str(error)
     if out.as_json:
@@ -127,7 +128,10 @@ def _read_on(row: GroupRow, options: dict[str, Any], out: Output) -> int:
         told = ", ".join(map(str, done))
         out.line(f"Group {shown(row)} reads on, in partition {told}.")
     else:
-        out.line(f"Group {shown(row)} has no halted partition of these.")
+        what = (
+            "no halted partition" if asked is None else f"no halted partition {asked}"
+        )
+        out.line(f"Group {shown(row)} has {what}.")
     return EXIT_DONE if done else EXIT_NOTHING
 
 
@@ -201,9 +205,12 @@ def _as_json(row: GroupRow, lags: list[PartitionLag]) -> dict[str, Any]:
     told = dataclasses.asdict(row)
     # A filter can name a value that is nobody's business; the admin redacts it.
     del told["id"], told["topic_id"], told["where"]
+    # As `lag` and `topics` call it.
+    names = {"topic": told.pop("topic"), "group": told.pop("name")}
     for name in ("paused_at", "last_declared_at", "created_at"):
         told[name] = iso(told[name])
     return {
+        **names,
         **told,
         "state": state_of(row, lags),
         "unread": sum(each.unread for each in lags),

@@ -102,10 +102,14 @@ class Output:
     ) -> None:
         """Print rows under their heads."""
         cells = [[shown(cell) for cell in row] for row in rows]
-        heads = [column.name for column in columns]
-        widths = [max(map(width, cell)) for cell in zip(heads, *cells, strict=True)]
+        widths = _widths(columns, cells)
         if self.is_terminal:
-            _narrow(columns, widths, shutil.get_terminal_size().columns)
+            total = shutil.get_terminal_size().columns
+            if _over(widths, total) > 0:
+                columns, cells = _without_empty(columns, cells)
+                widths = _widths(columns, cells)
+            _narrow(columns, widths, total)
+        heads = [column.name for column in columns]
         if self._color and _rich_table(columns, widths, cells):
             return
         for row in [heads, *cells]:
@@ -117,12 +121,32 @@ class Output:
             )
 
 
+def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
+    heads = [column.name for column in columns]
+    return [max(map(width, cell)) for cell in zip(heads, *cells, strict=True)]
+
+
+def _over(widths: Sequence[int], total: int) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1) - total
+
+
+def _without_empty(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]]
+) -> tuple[list[Column], list[list[str]]]:
+    """Leave out columns that say nothing: they would cost others their text."""
+    told = [place for place in range(len(columns)) if any(row[place] for row in cells)]
+    return [columns[place] for place in told], [
+        [row[place] for place in told] for row in cells
+    ]
+
+
 def _narrow(columns: Sequence[Column], widths: list[int], total: int) -> None:
     """Make the columns that may give way narrower, the widest first."""
-    over = sum(widths) + len(GAP) * (len(widths) - 1) - total
+    over = _over(widths, total)
     flexible = [place for place, column in enumerate(columns) if column.may_cut]
     while over > 0 and flexible:
-        widest = max(flexible, key=widths.__getitem__)
+        # The first column says which row it is, so it keeps twice as much.
+        widest = max(flexible, key=lambda place: widths[place] * (2 if place else 1))
         if widths[widest] <= COLUMNS_MIN:
             return
         widths[widest] -= 1

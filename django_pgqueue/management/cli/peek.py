@@ -82,7 +82,7 @@ def add_arguments(parser: Any) -> None:
 def run(options: dict[str, Any], out: Output) -> int:
     """Print one line for each message."""
     topics = Topic.objects.using(get_settings().database)
-    topic = topics.only("partitions").filter(name=options["topic"]).first()
+    topic = topics.only("name", "partitions").filter(name=options["topic"]).first()
     if topic is None:
         near = did_you_mean(
             options["topic"], list(topics.values_list("name", flat=True))
@@ -90,6 +90,12 @@ def run(options: dict[str, Any], out: Output) -> int:
         if out.as_json:
             out.json({"messages": [], "next": None})
         out.note(f"No topic is called {shown(options['topic'])!r}.{shown(near)}")
+        return EXIT_NOTHING
+    missing = _cannot_be(topic, options)
+    if missing is not None:
+        if out.as_json:
+            out.json({"messages": [], "next": None})
+        out.note(missing)
         return EXIT_NOTHING
     start = None if options["start"] == LATEST else options["start"]
     found = _find(topic, start, options)
@@ -115,11 +121,27 @@ def run(options: dict[str, Any], out: Output) -> int:
     if found.end is not None and start is None:
         out.note(
             f"The newest {LOOK_ROWS_MAX:,} messages were looked through; there may be "
-            f"more. To look at older ones: --from"
+            f"more. To begin with the oldest: --from earliest"
         )
     elif onward is not None and start is not None:
         out.note(f"More: --from {onward + 1}")
     return EXIT_DONE if rows else EXIT_NOTHING
+
+
+def _cannot_be(topic: Any, options: dict[str, Any]) -> str | None:
+    """Return why the topic cannot have such a message; None: it can."""
+    name, partition = options["name"], options["partition"]
+    if partition is not None and partition >= topic.partitions:
+        return (
+            f"Topic {topic.name} has no partition {partition}: it has "
+            f"{topic.partitions}, from 0 on."
+        )
+    if name is not None and name.partition(".")[0] != topic.name:
+        return (
+            f"No message of topic {topic.name} is called {shown(name)!r}: their names "
+            f"begin with {topic.name!r}."
+        )
+    return None
 
 
 def _find(topic: Any, start: Any, options: dict[str, Any]) -> Found:

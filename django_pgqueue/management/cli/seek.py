@@ -100,7 +100,8 @@ def _seek(
 def _is_confirmed(row: GroupRow, steps: list[Step], out: Output) -> bool:
     again = _total([step for step in steps if step.is_back])
     skipped = _total([step for step in steps if not step.is_back])
-    what = f"{again} messages would be read again, {skipped} skipped"
+    messages = "message" if again == "1" else "messages"
+    what = f"{again} {messages} would be read again, {skipped} skipped"
     if not sys.stdin.isatty():
         raise CommandError(
             f"{what}, and nobody can be asked: give --yes.", returncode=EXIT_USAGE

@@ -20,7 +20,7 @@ from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.cli.rows import state_of
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import job_id
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.redaction.values import redact, redact_errors
 from django_pgqueue.tasks.redact import redact_job
 
@@ -166,7 +166,7 @@ def _facts(told: dict[str, Any]) -> dict[str, object]:
     }
     links = {
         name.removesuffix("_id"): told[name]
-        for name in ("workflow_id", "parent_id", "message_id", "schedule_id")
+        for name in ("workflow_id", "parent_id", "message_id")
     }
     crashes = f", {told['crashes']} crashes" if told["crashes"] else ""
     lane = told["lane"]
@@ -185,7 +185,16 @@ def _facts(told: dict[str, Any]) -> dict[str, object]:
         "accumulate key": told["accumulate_key"] or None,
         "lane": None if lane is None else f"{lane}, capacity {told['lane_capacity']}",
         **links,
+        "schedule": _schedule(told["schedule_id"]),
     }
+
+
+def _schedule(key: int | None) -> str | None:
+    """Return the name of a job's schedule, by which `pgqueue schedules` knows it."""
+    if key is None:
+        return None
+    rows = Schedule.objects.using(get_settings().database).filter(pk=key)
+    return rows.values_list("name", flat=True).first() or f"{key}, which is deleted"
 
 
 def _print_payload(name: str, told: dict[str, Any], out: Output) -> None:

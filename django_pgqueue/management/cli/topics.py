@@ -178,7 +178,7 @@ def _print(told: dict[str, Any], out: Output) -> None:
             "kept": f"{_kept(told)}, as "
             + ("the topic says" if told["kept_by"] == "topic" else "RETENTION says"),
             "schema": told["schema"],
-            "in 24 h": f"{_count(told)} messages",
+            "in 24 h": f"{_count(told)} message{'' if _count(told) == '1' else 's'}",
             "removed up to": told["removed_to"] or None,
             "held back": f"{held}, by pid {told['held_back_by_pid']}" if held else None,
         }
