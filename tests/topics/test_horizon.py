@@ -6,13 +6,13 @@ import shutil
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from django_pgqueue.models import Message, Topic
+from django_pgqueue.models import LogDay, Message, Topic
 from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.connect import connect
@@ -383,6 +383,17 @@ def test_a_publish_makes_the_day_that_is_missing(cursor, new_cursor):
         ids = sorted(each for one in threads.map(late, range(8)) for each in one)
     cursor.execute(f"SELECT id FROM {name} ORDER BY 1")
     assert ids == [row[0] for row in cursor]
+
+
+def test_a_clock_that_stepped_back_makes_no_day_before_a_closed_one(cursor):
+    """Readers have passed it, so that nobody would read what is published there."""
+    name = f"pgqueue_message_{datetime.now(UTC):%Y%m%d}"
+    publish(cursor, "orders", items(0))
+    cursor.execute(f"ALTER TABLE pgqueue_message DETACH PARTITION {name}")
+    cursor.execute(f"DROP TABLE {name}")
+    LogDay.objects.create(day=datetime.now(UTC).date() + timedelta(days=1), last_id=1)
+    with pytest.raises(psycopg.errors.CheckViolation, match="set the clock right"):
+        publish(cursor, "orders", items(1))
 
 
 def test_a_day_that_is_made_holds_back_nobody_who_reads(cursor, other_cursor):
