@@ -114,6 +114,28 @@ def test_pattern_and_where_select_among_them(backfills, link):
     assert [first, *wanted] == jobs()
 
 
+def test_a_batch_walks_no_further_than_it_takes(backfills, link, monkeypatch):
+    """Of a day that was never analysed, too."""
+    with connections["default"].cursor() as cursor:
+        for n in range(4):
+            send(cursor, *[n] * 5_000)
+    listen()
+    seen = []
+
+    def spy(cursor, each, **said):
+        params = {"messages": 100, "position": 0, "since": "-infinity", **said}
+        cursor.execute("EXPLAIN " + backfill.EDGE, params)
+        seen.extend(line for (line,) in cursor.fetchall())
+        return fill(cursor, each, **said)
+
+    fill = backfill.fill
+    monkeypatch.setattr(backfill, "fill", spy)
+    backfills(link)
+
+    assert [] == [line for line in seen if "Sort  (" in line or "Seq Scan" in line]
+    assert seen
+
+
 def test_it_begins_at_a_time(backfills, link):
     """What was published before has no job; nor what retention is about to remove."""
     with connections["default"].cursor() as cursor:
