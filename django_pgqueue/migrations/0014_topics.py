@@ -36,16 +36,15 @@ POSITIONS_BACK = "ALTER TABLE pgqueue_position RESET (fillfactor)"
 
 # Makes the partition of a day (UTC), if there is none. Made apart and attached, as in
 # queues/partitions.py: ATTACH takes SHARE UPDATE EXCLUSIVE on the parent, beside which
-# messages are published. The advisory lock lets one at a time make days.
+# messages are published. The advisory lock lets one at a time make days; what it did is
+# asked by a function, which sees it in REPEATABLE READ, too.
 MAKE_DAY = """
 CREATE FUNCTION pgqueue_make_log_day(day date) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     name text := 'pgqueue_message_' || to_char(day, 'YYYYMMDD');
 BEGIN
     PERFORM pg_advisory_xact_lock(706701, 0);
-    IF EXISTS (SELECT FROM pg_inherits
-                WHERE inhparent = 'pgqueue_message'::regclass
-                  AND inhrelid = to_regclass(name)) THEN
+    IF pg_partition_root(to_regclass(name)) = 'pgqueue_message'::regclass THEN
         RETURN false;
     END IF;
     EXECUTE format('CREATE TABLE IF NOT EXISTS %I (LIKE pgqueue_message'

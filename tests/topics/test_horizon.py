@@ -366,7 +366,8 @@ def test_a_snapshot_without_the_topic_is_told_to_run_again(cursor, other_cursor)
     assert 1 == len(publish(other_cursor, "brand-new", items(3, name="brand-new")).ids)
 
 
-def test_a_publish_makes_the_day_that_is_missing(cursor, new_cursor):
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+def test_a_publish_makes_the_day_that_is_missing(cursor, new_cursor, isolation):
     """Eight at once make it once; nobody fails and no message is lost."""
     name = f"pgqueue_message_{datetime.now(UTC):%Y%m%d}"
     publish(cursor, "orders", items(0))
@@ -376,8 +377,11 @@ def test_a_publish_makes_the_day_that_is_missing(cursor, new_cursor):
     together = threading.Barrier(8)
 
     def late(number):
-        together.wait(10)
-        return publish(cursors[number], "orders", items(number)).ids
+        with cursors[number].connection.transaction():
+            cursors[number].execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}")
+            cursors[number].execute("SELECT 1 FROM pgqueue_topic")
+            together.wait(10)
+            return publish(cursors[number], "orders", items(number)).ids
 
     with ThreadPoolExecutor(8) as threads:
         ids = sorted(each for one in threads.map(late, range(8)) for each in one)
