@@ -36,16 +36,15 @@ POSITIONS_BACK = "ALTER TABLE pgqueue_position RESET (fillfactor)"
 
 # Makes the partition of a day (UTC), if there is none. Made apart and attached, as in
 # queues/partitions.py: ATTACH takes SHARE UPDATE EXCLUSIVE on the parent, beside which
-# messages are published. The advisory lock lets one at a time make days.
+# messages are published. The advisory lock lets one at a time make days; what it did is
+# asked by a function, which sees it in REPEATABLE READ, too.
 MAKE_DAY = """
 CREATE FUNCTION pgqueue_make_log_day(day date) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     name text := 'pgqueue_message_' || to_char(day, 'YYYYMMDD');
 BEGIN
     PERFORM pg_advisory_xact_lock(706701, 0);
-    IF EXISTS (SELECT FROM pg_inherits
-                WHERE inhparent = 'pgqueue_message'::regclass
-                  AND inhrelid = to_regclass(name)) THEN
+    IF pg_partition_root(to_regclass(name)) = 'pgqueue_message'::regclass THEN
         RETURN false;
     END IF;
     EXECUTE format('CREATE TABLE IF NOT EXISTS %I (LIKE pgqueue_message'
@@ -68,15 +67,24 @@ SELECT pgqueue_make_log_day((now() AT TIME ZONE 'UTC')::date + n)
 # above which id everything is that this transaction may draw, so it must be taken
 # before the first id is. The setting remembers it; it ends with the lock, at commit,
 # rollback, and rollback to a savepoint.
+#
+# A day before one that is closed is not made: readers have passed it, as topics/days.py
+# says, and the constraint of a closed day is only where there is such a day.
 BEGIN_PUBLISH = """
 CREATE FUNCTION pgqueue_begin_publish(
     topic text, OUT topic_id integer, OUT partitions integer
 ) LANGUAGE plpgsql AS $$
+DECLARE
+    today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
 BEGIN
-    IF to_regclass('pgqueue_message_'
-                   || to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NULL
-    THEN
-        PERFORM pgqueue_make_log_day((clock_timestamp() AT TIME ZONE 'UTC')::date);
+    IF to_regclass('pgqueue_message_' || to_char(today, 'YYYYMMDD')) IS NULL THEN
+        IF today < (SELECT max(d.day) FROM pgqueue_log_day d) THEN
+            RAISE EXCEPTION 'by the clock of the server it is %, and a later day of '
+                'the log is closed: nobody would read a message of today; set the '
+                'clock right', today
+                USING ERRCODE = 'check_violation';
+        END IF;
+        PERFORM pgqueue_make_log_day(today);
     END IF;
     SELECT t.id, t.partitions INTO topic_id, partitions
       FROM pgqueue_topic t WHERE t.name = topic;

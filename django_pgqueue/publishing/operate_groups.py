@@ -9,13 +9,14 @@ commit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from typing import Any
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.publishing.publish import HINT
+from django_pgqueue.tasks.atomic import read_committed
 from django_pgqueue.tasks.operate import (
     BY_CHARACTERS_MAX,
     REASON_CHARACTERS_MAX,
@@ -145,7 +146,9 @@ def _cursor() -> Iterator[tuple[Any, Any]]:
     from django.db import connections, transaction
 
     connection = connections[get_settings().database]
+    is_inside = connection.in_atomic_block
     with (
+        nullcontext() if is_inside else read_committed(connection),
         transaction.atomic(using=connection.alias),
         connection.cursor() as cursor,
     ):

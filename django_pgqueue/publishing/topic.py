@@ -135,13 +135,17 @@ class Topic:
             InvalidArgument, PayloadTooLarge, WrongDatabase: As publish(); nothing is
                 published.
         """
-        given = list(items)
         called = self.name if name is None else check_name(name, self.name)
         batches: list[Items] = []
-        for start in range(0, len(given), TOGETHER):
-            batches += self._encode(
-                given[start : start + TOGETHER], called, key, headers
-            )
+        if type(items) is list or type(items) is tuple:
+            for start in range(0, len(items), TOGETHER):
+                together = items[start : start + TOGETHER]
+                batches += self._encode(together, called, key, headers)
+        else:
+            # Each at once: a generator may yield one dict again and again, and change
+            # what is in it between.
+            for item in items:
+                batches += self._encode((item,), called, key, headers)
         if not batches:
             return []
         return publishing.store({self.name: batches})[self.name]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.exceptions import TaskTimeout, UndecodablePayload
 from django_pgqueue.subscriptions.consume import Consumer
 from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
 
@@ -91,15 +91,22 @@ def decide(
     is_last = (
         attempt >= consumer.retry.max_attempts
         or consumer.ack_policy == "reject_on_error"
+        or isinstance(error, UndecodablePayload)
         or not (isinstance(error, RetryLater) or consumer.retry.handles(error))
     )
     if not is_last:
         return Again(_delay(consumer, attempt, error, random), one_by_one=True)
     if consumer.on_error == "halt":
         return Halted()
+    return Skipped(_reason(consumer, error))
+
+
+def _reason(consumer: Consumer, error: BaseException) -> str:
+    if isinstance(error, UndecodablePayload):
+        return "undecodable"
     if consumer.ack_policy == "reject_on_error":
-        return Skipped("rejected")
-    return Skipped("timeout" if isinstance(error, TaskTimeout) else "exhausted")
+        return "rejected"
+    return "timeout" if isinstance(error, TaskTimeout) else "exhausted"
 
 
 def decide_before(consumer: Consumer, *, messages: int, failures: int) -> After | None:
@@ -107,8 +114,11 @@ def decide_before(consumer: Consumer, *, messages: int, failures: int) -> After 
     Say what is done instead of a call; None: the handler is called.
 
     What has taken its reader down each time would do so again: leases that lapsed count
-    as failures, and nobody was there to decide what follows them.
+    as failures, and nobody was there to decide what follows them. By "first", what took
+    the reader down is behind the position: nobody has tried what comes next.
     """
+    if consumer.ack_policy == "first":
+        return None
     if messages > 1:
         if failures < BATCH_ATTEMPTS:
             return None

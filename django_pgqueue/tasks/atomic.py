@@ -89,7 +89,7 @@ def in_transaction(
             _run_inside(connection, stage, call, task, control, returned)
         else:
             _make_partitions_ahead(connection)
-            with _read_committed(connection):
+            with read_committed(connection):
                 _run_alone(connection, stage, call, task, control, returned)
     except BaseException as error:
         if stage.at != "commit" or not control.is_applied():
@@ -223,7 +223,7 @@ def _status(connection: Any) -> TransactionStatus:
 
 
 @contextmanager
-def _read_committed(connection: Any) -> Iterator[None]:
+def read_committed(connection: Any) -> Iterator[None]:
     """
     Begin transactions at READ COMMITTED, whatever the role or OPTIONS say.
 

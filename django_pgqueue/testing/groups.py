@@ -10,10 +10,11 @@ from django.db import connections, transaction
 from django_pgqueue.conf import get_settings
 from django_pgqueue.subscriptions import after_batch
 from django_pgqueue.subscriptions.consume import Consumer, declared
-from django_pgqueue.subscriptions.run_batch import run_batch
+from django_pgqueue.subscriptions.run_batch import Ended, run_batch
 from django_pgqueue.subscriptions.sync_groups import declaration_of
 from django_pgqueue.subscriptions.write_after import write_after
 from django_pgqueue.tasks.outcome import Snooze
+from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.testing.access import explained
 from django_pgqueue.topics import groups, positions
@@ -122,6 +123,7 @@ def _serve(
             bound=min(bound, single_to) if is_single and single_to else bound,
             limit=1 if is_single else consumer.batch,
             where=consumer.where,
+            decode=decode_value,
         )
 
     def moves(keeps: bool) -> bool:
@@ -131,15 +133,18 @@ def _serve(
     if not batch.messages:
         moves(False)
         return 0, True
-    ended = run_batch(
-        consumer,
-        claimed,
-        batch.messages,
-        batch.to,
-        settings=get_settings(),
-        moves=moves,
-        lease_seconds=None,
-    )
+    if batch.error is not None:
+        ended = Ended(batch.error, 0.0)
+    else:
+        ended = run_batch(
+            consumer,
+            claimed,
+            batch.messages,
+            batch.to,
+            settings=get_settings(),
+            moves=moves,
+            lease_seconds=None,
+        )
     error = ended.error
     if error is None:
         if ended.was_acked:

@@ -35,15 +35,17 @@ SELECT s.id, s.queue, s.pattern, t.id, s.topic, s.start, s.backfill_position,
 """
 
 # Locks: none. Whether a session has a snapshot that may not see the subscription: while
-# an older transaction runs, any may. One that a vacuum has can publish nothing. xid8s
-# are compared, as ages from the next one;
-# it is read first, so that what comes between makes a snapshot look older. A number
-# that this server has not given yet is of another one, from which it was restored.
+# an older transaction runs, any may. One that a vacuum has can publish nothing; of
+# another role's session backend_type is NULL, and then it counts. xid8s are compared,
+# as ages from the next one; it is read first, so that what comes between makes a
+# snapshot look older. A number that this server has not given yet is of another one,
+# from which it was restored.
 HAS_OLDER_SNAPSHOT = """
 SELECT EXISTS (
        SELECT FROM pg_stat_activity a
         WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
-          AND a.backend_type <> 'autovacuum worker' AND a.backend_xmin IS NOT NULL
+          AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
+          AND a.backend_xmin IS NOT NULL
           AND next.xid - age(a.backend_xmin) <= %(xid)s::bigint)
   FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xid) next
  WHERE next.xid > %(xid)s::bigint
@@ -51,11 +53,12 @@ SELECT EXISTS (
 
 # Locks: a share lock on the rows of the topics until the caller's transaction ends:
 # retention writes messages into the jobs that refer to them before it removes them, and
-# must not overlook those that are made here.
+# must not overlook those that are made here. In the order in which a worker that starts
+# declares them, or two would wait for each other.
 HOLD_TOPICS = """
 SELECT t.id FROM pgqueue_topic t
  WHERE %(topic)s::text IS NULL OR t.name = %(topic)s::text
- ORDER BY t.id FOR SHARE
+ ORDER BY t.name COLLATE "C" FOR SHARE
 """
 
 # Locks: none. Up to where the next messages go, of all topics; through the key.

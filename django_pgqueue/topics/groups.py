@@ -89,9 +89,13 @@ SELECT id, topic_id, topic, name, task, queue, batch, lease_seconds, is_atomic,
        pause_reason, last_declared_at, created_at
   FROM pgqueue_consumer_group
 """
-# Locks: none.
+# Locks: none. One of a topic whose row was deleted is not found, so that nobody waits
+# there for messages of a topic of that name that was made since.
 ALL = f"{SHOWN} ORDER BY topic, name"
-ONE = f"{SHOWN} WHERE topic = %(topic)s AND name = %(name)s"
+ONE = f"""{SHOWN}
+ WHERE name = %(name)s
+   AND topic_id = (SELECT t.id FROM pgqueue_topic t WHERE t.name = %(topic)s)
+"""
 
 # Locks: a row lock on the group's row, until the caller's transaction ends; a second
 # operator waits for it and then finds the group paused. What is being read is

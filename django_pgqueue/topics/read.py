@@ -8,6 +8,7 @@ commits later has a lower id.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -62,6 +63,9 @@ class Batch(NamedTuple):
     to: int
     # Whether there is more up to the same bound.
     has_more: bool
+    # Why the payload or the headers of the one message cannot be read; it stands there
+    # without them. None: all were read.
+    error: Exception | None = None
 
 
 def read(
@@ -75,9 +79,12 @@ def read(
     limit: int,
     since: datetime | str = "-infinity",
     where: str | None = None,
+    decode: Callable[[str], Any] = json.loads,
 ) -> Batch:
     """
     Return the next messages of a partition.
+
+    Those before one that cannot be read; and that one alone, when it comes first.
 
     Args:
         cursor: psycopg's, in autocommit; on the primary.
@@ -89,6 +96,7 @@ def read(
         limit: How many messages at most.
         since: The first day that can hold one (closed_days.Days.since).
         where: JSON text that a payload has to contain; None: every message.
+        decode: Makes a value of JSON text, and raises if it cannot.
     """
     params: dict[str, Any] = {
         "topic": topic_id,
@@ -99,38 +107,88 @@ def read(
         "since": since,
     }
     if where is not None:
-        return _read_where(cursor, topic, params, where)
+        return _read_where(cursor, topic, params, where, decode)
     cursor.execute(READ, params)
     rows = cursor.fetchall()
-    messages = messages_of(rows, topic, partition)
-    if len(rows) < limit:
-        return Batch(messages, bound, False)
-    return Batch(messages, messages[-1].id, True)
+    to, has_more = (bound, False) if len(rows) < limit else (rows[-1][0], True)
+    return _batch(rows, topic, partition, to, has_more, decode)
 
 
-def _read_where(cursor: Any, topic: str, params: dict[str, Any], where: str) -> Batch:
+def _read_where(
+    cursor: Any,
+    topic: str,
+    params: dict[str, Any],
+    where: str,
+    decode: Callable[[str], Any],
+) -> Batch:
     limit = params["limit"]
     scan = min(limit * SCAN_PER_MESSAGE, SCAN_MESSAGES_MAX)
     cursor.execute(READ_WHERE, {**params, "where": where, "scan": scan})
     rows = cursor.fetchall()
     scanned, last = rows[0][:2]
     found = [row[2:] for row in rows if row[2] is not None]
-    messages = messages_of(found, topic, params["partition"])
     if len(found) == limit:
-        return Batch(messages, messages[-1].id, True)
-    if scanned < scan:
-        return Batch(messages, params["bound"], False)
-    return Batch(messages, last, True)
+        to, has_more = found[-1][0], True
+    elif scanned < scan:
+        to, has_more = params["bound"], False
+    else:
+        to, has_more = last, True
+    return _batch(found, topic, params["partition"], to, has_more, decode)
 
 
-def messages_of(
-    rows: list[tuple[Any, ...]], topic: str, partition: int
+def _batch(
+    rows: list[tuple[Any, ...]],
+    topic: str,
+    partition: int,
+    to: int,
+    has_more: bool,
+    decode: Callable[[str], Any],
+) -> Batch:
+    """Return rows that have COLUMNS as a batch that ends at *to*, or sooner."""
+    try:
+        return Batch(_messages(rows, topic, partition, decode), to, has_more)
+    except Exception:
+        # Whatever it is: the one that cannot be read must not stop the others.
+        return _readable(rows, topic, partition, decode)
+
+
+def _readable(
+    rows: list[tuple[Any, ...]],
+    topic: str,
+    partition: int,
+    decode: Callable[[str], Any],
+) -> Batch:
+    messages: list[Message] = []
+    for row in rows:
+        try:
+            messages += _messages([row], topic, partition, decode)
+        except Exception as error:
+            if messages:
+                break
+            message_id, name, _, key, _, published_at = row
+            bare = Message(
+                message_id,
+                topic,
+                name,
+                None,
+                key,
+                published_at=published_at,
+                partition=partition,
+            )
+            return Batch([bare], message_id, True, error)
+    return Batch(messages, messages[-1].id, True)
+
+
+def _messages(
+    rows: list[tuple[Any, ...]],
+    topic: str,
+    partition: int,
+    decode: Callable[[str], Any],
 ) -> list[Message]:
-    """Return messages of rows that have COLUMNS."""
     if not rows:
         return []
     # One call for all: a document that is parsed alone costs more than its own text.
-    payloads = json.loads(f"[{','.join([row[2] for row in rows])}]")
+    payloads = decode(f"[{','.join([row[2] for row in rows])}]")
     return [
         Message(
             message_id,
@@ -138,7 +196,7 @@ def messages_of(
             name,
             payload,
             key,
-            {} if headers == "{}" else json.loads(headers),
+            {} if headers == "{}" else decode(headers),
             published_at,
             partition,
         )

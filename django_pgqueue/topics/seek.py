@@ -22,7 +22,7 @@ DISORDER_SECONDS = 10.0
 # Locks: a share lock on the topic's row until the caller's transaction ends: retention
 # neither removes what is sought meanwhile, nor overlooks where the group is now.
 TOPIC_OF = """
-SELECT t.id, t.name, t.removed_to, g.name
+SELECT t.id, t.name, t.removed_to, g.name, current_setting('transaction_isolation')
   FROM pgqueue_consumer_group g JOIN pgqueue_topic t ON t.id = g.topic_id
  WHERE g.id = %(group)s FOR SHARE OF t
 """
@@ -117,13 +117,22 @@ def seek(
 
     Raises:
         MessagesLost: Retention has removed messages after that place.
-        TopicError: There is no such place, partition or group.
+        TopicError: There is no such place, partition or group; or a moment is sought
+            in another isolation level.
     """
     cursor.execute(TOPIC_OF, {"group": group_id})
     row = cursor.fetchone()
     if row is None:
         raise TopicError(f"There is no consumer group with the id {group_id}.")
-    topic_id, topic, removed_to, name = row
+    topic_id, topic, removed_to, name, isolation = row
+    is_moment = not isinstance(to, int) and to not in (EARLIEST, LATEST)
+    if is_moment and isolation in ("repeatable read", "serializable"):
+        # The horizon is of now, and the messages would be those of the snapshot.
+        raise TopicError(
+            f"A moment cannot be sought in a transaction of {isolation.upper()}: it "
+            f"does not see what was published since it began, and the group would "
+            f"pass over that. Seek outside of it, or in READ COMMITTED."
+        )
     cursor.execute(PARTITIONS, {"group": group_id})
     every = [number for (number,) in cursor.fetchall()]
     if partition is not None and partition not in every:

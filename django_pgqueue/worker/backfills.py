@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.topics import backfill
 from django_pgqueue.topics.backfill import OpenBackfill
@@ -20,6 +21,10 @@ logger = logging.getLogger("django_pgqueue.worker")
 # Until it is looked for new subscriptions, or whether what one waits for has come.
 LOOK_SECONDS = 5.0
 AGAIN_SECONDS = 0.5
+
+# How long a statement of a batch may take. The first one of a back-fill that begins at
+# a time walks over the part of that day which was before.
+BATCH_SECONDS = 600
 
 
 class Backfills:
@@ -59,6 +64,8 @@ class Backfills:
         if bound <= each.position and (final is None or each.position < final):
             return False
         with link.connection.transaction(), link.cursor() as cursor:
+            # Through the key, also of a day that the planner knows nothing of.
+            limit(cursor, seconds=BATCH_SECONDS, plans=Plans.IN_ORDER)
             filled = backfill.fill(cursor, each, bound=bound, final=final, days=days)
         if filled is None:
             return True

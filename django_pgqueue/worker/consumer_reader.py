@@ -32,6 +32,7 @@ from django_pgqueue.subscriptions.after_batch import Again, Halted, Skipped
 from django_pgqueue.subscriptions.consume import Consumer
 from django_pgqueue.subscriptions.run_batch import Ended, run_batch
 from django_pgqueue.subscriptions.write_after import write_after
+from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.topics import groups, positions
 from django_pgqueue.topics.groups import GroupRow
 from django_pgqueue.topics.positions import Claimed
@@ -200,6 +201,11 @@ class Reader(Service):
             # Nothing of what was looked at is wanted.
             self._advance(claimed, batch.to, False)
             return
+        if batch.error is not None:
+            # It comes to no handler; on_error says what becomes of it.
+            after = self._after(claimed, batch, batch.error)
+            self._write(claimed, batch, after, batch.error)
+            return
         before = after_batch.decide_before(
             self.consumer, messages=len(batch.messages), failures=claimed.failures
         )
@@ -213,6 +219,8 @@ class Reader(Service):
     def _read(self, group: GroupRow, claimed: Claimed, bound: int) -> Batch:
         single_to = claimed.single_to
         is_single = single_to is not None and single_to > claimed.position
+        # A payload may refer to a model's row, which is fetched as it is read.
+        clean_connections()
         with self.link.cursor(binary=True) as cursor:
             return read(
                 cursor,
@@ -224,6 +232,7 @@ class Reader(Service):
                 limit=1 if is_single else self.consumer.batch,
                 since=self._bounds.days().since(claimed.position),
                 where=self.consumer.where,
+                decode=decode_value,
             )
 
     def _call(self, claimed: Claimed, batch: Batch) -> Ended:
@@ -237,7 +246,6 @@ class Reader(Service):
             left = timedelta(seconds=max(until - time.monotonic(), 0.001))
             return self._watchdog.watch(self, left, call)
 
-        clean_connections()
         try:
             return run_batch(
                 consumer,
@@ -283,14 +291,19 @@ class Reader(Service):
                 error,
             )
             return
-        after = after_batch.decide(
+        after = self._after(claimed, batch, error)
+        self._write(claimed, batch, after, error, ended.ran_seconds)
+
+    def _after(
+        self, claimed: Claimed, batch: Batch, error: BaseException
+    ) -> after_batch.After:
+        return after_batch.decide(
             self.consumer,
             messages=len(batch.messages),
             failures=claimed.failures,
             error=error,
             random=random.random,
         )
-        self._write(claimed, batch, after, error, ended.ran_seconds)
 
     def _consumed(self, claimed: Claimed, batch: Batch, ended: Ended) -> None:
         self._counts["consumed"] += len(batch.messages)

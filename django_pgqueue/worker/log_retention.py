@@ -123,8 +123,10 @@ def _inline(link: Link, due: Due) -> Iterator[bool]:
     """
     for _ in range(PASSES_MAX):
         found = 0
-        # A redrive takes a dead letter to the jobs, which are looked at after them.
-        for look in (retain.inline_dead_letters, retain.inline_jobs):
+        # A redrive takes a dead letter to the jobs, which are looked at after them; a
+        # last failure takes a job the other way, so those are looked at once more.
+        dead, jobs = retain.inline_dead_letters, retain.inline_jobs
+        for look in (dead, jobs, dead):
             for part in _slices(link, due, look):
                 found += part.referring
                 yield False

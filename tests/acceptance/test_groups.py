@@ -200,14 +200,17 @@ def test_a_bad_message_becomes_a_dead_letter_and_the_group_goes_on(
 
 
 def test_a_rejected_message_is_not_tried_again(start, the_ledger):
-    """It is found in its batch at once."""
+    """It is found in its batch at once; one that Python cannot read, before it runs."""
     ids = put("plain", [{}, {"do": "reject"}, {}], key="k", partitions=1)
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT pgqueue_publish('plain', '1e5000', 'k')")
+        (unreadable,) = cursor.fetchone()
+    ids.append(publish("plain", {}, key="k"))
     start("plain")
-    wait_for_done(the_ledger, [ids[0], ids[2]])
+    wait_for_done(the_ledger, [ids[0], *ids[2:]])
 
-    assert (ids[1], "rejected") == (
-        DeadLetter.objects.get().message_id,
-        DeadLetter.objects.get().reason,
+    assert [(ids[1], "rejected"), (unreadable, "undecodable")] == list(
+        DeadLetter.objects.order_by("id").values_list("message_id", "reason")
     )
     alone = [e for e in the_ledger.entries("batch") if e.note[1] == [ids[1]]]
     assert 1 == len(alone)
@@ -332,12 +335,15 @@ def test_a_paused_group_is_not_read(start, the_ledger):
 
 
 def test_what_is_acked_first_comes_once(start, the_ledger):
-    """A failure is logged, and nothing is tried again."""
-    ids = put("firsts", [{"do": "fail"}, {}, {}], key="k", partitions=1)
+    """A failure is logged, a death too, and nothing is tried again; the next one is."""
+    said = [{"do": "fail"}, {}, {"do": "die"}, {}, {}]
+    ids = put("firsts", said, key="k", partitions=1)
     worker = start("firsts")
-    wait_for_done(the_ledger, ids[2:])
+    wait_for_done(the_ledger, ids[4:])
 
-    assert [ids[:2], ids[2:]] == [e.note[1] for e in the_ledger.entries("batch")]
+    assert [ids[:2], ids[2:4], ids[4:]] == [
+        e.note[1] for e in the_ledger.entries("batch")
+    ]
     assert 0 == DeadLetter.objects.count()
     assert worker.lines("failed     group=firsts/g partition=0 after its position")
 

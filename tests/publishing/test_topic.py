@@ -100,6 +100,19 @@ def test_many_are_published_in_their_order():
     assert [] == clicks.publish_many([]) == publish_many([])
 
 
+def test_a_generator_may_yield_one_dict_again_and_again():
+    """Each message has what was in it when it was yielded."""
+
+    def rows():
+        row = {}
+        for n in range(3):
+            row["n"] = n
+            yield row
+
+    topic("orders").publish_many(rows(), key="n")
+    assert [("orders", str(n), {"n": n}) for n in range(3)] == stored()
+
+
 def test_payloads_that_need_a_closer_look_travel_too():
     """Between plain ones, in the same order, with a function for the key."""
     topic("t").publish_many(

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue import Cancel, Reject, Retry, RetryLater, Snooze, consume
-from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.exceptions import TaskTimeout, UndecodablePayload
 from django_pgqueue.subscriptions.after_batch import (
     Again,
     Halted,
@@ -17,6 +17,7 @@ from django_pgqueue.subscriptions.after_batch import (
 from django_pgqueue.subscriptions.consume import declared
 
 ERROR = ValueError("no")
+UNREADABLE = UndecodablePayload("no")
 MINUTE = timedelta(minutes=1)
 # Whole delays: 5 s, 10 s, …
 ONE = 1.0
@@ -78,6 +79,14 @@ def test_a_batch_is_tried_once_more_and_then_one_by_one(failures, error, expecte
             Halted(),
         ),
         ({"retries": Retry(never=(ValueError,))}, 0, ERROR, Skipped("exhausted")),
+        ({}, 0, UNREADABLE, Skipped("undecodable")),
+        ({"on_error": "halt"}, 0, UNREADABLE, Halted()),
+        (
+            {"on_error": "retry"},
+            0,
+            UNREADABLE,
+            Again(timedelta(seconds=5), one_by_one=True),
+        ),
     ],
 )
 def test_a_message_gets_its_attempts_and_then_the_policy(
@@ -101,6 +110,8 @@ def test_a_message_gets_its_attempts_and_then_the_policy(
         ({}, 1, 3, Skipped("lease_expired")),
         ({"on_error": "halt"}, 1, 3, Halted()),
         ({"on_error": "retry"}, 1, 99, None),
+        # What took its reader down is behind the position.
+        ({"ack_policy": "first"}, 1, 9, None),
     ],
 )
 def test_what_takes_its_reader_down_does_not_do_so_for_ever(

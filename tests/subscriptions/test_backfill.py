@@ -23,6 +23,7 @@ from django_pgqueue.topics import backfill
 from django_pgqueue.topics.publish import publish as store
 from django_pgqueue.worker.backfills import Backfills
 from tests.subscriptions.conftest import deploy
+from tests.waiting import wait_until_blocked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -113,6 +114,28 @@ def test_pattern_and_where_select_among_them(backfills, link):
     assert [first, *wanted] == jobs()
 
 
+def test_a_batch_walks_no_further_than_it_takes(backfills, link, monkeypatch):
+    """Of a day that was never analysed, too."""
+    with connections["default"].cursor() as cursor:
+        for n in range(4):
+            send(cursor, *[n] * 5_000)
+    listen()
+    seen = []
+
+    def spy(cursor, each, **said):
+        params = {"messages": 100, "position": 0, "since": "-infinity", **said}
+        cursor.execute("EXPLAIN " + backfill.EDGE, params)
+        seen.extend(line for (line,) in cursor.fetchall())
+        return fill(cursor, each, **said)
+
+    fill = backfill.fill
+    monkeypatch.setattr(backfill, "fill", spy)
+    backfills(link)
+
+    assert [] == [line for line in seen if "Sort  (" in line or "Seq Scan" in line]
+    assert seen
+
+
 def test_it_begins_at_a_time(backfills, link):
     """What was published before has no job; nor what retention is about to remove."""
     with connections["default"].cursor() as cursor:
@@ -168,6 +191,39 @@ def test_a_snapshot_from_before_is_waited_for(backfills, link, cursor):
     live = publish("orders", 2)
     assert rest(backfills, link)
     assert sorted(jobs()) == [late[0] - 1, late[0], live]
+
+
+def test_a_snapshot_of_another_role_is_waited_for(backfills, link, cursor):
+    """Of which a role without rights sees that there is one, and not what it is."""
+    publish("orders", 0)
+    cursor.execute("CREATE ROLE pgqueue_publisher; CREATE ROLE pgqueue_leader")
+    try:
+        cursor.execute(f"SET SESSION AUTHORIZATION pgqueue_publisher; {REPEATABLE}")
+        with cursor.connection.transaction(), link.cursor() as leader:
+            cursor.execute("SELECT 1")
+            listen()
+            (found,) = backfill.find_open(leader)
+            leader.execute("SET SESSION AUTHORIZATION pgqueue_leader")
+            assert backfill.has_older_snapshot(leader, found)
+    finally:
+        link.drop()
+        cursor.execute("RESET SESSION AUTHORIZATION")
+        cursor.execute("DROP ROLE pgqueue_publisher, pgqueue_leader")
+
+
+def test_topics_are_held_in_the_order_in_which_they_are_declared(cursor, other_cursor):
+    """A worker that starts declares them by name; so neither waits for the other."""
+    for name in ("b", "a"):
+        Topic.objects.create(name=name)
+    with ThreadPoolExecutor(1) as threads:
+        with cursor.connection.transaction():
+            cursor.execute("UPDATE pgqueue_topic SET schema = 's' WHERE name = 'a'")
+            held = threads.submit(
+                other_cursor.execute, backfill.HOLD_TOPICS, {"topic": None}
+            )
+            wait_until_blocked(cursor, other_cursor)
+            cursor.execute("UPDATE pgqueue_topic SET schema = 's' WHERE name = 'b'")
+        assert 2 == len(held.result(10).fetchall())
 
 
 def test_a_long_transaction_elsewhere_holds_no_message_back(backfills, link, cursor):

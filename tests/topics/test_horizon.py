@@ -6,13 +6,13 @@ import shutil
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from django_pgqueue.models import Message, Topic
+from django_pgqueue.models import LogDay, Message, Topic
 from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.connect import connect
@@ -366,7 +366,8 @@ def test_a_snapshot_without_the_topic_is_told_to_run_again(cursor, other_cursor)
     assert 1 == len(publish(other_cursor, "brand-new", items(3, name="brand-new")).ids)
 
 
-def test_a_publish_makes_the_day_that_is_missing(cursor, new_cursor):
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+def test_a_publish_makes_the_day_that_is_missing(cursor, new_cursor, isolation):
     """Eight at once make it once; nobody fails and no message is lost."""
     name = f"pgqueue_message_{datetime.now(UTC):%Y%m%d}"
     publish(cursor, "orders", items(0))
@@ -376,13 +377,27 @@ def test_a_publish_makes_the_day_that_is_missing(cursor, new_cursor):
     together = threading.Barrier(8)
 
     def late(number):
-        together.wait(10)
-        return publish(cursors[number], "orders", items(number)).ids
+        with cursors[number].connection.transaction():
+            cursors[number].execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}")
+            cursors[number].execute("SELECT 1 FROM pgqueue_topic")
+            together.wait(10)
+            return publish(cursors[number], "orders", items(number)).ids
 
     with ThreadPoolExecutor(8) as threads:
         ids = sorted(each for one in threads.map(late, range(8)) for each in one)
     cursor.execute(f"SELECT id FROM {name} ORDER BY 1")
     assert ids == [row[0] for row in cursor]
+
+
+def test_a_clock_that_stepped_back_makes_no_day_before_a_closed_one(cursor):
+    """Readers have passed it, so that nobody would read what is published there."""
+    name = f"pgqueue_message_{datetime.now(UTC):%Y%m%d}"
+    publish(cursor, "orders", items(0))
+    cursor.execute(f"ALTER TABLE pgqueue_message DETACH PARTITION {name}")
+    cursor.execute(f"DROP TABLE {name}")
+    LogDay.objects.create(day=datetime.now(UTC).date() + timedelta(days=1), last_id=1)
+    with pytest.raises(psycopg.errors.CheckViolation, match="set the clock right"):
+        publish(cursor, "orders", items(1))
 
 
 def test_a_day_that_is_made_holds_back_nobody_who_reads(cursor, other_cursor):

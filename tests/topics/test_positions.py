@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from django_pgqueue.exceptions import MessagesLost
+from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.models import (
     ConsumerGroup,
     DeadLetter,
@@ -15,6 +15,7 @@ from django_pgqueue.models import (
     Topic,
 )
 from django_pgqueue.topics import groups, positions
+from django_pgqueue.topics.groups import find
 from tests.topics.log import batch, make_group, make_topic, payloads, put, take
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -343,6 +344,22 @@ def test_partitions_of_earlier_days_are_read_too(cursor):
     assert list(range(50)) == sorted(found)
     assert 8 == Position.objects.filter(group_id=group).count()
     assert 2 == Topic.objects.get(pk=topic.pk).partitions
+
+
+def test_a_topic_that_is_made_anew_has_a_group_of_its_own(cursor):
+    """It begins where it says; that of the topic which was deleted is not found."""
+    put(cursor, 1)
+    old = make_group(cursor)
+    Topic.objects.all().delete()
+    with pytest.raises(TopicError, match="no consumer group 'g'"):
+        find(cursor, "clicks", "g")
+    (new,) = put(cursor, 2)
+    group = make_group(cursor, start="latest")
+
+    assert old != group == find(cursor, "clicks", "g").id
+    assert {new} == set(
+        Position.objects.filter(group_id=group).values_list("position", flat=True)
+    )
 
 
 def test_a_group_that_is_forgotten_leaves_no_position(cursor):

@@ -1,13 +1,14 @@
 """Reading a partition of a topic's log."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
 from django_pgqueue.models import Message as MessageRow
 from django_pgqueue.models import Position
 from django_pgqueue.queues.enqueue import Items
+from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.topics import positions
 from django_pgqueue.topics.lag import holders, lag
 from django_pgqueue.topics.message import Message
@@ -53,6 +54,32 @@ def test_a_message_is_read_as_it_was_published(cursor):
         == first
     )
     assert timedelta(0) == first.published_at.utcoffset()
+
+
+@pytest.mark.parametrize("where", [None, "{}"])
+def test_a_message_that_cannot_be_read_stops_no_other(cursor, where):
+    """A batch ends before it; then it comes alone, without its payload."""
+    make_topic()
+    group = make_group(cursor)
+    odd = {"day": {"__pgqueue__": "date", "value": "2026-01-31"}}
+    ids = put(cursor, {}, odd)
+    cursor.execute(
+        "SELECT pgqueue_publish('clicks', jsonb_build_object('n', 1e5000), 'k')"
+    )
+    ids += cursor.fetchone()
+    ids += put(cursor, {})
+    claimed = take(cursor, group)
+    read = [
+        batch(cursor, claimed._replace(position=at), where=where, decode=decode_value)
+        for at in (0, ids[1], ids[2])
+    ]
+
+    assert [[{}, {"day": date(2026, 1, 31)}], [None], [{}]] == [*map(payloads, read)]
+    assert ids[1:] == [*(each.to for each in read[:2]), read[2].messages[-1].id]
+    assert [True, True, False] == [each.has_more for each in read]
+    assert [None, "UndecodablePayload", None] == [
+        each.error and type(each.error).__name__ for each in read
+    ]
 
 
 def test_a_batch_ends_at_its_limit_or_at_the_bound(cursor):

@@ -4,7 +4,9 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connections, transaction
 
+from django_pgqueue import topic
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.models import Message, Position, Topic
 from django_pgqueue.topics import positions
@@ -134,6 +136,23 @@ def test_a_time_is_found_in_each_partition(cursor):
         for partition in range(3)
     }
     assert expected == {partition: now for partition, _, now in sought}
+
+
+def test_a_moment_is_not_sought_in_an_older_snapshot(cursor, other_cursor):
+    """It does not see what the horizon of now passes; a Group's own has none."""
+    make_topic()
+    make_group(cursor)
+    put(cursor, 1)
+    now = datetime.now(UTC)
+    session = connections["default"]
+    session.cursor().execute("SET default_transaction_isolation = 'repeatable read'")
+    with transaction.atomic():
+        Topic.objects.count()
+        (new,) = put(other_cursor, 2)
+        with pytest.raises(TopicError, match="in a transaction of REPEATABLE READ"):
+            topic("clicks").group("g").seek(now)
+    assert [new - 1] == [each.now for each in topic("clicks").group("g").seek(now)]
+    session.close()
 
 
 def test_times_need_not_be_in_the_order_of_ids(cursor):

@@ -166,6 +166,28 @@ def test_what_is_held_up_is_tried_again_in_a_minute(
     assert not Message.objects.exists()
 
 
+def test_a_job_that_dies_while_jobs_are_looked_through_gets_its_message(
+    link, cursor, nine
+):
+    """It goes to the dead letters, which were looked at before it."""
+    message = make_message(make_topic(), 9, payload={"a": 1})
+    refers = {"args": refer(message), "message_id": message.pk}
+    job = make_job(**refers)
+    make_dead_letter(id=job.pk + 1)
+    close_days(cursor)
+    chore = LogRetention(WEEK)
+    # Announced; the dead letters.
+    assert 2 == sum(chore(link) < STEP_PAUSE_SECONDS_MAX for _ in range(2))
+    job_id = job.pk
+    job.delete()
+    dead = make_dead_letter(id=job_id, **refers)
+
+    assert PAUSE_SECONDS == run_round(link, chore)
+    assert not Message.objects.exists()
+    dead.refresh_from_db()
+    assert {"a": 1} == dead.args[0]["value"]["payload"]
+
+
 def test_a_round_that_was_left_begins_anew(link, cursor, nine, monkeypatch):
     """Another worker led for a while, and what was due then may be wrong by now."""
     topic = make_topic()
