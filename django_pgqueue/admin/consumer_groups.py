@@ -24,7 +24,9 @@ from django_pgqueue.admin.listeners import (
     LISTED_MESSAGES_MAX,
     behind_of,
     group_badge,
+    partition_state,
     read_lag,
+    read_plans,
     state_badge,
     where_of,
 )
@@ -95,9 +97,10 @@ class ConsumerGroupAdmin(SeekableAdmin):
 
     def listed(self, rows: list[Any]) -> list[Any]:
         """Add how far behind each is."""
+        plans = read_plans() if rows else set()
         for row in rows:
             lags = read_lag(row, limit=LISTED_MESSAGES_MAX)
-            row.behind = behind_of(row, lags)
+            row.behind = behind_of(row, lags, plans)
         return rows
 
     def get_object(
@@ -107,7 +110,9 @@ class ConsumerGroupAdmin(SeekableAdmin):
         row = super().get_object(request, object_id, from_field)
         if row is not None:
             row.lags = read_lag(row, limit=COUNTED_MESSAGES_MAX)
-            row.behind = behind_of(row, row.lags, limit=COUNTED_MESSAGES_MAX)
+            row.behind = behind_of(
+                row, row.lags, read_plans(), limit=COUNTED_MESSAGES_MAX
+            )
         return row
 
     def partitions_of(self, row: Any) -> list[int]:
@@ -212,7 +217,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
     def _line(self, row: Any, each: PartitionLag) -> PartitionLine:
         more = "+" if each.unread >= COUNTED_MESSAGES_MAX else ""
         clock = row.clock
-        state = state_badge(each.state)
+        state = state_badge(partition_state(each, is_served=row.behind.is_served))
         if each.halted_at is not None:
             state = format_html(
                 '{}<br><span class="quiet">{} {}</span>',
@@ -285,4 +290,11 @@ def _notes(row: Any) -> list[Note]:
             "after it waits. See the errors below; then read on, or seek past it."
         )
         notes.append(Note(text))
+    if row.behind.state == "unserved":
+        text = _(
+            "No living worker serves the queue %(queue)s: what is unread waits until "
+            "there is one. Start it:"
+        )
+        command = f"python manage.py pgqueue_worker --queues {row.queue}"
+        notes.append(Note(text % {"queue": row.queue}, command))
     return notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, Subscription
 from django_pgqueue.topics.lag import PartitionLag, lag
 from django_pgqueue.topics.subscriptions import STALE_AFTER
+from django_pgqueue.worker.queue_plan import QueuePlan
+from django_pgqueue.worker.serving import is_served, living_plans
 
 if TYPE_CHECKING:
     from django_pgqueue.admin.read_only import ReadOnlyAdmin
@@ -32,8 +34,11 @@ LISTENERS_MAX = 100
 # Messages that lists count, per partition; the page of a group counts further.
 LISTED_MESSAGES_MAX = 1_000
 
-# What a group does, the most urgent first; the words are those of topics/lag.py.
-URGENCY = ("halted", "retrying", "held back", "waiting", "reading", "idle")
+# What a group does, the most urgent first; the words are those of topics/lag.py, and
+# "unserved": what waits has no living worker.
+URGENCY = (
+    *("halted", "unserved", "retrying", "held back", "waiting", "reading", "idle"),
+)
 
 LABELS = {
     "halted": gettext_lazy("halted"),
@@ -43,6 +48,7 @@ LABELS = {
     "idle": gettext_lazy("idle"),
     "held back": gettext_lazy("held back"),
     "waiting": gettext_lazy("waiting"),
+    "unserved": gettext_lazy("unserved"),
 }
 
 
@@ -69,6 +75,8 @@ class Behind:
     seconds: float | None
     halted: int
     partitions: int
+    # Whether a living worker serves its queue.
+    is_served: bool
 
     @property
     def shown(self) -> str:
@@ -114,9 +122,10 @@ def group_lines(page: ReadOnlyAdmin, topic: Any) -> list[Line]:
     """Return the groups that read the log of *topic*, with their lag."""
     rows = list(_rows(ConsumerGroup).filter(topic_id=topic.pk)[:LISTENERS_MAX])
     rows.sort(key=lambda row: row.name)
+    plans = read_plans() if rows else set()
     lines = []
     for row in rows:
-        behind = behind_of(row, read_lag(row, limit=LISTED_MESSAGES_MAX))
+        behind = behind_of(row, read_lag(row, limit=LISTED_MESSAGES_MAX), plans)
         lines.append(
             Line(
                 title=_link(page, ConsumerGroup, row.pk, row.name),
@@ -136,8 +145,18 @@ def read_lag(row: Any, *, limit: int) -> list[PartitionLag]:
         return lag(cursor, row.pk, row.topic_id, limit=limit)
 
 
+def read_plans() -> set[QueuePlan]:
+    """Return what living workers serve."""
+    with connections[get_settings().database].cursor() as cursor:
+        return living_plans(cursor)
+
+
 def behind_of(
-    row: Any, lags: Sequence[PartitionLag], *, limit: int = LISTED_MESSAGES_MAX
+    row: Any,
+    lags: Sequence[PartitionLag],
+    plans: Collection[QueuePlan],
+    *,
+    limit: int = LISTED_MESSAGES_MAX,
 ) -> Behind:
     """
     Return how far a group is behind.
@@ -145,9 +164,11 @@ def behind_of(
     Args:
         row: Of the group.
         lags: Of its partitions.
+        plans: What living workers serve.
         limit: Up to which these were counted.
     """
-    states = {each.state for each in lags}
+    has_worker = is_served(row.queue, plans)
+    states = {partition_state(each, is_served=has_worker) for each in lags}
     state = next((word for word in URGENCY if word in states), "idle")
     ages = [each.seconds for each in lags if each.seconds is not None]
     return Behind(
@@ -157,7 +178,13 @@ def behind_of(
         seconds=max(ages, default=None),
         halted=sum(each.halted_at is not None for each in lags),
         partitions=len(lags),
+        is_served=has_worker,
     )
+
+
+def partition_state(each: PartitionLag, *, is_served: bool) -> str:
+    """Return what a group does in a partition; waiting needs a living worker."""
+    return each.state if is_served or each.state != "waiting" else "unserved"
 
 
 def group_badge(behind: Behind) -> SafeString:

@@ -22,7 +22,7 @@ from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.spark.job import OptionValue, find_job_for_queue
 from django_pgqueue.tasks.registry import find_task
-from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
+from django_pgqueue.worker.serving import plan_of
 
 # The task that runs them: its module is imported when the app is ready.
 RUN_TASK = "django_pgqueue.run_pipeline"
@@ -113,7 +113,7 @@ def standing() -> Standing:
     return Standing(
         queue=queue,
         is_served=any(
-            _plan(worker).serves(queue)
+            plan_of(worker).serves(queue)
             for worker in workers
             if worker.silent_seconds <= settings.lease_seconds
         ),
@@ -136,11 +136,3 @@ def enqueue_run(job: str, options: Mapping[str, Any]) -> int:
     given: dict[str, OptionValue] = find_job_for_queue(job).read_options(options)
     said = {name: given[name] for name in options if given[name] is not None}
     return int(find_task(RUN_TASK).delay(job, **said).id)
-
-
-def _plan(worker: doctor.Seen) -> QueuePlan:
-    """Return what *worker* serves; all, where its row cannot be read here."""
-    try:
-        return read_plan(tuple(worker.queues))
-    except (TypeError, ValueError):
-        return QueuePlan()

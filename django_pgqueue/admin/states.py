@@ -48,6 +48,9 @@ MEANINGS = {
     "group-retrying": _("A message failed, and waits for its next attempt."),
     "group-held-back": _("Waits for a transaction that publishes to its topic."),
     "group-waiting": _("There is something to read: the next free worker does."),
+    "group-unserved": _(
+        "There is something to read, and no living worker serves its queue."
+    ),
     "group-idle": _("Everything is read."),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.subscriptions.consume import Consumer, declared
-from django_pgqueue.topics.groups import Declaration, declare
+from django_pgqueue.topics.groups import Declaration, declare, declare_again
 from django_pgqueue.topics.start import EARLIEST
 
 logger = logging.getLogger("django_pgqueue.subscriptions")
@@ -24,6 +24,11 @@ def sync_groups(cursor: Any) -> list[str]:
     more keeps its row and its positions.
     """
     return [str(each) for each in declared() if _sync(cursor, each)]
+
+
+def still_declared(cursor: Any) -> None:
+    """Note that this code still declares its groups; once an hour it is written."""
+    declare_again(cursor, [(each.topic, each.group) for each in declared()])
 
 
 def declaration_of(consumer: Consumer) -> Declaration:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.topics.seek import starts_of
+from django_pgqueue.topics.subscriptions import DECLARED_EVERY, STALE_AFTER
 
 # Locks: a row lock on a new row; who makes the same topic waits for it.
 MAKE_TOPIC = """
@@ -44,6 +45,22 @@ ON CONFLICT (topic_id, name) DO UPDATE
        on_error = EXCLUDED.on_error, max_attempts = EXCLUDED.max_attempts,
        last_declared_at = EXCLUDED.last_declared_at
 RETURNING id, xmax = 0
+"""
+
+# Locks: row locks on the groups that were not declared for a while, in the order of
+# their ids. One that somebody holds has its turn an hour later: who asks renews leases,
+# and must not wait.
+DECLARE_AGAIN = f"""
+UPDATE pgqueue_consumer_group
+   SET last_declared_at = clock_timestamp()
+ WHERE id = ANY(ARRAY(
+       SELECT g.id FROM pgqueue_consumer_group g
+         JOIN pgqueue_topic t ON t.id = g.topic_id
+         JOIN unnest(%(topics)s::text[], %(names)s::text[]) AS d(topic, name)
+              ON d.topic = t.name AND d.name = g.name
+        WHERE g.last_declared_at IS NULL OR g.last_declared_at
+              < clock_timestamp() - interval '{DECLARED_EVERY.seconds} seconds'
+        ORDER BY g.id FOR UPDATE OF g SKIP LOCKED))
 """
 
 # Locks: none. How many partitions of a topic have to be read: those that it has, and
@@ -83,10 +100,17 @@ SELECT to_char((clock_timestamp() - %(ago)s::interval) AT TIME ZONE 'UTC',
                'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')
 """
 
-SHOWN = """
+# One that code has declared, and for so long no more. A pause changes nothing about
+# that: its positions are kept until somebody forgets it.
+IS_STALE = f"""
+coalesce(last_declared_at < clock_timestamp() - interval '{STALE_AFTER.days} days',
+         false)
+"""
+
+SHOWN = f"""
 SELECT id, topic_id, topic, name, task, queue, batch, lease_seconds, is_atomic,
        payload_filter::text, on_error, max_attempts, start, paused_at, paused_by,
-       pause_reason, last_declared_at, created_at
+       pause_reason, last_declared_at, created_at, {IS_STALE} AS is_stale
   FROM pgqueue_consumer_group
 """
 # Locks: none. One of a topic whose row was deleted is not found, so that nobody waits
@@ -151,6 +175,8 @@ class GroupRow:
     pause_reason: str | None
     last_declared_at: datetime | None
     created_at: datetime
+    # Declared by code, and for a week no more.
+    is_stale: bool
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.name}"
@@ -247,6 +273,18 @@ def declare(cursor: Any, declaration: Declaration) -> Declared:
     else:
         complete(cursor, group_id)
     return Declared(group_id, topic.id, is_new)
+
+
+def declare_again(cursor: Any, names: Sequence[tuple[str, str]]) -> None:
+    """
+    Note that code still declares these groups; once an hour it is written.
+
+    Args:
+        cursor: An open cursor.
+        names: Of each its topic and its name.
+    """
+    topics, groups = [topic for topic, _ in names], [name for _, name in names]
+    cursor.execute(DECLARE_AGAIN, {"topics": topics, "names": groups})
 
 
 def topic_of(cursor: Any, name: str, *, makes: bool = True) -> TopicRow:

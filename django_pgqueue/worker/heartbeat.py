@@ -19,8 +19,7 @@ from django_pgqueue.postgres import health, wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease, workers
 from django_pgqueue.runs import ticks
-from django_pgqueue.subscriptions.subscribe import declared
-from django_pgqueue.subscriptions.sync import still_declared
+from django_pgqueue.subscriptions import consume, subscribe, sync, sync_groups
 from django_pgqueue.topics.subscriptions import DECLARED_EVERY
 from django_pgqueue.worker.leader import Leader
 from django_pgqueue.worker.leases import Held, Leases
@@ -198,13 +197,16 @@ class Heartbeat(Service):
                 self._scheduler.stand_in()
 
     def _declare_again(self, now: float) -> None:
-        """Say that this code still has its subscriptions: of all workers, not one."""
+        """Say what this code still subscribes to and reads: of all workers, not one."""
         if now - self._declared_at < DECLARED_EVERY.total_seconds():
             return
         self._declared_at = now
-        if declared():
+        if subscribe.declared():
             with self.link.cursor() as cursor:
-                still_declared(cursor)
+                sync.still_declared(cursor)
+        if consume.declared():
+            with self.link.cursor() as cursor:
+                sync_groups.still_declared(cursor)
 
     def _prove_listener(self) -> None:
         listener = self._listener

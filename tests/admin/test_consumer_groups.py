@@ -13,6 +13,7 @@ from django.contrib.messages import get_messages
 from django_pgqueue.admin.group_seek import _line
 from django_pgqueue.models import ConsumerGroup, Position, Topic
 from django_pgqueue.topics.foresee import COUNTED_MESSAGES_MAX, Step
+from tests.management.test_doctor import make_worker
 from tests.topics.rows import make_group, make_message, make_position, make_topic
 
 pytestmark = pytest.mark.django_db
@@ -64,8 +65,10 @@ def positions():
 def test_the_list_tells_how_far_behind_groups_are(admin_client):
     """By topic and name; the most urgent state of any partition."""
     ids = make_log()
+    make_worker(queues=["default"])
     behind = make_group(name="behind")
     make_position(behind, 0, position=ids[9])
+    alone = make_group(name="alone", queue="slow")
     done = make_group(name="done")
     halted = make_group(name="halted")
     paused = make_group(
@@ -79,6 +82,7 @@ def test_the_list_tells_how_far_behind_groups_are(admin_client):
     for partition in range(3):
         make_position(done, partition, position=ids[-1])
         make_position(paused, partition, position=ids[-4])
+    make_position(alone, 1, position=ids[-1])
     make_position(halted, 2, position=ids[-1], halted_at=-HOUR, halted_for="error")
 
     html = html_of(admin_client)
@@ -86,11 +90,16 @@ def test_the_list_tells_how_far_behind_groups_are(admin_client):
     lines = [plain(line) for line in rows]
 
     assert [
+        "orders/alone unserved 20 29 min tests.app.tasks.noop slow",
         "orders/behind waiting 26 28 min tests.app.tasks.noop default",
         "orders/done idle 0 - tests.app.tasks.noop default",
         "orders/halted halted 1 of 3 partitions 20 29 min tests.app.tasks.noop default",
         "orders/paused paused 1 h ago by ada: rebuilt 3 2 min mail.tasks.noop mail",
     ] == lines
+    assert 1 == html.count("and no living worker serves its queue")
+    page = html_of(admin_client, f"{alone.pk}/change/")
+    assert "pgqueue-group-waiting" not in page
+    assert "pgqueue_worker --queues slow" in page
 
 
 def test_a_group_shows_each_partition(admin_client):

@@ -12,6 +12,7 @@ from django_pgqueue.admin import topics
 from django_pgqueue.queues.enqueue import Items
 from django_pgqueue.topics import overview
 from django_pgqueue.topics.publish import publish
+from tests.management.test_doctor import make_worker
 from tests.topics.rows import (
     make_group,
     make_message,
@@ -108,6 +109,7 @@ def test_a_topic_shows_its_log_and_its_listeners(admin_client):
     )
     make_subscription("clicks", queue="nobody's business")
     make_subscription("*", queue="audit", last_declared_at=-30 * DAY)
+    make_worker(queues=["stats"])
     group = make_group("orders", queue="stats")
     make_position(group, 1, position=last.pk)
     make_group("clicks", "others")

@@ -60,6 +60,7 @@ CHECKS = {
     "schedule_tasks",
     *("log_days", "log_closed", "log_horizon"),
     *("groups_behind", "groups_halted", "topics"),
+    *("groups_unserved", "groups_stale"),
     *("stale", "subscribed_tasks"),
 }
 
@@ -122,7 +123,7 @@ def test_where_all_is_well_every_check_says_so():
     assert CHECKS == set(found)
 
     status, out = run()
-    assert out.endswith("0 errors, 0 warnings, 33 as they should be.\n")
+    assert out.endswith("0 errors, 0 warnings, 35 as they should be.\n")
     assert max(map(len, out.splitlines())) <= 80
     assert 1 == len(run("--quiet")[1].splitlines())
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from django_pgqueue.management.cli import examine_topics
 from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.subscriptions import consume
 from django_pgqueue.topics.days import close_days, drop_day
 from django_pgqueue.topics.publish import publish
 from tests.factories import make_group, make_message, make_position, make_topic
-from tests.management.test_doctor import examined
+from tests.management.test_doctor import examined, make_worker, run
 
 OURS = {
     *("log_days", "log_closed", "log_horizon"),
     *("groups_behind", "groups_halted", "topics"),
+    *("groups_unserved", "groups_stale"),
 }
 DAY = timedelta(days=1)
+
+# What the code declares that the doctor has imported.
+HERE = SimpleNamespace(topic="orders", group="here")
 
 
 def found(check):
@@ -28,6 +34,7 @@ def found(check):
 
 def test_a_log_in_order_has_no_findings(transactional_db, cursor, log_days):
     """Groups that have read all, or little of what is young."""
+    make_worker()
     log_days(1)
     topic = make_topic(declared={"partitions": 16})
     message = make_message(topic, 1)
@@ -113,6 +120,65 @@ def test_halted_groups(transactional_db):
     assert ("error", ["orders/stats"]) == (finding["severity"], finding["value"])
     assert "orders/stats, 2 partitions, for retention, since 5 m." in finding["what"]
     assert finding["what"].endswith("7 messages were removed")
+
+
+def make_unread(name="stats", *, read=0, **columns):
+    """Publish two messages, of which a group has read so many."""
+    topic = make_topic(name=f"topic-of-{name}")
+    first = make_message(topic, 0).pk
+    make_message(topic, 0)
+    make_position(make_group(topic, name=name, **columns), position=first - 1 + read)
+
+
+def test_groups_whose_queue_no_living_worker_serves(transactional_db):
+    """An error for each, with the command; not of those that read, or rest."""
+    make_worker(queues=["default"])
+    make_worker("gone", silent=timedelta(hours=1), queues=["mail"])
+    make_unread(queue="mail")
+    make_unread("served")
+    make_unread("paused", queue="mail", paused_at=-DAY)
+    make_unread("stale", queue="mail", last_declared_at=-8 * DAY)
+    make_unread("idle", read=2, queue="mail")
+
+    status, out = run("--json")
+    (finding,) = [
+        each
+        for each in json.loads(out)["findings"]
+        if each["check"] == "groups_unserved"
+    ]
+    assert (1, "error", 2, 0) == (
+        status,
+        finding["severity"],
+        finding["value"],
+        finding["limit"],
+    )
+    assert finding["what"].startswith("Group topic-of-stats/stats has 2 unread")
+    assert finding["what"].endswith(" no living worker serves its queue mail.")
+    assert "python manage.py pgqueue_worker --queues mail" == finding["way_out"]
+
+    make_worker("new", queues=["ma*"])
+    assert "ok" == found("groups_unserved")["severity"]
+
+
+def test_groups_that_code_declares_no_more(transactional_db, monkeypatch):
+    """For a week, as subscriptions; not one that the code here has."""
+    monkeypatch.setattr(consume, "_declared", {("orders", "here"): HERE})
+    topic = make_topic()
+    make_group(topic, name="old", last_declared_at=-8 * DAY)
+    make_group(topic, name="resting", last_declared_at=-8 * DAY, paused_at=-DAY)
+    make_group(topic, name="here", last_declared_at=-8 * DAY)
+    make_group(topic, name="young", last_declared_at=-6 * DAY)
+    make_group(topic, name="never", last_declared_at=None)
+
+    finding = found("groups_stale")
+    assert ("warning", ["orders/old", "orders/resting"], 604_800.0) == (
+        finding["severity"],
+        finding["value"],
+        finding["limit"],
+    )
+    assert "not declared for 7 days" in finding["what"]
+    assert "orders/old, orders/resting" in finding["what"]
+    assert "pgqueue groups forget TOPIC/GROUP" in finding["way_out"]
 
 
 def test_topics_with_other_partitions_than_code_says(transactional_db):

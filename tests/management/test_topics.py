@@ -12,6 +12,7 @@ from django.db import connection
 from django_pgqueue.management.cli import places
 from django_pgqueue.models import ConsumerGroup, Message, Position, Topic
 from django_pgqueue.topics import browse
+from tests.management.test_doctor import make_worker
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
 from tests.topics.rows import (
     make_group,
@@ -87,6 +88,7 @@ def test_the_listeners_of_a_topic_are_listed():
     make_subscription("orders", disabled_at=-HOUR, disabled_by="ada")
     make_subscription("*", queue="audit", last_declared_at=-8 * DAY)
     make_subscription("clicks", queue="stats")
+    make_worker(queues=["stats"])
     group = make_group(queue="stats", task="stats.count")
     make_position(group, 0, position=ids[-1])
 
@@ -232,6 +234,25 @@ def test_a_topic_that_is_not_there_cannot_be_peeked_at():
 
 
 # groups ------------------------------------------------------------------------------
+
+
+def test_a_group_that_no_living_worker_serves():
+    """It is not said to wait for the next free worker; a worker that lives is one."""
+    make_topic(partitions=1)
+    make_message(partition=0)
+    make_group(queue="mail")
+    make_worker(queues=["-mail"])
+    make_worker("gone", silent=HOUR)
+
+    def state():
+        (group,) = told("groups")[1]["groups"]
+        return group["state"]
+
+    assert "unserved" == state()
+    assert "unserved" in run("groups")[1]
+    assert "unserved" in run("topics", "orders")[1]
+    make_worker("new", queues=["mail"])
+    assert "waiting" == state()
 
 
 def test_groups_are_listed():

@@ -252,6 +252,7 @@ SPECIAL = {
     },
     "topics.backfill.HAS_OLDER_SNAPSHOT": {"xid": 700},
     "topics.declare.DECLARE": {"partitions": 16},
+    "topics.groups.DECLARE_AGAIN": {"topics": ["clicks"], "names": ["stats"]},
     "topics.fetch.FETCH_MANY": {
         "times": [NOON],
         "first": NOON,
@@ -414,7 +415,7 @@ EXPLAINED = {
     *(f"topics.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
     *(f"topics.groups.{name}" for name in ("PARTITIONS", "MAKE_POSITIONS", "ALL")),
     *(f"topics.groups.{name}" for name in ("COMPLETE", "SHOWN", "PAUSE", "RESUME")),
-    *(f"topics.groups.{name}" for name in ("FORGET", "AGO")),
+    *(f"topics.groups.{name}" for name in ("FORGET", "AGO", "DECLARE_AGAIN")),
     *(f"topics.horizon.{name}" for name in ("HORIZONS", "HOLDERS")),
     "topics.lag.LAG",
     "topics.moment.FIRST_ID",

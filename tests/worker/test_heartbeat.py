@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres.wake import listen
 from django_pgqueue.queues import workers
+from django_pgqueue.subscriptions import consume
 from django_pgqueue.worker import heartbeat as module
 from django_pgqueue.worker.heartbeat import (
     ASK_AGAIN_SECONDS,
@@ -25,7 +26,7 @@ from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.scheduler import Scheduler
 from django_pgqueue.worker.wakes import Wakes
-from tests.factories import make_job, make_jobs
+from tests.factories import make_group, make_job, make_jobs, make_topic
 from tests.worker.conftest import WORKER
 
 LEASE_SECONDS = 60.0
@@ -237,6 +238,23 @@ def test_a_worker_says_every_ten_seconds_that_it_lives(heartbeat, clock):
     heartbeat.tick()
 
     assert before < Worker.objects.get().heartbeat_at
+
+
+def test_a_worker_says_every_hour_which_groups_its_code_has(
+    heartbeat, clock, monkeypatch
+):
+    """So that one whose worker runs for weeks is not taken for one without code."""
+    here = SimpleNamespace(topic="orders", group="stats")
+    monkeypatch.setattr(consume, "_declared", {("orders", "stats"): here})
+    group = make_group(make_topic(), last_declared_at=timedelta(days=-8))
+    clock.now += 3_590.0
+    heartbeat.tick()
+    group.refresh_from_db()
+    before = group.last_declared_at
+    clock.now += 10.0
+    heartbeat.tick()
+    group.refresh_from_db()
+    assert group.last_declared_at - before > timedelta(days=7)
 
 
 def test_a_worker_whose_row_was_purged_registers_again(heartbeat, clock):

@@ -16,6 +16,7 @@ from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import SchemaError
 from django_pgqueue.management.cli import (
     examine_export,
+    examine_groups,
     examine_jobs,
     examine_schedules,
     examine_server,
@@ -97,6 +98,7 @@ def _examine(settings: Settings) -> list[Finding]:
             *examine_jobs.EXAMINATIONS,
             examine_schedules.schedules,
             examine_topics.topics,
+            examine_groups.groups,
             examine_subscriptions.subscriptions,
             examine_export.export,
         ):

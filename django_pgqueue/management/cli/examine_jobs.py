@@ -13,10 +13,14 @@ from django_pgqueue.management.cli.text import shown
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks.registry import find_sender
-from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
-
-# A worker writes its heartbeat every 10 s.
-SILENT_SECONDS_MAX = 60.0
+from django_pgqueue.worker.queue_plan import QueuePlan
+from django_pgqueue.worker.serving import (
+    SILENT_SECONDS_MAX,
+    WORKERS_MAX,
+    is_alive,
+    is_served,
+    plan_of,
+)
 
 # A ready job that waits longer: too few workers, or none.
 READY_SECONDS_MAX = 300.0
@@ -26,9 +30,8 @@ LAPSED_SECONDS_MAX = 60.0
 
 DEAD_LETTERS_PERIOD = timedelta(hours=24)
 
-# Rows counted, workers and tasks looked at.
+# Rows counted, tasks looked at.
 COUNT_MAX = 10_000
-WORKERS_MAX = 1_000
 TASK_ROWS_MAX = 10_000
 
 # Names in one finding.
@@ -38,7 +41,7 @@ NAMES_MAX = 10
 def workers(cursor: Any, settings: Settings) -> Iterator[Finding]:
     """Do workers live, and serve every queue that has jobs to run?"""
     seen = doctor.workers_seen(cursor, limit=WORKERS_MAX)
-    alive = [worker for worker in seen if worker.silent_seconds <= SILENT_SECONDS_MAX]
+    alive = [worker for worker in seen if is_alive(worker)]
     yield Finding(
         check="workers",
         severity="ok",
@@ -61,17 +64,8 @@ def workers(cursor: Any, settings: Settings) -> Iterator[Finding]:
         )
     else:
         yield Finding(check="heartbeats", severity="ok", what="No worker is silent.")
-    plans = {_plan(worker) for worker in alive}
+    plans = {plan_of(worker) for worker in alive}
     yield from _queues(cursor, plans)
-
-
-def _plan(worker: doctor.Seen) -> QueuePlan:
-    """Return what *worker* serves; all, where its row cannot be read here."""
-    try:
-        return read_plan(tuple(worker.queues))
-    except (TypeError, ValueError):
-        # Of a later version.
-        return QueuePlan()
 
 
 def _queues(cursor: Any, plans: set[QueuePlan]) -> Iterator[Finding]:
@@ -79,9 +73,7 @@ def _queues(cursor: Any, plans: set[QueuePlan]) -> Iterator[Finding]:
     unserved = [
         queue
         for queue in stats
-        if queue.ready
-        and queue.paused_at is None
-        and not any(plan.serves(queue.name) for plan in plans)
+        if queue.ready and queue.paused_at is None and not is_served(queue.name, plans)
     ]
     for queue in unserved:
         yield Finding(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from django.db import connections
@@ -20,6 +20,8 @@ from django_pgqueue.management.cli.words import plain_text
 from django_pgqueue.publishing import operate_groups as operate
 from django_pgqueue.topics.groups import GroupRow, find_all
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
+from django_pgqueue.worker.queue_plan import QueuePlan
+from django_pgqueue.worker.serving import is_served, living_plans
 
 HELP = "List consumer groups with their lag; pause, resume, read on and forget one."
 
@@ -36,7 +38,10 @@ COLUMNS = (
 )
 
 # What a group does: of its partitions' states, the most urgent.
-URGENCY = ("halted", "paused", "retrying", "held back", "waiting", "reading", "idle")
+URGENCY = (
+    *("halted", "paused", "unserved", "retrying", "held back", "waiting", "reading"),
+    "idle",
+)
 
 
 def add_arguments(parser: Any) -> None:
@@ -81,10 +86,13 @@ def run(options: dict[str, Any], out: Output) -> int:
 def _list(rows: list[GroupRow], out: Output) -> int:
     with connections[get_settings().database].cursor() as cursor:
         lags = {row: lag(cursor, row.id, row.topic_id) for row in rows}
+        plans = living_plans(cursor)
+    states = {row: state_of(row, each, plans) for row, each in lags.items()}
     if out.as_json:
-        out.json({"groups": [_as_json(row, each) for row, each in lags.items()]})
+        told = [_as_json(row, each, states[row]) for row, each in lags.items()]
+        out.json({"groups": told})
     elif rows:
-        out.table(COLUMNS, [_row(row, each) for row, each in lags.items()])
+        out.table(COLUMNS, [_row(row, lags[row], states[row]) for row in rows])
     else:
         out.line("There is no consumer group.")
     return EXIT_DONE
@@ -159,11 +167,22 @@ ACTIONS: dict[str, tuple[Act, str]] = {
 }
 
 
-def state_of(row: GroupRow, lags: list[PartitionLag]) -> str:
-    """Return what a group does, in one word of topics/lag.py."""
+def state_of(
+    row: GroupRow, lags: list[PartitionLag], plans: Collection[QueuePlan]
+) -> str:
+    """
+    Return what a group does, in one word.
+
+    Args:
+        row: Of the group.
+        lags: Of its partitions, whose words are those of topics/lag.py.
+        plans: What living workers serve; "unserved": what waits has none of them.
+    """
     if row.paused_at is not None:
         return "paused"
     states = {each.state for each in lags}
+    if "waiting" in states and not is_served(row.queue, plans):
+        states.add("unserved")
     return next((word for word in URGENCY if word in states), "idle")
 
 
@@ -180,11 +199,11 @@ def oldest(lags: list[PartitionLag]) -> float | None:
     return max(ages, default=None)
 
 
-def _row(row: GroupRow, lags: list[PartitionLag]) -> list[object]:
+def _row(row: GroupRow, lags: list[PartitionLag], state: str) -> list[object]:
     seconds = oldest(lags)
     return [
         row,
-        state_of(row, lags),
+        state,
         lag_shown(lags),
         "" if seconds is None else span(seconds),
         len(lags),
@@ -201,7 +220,7 @@ def _paused(row: GroupRow) -> str:
     return f"paused{by}{why}"
 
 
-def _as_json(row: GroupRow, lags: list[PartitionLag]) -> dict[str, Any]:
+def _as_json(row: GroupRow, lags: list[PartitionLag], state: str) -> dict[str, Any]:
     told = dataclasses.asdict(row)
     # A filter can name a value that is nobody's business; the admin redacts it.
     del told["id"], told["topic_id"], told["where"]
@@ -212,7 +231,7 @@ def _as_json(row: GroupRow, lags: list[PartitionLag]) -> dict[str, Any]:
     return {
         **names,
         **told,
-        "state": state_of(row, lags),
+        "state": state,
         "unread": sum(each.unread for each in lags),
         "is_partial": any(each.unread >= COUNTED_MESSAGES_MAX for each in lags),
         "oldest_seconds": oldest(lags),

@@ -23,6 +23,8 @@ from django_pgqueue.topics.lag import Holder, holders, lag
 from django_pgqueue.topics.moment import first_id
 from django_pgqueue.topics.overview import COUNTED_MESSAGES_MAX, count_since
 from django_pgqueue.topics.subscriptions import SubscriptionRow
+from django_pgqueue.worker.queue_plan import QueuePlan
+from django_pgqueue.worker.serving import living_plans
 
 HELP = "List topics: messages, retention, and who listens."
 
@@ -116,14 +118,13 @@ def _add_listeners(
 ) -> None:
     wanting = subscriptions.find_all(cursor)
     reading = groups.find_all(cursor)
+    plans = living_plans(cursor) if with_lag else None
     for row, each in zip(rows, told, strict=True):
         each["subscriptions"] = [
             _subscription(one) for one in wanting if one.topic in (None, row.name)
         ]
         each["groups"] = [
-            _group(cursor, one, with_lag=with_lag)
-            for one in reading
-            if one.topic_id == row.pk
+            _group(cursor, one, plans) for one in reading if one.topic_id == row.pk
         ]
 
 
@@ -149,11 +150,12 @@ def _subscription(row: SubscriptionRow) -> dict[str, Any]:
     }
 
 
-def _group(cursor: Any, row: GroupRow, *, with_lag: bool) -> dict[str, Any]:
+def _group(cursor: Any, row: GroupRow, plans: set[QueuePlan] | None) -> dict[str, Any]:
+    """Tell of a group; with what living workers serve, its state and lag, too."""
     told: dict[str, Any] = {"group": row.name, "queue": row.queue, "task": row.task}
-    if with_lag:
+    if plans is not None:
         lags = lag(cursor, row.id, row.topic_id)
-        told["state"], told["lag"] = state_of(row, lags), lag_shown(lags)
+        told["state"], told["lag"] = state_of(row, lags, plans), lag_shown(lags)
     return told
 
 

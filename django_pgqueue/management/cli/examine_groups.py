@@ -1,0 +1,85 @@
+"""What the doctor asks of consumer groups: who reads for them, and who wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django_pgqueue.conf import Settings
+from django_pgqueue.management.cli.examine_jobs import named
+from django_pgqueue.management.cli.finding import Finding
+from django_pgqueue.management.cli.groups import oldest
+from django_pgqueue.management.cli.moments import span
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.subscriptions.consume import declared
+from django_pgqueue.topics.groups import GroupRow, find_all
+from django_pgqueue.topics.lag import PartitionLag, lag
+from django_pgqueue.topics.subscriptions import STALE_AFTER
+from django_pgqueue.worker.serving import is_served, living_plans
+
+# Messages counted of each partition of a group that nobody reads for.
+UNREAD_MESSAGES_MAX = 1_000
+
+
+def groups(cursor: Any, settings: Settings) -> Iterator[Finding]:
+    """Does a living worker read for every group, and does code still declare it?"""
+    rows = find_all(cursor)
+    # What the code here declares is not without code, however long no worker ran.
+    here = {(each.topic, each.group) for each in declared()}
+    stale = [row for row in rows if row.is_stale and (row.topic, row.name) not in here]
+    # More workers do not help one that has no code.
+    yield from _unserved(cursor, [row for row in rows if row not in stale])
+    yield _stale(stale)
+
+
+def _unserved(cursor: Any, rows: list[GroupRow]) -> Iterator[Finding]:
+    plans = living_plans(cursor)
+    is_found = False
+    for row in rows:
+        if row.paused_at is not None or is_served(row.queue, plans):
+            continue
+        lags = lag(cursor, row.id, row.topic_id, limit=UNREAD_MESSAGES_MAX)
+        waiting = [each for each in lags if each.state == "waiting"]
+        if waiting:
+            is_found = True
+            yield _waits(row, waiting)
+    if not is_found:
+        yield Finding(
+            check="groups_unserved",
+            severity="ok",
+            what="Every group that has messages to read has a living worker, or is "
+            "paused.",
+        )
+
+
+def _waits(row: GroupRow, waiting: list[PartitionLag]) -> Finding:
+    unread = sum(each.unread for each in waiting)
+    more = any(each.unread >= UNREAD_MESSAGES_MAX for each in waiting)
+    return Finding(
+        check="groups_unserved",
+        severity="error",
+        what=f"Group {shown(row)} has {unread:,}{' or more' if more else ''} unread "
+        f"message{'' if unread == 1 else 's'}, the oldest for "
+        f"{span(oldest(waiting) or 0.0)}, and no living worker serves its queue "
+        f"{shown(row.queue)}.",
+        value=unread,
+        limit=0,
+        way_out=f"python manage.py pgqueue_worker --queues {shown(row.queue)}",
+    )
+
+
+def _stale(rows: list[GroupRow]) -> Finding:
+    return Finding(
+        check="groups_stale",
+        severity="warning" if rows else "ok",
+        what=f"Groups were not declared for {STALE_AFTER.days} days, and nobody reads "
+        f"for them: {named(list(map(str, rows)))}."
+        if rows
+        else "Every group is declared.",
+        value=[str(row) for row in rows],
+        limit=STALE_AFTER.total_seconds(),
+        way_out="Unless their code comes back: manage.py pgqueue groups pause "
+        "TOPIC/GROUP, then manage.py pgqueue groups forget TOPIC/GROUP"
+        if rows
+        else "",
+    )

@@ -1,0 +1,40 @@
+"""Serving: which queues living workers serve, as their rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from django_pgqueue.queues import doctor
+from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
+
+# A worker writes its heartbeat every 10 s.
+SILENT_SECONDS_MAX = 60.0
+
+# Workers looked at, those that were heard of last.
+WORKERS_MAX = 1_000
+
+
+def is_alive(worker: doctor.Seen) -> bool:
+    """Whether *worker* was heard of lately."""
+    return worker.silent_seconds <= SILENT_SECONDS_MAX
+
+
+def plan_of(worker: doctor.Seen) -> QueuePlan:
+    """Return what *worker* serves; all, where its row cannot be read here."""
+    try:
+        return read_plan(tuple(worker.queues))
+    except (TypeError, ValueError):
+        # Of a later version.
+        return QueuePlan()
+
+
+def living_plans(cursor: Any) -> set[QueuePlan]:
+    """Return what living workers serve."""
+    seen = doctor.workers_seen(cursor, limit=WORKERS_MAX)
+    return {plan_of(worker) for worker in seen if is_alive(worker)}
+
+
+def is_served(queue: str, plans: Collection[QueuePlan]) -> bool:
+    """Whether one of *plans* serves *queue*."""
+    return any(plan.serves(queue) for plan in plans)
