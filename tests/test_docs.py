@@ -636,7 +636,8 @@ def test_every_check_of_the_doctor_is_documented():
     source = "".join(
         read(PACKAGE / "management" / "cli" / f"examine_{what}.py")
         for what in (
-            *("server", "jobs", "schedules", "topics", "subscriptions", "export"),
+            *("server", "jobs", "schedules", "topics", "groups", "subscriptions"),
+            "export",
         )
     )
     text = section(read(REFERENCE / "commands.md"), "### doctor")
