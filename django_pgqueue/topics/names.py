@@ -14,7 +14,9 @@ words after dots: "orders.created". A pattern selects by these words:
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +32,8 @@ WORD = r"[A-Za-z0-9_-]+"
 TOPIC = re.compile(rf"{WORD}\Z")
 NAME = re.compile(rf"{WORD}(\.{WORD})*\Z")
 PATTERN = re.compile(rf"(\*|{WORD})(\.(\*|{WORD}))*\Z")
+
+SHORTER_KEY = "Publish with a shorter key, such as a hash of it."
 
 WORDS = "letters, digits, '_' and '-'"
 
@@ -96,11 +100,16 @@ def check_key(key: object) -> str | None:
             f"key={key!r}: a message's key is a text or an int; those of one key keep "
             f"their order."
         )
-    text = str(key)
-    if not 0 < len(text) <= KEY_CHARACTERS_MAX:
+    text = _digits(key) if isinstance(key, int) else key
+    if not text:
         raise TopicError(
-            f"key={text[:40]!r}: it has {len(text)} characters; 1 to "
-            f"{KEY_CHARACTERS_MAX:,} are allowed."
+            f"key='': a key has 1 to {KEY_CHARACTERS_MAX:,} characters; key=None is a "
+            f"message without one."
+        )
+    if len(text) > KEY_CHARACTERS_MAX:
+        raise TopicError(
+            f"key={text[:40]!r}…: it has {len(text):,} characters; the limit is "
+            f"{KEY_CHARACTERS_MAX:,} of them. {SHORTER_KEY}"
         )
     if "\x00" in text or (not text.isascii() and _has_surrogate(text)):
         raise TopicError(
@@ -194,6 +203,20 @@ def _meet(mine: list[str], theirs: list[str]) -> bool:
         return _meet(theirs, mine)
     is_same = mine[0] == theirs[0] or "*" in (mine[0], theirs[0])
     return is_same and _meet(mine[1:], theirs[1:])
+
+
+def _digits(key: int) -> str:
+    """Return *key* as text; raise TopicError where Python would not write it down."""
+    try:
+        return str(key)
+    except ValueError:
+        # By its bits, which are counted at once.
+        digits = int(key.bit_length() * math.log10(2)) + 1
+        limit = min(KEY_CHARACTERS_MAX, sys.get_int_max_str_digits())
+        raise TopicError(
+            f"The key is an int of about {digits:,} digits; the limit is {limit:,} of "
+            f"them. {SHORTER_KEY}"
+        ) from None
 
 
 def _has_surrogate(text: str) -> bool:

@@ -1,6 +1,7 @@
 """Names of topics and messages, and patterns."""
 
 import re
+import sys
 
 import pytest
 
@@ -98,6 +99,29 @@ def test_what_is_no_key_is_refused(bad):
     """PostgreSQL could not store it, or two values would be one key."""
     with pytest.raises(TopicError, match="key="):
         check_key(bad)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_int_that_is_too_long_for_a_key_is_refused(sign):
+    """With its digits, the limit and the way out, also where Python would not write it
+    down; the longest one that can be is its digits."""
+    told = r"5,001 digits.* limit is 1,000 .* a hash"
+    with pytest.raises(TopicError, match=told):
+        check_key(sign * 10**5_000)
+    with pytest.raises(TopicError, match=r"1,00\d characters.* limit is 1,000 .* hash"):
+        check_key(sign * 10**1_000)
+    assert str(sign * 10**998) == check_key(sign * 10**998)
+
+
+def test_what_python_writes_no_further_is_no_key():
+    """Where a project has set its limit of digits below ours, that one is named."""
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(640)
+    try:
+        with pytest.raises(TopicError, match="700 digits.* limit is 640 "):
+            check_key(10**699)
+    finally:
+        sys.set_int_max_str_digits(before)
 
 
 def test_a_key_is_text():
