@@ -25,6 +25,8 @@ from django_pgqueue.exceptions import TopicError
 TOPIC_CHARACTERS_MAX = 63
 MESSAGE_NAME_CHARACTERS_MAX = 255
 KEY_CHARACTERS_MAX = 1_000
+# Of a pattern, as the row of a subscription holds it.
+REGEX_CHARACTERS_MAX = 2_000
 PARTITIONS_DEFAULT = 16
 PARTITIONS_MAX = 256
 
@@ -149,16 +151,18 @@ class Pattern:
         Return what *text* selects.
 
         Raises:
-            TopicError: It is no pattern.
+            TopicError: It is no pattern, has more than 255 characters, or so many words
+                ``*`` that its regular expression has more than 2,000.
         """
-        if (
-            not isinstance(text, str)
-            or not PATTERN.match(text)
-            or len(text) > MESSAGE_NAME_CHARACTERS_MAX
-        ):
+        if not isinstance(text, str) or not PATTERN.match(text):
             raise TopicError(
                 f"{text!r} is no pattern: write a topic ('orders'), a message's name "
                 f"('orders.created'), or '*' for any word ('orders.*', '*.created')."
+            )
+        if len(text) > MESSAGE_NAME_CHARACTERS_MAX:
+            raise TopicError(
+                f"The pattern {text[:60]!r}… has {len(text):,} characters; the limit "
+                f"is {MESSAGE_NAME_CHARACTERS_MAX}, which no message's name exceeds."
             )
         words = text.split(".")
         if words[0] != "*":
@@ -169,7 +173,15 @@ class Pattern:
         if words[-1] == "*":
             parts[-1] = rf"{WORD}(\.{WORD})*"
         topic = None if words[0] == "*" else words[0]
-        return cls(text, topic, "^" + r"\.".join(parts) + "$")
+        regex = "^" + r"\.".join(parts) + "$"
+        if len(regex) > REGEX_CHARACTERS_MAX:
+            raise TopicError(
+                f"The pattern {text[:60]!r}… has {words.count('*')} words '*', and its "
+                f"regular expression {len(regex):,} characters; the limit is "
+                f"{REGEX_CHARACTERS_MAX:,}. Write fewer of them: one at the end stands "
+                f"for all words that follow."
+            )
+        return cls(text, topic, regex)
 
     def matches(self, name: str) -> bool:
         """Whether a message of this name is selected."""
