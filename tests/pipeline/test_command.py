@@ -222,6 +222,7 @@ def test_a_topic_that_does_not_exist_is_refused_before_spark_starts(
 ):
     """By the command and by the queue, with the nearest name, and without a run; in the
     database that Spark would read. One that cannot be asked is left to the run."""
+    monkeypatch.delenv("PGQUEUE_DSN", raising=False)
     make_topic("orders")
     told = r"There is no topic 'ordres'\. Did you mean 'orders'\? A topic is made by"
     given = {"topic": "ordres,orders", "path": "/x"}
