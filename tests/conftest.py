@@ -47,6 +47,14 @@ SELECT inhrelid::regclass::text FROM pg_inherits
        < to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')
 """
 
+# Of these days later tests need today's.
+MISSING_DAYS = """
+SELECT name FROM unnest(ARRAY['pgqueue_message_', 'pgqueue_archived_job_']) prefix,
+       LATERAL (SELECT prefix || to_char(clock_timestamp() AT TIME ZONE 'UTC',
+                                         'YYYYMMDD')) day(name)
+ WHERE pg_partition_root(to_regclass(name)) IS NULL
+"""
+
 # A module that is of the mark "spark" as a whole.
 ALL_SPARK = re.compile(r"^pytestmark = (\[[^\]]*)?pytest\.mark\.spark\b", re.MULTILINE)
 
@@ -154,6 +162,9 @@ def _truncate_filled_tables(case: TransactionTestCase) -> None:
                 for (day,) in cursor.fetchall():
                     cursor.execute(f"DROP TABLE {day}")
                 cursor.execute("RESET lock_timeout")
+            cursor.execute(MISSING_DAYS)
+            missing = cursor.fetchall()
+            assert not missing, f"the test has left {alias} without {missing}"
 
 
 TransactionTestCase._fixture_teardown = _truncate_filled_tables  # type: ignore[method-assign]

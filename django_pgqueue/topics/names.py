@@ -14,7 +14,9 @@ words after dots: "orders.created". A pattern selects by these words:
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +25,8 @@ from django_pgqueue.exceptions import TopicError
 TOPIC_CHARACTERS_MAX = 63
 MESSAGE_NAME_CHARACTERS_MAX = 255
 KEY_CHARACTERS_MAX = 1_000
+# Of a pattern, as the row of a subscription holds it.
+REGEX_CHARACTERS_MAX = 2_000
 PARTITIONS_DEFAULT = 16
 PARTITIONS_MAX = 256
 
@@ -30,6 +34,8 @@ WORD = r"[A-Za-z0-9_-]+"
 TOPIC = re.compile(rf"{WORD}\Z")
 NAME = re.compile(rf"{WORD}(\.{WORD})*\Z")
 PATTERN = re.compile(rf"(\*|{WORD})(\.(\*|{WORD}))*\Z")
+
+SHORTER_KEY = "Publish with a shorter key, such as a hash of it."
 
 WORDS = "letters, digits, '_' and '-'"
 
@@ -96,11 +102,16 @@ def check_key(key: object) -> str | None:
             f"key={key!r}: a message's key is a text or an int; those of one key keep "
             f"their order."
         )
-    text = str(key)
-    if not 0 < len(text) <= KEY_CHARACTERS_MAX:
+    text = _digits(key) if isinstance(key, int) else key
+    if not text:
         raise TopicError(
-            f"key={text[:40]!r}: it has {len(text)} characters; 1 to "
-            f"{KEY_CHARACTERS_MAX:,} are allowed."
+            f"key='': a key has 1 to {KEY_CHARACTERS_MAX:,} characters; key=None is a "
+            f"message without one."
+        )
+    if len(text) > KEY_CHARACTERS_MAX:
+        raise TopicError(
+            f"key={text[:40]!r}…: it has {len(text):,} characters; the limit is "
+            f"{KEY_CHARACTERS_MAX:,} of them. {SHORTER_KEY}"
         )
     if "\x00" in text or (not text.isascii() and _has_surrogate(text)):
         raise TopicError(
@@ -140,16 +151,18 @@ class Pattern:
         Return what *text* selects.
 
         Raises:
-            TopicError: It is no pattern.
+            TopicError: It is no pattern, has more than 255 characters, or so many words
+                ``*`` that its regular expression has more than 2,000.
         """
-        if (
-            not isinstance(text, str)
-            or not PATTERN.match(text)
-            or len(text) > MESSAGE_NAME_CHARACTERS_MAX
-        ):
+        if not isinstance(text, str) or not PATTERN.match(text):
             raise TopicError(
                 f"{text!r} is no pattern: write a topic ('orders'), a message's name "
                 f"('orders.created'), or '*' for any word ('orders.*', '*.created')."
+            )
+        if len(text) > MESSAGE_NAME_CHARACTERS_MAX:
+            raise TopicError(
+                f"The pattern {text[:60]!r}… has {len(text):,} characters; the limit "
+                f"is {MESSAGE_NAME_CHARACTERS_MAX}, which no message's name exceeds."
             )
         words = text.split(".")
         if words[0] != "*":
@@ -160,7 +173,15 @@ class Pattern:
         if words[-1] == "*":
             parts[-1] = rf"{WORD}(\.{WORD})*"
         topic = None if words[0] == "*" else words[0]
-        return cls(text, topic, "^" + r"\.".join(parts) + "$")
+        regex = "^" + r"\.".join(parts) + "$"
+        if len(regex) > REGEX_CHARACTERS_MAX:
+            raise TopicError(
+                f"The pattern {text[:60]!r}… has {words.count('*')} words '*', and its "
+                f"regular expression {len(regex):,} characters; the limit is "
+                f"{REGEX_CHARACTERS_MAX:,}. Write fewer of them: one at the end stands "
+                f"for all words that follow."
+            )
+        return cls(text, topic, regex)
 
     def matches(self, name: str) -> bool:
         """Whether a message of this name is selected."""
@@ -194,6 +215,20 @@ def _meet(mine: list[str], theirs: list[str]) -> bool:
         return _meet(theirs, mine)
     is_same = mine[0] == theirs[0] or "*" in (mine[0], theirs[0])
     return is_same and _meet(mine[1:], theirs[1:])
+
+
+def _digits(key: int) -> str:
+    """Return *key* as text; raise TopicError where Python would not write it down."""
+    try:
+        return str(key)
+    except ValueError:
+        # By its bits, which are counted at once.
+        digits = int(key.bit_length() * math.log10(2)) + 1
+        limit = min(KEY_CHARACTERS_MAX, sys.get_int_max_str_digits())
+        raise TopicError(
+            f"The key is an int of about {digits:,} digits; the limit is {limit:,} of "
+            f"them. {SHORTER_KEY}"
+        ) from None
 
 
 def _has_surrogate(text: str) -> bool:

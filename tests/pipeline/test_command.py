@@ -8,11 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 
+from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.management.pipeline.plan import plan_of
 from django_pgqueue.models import ArchivedJob, PipelineRun, TaskHour
 from django_pgqueue.pipelines import run_pipeline
@@ -20,6 +22,7 @@ from django_pgqueue.runs import pipelines
 from django_pgqueue.tasks.outcome import Reject
 from tests.factories import make_archived_job
 from tests.ledger import PATH
+from tests.topics.rows import make_topic
 from tests.waiting import wait_for
 from tests.worker_process import (
     REPOSITORY,
@@ -212,6 +215,36 @@ def test_a_job_that_can_never_run_is_rejected():
         run_pipeline("metrcs")
     with pytest.raises(Reject, match="no option 'look'"):
         run_pipeline("metrics", look="1d")
+
+
+def test_a_topic_that_does_not_exist_is_refused_before_spark_starts(
+    transactional_db, monkeypatch
+):
+    """By the command and by the queue, with the nearest name, and without a run; in the
+    database that Spark would read. One that cannot be asked is left to the run."""
+    monkeypatch.delenv("PGQUEUE_DSN", raising=False)
+    make_topic("orders")
+    told = r"There is no topic 'ordres'\. Did you mean 'orders'\? A topic is made by"
+    given = {"topic": "ordres,orders", "path": "/x"}
+    plan = plan_of("ingest", given)
+    with pytest.raises(SparkOptionError, match=told):
+        plan.check()
+    replace(plan, options={**plan.options, "topic": "orders"}).check()
+    with pytest.raises(Reject, match=told):
+        run_pipeline("ingest", **given)
+    arguments = [f"-o{name}={value}" for name, value in given.items()]
+    with pytest.raises(CommandError, match=told) as refused:
+        call("run", "ingest", *arguments)
+    assert 2 == refused.value.returncode
+    assert not PipelineRun.objects.exists()
+
+    nowhere = "host=/nowhere password=hunter2"
+    monkeypatch.setenv("LOG_DSN", plan.dsn)
+    elsewhere = replace(plan, dsn=nowhere, read_options={"dsnEnv": "LOG_DSN"})
+    with pytest.raises(SparkOptionError, match=told):
+        elsewhere.check()
+    monkeypatch.setenv("LOG_DSN", nowhere)
+    elsewhere.check()
 
 
 @pytest.mark.slow

@@ -389,7 +389,7 @@ def test_a_publish_makes_the_day_that_is_missing(cursor, new_cursor, isolation):
     assert ids == [row[0] for row in cursor]
 
 
-def test_a_clock_that_stepped_back_makes_no_day_before_a_closed_one(cursor):
+def test_a_clock_that_stepped_back_makes_no_day_before_a_closed_one(cursor, log_days):
     """Readers have passed it, so that nobody would read what is published there."""
     name = f"pgqueue_message_{datetime.now(UTC):%Y%m%d}"
     publish(cursor, "orders", items(0))

@@ -9,19 +9,26 @@ is in the files once, whatever died in between.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import psycopg
+
 from django_pgqueue.exceptions import PgQueueError, SparkError, SparkOptionError
 from django_pgqueue.spark import options
+from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
 from django_pgqueue.spark.export.target import checked_format, checked_target
 from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.ingest.delta import DeltaPlace
 from django_pgqueue.spark.ingest.parquet import ASIDE, ParquetPlace
 from django_pgqueue.spark.job import pipeline_job
+from django_pgqueue.spark.log.bounds import check_topics
 from django_pgqueue.spark.log.check import FAIL
 from django_pgqueue.spark.log.starting import EARLIEST
+from django_pgqueue.spark.run import connected
 from django_pgqueue.spark.write.stream import query_id
 
 # Between two looks whether the query has ended, or the run is to stop.
@@ -59,6 +66,7 @@ class Asked:
     checkpoint: str
     # Options of format("pgqueue").
     source: Mapping[str, str]
+    topics: tuple[str, ...]
     # Whether starting was given.
     starts: bool
 
@@ -82,12 +90,14 @@ class Asked:
             "maxRowsPerBatch": str(given["max_rows_per_batch"]),
             "onDataLoss": given["on_data_loss"],
         }
-        options.parse(source, streams=True)
+        topics = options.parse(source, streams=True).topics
+        assert topics is not None
         return cls(
             target,
             checked_format(given["format"]),
             given["checkpoint"].rstrip("/") or f"{target}/{ASIDE}/checkpoint",
             source,
+            topics,
             bool(given["starting"]),
         )
 
@@ -96,8 +106,18 @@ class Log:
     """The source: a stream of the topics that the options name."""
 
     def check(self, plan: Any) -> None:
-        """Raise SparkOptionError for options that cannot be, before Spark starts."""
-        Asked.of(plan.options)
+        """
+        Raise SparkOptionError for options that cannot be, before Spark starts.
+
+        So for a topic that there is not, in the database that Spark would read.
+        """
+        asked = Asked.of(plan.options)
+        dsn = _dsn_of(plan)
+        # Where it cannot be asked, the run says so, without the secrets of a DSN.
+        with suppress(psycopg.Error):
+            if dsn is not None:
+                with connected(dsn) as connection:
+                    check_topics(connection.cursor(), asked.topics)
 
     def read(self, run: Any) -> Any:
         """Return a streaming DataFrame."""
@@ -172,6 +192,16 @@ def ingest(
     on_data_loss, fail or continue; checkpoint, another place for it.
     """
     return log
+
+
+def _dsn_of(plan: Any) -> str | None:
+    """Return what Spark's session would find; None: only Spark's processes know it."""
+    variable = plan.read_options.get("dsnEnv", DEFAULT_VARIABLE)
+    said = os.environ.get(variable, "").strip()
+    if said:
+        return said
+    dsn: str = plan.dsn
+    return dsn if variable == DEFAULT_VARIABLE else None
 
 
 def _check_checkpoint(run: Any, asked: Asked, place: Place) -> None:

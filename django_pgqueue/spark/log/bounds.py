@@ -132,6 +132,23 @@ def topics(session: Any, names: Sequence[str] | None) -> dict[str, Topic]:
     }
     if names is None:
         return known
+    _check_known(names, known)
+    return {name: known[name] for name in names}
+
+
+def check_topics(cursor: Any, names: Sequence[str]) -> None:
+    """
+    Raise SparkOptionError unless there are the topics *names*.
+
+    Args:
+        cursor: Of psycopg: asked before Spark starts, so without what Spark needs.
+        names: Those that are to be read.
+    """
+    cursor.execute(TOPICS)
+    _check_known(names, [name for _, name, *_ in cursor])
+
+
+def _check_known(names: Sequence[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
             raise SparkOptionError(
@@ -139,7 +156,6 @@ def topics(session: Any, names: Sequence[str] | None) -> dict[str, Topic]:
                 f"A topic is made by migrating code that declares it, or by its first "
                 f"message."
             )
-    return {name: known[name] for name in names}
 
 
 def partitions_of(session: Any, found: Collection[Topic]) -> dict[int, list[int]]:
