@@ -13,9 +13,12 @@ from django.core.servers.basehttp import ThreadedWSGIServer
 from django.db import connections
 from django.test import Client
 from django.test.testcases import LiveServerThread
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.system import require_system
+
+# Milliseconds; five seconds, as is usual, are short on a machine that is busy.
+expect.set_options(timeout=20_000)
 
 # Without these, Chromium talks to hosts of its maker at every start.
 QUIET = [
