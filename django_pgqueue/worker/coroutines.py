@@ -230,8 +230,7 @@ class Coroutines:
         waiting, free, runner = self._waiting, self._free, self._runner
         if not waiting:
             return
-        if not self._running:
-            self._watch.look()
+        was_idle = not self._running
         now = time.monotonic()
         while waiting and free:
             job = waiting.popleft()
@@ -250,6 +249,9 @@ class Coroutines:
                 name=f"job {job.id}",
                 context=self._context.copy(),
             )
+        if was_idle and self._running:
+            # Only now: the watch sleeps again if it sees none. None has begun so far.
+            self._watch.look()
         if waiting and not self._is_spotting:
             self._spot_later()
 

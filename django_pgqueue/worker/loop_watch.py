@@ -72,8 +72,11 @@ class LoopWatch(threading.Thread):
             coroutines = list(self._coroutines())
             if not coroutines and self._asked_at is None:
                 self._wanted.clear()
-                if not list(self._coroutines()):
+                coroutines = list(self._coroutines())
+                if not coroutines:
                     continue
+                # They came in between, and look() perhaps before the line above.
+                self._wanted.set()
             try:
                 self._look_once(coroutines)
             except Exception:

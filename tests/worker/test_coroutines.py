@@ -769,6 +769,43 @@ def watched(monkeypatch):
     return Watched(monkeypatch)
 
 
+def test_the_watch_is_woken_when_there_is_something_to_see(rig, gated, monkeypatch):
+    """It sleeps again if it sees no coroutine, and is not woken for the next ones."""
+    made = rig()
+    seen = []
+    monkeypatch.setattr(
+        made.coroutines._watch, "look", lambda: seen.append(made.coroutines.running())
+    )
+
+    (job,) = made.put(gated.name)
+    wait_for(lambda: gated.started, what="it runs")
+    made.put(gated.name)
+    gated.open()
+    made.wait()
+
+    assert [[job.id]] == [[each.job.id for each in running] for running in seen]
+
+
+def test_the_watch_stays_awake_for_what_comes_as_it_goes_to_sleep(watched, monkeypatch):
+    """look() was called between its two looks."""
+    monkeypatch.undo()
+    told = threading.Event()
+    late = watched.coroutine(1, hard_at=0.0)
+    looks = iter([[]])
+    watch = LoopWatch(
+        SimpleNamespace(call_soon_threadsafe=lambda answer: answer()),
+        lambda: next(looks, [late]),
+        lambda job, error: told.set(),
+    )
+    watch._wanted.set()
+    watch.start()
+    try:
+        assert told.wait(10)
+    finally:
+        watch.stop()
+        watch.join()
+
+
 def test_a_loop_that_answers_is_asked_again(watched):
     """And nothing is said."""
     for _ in range(3):
