@@ -1,5 +1,6 @@
 """
-Wheel: build it, look into it, install it without extras elsewhere, run one job.
+Wheel: build it and an sdist, look into them, let twine check what PyPI would show,
+install the wheel without extras elsewhere, run one job.
 
 The job runs as a new user's would: a project of its own, in an environment that has
 the wheel, what the wheel requires, and psycopg's own libpq (`psycopg[binary]`), since
@@ -111,6 +112,7 @@ def main() -> None:
         (sdist,) = folder.glob("*.tar.gz")
         check_wheel(wheel)
         check_sdist(sdist)
+        run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist)
         print(f"{wheel.name} and {sdist.name} have what they should.", flush=True)
 
         python = install(wheel, folder / "venv")
@@ -121,6 +123,7 @@ def main() -> None:
 
 def check_wheel(wheel: Path) -> None:
     """It has every file of the package and no other, and requires the core alone."""
+    assert wheel.name.startswith("dj_pgqueue-"), wheel.name
     with zipfile.ZipFile(wheel) as archive:
         files = {name for name in archive.namelist() if not name.endswith("/")}
         (metadata_name,) = (name for name in files if name.endswith("/METADATA"))

@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
+
     from django_pgqueue.exceptions import (
         DeclarationError,
         DuplicateJob,
@@ -63,7 +65,6 @@ if TYPE_CHECKING:
     from django_pgqueue.tasks.unique import Unique
     from django_pgqueue.topics.message import Message
 
-__version__ = "0.1.0"
 
 # Where each public name lives.
 _HOMES = {
@@ -180,13 +181,27 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    value: Any
+    if name == "__version__":
+        value = _version()
+    elif name in _HOMES:
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     # Kept, so that the next use costs nothing. The function `task` has the same name
     # as no submodule of this package; `tasks` stays the package of that name.
     globals()[name] = value
     return value
+
+
+def _version() -> str:
+    """Return the installed distribution's version, which a tag has named."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("dj-pgqueue")
+    except PackageNotFoundError:  # A folder on sys.path, as Spark sends to executors.
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ from sphinx.application import Sphinx
 from django_pgqueue import __version__
 
 project = "django_pgqueue"
-author = "The django-pgqueue authors"
+author = "The django_pgqueue authors"
 copyright = author  # noqa: A001  # Sphinx names it so.
 release = version = __version__
 

@@ -60,6 +60,7 @@ from django_pgqueue.tasks.unique import Unique
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+TEXTS = {"", ".html", ".json", ".md", ".py", ".sh", ".sql", ".toml", ".txt", ".yaml"}
 REFERENCE = DOCS / "reference"
 PACKAGE = ROOT / "django_pgqueue"
 
@@ -211,12 +212,24 @@ def test_links_between_pages_lead_somewhere(page):
     assert [] == broken
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_nobody_is_told_to_install_another_project(page):
-    """On PyPI, the name django-pgqueue is another project's: ours has no release."""
-    commands = re.findall(r"pip3? install[^\n`]*", read(page))
+def test_nobody_is_told_to_install_another_project():
+    """On PyPI, our name with a hyphen is another: no page, hint or string has it."""
+    other = "django" + "-pgqueue"
+    folders = ["django_pgqueue", "docs", "example_project", "tests", ".ci"]
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    files += [path for path in ROOT.iterdir() if path.is_file()]
+    naming = {
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in files
+        if path.is_file() and path.suffix in TEXTS
+        for line in path.read_text().splitlines()
+        if other in line
+    }
 
-    assert [] == [line for line in commands if "django-pgqueue" in line]
+    warning = (
+        f"README.md: Do not install `{other}`: on PyPI, that name is another project."
+    )
+    assert {warning} == naming
 
 
 def test_files_that_the_pages_name_exist():

@@ -85,7 +85,7 @@ class Standing:
                         "%(queue)s runs, it must be:"
                     )
                     % {"queue": self.queue},
-                    'pip install "django-pgqueue[spark]"',
+                    'pip install "dj-pgqueue[spark]"',
                 )
             )
         if self.stats.ready:

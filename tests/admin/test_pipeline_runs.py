@@ -198,7 +198,7 @@ def test_a_paused_queue_and_a_missing_pyspark_are_told(admin_client, monkeypatch
     html = html_of(admin_client)
 
     assert "The queue pgqueue_pipeline is paused" in html
-    assert 'pip install "django-pgqueue[spark]"' in html
+    assert 'pip install "dj-pgqueue[spark]"' in html
 
 
 def test_run_again_enqueues_the_same_options(admin_client):

@@ -8,7 +8,7 @@ PEER = Peer(
     name="django_pgqueue",
     title="django_pgqueue",
     runs_on="project",
-    packages=("django-pgqueue", "Django", "psycopg"),
+    packages=("dj-pgqueue", "Django", "psycopg"),
     configurations=(
         Configuration(
             name="default",
