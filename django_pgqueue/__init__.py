@@ -11,8 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    __version__: str
-
     from django_pgqueue.exceptions import (
         DeclarationError,
         DuplicateJob,
@@ -65,6 +63,7 @@ if TYPE_CHECKING:
     from django_pgqueue.tasks.unique import Unique
     from django_pgqueue.topics.message import Message
 
+__version__: str  # Read when it is first used.
 
 # Where each public name lives.
 _HOMES = {
