@@ -302,6 +302,18 @@ def position_stale(consumer: Any, claimed: Any) -> None:
     )
 
 
+def batch_late(consumer: Any, claimed: Any) -> None:
+    """Tell that a reader's lease was over before its function could be called."""
+    logger.warning(
+        "late       group=%s partition=%d fence=%d: its lease of %gs was over before "
+        "the function was called, so it was not",
+        consumer,
+        claimed.partition,
+        claimed.fence,
+        consumer.lease.total_seconds(),
+    )
+
+
 def lapsed(consumer: Any, claimed: Any) -> None:
     """Tell that a reader has died, or took longer than its lease."""
     logger.warning(

@@ -17,7 +17,7 @@ from typing import Any
 from asgiref.sync import async_to_sync
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.exceptions import LeaseLost
+from django_pgqueue.exceptions import LeaseLost, TaskTimeout
 from django_pgqueue.subscriptions.consume import Consumer
 from django_pgqueue.tasks.atomic import in_transaction
 from django_pgqueue.tasks.context import Inline
@@ -40,6 +40,8 @@ class Ended:
     was_acked: bool = False
     # Whether the handler was called at all.
     has_begun: bool = True
+    # Whether it was not, since the lease was over before: somebody else may have it.
+    is_late: bool = False
 
 
 def run_batch(
@@ -65,7 +67,8 @@ def run_batch(
         moves: Moves the position in a transaction of its own, and keeps the lease if
             it is told so; False: it is not ours. Where the group is atomic, it is not
             called.
-        lease_seconds: Returns what is left of the lease; None: it does not end.
+        lease_seconds: Returns what is left of the lease, 0 or less: the handler is not
+            called; None: it does not end.
         guard: Calls the handler; TaskTimeout is raised in there.
     """
     call: Callable[[], Any] = functools.partial(
@@ -73,21 +76,61 @@ def run_batch(
     )
     if consumer.task.options.is_async:
         call = functools.partial(_run_async, call)
+    in_time = _InTime(call, lease_seconds)
+    if in_time.is_over:
+        return LATE
     if consumer.is_atomic:
         return _run_atomic(
-            consumer, claimed, to, call, settings.database, lease_seconds, guard
+            consumer, claimed, to, in_time, settings.database, lease_seconds, guard
         )
     is_first = consumer.ack_policy == "first"
     if is_first and not moves(True):
         return Ended(None, 0.0, is_ours=False, has_begun=False)
     started = time.monotonic()
     try:
-        guard(call)
+        guard(in_time)
     except BaseException as error:
+        is_late = isinstance(error, TaskTimeout) and not in_time.has_begun
+        if is_late and not is_first:
+            return LATE
         return Ended(error, time.monotonic() - started, was_acked=is_first)
     ran_seconds = time.monotonic() - started
     is_ours = is_first or moves(False)
     return Ended(None, ran_seconds, is_ours=is_ours, was_acked=is_first)
+
+
+LATE = Ended(None, 0.0, is_ours=False, has_begun=False, is_late=True)
+
+
+class _InTime:
+    """
+    Calls the handler, unless the lease is over by now.
+
+    Asked at the last moment: a process may have been frozen since its claim, or have
+    waited for a connection. Somebody else may have handed over what comes next, and
+    what this handler did outside of the database would go back in time.
+    """
+
+    __slots__ = ("_call", "_lease_seconds", "has_begun")
+
+    def __init__(
+        self, call: Callable[[], Any], lease_seconds: Callable[[], float] | None
+    ) -> None:
+        self._call = call
+        self._lease_seconds = lease_seconds
+        self.has_begun = False
+
+    @property
+    def is_over(self) -> bool:
+        return self._lease_seconds is not None and self._lease_seconds() <= 0
+
+    def __call__(self) -> Any:
+        if self.is_over:
+            raise TaskTimeout(
+                "Its lease was over before the function was called, so it was not."
+            )
+        self.has_begun = True
+        return self._call()
 
 
 # The function takes none.
@@ -116,7 +159,7 @@ def _run_atomic(
     consumer: Consumer,
     claimed: Claimed,
     to: int,
-    call: Callable[[], Any],
+    in_time: _InTime,
     alias: str,
     lease_seconds: Callable[[], float] | None,
     guard: Guard,
@@ -129,7 +172,7 @@ def _run_atomic(
         if lease_seconds is not None:
             with connections[alias].cursor() as cursor:
                 limit_transaction(cursor, lease_seconds())
-        return call()
+        return in_time()
 
     performed = in_transaction(
         alias,
@@ -140,6 +183,8 @@ def _run_atomic(
         failed=lambda error: Performed(Succeeded(), error),
     )
     ran_seconds = time.monotonic() - started
+    if isinstance(performed.error, TaskTimeout) and not in_time.has_begun:
+        return LATE
     if performed.settled is False:
         return Ended(None, ran_seconds, is_ours=False)
     has_begun = not isinstance(performed.outcome, Retried)

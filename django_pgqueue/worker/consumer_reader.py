@@ -254,7 +254,7 @@ class Reader(Service):
                 batch.to,
                 settings=self._settings,
                 moves=functools.partial(self._advance, claimed, batch.to),
-                lease_seconds=lambda: max(until - time.monotonic(), 0.001),
+                lease_seconds=lambda: until - time.monotonic(),
                 guard=guard,
             )
         finally:
@@ -269,6 +269,9 @@ class Reader(Service):
 
     def _settle(self, claimed: Claimed, batch: Batch, ended: Ended) -> None:
         """Write what follows the call, and tell of it."""
+        if ended.is_late:
+            self._late(claimed, batch)
+            return
         if not ended.is_ours:
             self._lost(claimed)
             return
@@ -366,6 +369,24 @@ class Reader(Service):
                 reason=after.reason,
                 error=error,
             )
+
+    def _late(self, claimed: Claimed, batch: Batch) -> None:
+        """
+        Give back what came too late for a call; it is no failure of the messages.
+
+        One by one, since to read fewer takes less long; unless somebody else has it.
+        """
+        self._counts["stale"] += 1
+        telemetry.batch_late(self.consumer, claimed)
+        again = Again(
+            after_batch.AT_ONCE,
+            one_by_one=len(batch.messages) > 1,
+            counts=False,
+            is_failure=False,
+        )
+        with self.link.cursor() as cursor:
+            write_after(cursor, claimed, batch, again, None, at=claimed.claimed_at)
+        self.link.flush()
 
     def _lost(self, claimed: Claimed) -> None:
         self._counts["stale"] += 1

@@ -1,0 +1,170 @@
+"""A reader of a group, a tick at a time."""
+
+import time
+from collections import Counter
+
+import pytest
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.models import DeadLetter, Position
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.subscriptions import consume, run_batch
+from django_pgqueue.subscriptions.sync_groups import declaration_of
+from django_pgqueue.tasks import registry
+from django_pgqueue.topics import groups
+from django_pgqueue.worker import consumer_reader
+from django_pgqueue.worker.consumer_bounds import Bounds
+from django_pgqueue.worker.consumer_reader import Reader
+from django_pgqueue.worker.isolation import Isolation
+from django_pgqueue.worker.watchdog import Watchdog
+from tests.topics.log import make_topic, put
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _declarations(monkeypatch):
+    """Nothing is declared but what the test declares, and the tasks of the suite."""
+    monkeypatch.setattr(consume, "_declared", {})
+    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+
+
+@pytest.fixture
+def make_reader(cursor):
+    """A function that declares a group and returns a reader of it, not started."""
+    links, watchdogs = [], []
+
+    def link(name, **options):
+        links.append(Link("default", name=f"tests: {name}", **options))
+        return links[-1]
+
+    def make_reader(handler, *, worker="w/1", topic="clicks", **said):
+        said = {"group": "g", "start": "earliest", "name": "tests.handler", **said}
+        consume.consume(topic, **said)(handler)
+        (consumer,) = consume.declared()
+        with cursor.connection.transaction():
+            groups.declare(cursor, declaration_of(consumer))
+        watchdogs.append(Watchdog(lambda reader, error: None))
+        watchdogs[-1].start()
+        return Reader(
+            link("reader", steady=True, flushes_later=True),
+            name=worker,
+            consumer=consumer,
+            settings=get_settings(),
+            bounds=Bounds(link("horizon")),
+            watchdog=watchdogs[-1],
+            isolation=Isolation(threads=2, on_spoiled=lambda: None),
+            counts=Counter(),
+        )
+
+    yield make_reader
+    for each in watchdogs:
+        each.stop()
+    for each in links:
+        each.drop()
+
+
+class Clock:
+    """time, whose monotonic() can be put forward: as if the process were frozen."""
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def __getattr__(self, name):
+        return getattr(time, name)
+
+    def monotonic(self):
+        return time.monotonic() + self.ahead
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock by which a reader knows how much of its lease is left."""
+    made = Clock()
+    monkeypatch.setattr(consumer_reader, "time", made)
+    return made
+
+
+@pytest.fixture
+def freeze(monkeypatch, clock):
+    """A function that freezes the process for a minute after one of its functions."""
+
+    def freeze(module, name):
+        whole = getattr(module, name)
+
+        def frozen(*args, **said):
+            result = whole(*args, **said)
+            clock.ahead += 60
+            monkeypatch.setattr(module, name, whole)
+            return result
+
+        monkeypatch.setattr(module, name, frozen)
+
+    return freeze
+
+
+@pytest.mark.parametrize(
+    "said, module, name",
+    [
+        ({}, consumer_reader, "read"),
+        ({"ack_policy": "reject_on_error"}, consumer_reader, "read"),
+        ({"ack_policy": "first"}, consumer_reader, "read"),
+        ({"atomic": True}, consumer_reader, "read"),
+        # Within the handler's transaction, as where a connection took long to open.
+        ({"atomic": True}, run_batch, "limit_transaction"),
+    ],
+)
+def test_a_handler_is_not_called_after_its_lease(
+    cursor, make_reader, freeze, said, module, name
+):
+    """
+    Somebody else may have read on: its effects elsewhere would go back in time.
+
+    It counts as lost, and is no failure of the messages: they come again.
+    """
+    make_topic()
+    ids = put(cursor, 1, 2)
+    seen = []
+
+    def note(messages):
+        seen.append([each.id for each in messages])
+
+    reader = make_reader(note, lease="30s", **said)
+    freeze(module, name)
+    reader.tick()
+
+    row = Position.objects.get()
+    assert ([], 1, 0, None, 0, ids[1]) == (
+        seen,
+        reader._counts["stale"],
+        row.position,
+        row.leased_by,
+        row.failures,
+        row.single_to,
+    )
+    for _ in ids:
+        reader.tick()
+    assert ([[each] for each in ids], ids[1]) == (seen, Position.objects.get().position)
+
+
+def test_what_is_acked_first_is_not_called_after_its_lease(
+    cursor, make_reader, freeze, caplog
+):
+    """Its position has moved, so it comes to nobody: at most once, and it is told."""
+    make_topic()
+    (first,) = put(cursor, 1)
+    seen = []
+
+    def note(messages):
+        seen.append(messages)
+
+    reader = make_reader(note, ack_policy="first")
+    freeze(consumer_reader.positions, "advance")
+    reader.tick()
+
+    assert ([], first, 0) == (
+        seen,
+        Position.objects.get().position,
+        DeadLetter.objects.count(),
+    )
+    assert "after its position was moved" in caplog.text
