@@ -3,6 +3,7 @@
 from django_pgqueue.models.archived_job import ArchivedJob
 from django_pgqueue.models.consumer_group import ConsumerGroup, Position
 from django_pgqueue.models.dead_letter import DeadLetter
+from django_pgqueue.models.dedup_call import DedupCall
 from django_pgqueue.models.dedup_window import DedupWindow
 from django_pgqueue.models.export import Export
 from django_pgqueue.models.failure import Failure, FailureHour
@@ -20,6 +21,7 @@ __all__ = [
     "ArchivedJob",
     "ConsumerGroup",
     "DeadLetter",
+    "DedupCall",
     "DedupWindow",
     "Export",
     "Failure",

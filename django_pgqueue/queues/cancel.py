@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
+from django_pgqueue.queues.repeat import forget_calls
 from django_pgqueue.queues.settle import ARCHIVED_COLUMNS, KEPT_COLUMNS
 
 # Rows per statement: an operator may select a hundred thousand.
@@ -131,6 +132,8 @@ def cancel(
             break
         sleep(seconds)
         answer.locked = _pass(cursor, answer.locked, by, answer)
+    if answer.cancelled:
+        forget_calls(cursor, answer.cancelled)
     return answer
 
 

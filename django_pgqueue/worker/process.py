@@ -57,6 +57,7 @@ from django_pgqueue.worker.pool_cells import Cells
 from django_pgqueue.worker.pool_forker import Forker
 from django_pgqueue.worker.pool_runner import Told
 from django_pgqueue.worker.recycling import Turn
+from django_pgqueue.worker.repeats import repeat
 from django_pgqueue.worker.reporter import Reporter
 from django_pgqueue.worker.room import MEMORY_JOBS, Kinds
 from django_pgqueue.worker.scheduler import Scheduler
@@ -349,7 +350,7 @@ class Process:
             listener=self._listener,
         )
         self._leader = Leader(
-            self._link("leader"), [*purger.chores(settings), Backfills()]
+            self._link("leader"), [repeat, *purger.chores(settings), Backfills()]
         )
         self._heartbeat = Heartbeat(
             self._link("heartbeat", steady=True),

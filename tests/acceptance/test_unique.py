@@ -13,9 +13,11 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models.functions import Now
 
 from django_pgqueue import Unique
 from django_pgqueue.models import ArchivedJob, Job
@@ -29,7 +31,7 @@ PROCESSES = 32
 
 # A thousand by single calls take half a minute on two idle processors:
 # PGQUEUE_UNIQUE_KEYS=1000 runs them.
-KEYS = {"single": 200, "bulk": 1_000, "transactions": 200}
+KEYS = {"single": 200, "bulk": 1_000, "transactions": 200, "late": 100}
 if "PGQUEUE_UNIQUE_KEYS" in os.environ:
     KEYS = dict.fromkeys(KEYS, int(os.environ["PGQUEUE_UNIQUE_KEYS"]))
 
@@ -73,11 +75,29 @@ def test_many_processes_enqueue_the_same_keys(way):
 
     aborted = counts.pop("TransactionAborted", 0)
     calls = PROCESSES * KEYS[way]
-    assert {"created": KEYS[way], "skipped": calls - KEYS[way]} == counts
+    created = {} if way == "late" else {"created": KEYS[way]}
+    assert {**created, "skipped": calls - sum(created.values())} == counts
     assert KEYS[way] == Job.objects.count()
     # In a transaction of their own, callers take keys in an order that nobody can sort.
     if way != "transactions":
         assert (0, 0) == (aborted, deadlocks() - before)
+
+
+def test_a_late_job_starts_beside_its_callers_and_once_more_for_them(
+    start_worker, the_ledger
+):
+    """An open transaction keeps it from nothing, and what that wrote gets its run."""
+    task = crash_tasks.record.using(unique=Unique(by=()))
+    late = task.delay()
+    Job.objects.update(visible_at=Now() - timedelta(hours=1))
+    with transaction.atomic():
+        told = task.delay()
+        start_worker()
+        wait_for(the_ledger.starts, what="it runs while a call is open")
+
+    wait_for(lambda: len(the_ledger.starts()) == 2, what="it runs for the call")
+    assert (late.id, "skipped") == (told.id, told.conflict)
+    assert [1, 1] == list(the_ledger.starts().values())
 
 
 def test_a_retry_that_meets_a_newer_job_ends_in_its_favour(

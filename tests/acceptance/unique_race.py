@@ -64,8 +64,13 @@ def transactions(keys: list[int]) -> Iterator[Any]:
             break
 
 
+def late(keys: list[int]) -> Iterator[Any]:
+    """Enqueue as transactions(), where a job of each key has been due for an hour."""
+    return transactions(keys)
+
+
 WAYS: dict[str, Callable[[list[int]], Iterator[Any]]] = {
-    way.__name__: way for way in (single, bulk, transactions)
+    way.__name__: way for way in (single, bulk, transactions, late)
 }
 
 
@@ -98,9 +103,25 @@ def race(way: str, keys: int, seed: int, start: Any, counted: Any) -> None:
     counted.put(counts)
 
 
+def store_late(keys: int) -> None:
+    """Store a job of each key, as if it had been due for an hour."""
+    from datetime import timedelta
+
+    from django.db import connection
+    from django.db.models import F
+
+    from django_pgqueue.models import Job
+
+    a_task().bulk([[key, 0] for key in range(keys)])
+    Job.objects.update(visible_at=F("visible_at") - timedelta(hours=1))
+    connection.close()  # Nobody inherits it.
+
+
 def main(way: str, processes: int, keys: int) -> None:
     """Run the race and print the counts."""
     django.setup()
+    if way == "late":
+        store_late(keys)
     fork = multiprocessing.get_context("fork")
     start, counted = fork.Barrier(processes), fork.Queue()
     racers = [

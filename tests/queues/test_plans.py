@@ -372,6 +372,7 @@ EXPLAINED = {
     *(f"schedules.{name}" for name in ("LOCK", "SHOWN", "ALL", "ONE", "TAKE", "NOW")),
     *(f"schedules.{name}" for name in ("INSERT", "CHANGE", "DECLARE", "WITHDRAW")),
     *(f"schedules.{name}" for name in ("PAUSE", "RESUME", "DELETE")),
+    *(f"repeat.{name}" for name in ("REPEAT", "FORGET_CALLS")),
     "retake.RETAKE",
     "server.FACTS",
     "server.INSTALLATION",

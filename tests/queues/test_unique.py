@@ -190,27 +190,6 @@ def test_a_job_that_stands_for_a_call_starts_after_its_commit(cursor, other_curs
     assert [first.id] == [job.id for job in claim_all(cursor)]
 
 
-def test_callers_without_a_pause_do_not_keep_a_job_from_running(
-    cursor, other_cursor, new_cursor
-):
-    """A job that has long been due, and is locked, leaves its key to the next call."""
-    first = store(cursor)
-    late = "UPDATE pgqueue_job SET visible_at = clock_timestamp() - %s::interval"
-    cursor.execute(late, ["9 s"])
-    with other_cursor.connection.transaction():
-        assert "skipped" == store(other_cursor, locks=True).conflict
-        third = new_cursor()
-        with third.connection.transaction():
-            assert "skipped" == store(third, locks=True).conflict
-        cursor.execute(late, ["11 s"])
-        with third.connection.transaction():
-            second = store(third, locks=True)
-            assert second.conflict is None
-            assert "skipped" == store(third, locks=True).conflict
-        assert "skipped" == store(cursor, locks=True).conflict
-    assert {first.id, second.id} == {job.id for job in claim_all(cursor)}
-
-
 def test_a_late_job_that_nobody_locks_keeps_its_key(cursor, other_cursor):
     """A queue that is behind does not get a job for each call."""
     first = store(cursor)

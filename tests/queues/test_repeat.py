@@ -1,0 +1,417 @@
+"""Calls that meet a late job: one job a key, no call lost, and nobody waits."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue.models import DedupCall, Job
+from django_pgqueue.queues.cancel import cancel
+from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.enqueue import Placement
+from django_pgqueue.queues.lease import release
+from django_pgqueue.queues.repeat import Repeated, repeat_calls
+from django_pgqueue.queues.settle import Ended, ack, retry
+from django_pgqueue.queues.unique import Dedup, Stored, store_unique
+from tests.factories import LEASE
+
+# Interleavings of the model, each with a seed of its own, and seconds of the race.
+SEEDS = int(os.environ.get("PGQUEUE_UNIQUE_SEEDS", "15"))
+RACE_SECONDS = float(os.environ.get("PGQUEUE_UNIQUE_SECONDS", "2"))
+
+PLACEMENT = Placement(
+    queue="default", task="tests.noop", headers="{}", priority=0, max_attempts=5
+)
+AGE = "UPDATE pgqueue_job SET visible_at = visible_at - interval '1 h' WHERE id = %s"
+
+
+def call(cursor, key="k", *, hold="queued", conflict="skip", args="[]", **rule):
+    """Call in whatever transaction *cursor* has; what it stores is late at once."""
+    dedup = Dedup(hold=hold, conflict=conflict, by=f'"{key}"', **rule)
+    stored = store_unique(cursor, PLACEMENT, dedup, args=args, kwargs="{}", locks=True)
+    if stored.conflict is None:
+        cursor.execute(AGE, [stored.id])
+    return stored
+
+
+def claim_all(cursor, limit=100):
+    return claim(cursor, queues=["default"], worker="worker", limit=limit, lease=LEASE)
+
+
+def outcomes(cursor):
+    return [one.outcome for one in repeat_calls(cursor)]
+
+
+def waiting():
+    """Return the ids of the jobs that nobody has."""
+    return list(
+        Job.objects.filter(leased_by=None).order_by("pk").values_list("pk", flat=True)
+    )
+
+
+def test_a_key_has_one_job_however_late_it_is(cursor, other_cursor, new_cursor):
+    """Also while transactions that have met it stay open, one after the other."""
+    first = call(cursor)
+    third = new_cursor()
+    for _ in range(3):
+        with other_cursor.connection.transaction(), third.connection.transaction():
+            assert Stored(first.id, "skipped") == call(other_cursor)
+            assert Stored(first.id, "skipped") == call(third)
+
+    assert [first.id] == waiting()
+
+
+def test_a_late_job_runs_while_its_callers_have_transactions_open(cursor, other_cursor):
+    """Callers without a pause cannot keep it from running."""
+    first = call(cursor)
+    with other_cursor.connection.transaction():
+        call(other_cursor)
+        assert [first.id] == [job.id for job in claim_all(cursor)]
+
+
+def test_a_call_that_commits_after_its_job_has_started_gets_another_one(
+    cursor, other_cursor
+):
+    """It has the call's arguments, queue and attempts, and sees what that wrote."""
+    first = call(cursor)
+    with other_cursor.connection.transaction():
+        call(other_cursor, args="[2]")
+        claim_all(cursor)
+        assert [] == repeat_calls(cursor)
+
+    (repeated,) = repeat_calls(cursor)
+
+    assert Repeated(repeated.id, "default", "stored") == repeated
+    assert first.id < repeated.id
+    job = Job.objects.get(pk=repeated.id)
+    assert ([2], "tests.noop", 5) == (job.args, job.task, job.max_attempts)
+    assert 'tests.noop "k"' == job.dedup_key == job.queued_key
+    assert not DedupCall.objects.exists()
+
+
+def test_a_call_whose_job_still_waits_gets_no_other(cursor, other_cursor):
+    """A queue that is behind does not get a job for each call."""
+    first = call(cursor)
+    with other_cursor.connection.transaction():
+        call(other_cursor)
+
+    assert ["skipped"] == outcomes(cursor)
+    assert [first.id] == waiting()
+    assert [] == outcomes(cursor)
+
+
+def test_a_call_that_rolls_back_asks_for_nothing(cursor, other_cursor):
+    """What it would have stood for is not there."""
+    call(cursor)
+    with other_cursor.connection.transaction(force_rollback=True):
+        call(other_cursor)
+        claim_all(cursor)
+
+    assert [] == repeat_calls(cursor)
+
+
+def test_a_later_call_stands_for_the_earlier_ones(cursor, other_cursor):
+    """So no more is written down than transactions are open."""
+    call(cursor)
+    for _ in range(5):
+        call(cursor)
+    assert 1 == DedupCall.objects.count()
+    with other_cursor.connection.transaction(force_rollback=True):
+        call(other_cursor)
+        call(cursor)
+        assert 2 == DedupCall.objects.count()
+        claim_all(cursor)
+
+    # It took back one that is there again: and this still has its job.
+    assert ["skipped", "stored"] == sorted(outcomes(cursor))
+    assert 1 == len(waiting())
+
+
+def test_a_call_is_not_lost_with_the_one_that_took_it_back(cursor, other_cursor):
+    """A transaction that fails gives back what it stood for."""
+    call(cursor)
+    call(cursor)
+    with other_cursor.connection.transaction(force_rollback=True):
+        call(other_cursor)
+        claim_all(cursor)
+        assert [] == repeat_calls(cursor)
+
+    assert ["stored"] == outcomes(cursor)
+
+
+def test_a_call_waits_for_a_key_that_is_taken_and_not_committed(cursor, other_cursor):
+    """Not where it is made again: it stays, and others of the batch do not."""
+    for key in "ab":
+        call(cursor, key)
+        call(cursor, key)
+    claim_all(cursor)
+    with other_cursor.connection.transaction(force_rollback=True):
+        assert call(other_cursor, "a").conflict is None
+        cursor.execute("SET statement_timeout = '5s'")
+        assert ["stored", "waits"] == sorted(outcomes(cursor))
+
+    assert ["stored"] == outcomes(cursor)
+    assert 2 == len(waiting())
+
+
+def test_two_who_make_calls_again_share_them(cursor, other_cursor):
+    """A call that somebody has is passed over."""
+    call(cursor)
+    call(cursor)
+    claim_all(cursor)
+    with other_cursor.connection.transaction():
+        assert ["stored"] == outcomes(other_cursor)
+        assert [] == repeat_calls(cursor)
+
+    assert 1 == len(waiting())
+
+
+def test_what_cannot_be_stored_keeps_no_other_call_waiting(cursor):
+    """It stays, and says why."""
+    for key in "ab":
+        call(cursor, key)
+        call(cursor, key)
+    claim_all(cursor)
+    DedupCall.objects.filter(key__endswith='"a"').update(queue="mail", priority=101)
+
+    told = {one.queue: one.outcome for one in repeat_calls(cursor)}
+
+    assert "stored" == told["default"]
+    assert told["mail"].startswith("failed: ")
+    assert ["mail"] == list(DedupCall.objects.values_list("queue", flat=True))
+
+
+def test_a_call_that_is_refused_asks_for_nothing(cursor):
+    """Its caller is told so by an error."""
+    call(cursor)
+
+    assert "skipped" == call(cursor, conflict="error").conflict
+    assert not DedupCall.objects.exists()
+
+
+def test_a_cancelled_job_takes_its_calls_with_it(cursor, archive_days):
+    """Who cancels the job that a call was told of does not get another one."""
+    first = call(cursor)
+    call(cursor)
+
+    assert [first.id] == cancel(cursor, [first.id]).cancelled
+    assert [] == repeat_calls(cursor)
+
+
+def test_a_period_holds_for_calls_that_are_made_again(cursor):
+    """Within it there is no second job."""
+    call(cursor)
+    period = timedelta(hours=1)
+    assert "skipped" == call(cursor, period=period).conflict
+    claim_all(cursor)
+    assert call(cursor, period=period).conflict is None
+
+    assert ["skipped"] == outcomes(cursor)
+    assert 1 == len(waiting())
+
+
+def test_a_strict_transaction_that_meets_a_late_job_is_not_lost(cursor, other_cursor):
+    """At REPEATABLE READ it does not see that the job has started."""
+    call(cursor)
+    other_cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    assert "skipped" == call(other_cursor).conflict
+    claim_all(cursor)
+    other_cursor.execute("COMMIT")
+
+    assert ["stored"] == outcomes(cursor)
+
+
+class Model:
+    """
+    Callers, a worker and the one who makes calls again, in one random order.
+
+    Nobody may wait: each step runs alone, and would hang otherwise.
+    """
+
+    def __init__(self, seed, new_cursor):
+        self.random = random.Random(seed)
+        self.callers = [new_cursor() for _ in range(3)]
+        self.worker = new_cursor()
+        self.worker.execute("SET lock_timeout = '3s'")
+        self.time = itertools.count()
+        # Of each caller: when it has called and not committed, and whether it stored.
+        self.open = {}
+        self.commits, self.starts, self.running = [], [], []
+
+    def steps(self):
+        """Return what can happen next."""
+        stores = any(stored for _, stored in self.open.values())
+        found = [self.start, self.start_and_hand_back, self.repeat]
+        found += [self.end, self.fail] if self.running else []
+        for caller in self.callers:
+            if caller in self.open:
+                found += [lambda c=caller: self.close(c, commits=True)] * 2
+                found.append(lambda c=caller: self.close(c, commits=False))
+            elif not stores:
+                found += [lambda c=caller: self.call(c)] * 2
+        return found
+
+    def call(self, caller):
+        caller.execute("SET lock_timeout = '3s'")
+        caller.execute("BEGIN")
+        told = call(caller)
+        self.open[caller] = (told.id, told.conflict is None)
+
+    def close(self, caller, *, commits):
+        caller.execute("COMMIT" if commits else "ROLLBACK")
+        del self.open[caller]
+        if commits:
+            self.commits.append(next(self.time))
+
+    def start(self):
+        for job in claim_all(self.worker):
+            self.running.append(job)
+            self.starts.append(next(self.time))
+
+    def start_and_hand_back(self):
+        leases = [(job.id, job.delivery, job.due_at) for job in claim_all(self.worker)]
+        if not any(stored for _, stored in self.open.values()):
+            release(self.worker, worker="worker", leases=leases)
+
+    def end(self):
+        job = self.running.pop()
+        ack(self.worker, worker="worker", ended=[Ended(job.id, job.delivery)])
+
+    def fail(self):
+        if not any(stored for _, stored in self.open.values()):
+            job = self.running.pop()
+            entry = '{"kind": "error", "message": "bad luck"}'
+            ended = Ended(job.id, job.delivery, ran_seconds=1.0, error=entry)
+            retry(self.worker, worker="worker", ended=[ended])
+
+    def repeat(self):
+        repeat_calls(self.worker)
+
+    def keyed(self):
+        """Return how many jobs wait for the key."""
+        self.worker.execute(
+            "SELECT count(*) FROM pgqueue_job"
+            " WHERE leased_by IS NULL AND dedup_key IS NOT NULL"
+        )
+        return self.worker.fetchone()[0]
+
+    def run(self):
+        """Go on for a while, then let all end; nothing may wait or be lost."""
+        for _ in range(60):
+            self.random.choice(self.steps())()
+            assert self.keyed() <= 1
+        while self.open:
+            self.close(next(iter(self.open)), commits=True)
+        self.repeat()
+        self.start()
+        assert not DedupCall.objects.exists()
+        assert not self.commits or max(self.starts) > max(self.commits)
+
+
+@pytest.mark.usefixtures("archive_days")
+def test_no_order_of_events_loses_a_call_or_makes_two_jobs(new_cursor, cursor):
+    """Many random orders of calls, commits, roll-backs, starts, ends and failures."""
+    model = Model(0, new_cursor)
+    for seed in range(SEEDS):
+        model.random = random.Random(seed)
+        model.commits, model.starts, model.running = [], [], []
+        try:
+            model.run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}") from error
+        cursor.execute("DELETE FROM pgqueue_job")
+
+
+class Race:
+    """Callers that leave something to do in their transactions, and workers."""
+
+    KEYS = ("a", "b")
+
+    def __init__(self, new_cursor):
+        self.new_cursor = new_cursor
+        self.over = threading.Event()
+        self.seen = set()
+        self.most = 0
+        self.told = []
+
+    def call_on_and_on(self, number):
+        """Overlap with the other callers, so that one is always open."""
+        cursor = self.new_cursor()
+        pause = random.Random(number)
+        for turn in itertools.count():
+            if self.over.is_set():
+                return
+            key = self.KEYS[turn % len(self.KEYS)]
+            with cursor.connection.transaction():
+                work = f"{key}-{number}-{turn}"
+                cursor.execute("INSERT INTO race_work VALUES (%s, %s)", [key, work])
+                self.told.append(call(cursor, key, args=f'["{key}"]').conflict)
+                cursor.execute("SELECT pg_sleep(%s)", [pause.uniform(0, 0.01)])
+
+    def run_jobs(self):
+        """Note what each job finds, and end it."""
+        cursor = self.new_cursor()
+        while not self.over.wait(0.003):
+            self.run_once(cursor)
+
+    def run_once(self, cursor):
+        jobs = claim_all(cursor, 1)
+        for job in jobs:
+            cursor.execute(
+                "SELECT work FROM race_work WHERE key = %s", [job.args[2:-2]]
+            )
+            self.seen.update(work for (work,) in cursor.fetchall())
+            ack(cursor, worker="worker", ended=[Ended(job.id, job.delivery)])
+        return len(jobs)
+
+    def repeat(self):
+        cursor = self.new_cursor()
+        while not self.over.wait(0.02):
+            repeat_calls(cursor)
+
+    def watch(self):
+        """Count the jobs that wait for the busiest key, as of one moment."""
+        cursor = self.new_cursor()
+        while not self.over.wait(0.001):
+            cursor.execute(
+                "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM pgqueue_job"
+                " WHERE leased_by IS NULL GROUP BY args) AS jobs"
+            )
+            self.most = max(self.most, cursor.fetchone()[0])
+
+
+@pytest.fixture
+def race_work(cursor):
+    """A table that callers write to and jobs read."""
+    cursor.execute("CREATE TABLE race_work (key text, work text)")
+    yield
+    cursor.execute("DROP TABLE race_work")
+
+
+@pytest.mark.usefixtures("archive_days", "race_work")
+def test_jobs_of_callers_without_a_pause_see_what_each_call_wrote(cursor, new_cursor):
+    """They start while transactions are open, and never is there a second one."""
+    race = Race(new_cursor)
+    with ThreadPoolExecutor(12) as pool:
+        futures = [pool.submit(race.call_on_and_on, n) for n in range(6)]
+        futures += [pool.submit(race.run_jobs) for _ in range(2)]
+        futures += [pool.submit(race.repeat), pool.submit(race.watch)]
+        race.over.wait(RACE_SECONDS)
+        runs_meanwhile = len(race.seen)
+        race.over.set()
+        for future in futures:
+            future.result(30)
+    while repeat_calls(cursor) or race.run_once(cursor):
+        pass
+
+    cursor.execute("SELECT work FROM race_work")
+    assert {work for (work,) in cursor.fetchall()} == race.seen
+    assert 1 == race.most
+    assert runs_meanwhile > len(race.KEYS)
+    assert "skipped" in race.told
