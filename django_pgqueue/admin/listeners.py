@@ -37,10 +37,12 @@ LISTED_MESSAGES_MAX = 1_000
 # What a group does, the most urgent first; the words are those of topics/lag.py, and
 # "unserved": what waits has no living worker.
 URGENCY = (
-    *("halted", "unserved", "retrying", "held back", "waiting", "reading", "idle"),
+    *("beyond", "halted", "unserved", "retrying", "held back", "waiting", "reading"),
+    "idle",
 )
 
 LABELS = {
+    "beyond": gettext_lazy("beyond"),
     "halted": gettext_lazy("halted"),
     "paused": gettext_lazy("paused"),
     "reading": gettext_lazy("reading"),

@@ -42,6 +42,9 @@ MEANINGS = {
     "faulty": _("It cannot be read, so it has no ticks."),
     "overdue": _("A tick is due, and no worker issues it."),
     "stale": _("Code has declared it, and for a week no more."),
+    "group-beyond": _(
+        "What is published lies before its positions. See manage.py pgqueue doctor."
+    ),
     "group-halted": _("Nothing is read until somebody reads on, or seeks."),
     "group-paused": _("Somebody has paused it: nobody reads until it is resumed."),
     "group-reading": _("A worker reads it now."),

@@ -18,7 +18,8 @@ from django_pgqueue.topics.positions import lowest
 # Messages are counted up to this many for each partition.
 COUNTED_MESSAGES_MAX = 10_000
 
-# Locks: none. Counts are bounded; a group's filter is not looked at.
+# Locks: none. Counts are bounded; a group's filter is not looked at. The sequence is
+# read after the positions, which are those of the snapshot.
 LAG = """
 SELECT p.id, p.partition, p.position, ahead.unread, ahead.held_back, oldest.id,
        extract(epoch FROM clock_timestamp() - oldest.published_at)::float8,
@@ -26,7 +27,10 @@ SELECT p.id, p.partition, p.position, ahead.unread, ahead.held_back, oldest.id,
        p.leased_until IS NOT NULL AND p.leased_until > statement_timestamp(),
        p.retry_at, p.retry_at IS NOT NULL AND p.retry_at > statement_timestamp(),
        p.failures, p.single_to, p.errors -> -1 ->> 'message', p.halted_at,
-       p.halted_for, p.moved_at, g.paused_at IS NOT NULL
+       p.halted_for, p.moved_at, g.paused_at IS NOT NULL,
+       p.position > (SELECT CASE WHEN s.is_called THEN s.last_value
+                                 ELSE s.last_value - 1 END
+                       FROM pgqueue_message_id_seq s)
   FROM pgqueue_position p JOIN pgqueue_consumer_group g ON g.id = p.group_id
   CROSS JOIN LATERAL (
        SELECT count(*) AS unread, count(*) FILTER (WHERE seen.id > %(bound)s)
@@ -72,17 +76,21 @@ class PartitionLag:
     halted_for: str | None
     moved_at: datetime | None
     is_paused: bool
+    # The sequence of messages has not come so far: as after a restore without it.
+    is_beyond: bool
 
     @property
     def state(self) -> str:
         """
         Return what it does: one word, the first of these that is true.
 
-        "halted", "paused", "reading", "retrying" (it waits for the next attempt),
-        "idle" (everything is read), "held back" (by a transaction that publishes),
-        "waiting" (for a reader).
+        "beyond" (what is published lies before its position: the sequence of messages
+        is behind), "halted", "paused", "reading", "retrying" (it waits for the next
+        attempt), "idle" (everything is read), "held back" (by a transaction that
+        publishes), "waiting" (for a reader).
         """
         states = (
+            ("beyond", self.is_beyond),
             ("halted", self.halted_at is not None),
             ("paused", self.is_paused),
             ("reading", self.is_leased),

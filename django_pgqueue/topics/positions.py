@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django_pgqueue.exceptions import MessagesLost
+from django_pgqueue.exceptions import MessagesLost, SchemaError
 
 # Entries kept of a position: the first failure and the latest ones, as of a job.
 ERRORS_MAX = 100
@@ -225,6 +225,18 @@ RETURNING p.partition
 LOWEST = """
 SELECT min(p.position) FROM pgqueue_position p
  WHERE p.group_id = %(group)s AND (%(halted)s OR p.halted_at IS NULL)
+"""
+
+# Locks: none. A position that the sequence has not come to, as after a restore without
+# its sequences: what is published would lie before it. The sequence is read after the
+# positions, which are those of the statement's snapshot.
+BEYOND = """
+SELECT p.partition, p.position, drawn.last
+  FROM pgqueue_position p,
+       (SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END AS last
+          FROM pgqueue_message_id_seq) drawn
+ WHERE p.group_id = %(group)s AND p.position > drawn.last
+ ORDER BY p.position DESC LIMIT 1
 """
 
 # Locks: none. When the next back-off of a group ends, in seconds; NULL: nothing waits.
@@ -449,6 +461,30 @@ def lowest(cursor: Any, group_id: int, *, halted: bool = False) -> int | None:
     cursor.execute(LOWEST, {"group": group_id, "halted": halted})
     (position,) = cursor.fetchone()
     return None if position is None else int(position)
+
+
+def refuse_beyond(cursor: Any, group: Any) -> None:
+    """
+    Look whether messages come after what a group has read.
+
+    Args:
+        cursor: In autocommit.
+        group: Its row.
+
+    Raises:
+        SchemaError: The sequence of messages is behind a position, so that nothing that
+            is published would be read.
+    """
+    cursor.execute(BEYOND, {"group": group.id})
+    row = cursor.fetchone()
+    if row is not None:
+        partition, position, last = row
+        raise SchemaError(
+            f"The group {group} has read partition {partition} up to the id "
+            f"{position:,}, and the sequence of messages stands at {last:,}, as after "
+            f"a restore without its sequences: what is published now has lower ids, "
+            f"and nobody would read it. Run: manage.py pgqueue sequences repair"
+        )
 
 
 def next_retry_seconds(cursor: Any, group_id: int) -> float | None:

@@ -150,6 +150,7 @@ class Reader(Service):
             with self.link.cursor() as cursor:
                 group = groups.find(cursor, self.consumer.topic, self.consumer.group)
                 groups.complete(cursor, group.id)
+                positions.refuse_beyond(cursor, group)
                 bound = self._bounds.now().of(group.topic_id)
                 low = positions.lowest(cursor, group.id)
                 days = self._bounds.days().closed
@@ -181,6 +182,7 @@ class Reader(Service):
             self._dry += 1
             return DRY_SECONDS[self._dry - 1]
         with self.link.cursor() as cursor:
+            positions.refuse_beyond(cursor, group)
             low = positions.lowest(cursor, group.id)
             seconds = positions.next_retry_seconds(cursor, group.id)
         if low is not None and self._lowest is not None and low < self._lowest:

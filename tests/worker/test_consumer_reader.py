@@ -6,8 +6,10 @@ from collections import Counter
 import pytest
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import SchemaError
 from django_pgqueue.models import DeadLetter, Position
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.counters import repair
 from django_pgqueue.subscriptions import consume, run_batch
 from django_pgqueue.subscriptions.sync_groups import declaration_of
 from django_pgqueue.tasks import registry
@@ -168,3 +170,22 @@ def test_what_is_acked_first_is_not_called_after_its_lease(
         DeadLetter.objects.count(),
     )
     assert "after its position was moved" in caplog.text
+
+
+def test_a_reader_whose_log_fell_behind_says_so(cursor, make_reader):
+    """It does not rest as if everything were read."""
+    make_topic()
+    ids = put(cursor, 1, 2, 3)
+    reader = make_reader(nothing)
+    reader.tick()
+    assert ids[-1] == Position.objects.get().position
+    cursor.execute("SELECT setval('pgqueue_message_id_seq', 1)")
+    try:
+        with pytest.raises(SchemaError, match="pgqueue sequences repair"):
+            all(reader.tick() < 60 for _ in range(9))
+    finally:
+        repair(cursor)
+
+
+def nothing(messages):
+    """Take a batch."""

@@ -15,6 +15,7 @@ import psycopg
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import SchemaError
 from django_pgqueue.management.cli import (
+    examine_counters,
     examine_export,
     examine_groups,
     examine_jobs,
@@ -95,6 +96,7 @@ def _examine(settings: Settings) -> list[Finding]:
             return found  # The rest would fail for the same reason.
         for examination in (
             *examine_server.EXAMINATIONS,
+            examine_counters.sequences,
             *examine_jobs.EXAMINATIONS,
             examine_schedules.schedules,
             examine_topics.topics,

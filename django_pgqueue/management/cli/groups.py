@@ -39,8 +39,8 @@ COLUMNS = (
 
 # What a group does: of its partitions' states, the most urgent.
 URGENCY = (
-    *("halted", "paused", "unserved", "retrying", "held back", "waiting", "reading"),
-    "idle",
+    *("beyond", "halted", "paused", "unserved", "retrying", "held back", "waiting"),
+    *("reading", "idle"),
 )
 
 

@@ -28,7 +28,7 @@ STYLES = {
     ("yellow", 33): {
         *("retrying", "warning", "paused", "held back", "stale", "disabled"),
     },
-    ("red", 31): {"dead", "error", "overdue", "faulty", "halted"},
+    ("red", 31): {"dead", "error", "overdue", "faulty", "halted", "behind"},
     ("bright_black", 90): {
         *("scheduled", "parked", "cancelled", "expired", "withdrawn"),
     },

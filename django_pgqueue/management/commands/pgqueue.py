@@ -34,6 +34,7 @@ from django_pgqueue.management.cli import (
     retry,
     schedules,
     seek,
+    sequences,
     show,
     stats,
     topics,
@@ -57,6 +58,7 @@ SUBCOMMANDS: dict[str, ModuleType] = {
     "groups": groups,
     "lag": lag,
     "seek": seek,
+    "sequences": sequences,
     "doctor": doctor,
 }
 

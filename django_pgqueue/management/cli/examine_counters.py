@@ -1,0 +1,31 @@
+"""What the doctor asks of sequences: would one give what is in use already?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django_pgqueue.conf import Settings
+from django_pgqueue.management.cli.examine_jobs import named
+from django_pgqueue.management.cli.finding import Finding
+from django_pgqueue.postgres.counters import counters
+
+
+def sequences(cursor: Any, settings: Settings) -> Iterator[Finding]:
+    """Has a restore, or a TRUNCATE, left one behind what its rows have?"""
+    behind = [each for each in counters(cursor) if each.is_behind]
+    told = [
+        f"{each.column} (at {each.last:,}, in use up to {each.used:,})"
+        for each in behind
+    ]
+    yield Finding(
+        check="sequences",
+        severity="error" if behind else "ok",
+        what=f"Sequences are behind what is in use, as after a restore without them: "
+        f"{named(told)}. New rows collide with old ones, and groups read nothing of "
+        f"what is published."
+        if behind
+        else "No sequence is behind what is in use.",
+        value=[each.column for each in behind],
+        way_out="manage.py pgqueue sequences repair" if behind else "",
+    )

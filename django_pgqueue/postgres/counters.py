@@ -1,0 +1,170 @@
+"""
+Counters: sequences and numbers that only grow, and must never be behind what uses them.
+
+A restore without its sequences, TRUNCATE … RESTART IDENTITY and logical replication
+leave rows with ids that their sequence has yet to draw. Then new jobs collide with old
+ones, and what is published stands before the positions of its readers, where nobody
+looks. A counter that is behind is set to what is used; nothing else is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from psycopg import sql
+
+# Through the end of an index of each day, or of the table.
+LAST = "(SELECT {column} FROM {table} ORDER BY {column} DESC LIMIT 1)"
+
+
+def _last(*places: str) -> str:
+    """Return SQL for the highest of columns: "table.column"."""
+    split = [place.split(".") for place in places]
+    each = [LAST.format(table=table, column=column) for table, column in split]
+    return f"greatest({', '.join(each)})"
+
+
+# What was drawn of the sequence of a column, at least. A job's id stays its own in the
+# archive and among the dead letters; a topic's is in its messages and its groups.
+USED: Mapping[str, str] = {
+    "pgqueue_job.id": _last(
+        "pgqueue_job.id", "pgqueue_archived_job.id", "pgqueue_dead_letter.id"
+    ),
+    "pgqueue_message.id": _last(
+        *("pgqueue_message.id", "pgqueue_position.position"),
+        *("pgqueue_topic.removed_to", "pgqueue_log_day.last_id"),
+    ),
+    "pgqueue_topic.id": _last(
+        *("pgqueue_topic.id", "pgqueue_message.topic_id"),
+        "pgqueue_consumer_group.topic_id",
+    ),
+    "pgqueue_consumer_group.id": _last(
+        "pgqueue_consumer_group.id", "pgqueue_position.group_id"
+    ),
+    "pgqueue_position.id": _last("pgqueue_position.id"),
+    "pgqueue_subscription.id": _last("pgqueue_subscription.id"),
+    "pgqueue_schedule.id": _last("pgqueue_schedule.id", "pgqueue_tick.schedule_id"),
+    "pgqueue_tick.id": _last("pgqueue_tick.id"),
+    "pgqueue_pipeline_run.id": _last("pgqueue_pipeline_run.id"),
+    "pgqueue_export.id": _last("pgqueue_export.id"),
+    "pgqueue_task_hour.id": _last("pgqueue_task_hour.id"),
+    "pgqueue_failure_hour.id": _last("pgqueue_failure_hour.id"),
+}
+
+# Locks: none; so have OF_EPOCH and PASSED_OVER. The rows are those of the statement's
+# snapshot, and the sequence is read after it: whoever draws meanwhile makes nothing
+# seem to be behind.
+SEQUENCE = """
+SELECT coalesce({used}, 0), (SELECT CASE WHEN is_called THEN last_value
+                                         ELSE last_value - 1 END FROM {sequence})
+"""
+NAME = "SELECT pg_get_serial_sequence(%s, %s)"
+
+# Of the newest message: a message has the epoch that its publisher saw.
+OF_EPOCH = """
+SELECT greatest((SELECT max(since_epoch) FROM pgqueue_subscription),
+                (SELECT epoch FROM pgqueue_message ORDER BY id DESC LIMIT 1), 0),
+       coalesce((SELECT max(epoch) FROM pgqueue_log_state), 0)
+"""
+
+# How many messages have ids that were drawn a second time, by topic: younger than all
+# that have higher ones. Counted up to a limit.
+PASSED_OVER = """
+SELECT t.name, count(*)
+  FROM (SELECT m.topic_id FROM pgqueue_message m
+         WHERE m.id <= %(last)s
+           AND m.published_at > coalesce(
+               (SELECT max(h.published_at) FROM pgqueue_message h
+                 WHERE h.id > %(last)s), '-infinity')
+         ORDER BY m.id DESC LIMIT %(limit)s) again
+  JOIN pgqueue_topic t ON t.id = again.topic_id
+ GROUP BY t.name ORDER BY t.name
+"""
+PASSED_OVER_MAX = 100_000
+
+# Locks: none; not undone by a rollback. Whoever draws meanwhile draws less than that.
+SET_SEQUENCE = "SELECT setval({sequence}, greatest({needed}, 1))"
+
+# Locks: a row lock on the row of the epoch, until the caller's transaction ends.
+SET_EPOCH = """
+INSERT INTO pgqueue_log_state AS s (id, epoch) VALUES (1, %(needed)s)
+ON CONFLICT (id) DO UPDATE SET epoch = greatest(s.epoch, EXCLUDED.epoch)
+"""
+
+EPOCH, MESSAGES = "pgqueue_log_state.epoch", "pgqueue_message.id"
+
+
+class Counter(NamedTuple):
+    """How far a counter is, and how far it has to be."""
+
+    # The column whose values it gives: "pgqueue_job.id".
+    column: str
+    # The highest value that it has given.
+    last: int
+    # The highest one that rows have.
+    used: int
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it will give a value that is in use, or is below one that counts."""
+        return self.last < self.used
+
+
+def counters(cursor: Any) -> list[Counter]:
+    """
+    Return every counter of ours; a statement or two for each.
+
+    Args:
+        cursor: psycopg's or Django's; of a role that may read the sequences.
+    """
+    found = [_sequence(cursor, column) for column in USED]
+    cursor.execute(OF_EPOCH)
+    used, last = cursor.fetchone()
+    return [*found, Counter(EPOCH, last, used)]
+
+
+def repair(cursor: Any) -> list[Counter]:
+    """
+    Set each counter that is behind to what is used; return those as they were.
+
+    Args:
+        cursor: psycopg's, in autocommit; of a role that may set the sequences.
+    """
+    behind = [each for each in counters(cursor) if each.is_behind]
+    for each in behind:
+        if each.column == EPOCH:
+            cursor.execute(SET_EPOCH, {"needed": each.used})
+        else:
+            cursor.execute(
+                sql.SQL(SET_SEQUENCE).format(
+                    sequence=sql.Literal(sequence_of(cursor, each.column)),
+                    needed=sql.Literal(each.used),
+                )
+            )
+    return behind
+
+
+def passed_over(cursor: Any, last: int) -> dict[str, int]:
+    """
+    Return how many messages no group has read, by topic; 100,000 are counted.
+
+    Args:
+        cursor: psycopg's or Django's.
+        last: How far the sequence of messages was before it was repaired.
+    """
+    cursor.execute(PASSED_OVER, {"last": last, "limit": PASSED_OVER_MAX})
+    return dict(cursor.fetchall())
+
+
+def sequence_of(cursor: Any, column: str) -> str:
+    """Return the sequence of a column, with its schema, quoted as SQL wants it."""
+    cursor.execute(NAME, column.split("."))
+    return str(cursor.fetchone()[0])
+
+
+def _sequence(cursor: Any, column: str) -> Counter:
+    statement = SEQUENCE.format(used=USED[column], sequence=sequence_of(cursor, column))
+    cursor.execute(statement)
+    used, last = cursor.fetchone()
+    return Counter(column, last, used)
