@@ -35,7 +35,7 @@ RUN_LEAST = 3
 LAST = "l"
 
 MINUTES, HOURS = range(60), range(24)
-DAYS, MONTHS = range(1, 32), range(1, 13)
+DAYS, MONTHS, WEEKDAYS = range(1, 32), range(1, 13), range(1, 8)
 
 
 def in_words(expression: str | None, every_seconds: int | None, tz: str) -> str:
@@ -73,6 +73,8 @@ class _Fields:
     nths: dict[int, list[Any]]
     # Hours go by elapsed time, and not by what clocks show once a day.
     follows_time: bool
+    # A day has to fit both fields; else either is enough, where both stand.
+    needs_both_days: bool
 
     @classmethod
     def read(cls, expression: Expression) -> _Fields:
@@ -80,25 +82,36 @@ class _Fields:
         minutes, hours, days, months, weekdays, *seconds = (
             None if values[0] == "*" else values for values in lists
         )
+        if days is not None:
+            days = sorted(days, key=_day_order)
+        if weekdays is not None:
+            weekdays = sorted({int(d) or 7 for d in weekdays})
+        if expression.needs_both_days:
+            days = _unless_all(days, DAYS)
+            weekdays = weekdays if nths else _unless_all(weekdays, WEEKDAYS)
         return cls(
             seconds=_unless_all(seconds[0], MINUTES) if seconds else [0],
             minutes=_unless_all(minutes, MINUTES),
             hours=_unless_all(hours, HOURS),
-            days=None if days is None else sorted(days, key=_day_order),
+            days=days,
             months=_unless_all(months, MONTHS),
-            weekdays=None
-            if weekdays is None
-            else sorted(int(d) or 7 for d in weekdays),
+            weekdays=weekdays,
+            needs_both_days=expression.needs_both_days,
             nths={int(day) or 7: sorted(each, key=str) for day, each in nths.items()},
             follows_time=expression.follows_time,
         )
 
     @property
     def has_all_days(self) -> bool:
-        """Whether it is due on every day: either field is enough, where both stand."""
-        if self.days is not None and _unless_all(self.days, DAYS) is None:
+        """Whether it is due on every day."""
+        if self.days is None and self.weekdays is None:
             return True
-        return self.days is None and self.weekdays is None
+        if self.needs_both_days or self.nths:
+            return False
+        # Either is enough, where both stand.
+        return (self.days is not None and _unless_all(self.days, DAYS) is None) or (
+            self.weekdays is not None and _unless_all(self.weekdays, WEEKDAYS) is None
+        )
 
     @property
     def hours_step(self) -> int | None:
@@ -257,6 +270,11 @@ def _days(fields: _Fields) -> str | None:
         if fields.months is None:
             return None
         return _("every day in %(months)s") % {"months": _months(fields.months)}
+    if fields.needs_both_days and fields.days and fields.weekdays:
+        return _("%(days)s, of these %(weekdays)s") % {
+            "days": _days_of_month(fields.days, fields.months),
+            "weekdays": _weekdays(fields),
+        }
     said = []
     if fields.days is not None:
         said.append(_days_of_month(fields.days, fields.months))

@@ -84,11 +84,14 @@ class Expression:
         fields: Five fields, or six, as croniter takes them.
         follows_time: Its hours are `*` or `*/n`: it goes by elapsed time, and not by
             what the clock on the wall says once a day.
+        needs_both_days: A day has to fit the day of the month and that of the week;
+            else, where both are restricted, either of them is enough.
     """
 
     text: str
     fields: str
     follows_time: bool
+    needs_both_days: bool
 
     @classmethod
     def parse(cls, text: str) -> Expression:
@@ -124,7 +127,13 @@ class Expression:
             for field, value in zip(known, fields, strict=True)
         ]
         hours = fields[-4]
-        made = cls(text, " ".join(fields), hours == "*" or hours.startswith("*/"))
+        made = cls(
+            text,
+            " ".join(fields),
+            follows_time=hours == "*" or hours.startswith("*/"),
+            # As in Vixie's cron and Debian's: by its first character.
+            needs_both_days=fields[-3].startswith("*") or fields[-1].startswith("*"),
+        )
         made._must_come()
         return made
 
@@ -138,6 +147,7 @@ class Expression:
             self.fields,
             after,
             ret_type=datetime,
+            day_or=not self.needs_both_days,
             max_years_between_matches=YEARS_MAX,
             second_at_beginning=True,
         )

@@ -66,6 +66,11 @@ WORDS = {
     # Where both kinds of days stand, either is enough.
     "0 0 13 * 5": "on day 13 of the month and every Friday at 00:00" + IN,
     "0 0 1-31 * 1": "every day at 00:00" + IN,
+    "0 0 1 * 0-6": "every day at 00:00" + IN,
+    # Both, where one begins with a star.
+    "0 0 1-7 * */7": "on days 1 to 7 of the month, of these every Sunday at 00:00" + IN,
+    "0 0 */1 * mon": "every Monday at 00:00" + IN,
+    "0 0 1 * */1": "on day 1 of the month at 00:00" + IN,
     # Months.
     "0 3 * 6-8 *": "every day in June to August at 03:00" + IN,
     "0 3 * jan,apr *": "every day in January and April at 03:00" + IN,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
-from itertools import islice
+from datetime import datetime, timedelta
+from itertools import islice, product
 
 import pytest
 
@@ -84,6 +84,9 @@ def test_what_nobody_can_have_meant_is_refused(text, why):
         ("0 0 * * mon#4", ["23 00:00"]),
         ("0 0 * * L5", ["27 00:00"]),
         ("0 0 24 * wed", ["24 00:00", "25 00:00"]),  # Either, as everywhere.
+        ("0 0 23,27-30 * */2", ["28 00:00", "29 00:00"]),  # Both, since one has a star.
+        ("0 0 */9 * sat", ["28 00:00"]),
+        ("30 0 0 23,28 * */6", ["28 00:00:30"]),
         ("0 0 * NOV MON-TUE", ["23 00:00", "24 00:00"]),
         ("  0   3 * * *  ", ["23 03:00"]),
         ("@daily", ["23 00:00"]),
@@ -101,6 +104,49 @@ def test_times_are_those_of_cron(text, times):
     found = islice(Expression.parse(text).times(NOON), len(times))
 
     assert [datetime.fromisoformat(f"2026-11-{time}") for time in times] == list(found)
+
+
+def values(field, least, most):
+    """Return what a field means, as entry.c of Vixie's cron reads it."""
+    found = set()
+    for item in field.split(","):
+        of, _, step = item.partition("/")
+        first, _, last = of.partition("-")
+        ends = (least, most) if of == "*" else (int(first), int(last or first))
+        found.update(range(ends[0], ends[1] + 1, int(step or 1)))
+    return found
+
+
+def vixie_days(days, weekdays, start, count):
+    """Return the days that Vixie's cron, and so Debian's, takes for due."""
+    of_month, of_week = values(days, 1, 31), {d % 7 for d in values(weekdays, 0, 7)}
+    both = "*" in (days[0], weekdays[0])
+    for day in (start + timedelta(n) for n in range(count)):
+        fits = (day.day in of_month, day.isoweekday() % 7 in of_week)
+        if all(fits) or (any(fits) and not both):
+            yield day
+
+
+DAYS = ("*", "*/1", "*/2", "*/7", "*/31", "1", "31", "1-7", "1-31", "8-14/3", "1,15,31")
+WEEKDAYS = ("*", "*/1", "*/2", "*/6", "*/7", "0", "7", "1-5", "0-6", "0-7", "1-7/2")
+LISTS = [("*/7,3", "1"), ("3,*/7", "1"), ("1", "*/7,3"), ("1", "3,*/7"), ("*,5", "1")]
+
+
+@pytest.mark.parametrize("around", ["0 0 {} * {}", "* 0 0 {} 1-12 {}"])
+def test_days_are_those_of_debians_cron(around):
+    """All pairs of days of the month and of the week, twenty times each."""
+    start = datetime.fromisoformat("2027-12-31")
+    differ = {}
+    for days, weekdays in [*product(DAYS, WEEKDAYS), *LISTS]:
+        expression = Expression.parse(around.format(days, weekdays))
+        before, found = start - timedelta(seconds=1), []
+        while len(found) < 12:
+            found.append(next(expression.times(before)))
+            before = found[-1] + timedelta(hours=23)
+        count = (found[-1] - start).days + 1
+        if found != list(vixie_days(days, weekdays, start, count)):
+            differ[days, weekdays] = found
+    assert {} == differ
 
 
 @pytest.mark.parametrize("name", NAMES)
