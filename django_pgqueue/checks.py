@@ -25,12 +25,14 @@ from django_pgqueue.bounds import QUEUE_DEFAULT
 from django_pgqueue.conf import MODES, Settings, problems, readable_settings
 from django_pgqueue.exceptions import PgQueueError, SettingsError, did_you_mean
 from django_pgqueue.postgres.connect import DEFAULTS
+from django_pgqueue.postgres.rights import rights
 from django_pgqueue.postgres.server import missing_indexes
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import default_zone
 from django_pgqueue.subscriptions.overlaps import overlaps
 from django_pgqueue.tasks.options import as_middleware
 from django_pgqueue.tasks.registry import declared_names, find_task
+from django_pgqueue.topics.days import closed_early
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.readiness import pending_migrations
 
@@ -128,7 +130,9 @@ def check_database(
         ]
     with connections[alias].cursor() as cursor:
         missing = missing_indexes(cursor)
-    return [
+        early = closed_early(cursor)
+        granted = rights(cursor)
+    found = [
         _warning(
             13,
             f"Database {alias!r} lacks the valid index {name}; claims would scan the "
@@ -138,6 +142,19 @@ def check_database(
         )
         for name in missing
     ]
+    if early:
+        found.append(
+            _warning(
+                17,
+                f"Days of the log are closed and not over: "
+                f"{', '.join(map(str, early))}. The clock of database {alias!r} was "
+                f"ahead; what is published into them is refused.",
+                "Set its clock right, then run: python manage.py pgqueue reopen",
+            )
+        )
+    if granted.trouble:
+        found.append(_warning(18, granted.trouble, f"{granted.way_out}."))
+    return found
 
 
 def _settings() -> Iterator[CheckMessage]:

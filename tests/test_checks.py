@@ -465,6 +465,31 @@ def test_a_missing_index(db):
     assert "REINDEX INDEX CONCURRENTLY pgqueue_job_claim" in text
 
 
+def test_a_day_that_is_closed_before_it_is_over(db):
+    """Nobody can publish into it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO pgqueue_log_day (day, last_id)"
+            " VALUES ((now() AT TIME ZONE 'UTC')::date + 1, 0)"
+        )
+
+    assert "pgqueue reopen" in found("W017", by=check_database, databases=["default"])
+
+
+def test_a_role_that_cannot_make_days(db):
+    """It works for a week; one that was granted the functions cannot drop days."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE ROLE shop_web; GRANT SELECT ON django_migrations TO shop_web;"
+            "GRANT SELECT ON pgqueue_log_day TO shop_web;"
+            "GRANT USAGE ON SCHEMA public TO shop_web; SET LOCAL ROLE shop_web"
+        )
+        text = found("W018", by=check_database, databases=["default"])
+        assert "no job can be settled" in text
+        assert "GRANT EXECUTE ON FUNCTION pgqueue_make_archive_day(date)" in text
+        cursor.execute("RESET ROLE; DROP OWNED BY shop_web; DROP ROLE shop_web")
+
+
 # Where Django runs them --------------------------------------------------------------
 
 

@@ -28,6 +28,7 @@ from django_pgqueue.management.commands.pgqueue_pipeline import (
 )
 from django_pgqueue.models import (
     ArchivedJob,
+    Clock,
     ConsumerGroup,
     Export,
     Failure,
@@ -773,6 +774,7 @@ def test_every_column_of_the_other_tables_is_documented():
         Message,
         LogDay,
         LogState,
+        Clock,
         Subscription,
         ConsumerGroup,
         Position,

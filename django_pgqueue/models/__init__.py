@@ -1,6 +1,7 @@
 """The nouns: schema, constraints and querysets; behaviour stands in queues/."""
 
 from django_pgqueue.models.archived_job import ArchivedJob
+from django_pgqueue.models.clock import Clock
 from django_pgqueue.models.consumer_group import ConsumerGroup, Position
 from django_pgqueue.models.dead_letter import DeadLetter
 from django_pgqueue.models.dedup_call import DedupCall
@@ -19,6 +20,7 @@ from django_pgqueue.models.worker import Worker
 
 __all__ = [
     "ArchivedJob",
+    "Clock",
     "ConsumerGroup",
     "DeadLetter",
     "DedupCall",

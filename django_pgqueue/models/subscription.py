@@ -64,6 +64,11 @@ class Subscription(models.Model):
         _("subscribing transaction"), null=True, blank=True
     )
 
+    # What retention has last removed before it had its job: how much, which, of when.
+    lost: models.JSONField[Any, Any] = models.JSONField(
+        _("lost"), null=True, blank=True
+    )
+
     disabled_at = models.DateTimeField(_("disabled at"), null=True, blank=True)
     disabled_by = models.CharField(
         _("disabled by"), max_length=150, null=True, blank=True

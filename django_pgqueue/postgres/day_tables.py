@@ -15,11 +15,16 @@ from typing import Any
 
 from psycopg import sql
 
+from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
+
 DAYS_AHEAD = 7
 
 DAY = timedelta(days=1)
 
 TODAY = "SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date"
+
+# By the trusted clock: for what cannot be undone.
+TRUSTED_TODAY = f"SELECT ({TRUSTED_NOW} AT TIME ZONE 'UTC')::date"
 
 # Locks: none; so have the two below. The day partitions that are attached.
 ATTACHED = """
@@ -134,8 +139,13 @@ def today(cursor: Any) -> date:
 
 
 def first_kept(cursor: Any, keep: timedelta) -> date:
-    """Return the first day that has rows which are not older than *keep*."""
-    midnight = datetime.combine(today(cursor), datetime.min.time(), UTC)
+    """
+    Return the first day that has rows which are not older than *keep*.
+
+    By the trusted clock: what is older is removed.
+    """
+    cursor.execute(TRUSTED_TODAY)
+    midnight = datetime.combine(cursor.fetchone()[0], datetime.min.time(), UTC)
     return (midnight - keep).date()
 
 

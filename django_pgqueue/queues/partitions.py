@@ -11,9 +11,7 @@ from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any
 
-from psycopg import sql
-
-from django_pgqueue.postgres import day_tables, keys
+from django_pgqueue.postgres import day_tables
 from django_pgqueue.postgres.day_tables import DayTable, first_kept
 
 DAYS_AHEAD = day_tables.DAYS_AHEAD
@@ -21,14 +19,9 @@ today = day_tables.today
 
 ARCHIVE = DayTable("pgqueue_archived_job")
 
-# Locks: one process at a time makes or drops partitions; the rest wait here for the
-# milliseconds that it takes.
-LOCK = "SELECT pg_advisory_xact_lock(%(class)s, 0)"
-
-CREATE = """
-CREATE TABLE IF NOT EXISTS {name}
-    (LIKE pgqueue_archived_job INCLUDING DEFAULTS INCLUDING CONSTRAINTS)
-"""
+# Locks: an advisory lock of the function, until the caller's transaction ends: one at a
+# time makes days. A function, so that a role can do it that does not own the archive.
+MAKE = "SELECT pgqueue_make_archive_day(%(day)s::date)"
 
 
 def make_partitions(cursor: Any, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
@@ -37,13 +30,21 @@ def make_partitions(cursor: Any, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
 
     Call it inside a transaction: a lock keeps other makers out until it commits.
     """
-    cursor.execute(LOCK, {"class": keys.PARTITIONS})
     first, attached = today(cursor), ARCHIVE.attached(cursor)
     days = (first + timedelta(days=n) for n in range(days_ahead + 1))
-    missing = [day for day in days if day not in attached]
-    for day in missing:
-        _make(cursor, day)
-    return missing
+    return [day for day in days if day not in attached and make_partition(cursor, day)]
+
+
+def make_partition(cursor: Any, day: date) -> bool:
+    """
+    Make the partition of *day*; False: it is there, maybe since just now.
+
+    Raises:
+        psycopg.errors.InsufficientPrivilege: The role may not.
+        psycopg.errors.InvalidParameterValue: Nor any role but the owner's so far away.
+    """
+    cursor.execute(MAKE, {"day": day})
+    return bool(cursor.fetchone()[0])
 
 
 def expired_partitions(cursor: Any, *, keep: timedelta) -> list[date]:
@@ -111,9 +112,3 @@ def _drop(cursor: Any, day: date, may_go: Callable[[date, str], bool] | None) ->
         return False
     ARCHIVE.drop(cursor, day)
     return True
-
-
-def _make(cursor: Any, day: date) -> None:
-    name = sql.Identifier(partition_name(day))
-    cursor.execute(sql.SQL(CREATE).format(name=name))
-    ARCHIVE.attach(cursor, day)

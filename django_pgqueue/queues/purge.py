@@ -12,24 +12,26 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
+
 PURGE_ROWS_MAX = 1_000
 
 # Locks: row locks on one batch; SKIP LOCKED passes over what is being redriven.
 # The floor as a comparison of rows: it bounds the index scan like any other, but with a
 # plain one the planner takes the two bounds for a narrow range and sorts all of it.
-DEAD_LETTERS = """
+DEAD_LETTERS = f"""
 WITH purged AS (
     DELETE FROM pgqueue_dead_letter WHERE id = ANY(ARRAY(
         SELECT id FROM pgqueue_dead_letter
          WHERE (finished_at, id) >= (coalesce(%(floor)s::timestamptz, '-infinity'), 0)
-           AND finished_at < statement_timestamp() - %(keep)s::interval
+           AND finished_at < {TRUSTED_NOW} - %(keep)s::interval
          ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
     RETURNING finished_at)
 SELECT count(*), max(finished_at) FROM purged
 """
 
 # Locks: row locks on one batch. The partial index holds only rows that have a result.
-RESULTS = """
+RESULTS = f"""
 WITH purged AS (
     UPDATE pgqueue_archived_job SET result = NULL
      WHERE (id, finished_at) IN (
@@ -37,27 +39,27 @@ WITH purged AS (
             WHERE result IS NOT NULL
               AND (finished_at, id)
                   >= (coalesce(%(floor)s::timestamptz, '-infinity'), 0)
-              AND finished_at < statement_timestamp() - %(keep)s::interval
+              AND finished_at < {TRUSTED_NOW} - %(keep)s::interval
             ORDER BY finished_at LIMIT %(limit)s)
     RETURNING finished_at)
 SELECT count(*), max(finished_at) FROM purged
 """
 
 # Locks: row locks on the deleted rows. Workers that were killed leave theirs behind.
-WORKERS = """
+WORKERS = f"""
 DELETE FROM pgqueue_worker
- WHERE heartbeat_at < statement_timestamp() - %(keep)s::interval
+ WHERE heartbeat_at < {TRUSTED_NOW} - %(keep)s::interval
 """
 
 
 # Locks: row locks on one batch; SKIP LOCKED passes over what is being counted in. Read
 # again under its lock: a period that began anew meanwhile stays.
-DEDUP_WINDOWS = """
+DEDUP_WINDOWS = f"""
 WITH purged AS (
     DELETE FROM pgqueue_dedup_window WHERE until < statement_timestamp() AND key = ANY(
         ARRAY(SELECT key FROM pgqueue_dedup_window
                WHERE until >= coalesce(%(floor)s::timestamptz, '-infinity')
-                 AND until < statement_timestamp() - %(keep)s::interval
+                 AND until < {TRUSTED_NOW} - %(keep)s::interval
                ORDER BY until LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
     RETURNING until)
 SELECT count(*), max(until) FROM purged

@@ -19,6 +19,8 @@ from typing import Any
 
 from psycopg import sql
 
+from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
+
 DAY = timedelta(days=1)
 
 # A day has ended when it is over for so long: a clock that is set back a little, or a
@@ -27,14 +29,15 @@ MARGIN = timedelta(seconds=60)
 
 # Locks: none; here and below, where nothing else is said. Days of the archive that
 # have ended, with the table of each; a partition of another name has no day.
-ENDED = r"""
+ENDED = rf"""
 SELECT to_date(right(c.relname, 8), 'YYYYMMDD') AS day, c.relname::text
   FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
  WHERE i.inhparent = 'pgqueue_archived_job'::regclass
-   AND c.relname ~ '^pgqueue_archived_job_[0-9]{8}$'
+   AND c.relname ~ '^pgqueue_archived_job_[0-9]{{8}}$'
    AND NOT coalesce(i.inhdetachpending, false)
    AND to_date(right(c.relname, 8), 'YYYYMMDD') < (
-           (statement_timestamp() - %(margin)s::interval) AT TIME ZONE 'UTC')::date
+           ({TRUSTED_NOW} - %(margin)s::interval)
+           AT TIME ZONE 'UTC')::date
  ORDER BY day
 """
 

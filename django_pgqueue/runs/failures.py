@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
+
 # Rows of one statement.
 BATCH_ROWS = 1_000
 
@@ -65,12 +67,12 @@ NONE_LEFT = """
 UPDATE pgqueue_failure SET dead_letters = 0
  WHERE dead_letters > 0 AND NOT fingerprint = ANY(%(fingerprint)s::text[])
 """
-FORGET_HOURS = """
-DELETE FROM pgqueue_failure_hour WHERE hour < clock_timestamp() - %(keep)s::interval
+FORGET_HOURS = f"""
+DELETE FROM pgqueue_failure_hour WHERE hour < {TRUSTED_NOW} - %(keep)s::interval
 """
-FORGET = """
+FORGET = f"""
 DELETE FROM pgqueue_failure f
- WHERE last_seen < clock_timestamp() - %(keep)s::interval
+ WHERE last_seen < {TRUSTED_NOW} - %(keep)s::interval
    AND NOT EXISTS (SELECT 1 FROM pgqueue_failure_hour h
                     WHERE h.fingerprint = f.fingerprint)
 """

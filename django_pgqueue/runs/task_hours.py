@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
+
 # Rows of one statement.
 BATCH_ROWS = 1_000
 
@@ -65,8 +67,8 @@ SELECT hour, sum(succeeded + cancelled + expired)::bigint, sum(dead)::bigint
 LAST = "SELECT max(hour) FROM pgqueue_task_hour"
 
 # Locks: row locks on the deleted rows.
-FORGET_HOURS = """
-DELETE FROM pgqueue_task_hour WHERE hour < clock_timestamp() - %(keep)s::interval
+FORGET_HOURS = f"""
+DELETE FROM pgqueue_task_hour WHERE hour < {TRUSTED_NOW} - %(keep)s::interval
 """
 
 

@@ -17,10 +17,20 @@ CLOSED = "SELECT day, last_id FROM pgqueue_log_day ORDER BY day"
 
 ALL_DAYS = "-infinity"
 
+# How old an answer may be that a reader goes by. Older than the bound up to which it
+# reads, it may miss that a day was reopened: pgqueue reopen waits for longer than that
+# before anything can be published into the day.
+DAYS_REMEMBERED_SECONDS = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """The days that are closed, as they were at one moment: old news do no harm."""
+    """
+    The days that are closed, as they were at one moment.
+
+    Old news do no harm, unless a day was reopened since: ask after the bound up to
+    which is read, or within DAYS_REMEMBERED_SECONDS.
+    """
 
     closed: Sequence[tuple[date, int]] = ()
 

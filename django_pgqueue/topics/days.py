@@ -1,24 +1,30 @@
 """
 Days: the partitions of the log, made ahead, closed when they are over, dropped.
 
-A day is *closed* when it has been over for a while: its row in pgqueue_log_day says
-the highest id that can stand in it, and a reader whose position is there need not look
-into it. The proof is in the order. A row's id is drawn before its published_at is read,
-both within one INSERT, since columns are filled in in their order. So of what is drawn
-after the day's end published_at is later still, and all that is in the day was drawn
-before: when the sequence is read after the end, nothing in the day has a higher id.
+A day is *closed* when it has been over for a while, by the trusted clock: its row in
+pgqueue_log_day says the highest id that can stand in it, and a reader whose position is
+there need not look into it. The proof is in the order. A row's id is drawn before its
+published_at is read, both within one INSERT, since columns are filled in in their
+order. So of what is drawn after the day's end published_at is later still, and all that
+is in the day was drawn before: when the sequence is read after the end, nothing in the
+day has a higher id.
 
-All of this is by one clock. One that steps back, by more than MARGIN, would write into
-a closed day with a higher id, where no reader looks any more. So a closed day has a
-constraint that refuses such a row: who publishes gets an error until the clock has
+All of this is by one clock. One that steps back, by more than the margin, would write
+into a closed day with a higher id, where no reader looks any more. So a closed day has
+a constraint that refuses such a row: who publishes gets an error until the clock has
 passed midnight again, and nothing is skipped. The constraint is NOT VALID, since it is
 for new rows alone: it is added without reading the table.
+
+A clock that is ahead and then set right is such a step. While it is ahead for minutes,
+the trusted clock closes nothing by it. After hours it does, and publishing stops: then
+somebody reopens the days that are not over, in two steps. forget_early() takes their
+rows away, and once no reader remembers those, let_in() takes the constraints.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import Any
@@ -26,9 +32,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD, DayTable, set_patience, today
 from django_pgqueue.postgres.health import is_pooled
+from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 from django_pgqueue.topics.closed_days import closed_days
 
 LOG = DayTable("pgqueue_message")
@@ -36,22 +42,20 @@ LOG = DayTable("pgqueue_message")
 # A day is closed when it has been over for so long; a clock may be set back by less.
 MARGIN = timedelta(seconds=60)
 
-# How long a close may wait for whoever uses the day, since others wait behind it; and
-# a detach: a transaction that has published may stay open for hours, and the leader has
-# other chores. What was not done is tried again.
-CLOSE_PATIENCE = "200ms"
+# How long a detach may wait for whoever uses the day: a transaction that has published
+# may stay open for hours, and the leader has other chores. What was not done is tried
+# again; so is a close, of which the function says how long others may wait behind it.
 DETACH_PATIENCE = "5s"
+# And so long a reopening, behind which who reads waits.
+REOPEN_PATIENCE = "1s"
 
 # Locks: an advisory lock of the function, until the caller's transaction ends.
 MAKE = "SELECT pgqueue_make_log_day(%(day)s::date)"
 
-# Locks: the same one, so that nobody makes or drops days meanwhile.
-LOCK = "SELECT pg_advisory_xact_lock(%(class)s, 0)"
-
 # Locks: none; so have all of these, where nothing else is said. The first day that is
 # not over for so long.
-FIRST_OPEN = """
-SELECT ((statement_timestamp() - %(margin)s::interval) AT TIME ZONE 'UTC')::date
+FIRST_OPEN = f"""
+SELECT (({TRUSTED_NOW} - %(margin)s::interval) AT TIME ZONE 'UTC')::date
 """
 
 # The highest id that was drawn.
@@ -63,16 +67,31 @@ SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END
 # Until the transaction ends.
 PATIENCE = "SELECT set_config('lock_timeout', %(timeout)s, true)"
 
-# Locks: ACCESS EXCLUSIVE on the day, until the caller's transaction ends.
-GUARD = """
-ALTER TABLE {table} ADD CONSTRAINT {name} CHECK (id <= {last_id}) NOT VALID
+# Locks: the same advisory lock, so that nobody makes or drops days meanwhile; ACCESS
+# EXCLUSIVE on the day, until the caller's transaction ends. A function, for roles that
+# do not own the table; it reads the highest id, adds the constraint and the row.
+CLOSE = "SELECT pgqueue_close_log_day(%(day)s::date)"
+
+# The days that have the constraint of a closed day.
+GUARDED = """
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+  JOIN pg_constraint k ON k.conrelid = c.oid AND k.conname = c.relname || '_closed'
+ WHERE i.inhparent = 'pgqueue_message'::regclass
 """
+
+# Locks: ACCESS EXCLUSIVE on the day, until the caller's transaction ends.
 UNGUARD = "ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name}"
 
-# Locks: a row lock on the new row.
-CLOSE = "INSERT INTO pgqueue_log_day (day, last_id) VALUES (%(day)s, %(last_id)s)"
+# Readers that have a batch read it again: they may not have looked into the day. Locks:
+# row locks on the positions.
+FENCE_OFF = """
+UPDATE pgqueue_position
+   SET fence = fence + 1, leased_by = NULL, leased_until = NULL
+ WHERE leased_by IS NOT NULL
+"""
 
 # Locks: row locks on what is deleted.
+FORGET_EARLY = "DELETE FROM pgqueue_log_day WHERE day = ANY(%(days)s::date[])"
 FORGET = "DELETE FROM pgqueue_log_day WHERE day = %(day)s"
 FORGET_OTHERS = "DELETE FROM pgqueue_log_day WHERE day <> ALL(%(days)s::date[])"
 
@@ -122,6 +141,48 @@ def close_days(cursor: Any, *, margin: timedelta = MARGIN) -> list[date]:
     return list(itertools.takewhile(lambda day: _close(cursor, day), missing))
 
 
+def closed_early(cursor: Any) -> list[date]:
+    """Return the days that are closed, or half reopened, and not over by the clock."""
+    cursor.execute(GUARDED)
+    guarded = {LOG.day_of(name) for (name,) in cursor.fetchall()}
+    known = {day for day, _last_id in closed_days(cursor).closed}
+    now = today(cursor)
+    return sorted(day for day in guarded | known if day is not None and day >= now)
+
+
+def forget_early(cursor: Any, days: Sequence[date]) -> None:
+    """
+    Let readers look into these days again; the first step of reopening them.
+
+    What refuses messages stays until let_in(). In autocommit.
+    """
+    cursor.execute(FORGET_EARLY, {"days": list(days)})
+
+
+def let_in(cursor: Any, days: Sequence[date]) -> None:
+    """
+    Let messages be published into these days again; the second step.
+
+    In autocommit, when every reader has forgotten that they were closed: one that has
+    not would pass over what is published now. What is leased is taken from its
+    readers, in case one of them has stood still for all that time.
+
+    Raises:
+        psycopg.errors.InsufficientPrivilege: The role does not own the log.
+        psycopg.errors.LockNotAvailable: Somebody has used a day for too long.
+    """
+    with cursor.connection.transaction():
+        cursor.execute(PATIENCE, {"timeout": REOPEN_PATIENCE})
+        cursor.execute(FENCE_OFF)
+        for day in days:
+            cursor.execute(
+                sql.SQL(UNGUARD).format(
+                    table=sql.Identifier(LOG.name_of(day)),
+                    name=sql.Identifier(guard_name(day)),
+                )
+            )
+
+
 def drop_day(cursor: Any, day: date) -> None:
     """
     Drop a day without making a publisher or a reader wait. In autocommit.
@@ -163,19 +224,7 @@ def guard_name(day: date) -> str:
 
 def _close(cursor: Any, day: date) -> bool:
     try:
-        with cursor.connection.transaction():
-            cursor.execute(LOCK, {"class": keys.PARTITIONS})
-            cursor.execute(PATIENCE, {"timeout": CLOSE_PATIENCE})
-            cursor.execute(HIGHEST)
-            (last_id,) = cursor.fetchone()
-            names = {
-                "table": sql.Identifier(LOG.name_of(day)),
-                "name": sql.Identifier(guard_name(day)),
-            }
-            # There is one where the row that it stands for was deleted.
-            cursor.execute(sql.SQL(UNGUARD).format(**names))
-            cursor.execute(sql.SQL(GUARD).format(**names, last_id=sql.Literal(last_id)))
-            cursor.execute(CLOSE, {"day": day, "last_id": last_id})
+        cursor.execute(CLOSE, {"day": day})
     except psycopg.errors.LockNotAvailable:
         return False
     return True

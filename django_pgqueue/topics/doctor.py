@@ -15,8 +15,8 @@ from django_pgqueue.topics.closed_days import closed_days
 from django_pgqueue.topics.days import LOG
 from django_pgqueue.topics.lag import Holder, holders
 
-# A day that is over is closed within minutes, by the leader.
-CLOSED_LATE = timedelta(hours=1)
+# A day that is over is closed by the leader, two hours later.
+CLOSED_LATE = timedelta(hours=3)
 
 # Locks: none; so have all of these. Groups whose oldest unread message is so old that
 # little of its retention is left: a look at the index for each position. Those that
@@ -90,6 +90,8 @@ class LogDays(NamedTuple):
     ahead: int
     # That have been over for CLOSED_LATE, and are not closed.
     unclosed: list[date]
+    # That are closed, and not over.
+    early: list[date]
 
 
 class HeldBack(NamedTuple):
@@ -132,6 +134,7 @@ def log_days(cursor: Any) -> LogDays:
     return LogDays(
         sum(1 for day in attached if day > now),
         [day for day in attached if day < over and day not in known],
+        days.closed_early(cursor),
     )
 
 

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 from psycopg import sql
 
 from django_pgqueue.postgres.day_tables import DAY, first_kept
+from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 from django_pgqueue.topics import days as log
 from django_pgqueue.topics.closed_days import closed_days
 from django_pgqueue.topics.days import LOG
@@ -49,9 +50,9 @@ EMPTY_KEPT = timedelta(days=7)
 
 # Locks: none; so have all of these, where nothing else is said. The first day that each
 # topic keeps messages of; NULL: it keeps all.
-TOPICS = """
+TOPICS = f"""
 SELECT id, name,
-       ((statement_timestamp() AT TIME ZONE 'UTC')::date
+       (({TRUSTED_NOW} AT TIME ZONE 'UTC')::date
         - coalesce(retain, %(default)s::interval))::date
   FROM pgqueue_topic ORDER BY name
 """

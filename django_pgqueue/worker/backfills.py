@@ -43,7 +43,6 @@ class Backfills:
             if not opened:
                 self._finals.clear()
                 return LOOK_SECONDS
-            days = closed_days(cursor)
             done = []
             for each in opened:
                 older = each.id not in self._finals and backfill.has_older_snapshot(
@@ -53,6 +52,8 @@ class Backfills:
                 limits = horizons(cursor)
                 if not older:
                     self._finals.setdefault(each.id, limits.highest)
+                # And these after that: one that was reopened since has nothing new.
+                days = closed_days(cursor)
                 done.append(self._fill(link, each, limits, days))
         return 0.0 if any(done) else AGAIN_SECONDS
 

@@ -11,14 +11,18 @@ import threading
 import time
 
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.topics.closed_days import Days, closed_days
+from django_pgqueue.topics.closed_days import (
+    DAYS_REMEMBERED_SECONDS,
+    Days,
+    closed_days,
+)
 from django_pgqueue.topics.horizon import Horizons, horizons
 
 # How old an answer may be. To ask costs 0.2 ms, and 5 ms with 5,000 publishers.
 BOUND_SECONDS = 0.005
 
-# A day is closed once a day.
-DAYS_SECONDS = 60.0
+# A day is closed once a day; one that is reopened must not be left out for long.
+DAYS_SECONDS = DAYS_REMEMBERED_SECONDS
 
 
 class Bounds:
@@ -54,7 +58,7 @@ class Bounds:
             return known
 
     def days(self) -> Days:
-        """Return which days are over, as they were a minute ago at most."""
+        """Return which days are over, as they were some seconds ago at most."""
         with self._lock:
             now = time.monotonic()
             if now - self._days_at >= DAYS_SECONDS:

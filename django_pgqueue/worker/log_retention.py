@@ -18,6 +18,7 @@ import psycopg
 from django_pgqueue import telemetry
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.postgres.rights import rights
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.topics import days, retain
 from django_pgqueue.topics.retain import Due, Going, Slice
@@ -74,6 +75,8 @@ class LogRetention:
     def _round(self, link: Link) -> Iterator[bool]:
         """Take the steps, in their order, each with a cursor of its own."""
         with link.cursor() as cursor:
+            if not may_drop(cursor, "the log"):
+                return
             due = retain.due(cursor, default=self._default)
             _sweep(cursor, due)
         for going in due.going:
@@ -95,6 +98,19 @@ class LogRetention:
                     yield from _delete(link, going, day)
         if due.is_held:
             yield False
+
+
+def may_drop(cursor: Any, what: str) -> bool:
+    """Whether the role can drop days; if not, nothing is begun that ends with it."""
+    found = rights(cursor)
+    if not found.owns:
+        logger.warning(
+            "kept       %s: the role %s does not own its days and cannot drop them; %s",
+            what,
+            found.role,
+            found.join,
+        )
+    return found.owns
 
 
 def _sweep(cursor: Any, due: Due) -> None:

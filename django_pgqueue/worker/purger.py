@@ -21,7 +21,8 @@ from django_pgqueue.queues import partitions, purge
 from django_pgqueue.queues.purge import Purged
 from django_pgqueue.runs import exports, ticks
 from django_pgqueue.topics import days
-from django_pgqueue.worker.log_retention import LogRetention
+from django_pgqueue.worker.clock_keeper import ClockKeeper
+from django_pgqueue.worker.log_retention import LogRetention, may_drop
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -34,6 +35,10 @@ BATCH_PAUSE_SECONDS_MIN, BATCH_PAUSE_SECONDS_MAX = 0.02, 5.0
 # While there is more, the log hears of it so often.
 LOG_INTERVAL_SECONDS = 60.0
 PARTITIONS_PAUSE_SECONDS = 3_600.0
+
+# A day of the log is closed so long after its end. The trusted clock moves by less than
+# this while a wrong clock is right again within minutes, whatever the time of day.
+CLOSED_AFTER = timedelta(hours=2)
 
 # Ticks of schedules; the latest of each are kept for longer.
 TICKS_KEPT = timedelta(days=7)
@@ -48,7 +53,8 @@ DEAD_WORKERS_KEPT = timedelta(hours=1)
 def chores(settings: Settings) -> list[Callable[[Link], float]]:
     """Return the chores of the purge for these settings."""
     retention = settings.retention
-    result: list[Callable[[Link], float]] = [_make_partitions]
+    # The clock first: the others go by it.
+    result: list[Callable[[Link], float]] = [ClockKeeper(), _make_partitions]
     if retention.archive is not None:
         target = None if settings.export is None else settings.export.path
         result.append(_partition_dropper(retention.archive, target))
@@ -86,7 +92,7 @@ def _make_log_days(link: Link) -> float:
 
 def _close_log_days(link: Link) -> float:
     with link.cursor() as cursor:
-        for day in days.close_days(cursor):
+        for day in days.close_days(cursor, margin=CLOSED_AFTER):
             logger.info("closed     log day=%s", day)
     return PAUSE_SECONDS
 
@@ -94,6 +100,8 @@ def _close_log_days(link: Link) -> float:
 def _partition_dropper(keep: timedelta, target: str | None) -> Callable[[Link], float]:
     def drop(link: Link) -> float:
         with link.cursor() as cursor:
+            if not may_drop(cursor, "the archive"):
+                return PARTITIONS_PAUSE_SECONDS
             may_go = None if target is None else _Exported(cursor, target)
             partitions.sweep(cursor, keep=keep, may_go=may_go)
             expired = partitions.expired_partitions(cursor, keep=keep)

@@ -9,6 +9,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import SchemaError, did_you_mean
+from django_pgqueue.postgres.rights import Rights, rights
 from django_pgqueue.postgres.server import Facts, facts, missing_indexes
 
 VERSION_MIN = 140_000
@@ -19,6 +20,7 @@ class Readiness:
     """What the worker found."""
 
     server: Facts
+    rights: Rights
 
 
 def check_aliases(settings: Settings) -> None:
@@ -60,13 +62,14 @@ def check_readiness(alias: str) -> Readiness:
             _check_version(server)
             _check_migrations(alias)
             missing = missing_indexes(cursor)
+            granted = rights(cursor)
         if missing:
             raise SchemaError(
                 f"Database {alias!r} lacks the valid index {', '.join(missing)}; "
                 f"claims would scan the table. Run REINDEX INDEX CONCURRENTLY, or make "
                 f"it again as the migration does."
             )
-        return Readiness(server)
+        return Readiness(server, granted)
     finally:
         for other in connections.all(initialized_only=True):
             other.close()

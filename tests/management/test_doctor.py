@@ -59,7 +59,8 @@ CHECKS = {
     "withdrawn",
     "hidden",
     "schedule_tasks",
-    *("log_days", "log_closed", "log_horizon"),
+    *("log_days", "log_closed", "log_early", "log_horizon"),
+    *("roles", "trusted_clock"),
     *("groups_behind", "groups_halted", "topics"),
     *("groups_unserved", "groups_stale"),
     *("stale", "subscribed_tasks"),
@@ -124,7 +125,7 @@ def test_where_all_is_well_every_check_says_so():
     assert CHECKS == set(found)
 
     status, out = run()
-    assert out.endswith("0 errors, 0 warnings, 36 as they should be.\n")
+    assert out.endswith("0 errors, 0 warnings, 39 as they should be.\n")
     assert max(map(len, out.splitlines())) <= 80
     assert 1 == len(run("--quiet")[1].splitlines())
 
@@ -416,7 +417,7 @@ def yesterdays(archive_days, cursor):
     days = [today - timedelta(days=age) for age in range(1, 10)]
     with cursor.connection.transaction():
         for day in days:
-            partitions._make(cursor, day)
+            partitions.make_partition(cursor, day)
     return days
 
 
@@ -457,7 +458,7 @@ def test_an_export_that_never_ran_is_found(settings, cursor, archive_days):
     settings.PGQUEUE = {"EXPORT": {"path": TARGET}}
     assert "ok" == examined()[1]["export"]["severity"]
     with cursor.connection.transaction():
-        partitions._make(cursor, day)
+        partitions.make_partition(cursor, day)
     assert "Nothing was exported to /srv/export yet" in trouble("export")["what"]
 
     settings.PGQUEUE = {}

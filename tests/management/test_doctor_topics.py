@@ -17,7 +17,7 @@ from tests.factories import make_group, make_message, make_position, make_topic
 from tests.management.test_doctor import examined, make_worker, run
 
 OURS = {
-    *("log_days", "log_closed", "log_horizon"),
+    *("log_days", "log_closed", "log_early", "log_horizon"),
     *("groups_behind", "groups_halted", "topics"),
     *("groups_unserved", "groups_stale"),
 }

@@ -43,7 +43,7 @@ FIRST, SECOND = TODAY - 3 * DAY, TODAY - 2 * DAY
 def _days(archive_days, cursor):
     with cursor.connection.transaction():
         for day in (FIRST, SECOND):
-            partitions._make(cursor, day.date())
+            partitions.make_partition(cursor, day.date())
 
 
 def make(at, **columns):

@@ -30,7 +30,7 @@ DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - tim
 @pytest.fixture(autouse=True)
 def _partition_of_yesterday(cursor):
     with cursor.connection.transaction():
-        partitions._make(cursor, DAY.date())
+        partitions.make_partition(cursor, DAY.date())
     yield
     partitions.drop_partition(cursor, DAY.date())
 

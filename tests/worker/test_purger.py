@@ -51,6 +51,7 @@ def test_all_is_kept_for_as_long_as_the_settings_say(link, days):
     make_dead_letter(finished_at=-89 * DAY)
 
     assert [
+        PAUSE_SECONDS,
         PARTITIONS_PAUSE_SECONDS,
         PARTITIONS_PAUSE_SECONDS,
         PAUSE_SECONDS,

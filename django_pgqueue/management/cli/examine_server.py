@@ -12,7 +12,9 @@ from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.management.cli.moments import span
 from django_pgqueue.postgres import health
+from django_pgqueue.postgres import trusted_clock as clocks
 from django_pgqueue.postgres.connect import connect
+from django_pgqueue.postgres.rights import rights
 from django_pgqueue.postgres.server import facts, missing_indexes
 from django_pgqueue.queues.doctor import archive_days
 from django_pgqueue.queues.partitions import DAYS_AHEAD
@@ -26,6 +28,7 @@ SLOT_TRANSACTIONS_MAX = 1_000_000
 NOTIFICATIONS_SHARE_MAX = 0.1
 PREPARED_SECONDS_MAX = 60.0
 DEAD_ROWS_MAX = 100_000
+TRUSTED_LATE_SECONDS_MAX = 3_600.0
 
 
 def server(cursor: Any, settings: Settings) -> Iterator[Finding]:
@@ -101,6 +104,20 @@ def partitions(cursor: Any, settings: Settings) -> Iterator[Finding]:
         "settle of a day waits for its table."
         if is_late
         else "",
+    )
+
+
+def roles(cursor: Any, settings: Settings) -> Iterator[Finding]:
+    """Can this role make the days to come, and remove those that are over?"""
+    found = rights(cursor)
+    yield Finding(
+        check="roles",
+        severity="ok" if found.owns else "warning" if found.makes else "error",
+        what=found.trouble
+        or f"The role {found.role} can make, close and drop days. The doctor speaks "
+        f"for its own role alone.",
+        value=list(found.lacks),
+        way_out=f"{found.way_out}." if found.way_out else "",
     )
 
 
@@ -279,9 +296,31 @@ def clock(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
+def trusted_clock(cursor: Any, settings: Settings) -> Iterator[Finding]:
+    """Has the database's clock jumped ahead, or has no worker led for long?"""
+    late = clocks.behind(cursor).total_seconds()
+    is_late = late > TRUSTED_LATE_SECONDS_MAX
+    yield Finding(
+        check="trusted_clock",
+        severity="warning" if is_late else "ok",
+        what=f"The database's clock is {span(late)} ahead of the time that workers "
+        f"have measured: it has jumped, or none has led for so long. No day of that "
+        f"time is closed, exported or removed yet."
+        if is_late
+        else "The database's clock has not jumped ahead.",
+        value=late,
+        limit=TRUSTED_LATE_SECONDS_MAX,
+        way_out="If it is wrong, set it right soon: it is believed by another day for "
+        "each hour that a worker leads. If it is right, wait for that."
+        if is_late
+        else "",
+    )
+
+
 EXAMINATIONS = (
     indexes,
     partitions,
+    roles,
     listening,
     connections,
     horizon,
@@ -289,4 +328,5 @@ EXAMINATIONS = (
     notifications,
     vacuum,
     clock,
+    trusted_clock,
 )

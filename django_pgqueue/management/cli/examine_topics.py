@@ -61,6 +61,18 @@ def _days(found: doctor.LogDays) -> Iterator[Finding]:
         else "",
     )
 
+    early = [str(day) for day in found.early]
+    yield Finding(
+        check="log_early",
+        severity="error" if early else "ok",
+        what=f"Days of the log are closed and not over: {named(early)}. The clock of "
+        "the database was ahead; what is published into them is refused."
+        if early
+        else "No day of the log is closed before it is over.",
+        value=early,
+        way_out="Set its clock right, then: manage.py pgqueue reopen" if early else "",
+    )
+
 
 def _horizon(found: list[doctor.HeldBack]) -> Finding:
     if not found:

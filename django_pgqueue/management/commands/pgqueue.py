@@ -30,6 +30,7 @@ from django_pgqueue.management.cli import (
     pause,
     peek,
     redrive,
+    reopen,
     resume,
     retry,
     schedules,
@@ -59,6 +60,7 @@ SUBCOMMANDS: dict[str, ModuleType] = {
     "lag": lag,
     "seek": seek,
     "sequences": sequences,
+    "reopen": reopen,
     "doctor": doctor,
 }
 
@@ -157,7 +159,9 @@ def _database_problem(error: Exception) -> str:
     alias = get_settings().database
     detail = " ".join(str(error).split())
     way_out = ""
-    if isinstance(error, (django.db.ProgrammingError, psycopg.ProgrammingError)):
+    if isinstance(error.__cause__ or error, psycopg.errors.InsufficientPrivilege):
+        way_out = " Run it as the role that owns the tables, or GRANT it what it needs."
+    elif isinstance(error, (django.db.ProgrammingError, psycopg.ProgrammingError)):
         way_out = f" Run: python manage.py migrate pgqueue --database {alias}"
     return f"Database {alias!r} cannot be used: {detail}{way_out}"
 

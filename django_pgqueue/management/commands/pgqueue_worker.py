@@ -258,6 +258,9 @@ class Command(BaseCommand):
                     f"max_connections."
                 )
             )
+        rights = readiness.rights
+        if rights.trouble:
+            self.stderr.write(self.style.WARNING(f"{rights.trouble} {rights.way_out}."))
         self.stdout.write(
             "Draining; Ctrl+C stops after the running jobs."
             if worker.drain

@@ -91,7 +91,7 @@ def has(path):
 def test_export_of_a_closed_day_is_complete(driver, tmp_path, archive_days, cursor):
     """As spark-submit starts it: the workers write files, and each row is in one."""
     with cursor.connection.transaction():
-        partitions._make(cursor, CLOSED.date())
+        partitions.make_partition(cursor, CLOSED.date())
     made = [
         make_archived_job(finished_at=CLOSED + n * MINUTE, started_at=CLOSED).pk
         for n in range(200)
