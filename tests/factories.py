@@ -32,7 +32,7 @@ from django_pgqueue.models import (
 )
 from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.redaction.names import REDACT_DEFAULT
-from django_pgqueue.redaction.values import redact_errors
+from django_pgqueue.redaction.values import redact
 from django_pgqueue.runs.schedules import COLUMNS as SCHEDULE_COLUMNS
 from django_pgqueue.spark.fingerprint import fingerprint
 
@@ -181,7 +181,7 @@ def make_failure(
     """
     entry = entry or {"type": "shop.CardDeclined", "message": "declined: code 51"}
     # Secrets never come to the pipeline.
-    (entry,) = redact_errors([entry], REDACT_DEFAULT)
+    (entry,) = redact([entry], REDACT_DEFAULT)
     kind = fingerprint(entry)
     hours = {0: 1} if hours is None else hours
     defaults = {

@@ -47,6 +47,8 @@ class JobAdminColumns(ActingAdmin):
         "progress",
     )
 
+    key_columns = ("dedup_key", "queued_key", "accumulate_key")
+
     # What is read --------------------------------------------------------------
 
     def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:

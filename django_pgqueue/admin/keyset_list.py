@@ -63,7 +63,7 @@ class KeysetList(ChangeList):
         self, request: HttpRequest, exclude_parameters: Any = None
     ) -> QuerySet[Any]:
         """Return the rows that the filters ask for; no other lookup is possible."""
-        self.filter_form = self.model_admin.filter_form(request.GET)
+        self.filter_form = self.model_admin.filters(request)
         rows = self.model_admin.list_rows(request, self.root_queryset)
         return self.filter_form.narrow(rows).order_by(
             *self.model_admin.keyset.falling()

@@ -14,7 +14,7 @@ from django.db.models import F, Func, JSONField, QuerySet, TextField
 from django.db.models.functions import Cast, Left
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.redaction.values import redact_errors
+from django_pgqueue.redaction.values import redact
 from django_pgqueue.spark.fingerprint import Fingerprint, fingerprint
 from django_pgqueue.spark.jobs.failures import failed_entries
 
@@ -34,7 +34,7 @@ def kind_of(errors: str | None, reason: str) -> Fingerprint | None:
         reason: Why the job gave up; that of one without an error.
     """
     entry = failed_entries(errors, reason)[-1]
-    (shown,) = redact_errors([entry], get_settings().redact)
+    (shown,) = redact([entry], get_settings().redact)
     return fingerprint(shown) if isinstance(shown, dict) else None
 
 

@@ -31,8 +31,8 @@ from django_pgqueue.topics.names import (
 )
 
 
-class MessageFilters(FilterForm):
-    """An id or part of a name, a topic, a key, a partition, and a time."""
+class PlainMessageFilters(FilterForm):
+    """An id or part of a name, a topic, a partition, and a time."""
 
     q = forms.CharField(
         label=_("Id or name"),
@@ -47,14 +47,6 @@ class MessageFilters(FilterForm):
         max_length=TOPIC_CHARACTERS_MAX,
         empty_value="",
         widget=forms.TextInput({"placeholder": _("its whole name")}),
-    )
-    key = forms.CharField(
-        label=_("Key"),
-        required=False,
-        max_length=KEY_CHARACTERS_MAX,
-        strip=False,
-        empty_value="",
-        widget=forms.TextInput({"placeholder": _("the whole key")}),
     )
     partition = forms.RegexField(
         r"\A[0-9]{1,4}\Z", label=_("Partition"), required=False, empty_value=""
@@ -80,10 +72,25 @@ class MessageFilters(FilterForm):
         return super().condition(name, value)
 
 
+class MessageFilters(PlainMessageFilters):
+    """A key besides: for those who may see keys."""
+
+    field_order = ("q", "topic", "key", "partition", "since")
+
+    key = forms.CharField(
+        label=_("Key"),
+        required=False,
+        max_length=KEY_CHARACTERS_MAX,
+        strip=False,
+        empty_value="",
+        widget=forms.TextInput({"placeholder": _("the whole key")}),
+    )
+
+
 class MessageList(KeysetList):
     """A page of messages."""
 
-    filter_form: MessageFilters
+    filter_form: PlainMessageFilters
 
     # From this id on, where a time is asked for.
     first_id: int | None = None
@@ -144,7 +151,7 @@ class MessageList(KeysetList):
         """Return what a field asks for; None: nothing, or nothing readable."""
         if not self.filter_form.is_readable:
             return None
-        return self.filter_form.cleaned_data[field] or None
+        return self.filter_form.cleaned_data.get(field) or None
 
 
 def _first_id(since: datetime) -> int:

@@ -13,8 +13,13 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin import moments
-from django_pgqueue.admin.message_list import MessageFilters, MessageList
+from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.filter_form import FilterForm
+from django_pgqueue.admin.message_list import (
+    MessageFilters,
+    MessageList,
+    PlainMessageFilters,
+)
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
 from django_pgqueue.conf import get_settings
@@ -30,12 +35,26 @@ class MessageAdmin(ReadOnlyAdmin):
 
     filter_form = MessageFilters
     payload_columns = ("payload", "headers")
+    key_columns = ("key",)
     list_display = ("number", "published", "topic", "title", "key_shown", "place")
     list_reads = ("published_at", "topic_id", "partition", "name", "key")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return the list that knows the index of the log."""
         return MessageList
+
+    def filters(self, request: HttpRequest) -> FilterForm:
+        """Look for a key only where the user may see keys."""
+        form = MessageFilters if payload.may_see(request) else PlainMessageFilters
+        return form(request.GET)
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        """Show keys to those who may see payloads."""
+        return tuple(
+            name
+            for name in self.list_display
+            if name != "key_shown" or payload.may_see(request)
+        )
 
     def listed(self, rows: list[Any]) -> list[Any]:
         """Add the names of the topics."""
@@ -106,7 +125,12 @@ class MessageAdmin(ReadOnlyAdmin):
             (_("Id"), str(row.pk)),
             (_("Name"), row.name),
             (_("Topic"), self._topic(row)),
-            (_("Key"), self._all(row, row.key, key=row.key)),
+            (
+                _("Key"),
+                row.key
+                if row.key is payload.HIDDEN
+                else self._all(row, row.key, key=row.key),
+            ),
             (
                 _("Partition"),
                 self._all(row, str(row.partition), partition=row.partition),

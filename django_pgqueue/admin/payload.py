@@ -22,6 +22,7 @@ from django.db.models.functions import Cast, Left
 from django.http import HttpRequest
 from django.utils.dateparse import parse_datetime
 from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.redaction import redact_json
@@ -43,8 +44,14 @@ INDENT_LEVELS_MAX = 24
 # The kind shown for an entry that no worker wrote.
 UNREADABLE = "unreadable"
 
-# Entries that people caused: what they say is no secret of the task.
-BY_PEOPLE = ("edited", "set_aside", "cancelled", "cancel_requested", "superseded")
+# Shown for a key to those who may not see payloads.
+HIDDEN = _("hidden: to see it needs pgqueue.view_payload")
+
+# Entries whose words are ours or people's: no secret of the task.
+BY_PEOPLE = (
+    *("edited", "set_aside", "cancelled", "cancel_requested", "superseded"),
+    "unknown_task",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,13 @@ class Failure:
 def may_see(request: HttpRequest) -> bool:
     """Return whether the user may see arguments, results and tracebacks."""
     return request.user.has_perm(VIEW_PAYLOAD)
+
+
+def hide(row: Any, columns: Iterable[str]) -> None:
+    """Put HIDDEN for what *columns* of a row hold."""
+    for column in columns:
+        if getattr(row, column, None) is not None:
+            setattr(row, column, HIDDEN)
 
 
 def as_text(column: str, characters_max: int = CHARACTERS_MAX) -> Left:

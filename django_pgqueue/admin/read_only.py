@@ -73,6 +73,8 @@ class ReadOnlyAdmin(Base):
     list_reads: ClassVar[tuple[str, ...]] = ()
     # The columns of JSON that the detail page shows to those who may see payloads.
     payload_columns: ClassVar[tuple[str, ...]] = ()
+    # Columns whose text may be made of arguments: for the same people.
+    key_columns: ClassVar[tuple[str, ...]] = ()
 
     list_per_page = 50
     sortable_by = ()
@@ -109,6 +111,10 @@ class ReadOnlyAdmin(Base):
         rows: QuerySet[Any] = self.model._default_manager.using(get_settings().database)
         return rows
 
+    def filters(self, request: HttpRequest) -> FilterForm:
+        """Return the filters of the list, with what *request* asks for."""
+        return self.filter_form(request.GET)
+
     def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Return *rows* with what a list shows of them, and the database's clock."""
         listed: QuerySet[Any] = rows.only(*self.list_reads).annotate(clock=Now())
@@ -143,7 +149,10 @@ class ReadOnlyAdmin(Base):
         key = self._key(object_id)
         if key is None:
             return None
-        return self.detail_rows(request).filter(pk=key).first()
+        row = self.detail_rows(request).filter(pk=key).first()
+        if row is not None and not payload.may_see(request):
+            payload.hide(row, self.key_columns)
+        return row
 
     def _key(self, text: str) -> Any:
         """Return *text* as a primary key, or None when it cannot be one."""

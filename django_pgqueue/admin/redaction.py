@@ -15,8 +15,9 @@ from typing import Any
 from django_pgqueue.conf import get_settings
 from django_pgqueue.redaction import json_text
 from django_pgqueue.redaction.json_text import Redacted
-from django_pgqueue.redaction.names import Names
-from django_pgqueue.tasks.redact import secret_places
+from django_pgqueue.redaction.names import PLACEHOLDER, Names
+from django_pgqueue.redaction.values import redact
+from django_pgqueue.tasks.redact import redact_job, secret_places
 
 # Any form of the placeholder, with a number or without.
 ANY_PLACEHOLDER = re.compile(r"\[redacted(?: \d+)?\]")
@@ -60,58 +61,80 @@ def restore(value: Any, secrets: dict[str, str], *, task: str, is_args: bool) ->
     Raises:
         NotRestored: With the path, and what to do.
     """
-    places = secret_places(task, get_settings().redact) if is_args else ()
-    put_back = _PutBack(secrets)
-    if is_args and isinstance(value, list):
+    settings = get_settings()
+    restored = _put_back(value, secrets, "")
+    if is_args:
+        shown, _ = redact_job(restored, {}, task, settings)
+    else:
+        shown = redact(restored, settings.redact)
+    _check_hidden(value, shown, secrets, "")
+    return restored
+
+
+def _put_back(value: Any, secrets: dict[str, str], path: str) -> Any:
+    """Return *value* with a secret for each placeholder, wherever that stands now."""
+    if isinstance(value, dict):
+        return {
+            key: _put_back(item, secrets, f"{path}.{key}")
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
         return [
-            put_back.at(
-                item,
-                f"[{place}]",
-                is_hidden=bool(places) and places[min(place, len(places) - 1)],
-            )
+            _put_back(item, secrets, f"{path}[{place}]")
             for place, item in enumerate(value)
         ]
-    return put_back.at(value, "", is_hidden=False)
-
-
-class _PutBack:
-    def __init__(self, secrets: dict[str, str]) -> None:
-        self._secrets = secrets
-
-    def at(self, value: Any, path: str, *, is_hidden: bool) -> Any:
-        if isinstance(value, str):
-            return self._text(value, path, is_hidden)
-        if isinstance(value, dict):
-            return {
-                key: self.at(item, f"{path}.{key}", is_hidden=is_secret(key))
-                for key, item in value.items()
-            }
-        if isinstance(value, list):
-            return [
-                self.at(item, f"{path}[{place}]", is_hidden=False)
-                for place, item in enumerate(value)
-            ]
+    if not isinstance(value, str):
         return value
+    if value in secrets:
+        return _read(value, secrets, path)
+    if ANY_PLACEHOLDER.fullmatch(value):
+        raise _stands_for_none(value, path)
 
-    def _text(self, value: str, path: str, is_hidden: bool) -> Any:
-        if value in self._secrets:
-            if not is_hidden:
-                raise NotRestored(
-                    f"{path.lstrip('.')} is {value}, whose value would be shown there:"
-                    f" leave it under its own name, or write a value"
-                )
-            try:
-                return json.loads(self._secrets[value])
-            except (ValueError, RecursionError):
-                raise NotRestored(
-                    f"{path.lstrip('.')} is {value}, whose value cannot be read: "
-                    f"write another one"
-                ) from None
-        if ANY_PLACEHOLDER.fullmatch(value) or any(
-            placeholder in value for placeholder in self._secrets
-        ):
-            raise NotRestored(
-                f"{path.lstrip('.')} is {value[:80]!r}, which stands for no value: "
-                f"write the value"
-            )
-        return value
+    def part(found: re.Match[str]) -> str:
+        if found[0] == PLACEHOLDER:  # Of somebody's own text.
+            return found[0]
+        secret = _read(found[0], secrets, path) if found[0] in secrets else None
+        if not isinstance(secret, str):
+            raise _stands_for_none(value, path)
+        return secret
+
+    return ANY_PLACEHOLDER.sub(part, value)
+
+
+def _read(placeholder: str, secrets: dict[str, str], path: str) -> Any:
+    try:
+        return json.loads(secrets[placeholder])
+    except (ValueError, RecursionError):
+        raise NotRestored(
+            f"{path.lstrip('.')} is {placeholder}, whose value cannot be read: "
+            f"write another one"
+        ) from None
+
+
+def _stands_for_none(value: str, path: str) -> NotRestored:
+    return NotRestored(
+        f"{path.lstrip('.')} is {value[:80]!r}, which stands for no value: "
+        f"write the value"
+    )
+
+
+def _check_hidden(edited: Any, shown: Any, secrets: dict[str, str], path: str) -> None:
+    """Refuse a placeholder whose value would be *shown*, once it is put back."""
+    if shown == PLACEHOLDER:
+        return
+    if isinstance(edited, dict):
+        for key, item in edited.items():
+            _check_hidden(item, shown.get(key, PLACEHOLDER), secrets, f"{path}.{key}")
+    elif isinstance(edited, list):
+        for place, item in enumerate(edited):
+            now = shown[place] if place < len(shown) else PLACEHOLDER
+            _check_hidden(item, now, secrets, f"{path}[{place}]")
+    elif (
+        isinstance(edited, str)
+        and any(map(edited.__contains__, secrets))
+        and ANY_PLACEHOLDER.sub(PLACEHOLDER, edited) != shown
+    ):
+        raise NotRestored(
+            f"{path.lstrip('.')} is {edited[:80]}, whose value would be shown there: "
+            f"leave it under its own name, or write a value"
+        )

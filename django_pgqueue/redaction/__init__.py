@@ -6,6 +6,7 @@ as it is. This package imports nothing of Django, nor settings: patterns come in
 plain values, so that Spark executors run the same code.
 
     names.py      which names are secret
+    shapes.py     which values are, whatever their name
     values.py     JSON as Python values
     json_text.py  JSON as text, which Python need not be able to read
     text.py       messages and tracebacks

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from django_pgqueue.redaction.names import PLACEHOLDER, Names
+from django_pgqueue.redaction.names import NAMING, PLACEHOLDER, VALUE, Names
+from django_pgqueue.redaction.text import Span, hidden_spans
 
 # A string (perhaps cut off), a bracket or separator, or a number or word.
 PIECE = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{},:]|[^\s"\[\]{},:]+', re.DOTALL)
@@ -51,8 +52,21 @@ def redact_json(
     return Redacted("".join(walk.parts()), walk.secrets)
 
 
+@dataclass(slots=True)
+class _Open:
+    """A list or an object whose end has not come yet."""
+
+    start: int
+    is_object: bool
+    key: str = ""  # Of the value that comes next, as JSON.
+    count: int = 0  # Of items.
+    is_naming: bool = False  # Something in it names a secret,
+    values: list[Span] = field(default_factory=list)  # which is this.
+    is_flagged: bool = False  # The last item was a flag, such as --password.
+
+
 class _Walk:
-    """One walk through a text: where it is, and what it keeps."""
+    """One walk through a text: where it is, and what it has found."""
 
     def __init__(
         self,
@@ -66,53 +80,105 @@ class _Walk:
         self._number = number
         self._known: dict[str, bool] = {}
         self._names = names
+        # Values to replace: whole; or, of a string, these places of what it says.
+        self._hidden: list[tuple[int, int, tuple[str, list[Span]] | None]] = []
         self.secrets: dict[str, str] = {}
 
     def parts(self) -> Iterator[str]:
         """Yield the text, in parts, with placeholders instead of secrets."""
-        pieces = PIECE.finditer(self._text)
+        self._find()
         done = 0
-        # Of each open bracket, whether it is an object's; and the place in the list
-        # that is the whole text.
-        open_objects: list[bool] = []
-        place, key = 0, ""
+        # An outer value before what is inside of it.
+        for start, end, inside in sorted(self._hidden, key=lambda h: (h[0], -h[1])):
+            if start < done:
+                continue
+            yield self._text[done:start]
+            whole = self._text[start:end]
+            yield self._masked(*inside) if inside else f'"{self._placeholder(whole)}"'
+            done = end
+        yield self._text[done:]
+
+    def _find(self) -> None:
+        pieces = PIECE.finditer(self._text)
+        open_: list[_Open] = []
         is_key_next = False
         for found in pieces:
             piece = found[0]
             if piece in ("]", "}"):
-                if open_objects:
-                    open_objects.pop()
+                if open_:
+                    closed = open_.pop()
+                    self._close(closed)
+                    self._meet(open_, closed.start, found.end(), None)
+            elif piece == ",":
+                is_key_next = bool(open_ and open_[-1].is_object)
+            elif piece == ":":
                 continue
-            if piece == ",":
-                is_key_next = bool(open_objects and open_objects[-1])
-                place += len(open_objects) == 1
-                continue
-            if piece == ":":
-                continue
-            if is_key_next:
-                key, is_key_next = piece, False
-                continue
-            if self._is_secret(open_objects, key, place):
-                end = self._end(found, pieces)
-                yield self._text[done : found.start()]
-                yield self._placeholder(self._text[found.start() : end])
-                done = end
+            elif is_key_next:
+                open_[-1].key, is_key_next = piece, False
+            elif self._is_secret(open_, piece):
+                start, end = found.start(), self._end(found, pieces)
+                self._hidden.append((start, end, None))
+                self._meet(open_, start, end, None)
             elif piece in ("[", "{"):
-                open_objects.append(piece == "{")
                 is_key_next = piece == "{"
-        yield self._text[done:]
+                open_.append(_Open(found.start(), is_object=is_key_next))
+            else:
+                self._scalar(open_, found)
+        while open_:
+            # The text is cut off: what would name a value may have come later.
+            unclosed = open_.pop()
+            unclosed.is_naming |= unclosed.is_object
+            self._close(unclosed)
+            self._meet(open_, unclosed.start, len(self._text), None)
 
-    def _is_secret(self, open_objects: list[bool], key: str, place: int) -> bool:
-        """Return whether the value that begins here is one."""
-        if not open_objects:
+    def _scalar(self, open_: list[_Open], found: re.Match[str]) -> None:
+        """Look into a string; note what it may name."""
+        piece, said = found[0], None
+        if piece[0] == '"':
+            said, is_cut = _said(piece)
+            spans = hidden_spans(said, self._names, is_cut=is_cut)
+            if spans:
+                self._hidden.append((*found.span(), (said, spans)))
+        self._meet(open_, *found.span(), said)
+
+    def _meet(self, open_: list[_Open], start: int, end: int, said: str | None) -> None:
+        """Note a value in what is open around it; *said*: of a string that is shown."""
+        if not open_:
+            return
+        around = open_[-1]
+        if around.is_object:
+            key = _unquoted(around.key).lower()
+            if key == VALUE:
+                around.values.append((start, end))
+            elif key in NAMING and self._names.names_secret(said):
+                around.is_naming = True
+            return
+        around.count += 1
+        around.is_flagged = self._names.is_secret_flag(said)
+        if around.count == 1:
+            around.is_naming = self._names.names_secret(said)
+        elif around.count == 2 and said is not None:
+            around.values.append((start, end))
+
+    def _close(self, closed: _Open) -> None:
+        is_pair = closed.is_object or closed.count == 2
+        if closed.is_naming and is_pair:
+            self._hidden += [(start, end, None) for start, end in closed.values]
+
+    def _is_secret(self, open_: list[_Open], piece: str) -> bool:
+        """Return whether the value that begins with *piece* is one."""
+        if not open_:
             return False
-        if open_objects[-1]:
-            if key not in self._known:
-                self._known[key] = self._names.hides(_unquoted(key))
-            return self._known[key]
-        if len(open_objects) > 1 or not self._places:
+        around = open_[-1]
+        if around.is_object:
+            if around.key not in self._known:
+                self._known[around.key] = self._names.hides(_unquoted(around.key))
+            return self._known[around.key]
+        if around.is_flagged and piece[0] == '"':
+            return True
+        if len(open_) > 1 or not self._places:
             return False
-        return self._places[min(place, len(self._places) - 1)]
+        return self._places[min(around.count, len(self._places) - 1)]
 
     def _end(self, found: re.Match[str], pieces: Iterator[re.Match[str]]) -> int:
         """Return where the value ends that begins at *found*."""
@@ -127,13 +193,34 @@ class _Walk:
             end = following.end()
         return end
 
+    def _masked(self, said: str, spans: list[Span]) -> str:
+        """Return the JSON of a string, with placeholders inside of it."""
+        parts: list[str] = []
+        done = 0
+        for start, end in spans:
+            secret = json.dumps(said[start:end], ensure_ascii=False)
+            parts += said[done:start], self._placeholder(secret)
+            done = end
+        return json.dumps("".join((*parts, said[done:])), ensure_ascii=False)
+
     def _placeholder(self, secret: str) -> str:
         if self._number is None:
-            return f'"{PLACEHOLDER}"'
+            return PLACEHOLDER
         placeholder = f"{PLACEHOLDER[:-1]} {self._number}]"
         self._number += 1
         self.secrets[placeholder] = secret
-        return f'"{placeholder}"'
+        return placeholder
+
+
+def _said(piece: str) -> tuple[str, bool]:
+    """Return what a string says, and whether its end is cut off."""
+    for ending in ("", '"', '\\"'):
+        try:
+            return str(json.loads(piece + ending, strict=False)), bool(ending)
+        except ValueError:
+            continue
+    # Cut off within an escape.
+    return piece[1:], True
 
 
 def _unquoted(key: str) -> str:

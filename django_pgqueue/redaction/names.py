@@ -13,23 +13,41 @@ from functools import lru_cache
 PLACEHOLDER = "[redacted]"
 
 # Keys of arguments and headers whose values are never shown: a pattern matches a key
-# that it occurs in, whatever the case.
+# that it occurs in, whatever the case. Words that occur in harmless ones (author,
+# hotpot, sessions_count) stand alone, or between underscores.
 REDACT_DEFAULT = (
     "password",
     "passwd",
+    "passphrase",
+    "pwd",
     "secret",
     "token",
     "api_key",
     "apikey",
+    "access_key",
+    "accesskey",
     "authorization",
     "credential",
     "cookie",
     "private_key",
+    "privatekey",
     "signature",
+    "jwt",
+    "sessionid",
+    "(^|_)auth(_|$)",
+    "(^|_)otp(_|$)",
+    "(^|_)session(_|$)",
 )
 
 # The value of a longer key is replaced without a search.
 KEY_CHARACTERS_MAX = 1_000
+
+# A text that names another value: of a pair, of a flag, of {"name": …, "value": …}.
+NAME = re.compile(r"-{0,2}[\w.-]{1,100}")
+
+# Keys of objects that name the value of their key VALUE.
+NAMING = frozenset({"name", "key", "field", "header"})
+VALUE = "value"
 
 # Two words in one: accessToken, and HTTP's X-Api-Key, are found as access_token and
 # x_api_key too.
@@ -55,6 +73,18 @@ class Names:
                 pattern.search(way) for pattern in self.patterns for way in ways
             )
         return self._known[name]
+
+    def names_secret(self, text: object) -> bool:
+        """Whether *text*, itself a value, is the name of a secret that is beside it."""
+        return (
+            isinstance(text, str)
+            and NAME.fullmatch(text) is not None
+            and self.hides(text)
+        )
+
+    def is_secret_flag(self, text: object) -> bool:
+        """Whether *text* is a flag, such as --password, whose value comes next."""
+        return isinstance(text, str) and text[:1] == "-" and self.names_secret(text)
 
 
 @lru_cache(maxsize=32)

@@ -7,11 +7,11 @@ what was not looked at is not shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from django_pgqueue.redaction.names import PLACEHOLDER, Names
-from django_pgqueue.redaction.text import redact_text
+from django_pgqueue.redaction.names import NAMING, PLACEHOLDER, VALUE, Names
+from django_pgqueue.redaction.text import hidden_spans, replaced
 
 # Deeper values are replaced whole: no task takes them (tasks/payload.py).
 DEPTH_MAX = 100
@@ -28,28 +28,15 @@ def redact(value: Any, patterns: Iterable[str]) -> Any:
     """
     Return a JSON value with everything under a matching key replaced.
 
+    So is what has its name beside it, {"name": "password", "value": …} or a pair, and
+    what redact_text() finds inside of strings.
+
     Args:
         value: Lists, objects and plain values, as json.loads() returns them; headers
             too. It is not changed.
         patterns: Regular expressions; each is searched in every key, whatever the case.
     """
     return Walk(patterns).value(value, 0)
-
-
-def redact_errors(errors: Any, patterns: Iterable[str]) -> Any:
-    """Return a job's errors with the secrets in messages and tracebacks replaced."""
-    asked = tuple(patterns)
-    if not isinstance(errors, list):
-        return redact(errors, asked)
-    return [
-        {
-            key: redact_text(value, asked) if isinstance(value, str) else value
-            for key, value in entry.items()
-        }
-        if isinstance(entry, dict)
-        else entry
-        for entry in redact(errors, asked)
-    ]
 
 
 class Walk(Names):
@@ -61,28 +48,58 @@ class Walk(Names):
 
     def value(self, value: Any, depth: int) -> Any:
         """Return *value* with what matches inside of it replaced."""
+        if isinstance(value, str):
+            return replaced(value, hidden_spans(value, self))
         if not self.patterns or not isinstance(value, (dict, list, tuple)):
             return value
         if depth >= DEPTH_MAX:
             return PLACEHOLDER
         if isinstance(value, dict):
             return self._object(value, depth)
-        shown = []
-        for item in value:
+        return self.items(value, depth)
+
+    def items(
+        self,
+        values: Sequence[Any],
+        depth: int,
+        is_secret: Callable[[int], bool] = lambda place: False,
+    ) -> list[Any]:
+        """
+        Return the items of a list with what is secret replaced.
+
+        Args:
+            values: The list.
+            depth: In how many others it stands.
+            is_secret: Whether the item at a place is, whatever it is.
+        """
+        shown: list[Any] = []
+        is_pair = len(values) == 2 and self.names_secret(values[0]) and not is_secret(0)
+        previous = None
+        for place, item in enumerate(values):
             if self._left <= 0:
                 shown.append(PLACEHOLDER)
                 break
             self._left -= 1
-            shown.append(self.value(item, depth + 1))
+            is_named = isinstance(item, str) and (
+                (is_pair and place == 1) or self.is_secret_flag(previous)
+            )
+            hidden = is_named or is_secret(place)
+            shown.append(PLACEHOLDER if hidden else self.value(item, depth + 1))
+            previous = None if hidden else item
         return shown
 
     def _object(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
         shown: dict[Any, Any] = {}
+        is_named = any(
+            isinstance(key, str) and key.lower() in NAMING and self.names_secret(item)
+            for key, item in value.items()
+        )
         for key, item in value.items():
             if self._left <= 0:
                 shown[REST] = PLACEHOLDER
                 break
             self._left -= 1
-            hidden = self.hides(key if isinstance(key, str) else str(key))
+            name = key if isinstance(key, str) else str(key)
+            hidden = self.hides(name) or (is_named and name.lower() == VALUE)
             shown[key] = PLACEHOLDER if hidden else self.value(item, depth + 1)
         return shown

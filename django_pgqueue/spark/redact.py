@@ -4,24 +4,24 @@ Redact: the secrets of a batch, masked before it leaves the reader.
 Almost no row has one. So Arrow looks through each column of JSON for the words of the
 patterns, at the speed of C, and only the rows in which one occurs are gone through as
 the admin does. What is looked for finds more than what is hidden, never less. A pattern
-that is no plain word (but may have a ^ before or a $ behind it) cannot be looked for
-that way: then every row is gone through.
+that is no plain word, perhaps with ^ or (^|_) before it and $ or (_|$) behind it,
+cannot be looked for that way: then every row is gone through.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from django_pgqueue.redaction.json_text import redact_json
-from django_pgqueue.redaction.names import PLACEHOLDER, REDACT_DEFAULT, Names
-from django_pgqueue.redaction.values import redact_errors
+from django_pgqueue.redaction.names import REDACT_DEFAULT, Names
+from django_pgqueue.redaction.shapes import SHAPE_BEGINS
 from django_pgqueue.spark.extras import extra
 
-WORD = re.compile(r"\^?([A-Za-z0-9_]+)\$?", re.ASCII)
+# A plain word, also one that stands alone.
+WORD = re.compile(r"(?:\^|\(\^\|_\))?([A-Za-z0-9_]+)(?:\$|\(_\|\$\))?", re.ASCII)
 
 # Between two words of a key stands any of these, or nothing: see names.WORD_START. An
 # escape, since a key may have a tab.
@@ -30,14 +30,12 @@ BETWEEN = r'(?:[^A-Za-z0-9\\]|\\["\\/bfnrt]|\\u[0-9a-f]{4})*'
 # What Python takes for the same letter in another case, and RE2 does not.
 SAME = {"i": "[iI\u0130\u0131]", "s": "[sS\u017f]", "k": "[kK\u212a]"}
 
-# Bytes of the shortest {"…":…} there is. With a key of no letter, nothing is sought.
-SHORTEST = len('{"a": 1}')
+# Bytes of the shortest secret there is. With a key of no letter, nothing is sought.
+SHORTEST = len('"a=1"')
 
-# A password inside of a URL, in an error: see text.USER_INFO.
-IN_URL = r"""://[^\s:/@'"]*:[^\s/@'"]"""
-
-# An error whose JSON Python cannot read, which no worker wrote.
-UNREADABLE = json.dumps(PLACEHOLDER)
+# What is hidden under any name: passwords of URLs (text.USER_INFO), well-known secrets,
+# and rows in PostgreSQL's errors.
+UNNAMED = rf"""://[^\s:/@'"]*:[^\s/'"]|Failing row contains|{SHAPE_BEGINS}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ class Redactor:
         Return the JSON texts *values* of *column*, without secrets.
 
         Args:
-            column: Its name; `args` and `errors` are not like the others.
+            column: Its name; `args` is not like the others.
             values: A pyarrow.StringArray.
             tasks: The tasks of the same rows, where needs_task().
         """
@@ -97,7 +95,7 @@ class Redactor:
         if len(texts) == 0:
             return values
         masked = self._gone_through(
-            column, texts.to_pylist(), tasks and tasks.filter(suspects).to_pylist()
+            texts.to_pylist(), tasks and tasks.filter(suspects).to_pylist()
         )
         return self._compute.replace_with_mask(
             values, suspects, self._arrow.array(masked, self._arrow.string())
@@ -115,17 +113,15 @@ class Redactor:
         compute = self._compute
         if self._sought is None:
             return compute.is_valid(values)
-        sought = f"{self._sought}|{IN_URL}" if column == "errors" else self._sought
+        sought = f"{self._sought}|{UNNAMED}"
         found = compute.match_substring_regex(values, sought, ignore_case=True)
         if self.needs_task(column):
             found = compute.or_(found, compute.is_in(tasks, value_set=self._tasks))
         return compute.fill_null(found, False)
 
     def _gone_through(
-        self, column: str, texts: list[str], tasks: Sequence[str | None] | None
+        self, texts: list[str], tasks: Sequence[str | None] | None
     ) -> list[str]:
-        if column == "errors":
-            return list(map(self._errors, texts))
         names = Names(self._redaction.patterns)
         places = self._redaction.places
         return [
@@ -134,13 +130,6 @@ class Redactor:
             ).text
             for text, task in zip(texts, tasks or [None] * len(texts), strict=True)
         ]
-
-    def _errors(self, text: str) -> str:
-        try:
-            shown = redact_errors(json.loads(text), self._redaction.patterns)
-            return json.dumps(shown, ensure_ascii=False, allow_nan=False)
-        except (ValueError, RecursionError):
-            return UNREADABLE
 
 
 def _loosely(word: str) -> str:

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.redaction.names import PLACEHOLDER, Names
-from django_pgqueue.redaction.values import VALUES_MAX, Walk
+from django_pgqueue.redaction.names import Names
+from django_pgqueue.redaction.values import Walk
 from django_pgqueue.tasks.registry import find_sender, known_names
 
 
@@ -36,12 +36,11 @@ def redact_job(
     if not walk.patterns or not isinstance(args, list):
         return walk.value(args, 0), walk.value(kwargs, 0)
     names, rest = _parameters(task_name)
-    shown = [
-        PLACEHOLDER
-        if walk.hides(names[place] if place < len(names) else rest)
-        else walk.value(value, 1)
-        for place, value in enumerate(args[:VALUES_MAX])
-    ]
+
+    def is_secret(place: int) -> bool:
+        return walk.hides(names[place] if place < len(names) else rest)
+
+    shown = walk.items(args, 0, is_secret)
     return shown, walk.value(kwargs, 0)
 
 

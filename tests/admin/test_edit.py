@@ -344,7 +344,9 @@ def test_a_secret_is_replaced_by_another(admin_client, free):
         ("amount", "[redacted 1]", "would be shown there"),
         ("password", "[redacted]", "stands for no value"),
         ("password", "[redacted 3]", "stands for no value"),
-        ("password", "Bearer [redacted 1]", "stands for no value"),
+        ("password", "Bearer [redacted 3]", "stands for no value"),
+        ("note", "see [redacted 1]", "would be shown there"),
+        ("note", "https://ada:x@[redacted 1]/", "would be shown there"),
         ("note", "[redacted]", "stands for no value"),
     ],
 )
@@ -356,6 +358,34 @@ def test_placeholders_are_never_stored_or_shown(admin_client, free, key, value, 
 
     assert said in problems(response)["kwargs"]
     assert SECRETS["kwargs"] == DeadLetter.objects.get().kwargs
+
+
+def test_a_secret_may_become_a_part_of_another(admin_client, free):
+    """Where it stays hidden."""
+    edit_kwargs(
+        admin_client, free, lambda kwargs: kwargs.update(token="Bearer [redacted 1]")
+    )
+
+    assert "Bearer first-s3cret" == DeadLetter.objects.get().kwargs["token"]
+
+
+def test_text_around_a_secret_is_edited(admin_client):
+    """The password of a URL keeps its place; other parts are shown and changed."""
+    row = make_dead_letter(
+        task="no.such.task", kwargs={"url": "https://ada:s3cret@old.example/?token=t0"}
+    )
+    shown = json.loads(open_form(admin_client, row)["kwargs"])
+
+    def change(kwargs):
+        kwargs["url"] = kwargs["url"].replace("old", "new")
+
+    edit_kwargs(admin_client, row, change)
+
+    masked = "https://ada:[redacted 1]@old.example/?token=[redacted 2]"
+    assert {"url": masked} == shown
+    assert {"url": "https://ada:s3cret@new.example/?token=t0"} == (
+        DeadLetter.objects.get().kwargs
+    )
 
 
 def test_positional_secrets_stay_at_secret_places(admin_client):

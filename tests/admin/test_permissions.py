@@ -9,6 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from tests.factories import make_archived_job, make_dead_letter, make_job
+from tests.topics.rows import make_message
 
 pytestmark = pytest.mark.django_db
 
@@ -113,6 +114,44 @@ def test_payloads_are_shown_to_those_who_may_see_them(staff, page):
         assert f"secret-{name}" in html
     assert ("secret-result" in html) == (page == "archivedjob")
     assert "view_payload" not in html
+
+
+KEYS = {
+    "job": ("dedup_key", "queued_key", "accumulate_key"),
+    "archivedjob": ("dedup_key", "accumulate_key"),
+    "deadletter": ("dedup_key", "accumulate_key"),
+}
+
+
+@pytest.mark.parametrize("page", MAKERS)
+def test_keys_of_jobs_need_the_permission_of_payloads(staff, page):
+    """They are made of arguments."""
+    row = MAKERS[page](**{name: f"secret-{name}" for name in KEYS[page]})
+    url = f"/admin/pgqueue/{page}/{row.pk}/change/"
+
+    html = staff(f"view_{page}").get(url).content.decode()
+    seen = staff(f"view_{page}", "view_payload").get(url).content.decode()
+
+    assert "secret" not in html
+    assert "needs pgqueue.view_payload" in html
+    assert [] == [name for name in KEYS[page] if f"secret-{name}" not in seen]
+
+
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_keys_of_messages_need_the_permission_of_payloads(staff, is_allowed):
+    """In the list, on the page, and to look for."""
+    message = make_message("orders.paid", key="secret-key")
+    make_message("orders.paid", key="other")
+    client = staff("view_message", *(["view_payload"] if is_allowed else []))
+    url = "/admin/pgqueue/message/"
+
+    listed = client.get(url).content.decode()
+    page = client.get(f"{url}{message.pk}/change/").content.decode()
+    asked = client.get(f"{url}?topic=orders&key=secret-key")
+
+    assert is_allowed == ("secret-key" in listed)
+    assert is_allowed == ("secret-key" in page)
+    assert is_allowed == (1 == len(asked.context["cl"].result_list))
 
 
 @pytest.mark.parametrize("page", MAKERS)

@@ -18,7 +18,6 @@ from django_pgqueue.redaction.values import (
     REST,
     VALUES_MAX,
     redact,
-    redact_errors,
 )
 from django_pgqueue.tasks.redact import redact_job
 
@@ -246,8 +245,8 @@ def test_errors_are_shown_without_secrets():
         {"message": "password=[redacted]", "traceback": "f(token=[redacted])\n"}
         | {"attempt": 1},
         "no entry of ours",
-    ] == redact_errors(errors, REDACT_DEFAULT)
-    assert {"token": HIDDEN} == redact_errors({"token": 1}, REDACT_DEFAULT)
+    ] == redact(errors, REDACT_DEFAULT)
+    assert {"token": HIDDEN} == redact({"token": 1}, REDACT_DEFAULT)
 
 
 @given(text=st.text(alphabet="token='\"\\{}[]():/@ \n\tabc"))

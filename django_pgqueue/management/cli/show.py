@@ -21,7 +21,7 @@ from django_pgqueue.management.cli.rows import state_of
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import job_id
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
-from django_pgqueue.redaction.values import redact, redact_errors
+from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks.redact import redact_job
 
 HELP = "Show all of one job: arguments, times, worker, and the errors of each attempt."
@@ -115,7 +115,7 @@ def _decoded(row: dict[str, Any], *, in_full: bool) -> dict[str, Any]:
         told["args"], told["kwargs"] = redact_job(args, kwargs, row["task"], settings)
         for name in ("headers", "progress", "result"):
             told[name] = redact(told[name], settings.redact)
-        told["errors"] = redact_errors(told["errors"], settings.redact)
+        told["errors"] = redact(told["errors"], settings.redact)
     return told
 
 
