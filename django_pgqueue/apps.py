@@ -8,7 +8,7 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.conf import settings
 from django.db.models.signals import post_migrate
-from django.utils.module_loading import autodiscover_modules, import_string
+from django.utils.module_loading import import_string
 from django.utils.translation import gettext_lazy as _
 
 SCHEDULES = "pgqueue_schedule"
@@ -30,17 +30,18 @@ class PgQueueConfig(AppConfig):
         """
         Import the modules named by PGQUEUE['TASK_MODULES'], and pipelines, of each app.
 
-        A wrong PGQUEUE does not keep Django from starting: the system checks say what
-        is wrong with it, and whoever needs the settings raises SettingsError.
+        A wrong PGQUEUE does not keep Django from starting, nor does a module that
+        cannot be imported: the system checks say what is wrong, whoever needs the
+        settings raises SettingsError, and workers do not start.
         """
         from django_pgqueue import checks
         from django_pgqueue.conf import readable_settings
+        from django_pgqueue.tasks.modules import import_modules
 
         checks.register()
         post_migrate.connect(_declare, sender=self)
         modules = readable_settings().task_modules
-        autodiscover_modules(*modules)
-        autodiscover_modules(PIPELINES)
+        import_modules([*modules, PIPELINES])
         if _has_our_backend():
             from django_pgqueue.backends.tasks import declare_found
 
@@ -58,7 +59,7 @@ def _declare(
     """
     Write what the code declares of topics, schedules and subscriptions.
 
-    Called after a migration.
+    Called after a migration. Nothing is written while a module cannot be imported.
 
     Raises:
         InvalidOption: The options of a subscribed task and PGQUEUE do not fit.
@@ -72,8 +73,13 @@ def _declare(
     from django_pgqueue.schedules.sync import tell_workers
     from django_pgqueue.subscriptions.sync import sync as sync_subscriptions
     from django_pgqueue.subscriptions.sync_groups import sync_groups
+    from django_pgqueue.tasks.modules import failed_modules, said_of
 
     if using != readable_settings().database:
+        return
+    for path, error in failed_modules().items():
+        # What it declares must not count as withdrawn.
+        (stdout or sys.stdout).write(f"  Nothing declared: {said_of(path, error)}\n")
         return
     connection = connections[using]
     done: list[tuple[str, list[str], str]] = []

@@ -30,6 +30,7 @@ from django_pgqueue.postgres.server import missing_indexes
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import default_zone
 from django_pgqueue.subscriptions.overlaps import overlaps
+from django_pgqueue.tasks.modules import failed_modules, said_of
 from django_pgqueue.tasks.options import as_middleware
 from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.topics.days import closed_early
@@ -355,6 +356,13 @@ def _listen_traps(settings: Settings) -> Iterator[CheckMessage]:
 
 
 def _tasks(settings: Settings) -> Iterator[CheckMessage]:
+    for path, error in failed_modules().items():
+        # No error: the web server and migrate run these checks, and need no task.
+        yield _warning(
+            20,
+            f"{said_of(path, error)}. Its tasks are unknown, and no worker starts.",
+            f"Fix it: `python -c 'import {path}'`, in a shell of manage.py, says more.",
+        )
     bad = [*_middleware(settings)]
     yield from bad
     tasks = [find_task(name) for name in declared_names()]

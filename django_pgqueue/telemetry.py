@@ -14,6 +14,7 @@ from typing import Any
 from django.dispatch import Signal
 
 from django_pgqueue import signals
+from django_pgqueue.exceptions import UnknownTask
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -72,6 +73,15 @@ def retried(
         error=error,
         delay_seconds=delay_seconds,
     )
+    if isinstance(error, UnknownTask):
+        logger.warning(
+            "unknown    job=%d task=%s next=+%.1fs: %s",
+            job.id,
+            job.task,
+            delay_seconds,
+            error,
+        )
+        return
     logger.info(
         "retry      job=%d task=%s attempt=%d/%d next=+%.1fs error=%s",
         job.id,

@@ -19,7 +19,7 @@ from django_pgqueue import cron, subscribe, task
 from django_pgqueue.checks import check_configuration, check_database, check_deployment
 from django_pgqueue.schedules import declare
 from django_pgqueue.subscriptions import subscribe as subscribe_module
-from django_pgqueue.tasks import registry
+from django_pgqueue.tasks import modules, registry
 from tests.app.tasks import noop
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,6 +65,19 @@ def found(*ids, by=check_configuration, **kwargs):
     for message in messages:
         assert message.hint
     return messages[0].msg + " " + messages[0].hint if messages else ""
+
+
+# Modules ---------------------------------------------------------------------------
+
+
+def test_a_module_that_cannot_be_imported_is_told(monkeypatch):
+    """As a warning: who is not a worker can do without its tasks."""
+    failed = {"shop.tasks": ImportError("no module named blunder")}
+    monkeypatch.setattr(modules, "_failed", failed)
+
+    told = found("W020")
+
+    assert "shop.tasks cannot be imported: ImportError: no module named blun" in told
 
 
 # The page ----------------------------------------------------------------------------

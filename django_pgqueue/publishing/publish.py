@@ -27,6 +27,7 @@ from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.publishing.publication import Publication, publication
 from django_pgqueue.publishing.registry import schema_of
 from django_pgqueue.publishing.schema import to_payload
+from django_pgqueue.tasks.first_steps import with_way_out
 from django_pgqueue.tasks.open_transaction import open_alias
 from django_pgqueue.tasks.shown import shown
 from django_pgqueue.topics import publish as storage
@@ -140,6 +141,7 @@ def message(
     )
 
 
+@with_way_out("publish()", "apublish(…) or apublish_many(…)")
 def store(batches: Mapping[str, Sequence[Items]]) -> dict[str, list[int]]:
     """
     Store encoded messages by topic: all or nothing.

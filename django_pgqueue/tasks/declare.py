@@ -48,6 +48,7 @@ from django_pgqueue.tasks.retry import Retry, as_retry
 from django_pgqueue.tasks.shown import shown
 from django_pgqueue.tasks.task import AsyncTask, Task
 from django_pgqueue.tasks.unique import Unique, as_rule
+from django_pgqueue.tasks.unknown_options import explains_unknown
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -168,6 +169,7 @@ def task(
 def task(
     *, takes_context: Literal[False] = False, **options: Unpack[TaskKeywords]
 ) -> Declares: ...
+@explains_unknown("@task", DeclarationError)
 def task(
     function: Callable[..., Any] | None = None,
     /,
@@ -237,7 +239,8 @@ def task(
 
     Raises:
         DeclarationError: Not a function at module level, a generator, a name that is
-            taken, an option out of its range, or two that contradict each other.
+            taken, an option that there is not or out of its range, or two that
+            contradict each other.
     """
 
     options = {

@@ -61,6 +61,7 @@ from django_pgqueue.queues.unique import Dedup
 from django_pgqueue.queues.unique import Stored as UniqueStored
 from django_pgqueue.tasks import payload, store_unique
 from django_pgqueue.tasks.accumulate import NO_KEY, check_key
+from django_pgqueue.tasks.first_steps import with_way_out
 from django_pgqueue.tasks.from_queryset import check_queryset, select
 from django_pgqueue.tasks.open_transaction import open_alias
 from django_pgqueue.tasks.options import (
@@ -78,6 +79,7 @@ from django_pgqueue.tasks.spread import (
     offset_of,
 )
 from django_pgqueue.tasks.unique import Rule, Unique
+from django_pgqueue.tasks.unknown_options import explains_unknown
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -109,6 +111,7 @@ class Enqueuer(Generic[P, R]):
         # The placement of the last job, and the settings that it is by.
         self._kept: tuple[Settings, Placement] | None = None
 
+    @explains_unknown("using()", InvalidOption)
     def using(
         self,
         *,
@@ -255,11 +258,13 @@ class Enqueuer(Generic[P, R]):
 
     aenqueue = adelay
 
+    @with_way_out("delay()", "task.adelay(…)")
     def store(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> JobResult[R]:
         """Store one job whose arguments are data; as delay()."""
         settings = get_settings()
         return self._store(*self._checked(args, kwargs, settings), settings)
 
+    @with_way_out("bulk()", "task.abulk(…)")
     def bulk(self, items: Iterable[Item]) -> list[JobResult[R]]:
         """
         Store one job per item: all or nothing, one statement per 5,000.
@@ -284,6 +289,7 @@ class Enqueuer(Generic[P, R]):
         """Store one job per item from async code; as bulk()."""
         return await _in_thread(self.bulk, items)
 
+    @with_way_out("from_queryset()", "task.afrom_queryset(…)")
     def from_queryset(self, queryset: QuerySet[Any, Any], /, **fields: Any) -> int:
         """
         Store one job per row of a queryset, in the database: INSERT … SELECT.

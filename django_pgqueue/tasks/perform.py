@@ -95,7 +95,7 @@ class Performed:
     error: BaseException | None = None
     ran_seconds: float | None = None  # None: it never started.
     result: str | None = None  # JSON text.
-    note: str | None = None  # Why a result was not stored.
+    note: str | None = None  # An entry beside the outcome, as JSON.
     # None: the outcome is still to be written. True: it is, by the task's own word or
     # transaction; an error or a result came after it. False: it cannot be, since the
     # lease was lost.
@@ -136,7 +136,12 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
     try:
         task = find_task(job.task)
     except UnknownTask as error:
-        return Performed(_held(job, settings), error)
+        outcome = _held(job, settings)
+        held = Performed(outcome, error)
+        if UNKNOWN_SINCE not in job.headers:
+            # Said once, not with every look.
+            held.note = _note(str(error), kind="unknown_task")
+        return held
     try:
         options = task.resolve(job.queue, settings)
         args, kwargs = payload.decode(job.args, job.kwargs)

@@ -49,8 +49,9 @@ def find_task(name: str) -> Task[Any, Any]:
         return _tasks[name]
     except KeyError:
         raise UnknownTask(
-            f"No declared task is called {name!r}. Is its module imported at start "
-            f"(PGQUEUE['TASK_MODULES']), or was it renamed (@task(aliases=[…]))?"
+            f"unknown task {name!r}: no module of TASK_MODULES declares it. Move it to "
+            f"a tasks.py, or name its module in PGQUEUE['TASK_MODULES']; if it was "
+            f"renamed, add @task(aliases=[…])."
         ) from None
 
 

@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 from asgiref.sync import markcoroutinefunction
 
 from django_pgqueue.conf import Duration, Settings
-from django_pgqueue.exceptions import InvalidArgument, PayloadTooLarge
+from django_pgqueue.exceptions import (
+    InvalidArgument,
+    InvalidOption,
+    PayloadTooLarge,
+)
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import AnyArguments
@@ -34,6 +38,7 @@ from django_pgqueue.tasks.registry import declare
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.retry import Retry
 from django_pgqueue.tasks.unique import Unique
+from django_pgqueue.tasks.unknown_options import explains_unknown
 from django_pgqueue.topics.names import Pattern
 
 if TYPE_CHECKING:
@@ -136,6 +141,7 @@ class Task(Generic[P, R]):
             )
         return value
 
+    @explains_unknown("using()", InvalidOption)
     def using(
         self,
         *,
@@ -220,6 +226,7 @@ class Task(Generic[P, R]):
         """Store one job per row, from async code; see Enqueuer.from_queryset."""
         return await self._enqueuer.afrom_queryset(queryset, **fields)
 
+    @explains_unknown("apply_async()", InvalidOption)
     def apply_async(
         self,
         args: Sequence[Any] = (),
@@ -249,6 +256,7 @@ class Task(Generic[P, R]):
 
         Raises:
             InvalidArgument: args is no list or tuple, or kwargs no dict; or as delay().
+            InvalidOption: A value is out of its range, or there is no such option.
             TypeError: Both countdown and eta.
         """
         if countdown is not None and eta is not None:

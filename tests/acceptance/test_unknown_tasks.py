@@ -27,11 +27,16 @@ def test_an_unknown_task_is_dead_after_its_grace(start_worker, the_ledger):
 def test_an_unknown_task_is_held_within_its_grace(start_worker, the_ledger):
     """A deploy may bring it; then it runs as if nothing had been."""
     job = make_job(task="shop.tasks.not_deployed_yet").pk
-    start_worker()
+    worker = start_worker()
     wait_for(
         lambda: live_row(job, "deliveries", "leased_by", "attempt") == (1, None, 0),
         what="it is held",
     )
+    # The job says why, and so does the log.
+    (said,) = Job.objects.get().errors
+    assert "unknown_task" == said["kind"]
+    assert "no module of TASK_MODULES declares it" in said["message"]
+    worker.wait_for_lines("unknown    job=")
 
     Job.objects.filter(pk=job).update(
         task=crash_tasks.record.name, visible_at=Job.objects.get().enqueued_at

@@ -90,9 +90,11 @@ def _examine(settings: Settings) -> list[Finding]:
     except psycopg.Error as error:
         raise django.db.OperationalError(str(error)) from error
     with connection, connection.cursor() as cursor:
-        found = _try(examine_server.server, cursor, settings)
-        found += _try(examine_server.migrations, cursor, settings)
-        if any(finding.severity == "error" for finding in found):
+        found = _try(examine_jobs.modules, cursor, settings)
+        state = _try(examine_server.server, cursor, settings)
+        state += _try(examine_server.migrations, cursor, settings)
+        found += state
+        if any(finding.severity == "error" for finding in state):
             return found  # The rest would fail for the same reason.
         for examination in (
             *examine_server.EXAMINATIONS,

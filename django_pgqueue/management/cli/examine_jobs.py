@@ -12,6 +12,7 @@ from django_pgqueue.management.cli.moments import span
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
+from django_pgqueue.tasks.modules import failed_modules, said_of
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import (
@@ -154,6 +155,18 @@ def leases(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
+def modules(cursor: Any, settings: Settings) -> Iterator[Finding]:
+    """Could every module that declares tasks be imported?"""
+    for path, error in failed_modules().items():
+        yield Finding(
+            check="modules",
+            severity="error",
+            what=f"{said_of(path, error)}. No worker starts.",
+            value=path,
+            way_out="Fix the module; the log of this command has the traceback.",
+        )
+
+
 def tasks(cursor: Any, settings: Settings) -> Iterator[Finding]:
     """Do jobs wait whose task nobody declares?"""
     seen = doctor.tasks_in_use(cursor, limit=TASK_ROWS_MAX)
@@ -168,7 +181,8 @@ def tasks(cursor: Any, settings: Settings) -> Iterator[Finding]:
         severity="warning",
         what=f"Jobs wait whose task is not declared here: {named(unknown)}.",
         value=unknown[:NAMES_MAX],
-        way_out="Deploy the code that has them, or add aliases=[…] to the renamed "
+        way_out="Deploy the code that has them, declare them in a module of "
+        f"TASK_MODULES, or add aliases=[…] to the renamed "
         f"task; after {span(settings.unknown_task_grace_seconds)} they are dead.",
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import traceback
 from typing import Any
 
 import django.db
@@ -14,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django_pgqueue import __version__
 from django_pgqueue.conf import Settings, as_timedelta, get_settings, read_number
 from django_pgqueue.exceptions import PgQueueError, SettingsError
+from django_pgqueue.tasks.modules import failed_modules, said_of
 from django_pgqueue.tasks.registry import (
     declared_names,
     has_accumulating_tasks,
@@ -161,6 +163,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Check, print what was understood, and run."""
         queues = entries(options)
+        for path, error in failed_modules().items():
+            trace = "".join(traceback.format_exception(error))
+            raise CommandError(
+                f"{trace}{said_of(path, error)}. Its jobs would be unknown: fix it."
+            )
         try:
             settings = get_settings()
             check_aliases(settings)
