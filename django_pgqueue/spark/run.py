@@ -32,6 +32,7 @@ from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import PipelineJob
 from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.session import activate, pushing_filters
+from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
 
 # Characters of an error that a run keeps; Java's traces have tens of thousands.
 ERROR_CHARACTERS_MAX = 4_000
@@ -237,7 +238,7 @@ def connected(dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
 def run_job(
     plan: Plan,
     *,
-    stop: threading.Event | None = None,
+    stop: Stoppable | None = None,
     tell: Callable[[Snapshot], None] = lambda snapshot: None,
     beat_seconds: float = pipelines.BEAT_SECONDS,
     lease_seconds: float = pipelines.LEASE_SECONDS,
@@ -273,7 +274,7 @@ def run_job(
     if isinstance(started, pipelines.Live):
         raise PipelineBusy(plan.job.name, started.id, started.hostname, started.pid)
     return _Work(plan, started, lease_seconds).watch(
-        stop or threading.Event(), tell, beat_seconds
+        stop or StopFlag(), tell, beat_seconds
     )
 
 
@@ -297,7 +298,7 @@ class _Work:
 
     def watch(
         self,
-        stop: threading.Event,
+        stop: Stoppable,
         tell: Callable[[Snapshot], None],
         beat_seconds: float,
     ) -> Ended:

@@ -14,7 +14,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -27,6 +26,7 @@ from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.run import Plan, run_job
 from django_pgqueue.spark.session import open_session
+from django_pgqueue.spark.stop_flag import StopFlag
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_BUSY, EXIT_STOPPED = 0, 1, 2, 4, 130
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         _write(sys.stdout, __file__)
         return EXIT_DONE
     asked = _parser().parse_args(arguments)
-    stop = threading.Event()
+    stop = StopFlag()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:

@@ -1,9 +1,12 @@
 """
-Bell: an event that can be waited for together with a socket.
+Bell: an event that can be waited for together with a socket, and rung by a signal.
 
 A loop that waits for other threads and for the server at once needs one thing to wait
 on. threading.Event is none: it would take a second thread, which costs each wake the
 time that a sleeping thread takes to get up.
+
+Nor can a signal handler set one: it runs in the main thread, between any two steps of
+it, and would wait for ever for a lock that this thread holds.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ PIPE_BYTES = 64
 
 class Bell:
     """
-    As threading.Event: any thread may ring, and one thread waits.
+    As threading.Event: any thread and any signal handler may ring, one thread waits.
 
     Only a ring while that thread sleeps costs a system call. The pipe is made when it
     is first waited, and closed with close().
@@ -30,8 +33,9 @@ class Bell:
         self._is_rung = False
         self._sleeps = False
         self._pipe: tuple[int, int] | None = None
-        # Keeps a ring from writing into a pipe that is being closed.
-        self._lock = threading.Lock()
+        # Keeps a ring from writing into a pipe that is being closed. A handler may ring
+        # while its own thread holds it.
+        self._lock = threading.RLock()
 
     def set(self) -> None:
         """Ring: the wait that is under way, or else the next one, ends at once."""

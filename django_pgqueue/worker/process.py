@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from typing import Any
 
@@ -119,7 +118,9 @@ class Process:
         self._settings = options.settings
         self._name = name
         self._slots = slots
-        self._woken = threading.Event()
+        # Rung by a signal handler, which runs between any two steps of the main thread:
+        # threading.Event would then wait for a lock that this very thread holds.
+        self._woken = Bell()
         self._stop_asked = False
         self._is_recycling = False
         self._is_broken = False

@@ -19,6 +19,7 @@ from django_pgqueue.management.commands.pgqueue_worker import whole_number
 from django_pgqueue.management.pipeline.plan import plan_of, this_account
 from django_pgqueue.spark.options import ROWS_PER_SECOND_MAX
 from django_pgqueue.spark.run import Ended, Snapshot, run_job
+from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
 
 HELP = "Run a pipeline job."
 
@@ -72,7 +73,7 @@ def run(options: dict[str, Any], out: Output) -> int:
         queue_job=options["queue_job"],
         read_options=read_options,
     )
-    stop = threading.Event()
+    stop = StopFlag()
     shown = _Shown(options["job"], out)
     try:
         with _signals_set(stop):
@@ -141,7 +142,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _signals_set(stop: threading.Event) -> Iterator[None]:
+def _signals_set(stop: Stoppable) -> Iterator[None]:
     """Let SIGINT, SIGTERM and SIGHUP stop the run, which then ends by itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
