@@ -63,14 +63,13 @@ SET LOCAL jit = off
 # three times its wal_writer_delay. FLUSH makes that at once: what is committed after it
 # in the log, with the setting of the role or the server, is on disk with all before it.
 # A message is the cheapest thing to commit; logical decoding shows it to those who ask.
+# Sent as one, the statements are one transaction without a BEGIN: one that is cancelled
+# half-way leaves no transaction behind, which nobody would end.
 FLUSH_LATER = "SET synchronous_commit = off"
 FLUSH = """
-BEGIN;
 SET LOCAL synchronous_commit TO DEFAULT;
-SELECT pg_logical_emit_message(true, 'pgqueue', '');
-COMMIT
+SELECT pg_logical_emit_message(true, 'pgqueue', '')
 """
-ROLLBACK = "ROLLBACK"
 
 # A statement is prepared when it is run for the second time.
 PREPARE_AFTER = 1
@@ -178,6 +177,20 @@ class Link:
         return self._connection is not None and not self._connection.closed
 
     @property
+    def is_idle(self) -> bool:
+        """
+        Whether it is open and in no transaction, as it has to be between statements.
+
+        Of a transaction that nobody ends all that follows is a part, or is refused.
+        """
+        connection = self._connection
+        return (
+            connection is not None
+            and not connection.closed
+            and connection.info.transaction_status == TransactionStatus.IDLE
+        )
+
+    @property
     def is_waiting(self) -> bool:
         """Whether its user, being busy, waits for the server."""
         connection = self._connection
@@ -238,7 +251,7 @@ class Link:
             try:
                 connection.execute(FLUSH, prepare=False)
             except psycopg.errors.InsufficientPrivilege:
-                connection.execute(ROLLBACK)
+                pass  # Every commit waits for the disk, then.
             else:
                 connection.execute(FLUSH_LATER)
                 self._has_late_flush = True

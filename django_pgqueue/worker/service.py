@@ -139,6 +139,7 @@ class Service:
     def _tick_safely(self) -> float:
         try:
             pause = self.tick()
+            self._prove()
         except Exception as error:
             return self._failed(error)
         if self._failures:
@@ -146,6 +147,15 @@ class Service:
             self._failures = 0
             self._logged_at = -LOG_INTERVAL_SECONDS
         return pause
+
+    def _prove(self) -> None:
+        """
+        Raise unless a tick that passed after one that failed has shown anything.
+
+        One that found nothing to do has not even connected, so that is done here.
+        """
+        if self._failures and not self._stopping:
+            assert self.link.connection is not None
 
     def _failed(self, error: Exception) -> float:
         self._failures += 1
@@ -169,7 +179,7 @@ class Service:
 
 def is_broken(link: Link, error: Exception) -> bool:
     """Whether the connection of *link* should be replaced after *error*."""
-    if not link.is_open:
+    if not link.is_idle:
         return True
     if isinstance(error, psycopg.Error):
         return error.sqlstate is None or error.sqlstate in USELESS

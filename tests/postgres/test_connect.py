@@ -394,6 +394,23 @@ def test_a_late_flush_can_be_repeated(late):
     assert TransactionStatus.IDLE == late.connection.info.transaction_status
 
 
+def test_a_flush_that_is_cancelled_leaves_no_transaction_behind(late, monkeypatch):
+    """Half-way, after the setting: whatever follows would be refused."""
+    assert late.connection
+    assert late.has_late_flush
+    message = "SELECT pg_logical_emit_message"
+    assert module.FLUSH.count(message) == 1
+    slow = module.FLUSH.replace(message, f"SELECT pg_sleep(60); {message}")
+    monkeypatch.setattr(module, "FLUSH", slow)
+    late.connection.execute("SET statement_timeout = '20ms'")
+
+    with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+        late.flush()
+
+    assert TransactionStatus.IDLE == late.connection.info.transaction_status
+    assert "off" == show(late.connection, "synchronous_commit")
+
+
 def test_a_commit_behind_a_pooler_waits_for_the_disk(late, monkeypatch):
     """The session is lent to others, whose commits must."""
     monkeypatch.setattr(module, "BACKEND_PID", "SELECT pg_backend_pid() + 1")
@@ -405,7 +422,7 @@ def test_a_commit_behind_a_pooler_waits_for_the_disk(late, monkeypatch):
 
 def test_a_commit_waits_for_the_disk_where_a_flush_is_refused(late, monkeypatch):
     """A server may keep its functions to itself."""
-    refused = "BEGIN; DO $$ BEGIN RAISE insufficient_privilege; END $$"
+    refused = "DO $$ BEGIN RAISE insufficient_privilege; END $$"
     monkeypatch.setattr(module, "FLUSH", refused)
 
     assert STEADY == planner_settings(late)

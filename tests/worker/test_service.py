@@ -8,6 +8,7 @@ import threading
 import psycopg
 import pytest
 
+from django_pgqueue.postgres import connect as connect_module
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.worker import service as module
 from django_pgqueue.worker.service import (
@@ -78,9 +79,9 @@ def test_the_jitter_is_drawn():
     assert all(0.1 <= pause <= 5 for pause in pauses)
 
 
-def test_a_tick_that_fails_asks_for_a_pause(closed_link, caplog):
+def test_a_tick_that_fails_asks_for_a_pause(link, caplog):
     """Whatever it raises; the next one may succeed."""
-    service = Scripted(closed_link, ZeroDivisionError("x"), KeyError("y"), 7.0)
+    service = Scripted(link, ZeroDivisionError("x"), KeyError("y"), 7.0)
 
     assert 0.1 <= service._tick_safely() <= 0.2
     assert 0.1 <= service._tick_safely() <= 0.4
@@ -88,11 +89,11 @@ def test_a_tick_that_fails_asks_for_a_pause(closed_link, caplog):
     assert 0 == service._failures
 
 
-def test_an_outage_is_a_line_in_ten_seconds(closed_link, clock, caplog):
+def test_an_outage_is_a_line_in_ten_seconds(link, clock, caplog):
     """And one when it is over, with the number of failures."""
     caplog.set_level(logging.INFO, "django_pgqueue.worker")
     away = psycopg.OperationalError("connection refused\nIs the server running?")
-    service = Scripted(closed_link, *[away] * 101, 0.0, away)
+    service = Scripted(link, *[away] * 101, 0.0, away)
 
     for _ in range(101):
         service._tick_safely()
@@ -110,6 +111,35 @@ def test_an_outage_is_a_line_in_ten_seconds(closed_link, clock, caplog):
     assert "recovered  loop=scripted failures=101" == caplog.messages[-1]
     service._tick_safely()
     assert "failures=1 " in caplog.messages[-1]
+
+
+def test_a_tick_without_work_does_not_end_an_outage(monkeypatch, clock, caplog):
+    """It shows nothing: the loop has recovered once it is connected."""
+    caplog.set_level(logging.INFO, "django_pgqueue.worker")
+    is_away = [True]
+    real = connect_module.connect
+
+    def connect(*args, **options):
+        if is_away:
+            raise psycopg.OperationalError("connection refused")
+        return real(*args, **options)
+
+    monkeypatch.setattr(connect_module, "connect", connect)
+    link = Link("default", name="tests: away")
+    away = psycopg.OperationalError("connection refused")
+    service = Scripted(link, away, *[1.0] * 5, 2.0)
+
+    for _ in range(6):
+        service._tick_safely()
+        clock.now += 1
+
+    assert [
+        "failed     loop=scripted failures=1 error=OperationalError: connection refused"
+    ] == caplog.messages
+    is_away.clear()
+    assert 2.0 == service._tick_safely()
+    assert "recovered  loop=scripted failures=6" == caplog.messages[-1]
+    link.drop()
 
 
 def test_an_error_of_ours_is_logged_with_its_traceback(closed_link, caplog):
@@ -143,6 +173,33 @@ def test_a_connection_is_replaced_when_it_is_of_no_use(link, error, expected):
     assert link.connection
 
     assert expected is is_broken(link, error)
+
+
+def test_a_connection_in_a_transaction_is_of_no_use(link):
+    """Between two ticks nobody would end it, and all that follows would be refused."""
+    link.connection.execute("BEGIN")
+
+    assert is_broken(link, server_error("57014"))
+
+
+def test_a_loop_gets_out_of_an_aborted_transaction(link):
+    """By another connection: what is refused in there is refused for ever."""
+
+    class Cancelled(Service):
+        name = "cancelled"
+        is_first = True
+
+        def tick(self):
+            if self.is_first:
+                self.is_first = False
+                self.link.connection.execute("BEGIN; SELECT 1 / 0")
+            self.link.connection.execute("SELECT 1")
+            return 7.0
+
+    service = Cancelled(link)
+
+    assert service._tick_safely() < 1
+    assert 7.0 == service._tick_safely()
 
 
 def test_a_link_that_is_closed_is_broken(closed_link):
