@@ -37,6 +37,8 @@ CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
 # MATERIALIZED, required: in a joined sub-select a nested loop may run LIMIT twice.
 # j.id = ANY(ARRAY(…)): a plain join once flipped to a sequential scan.
 # ::text: a payload that Python cannot read must fail in its own job, not here.
+# %(barred)s: jobs that still run in the process that claims, though their leases ran
+# out or were taken over. Whoever gets the row meanwhile, this process must not.
 LEASE_CANDIDATES = f"""
 leased AS (
     UPDATE pgqueue_job AS j
@@ -82,6 +84,7 @@ candidate AS MATERIALIZED (
              FROM pgqueue_job j
             WHERE j.queue = line.queue AND j.priority = line.priority
               AND j.visible_at <= statement_timestamp()
+              AND j.id <> ALL(%(barred)s::bigint[])
             ORDER BY j.visible_at LIMIT %(limit)s
               FOR UPDATE SKIP LOCKED) due
      LIMIT %(limit)s),
@@ -104,6 +107,7 @@ WITH candidate AS MATERIALIZED (
             WHERE j.queue = line.queue AND j.priority = line.priority
               AND j.visible_at >= line.floor
               AND j.visible_at <= statement_timestamp()
+              AND j.id <> ALL(%(barred)s::bigint[])
             ORDER BY j.visible_at LIMIT line.most
               FOR UPDATE SKIP LOCKED) due
      LIMIT %(limit)s),
@@ -197,7 +201,13 @@ class KnownQueue(NamedTuple):
 
 
 def claim(
-    cursor: Any, *, queues: Sequence[str], worker: str, limit: int, lease: timedelta
+    cursor: Any,
+    *,
+    queues: Sequence[str],
+    worker: str,
+    limit: int,
+    lease: timedelta,
+    barred: Sequence[int] = (),
 ) -> list[Claimed]:
     """
     Lease up to *limit* due jobs of *queues* to *worker*; never waits.
@@ -214,6 +224,7 @@ def claim(
         limit: Jobs, 1 to CLAIM_LIMIT_MAX.
         lease: How long the jobs stay ours without a heartbeat, by the database's
             clock, so worker clocks may drift.
+        barred: Ids of jobs to leave alone: they still run where they would go.
 
     Raises:
         ValueError: *limit* or *lease* is out of range.
@@ -225,13 +236,20 @@ def claim(
         "worker": worker,
         "limit": limit,
         "lease": lease,
+        "barred": list(barred),
     }
     cursor.execute(CLAIM, params)
     return _in_run_order(cursor, limit)
 
 
 def claim_from_floors(
-    cursor: Any, *, lines: Sequence[Line], worker: str, limit: int, lease: timedelta
+    cursor: Any,
+    *,
+    lines: Sequence[Line],
+    worker: str,
+    limit: int,
+    lease: timedelta,
+    barred: Sequence[int] = (),
 ) -> list[Claimed]:
     """
     Lease up to *limit* due jobs of known *lines*, in their order; never waits.
@@ -253,6 +271,7 @@ def claim_from_floors(
             "worker": worker,
             "limit": limit,
             "lease": lease,
+            "barred": list(barred),
         },
     )
     return _in_run_order(cursor, limit)

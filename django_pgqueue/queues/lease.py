@@ -35,6 +35,14 @@ UPDATE pgqueue_job AS j
 RETURNING j.id
 """
 
+# Locks: none, so it tells a row that somebody has locked from one that is lost.
+HELD = """
+SELECT j.id FROM pgqueue_job j
+  JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS mine(id, delivery)
+    ON j.id = mine.id AND j.deliveries = mine.delivery
+ WHERE j.id = ANY(%(ids)s::bigint[]) AND j.leased_by = %(worker)s
+"""
+
 # Locks: a row lock on the job, for the statement. It waits for whoever has the row,
 # since the task that asks must be told whether the job is still its own; it holds no
 # other row meanwhile.
@@ -97,6 +105,8 @@ RETURNING j.id, j.queue, {IS_KEYLESS}
 # was in that run, or is one of the few that waited here for the next.
 # A running task may have extended its lease beyond that range: those are looked up by
 # their ids.
+# A process that lives takes back what it was leased by a claim without an answer. It
+# keeps what it knows of.
 # Not older than now: a lapsed lease is claimed as any due row is.
 # OFFSET 0 keeps the planner from flattening the range per line into one scan of the
 # table, as PostgreSQL 15 did.
@@ -126,6 +136,11 @@ held AS MATERIALIZED (
               AND j.visible_at > statement_timestamp()
               AND j.visible_at <= statement_timestamp() + %(lease)s::interval
               AND j.leased_by = %(worker)s
+              AND NOT EXISTS (SELECT 1 FROM unnest(%(kept_ids)s::bigint[],
+                                                   %(kept_deliveries)s::int[])
+                                            AS kept(id, delivery)
+                               WHERE kept.id = j.id
+                                 AND kept.delivery = j.deliveries)
             ORDER BY j.visible_at OFFSET 0) held
     UNION ALL
     SELECT j.id, j.queue, j.deliveries, true
@@ -206,6 +221,21 @@ def renew(
             "deliveries": [delivery for _, delivery in leases],
             "worker": worker,
             "lease": lease,
+        },
+    )
+    return {job_id for (job_id,) in cursor.fetchall()}
+
+
+def still_held(
+    cursor: Any, *, worker: str, leases: Sequence[tuple[int, int]]
+) -> set[int]:
+    """Return the ids of those *leases*, (id, delivery) each, that nobody has taken."""
+    cursor.execute(
+        HELD,
+        {
+            "ids": [job_id for job_id, _ in leases],
+            "deliveries": [delivery for _, delivery in leases],
+            "worker": worker,
         },
     )
     return {job_id for (job_id,) in cursor.fetchall()}
@@ -327,9 +357,12 @@ def rescue(
     running: Sequence[tuple[int, int]],
     lease: timedelta,
     message: str,
+    kept: Sequence[tuple[int, int]] = (),
 ) -> list[Rescued]:
     """
     Take back every lease of *worker*, whose process is known to be dead.
+
+    Or, of a process that lives, every lease that it does not know of.
 
     Args:
         cursor: An open cursor; the caller commits.
@@ -337,6 +370,7 @@ def rescue(
         running: (id, delivery) of the jobs that its threads were running.
         lease: The longest lease it can have taken.
         message: What happened, for the errors of the jobs that crashed.
+        kept: (id, delivery) of the leases that stay.
     """
     cursor.execute(
         RESCUE,
@@ -346,6 +380,8 @@ def rescue(
             "deliveries": [delivery for _, delivery in running],
             "lease": lease,
             "message": message,
+            "kept_ids": [job_id for job_id, _ in kept],
+            "kept_deliveries": [delivery for _, delivery in kept],
         },
     )
     rescued = [Rescued(*row) for row in cursor.fetchall()]

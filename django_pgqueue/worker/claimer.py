@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+
+import psycopg
 
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
@@ -26,8 +29,10 @@ from django_pgqueue.worker.lookout import Lookout
 from django_pgqueue.worker.message_prefetch import bring_messages
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.queue_plan import PRIORITY, STRICT
+from django_pgqueue.worker.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.room import Kinds, Room
-from django_pgqueue.worker.service import Service
+from django_pgqueue.worker.service import Service, is_broken
+from django_pgqueue.worker.strays import Strays
 from django_pgqueue.worker.turns import Key, Turns, run_order
 from django_pgqueue.worker.wakes import Wakes
 
@@ -65,6 +70,9 @@ class Claimer(Service):
         options: WorkerOptions,
         wakes: Wakes,
         leases: Leases,
+        renewal: Renewal,
+        strays: Strays,
+        hand_back: Callable[[list[Claimed]], None],
         kinds: Kinds,
         room: Callable[[], Room],
         extra_room: Callable[[], int] = lambda: 0,
@@ -90,6 +98,10 @@ class Claimer(Service):
         self._worker = worker
         self._wakes = wakes
         self._leases = leases
+        self._renewal = renewal
+        self._renew_at = 0.0
+        self._strays = strays
+        self._hand_back = hand_back
         self._room = room
         self._extra_room = extra_room
         self._extra_at = 0.0
@@ -134,7 +146,8 @@ class Claimer(Service):
     def tick(self) -> float:
         """Claim once for each kind of room, where there is a reason to look."""
         try:
-            pause = self._look()
+            self._take_back_strays()
+            pause = min(self._look(), self._strays.seconds_until_due())
             self._flush(pause)
             return pause
         except Exception:
@@ -149,8 +162,18 @@ class Claimer(Service):
         """Make leases safe, of jobs that may have been started by now."""
         since = self._unflushed_since
         if since and (pause > 0 or time.monotonic() - since >= FLUSH_SECONDS):
-            self._unflushed_since = 0.0
             self.link.flush()
+            # Only now: one that was cancelled is tried again.
+            self._unflushed_since = 0.0
+
+    def _take_back_strays(self) -> None:
+        strays = self._strays
+        if strays.seconds_until_due():
+            return
+        if strays.take_back(self.link):
+            # No floor knows of what was put back.
+            for lookout in self._lookouts():
+                lookout.start_over()
 
     def _rest(self, pause: float) -> None:
         if self._listener is None:
@@ -162,6 +185,10 @@ class Claimer(Service):
             self._listener.hear()
 
     def _end(self) -> None:
+        if self._strays.is_pending:
+            # Who comes after us knows nothing of them.
+            with suppress(psycopg.Error):
+                self._strays.finish(self.link)
         super()._end()
         self._bell.close()
 
@@ -282,14 +309,16 @@ class Claimer(Service):
         self, queues: Sequence[str], limit: int, *, for_coroutines: bool
     ) -> list[Claimed]:
         """Lease what is due, without floors, and hand it over."""
+        barred = self._barred()
         asked_at = time.monotonic()
-        with self.link.steady_cursor(binary=True) as cursor:
+        with self._answered() as cursor:
             jobs = claims.claim(
                 cursor,
                 queues=queues,
                 worker=self._worker,
                 limit=limit,
                 lease=self.options.lease,
+                barred=barred,
             )
         return self._hand_over(jobs, asked_at, for_coroutines)
 
@@ -297,16 +326,43 @@ class Claimer(Service):
         self, lines: Sequence[Line], limit: int, *, for_coroutines: bool
     ) -> list[Claimed]:
         """Lease what is due in known lines, and hand it over."""
+        barred = self._barred()
         asked_at = time.monotonic()
-        with self.link.steady_cursor(binary=True) as cursor:
+        with self._answered() as cursor:
             jobs = claims.claim_from_floors(
                 cursor,
                 lines=lines,
                 worker=self._worker,
                 limit=limit,
                 lease=self.options.lease,
+                barred=barred,
             )
         return self._hand_over(jobs, asked_at, for_coroutines)
+
+    @contextmanager
+    def _answered(self) -> Iterator[psycopg.Cursor[Any]]:
+        """Lend a cursor for a claim, and note it when its answer is lost."""
+        try:
+            with self.link.steady_cursor(binary=True) as cursor:
+                yield cursor
+        except BaseException as error:
+            # An answer that says no has leased nothing.
+            if not isinstance(error, Exception) or is_broken(self.link, error):
+                self._strays.note()
+            raise
+
+    def _barred(self) -> list[int]:
+        """Renew what has run out here; return the jobs that a claim must not get."""
+        leases, now = self._leases, time.monotonic()
+        lapsed = leases.lapsed(now)
+        if lapsed and now >= self._renew_at:
+            # Before the claim, and not in the heartbeat's own time: it could be later.
+            self._renewal.renew(self.link, lapsed)
+            self._renew_at = now + ASK_AGAIN_SECONDS
+            lapsed = leases.lapsed(now)
+        if not lapsed and not leases.lost():
+            return []
+        return [held.job.id for held in (*lapsed, *leases.lost())]
 
     def _hand_over(
         self, jobs: list[Claimed], asked_at: float, for_coroutines: bool
@@ -317,7 +373,11 @@ class Claimer(Service):
         if jobs and not self._unflushed_since and self.link.has_late_flush:
             self._unflushed_since = asked_at
         jobs = bring_messages(self.link, jobs)
-        self._leases.add(jobs, asked_at)
+        refused = self._leases.add(jobs, asked_at)
+        if refused:
+            # Leased anew after we had asked what runs out, and before we claimed.
+            self._hand_back(refused)
+            jobs = [job for job in jobs if job not in refused]
         self._put(jobs, for_coroutines=for_coroutines)
         return jobs
 

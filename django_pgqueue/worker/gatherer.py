@@ -36,6 +36,7 @@ from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.worker.leases import Held, Leases
 from django_pgqueue.worker.service import is_broken
 from django_pgqueue.worker.settler import Settlement, Settler
+from django_pgqueue.worker.strays import Strays
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -122,12 +123,14 @@ class Gatherer:
         worker: str,
         leases: Leases,
         settler: Settler,
+        strays: Strays,
         settings: Settings,
     ) -> None:
         self._link = link
         self._worker = worker
         self._leases = leases
         self._settler = settler
+        self._strays = strays
         self._settings = settings
         self._lock = threading.Lock()
         # By the id of the job that leads: what was taken out of those that wait here.
@@ -226,7 +229,7 @@ class Gatherer:
     def _gathered(self, job: Claimed, told: Accumulate, limit: int) -> list[Held]:
         if limit <= 0:
             return []
-        with self._lock:
+        with self._lock, self._strays.claiming:
             asked_at = time.monotonic()
             try:
                 with self._link.steady_cursor(binary=True) as cursor:
@@ -242,7 +245,10 @@ class Gatherer:
                 # The run has what it has; the others are gathered by another one.
                 logger.warning("ungathered job=%d error=%s", job.id, error)
                 if is_broken(self._link, error):
+                    self._strays.note()
                     self._link.drop()
                 return []
-        self._leases.add(jobs, asked_at)
+            refused = self._leases.add(jobs, asked_at)
+        for other in refused:
+            self._settler.put_soon(Settlement(other, None))
         return [held for other in jobs if (held := self._leases.get(other))]

@@ -22,8 +22,9 @@ from django_pgqueue.runs import ticks
 from django_pgqueue.subscriptions import consume, subscribe, sync, sync_groups
 from django_pgqueue.topics.subscriptions import DECLARED_EVERY
 from django_pgqueue.worker.leader import Leader
-from django_pgqueue.worker.leases import Held, Leases
+from django_pgqueue.worker.leases import Leases
 from django_pgqueue.worker.listener import Listener
+from django_pgqueue.worker.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.scheduler import OVERDUE, Scheduler
 from django_pgqueue.worker.service import Service
 
@@ -33,9 +34,6 @@ logger = logging.getLogger("django_pgqueue.worker")
 ROW_INTERVAL_SECONDS = 10.0
 LEADER_TERM = timedelta(seconds=25)
 
-# Rows renewed in one statement.
-RENEW_ROWS_MAX = 1_000
-
 # Rows asked about in one statement; how often without a hint, and how often at most:
 # whoever notifies "!cancel" in a loop costs no more than this.
 CANCEL_ROWS_MAX = 2_000
@@ -43,9 +41,6 @@ CANCEL_INTERVAL_SECONDS, CANCEL_INTERVAL_SECONDS_MIN = 1.0, 0.05
 
 # How often it is looked whether somebody issues the ticks of schedules.
 SCHEDULES_INTERVAL_SECONDS = 5.0
-
-# A lease that was locked by somebody is asked for again this soon.
-ASK_AGAIN_SECONDS = 0.5
 
 
 class Heartbeat(Service):
@@ -59,6 +54,7 @@ class Heartbeat(Service):
         *,
         worker: str,
         leases: Leases,
+        renewal: Renewal,
         register: Callable[[], None],
         leader: Leader,
         scheduler: Scheduler,
@@ -67,6 +63,7 @@ class Heartbeat(Service):
         super().__init__(link)
         self._worker = worker
         self._leases = leases
+        self._renewal = renewal
         self._register = register
         self._leader = leader
         self._scheduler = scheduler
@@ -89,7 +86,7 @@ class Heartbeat(Service):
             return CANCEL_INTERVAL_SECONDS_MIN - since  # One look serves many hints.
         if self._has_hint or since >= CANCEL_INTERVAL_SECONDS:
             self._hear_cancels()
-        missing = self._renew()
+        is_missing = self._renew()
         now = time.monotonic()
         if now >= self._row_due_at:
             self._touch_row()
@@ -97,14 +94,23 @@ class Heartbeat(Service):
         self._look_at_schedules(now)
         self._declare_again(now)
         self._prove_listener()
-        if missing:
+        if is_missing:
             return ASK_AGAIN_SECONDS
         return min(self._leases.lease_seconds / 6, 1.0)
 
     def _hear_cancels(self) -> None:
         """Tell the jobs that somebody has asked to stop."""
-        self._has_hint = False
-        self._cancels_heard_at = time.monotonic()
+        had_hint, self._has_hint = self._has_hint, False
+        now = time.monotonic()
+        try:
+            self._look_for_cancels()
+        except BaseException:
+            self._has_hint |= had_hint
+            raise
+        # Only now: a look that failed is due still.
+        self._cancels_heard_at = now
+
+    def _look_for_cancels(self) -> None:
         asked = [held for held in self._leases.all() if not held.is_cancelled]
         for start in range(0, len(asked), CANCEL_ROWS_MAX):
             some = asked[start : start + CANCEL_ROWS_MAX]
@@ -124,7 +130,7 @@ class Heartbeat(Service):
                     held.cancel()
 
     def _renew(self) -> bool:
-        """Renew old leases; True when some were locked and must be asked again."""
+        """Renew old leases; True when some must be asked for again."""
         lease_seconds = self._leases.lease_seconds
         asked_at = time.monotonic()
         old = [
@@ -133,49 +139,7 @@ class Heartbeat(Service):
             # A task may have extended it for longer than a lease.
             if not held.is_lost and held.valid_until - asked_at <= lease_seconds * 2 / 3
         ]
-        # All of them, however many: the next tick may be too late for short leases.
-        ask_again = False
-        for start in range(0, len(old), RENEW_ROWS_MAX):
-            ask_again |= self._renew_some(old[start : start + RENEW_ROWS_MAX])
-        return ask_again
-
-    def _renew_some(self, old: list[Held]) -> bool:
-        lease_seconds = self._leases.lease_seconds
-        asked_at = time.monotonic()
-        with self.link.cursor() as cursor:
-            renewed = lease.renew(
-                cursor,
-                worker=self._worker,
-                leases=[(held.job.id, held.job.delivery) for held in old],
-                lease=timedelta(seconds=lease_seconds),
-            )
-        missing = [held for held in old if held.job.id not in renewed]
-        for held in old:
-            if held.job.id in renewed:
-                held.renewed_at = asked_at
-                held.valid_until = max(held.valid_until, asked_at + lease_seconds)
-        return self._note_lost(missing)
-
-    def _note_lost(self, missing: list[Held]) -> bool:
-        # A row that was missing is locked or lost. Only once its lease has run out by
-        # our clock, too, is it lost for certain; until then it is asked for again.
-        now = time.monotonic()
-        ask_again = False
-        for held in missing:
-            if self._leases.get(held.job) is not held:
-                continue  # Settled meanwhile.
-            if now < held.valid_until:
-                ask_again = True
-                continue
-            held.is_lost = True
-            logger.warning(
-                "lost       job=%d task=%s delivery=%d: its lease was taken over while "
-                "it runs here",
-                held.job.id,
-                held.job.task,
-                held.job.delivery,
-            )
-        return ask_again
+        return self._renewal.renew(self.link, old)
 
     def _touch_row(self) -> None:
         connection = self.link.connection
@@ -191,22 +155,22 @@ class Heartbeat(Service):
         """Issue ticks in the place of a leader who does not."""
         if now < self._schedules_due_at or self._scheduler.is_at_work:
             return
-        self._schedules_due_at = now + SCHEDULES_INTERVAL_SECONDS
         with self.link.cursor() as cursor:
             if ticks.is_overdue(cursor, OVERDUE):
                 self._scheduler.stand_in()
+        self._schedules_due_at = now + SCHEDULES_INTERVAL_SECONDS
 
     def _declare_again(self, now: float) -> None:
         """Say what this code still subscribes to and reads: of all workers, not one."""
         if now - self._declared_at < DECLARED_EVERY.total_seconds():
             return
-        self._declared_at = now
         if subscribe.declared():
             with self.link.cursor() as cursor:
                 sync.still_declared(cursor)
         if consume.declared():
             with self.link.cursor() as cursor:
                 sync_groups.still_declared(cursor)
+        self._declared_at = now
 
     def _prove_listener(self) -> None:
         listener = self._listener

@@ -7,6 +7,7 @@ no lock is taken on the way of a job.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -22,6 +23,7 @@ class Held:
         "is_cancelled",
         "is_lost",
         "job",
+        "missing_since",
         "renewed_at",
         "valid_until",
     )
@@ -34,6 +36,8 @@ class Held:
         self.renewed_at = asked_at
         self.valid_until = asked_at + lease_seconds
         self.is_lost = False
+        # Since when its row was found to be no longer ours; None: it is.
+        self.missing_since: float | None = None
         # Somebody has asked the job to stop.
         self.is_cancelled = job.cancel_requested
         self._on_cancel: Callable[[], None] | None = None
@@ -76,11 +80,52 @@ class Leases:
         self._after: dict[int, Claimed] = {}
         # Of runs of many jobs: the others, by the id of the job that leads.
         self._others: dict[int, list[Held]] = {}
+        # Leases that were taken over while their jobs run on, by job id.
+        self._lost: dict[int, Held] = {}
+        # No lease runs out before this, by our clock.
+        self._lapse_at = math.inf
 
-    def add(self, jobs: list[Claimed], asked_at: float) -> None:
-        """Note what a claim that was sent at *asked_at* returned."""
-        seconds = self.lease_seconds
-        self._held.update([(job.id, Held(job, asked_at, seconds)) for job in jobs])
+    def add(self, jobs: list[Claimed], asked_at: float) -> list[Claimed]:
+        """
+        Note what a claim that was sent at *asked_at* returned.
+
+        Returns:
+            The jobs whose earlier delivery is still held here. They are not noted, and
+            must not start: the caller hands them back.
+        """
+        known, seconds = self._held, self.lease_seconds
+        refused = [job for job in jobs if job.id in known]
+        for job in refused:
+            self.lose(known[job.id])
+        fresh = [job for job in jobs if job not in refused] if refused else jobs
+        known.update([(job.id, Held(job, asked_at, seconds)) for job in fresh])
+        self._lapse_at = min(self._lapse_at, asked_at + seconds)
+        return refused
+
+    def lapsed(self, now: float) -> list[Held]:
+        """
+        Return the leases that have run out by our clock, but for those known as lost.
+
+        Ours is never later than the database's end, so what is not among them cannot
+        be claimed by anybody.
+        """
+        if now < self._lapse_at:
+            return []
+        held = [each for each in self.all() if not each.is_lost]
+        # Another thread may add one at this moment; this end bounds what that costs.
+        ends = (each.valid_until for each in held)
+        self._lapse_at = min(ends, default=now + self.lease_seconds)
+        return [each for each in held if each.valid_until <= now]
+
+    def lose(self, held: Held) -> None:
+        """Note that a lease was taken over: its job runs on, and is not ours."""
+        held.is_lost = True
+        if self._held.get(held.job.id) is held:
+            self._lost[held.job.id] = held
+
+    def lost(self) -> list[Held]:
+        """Return the leases that were taken over and whose jobs still run here."""
+        return list(self._lost.values()) if self._lost else []
 
     def get(self, job: Claimed) -> Held | None:
         """Return the lease of this very delivery, or None."""
@@ -94,6 +139,8 @@ class Leases:
             return False
         if self._others:
             self._others.pop(job.id, None)
+        if self._lost:
+            self._lost.pop(job.id, None)
         return self._held.pop(job.id, None) is not None
 
     def lead(self, job: Claimed, others: list[Held]) -> None:

@@ -56,6 +56,7 @@ from django_pgqueue.worker.pool_cells import Cells
 from django_pgqueue.worker.pool_forker import Forker
 from django_pgqueue.worker.pool_runner import Told
 from django_pgqueue.worker.recycling import Turn
+from django_pgqueue.worker.renewal import Renewal
 from django_pgqueue.worker.repeats import repeat
 from django_pgqueue.worker.reporter import Reporter
 from django_pgqueue.worker.room import MEMORY_JOBS, Kinds
@@ -63,6 +64,7 @@ from django_pgqueue.worker.scheduler import Scheduler
 from django_pgqueue.worker.service import Service, backoff_seconds
 from django_pgqueue.worker.settler import Settlement, Settler
 from django_pgqueue.worker.slots import Slots
+from django_pgqueue.worker.strays import Strays
 from django_pgqueue.worker.turns import run_order
 from django_pgqueue.worker.vitals import State, Vital
 from django_pgqueue.worker.wakes import Wakes
@@ -241,6 +243,8 @@ class Process:
     def _wire(self, installation: str) -> None:
         options, settings, name = self._options, self._settings, self._name
         self._leases = Leases(settings.lease_seconds)
+        self._strays = Strays(self._leases, worker=name)
+        renewal = Renewal(self._leases, worker=name)
         self._settler = Settler(
             self._link("settler", steady=True),
             worker=name,
@@ -254,6 +258,7 @@ class Process:
             worker=name,
             leases=self._leases,
             settler=self._settler,
+            strays=self._strays,
             settings=settings,
         )
         hands = Hands(
@@ -343,6 +348,9 @@ class Process:
             options=options,
             wakes=self._wakes,
             leases=self._leases,
+            renewal=renewal,
+            strays=self._strays,
+            hand_back=self._hand_back,
             kinds=kinds,
             room=self._dispatcher.room,
             extra_room=self._dispatcher.extra_room,
@@ -357,6 +365,7 @@ class Process:
             self._link("heartbeat", steady=True),
             worker=name,
             leases=self._leases,
+            renewal=renewal,
             register=self._register_again,
             leader=self._leader,
             scheduler=self._scheduler,
@@ -509,6 +518,8 @@ class Process:
         if self._is_recycling:
             return EXIT_RECYCLE
         is_clean = finished and settled and has_read and not left
+        # A claim whose answer was lost may still be committed: somebody must look.
+        is_clean = is_clean and not self._strays.is_pending
         return EXIT_CLEAN if is_clean else EXIT_LEFT_BEHIND
 
     def _wait_for_jobs(self, until: float) -> bool:
@@ -545,6 +556,11 @@ class Process:
         self._stop_asked = True
         self._told_at = self._told_at or time.monotonic()
         self._woken.set()
+
+    def _hand_back(self, jobs: list[Claimed]) -> None:
+        """Return claimed jobs that must not start here to their queues."""
+        for job in jobs:
+            self._settler.put(Settlement(job, None))
 
     def _on_room(self) -> None:
         self._claimer.wake.set()

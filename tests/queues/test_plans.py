@@ -117,7 +117,10 @@ VALUES = {
     "error": None,
     "hostname": "web-1",
     "job": "metrics",
+    "barred": [7, 8],
     "kept": 1_000,
+    "kept_deliveries": [1],
+    "kept_ids": [7],
     "lease_seconds": 30.0,
     "offset_microseconds": 7,
     "offsets": "{7}",
@@ -356,6 +359,7 @@ EXPLAINED = {
     "lease.PROGRESS",
     "lease.RELEASE",
     "lease.RENEW",
+    "lease.HELD",
     "lease.RESCUE",
     "leased.LEASED",
     "limits.LIMIT",
@@ -456,6 +460,7 @@ EXPLAINED = {
 # Those that it cannot: they are run by the tests of their own modules.
 UTILITY = {
     "accumulate.ACCUMULATE_FROM_SELECT",
+    "connect.FLUSH",
     "connect.FLUSH_LATER",
     "connect.STEADY",
     "connect.STEADY_ONCE",

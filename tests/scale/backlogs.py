@@ -81,6 +81,7 @@ def claims(cursor: Any, count: int = CLAIMS) -> Claims:
     """Claim ten jobs *count* times, and ack them in between."""
     queues = [queue.name for queue in known_queues(cursor)]
     params = {"queues": queues, "worker": "scale", "limit": TEN, "lease": LEASE}
+    params["barred"] = []
     plan = explain(cursor, CLAIM, params)
     took, jobs = [], 0
     for milliseconds, found in _claimed(cursor, queues, count):

@@ -134,6 +134,7 @@ BOUNDS = {
     "lease.CANCEL_REQUESTS": ten("leased"),
     "lease.CRASH": ten("leased"),
     "lease.EXTEND": one("leased"),
+    "lease.HELD": ten("leased"),
     "lease.PROGRESS": one("leased"),
     "lease.RELEASE": ten("leased"),
     "lease.RENEW": ten("leased"),

@@ -15,7 +15,7 @@ from django_pgqueue.models import Job, Queue
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker import claimer as module
-from django_pgqueue.worker import known_lines, lookout
+from django_pgqueue.worker import known_lines, lookout, renewal, strays
 from django_pgqueue.worker.claimer import EXTRA_SECONDS, FLUSH_SECONDS, Claimer
 from django_pgqueue.worker.lookout import (
     CAP_SECONDS_MAX,
@@ -30,7 +30,9 @@ from django_pgqueue.worker.lookout import (
     SLICES_SECONDS,
 )
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.room import MEMORY_JOBS, QUEUES_MAX, Kinds, Room
+from django_pgqueue.worker.strays import Strays
 from django_pgqueue.worker.wakes import Wakes
 from tests.factories import make_job, make_jobs
 from tests.waiting import wait_for
@@ -57,6 +59,8 @@ class Desk:
         self.async_tasks: set[str] = set()
         self.shown = Kinds()
         self.put: list = []
+        self.handed_back: list = []
+        self.strays = Strays(leases, worker=WORKER)
         self.looks: list = []
         # What the next looks do beside looking: take time, or fail.
         self.takes = 0.0
@@ -65,7 +69,8 @@ class Desk:
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(lookout, "time", clock)
-        monkeypatch.setattr(known_lines, "time", clock)
+        for other in (known_lines, renewal, strays):
+            monkeypatch.setattr(other, "time", clock)
         for name in ("see", "claim", "claim_from_floors"):
             monkeypatch.setattr(
                 claims, name, self._recorded(name, getattr(claims, name))
@@ -83,6 +88,9 @@ class Desk:
             options=options,
             wakes=Wakes(options.plan, SimpleNamespace(set=lambda: None)),
             leases=self._leases,
+            renewal=Renewal(self._leases, worker=WORKER),
+            strays=self.strays,
+            hand_back=self.handed_back.extend,
             kinds=self.shown,
             room=lambda: Room(self.room, self.async_room),
             extra_room=lambda: self.extra_room,
@@ -1180,3 +1188,217 @@ def test_a_queue_that_is_paused_during_a_drain_is_left_at_once(desk):
     desk.tick()
 
     assert 2 == len(desk.put)
+
+
+# After an outage ---------------------------------------------------------------------
+
+LEASE_SECONDS = 60.0
+
+
+def lapse(*jobs):
+    """Let leases run out by the database's clock."""
+    past = timezone.now() - timedelta(seconds=1)
+    Job.objects.filter(pk__in=[job.pk for job in jobs]).update(visible_at=past)
+
+
+def test_what_runs_here_is_renewed_before_anything_is_claimed(desk, leases):
+    """A lease that ran out while the database was away is not taken by its worker."""
+    running = make_job()
+    desk.tick()
+    (job,) = desk.put
+    desk.now += LEASE_SECONDS + 1
+    lapse(running)
+    other = make_job()
+
+    desk.claimer.look_now()
+    desk.tick()
+
+    assert [running.pk, other.pk] == [job.id for job in desk.put]
+    running.refresh_from_db()
+    assert (1, 0) == (running.deliveries, running.crashes)
+    assert running.visible_at > timezone.now()
+    assert desk.now + LEASE_SECONDS == leases.get(job).valid_until
+
+
+def test_a_row_that_is_locked_meanwhile_is_not_claimed_either(
+    desk, leases, other_cursor
+):
+    """It could be free again between the renewal and the claim."""
+    running = make_job()
+    desk.tick()
+    desk.now += LEASE_SECONDS + 1
+    lapse(running)
+    with other_cursor.connection.transaction():
+        other_cursor.execute("SELECT id FROM pgqueue_job FOR UPDATE")
+        desk.claimer.look_now()
+        desk.tick()
+
+    # Free, and not asked for again yet.
+    desk.claimer.look_now()
+    desk.tick()
+    running.refresh_from_db()
+    assert 1 == running.deliveries
+    desk.now += ASK_AGAIN_SECONDS
+    desk.claimer.look_now()
+    desk.tick()
+
+    running.refresh_from_db()
+    assert (1, 1) == (running.deliveries, len(desk.put))
+    assert running.visible_at > timezone.now()
+
+
+def test_a_job_that_was_lost_is_claimed_again_when_it_has_ended_here(desk, leases):
+    """Another worker took it and died, while its first run goes on here."""
+    make_job()
+    desk.tick()
+    (job,) = desk.put
+    leases.lose(leases.get(job))
+    Job.objects.update(
+        leased_by=None, deliveries=2, visible_at=timezone.now() - timedelta(seconds=1)
+    )
+    desk.claimer.look_now()
+    desk.tick()
+    assert 1 == len(desk.put)
+
+    leases.drop(job)
+    desk.now += HELD_SECONDS_MAX
+    desk.claimer.look_now()
+    desk.tick()
+
+    assert [(job.id, 1), (job.id, 3)] == [(job.id, job.delivery) for job in desk.put]
+
+
+def test_what_is_claimed_and_still_runs_here_is_handed_back(desk, leases):
+    """The process was stopped right before its claim was sent."""
+    make_jobs(2)
+    desk.tick()
+    first, second = desk.put
+    Job.objects.filter(pk=first.id).update(
+        leased_by=None, visible_at=timezone.now() - timedelta(seconds=1)
+    )
+    desk.claimer.look_now()
+    desk.tick()
+
+    assert [first, second] == desk.put
+    assert [(first.id, 2)] == [(job.id, job.delivery) for job in desk.handed_back]
+    assert leases.get(first).is_lost
+    # Until it is back, and as long as it runs here, no claim brings it.
+    Job.objects.filter(pk=first.id).update(
+        leased_by=None, visible_at=timezone.now() - timedelta(seconds=1)
+    )
+    desk.claimer.look_now()
+    desk.tick()
+    assert 1 == len(desk.handed_back)
+
+
+# The lost answer ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def lossy(transactional_db, leases, monkeypatch):
+    """A desk whose claims are committed as they are answered; and its link."""
+    link = Link("default", name="tests: lossy", steady=True)
+    yield Desk(link, leases, monkeypatch).serve(), link
+    link.drop()
+
+
+def lose_answer(monkeypatch, link, name="claim_from_floors"):
+    """Let the next claim be committed, and its answer be lost with the connection."""
+    real, is_first = getattr(claims, name), [True]
+
+    def claim(cursor, **options):
+        jobs = real(cursor, **options)
+        if jobs and is_first:
+            is_first.clear()
+            link.drop()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        return jobs
+
+    monkeypatch.setattr(claims, name, claim)
+
+
+def test_jobs_of_a_claim_without_an_answer_are_handed_back(lossy, monkeypatch):
+    """As if never claimed: no crash, and no lease that nobody works off."""
+    ids = make_jobs(3)
+    desk, link = lossy
+    lose_answer(monkeypatch, link)
+    with pytest.raises(psycopg.OperationalError, match="closed the connection"):
+        desk.tick()
+    assert 3 == Job.objects.running().count()
+
+    desk.tick()
+
+    assert sorted(ids) == sorted(job.id for job in desk.put)
+    assert {(2, 1, 0)} == {(job.delivery, job.attempt, job.crashes) for job in desk.put}
+
+
+def test_what_is_held_is_not_handed_back(lossy, leases, monkeypatch):
+    """Only what nobody here knows of, by its delivery; and nobody else's."""
+    desk, link = lossy
+    make_jobs(2)
+    desk.tick()
+    before = list(Job.objects.order_by("pk").values_list("pk", "visible_at"))
+    theirs = make_job(leased_by="other", deliveries=1, visible_at=timedelta(seconds=30))
+    make_job()
+    lose_answer(monkeypatch, link, "claim")
+    desk.wakes.flag("default")
+    with pytest.raises(psycopg.OperationalError, match="closed the connection"):
+        desk.tick()
+
+    desk.tick()
+
+    assert 3 == len(desk.put) == len(leases)
+    after = Job.objects.filter(pk__in=[pk for pk, _ in before]).order_by("pk")
+    assert before == list(after.values_list("pk", "visible_at"))
+    theirs.refresh_from_db()
+    assert "other" == theirs.leased_by
+
+
+def test_a_statement_that_commits_late_is_looked_after(desk):
+    """A dead client's claim may still be under way: again and again, for a lease."""
+    desk.strays.note()
+    looks = []
+    pauses = []
+    while desk.strays.is_pending:
+        pause, _ = desk.tick()
+        if desk.now == 1_000.0:
+            # It has just committed.
+            make_job(
+                leased_by=WORKER,
+                deliveries=1,
+                attempt=1,
+                visible_at=timedelta(seconds=30),
+            )
+        looks.append(desk.now)
+        pauses.append(pause)
+        desk.now += max(min(desk.strays.seconds_until_due(), 1_000), 0.001)
+
+    assert [0, 1, 3, 7, 15, 31, 63] == [round(at - 1_000.0) for at in looks]
+    assert [1, 1] == [job.attempt for job in (*desk.put, Job.objects.get())]
+    assert all(pause <= 2**n for n, pause in enumerate(pauses))
+
+
+def test_an_answer_that_says_no_has_leased_nothing(desk):
+    """Nothing has to be looked for."""
+    make_job()
+    desk.fails = psycopg.errors.QueryCanceled("canceling statement due to user request")
+    with pytest.raises(psycopg.errors.QueryCanceled, match="user request"):
+        desk.tick()
+
+    assert not desk.strays.is_pending
+
+
+def test_a_worker_that_stops_hands_back_what_it_never_heard_of(lossy, monkeypatch):
+    """Now, and once more when the claim is a second old: nobody comes after it."""
+    make_jobs(3)
+    desk, link = lossy
+    lose_answer(monkeypatch, link)
+    with pytest.raises(psycopg.OperationalError, match="closed the connection"):
+        desk.tick()
+    slept = []
+    monkeypatch.setattr(strays.time, "sleep", slept.append, raising=False)
+
+    desk.claimer._end()
+
+    assert {None} == set(Job.objects.values_list("leased_by", flat=True))
+    assert ([1.0], False) == (slept, desk.strays.is_pending)

@@ -16,14 +16,15 @@ from django_pgqueue.postgres.wake import listen
 from django_pgqueue.queues import workers
 from django_pgqueue.subscriptions import consume
 from django_pgqueue.worker import heartbeat as module
+from django_pgqueue.worker import renewal
 from django_pgqueue.worker.heartbeat import (
-    ASK_AGAIN_SECONDS,
     LEADER_TERM,
     ROW_INTERVAL_SECONDS,
     Heartbeat,
 )
 from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.queue_plan import QueuePlan
+from django_pgqueue.worker.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.scheduler import Scheduler
 from django_pgqueue.worker.wakes import Wakes
 from tests.factories import make_group, make_job, make_jobs, make_topic
@@ -47,6 +48,7 @@ class Clock:
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(renewal, "time", clock)
     return clock
 
 
@@ -71,6 +73,7 @@ def make_heartbeat(link, leases, name=WORKER, listener=None):
         link,
         worker=name,
         leases=leases,
+        renewal=Renewal(leases, worker=name),
         register=register,
         leader=leader,
         scheduler=Scheduler(link),
@@ -127,7 +130,7 @@ def test_more_leases_than_one_statement_takes_are_renewed_at_once(
     heartbeat, claim_all, clock, leases, monkeypatch
 ):
     """Thousands of coroutines may have old ones; the next tick could be too late."""
-    monkeypatch.setattr(module, "RENEW_ROWS_MAX", 2)
+    monkeypatch.setattr(renewal, "RENEW_ROWS_MAX", 2)
     make_jobs(5)
     jobs = claim_all()
     clock.now += LEASE_SECONDS / 3
@@ -181,6 +184,43 @@ def test_a_locked_row_is_asked_for_again_and_not_waited_for(
     assert clock.now == leases.get(locked).renewed_at
 
 
+def test_a_row_that_is_locked_when_its_lease_runs_out_is_not_lost(
+    heartbeat, claim_all, clock, leases, other_cursor, caplog
+):
+    """However long somebody holds it: it is renewed as soon as it is free."""
+    make_job()
+    (job,) = claim_all()
+    with other_cursor.connection.transaction():
+        other_cursor.execute("SELECT id FROM pgqueue_job FOR UPDATE")
+        for _ in range(3):
+            clock.now += LEASE_SECONDS
+            assert ASK_AGAIN_SECONDS == heartbeat.tick()
+    assert not leases.get(job).is_lost
+
+    assert 1.0 == heartbeat.tick()
+
+    assert clock.now + LEASE_SECONDS == leases.get(job).valid_until
+    assert [] == caplog.messages
+
+
+def test_a_lease_whose_outcome_is_being_written_is_not_lost(
+    heartbeat, claim_all, clock, leases, caplog
+):
+    """After an outage the row is gone before the settler has its answer."""
+    make_job()
+    (job,) = claim_all()
+    clock.now += 2 * LEASE_SECONDS
+    Job.objects.all().delete()
+
+    assert ASK_AGAIN_SECONDS == heartbeat.tick()
+    assert not leases.get(job).is_lost
+    leases.drop(job)
+    clock.now += ASK_AGAIN_SECONDS
+
+    assert 1.0 == heartbeat.tick()
+    assert [] == caplog.messages
+
+
 def test_a_lease_that_was_taken_over_is_lost_when_it_has_run_out_here_too(
     heartbeat, claim_all, clock, leases, caplog
 ):
@@ -210,14 +250,14 @@ def test_a_job_that_is_settled_meanwhile_is_not_lost(
     make_job()
     (job,) = claim_all()
     clock.now += 2 * LEASE_SECONDS
-    real = module.lease.renew
+    real = renewal.lease.renew
 
     def renew(*args, **options):
         Job.objects.all().delete()
         leases.drop(job)
         return real(*args, **options)
 
-    monkeypatch.setattr(module.lease, "renew", renew)
+    monkeypatch.setattr(renewal.lease, "renew", renew)
 
     assert 1.0 == heartbeat.tick()
     assert [] == caplog.messages

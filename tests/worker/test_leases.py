@@ -44,11 +44,52 @@ def test_a_later_delivery_of_a_job_is_another_lease(leases):
     """The late settle of the first one does not end the second one's lease."""
     first, second = claimed(id=1, delivery=1), claimed(id=1, delivery=2)
     leases.add([first], 0.0)
-    leases.add([second], 1.0)
+    leases.drop(first)
+    assert [] == leases.add([second], 1.0)
 
     assert leases.get(first) is None
     assert not leases.drop(first)
     assert second is leases.get(second).job
+
+
+def test_a_job_that_still_runs_here_is_not_taken_again(leases):
+    """Its first lease is lost then; the others of that claim are held."""
+    first, second = claimed(id=1, delivery=1), claimed(id=1, delivery=2)
+    other = claimed(id=2)
+    leases.add([first], 0.0)
+
+    assert [second] == leases.add([second, other], 70.0)
+
+    assert (None, True) == (leases.get(second), leases.get(first).is_lost)
+    assert [leases.get(first)] == leases.lost()
+    assert leases.get(other)
+    leases.drop(first)
+    assert [] == leases.lost()
+
+
+def test_a_lease_has_run_out_when_it_ends_and_is_not_lost(leases):
+    """A renewal makes it last; of those that are held later, none is missed."""
+    early, late = claimed(id=1), claimed(id=2)
+    leases.add([early], 0.0)
+    assert [] == leases.lapsed(59.9)
+    leases.add([late], 30.0)
+
+    assert [early] == [held.job for held in leases.lapsed(60.0)]
+    leases.get(early).valid_until = 200.0
+    assert [] == leases.lapsed(60.0)
+    assert [late] == [held.job for held in leases.lapsed(90.0)]
+    leases.lose(leases.get(late))
+    assert [] == leases.lapsed(100.0)
+    assert [early] == [held.job for held in leases.lapsed(200.0)]
+
+
+def test_leases_that_are_added_after_a_look_run_out_too(leases):
+    """Also when there was none to look at."""
+    assert [] == leases.lapsed(1_000.0)
+    job = claimed(id=1)
+    leases.add([job], 1_000.0)
+
+    assert [job] == [held.job for held in leases.lapsed(1_060.0)]
 
 
 def test_what_is_returned_can_be_walked_while_others_settle(leases):
