@@ -20,6 +20,10 @@ from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
 # How often a batch is tried before its messages are handed over one by one.
 BATCH_ATTEMPTS = 2
 
+# How many readers one message may take down before its function was called, where its
+# position moves first; one of them had died of what came before it.
+FIRST_ATTEMPTS = 3
+
 AT_ONCE = timedelta(0)
 
 # When a back-off function of the user's raises, it must not cost the message.
@@ -109,21 +113,31 @@ def _reason(consumer: Consumer, error: BaseException) -> str:
     return "timeout" if isinstance(error, TaskTimeout) else "exhausted"
 
 
-def decide_before(consumer: Consumer, *, messages: int, failures: int) -> After | None:
+def decide_before(
+    consumer: Consumer, *, messages: int, failures: int, has_lapsed: bool = False
+) -> After | None:
     """
-    Say what is done instead of a call; None: the handler is called.
+    Say what is done instead of reading a batch; None: it is read, and handed over.
 
-    What has taken its reader down each time would do so again: leases that lapsed count
-    as failures, and nobody was there to decide what follows them. By "first", what took
-    the reader down is behind the position: nobody has tried what comes next.
+    What has taken its reader down each time would do so again, be it in the handler or
+    by its size: leases that lapsed count as failures, and nobody was there to decide
+    what follows them. So this is asked before any payload is read. By "first", what
+    took the reader down once is behind the position: nobody has tried what comes next.
+
+    Args:
+        consumer: Its policy.
+        messages: How many come next, one batch at most.
+        failures: Of what comes next, since the position has last moved.
+        has_lapsed: Whether the last of them was a lease that its reader did not give
+            back.
     """
-    if consumer.ack_policy == "first":
-        return None
+    is_first = consumer.ack_policy == "first"
     if messages > 1:
-        if failures < BATCH_ATTEMPTS:
+        if failures < BATCH_ATTEMPTS and (is_first or not has_lapsed):
             return None
         return Again(AT_ONCE, one_by_one=True, counts=False, is_failure=False)
-    if consumer.on_error == "retry" or failures < consumer.retry.max_attempts:
+    most = FIRST_ATTEMPTS if is_first else consumer.retry.max_attempts
+    if consumer.on_error == "retry" or failures < most:
         return None
     return Halted() if consumer.on_error == "halt" else Skipped("lease_expired")
 

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from django_pgqueue.bounds import QUEUE_DEFAULT
-from django_pgqueue.conf import Duration, as_timedelta
+from django_pgqueue.conf import Duration, as_bytes, as_timedelta
 from django_pgqueue.exceptions import DeclarationError, InvalidArgument, TopicError
 from django_pgqueue.subscriptions.subscribe import checked_where, subscribe
 from django_pgqueue.tasks.declare import declare_task
@@ -26,6 +26,7 @@ from django_pgqueue.tasks.retry import Retry, as_retry
 from django_pgqueue.tasks.shown import shown
 from django_pgqueue.tasks.task import AsyncTask, Task
 from django_pgqueue.topics.names import check_topic
+from django_pgqueue.topics.read import BATCH_BYTES_DEFAULT
 from django_pgqueue.topics.start import LATEST, Start
 
 P = ParamSpec("P")
@@ -35,6 +36,8 @@ OnError = Literal["skip", "retry", "halt"]
 ON_ERROR: tuple[OnError, ...] = ("skip", "retry", "halt")
 
 BATCH_MESSAGES_DEFAULT, BATCH_MESSAGES_MAX = 500, 10_000
+# Of text; what Python makes of it takes several times as much memory.
+BATCH_BYTES_MIN, BATCH_BYTES_MAX = 1_024, 1_073_741_824
 GROUP_RETRIES_DEFAULT = 4
 GROUP_LEASE_DEFAULT = "60s"
 GROUP_LEASE_MIN, GROUP_LEASE_MAX = timedelta(seconds=1), timedelta(days=1)
@@ -63,6 +66,8 @@ class Consumer:
     group: str
     start: Start
     batch: int
+    # Of the text of a batch, unless one message alone has more.
+    batch_bytes: int
     is_atomic: bool
     where: str | None  # JSON text.
     on_error: OnError
@@ -86,6 +91,7 @@ def consume(
     group: str,
     start: str | datetime | timedelta = LATEST,
     batch: int = BATCH_MESSAGES_DEFAULT,
+    batch_bytes: int | str = BATCH_BYTES_DEFAULT,
     atomic: bool = False,
     where: Mapping[str, Any] | None = None,
     on_error: OnError = "skip",
@@ -116,6 +122,9 @@ def consume(
             now on; "earliest": all that the log still has; a datetime, or "60 days
             ago": what was published from then on.
         batch: The most messages of one call, 1 to 10,000.
+        batch_bytes: The most that payloads and headers of one call have as JSON text:
+            a number of bytes, or text such as "4MB"; 1 kB to 1 GB, 16 MiB if not said.
+            One message is handed over however large it is.
         atomic: Run the function and move the position in one transaction of the jobs'
             database: its writes there happen exactly once. Plain functions only.
             Without it, a batch comes again after a crash.
@@ -155,7 +164,7 @@ def consume(
             f"@consume(mode={shown(mode)}): it must be 'batch' or 'per-message'."
         )
     if mode == PER_MESSAGE:
-        _refuse_of_batches(batch, on_error, lease, readers)
+        _refuse_of_batches(batch, batch_bytes, on_error, lease, readers)
         made = subscribe(
             topic_name,
             queue=queue,
@@ -173,6 +182,7 @@ def consume(
         "group": group,
         "start": Start.parse(start),
         "batch": _number("batch", batch, BATCH_MESSAGES_MAX),
+        "batch_bytes": _bytes(batch_bytes),
         "where": checked_where(where),
         "on_error": _on_error(on_error),
         "lease": _lease(lease),
@@ -251,6 +261,20 @@ def _number(option: str, value: object, most: int) -> int:
     return value
 
 
+def _bytes(value: int | str) -> int:
+    try:
+        size = as_bytes(value, name="batch_bytes") if isinstance(value, str) else value
+    except ValueError as error:
+        raise DeclarationError(f"@consume: {error}") from None
+    is_number = isinstance(size, int) and not isinstance(size, bool)
+    if not is_number or not BATCH_BYTES_MIN <= size <= BATCH_BYTES_MAX:
+        raise DeclarationError(
+            f"@consume(batch_bytes={shown(value)}): it must be from "
+            f"{BATCH_BYTES_MIN:,} to {BATCH_BYTES_MAX:,} bytes, or text such as '4MB'."
+        )
+    return size
+
+
 def _on_error(value: object) -> OnError:
     for known in ON_ERROR:
         if value == known:
@@ -304,10 +328,11 @@ def _ack_policy(value: AckPolicy) -> AckPolicy:
 
 
 def _refuse_of_batches(
-    batch: int, on_error: str, lease: Duration, readers: int
+    batch: int, batch_bytes: int | str, on_error: str, lease: Duration, readers: int
 ) -> None:
     said = {
         "batch": (batch, BATCH_MESSAGES_DEFAULT),
+        "batch_bytes": (batch_bytes, BATCH_BYTES_DEFAULT),
         "on_error": (on_error, "skip"),
         "lease": (lease, GROUP_LEASE_DEFAULT),
         "readers": (readers, 1),

@@ -122,6 +122,7 @@ def _serve(
             after=claimed.position,
             bound=min(bound, single_to) if is_single and single_to else bound,
             limit=1 if is_single else consumer.batch,
+            max_bytes=consumer.batch_bytes,
             where=consumer.where,
             decode=decode_value,
         )

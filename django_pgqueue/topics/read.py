@@ -19,12 +19,24 @@ from django_pgqueue.topics.message import Message
 SCAN_PER_MESSAGE, SCAN_MESSAGES_MAX = 20, 20_000
 
 # JSON comes as text: who reads parses it once.
-COLUMNS = "m.id, m.name, m.payload::text, m.key, m.headers::text, m.published_at"
+COLUMNS = """
+m.id, m.name, m.payload::text AS payload, m.key, m.headers::text AS headers,
+m.published_at
+"""
 
-# Locks: none. Each day from %(since)s on gives its messages by its index, in order;
-# they are merged, since a message whose id is lower may be of a later day.
-READ = f"""
-SELECT {COLUMNS}
+# Headers of a message whose payload is not to be seen are left out above that.
+HEADERS_BYTES_MAX = 65_536
+BARE_COLUMNS = f"""
+m.id, m.name, 'null'::text AS payload, m.key,
+CASE WHEN pg_column_size(m.headers) <= {HEADERS_BYTES_MAX}
+     THEN m.headers::text ELSE '{{}}' END AS headers, m.published_at
+"""
+
+# Locks: none; so have all of these. Each day from %(since)s on gives its messages by
+# its index, in order; they are merged, since a message whose id is lower may be of a
+# later day.
+PLAIN = """
+SELECT {columns}
   FROM pgqueue_message m
  WHERE m.topic_id = %(topic)s AND m.partition = %(partition)s
    AND m.id > %(after)s AND m.id <= %(bound)s
@@ -32,9 +44,36 @@ SELECT {COLUMNS}
  ORDER BY m.id LIMIT %(limit)s
 """
 
-# Locks: none. Looks at %(scan)s messages at most: one row at least, which says how many
-# and up to where.
-READ_WHERE = f"""
+# As many as have %(bytes)s of text, and one at least. The one after them comes without
+# its payload: it says that there are more. The text is made once for each, one at a
+# time, and its length counted, since what a row takes in its table is compressed.
+BOUNDED = """
+SELECT sized.id, sized.name,
+       CASE WHEN sized.bytes <= %(bytes)s OR sized.bytes = sized.size
+            THEN sized.payload END,
+       sized.key, sized.headers, sized.published_at, sized.bytes
+  FROM (SELECT m.*, octet_length(m.payload) + octet_length(m.headers) AS size,
+               sum(octet_length(m.payload) + octet_length(m.headers))
+                   OVER (ORDER BY m.id ROWS UNBOUNDED PRECEDING) AS bytes
+          FROM ({messages}) m) sized
+ WHERE sized.bytes - sized.size <= %(bytes)s
+ ORDER BY sized.id
+"""
+
+# Of those that contain something, up to where it was looked.
+CONTAINING = """
+SELECT {columns}
+  FROM pgqueue_message m
+ WHERE m.topic_id = %(topic)s AND m.partition = %(partition)s
+   AND m.id > %(after)s AND m.id <= (SELECT edge.last FROM edge)
+   AND m.published_at >= %(since)s::timestamptz
+   AND m.payload @> %(where)s::jsonb
+ ORDER BY m.id LIMIT %(limit)s
+"""
+
+# Looks at %(scan)s messages at most: one row at least, which says how many and up to
+# where.
+WHERE = """
 WITH edge AS MATERIALIZED (
     SELECT count(*) AS scanned, max(id) AS last
       FROM (SELECT m.id FROM pgqueue_message m
@@ -43,16 +82,23 @@ WITH edge AS MATERIALIZED (
                AND m.published_at >= %(since)s::timestamptz
              ORDER BY m.id LIMIT %(scan)s) seen)
 SELECT edge.scanned, edge.last, found.*
-  FROM edge LEFT JOIN LATERAL (
-    SELECT {COLUMNS}
-      FROM pgqueue_message m
-     WHERE m.topic_id = %(topic)s AND m.partition = %(partition)s
-       AND m.id > %(after)s AND m.id <= edge.last
-       AND m.published_at >= %(since)s::timestamptz
-       AND m.payload @> %(where)s::jsonb
-     ORDER BY m.id LIMIT %(limit)s) found ON true
+  FROM edge LEFT JOIN ({found}) found ON true
  ORDER BY found.id
 """
+
+
+def _statements(columns: str) -> tuple[str, str]:
+    """Return how messages are read: all of them, and those that contain something."""
+    plain = PLAIN.format(columns=columns)
+    found = BOUNDED.format(messages=CONTAINING.format(columns=columns))
+    return BOUNDED.format(messages=plain), WHERE.format(found=found)
+
+
+READ, READ_WHERE = _statements(COLUMNS)
+BARE, BARE_WHERE = _statements(BARE_COLUMNS)
+
+# Of the text of messages that are read at once, with their headers; one always passes.
+BATCH_BYTES_DEFAULT = 16_777_216
 
 
 class Batch(NamedTuple):
@@ -66,6 +112,8 @@ class Batch(NamedTuple):
     # Why the payload or the headers of the one message cannot be read; it stands there
     # without them. None: all were read.
     error: Exception | None = None
+    # Whether it ended where there would have been too many bytes.
+    is_cut: bool = False
 
 
 def read(
@@ -80,11 +128,15 @@ def read(
     since: datetime | str = "-infinity",
     where: str | None = None,
     decode: Callable[[str], Any] = json.loads,
+    max_bytes: int = BATCH_BYTES_DEFAULT,
+    is_bare: bool = False,
 ) -> Batch:
     """
     Return the next messages of a partition.
 
     Those before one that cannot be read; and that one alone, when it comes first.
+    The server does not send more text than *max_bytes*, but for a first message that
+    is larger.
 
     Args:
         cursor: psycopg's, in autocommit; on the primary.
@@ -97,6 +149,8 @@ def read(
         since: The first day that can hold one (closed_days.Days.since).
         where: JSON text that a payload has to contain; None: every message.
         decode: Makes a value of JSON text, and raises if it cannot.
+        max_bytes: Of payloads and headers as JSON text, together.
+        is_bare: Leave the payloads out: None stands for each.
     """
     params: dict[str, Any] = {
         "topic": topic_id,
@@ -105,13 +159,16 @@ def read(
         "bound": bound,
         "limit": limit,
         "since": since,
+        "bytes": max_bytes,
     }
     if where is not None:
-        return _read_where(cursor, topic, params, where, decode)
-    cursor.execute(READ, params)
-    rows = cursor.fetchall()
-    to, has_more = (bound, False) if len(rows) < limit else (rows[-1][0], True)
-    return _batch(rows, topic, partition, to, has_more, decode)
+        return _read_where(cursor, topic, params, where, decode, is_bare)
+    cursor.execute(BARE if is_bare else READ, params)
+    rows, is_cut = _cut(cursor.fetchall(), max_bytes)
+    is_full = is_cut or len(rows) == limit
+    to, has_more = (rows[-1][0], True) if is_full else (bound, False)
+    batch = _batch(rows, topic, partition, to, has_more, decode)
+    return batch._replace(is_cut=is_cut)
 
 
 def _read_where(
@@ -120,20 +177,34 @@ def _read_where(
     params: dict[str, Any],
     where: str,
     decode: Callable[[str], Any],
+    is_bare: bool,
 ) -> Batch:
     limit = params["limit"]
     scan = min(limit * SCAN_PER_MESSAGE, SCAN_MESSAGES_MAX)
-    cursor.execute(READ_WHERE, {**params, "where": where, "scan": scan})
+    statement = BARE_WHERE if is_bare else READ_WHERE
+    cursor.execute(statement, {**params, "where": where, "scan": scan})
     rows = cursor.fetchall()
     scanned, last = rows[0][:2]
-    found = [row[2:] for row in rows if row[2] is not None]
-    if len(found) == limit:
+    whole = [row[2:] for row in rows if row[2] is not None]
+    found, is_cut = _cut(whole, params["bytes"])
+    if is_cut or len(found) == limit:
         to, has_more = found[-1][0], True
     elif scanned < scan:
         to, has_more = params["bound"], False
     else:
         to, has_more = last, True
-    return _batch(found, topic, params["partition"], to, has_more, decode)
+    batch = _batch(found, topic, params["partition"], to, has_more, decode)
+    return batch._replace(is_cut=is_cut)
+
+
+def _cut(
+    rows: list[tuple[Any, ...]], max_bytes: int
+) -> tuple[list[tuple[Any, ...]], bool]:
+    """Return rows that have COLUMNS, and whether there are more than were sent."""
+    is_cut = bool(rows) and rows[-1][-1] > max_bytes
+    if is_cut and rows[-1][2] is None:
+        rows = rows[:-1]
+    return [row[:-1] for row in rows], is_cut
 
 
 def _batch(

@@ -23,9 +23,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import psycopg
+
 from django_pgqueue import telemetry
 from django_pgqueue.conf import Settings
-from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.exceptions import TaskTimeout, UndecodablePayload
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.subscriptions import after_batch
 from django_pgqueue.subscriptions.after_batch import Again, Halted, Skipped
@@ -101,6 +103,8 @@ class Reader(Service):
         self.asked = 0
         self.found_nothing = -1
         self._woken_at = 0.0
+        # How many messages it asks for, since large ones come in smaller batches.
+        self._limit = consumer.batch
 
     @property
     def shown_as(self) -> str:
@@ -198,7 +202,9 @@ class Reader(Service):
     def _serve(self, group: GroupRow, claimed: Claimed, bound: int) -> None:
         if claimed.lapsed_by is not None:
             telemetry.lapsed(self.consumer, claimed)
-        batch = self._read(group, claimed, bound)
+        if claimed.failures and self._is_put_aside(group, claimed, bound):
+            return
+        batch = self._read_bounded(group, claimed, bound)
         if not batch.messages:
             # Nothing of what was looked at is wanted.
             self._advance(claimed, batch.to, False)
@@ -208,19 +214,41 @@ class Reader(Service):
             after = self._after(claimed, batch, batch.error)
             self._write(claimed, batch, after, batch.error)
             return
-        before = after_batch.decide_before(
-            self.consumer, messages=len(batch.messages), failures=claimed.failures
-        )
-        if before is not None:
-            self._write(claimed, batch, before, None)
-            return
         with self.not_busy():
             ended = in_own_context(self._call, claimed, batch)
         self._settle(claimed, batch, ended)
 
-    def _read(self, group: GroupRow, claimed: Claimed, bound: int) -> Batch:
+    def _is_put_aside(self, group: GroupRow, claimed: Claimed, bound: int) -> bool:
+        """
+        Whether what comes next is not to be read as it is; then that is written.
+
+        Its payloads are not looked at: one of them may be what took a reader down.
+        """
+        ahead = self._read(group, claimed, bound, is_bare=True)
+        if not ahead.messages:
+            return False
+        before = after_batch.decide_before(
+            self.consumer,
+            messages=len(ahead.messages),
+            failures=claimed.failures,
+            has_lapsed=claimed.lapsed_by is not None,
+        )
+        if before is None:
+            return False
+        self._write(claimed, ahead, before, None)
+        return True
+
+    def _read(
+        self,
+        group: GroupRow,
+        claimed: Claimed,
+        bound: int,
+        *,
+        is_bare: bool = False,
+    ) -> Batch:
         single_to = claimed.single_to
-        is_single = single_to is not None and single_to > claimed.position
+        is_single = _is_single(claimed)
+        limit = self.consumer.batch if is_bare else self._limit
         # A payload may refer to a model's row, which is fetched as it is read.
         clean_connections()
         with self.link.cursor(binary=True) as cursor:
@@ -231,11 +259,35 @@ class Reader(Service):
                 partition=claimed.partition,
                 after=claimed.position,
                 bound=min(bound, single_to) if is_single and single_to else bound,
-                limit=1 if is_single else self.consumer.batch,
+                limit=1 if is_single else limit,
+                max_bytes=self.consumer.batch_bytes,
+                is_bare=is_bare,
                 since=self._bounds.days().since(claimed.position),
                 where=self.consumer.where,
                 decode=decode_value,
             )
+
+    def _read_bounded(self, group: GroupRow, claimed: Claimed, bound: int) -> Batch:
+        """
+        Read a batch, and remember how many messages one may have.
+
+        The server makes text of all that it is asked for, so it is asked for twice what
+        has passed the limit of bytes, and for half of what was too much for itself.
+        """
+        try:
+            batch = self._read(group, claimed, bound)
+        except psycopg.Error as error:
+            is_alone = _is_single(claimed) or self._limit == 1
+            self._limit = max(self._limit // 2, 1)
+            if not (is_alone and isinstance(error, UNSENDABLE)):
+                raise
+            bare = self._read(group, claimed, bound, is_bare=True)
+            first = bare.messages[0]
+            said = UndecodablePayload(f"The server cannot send it: {error}")
+            return Batch([first], first.id, True, said)
+        most = 2 * (len(batch.messages) if batch.is_cut else self._limit)
+        self._limit = min(most, self.consumer.batch)
+        return batch
 
     def _call(self, claimed: Claimed, batch: Batch) -> Ended:
         """Call the handler, under the watchdog."""
@@ -396,6 +448,14 @@ class Reader(Service):
 
 
 BEGIN_AGAIN = timedelta(seconds=5)
+
+# What the server says of one message whose text is longer than it can make.
+UNSENDABLE = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.InternalError_)
+
+
+def _is_single(claimed: Claimed) -> bool:
+    """Whether messages are handed over one by one, since one of them has failed."""
+    return claimed.single_to is not None and claimed.single_to > claimed.position
 
 
 def timeout_words(consumer: Consumer) -> str:

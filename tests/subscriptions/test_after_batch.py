@@ -19,6 +19,7 @@ from django_pgqueue.subscriptions.consume import declared
 ERROR = ValueError("no")
 UNREADABLE = UndecodablePayload("no")
 MINUTE = timedelta(minutes=1)
+ONE_BY_ONE = Again(timedelta(0), one_by_one=True, counts=False, is_failure=False)
 # Whole delays: 5 s, 10 s, …
 ONE = 1.0
 
@@ -99,19 +100,17 @@ def test_a_message_gets_its_attempts_and_then_the_policy(
 @pytest.mark.parametrize(
     "said, messages, failures, expected",
     [
-        ({}, 9, 1, None),
-        (
-            {},
-            9,
-            2,
-            Again(timedelta(0), one_by_one=True, counts=False, is_failure=False),
-        ),
+        ({}, 9, 0, None),
+        ({}, 9, 2, ONE_BY_ONE),
+        ({"ack_policy": "first"}, 9, 1, None),
+        ({"ack_policy": "first"}, 9, 2, ONE_BY_ONE),
         ({}, 1, 2, None),
         ({}, 1, 3, Skipped("lease_expired")),
         ({"on_error": "halt"}, 1, 3, Halted()),
         ({"on_error": "retry"}, 1, 99, None),
-        # What took its reader down is behind the position.
-        ({"ack_policy": "first"}, 1, 9, None),
+        # What took its reader down is behind the position; twice, it is not.
+        ({"ack_policy": "first"}, 1, 2, None),
+        ({"ack_policy": "first"}, 1, 3, Skipped("lease_expired")),
     ],
 )
 def test_what_takes_its_reader_down_does_not_do_so_for_ever(
@@ -119,6 +118,14 @@ def test_what_takes_its_reader_down_does_not_do_so_for_ever(
 ):
     """Leases that have lapsed count, and are looked at before the call."""
     before = decide_before(consumer(**said), messages=messages, failures=failures)
+
+    assert expected == before
+
+
+@pytest.mark.parametrize("has_lapsed, expected", [(False, None), (True, ONE_BY_ONE)])
+def test_after_a_crash_a_batch_is_not_read_as_a_whole_again(has_lapsed, expected):
+    """As it is after an error, which says that it could be read."""
+    before = decide_before(consumer(), messages=9, failures=1, has_lapsed=has_lapsed)
 
     assert expected == before
 

@@ -66,6 +66,7 @@ def test_readers_touch_few_pages_of_a_large_log(log):
         "bound": high,
         "since": "-infinity",
         "limit": 100,
+        "bytes": read.BATCH_BYTES_DEFAULT,
     }
     where = {**batch, "scan": 2_000, "where": json.dumps({"rare": True})}
     counted = {"group": group, "bound": high, "since": "-infinity", "limit": 100}

@@ -177,3 +177,41 @@ def test_lag_counts_what_is_unread(cursor):
     ]
     Position.objects.update(halted_at="2020-01-01T00:00Z", halted_for="error")
     assert {"halted"} == {row.state for row in lag(cursor, group, topic.pk)}
+
+
+@pytest.mark.parametrize("where", [None, "{}"])
+def test_a_batch_has_no_more_bytes_than_it_may(cursor, where):
+    """Of text, however small it is in the table; one message always passes."""
+    make_topic()
+    group = make_group(cursor)
+    ids = put(cursor, *[{"x": size * "x"} for size in (*[10_000] * 3, 50_000, 1, 1)])
+    claimed = take(cursor, group)
+    cursor.execute("SELECT sum(pg_column_size(payload)) FROM pgqueue_message")
+    assert cursor.fetchone()[0] < 3_000
+
+    seen, at = [], 0
+    for _ in range(3):
+        part = batch(
+            cursor, claimed._replace(position=at), where=where, max_bytes=25_000
+        )
+        seen.append([each.id for each in part.messages])
+        at = part.to
+        assert (True, True) == (part.is_cut, part.has_more)
+    assert [ids[:2], ids[2:3], ids[3:4]] == seen
+    part = batch(cursor, claimed._replace(position=at), where=where, max_bytes=9)
+    assert (ids[4:5], True) == ([each.id for each in part.messages], part.is_cut)
+    rest = batch(cursor, claimed._replace(position=at), where=where)
+    assert (ids[4:], False) == ([each.id for each in rest.messages], rest.is_cut)
+
+
+@pytest.mark.parametrize("where", [None, '{"n": 1}'])
+def test_messages_can_be_looked_at_without_their_payloads(cursor, where):
+    """Those that would come next, with what a dead letter has of them."""
+    make_topic()
+    group = make_group(cursor)
+    ids = put(cursor, {"n": 0}, {"n": 1, "x": "y" * 10_000}, {"n": 1})
+    claimed = take(cursor, group)
+
+    bare = batch(cursor, claimed, where=where, max_bytes=1_000, is_bare=True)
+    assert ids[1 if where else 0 :] == [each.id for each in bare.messages]
+    assert {(None, "k")} == {(each.payload, each.key) for each in bare.messages}

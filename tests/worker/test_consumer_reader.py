@@ -3,8 +3,10 @@
 import time
 from collections import Counter
 
+import psycopg
 import pytest
 
+from django_pgqueue import Retry
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SchemaError
 from django_pgqueue.models import DeadLetter, Position
@@ -13,7 +15,7 @@ from django_pgqueue.postgres.counters import repair
 from django_pgqueue.subscriptions import consume, run_batch
 from django_pgqueue.subscriptions.sync_groups import declaration_of
 from django_pgqueue.tasks import registry
-from django_pgqueue.topics import groups
+from django_pgqueue.topics import groups, positions
 from django_pgqueue.worker import consumer_reader
 from django_pgqueue.worker.consumer_bounds import Bounds
 from django_pgqueue.worker.consumer_reader import Reader
@@ -189,3 +191,104 @@ def test_a_reader_whose_log_fell_behind_says_so(cursor, make_reader):
 
 def nothing(messages):
     """Take a batch."""
+
+
+def read_all(reader, ticks=100):
+    """Let a reader read until it has found nothing."""
+    for _ in range(ticks):
+        reader.look_now()
+        reader.tick()
+        if reader.found_nothing == reader.asked:
+            return
+    raise AssertionError(f"there was something to read {ticks} times")
+
+
+def test_large_messages_come_in_batches_that_fit(cursor, make_reader, monkeypatch):
+    """And the server is not asked for the text of many more than fit."""
+    make_topic()
+    ids = put(cursor, *[{"x": "x" * 100_000}] * 60)
+    asked, seen = [], []
+    whole = consumer_reader.read
+
+    def noted(*args, **said):
+        asked.append(said["limit"])
+        return whole(*args, **said)
+
+    def note(messages):
+        seen.append([each.id for each in messages])
+
+    monkeypatch.setattr(consumer_reader, "read", noted)
+    read_all(make_reader(note, batch=50, batch_bytes="1MB"))
+    assert ids == [each for some in seen for each in some]
+    assert {9} == {len(some) for some in seen[:-1]}
+    assert {18} == set(asked[1:-1])
+
+
+def test_a_batch_that_takes_readers_down_is_not_read_again(
+    cursor, make_reader, monkeypatch
+):
+    """Its messages come one by one, and the one that does it is put aside unread."""
+    make_topic()
+    ids = put(cursor, "small", "large", "small")
+    seen = []
+    whole = consumer_reader.read
+
+    def deadly(*args, **said):
+        batch = whole(*args, **said)
+        if "large" in [each.payload for each in batch.messages]:
+            raise SystemExit("out of memory")
+        return batch
+
+    def note(messages):
+        seen.append([each.id for each in messages])
+
+    monkeypatch.setattr(consumer_reader, "read", deadly)
+    make = {"batch": 10, "retries": Retry(max_attempts=3)}
+    deaths = 0
+    for number in range(9):
+        try:
+            read_all(make_reader(note, worker=f"w{number}/1", **make))
+        except SystemExit:
+            deaths += 1
+            positions.lose(cursor, [f"w{number}"])
+    assert [ids[:1], ids[2:]] == seen
+    assert (ids[1], "lease_expired") == DeadLetter.objects.values_list(
+        "message_id", "reason"
+    ).get()
+    assert 1 + 3 == deaths
+
+
+@pytest.mark.parametrize("error", ["statement_timeout", "unsendable"])
+def test_what_is_too_much_for_the_server_is_asked_for_in_parts(
+    cursor, make_reader, monkeypatch, error
+):
+    """And one message that it cannot send at all is a dead letter."""
+    make_topic()
+    ids = put(cursor, *range(9))
+    seen = []
+    whole = consumer_reader.read
+
+    def bounded(cursor, **said):
+        if not said["is_bare"]:
+            if error == "statement_timeout" and said["limit"] > 2:
+                raise psycopg.errors.QueryCanceled
+            if error == "unsendable" and said["after"] < ids[0] <= said["bound"]:
+                raise psycopg.errors.ProgramLimitExceeded
+        return whole(cursor, **said)
+
+    def note(messages):
+        seen.extend(each.id for each in messages)
+
+    monkeypatch.setattr(consumer_reader, "read", bounded)
+    reader = make_reader(note, batch=9)
+    for _ in range(20):
+        try:
+            read_all(reader)
+            break
+        except psycopg.Error:
+            Position.objects.update(leased_until=None, leased_by=None)
+    dead = [*DeadLetter.objects.values_list("message_id", "reason")]
+    assert {
+        "statement_timeout": (ids, []),
+        "unsendable": (ids[1:], [(ids[0], "undecodable")]),
+    }[error] == (seen, dead)
