@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import signals
 from django_pgqueue.backends.django_api import (
+    AnyResult,
     TaskResultStatus,
     task_finished,
     task_started,
@@ -39,6 +40,20 @@ def _note_worker(sender: Any, worker: str, **kwargs: Any) -> None:
 
 
 signals.worker_started.connect(_note_worker, dispatch_uid="django_pgqueue.backends")
+
+
+def _finish(backend: type, result: AnyResult, error: BaseException | None) -> None:
+    """Send task_finished; receivers find *error* in sys.exc_info(), as Django's log."""
+    if error is None:
+        task_finished.send(sender=backend, task_result=result)
+        return
+    trace, context = error.__traceback__, error.__context__
+    try:
+        raise error
+    except BaseException:
+        # As it was: not raised here, and not while something else was handled.
+        error.__traceback__, error.__context__ = trace, context
+        task_finished.send(sender=backend, task_result=result)
 
 
 def listen(task: JobTask, backend: type) -> None:
@@ -67,7 +82,7 @@ def listen(task: JobTask, backend: type) -> None:
             error=error,
             trace="".join(traceback.format_exception(error)) if error else "",
         )
-        task_finished.send(sender=backend, task_result=result)
+        _finish(backend, result, error)
 
     signals.job_started.connect(started, sender=task, weak=False)
     signals.job_succeeded.connect(succeeded, sender=task, weak=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -125,7 +126,12 @@ def signalled_result(
 
 
 def stored_result(task: AnyTask, row: Row) -> PgQueueTaskResult:
-    """Return the result of a job as its row has it."""
+    """
+    Return the result of a job as its row has it.
+
+    Its task is the one that was enqueued: with the row's queue, priority and time.
+    """
+    alias = _object(row.headers).get(BACKEND_HEADER, DEFAULT_TASK_BACKEND_ALIAS)
     entries = [entry for entry in _list(row.errors) if isinstance(entry, dict)]
     attempts = [entry for entry in entries if entry.get("kind") in ATTEMPTS]
     workers = [str(entry.get("worker") or "") for entry in attempts]
@@ -134,8 +140,14 @@ def stored_result(task: AnyTask, row: Row) -> PgQueueTaskResult:
     tried = bool(workers)
     last = row.started_at or (_started(attempts[-1]) if attempts else None)
     result = _result(
-        task,
-        _object(row.headers).get(BACKEND_HEADER, DEFAULT_TASK_BACKEND_ALIAS),
+        _as_enqueued(
+            task,
+            priority=row.priority,
+            queue_name=row.queue,
+            run_after=row.run_after,
+            backend=alias,
+        ),
+        alias,
         id=str(row.id),
         status=STATUSES[row.status],
         enqueued_at=row.enqueued_at,
@@ -150,6 +162,17 @@ def stored_result(task: AnyTask, row: Row) -> PgQueueTaskResult:
     if row.result is not None:
         object.__setattr__(result, "_return_value", decode_value(row.result))
     return result
+
+
+def _as_enqueued(task: AnyTask, **said: Any) -> AnyTask:
+    """Return *task* with what using() has said, if that differs."""
+    if all(getattr(task, name) == value for name, value in said.items()):
+        return task
+    # Not using(), which refuses a queue that the settings do not allow any more.
+    task = copy.copy(task)
+    for name, value in said.items():
+        object.__setattr__(task, name, value)
+    return task
 
 
 def _result(task: AnyTask, alias: str, **fields: Any) -> PgQueueTaskResult:

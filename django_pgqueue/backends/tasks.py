@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from types import ModuleType
 from typing import Any
 
 from django.core import checks
 from django.db import connections
-from django.utils import timezone
 
 from django_pgqueue.backends.declared import (
     OPTIONS,
@@ -47,14 +47,35 @@ from django_pgqueue.exceptions import (
     UnknownTask,
     did_you_mean,
 )
+from django_pgqueue.queues.enqueue import Placement, enqueue_timed
 from django_pgqueue.queues.read import read
 from django_pgqueue.tasks.declare import checked_options
 from django_pgqueue.tasks.enqueuer import Enqueuer
+from django_pgqueue.tasks.inline import collecting, run_enqueued
 from django_pgqueue.tasks.options import CallOptions, check_queue
 from django_pgqueue.tasks.registry import find_task
 
 # PostgreSQL's bigint.
 ID_MAX = 2**63 - 1
+
+
+class Timed(Enqueuer[..., Any]):
+    """Stores one job, and notes when: by the database's clock, and no query more."""
+
+    __slots__ = ("enqueued_at",)
+
+    def __init__(self, task: JobTask, options: CallOptions) -> None:
+        super().__init__(task, options)
+        # None: it was stored by a rule, or not at all.
+        self.enqueued_at: datetime | None = None
+
+    def _enqueue(
+        self, cursor: Any, placement: Placement, *, args: str, kwargs: str
+    ) -> int:
+        job_id, self.enqueued_at = enqueue_timed(
+            cursor, placement, args=args, kwargs=kwargs
+        )
+        return job_id
 
 
 class PgQueueBackend(BaseTaskBackend):
@@ -113,7 +134,7 @@ class PgQueueBackend(BaseTaskBackend):
             WrongDatabase: A transaction is open on another alias than the queue's.
         """
         self.validate_task(task)
-        result = new_result(task, self.alias, args, kwargs)
+        result: AnyResult = new_result(task, self.alias, args, kwargs)
         options = CallOptions().with_(
             queue=task.queue_name,
             priority=int(task.priority),
@@ -122,14 +143,21 @@ class PgQueueBackend(BaseTaskBackend):
         if self.alias != DEFAULT_TASK_BACKEND_ALIAS:
             headers = {**options.headers, BACKEND_HEADER: self.alias}
             options = replace(options, headers=headers)
-        enqueuer = Enqueuer(job_task(task, self.options, type(self)), options)
-        stored = enqueuer.delay(*result.args, **result.kwargs)
-        # A frozen dataclass, which Django's own backends fill in likewise.
-        object.__setattr__(result, "id", str(stored.id))
-        object.__setattr__(result, "enqueued_at", timezone.now())
+        enqueuer = Timed(job_task(task, self.options, type(self)), options)
+        # Immediate mode runs it after all have heard that it is enqueued.
+        with collecting() as waiting:
+            stored = enqueuer.delay(*result.args, **result.kwargs)
+        if enqueuer.enqueued_at is None:
+            # By a rule: it may be another job, with a time and arguments of its own.
+            result = self.get_result(str(stored.id))
+        else:
+            # A frozen dataclass, which Django's own backends fill in likewise.
+            object.__setattr__(result, "id", str(stored.id))
+            object.__setattr__(result, "enqueued_at", enqueuer.enqueued_at)
         if stored.created:
             task_enqueued.send(type(self), task_result=result)
         if get_settings().mode == "immediate":
+            run_enqueued(waiting)
             result.refresh()
         return result
 

@@ -29,6 +29,16 @@ VALUES (%(queue)s, %(task)s, %(args)s::jsonb, %(kwargs)s::jsonb, %(headers)s::js
 RETURNING id
 """
 
+# Locks: as ENQUEUE. For those who show when it was stored; the second one is the common
+# case.
+ENQUEUE_TIMED = ENQUEUE.replace("RETURNING id", "RETURNING id, enqueued_at")
+ENQUEUE_NOW_TIMED = """
+INSERT INTO pgqueue_job (queue, task, args, kwargs, headers, priority, max_attempts)
+VALUES (%(queue)s, %(task)s, %(args)s::jsonb, %(kwargs)s::jsonb, %(headers)s::jsonb,
+        %(priority)s, %(max_attempts)s)
+RETURNING id, enqueued_at
+"""
+
 # Locks: as ENQUEUE. The common case, without a time: an INSERT into those columns, in
 # a function, so that it is not planned anew for every job. Its signature has the types;
 # places cost the driver less than names.
@@ -178,6 +188,16 @@ def enqueue(cursor: Any, placement: Placement, *, args: str, kwargs: str) -> int
         cursor.execute(ENQUEUE_NOW, values)
     job_id: int = cursor.fetchone()[0]
     return job_id
+
+
+def enqueue_timed(
+    cursor: Any, placement: Placement, *, args: str, kwargs: str
+) -> tuple[int, datetime]:
+    """Store one job; return its id, and when it was enqueued. As enqueue()."""
+    params = {**placement.params(), "args": args, "kwargs": kwargs}
+    cursor.execute(ENQUEUE_TIMED if placement.has_time else ENQUEUE_NOW_TIMED, params)
+    job_id, enqueued_at = cursor.fetchone()
+    return job_id, enqueued_at
 
 
 def enqueue_many(

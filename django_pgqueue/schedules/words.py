@@ -84,18 +84,17 @@ class _Fields:
         )
         if days is not None:
             days = sorted(days, key=_day_order)
-        if weekdays is not None:
-            weekdays = sorted({int(d) or 7 for d in weekdays})
+        week = None if weekdays is None else sorted({int(d) or 7 for d in weekdays})
         if expression.needs_both_days:
             days = _unless_all(days, DAYS)
-            weekdays = weekdays if nths else _unless_all(weekdays, WEEKDAYS)
+            week = week if nths else _unless_all(week, WEEKDAYS)
         return cls(
             seconds=_unless_all(seconds[0], MINUTES) if seconds else [0],
             minutes=_unless_all(minutes, MINUTES),
             hours=_unless_all(hours, HOURS),
             days=days,
             months=_unless_all(months, MONTHS),
-            weekdays=weekdays,
+            weekdays=week,
             needs_both_days=expression.needs_both_days,
             nths={int(day) or 7: sorted(each, key=str) for day, each in nths.items()},
             follows_time=expression.follows_time,

@@ -105,6 +105,9 @@ class Enqueuer(Generic[P, R]):
 
     __slots__ = ("_kept", "_options", "_task")
 
+    # Stores the one job of delay().
+    _enqueue = staticmethod(enqueue)
+
     def __init__(self, task: Task[P, R], options: CallOptions) -> None:
         self._task = task
         self._options = options
@@ -444,9 +447,10 @@ class Enqueuer(Generic[P, R]):
             if self._task.options.accumulate is not None:
                 window = self._window(settings)
                 job_id = accumulate(cursor, placement, window, args=args, kwargs=kwargs)
+            elif self._options.spread is not None:
+                job_id = enqueue_spread(cursor, placement, args=args, kwargs=kwargs)
             else:
-                store = enqueue if self._options.spread is None else enqueue_spread
-                job_id = store(cursor, placement, args=args, kwargs=kwargs)
+                job_id = self._enqueue(cursor, placement, args=args, kwargs=kwargs)
         _announce(connection, self._task, placement, (job_id,))
         _run_if_immediate((job_id,), settings)
         return JobResult(job_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime, timedelta
 
 import django
@@ -46,8 +47,12 @@ BACKEND = "django_pgqueue.backends.tasks.PgQueueBackend"
 
 if django.VERSION >= (6, 0):
     from django.tasks.exceptions import TaskResultMismatch
+
+    LOGGER = "django.tasks"
 else:
     from django_tasks.exceptions import TaskResultMismatch
+
+    LOGGER = "django_tasks"
 
 
 @pytest.fixture
@@ -76,6 +81,16 @@ def heard():
 
 def plain(x):
     """A function at module level, to be declared by tests."""
+
+
+def fails(why):
+    """Another one."""
+    raise ValueError(why)
+
+
+def enqueues_another():
+    """A third one."""
+    multiply.enqueue(1, 2)
 
 
 async def plain_async(x):
@@ -132,6 +147,81 @@ def test_enqueue_is_one_query():
     with CaptureQueriesContext(connection) as queries:
         multiply.enqueue(1, 2)
     assert 1 == len(queries)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"priority": 7, "queue_name": "standard"},
+        {"run_after": datetime(2030, 1, 1, tzinfo=UTC)},
+        {
+            "run_after": datetime(2020, 1, 1, tzinfo=UTC),
+            "backend": "mail",
+            "queue_name": "mail",
+        },
+    ],
+)
+def test_what_enqueue_returns_is_what_is_stored(options, heard):
+    """Also the time, which is the database's, and what using() has said."""
+    result = multiply.using(**options).enqueue(1, right=2)
+
+    assert multiply.get_result(result.id) == result == heard[0][3]
+    assert Job.objects.get().enqueued_at == result.enqueued_at
+
+
+@pytest.mark.django_db
+def test_what_a_skipped_call_returns_is_what_stands_for_it():
+    """The other job's arguments and time, not those of the call."""
+    task = backend_module.task(plain, unique=Unique(by=()))
+    first, second = task.enqueue(1), task.enqueue(2)
+
+    assert first == second == task.get_result(first.id)
+    assert [1] == second.args
+
+
+def logged(caplog, how):
+    """Run a task that succeeds and one that fails; return what was logged of them."""
+    failing = backend_module.task(fails, retries=0)
+    with caplog.at_level(logging.DEBUG, logger=LOGGER):
+        results = [multiply.enqueue(1, 2), failing.enqueue("no luck")]
+        if how == "drain":
+            drain()
+    return results, [record for record in caplog.records if record.name == LOGGER]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("how", ["immediate", "drain"])
+def test_the_log_is_that_of_djangos_immediate_backend(how, settings, caplog):
+    """Enqueued, RUNNING, and how it ended; with the traceback of what it raised."""
+    settings.PGQUEUE = {"MODE": "immediate"} if how == "immediate" else {}
+    results, lines = logged(caplog, how)
+
+    for result, ended in zip(results, ["SUCCESSFUL", "FAILED"], strict=True):
+        mine = [line for line in lines if f"id={result.id} " in line.getMessage()]
+        assert ["DEBUG", "INFO", "ERROR" if ended == "FAILED" else "INFO"] == [
+            line.levelname for line in mine
+        ]
+        said = [line.getMessage().split()[-2:] for line in mine]
+        assert ["enqueued", "backend=default"] == said[0]
+        assert ["state=RUNNING", f"state={ended}"] == [words[-1] for words in said[1:]]
+    told = logging.Formatter().format(lines[-1])
+    assert told.endswith("ValueError: no luck")
+    assert "in fails" in told
+
+
+@pytest.mark.django_db
+def test_a_job_of_a_job_is_enqueued_before_it_is_started(heard, settings):
+    """Immediate mode runs it when the one that runs has ended."""
+    settings.PGQUEUE = {"MODE": "immediate"}
+    first = backend_module.task(enqueues_another).enqueue()
+
+    names = [(name, int(result.id) - int(first.id)) for name, _, _, result in heard]
+    assert [
+        *(("enqueued", 0), ("started", 0), ("enqueued", 1), ("finished", 0)),
+        *(("started", 1), ("finished", 1)),
+    ] == names
 
 
 @pytest.mark.django_db

@@ -337,6 +337,8 @@ EXPLAINED = {
     "edit.LOCK_JOB",
     "enqueue.ENQUEUE",
     "enqueue.ENQUEUE_NOW",
+    "enqueue.ENQUEUE_NOW_TIMED",
+    "enqueue.ENQUEUE_TIMED",
     "enqueue.ENQUEUE_MANY",
     *(f"exports.{name}" for name in ("ENDED", "WRITERS", "SIZE", "KNOWN", "DEPARTED")),
     *(f"exports.{name}" for name in ("BEGIN", "PUBLISH", "RECORD", "FAIL", "SPOIL")),
