@@ -76,6 +76,12 @@ message_dead_lettered = Signal()
 # last_id: int. first_at, last_at: datetime.
 group_lost_messages = Signal()
 
+# Retention is about to remove messages that a subscription has no job for yet: its
+# back-fill was disabled, or too slow.
+# sender: the Task of the subscription, or None. topic, pattern, queue: names (str).
+# is_disabled: bool. The rest as above.
+subscription_lost_messages = Signal()
+
 # A worker process is ready to claim, or has settled its last job.
 # sender: None. worker: its name (str).
 worker_started = Signal()

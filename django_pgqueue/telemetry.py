@@ -336,6 +336,25 @@ def lapsed(consumer: Any, claimed: Any) -> None:
     )
 
 
+def subscription_lost_messages(sender: Any, loss: Any) -> None:
+    """Tell that retention removes what a back-fill has made no job for yet."""
+    told = loss._asdict()
+    del told["task"]
+    send(signals.subscription_lost_messages, sender, **told)
+    logger.error(
+        "lost       subscription=%s → %s topic=%s messages=%d%s ids=%d..%d: they are "
+        "older than the topic keeps them, and its back-fill %s",
+        loss.pattern,
+        loss.queue,
+        loss.topic,
+        loss.messages,
+        "" if loss.is_exact else "+",
+        loss.first_id,
+        loss.last_id,
+        "is disabled" if loss.is_disabled else "has not come to them",
+    )
+
+
 def group_lost_messages(sender: Any, loss: Any) -> None:
     """Tell that a group is halted: what it has not read is removed by retention."""
     told = loss._asdict()

@@ -12,6 +12,7 @@ from django.dispatch import Signal
 
 from django_pgqueue import signals, telemetry
 from django_pgqueue.topics.retain import Loss
+from django_pgqueue.topics.retain_backfills import BackfillLoss
 from tests.app.tasks import add, noop
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -35,6 +36,9 @@ TICK = SimpleNamespace(
     missed=2,
 )
 LOSS = Loss("orders", "stats", "t", (0, 3), 12, True, 5, 17, NOW, NOW)
+MISSED = BackfillLoss(
+    *("orders", "orders.*", "mail", "t", True, 12, False, 5, 17, NOW, NOW)
+)
 
 CLAIMED = SimpleNamespace(partition=3, fence=4, failures=0, lapsed_by="w/1")
 PARTITION = {"topic": "clicks", "group": "stats", "partition": 3}
@@ -123,6 +127,28 @@ EVENTS = {
         (
             "lost       group=orders/stats messages=12 ids=5..17 partitions=0,3: they "
             "are older than the topic keeps them; the group is halted"
+        ),
+    ),
+    "missed": (
+        lambda sender: telemetry.subscription_lost_messages(sender, MISSED),
+        signals.subscription_lost_messages,
+        {
+            "topic": "orders",
+            "pattern": "orders.*",
+            "queue": "mail",
+            "is_disabled": True,
+            "messages": 12,
+            "is_exact": False,
+            "first_id": 5,
+            "last_id": 17,
+            "first_at": NOW,
+            "last_at": NOW,
+        },
+        logging.ERROR,
+        (
+            "lost       subscription=orders.* → mail topic=orders messages=12+ "
+            "ids=5..17: they are older than the topic keeps them, and its back-fill is "
+            "disabled"
         ),
     ),
     "ticked": (
@@ -307,6 +333,7 @@ def test_every_event_of_the_list_is_a_signal():
         "message_dead_lettered",
         "messages_consumed",
         "group_lost_messages",
+        "subscription_lost_messages",
         "messages_published",
         "schedule_ticked",
         "settle_stale",

@@ -181,6 +181,7 @@ class SubscriptionAdmin(ActingAdmin):
             (_("Maximum attempts"), str(row.max_attempts)),
             (_("Began with"), row.start),
             (_("Back-fill"), self._back_fill(row)),
+            (_("Lost"), row.lost["message"] if row.lost else None),
             (_("Disabled"), moments.full(row.disabled_at, clock)),
             (_("Disabled by"), row.disabled_by),
             (_("Reason"), row.disabled_reason),

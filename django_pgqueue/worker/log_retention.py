@@ -22,6 +22,7 @@ from django_pgqueue.postgres.rights import rights
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.topics import days, retain
 from django_pgqueue.topics.retain import Due, Going, Slice
+from django_pgqueue.topics.retain_backfills import announce_backfills
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -126,8 +127,11 @@ def _announce(link: Link, going: Going) -> None:
     connection = link.connection
     with connection.transaction(), connection.cursor() as cursor:
         losses = retain.announce(cursor, going)
+        unfilled = announce_backfills(cursor, going)
     for loss in losses:
         telemetry.group_lost_messages(find_sender(loss.task), loss)
+    for missed in unfilled:
+        telemetry.subscription_lost_messages(find_sender(missed.task), missed)
 
 
 def _inline(link: Link, due: Due) -> Iterator[bool]:

@@ -64,6 +64,7 @@ CHECKS = {
     *("groups_behind", "groups_halted", "topics"),
     *("groups_unserved", "groups_stale"),
     *("stale", "subscribed_tasks"),
+    *("backfills_behind", "backfills_lost"),
 }
 
 
@@ -125,7 +126,7 @@ def test_where_all_is_well_every_check_says_so():
     assert CHECKS == set(found)
 
     status, out = run()
-    assert out.endswith("0 errors, 0 warnings, 39 as they should be.\n")
+    assert out.endswith("0 errors, 0 warnings, 41 as they should be.\n")
     assert max(map(len, out.splitlines())) <= 80
     assert 1 == len(run("--quiet")[1].splitlines())
 

@@ -277,6 +277,8 @@ SPECIAL = {
         for name in ("INSERT", "DECLARE", "DECLARE_AGAIN")
     },
     "topics.foresee.BETWEEN": {"topic": 1},
+    "topics.retain_backfills.LOST": {"topic": 1},
+    "topics.retain_backfills.NOTE": {"topic": 1, "entry": "{}"},
     "topics.moment.FIRST_ID": {
         "day": NOON,
         "moment": NOON,
@@ -442,6 +444,8 @@ EXPLAINED = {
     *(f"topics.retain.{name}" for name in ("HIGHEST", "BEHIND", "TAKE_POSITIONS")),
     *(f"topics.retain.{name}" for name in ("LOST", "LAST_LOST", "HALT", "REMOVE_TO")),
     *(f"topics.retain.{name}" for name in ("INLINE_JOBS", "INLINE_DEAD_LETTERS")),
+    *(f"topics.retain_backfills.{name}" for name in ("LOST", "NOTE", "BEHIND")),
+    "topics.retain_backfills.LOST_LATELY",
     *(f"topics.seek.{name}" for name in ("TOPIC_OF", "PARTITIONS", "BEFORE", "FIRST")),
     *(f"topics.seek.{name}" for name in ("SEEK", "OLDEST")),
     *(f"topics.subscriptions.{name}" for name in ("LOCK", "SHOWN", "ALL")),

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
+from django_pgqueue.management.cli.examine_topics import RETENTION_SHARE_MAX
 from django_pgqueue.management.cli.finding import Finding
+from django_pgqueue.management.cli.moments import span
 from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.topics.retain_backfills import (
+    BackfillBehind,
+    behind_backfills,
+    lost_lately,
+)
 from django_pgqueue.topics.subscriptions import (
     STALE_AFTER,
     SubscriptionRow,
     find_all,
 )
+
+# A loss is told for so long.
+LOST_LATELY = timedelta(days=7)
 
 
 def subscriptions(cursor: Any, settings: Settings) -> Iterator[Finding]:
@@ -21,6 +32,47 @@ def subscriptions(cursor: Any, settings: Settings) -> Iterator[Finding]:
     rows = find_all(cursor)
     yield _stale([row for row in rows if row.is_stale])
     yield _tasks([row for row in rows if row.disabled_at is None and not row.is_stale])
+    default = settings.retention.log
+    yield _behind(behind_backfills(cursor, default=default, share=RETENTION_SHARE_MAX))
+    yield _lost(lost_lately(cursor, period=LOST_LATELY))
+
+
+def _behind(found: list[BackfillBehind]) -> Finding:
+    told = [
+        f"{each}{' (disabled)' if each.is_disabled else ''}: a message of {each.topic} "
+        f"is {span(each.seconds)} old, kept for {span(each.keep_seconds)}"
+        for each in found
+    ]
+    return Finding(
+        check="backfills_behind",
+        severity="warning" if found else "ok",
+        what=f"Back-fills are about to lose messages: {named(told)}."
+        if found
+        else "No back-fill is about to lose messages that have no job yet.",
+        value=[str(each) for each in found],
+        limit=RETENTION_SHARE_MAX,
+        way_out="Enable the subscription, delete it, or keep its topic's messages for "
+        "longer: topic(…, retain=…)."
+        if found
+        else "",
+    )
+
+
+def _lost(found: list[tuple[str, str, str]]) -> Finding:
+    told = [f"{pattern} → {queue}: {message}" for pattern, queue, message in found]
+    return Finding(
+        check="backfills_lost",
+        severity="warning" if found else "ok",
+        what=f"Back-fills lost messages in the last {LOST_LATELY.days} days. "
+        f"{named(told)}"
+        if found
+        else f"No back-fill lost messages in the last {LOST_LATELY.days} days.",
+        value=[f"{pattern} → {queue}" for pattern, queue, _message in found],
+        way_out="They are gone, and have no job. It is told for "
+        f"{LOST_LATELY.days} days."
+        if found
+        else "",
+    )
 
 
 def _stale(rows: list[SubscriptionRow]) -> Finding:
