@@ -17,17 +17,19 @@ from django_pgqueue.admin.acts import Act, Confirm
 from django_pgqueue.admin.log import log, tell, who
 from django_pgqueue.bounds import QUEUE_NAME
 from django_pgqueue.tasks import operate
+from django_pgqueue.worker.queue_names import unknown_queue
 
 # Jobs that a message names.
 HOLDERS_SHOWN = 5
 
 
 class QueueForm(forms.Form):
-    """The name of a queue; it need not exist yet."""
+    """The name of a queue; one that does not exist yet needs a tick."""
 
     queue = forms.CharField(
         label=gettext_lazy("Queue"), max_length=63, widget=forms.TextInput
     )
+    is_new = forms.BooleanField(label=gettext_lazy("This queue is new"), required=False)
 
     def clean_queue(self) -> str:
         """Refuse what is no name of a queue."""
@@ -41,6 +43,15 @@ class QueueForm(forms.Form):
                 params={"queue": queue},
             )
         return queue
+
+    def clean(self) -> dict[str, Any]:
+        """Ask which queue was meant, where there is none of that name."""
+        cleaned: dict[str, Any] = super().clean() or {}
+        name = cleaned.get("queue")
+        said = None if name is None or cleaned["is_new"] else unknown_queue(name)
+        if said is not None:
+            self.add_error("queue", said)
+        return cleaned
 
 
 class ReasonForm(forms.Form):

@@ -137,7 +137,7 @@ def queue_stats(
     """
     if count_max < 1:
         raise ValueError(f"count_max must be 1 or more, not {count_max}")
-    names = sorted(set(_all_names(cursor) if queues is None else queues))
+    names = sorted(set(all_names(cursor) if queues is None else queues))
     if not names:
         return []
     limit = min(count_max, max(ROWS_MAX // len(names), COUNT_MIN))
@@ -161,7 +161,8 @@ def queue_stats(
     return stats
 
 
-def _all_names(cursor: Any) -> list[str]:
+def all_names(cursor: Any) -> list[str]:
+    """Return the queues that have a job, a dead letter or a row."""
     cursor.execute(NAMES)
     return [name for (name,) in cursor.fetchall()]
 

@@ -71,10 +71,15 @@ def check_readiness(alias: str) -> Readiness:
             )
         return Readiness(server, granted)
     finally:
-        for other in connections.all(initialized_only=True):
-            other.close()
-            if getattr(other, "pool", None):
-                other.close_pool()  # type: ignore[attr-defined]
+        close_connections()
+
+
+def close_connections() -> None:
+    """Close all of Django's connections: the supervisor forks next."""
+    for other in connections.all(initialized_only=True):
+        other.close()
+        if getattr(other, "pool", None):
+            other.close_pool()  # type: ignore[attr-defined]
 
 
 def _check_version(server: Facts) -> None:

@@ -145,7 +145,14 @@ ACTS = [
     "new",
     "no-such-act",
 ]
-FORM = {"confirmed": "1", "queue": "x", "reason": "x", "args": "[]", "kwargs": "{}"}
+FORM = {
+    "confirmed": "1",
+    "queue": "x",
+    "is_new": "on",
+    "reason": "x",
+    "args": "[]",
+    "kwargs": "{}",
+}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -357,7 +357,7 @@ def test_dead_letters_are_redriven_to_another_queue(staff):
     mail, default = make_dead_letter(queue="mail"), make_dead_letter()
     client = staff("view_deadletter", "retry")
 
-    response = act(client, "redrive-to", mail.pk, default.pk, queue="slow")
+    response = act(client, "redrive-to", mail.pk, default.pk, queue="slow", is_new="on")
 
     assert ["2 dead letters went to queue slow."] == texts(response)
     assert {mail.pk: "slow", default.pk: "slow"} == dict(
@@ -433,11 +433,23 @@ def test_dead_letters_are_deleted_for_ever(staff):
     assert (DELETION, f"shop.send #{row.pk}") == (entry.action_flag, entry.object_repr)
 
 
+def test_a_redrive_to_a_queue_that_there_is_not_is_asked_about(admin_client):
+    """With the one that may have been meant; a tick says that it is new."""
+    row = make_dead_letter()
+
+    asked = act(admin_client, "redrive-to", row.pk, queue="mial")
+    done = act(admin_client, "redrive-to", row.pk, queue="mial", is_new="on")
+
+    assert "Did you mean &#x27;mail&#x27;?" in asked.content.decode()
+    assert 302 == done.status_code
+    assert "mial" == Job.objects.get(pk=row.pk).queue
+
+
 @pytest.mark.parametrize("name", ["redrive", "redrive-to", "set-aside", "purge"])
 def test_every_act_is_idempotent(admin_client, name):
     """A form that is sent twice does its work once, and says so."""
     row = make_dead_letter()
-    data = {"queue": "x", "reason": "y"}
+    data = {"queue": "x", "is_new": "on", "reason": "y"}
 
     answers = [act(admin_client, name, row.pk, **data) for _ in range(2)]
 

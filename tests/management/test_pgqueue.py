@@ -484,7 +484,7 @@ def test_redrive_by_filter_takes_chunks(transactional_db, monkeypatch):
         make_dead_letter(queue="mail", reason="timeout")
     other = make_dead_letter(queue="mail")
 
-    status, out, _ = run("redrive", "--reason=timeout", "--to=slow", "--yes")
+    status, out, _ = run("redrive", "--reason=timeout", "--to=slow", "--force", "--yes")
 
     assert (DONE, "7 jobs redriven.\n") == (status, out)
     assert 7 == Job.objects.filter(queue="slow").count()
@@ -589,6 +589,25 @@ def test_many_jobs_are_counted_and_confirmed(transactional_db, monkeypatch):
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     assert DONE == run("redrive", "--all")[0]
     assert 0 == DeadLetter.objects.count()
+
+
+# Names of queues -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [["pause"], ["redrive", "--all", "--yes", "--to"]]
+)
+def test_a_queue_that_there_is_not_is_asked_about(transactional_db, arguments):
+    """With the one that may have been meant; --force says that it is new."""
+    status, _, err = run(*arguments, "mial")
+
+    assert 1 == status
+    assert "No queue is called 'mial'. Did you mean 'mail'?" in err
+    assert "--force" in err
+    assert not Queue.objects.exists()
+
+    _, _, err = run(*arguments, "mial", "--force")
+    assert "No queue is called" not in err
 
 
 # pause and resume --------------------------------------------------------------------

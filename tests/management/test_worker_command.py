@@ -83,6 +83,18 @@ def test_many_queues_may_be_named_and_more_than_once(start_worker):
     assert 1 == line.count("default")
 
 
+def test_a_queue_that_looks_like_a_typo_is_asked_about(start_worker):
+    """It would wait for ever without a word; --force says that it is meant."""
+    with pytest.raises(CommandError, match=r"called 'mial'\. Did you mean 'mail'\?"):
+        call_command("pgqueue_worker", "--drain", "--queues=default,mial")
+
+    forced = start_worker("--drain", "--queues=mial", "--force", wait=False)
+    unlike = start_worker("--drain", "--queues=zebra,mail-2", wait=False)
+
+    assert 0 == forced.wait(60)
+    assert 0 == unlike.wait(60)
+
+
 def test_it_runs_in_a_bare_environment(start_worker):
     """Without assertions, in the C locale, with no time zone and a fixed hash seed."""
     jobs = enqueue(crash_tasks.record, 3, note="世界")

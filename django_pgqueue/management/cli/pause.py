@@ -8,7 +8,12 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, operator_name
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.cli.text import shown
-from django_pgqueue.management.cli.words import plain_text, queue_name
+from django_pgqueue.management.cli.words import (
+    add_force,
+    check_is_known,
+    plain_text,
+    queue_name,
+)
 from django_pgqueue.models import Queue
 from django_pgqueue.tasks import operate
 
@@ -25,11 +30,13 @@ def add_arguments(parser: Any) -> None:
         metavar="TEXT",
         help="Why: shown beside the queue.",
     )
+    add_force(parser)
 
 
 def run(options: dict[str, Any], out: Output) -> int:
     """Pause."""
     name = options["queue"]
+    check_is_known(name, options)
     was_new = operate.pause(name, by=operator_name(), reason=options["reason"])
     if out.as_json:
         out.json({"queue": name, "paused": was_new})

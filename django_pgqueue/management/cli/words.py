@@ -10,10 +10,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from django.core.management.base import CommandError
+
 from django_pgqueue.exceptions import InvalidOption, did_you_mean
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.tasks.options import check_queue
+from django_pgqueue.worker.queue_names import unknown_queue
 
 ID_MAX = 2**63 - 1
 ROWS_MAX = 10_000
@@ -65,6 +68,27 @@ def plain_text(text: str) -> str:
     except UnicodeEncodeError:
         raise argparse.ArgumentTypeError(f"{text!r} is no text in UTF-8") from None
     return text
+
+
+def add_force(parser: Any) -> None:
+    """Declare --force, for a queue that is new."""
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="Take the name of a queue that nothing has yet.",
+    )
+
+
+def check_is_known(name: str | None, options: dict[str, Any]) -> None:
+    """
+    Refuse the name of a queue that there is not, unless --force is given.
+
+    Raises:
+        CommandError: With the name that may have been meant; status 1.
+    """
+    said = None if name is None or options["force"] else unknown_queue(name)
+    if said is not None:
+        raise CommandError(f"{said} For one that is new, give --force.")
 
 
 def add_filters(parser: Any, *names: str) -> None:

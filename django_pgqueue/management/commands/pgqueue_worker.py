@@ -30,8 +30,14 @@ from django_pgqueue.worker.options import (
     WorkerOptions,
     cores,
 )
+from django_pgqueue.worker.queue_names import mistaken_queue
 from django_pgqueue.worker.queue_plan import ORDERS, read_entry, read_plan
-from django_pgqueue.worker.readiness import Readiness, check_aliases, check_readiness
+from django_pgqueue.worker.readiness import (
+    Readiness,
+    check_aliases,
+    check_readiness,
+    close_connections,
+)
 from django_pgqueue.worker.recycling import Limits, resident_bytes
 from django_pgqueue.worker.supervisor import Supervisor
 
@@ -105,6 +111,11 @@ class Command(BaseCommand):
             default="threads",
             help="What runs tasks: threads of a worker process (default), or processes "
             "of its own, one for each thread, for tasks that compute.",
+        )
+        parser.add_argument(
+            "--force",
+            action="store_true",
+            help="Serve a queue whose name is much like another's, before its first job.",
         )
         parser.add_argument(
             "--recycle-jobs",
@@ -181,6 +192,10 @@ class Command(BaseCommand):
                 f"Database {alias!r} cannot be used: {detail}"
             ) from error
         worker = self._options(settings, queues, options)
+        mistaken = None if options["force"] else mistaken_queue(worker.plan.named)
+        close_connections()  # It has asked the database, and the supervisor forks.
+        if mistaken is not None:
+            raise CommandError(f"{mistaken} For one that is new, give --force.")
         show_log_lines(options["verbosity"])
         # Made first, so that whoever reads "Ready" may send a signal.
         try:
