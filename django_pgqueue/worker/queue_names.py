@@ -8,7 +8,7 @@ which whoever gives it has to say, or a typo, which would wait for ever without 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from django.db import connections
 
@@ -19,7 +19,7 @@ from django_pgqueue.queues.stats import all_names
 from django_pgqueue.subscriptions.consume import declared as declared_groups
 from django_pgqueue.tasks.registry import declared_names, find_task
 
-DIGITS = re.compile(r"\d+")
+NUMBER = re.compile(r"[-_.]?\d+")
 
 
 def unknown_queue(name: str) -> str | None:
@@ -30,7 +30,7 @@ def unknown_queue(name: str) -> str | None:
     )
 
 
-def mistaken_queue(names: Iterable[str]) -> str | None:
+def mistaken_queue(names: Sequence[str]) -> str | None:
     """
     Return which of *names* is no queue's, but looks like one's; None: none is.
 
@@ -56,6 +56,6 @@ def _known() -> set[str]:
 
 
 def _near(name: str, known: set[str]) -> str:
-    family = DIGITS.sub("", name)
-    others = [other for other in known if DIGITS.sub("", other) != family]
+    family = NUMBER.sub("", name)
+    others = [other for other in known if NUMBER.sub("", other) != family]
     return did_you_mean(name, sorted(others))

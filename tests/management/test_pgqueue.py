@@ -591,7 +591,7 @@ def test_many_jobs_are_counted_and_confirmed(transactional_db, monkeypatch):
     assert 0 == DeadLetter.objects.count()
 
 
-# Names of queues -----------------------------------------------------------------------
+# Names of queues ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--force",
             action="store_true",
-            help="Serve a queue whose name is much like another's, before its first job.",
+            help="Serve a new queue, though its name is much like another's.",
         )
         parser.add_argument(
             "--recycle-jobs",
@@ -192,10 +192,8 @@ class Command(BaseCommand):
                 f"Database {alias!r} cannot be used: {detail}"
             ) from error
         worker = self._options(settings, queues, options)
-        mistaken = None if options["force"] else mistaken_queue(worker.plan.named)
-        close_connections()  # It has asked the database, and the supervisor forks.
-        if mistaken is not None:
-            raise CommandError(f"{mistaken} For one that is new, give --force.")
+        if worker.plan.named and not options["force"]:
+            self._check_names(worker.plan.named)
         show_log_lines(options["verbosity"])
         # Made first, so that whoever reads "Ready" may send a signal.
         try:
@@ -206,6 +204,12 @@ class Command(BaseCommand):
         status = supervisor.run()
         if status:
             sys.exit(status)
+
+    def _check_names(self, names: list[str]) -> None:
+        mistaken = mistaken_queue(names)
+        close_connections()  # It has asked the database, and the supervisor forks.
+        if mistaken is not None:
+            raise CommandError(f"{mistaken} For one that is new, give --force.")
 
     def _options(
         self, settings: Settings, queues: tuple[str, ...], options: dict[str, Any]
