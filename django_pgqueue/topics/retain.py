@@ -57,13 +57,12 @@ SELECT id, name,
   FROM pgqueue_topic ORDER BY name
 """
 
-# Whether one of some topics has a message in a day.
-KEPT = """
-SELECT EXISTS (
-    SELECT FROM unnest(%(topics)s::int[]) topic(id)
-     CROSS JOIN LATERAL (
-           SELECT FROM {table} m WHERE m.topic_id = topic.id
-            ORDER BY m.partition, m.id LIMIT 1) message)
+# Which of some topics have a message in a day: a look at its index for each.
+PRESENT = """
+SELECT topic.id FROM unnest(%(topics)s::int[]) topic(id)
+ CROSS JOIN LATERAL (
+       SELECT FROM {table} m WHERE m.topic_id = topic.id
+        ORDER BY m.partition, m.id LIMIT 1) message
 """
 
 # Locks: a shared row lock on the topic, until the caller's transaction ends.
@@ -298,15 +297,28 @@ def due(cursor: Any, *, default: timedelta | None) -> Due:
     attached = LOG.attached(cursor)
     cursor.execute(TOPICS, {"default": default})
     topics = cursor.fetchall()
-    going = []
     is_held = False
-    for topic_id, name, first in topics:
+    wanted: dict[date, list[int]] = {}
+    for topic_id, _name, first in topics:
         old = [day for day in attached if first is not None and day < first]
         free = _free(old, closed, bounds.of(topic_id))
         is_held = is_held or len(free) < len(old)
-        days = tuple(day for day in free if is_kept(cursor, [topic_id], day))
-        if days:
-            going.append(Going(topic_id, name, days))
+        for day in free:
+            wanted.setdefault(day, []).append(topic_id)
+    # A statement for each day, however many topics there are.
+    found = [
+        (day, topic_id)
+        for day in sorted(wanted)
+        for topic_id in present(cursor, wanted[day], day)
+    ]
+    days_of: dict[int, list[date]] = {}
+    for day, topic_id in found:
+        days_of.setdefault(topic_id, []).append(day)
+    going = [
+        Going(topic_id, name, tuple(days_of[topic_id]))
+        for topic_id, name, _first in topics
+        if topic_id in days_of
+    ]
     kept = {topic_id: first for topic_id, _name, first in topics}
     first = first_kept(cursor, EMPTY_KEPT if default is None else default)
     end = max([first, *filter(None, kept.values())])
@@ -318,13 +330,18 @@ def due(cursor: Any, *, default: timedelta | None) -> Due:
 
 def is_kept(cursor: Any, topics: Sequence[int], day: date) -> bool:
     """Return whether one of some topics has a message in a day, attached or not."""
+    return bool(present(cursor, topics, day))
+
+
+def present(cursor: Any, topics: Sequence[int], day: date) -> list[int]:
+    """Return which of some topics have a message in a day, attached or not."""
     if not topics:
-        return False
+        return []
     cursor.execute(
-        sql.SQL(KEPT).format(table=sql.Identifier(LOG.name_of(day))),
+        sql.SQL(PRESENT).format(table=sql.Identifier(LOG.name_of(day))),
         {"topics": list(topics)},
     )
-    return bool(cursor.fetchone()[0])
+    return [topic for (topic,) in cursor.fetchall()]
 
 
 def hold_topic(cursor: Any, topic_id: int) -> int:

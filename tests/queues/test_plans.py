@@ -477,7 +477,7 @@ UTILITY = {
     # Of a table that is named when they are run.
     "exports.CONTENT",
     "exports.COUNT",
-    *(f"topics.retain.{name}" for name in ("KEPT", "DELETE")),
+    *(f"topics.retain.{name}" for name in ("PRESENT", "DELETE")),
     "topics.days.UNGUARD",
     "spread.SPREAD_FROM_SELECT",
     *(f"topics.positions.{name}" for name in ("LIMIT", "LIMIT_ALL")),

@@ -121,6 +121,39 @@ def test_what_somebody_may_still_publish_into_is_not_due(cursor, other_cursor, d
     assert ["orders"] == [each.topic for each in due(cursor, default=WEEK).going]
 
 
+class Counting:
+    """A cursor that counts its statements."""
+
+    def __init__(self, cursor):
+        self.cursor, self.statements = cursor, 0
+
+    def execute(self, *args):
+        """Count it."""
+        self.statements += 1
+        return self.cursor.execute(*args)
+
+    def __getattr__(self, name):
+        return getattr(self.cursor, name)
+
+
+def test_a_look_costs_as_much_for_a_hundred_topics_as_for_one(cursor, days):
+    """A statement for each old day: it is asked every hour, mostly in vain."""
+
+    def asked():
+        counting = Counting(cursor)
+        found = due(counting, default=WEEK)
+        return counting.statements, [each.topic for each in found.going]
+
+    make_message(make_topic(name="alone"), 9)
+    make_message(make_topic(name="beside"), 8)
+    close_days(cursor)
+    few = asked()
+    assert ["alone", "beside"] == few[1]
+    Topic.objects.bulk_create(Topic(name=f"t{n}") for n in range(100))
+
+    assert few == asked()
+
+
 # Groups ------------------------------------------------------------------------------
 
 

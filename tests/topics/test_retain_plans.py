@@ -116,7 +116,7 @@ def test_a_step_touches_few_pages(log, cursor):
     }
     kept, delete = (
         sql.SQL(statement).format(table=table)
-        for statement in (retain.KEPT, retain.DELETE)
+        for statement in (retain.PRESENT, retain.DELETE)
     )
     asked = {
         "KEPT (nothing there)": (kept, {"topics": [topic.pk + 7]}),
