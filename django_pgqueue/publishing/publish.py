@@ -24,6 +24,7 @@ from django_pgqueue.postgres.bulk import (
     chunks,
 )
 from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.publishing.days_ahead import see_to_days
 from django_pgqueue.publishing.publication import Publication, publication
 from django_pgqueue.publishing.registry import schema_of
 from django_pgqueue.publishing.schema import to_payload
@@ -156,6 +157,7 @@ def store(batches: Mapping[str, Sequence[Items]]) -> dict[str, list[int]]:
         return {}
     settings = get_settings()
     connection = _connection(next(iter(batches)), settings)
+    see_to_days(connection)
     if _is_one_statement(batches):
         ids = _store(connection, batches)
     else:

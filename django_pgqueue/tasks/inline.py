@@ -25,6 +25,7 @@ from psycopg.pq import TransactionStatus
 from django_pgqueue import signals
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import LeaseLost
+from django_pgqueue.postgres.apart import make_apart
 from django_pgqueue.postgres.server import installation
 from django_pgqueue.queues import settle
 from django_pgqueue.queues.accumulate import gather
@@ -369,7 +370,8 @@ def _written(write: Write, row: Ended, *, worker: str) -> set[int]:
     except (DataError, IntegrityError):
         # No partition for today: as in the worker's settler.
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-            if not make_partitions(cursor):
+            made = make_apart(alias, make_partitions) or make_partitions(cursor)
+            if not made:
                 raise
             return write(cursor, worker=worker, ended=[row])
 

@@ -27,6 +27,7 @@ from django_pgqueue.exceptions import (
     UnknownTask,
     WrongState,
 )
+from django_pgqueue.postgres.apart import make_apart
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import cancel as cancels
 from django_pgqueue.queues import dead_letters
@@ -298,7 +299,9 @@ def _archive(connection: Any, cursor: Any, move: Callable[[], T]) -> T:
     except IntegrityError as error:
         if getattr(error.__cause__, "sqlstate", None) != CHECK_VIOLATION:
             raise
-        if not make_partitions(cursor):
+        # Apart, since this transaction may go on for long; here where that fails.
+        made = make_apart(connection.alias, make_partitions) or make_partitions(cursor)
+        if not made:
             raise
     return move()
 

@@ -52,7 +52,16 @@ REOPEN_PATIENCE = "1s"
 # Locks: an advisory lock of the function, until the caller's transaction ends.
 MAKE = "SELECT pgqueue_make_log_day(%(day)s::date)"
 
-# Locks: none; so have all of these, where nothing else is said. The first day that is
+# Locks: none; so have all of these, where nothing else is said. Whether there are
+# tables for today and tomorrow; by their names, since it is asked beside publishing.
+HAS_DAYS = """
+SELECT bool_and(to_regclass('pgqueue_message_' || to_char(
+           (statement_timestamp() AT TIME ZONE 'UTC')::date + n, 'YYYYMMDD'))
+       IS NOT NULL)
+  FROM generate_series(0, 1) n
+"""
+
+# The first day that is
 # not over for so long.
 FIRST_OPEN = f"""
 SELECT (({TRUSTED_NOW} - %(margin)s::interval) AT TIME ZONE 'UTC')::date
@@ -112,6 +121,12 @@ def make_days(cursor: Any, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
             if cursor.fetchone()[0]:
                 made.append(day)
     return made
+
+
+def has_days(cursor: Any) -> bool:
+    """Return whether there are partitions for today and tomorrow."""
+    cursor.execute(HAS_DAYS)
+    return bool(cursor.fetchone()[0])
 
 
 def first_open(cursor: Any, margin: timedelta) -> date:
