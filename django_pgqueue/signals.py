@@ -41,8 +41,8 @@ job_cancelled = Signal()
 job_expired = Signal()
 
 # A settle found that the job is no longer this worker's; nothing was written.
-# sender: the Task. job_id: int. delivery: int. kind: "ack", "retry", "dead",
-# "expire", "cancel" or "release".
+# sender: the Task. job_id: int. delivery: int. kind: "ack", "forget" (the ack of a task
+# that keeps no archive), "retry", "dead", "expire", "cancel" or "release".
 settle_stale = Signal()
 
 # A tick of a schedule was dealt with. sender: the Task, or None where a message is

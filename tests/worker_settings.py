@@ -24,6 +24,7 @@ PGQUEUE = {
         "control_tasks",
         "pool_tasks",
         "accumulate_tasks",
+        "option_tasks",
     ],
     **_told["pgqueue"],
 }

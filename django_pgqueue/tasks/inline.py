@@ -68,6 +68,7 @@ Write = Callable[..., set[int]]
 
 STALE_KINDS: dict[Write, str] = {
     settle.ack: "ack",
+    settle.forget: "forget",
     settle.note: "ack",
     settle.retry: "retry",
     settle.dead_letter: "dead",
@@ -115,7 +116,8 @@ class Control(context.Inline):
     def ack_within(self, cursor: Any, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in the task's own transaction."""
         row = ended(self._job, performed, worker=self.worker, waited=0.0)
-        if not _written(settle.ack, row, worker=self.worker):
+        write = settle.forget if performed.leaves_no_trace else settle.ack
+        if not _written(write, row, worker=self.worker):
             raise LeaseLost(self._job.id, self._job.delivery)
         return True
 
@@ -248,7 +250,7 @@ def run_claimed(job: Claimed, *, worker: str) -> Run:
     _store_progress(job, performed, control)
     for other, end in control.others:
         settle_job(other, end, worker=worker)
-    settle_job(job, performed, worker=worker)
+    settle_job(job, performed, worker=worker, control=control)
     return Run(job, performed, tuple(Run(*other) for other in control.others))
 
 
@@ -322,8 +324,32 @@ def _is_broken(raw: Any) -> bool:
     return info is not None and info.transaction_status == TransactionStatus.INERROR
 
 
-def settle_job(job: Claimed, performed: Performed, *, worker: str) -> None:
-    """Write what becomes of a job, and tell it; what a receiver raises comes out."""
+def settle_job(
+    job: Claimed,
+    performed: Performed,
+    *,
+    worker: str,
+    control: Control | None = None,
+) -> None:
+    """
+    Write what becomes of a job, and tell it; what a receiver raises comes out.
+
+    Args:
+        job: As it was claimed.
+        performed: How it ended.
+        worker: Who has its lease.
+        control: What its context worked on. If the task has said there how it ends,
+            that is written first, and then noted what came after it, as in a worker.
+    """
+    if control is not None and control.has_said and performed.settled is None:
+        word = Performed(performed.outcome, control.said)
+        word.leaves_no_trace = performed.leaves_no_trace
+        settle_job(job, word, worker=worker)
+        performed.outcome, performed.settled = word.outcome, True
+        row = ended(job, performed, worker=worker, waited=performed.ran_seconds or 0.0)
+        if row.error is not None or row.result is not None:
+            _written(settle.note, row, worker=worker)
+        return
     write = _write_of(performed)
     row = ended(job, performed, worker=worker, waited=performed.ran_seconds or 0.0)
     if performed.settled is False:
@@ -358,7 +384,7 @@ def _write_of(performed: Performed) -> Write:
         return settle.expire
     if isinstance(outcome, Cancelled):
         return settle.cancel
-    return settle.ack
+    return settle.forget if performed.leaves_no_trace else settle.ack
 
 
 def _written(write: Write, row: Ended, *, worker: str) -> set[int]:

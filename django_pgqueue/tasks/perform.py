@@ -11,10 +11,12 @@ context_of(), then the call, then after_return() or after_error().
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import random
 import time
 import traceback
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -231,11 +233,12 @@ def perform(
     call: Callable[[], Any] = functools.partial(
         task.run, context, prepared.args, prepared.kwargs
     )
-    if task.options.is_async:
-        # Where there is no event loop, as in testing.drain().
-        call = functools.partial(_run_async, call)
     if options.middleware:
         call = wrap(options.middleware, context, call)
+    if task.options.is_async:
+        # Where there is no event loop, as in testing.drain(). Middleware inside: it
+        # gets an awaitable, as in a worker.
+        call = functools.partial(_run_async, call)
     started = clock()
     try:
         if options.ack_policy == "first":
@@ -270,7 +273,7 @@ def after_return(
         )
     outcome, settled = _word(job, prepared, control)
     performed = Performed(outcome, None, ran_seconds, settled=settled)
-    if not prepared.options.archive and isinstance(outcome, Succeeded):
+    if _leaves_no_trace(prepared, outcome):
         performed.leaves_no_trace = True
     elif value is not None and isinstance(outcome, Succeeded):
         _store_result(performed, value, settings)
@@ -290,7 +293,9 @@ def after_error(
         error.args = (timeout_message(job, prepared.options.timeout),)
     if control.has_said:
         outcome, settled = _word(job, prepared, control)
-        return Performed(outcome, error, ran_seconds, settled=settled)
+        performed = Performed(outcome, error, ran_seconds, settled=settled)
+        performed.leaves_no_trace = _leaves_no_trace(prepared, outcome)
+        return performed
     is_cancelled, ran = control.is_cancelled, ran_seconds or 0.0
     outcome = outcome_after(job, prepared.options, error, is_cancelled, ran)
     return Performed(outcome, error, ran_seconds)
@@ -301,7 +306,13 @@ def after_word(
 ) -> Performed:
     """Say what becomes of a job whose task says so while it runs; see JobControl."""
     outcome = outcome_after(job, prepared.options, error, False, 0.0)
-    return Performed(outcome, error)
+    performed = Performed(outcome, error)
+    performed.leaves_no_trace = _leaves_no_trace(prepared, outcome)
+    return performed
+
+
+def _leaves_no_trace(prepared: Prepared, outcome: Outcome) -> bool:
+    return not prepared.options.archive and isinstance(outcome, Succeeded)
 
 
 def timeout_message(job: Claimed, timeout: timedelta | None) -> str:
@@ -495,9 +506,25 @@ def _tags(headers: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _run_async(call: Callable[[], Any]) -> Any:
     async def run() -> Any:
-        return await call()
+        return await awaitable(call())
 
     return async_to_sync(run)()
+
+
+def awaitable(value: Any) -> Any:
+    """
+    Return what an async task, or the middleware around it, gave to be awaited.
+
+    Raises:
+        TypeError: It is none.
+    """
+    # What async def makes, first: the general question takes ten times as long.
+    if type(value) is not types.CoroutineType and not inspect.isawaitable(value):
+        raise TypeError(
+            f"a middleware around an async task returned {type(value).__qualname__}: "
+            f"it must be declared with async def, or return what call_next() returned."
+        )
+    return value
 
 
 def _store_result(performed: Performed, value: Any, settings: Settings) -> None:

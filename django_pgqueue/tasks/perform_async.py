@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import time
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +22,7 @@ from django_pgqueue.tasks.perform import (
     Prepared,
     after_error,
     after_return,
+    awaitable,
     context_of,
 )
 
@@ -75,7 +74,7 @@ async def perform_async(
         if options.ack_policy == "first":
             await asyncio.to_thread(control.say, None)
             started = clock()
-        value = await _awaitable(call())
+        value = await awaitable(call())
     except BaseException as error:
         ran_seconds = clock() - started
         meant = why_cancelled() if isinstance(error, asyncio.CancelledError) else None
@@ -86,16 +85,6 @@ async def perform_async(
             _drop_our_frames(error)
         return after_error(job, prepared, control, meant, ran_seconds)
     return after_return(job, prepared, settings, control, value, clock() - started)
-
-
-def _awaitable(value: Any) -> Any:
-    # What async def makes, first: the general question takes ten times as long.
-    if type(value) is not types.CoroutineType and not inspect.isawaitable(value):
-        raise TypeError(
-            f"a middleware around an async task returned {type(value).__qualname__}: "
-            f"it must be declared with async def, or return what call_next() returned."
-        )
-    return value
 
 
 def _drop_our_frames(error: BaseException) -> None:

@@ -93,13 +93,13 @@ def crash_once(
         job = _claimed(job_id)
         performed, control = _delivered(job, point)
         if not point.reached:
-            inline.settle_job(job, performed, worker=WORKER)
+            inline.settle_job(job, performed, worker=WORKER, control=control)
             raise AssertionError(
                 f"{short(job.task)} ended without reaching {at!r}: {_ended(performed)}."
             )
         if control.has_said:
             # Said and committed before the crash: nobody will deliver it again.
-            inline.settle_job(job, performed, worker=WORKER)
+            inline.settle_job(job, performed, worker=WORKER, control=control)
             return None
         _take_back(job, crashed=True)
         result: R | None = _last(job_id, 2)
@@ -144,7 +144,7 @@ def redeliver(
             job = _claimed(job_id)
             performed, control = _delivered(job, Point(END))
             if control.has_said or not isinstance(performed.outcome, Succeeded):
-                inline.settle_job(job, performed, worker=WORKER)
+                inline.settle_job(job, performed, worker=WORKER, control=control)
                 _raise_failure(job, performed, number)
                 raise AssertionError(
                     f"{short(job.task)} is not delivered again: its job was acked "

@@ -200,7 +200,8 @@ class RunnerControl:
             )
         waited = time.monotonic() - self._claimed_at
         row = ended(job, performed, worker=self._worker, waited=waited)
-        if job.id not in settle.ack(cursor, worker=self._worker, ended=[row]):
+        write = settle.forget if performed.leaves_no_trace else settle.ack
+        if job.id not in write(cursor, worker=self._worker, ended=[row]):
             raise LeaseLost(job.id, job.delivery)
         return True
 

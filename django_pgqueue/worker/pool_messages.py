@@ -86,6 +86,7 @@ class Packed(NamedTuple):
     note: str | None
     settled: bool | None
     progress: str | None
+    leaves_no_trace: bool
 
 
 class Channel:
@@ -177,6 +178,7 @@ def pack(performed: Performed) -> Packed:
         note=performed.note,
         settled=performed.settled,
         progress=performed.progress,
+        leaves_no_trace=performed.leaves_no_trace,
     )
 
 
@@ -191,6 +193,7 @@ def unpack(packed: Packed) -> Performed:
         note=packed.note,
         settled=packed.settled,
         progress=packed.progress,
+        leaves_no_trace=packed.leaves_no_trace,
     )
 
 
@@ -222,6 +225,7 @@ def unpack_others(
             performed.ran_seconds,
             performed.result,
             performed.note,
+            leaves_no_trace=performed.leaves_no_trace,
             words=words,
         )
         for other in others
