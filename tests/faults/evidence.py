@@ -71,8 +71,8 @@ class Evidence:
     # (event, job, delivery, kind) of what workers said: "told" and "stale".
     told: Sequence[tuple[str, int, int, str]] = ()
     leaks: Sequence[str] = ()
-    # Each process's last line: until then it certainly lived.
-    last_seen: Mapping[int, float] = field(default_factory=dict)
+    # The last line of each worker process, by its name: until then it certainly lived.
+    last_seen: Mapping[str, float] = field(default_factory=dict)
     pids: Mapping[str, int] = field(default_factory=dict)  # By the worker's name.
     harms: Sequence[Harm] = ()
     changes: Sequence[Change] = ()
@@ -104,6 +104,31 @@ def operations_of(lines: Sequence[Mapping[str, Any]]) -> list[Operation]:
                 error=line.get("text", ""),
             )
     return list(found.values())
+
+
+def last_seen_of(
+    started: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]]
+) -> dict[str, float]:
+    """
+    Return when each worker process wrote its last line, by its name.
+
+    A system gives a process id again: whoever wrote under it is the process that had
+    started last by then.
+
+    Args:
+        started: A line of each process that said its name.
+        lines: Of the tasks.
+    """
+    by_pid: dict[int, list[tuple[float, str]]] = {}
+    for line in started:
+        by_pid.setdefault(line["pid"], []).append((line["at"], line["name"]))
+    seen: dict[str, float] = {}
+    for line in lines:
+        names = by_pid.get(line["pid"], [])
+        known = [name for at, name in names if at <= line["at"]]
+        if known:
+            seen[known[-1]] = line["at"]
+    return seen
 
 
 def runs_of(lines: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], Run]:

@@ -20,7 +20,13 @@ from tests.faults import (
     schedules,
     tick_checks,
 )
-from tests.faults.evidence import Evidence, harms_of, operations_of, runs_of
+from tests.faults.evidence import (
+    Evidence,
+    harms_of,
+    last_seen_of,
+    operations_of,
+    runs_of,
+)
 from tests.faults.plan import Fault
 from tests.faults.rows import Run
 from tests.faults.stage import Stage
@@ -224,7 +230,7 @@ def _collect(
             if line["event"] in ("told", "stale")
         ],
         leaks=[line["what"] for line in tasks if line["event"] == "leak"],
-        last_seen={line["pid"]: line["at"] for line in tasks},
+        last_seen=last_seen_of(ledger.read(stage.folder, "workers"), tasks),
         pids=stage.pids_by_name(),
         harms=harms_of(ledger.read(stage.folder, "faults"), time.time()),
         changes=changes,

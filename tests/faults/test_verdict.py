@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.evidence import Evidence, Harm, Operation, Run
+from tests.faults.evidence import Evidence, Harm, Operation, Run, last_seen_of
 from tests.faults.history import Change, Row
 from tests.faults.verdict import Verdict, judge
 
@@ -136,7 +136,11 @@ def verdict_on(*stories: Story, **changes: Any) -> Verdict:
         "committed_operations": frozenset({"op"}),
         "runs": {key: run for story in stories for key, run in story.runs.items()},
         "told": [line for story in stories for line in story.told],
-        "last_seen": {p: at for story in stories for p, at in story.last_seen.items()},
+        "last_seen": {
+            {1: "a", 2: "b"}.get(pid, ""): at
+            for story in stories
+            for pid, at in story.last_seen.items()
+        },
         "pids": {"a": 1, "b": 2},
         "harms": [harm for story in stories for harm in story.harms],
         "changes": [change for story in stories for change in story.changes],
@@ -298,6 +302,14 @@ def test_a_rescue_from_a_living_process_overlaps():
     story.last_seen[1] = story.now
 
     assert "overlaps" in violations(verdict_on(story))
+
+
+def test_a_process_id_that_is_given_again_is_another_process():
+    """Thousands of processes of a run, on a machine with 32,768 numbers."""
+    started = [{"pid": 7, "at": 1.0, "name": "a"}, {"pid": 7, "at": 5.0, "name": "b"}]
+    lines = [{"pid": 7, "at": 2.0}, {"pid": 7, "at": 6.0}, {"pid": 8, "at": 7.0}]
+
+    assert {"a": 2.0, "b": 6.0} == last_seen_of(started, lines)
 
 
 def test_an_ack_while_the_new_holder_still_runs_was_a_stale_one():

@@ -433,7 +433,8 @@ class Judge:
         assert lease.ended_at is not None
         self._verdict.counts["crashed"] += 1
         pid = self._pid(lease, run)
-        if self._evidence.last_seen.get(pid or 0, 0.0) > lease.ended_at + CLOCK_SECONDS:
+        seen_at = self._evidence.last_seen.get(lease.worker, 0.0)
+        if seen_at > lease.ended_at + CLOCK_SECONDS:
             self._verdict.add(
                 "overlaps",
                 f"job {lease.job}: delivery {lease.delivery} was taken from process "
