@@ -52,6 +52,7 @@ class JobAdmin(EditableAdmin):
         "leased_by",
         "leased_at",
         "cancel_requested_at",
+        "runs_alone",
     )
 
     def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
@@ -73,6 +74,8 @@ class JobAdmin(EditableAdmin):
         label = LiveState(job.state).label
         if job.state == LiveState.RUNNING and job.cancel_requested_at:
             label = _("running, asked to stop")
+        if job.state == LiveState.READY and job.runs_alone:
+            return badge(job.state, _("waits to run alone"), "alone")
         return badge(job.state, label)
 
     @admin.display(description=_("due / started"))

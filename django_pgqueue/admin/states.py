@@ -28,6 +28,10 @@ class LiveState(models.TextChoices):
 MEANINGS = {
     "scheduled": _("Waits for its time; never tried."),
     "ready": _("Due: the next free worker takes it."),
+    "alone": _(
+        "Its process died while it ran, so it runs in a process of its own: one such "
+        "job at a time."
+    ),
     "running": _("Leased by a worker."),
     "retrying": _("Failed, and waits for its next attempt."),
     "parked": _("Waits for something that is not time."),
@@ -71,11 +75,18 @@ def live_state() -> Case:
     )
 
 
-def badge(state: str, label: object = None) -> SafeString:
-    """Return *state* as a badge; its colour is that of admin.css for the word."""
+def badge(state: str, label: object = None, meaning: str | None = None) -> SafeString:
+    """
+    Return *state* as a badge; its colour is that of admin.css for the word.
+
+    Args:
+        state: The word.
+        label: What is shown instead.
+        meaning: The word of MEANINGS that explains it, if that is another one.
+    """
     return format_html(
         '<span class="pgqueue-badge pgqueue-{}" title="{}">{}</span>',
         state,
-        MEANINGS.get(state, ""),
+        MEANINGS.get(meaning or state, ""),
         state if label is None else label,
     )

@@ -114,6 +114,12 @@ class Job(JobColumns):
                 name="pgqueue_job_lane_intake",
                 condition=Q(visible_at__isnull=True, lane__isnull=False),
             ),
+            # Serves queues/suspects.py: the few jobs that run alone.
+            models.Index(
+                fields=["visible_at"],
+                name="pgqueue_job_alone",
+                condition=Q(runs_alone=True),
+            ),
             # Serves BUSY in runs/ticks.py: whether a schedule has a live job.
             models.Index(
                 fields=["schedule_id"],

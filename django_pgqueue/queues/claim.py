@@ -29,6 +29,9 @@ CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
 # due again by itself (leased_by is then still set), and a parked one (NULL) never is.
 # Such a lapsed lease is a crash: it gives its attempt back and counts in crashes; from
 # the second on the job runs alone, since it may be what takes its process down.
+# Jobs that run alone are not for these claims but for that of suspects.py: walked over
+# here, for as long as they wait. One that a claim finds out by its lapsed lease comes
+# back with runs_alone, and is handed back.
 # deliveries rises with every claim and is never reset: the fencing token that a settle
 # must present. least(): a row written with the largest integer must not break claims.
 # A key that is held while its job waits (queued_key) is free from here on.
@@ -83,7 +86,7 @@ candidate AS MATERIALIZED (
                   j.cancel_requested_at IS NOT NULL AS cancel_requested
              FROM pgqueue_job j
             WHERE j.queue = line.queue AND j.priority = line.priority
-              AND j.visible_at <= statement_timestamp()
+              AND j.visible_at <= statement_timestamp() AND NOT j.runs_alone
               AND j.id <> ALL(%(barred)s::bigint[])
             ORDER BY j.visible_at LIMIT %(limit)s
               FOR UPDATE SKIP LOCKED) due
@@ -106,7 +109,7 @@ WITH candidate AS MATERIALIZED (
              FROM pgqueue_job j
             WHERE j.queue = line.queue AND j.priority = line.priority
               AND j.visible_at >= line.floor
-              AND j.visible_at <= statement_timestamp()
+              AND j.visible_at <= statement_timestamp() AND NOT j.runs_alone
               AND j.id <> ALL(%(barred)s::bigint[])
             ORDER BY j.visible_at LIMIT line.most
               FOR UPDATE SKIP LOCKED) due

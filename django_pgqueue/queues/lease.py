@@ -156,11 +156,13 @@ UPDATE pgqueue_job AS j
    SET visible_at = least(coalesce(j.run_after, j.enqueued_at), statement_timestamp()),
        leased_by = NULL, leased_at = NULL,
        attempt = greatest(j.attempt - 1, 0),
-       crashes = CASE WHEN crashed THEN least(j.crashes, 32766) + 1 ELSE j.crashes END,
+       crashes = CASE WHEN crashed AND NOT (j.runs_alone AND %(beside)s::int > 0)
+                      THEN least(j.crashes, 32766) + 1 ELSE j.crashes END,
        runs_alone = j.runs_alone OR crashed,
        errors = CASE WHEN crashed
                      THEN {ROOM_FOR_ONE} || jsonb_build_object(
                          'kind', 'worker_lost', 'worker', %(worker)s::text,
+                         'beside', %(beside)s::int,
                          'attempt', j.attempt, 'delivery', j.deliveries,
                          'at', statement_timestamp(), 'message', %(message)s::text)
                      ELSE j.errors END
@@ -378,6 +380,7 @@ def rescue(
             "worker": worker,
             "ids": [job_id for job_id, _ in running],
             "deliveries": [delivery for _, delivery in running],
+            "beside": max(len(running) - 1, 0),
             "lease": lease,
             "message": message,
             "kept_ids": [job_id for job_id, _ in kept],

@@ -40,13 +40,15 @@ line AS (
 """
 
 # line(queue, priority, visible_at): the lines of the queues in %(queues)s, and the
-# earliest visible_at of each; NULL: it has nothing but parked rows.
+# earliest visible_at of each; NULL: it has nothing but parked rows. Without jobs that
+# run alone, which a claim passes over.
 LINES_SEEN = """
 line AS (
     SELECT q.queue, first.priority, first.visible_at
       FROM unnest(%(queues)s::text[]) AS q(queue)
      CROSS JOIN LATERAL (
-           SELECT j.priority, j.visible_at FROM pgqueue_job j WHERE j.queue = q.queue
+           SELECT j.priority, j.visible_at FROM pgqueue_job j
+            WHERE j.queue = q.queue AND NOT j.runs_alone
             ORDER BY j.priority DESC, j.visible_at LIMIT 1) first
     UNION ALL
     SELECT line.queue, next.priority, next.visible_at
@@ -54,6 +56,7 @@ line AS (
      CROSS JOIN LATERAL (
            SELECT j.priority, j.visible_at FROM pgqueue_job j
             WHERE j.queue = line.queue AND j.priority < line.priority
+              AND NOT j.runs_alone
             ORDER BY j.priority DESC, j.visible_at LIMIT 1) next
 )
 """

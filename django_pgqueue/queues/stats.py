@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django_pgqueue.queues import suspects
 from django_pgqueue.queues.lines import LINES_OF_QUEUES, LIVE_QUEUES
 
 # Rows looked at per queue and kind, unless the caller says otherwise.
@@ -91,6 +92,7 @@ class QueueStats:
     Attributes:
         name: Of the queue.
         ready: Due now; those of workers whose lease has lapsed are among them.
+        alone: Of those, how many wait to run alone, since their process has died.
         scheduled: Never tried, waiting for their time.
         running: Under a lease.
         retrying: Failed, waiting for their next attempt.
@@ -108,6 +110,7 @@ class QueueStats:
 
     name: str
     ready: int = 0
+    alone: int = 0
     scheduled: int = 0
     running: int = 0
     retrying: int = 0
@@ -144,6 +147,7 @@ def queue_stats(
     counts = _counts(cursor, names, limit)
     cursor.execute(QUEUES, {"queues": names, "limit": limit})
     rows = {row[0]: row for row in cursor.fetchall()}
+    alone = {line.queue: line.jobs for line in suspects.waiting(cursor, limit)}
     stats = []
     for name in names:
         _, paused_at, paused_by, pause_reason, dead = rows[name]
@@ -151,6 +155,7 @@ def queue_stats(
             QueueStats(
                 name=name,
                 dead=dead,
+                alone=min(alone.get(name, 0), counts[name].get("ready", 0)),
                 paused_at=paused_at,
                 paused_by=paused_by,
                 pause_reason=pause_reason,

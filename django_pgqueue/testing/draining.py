@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job
-from django_pgqueue.queues import claim
+from django_pgqueue.queues import claim, suspects
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks import inline
 from django_pgqueue.tasks.outcome import Cancelled, Expired, GaveUp, Retried
@@ -134,6 +134,8 @@ def _next(queue: str | None) -> Claimed | None:
     with connections[get_settings().database].cursor() as cursor:
         names = [name for name in _queue_names(cursor) if queue in (None, name)]
         jobs = claim.claim(
+            cursor, queues=names, worker=WORKER, limit=1, lease=inline.LEASE
+        ) or suspects.claim_suspects(
             cursor, queues=names, worker=WORKER, limit=1, lease=inline.LEASE
         )
     return jobs[0] if jobs else None

@@ -14,7 +14,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 from asgiref.sync import sync_to_async
@@ -29,7 +28,6 @@ from django_pgqueue.tasks.perform import Performed, Prepared, prepare, refuse
 from django_pgqueue.tasks.perform_async import perform_async
 from django_pgqueue.worker.control import Control, Hands
 from django_pgqueue.worker.coroutine import Coroutine, current
-from django_pgqueue.worker.gate import Gate
 from django_pgqueue.worker.gatherer import Run
 from django_pgqueue.worker.interruption import Interrupted, interrupted
 from django_pgqueue.worker.isolation import Isolation
@@ -52,12 +50,11 @@ class AsyncRunner:
         *,
         settings: Settings,
         slots: Slots,
-        gate: Gate,
         hands: Hands,
         isolation: Isolation,
         installation: str,
         grace_seconds: float,
-        on_alone: Callable[[], None],
+        on_suspect: Callable[[], None] | None,
         on_turn: Callable[[], None],
         on_end: Callable[[Coroutine], None],
     ) -> None:
@@ -68,12 +65,12 @@ class AsyncRunner:
             loop: Where jobs run.
             settings: For their arguments and results.
             slots: Where running jobs are marked.
-            gate: Keeps others away from a job that runs alone.
             hands: What the controls of jobs work with.
             isolation: Looks at what jobs leave behind.
             installation: The uuid that begins idempotency keys.
             grace_seconds: Of the worker's stop, for the log.
-            on_alone: Called when a job is about to wait until it is alone.
+            on_suspect: Called for a job that is to run alone, which is handed back;
+                None: it runs here.
             on_turn: Called when an outcome was handed over: somebody must ring for the
                 settler at the end of this turn of the loop.
             on_end: Called in the loop when a job needs its slot no longer.
@@ -81,17 +78,14 @@ class AsyncRunner:
         self._loop = loop
         self._settings = settings
         self._slots = slots
-        self._gate = gate
         self._hands = hands
         self._isolation = isolation
         self._installation = installation
         self._grace_seconds = grace_seconds
-        self._on_alone = on_alone
+        self._on_suspect = on_suspect
         self._on_turn = on_turn
         self._on_end = on_end
         self._commits = Commits(loop)
-        # Of its own: waiting for the gate must not keep to_thread() from running.
-        self._alone_thread = ThreadPoolExecutor(1, "pgqueue-alone")
 
     def give_back(self, job: Claimed) -> None:
         """Return a job to its queue, as if never claimed."""
@@ -121,8 +115,9 @@ class AsyncRunner:
         if refused is not None:
             self._put(Settlement(job, refused))
             return None
-        if not job.runs_alone and not self._gate.enter(slot):
+        if job.runs_alone and self._on_suspect is not None:
             self.give_back(job)
+            self._on_suspect()
             return None
         return Coroutine(held, slot, threads, now)
 
@@ -131,10 +126,7 @@ class AsyncRunner:
         current.set(coroutine)
         is_settling = False
         try:
-            if coroutine.job.runs_alone:
-                await self._run_alone(coroutine)
-            else:
-                is_settling = await self._run(coroutine, self._end)
+            is_settling = await self._run(coroutine)
         except BaseException:
             # Everything a job can do is caught in there; this is a bug of ours. The
             # loop must live on, and the lease will run out.
@@ -144,13 +136,11 @@ class AsyncRunner:
             self._end(coroutine)
 
     def _end(self, coroutine: Coroutine) -> None:
-        """Leave the slot and the gate."""
+        """Leave the slot."""
         if coroutine.is_over:
             return
         coroutine.is_over = True
         self._slots.leave(coroutine.slot)
-        if not coroutine.job.runs_alone:
-            self._gate.leave(coroutine.slot)
         self._on_end(coroutine)
 
     def _put(self, settlement: Settlement) -> None:
@@ -158,27 +148,8 @@ class AsyncRunner:
         self._hands.settler.put_soon(settlement)
         self._on_turn()
 
-    async def _run_alone(self, coroutine: Coroutine) -> None:
-        self._on_alone()
-        alone = self._gate.alone()
-
-        def enter() -> None:
-            alone.__enter__()
-            self._hands.settler.wait_until_idle(self._settings.lease_seconds)
-
-        await self._loop.run_in_executor(self._alone_thread, enter)
-        settled = asyncio.Event()
-        try:
-            if await self._run(coroutine, lambda _: settled.set()):
-                await settled.wait()
-        finally:
-            self._isolation.look(coroutine.job.id, coroutine.job.task)
-            alone.__exit__(None, None, None)
-
-    async def _run(
-        self, coroutine: Coroutine, on_settled: Callable[[Coroutine], None]
-    ) -> bool:
-        """Run the job; return whether *on_settled* is called once it is settled."""
+    async def _run(self, coroutine: Coroutine) -> bool:
+        """Run the job; return whether its slot waits for its settle."""
         job = coroutine.job
         # Before the arguments are read: they too can end a process.
         self._slots.enter(coroutine.slot, job.id, job.delivery)
@@ -190,7 +161,7 @@ class AsyncRunner:
                 prepared = prepare(job, self._settings)
             if isinstance(prepared, Performed):
                 self._hand_back_near(job)
-                done = Commit(self._commits, coroutine, on_settled)
+                done = Commit(self._commits, coroutine, self._end)
                 self._put(Settlement(job, prepared, done))
                 return True
             is_held = self._hands.leases.get(job) is not None
@@ -228,9 +199,9 @@ class AsyncRunner:
             settlement = control.close(performed)
         if settlement is None:
             return False
-        waits = prepared.options.settle == "immediate" or job.runs_alone
+        waits = prepared.options.settle == "immediate"
         if waits:
-            settlement.done = Commit(self._commits, coroutine, on_settled)
+            settlement.done = Commit(self._commits, coroutine, self._end)
         self._put(settlement)
         return waits
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
 
 import psycopg
 
@@ -31,7 +31,7 @@ from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.queue_plan import PRIORITY, STRICT
 from django_pgqueue.worker.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.room import Kinds, Room
-from django_pgqueue.worker.service import Service, is_broken
+from django_pgqueue.worker.service import Service
 from django_pgqueue.worker.strays import Strays
 from django_pgqueue.worker.turns import Key, Turns, run_order
 from django_pgqueue.worker.wakes import Wakes
@@ -311,7 +311,7 @@ class Claimer(Service):
         """Lease what is due, without floors, and hand it over."""
         barred = self._barred()
         asked_at = time.monotonic()
-        with self._answered() as cursor:
+        with self._strays.answered(self.link) as cursor:
             jobs = claims.claim(
                 cursor,
                 queues=queues,
@@ -328,7 +328,7 @@ class Claimer(Service):
         """Lease what is due in known lines, and hand it over."""
         barred = self._barred()
         asked_at = time.monotonic()
-        with self._answered() as cursor:
+        with self._strays.answered(self.link) as cursor:
             jobs = claims.claim_from_floors(
                 cursor,
                 lines=lines,
@@ -338,18 +338,6 @@ class Claimer(Service):
                 barred=barred,
             )
         return self._hand_over(jobs, asked_at, for_coroutines)
-
-    @contextmanager
-    def _answered(self) -> Iterator[psycopg.Cursor[Any]]:
-        """Lend a cursor for a claim, and note it when its answer is lost."""
-        try:
-            with self.link.steady_cursor(binary=True) as cursor:
-                yield cursor
-        except BaseException as error:
-            # An answer that says no has leased nothing.
-            if not isinstance(error, Exception) or is_broken(self.link, error):
-                self._strays.note()
-            raise
 
     def _barred(self) -> list[int]:
         """Renew what has run out here; return the jobs that a claim must not get."""

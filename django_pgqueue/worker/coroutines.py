@@ -28,7 +28,6 @@ from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
 from django_pgqueue.worker.async_runner import AsyncRunner
 from django_pgqueue.worker.control import Hands
 from django_pgqueue.worker.coroutine import BY_CALLER, Coroutine, start_task
-from django_pgqueue.worker.gate import Gate
 from django_pgqueue.worker.isolation import Isolation
 from django_pgqueue.worker.loop_watch import LoopWatch
 from django_pgqueue.worker.prefetch import HORIZON_SECONDS, MEAN_WEIGHT, PREFETCH_MAX
@@ -55,17 +54,15 @@ class Coroutines:
         sync_threads: int,
         settings: Settings,
         slots: Slots,
-        gate: Gate,
         hands: Hands,
         isolation: Isolation,
         installation: str,
         grace_seconds: float,
         on_room: Callable[[], None],
-        on_alone: Callable[[], None],
+        on_suspect: Callable[[], None] | None,
         on_hard_timeout: Callable[[Claimed, TaskTimeout], None],
     ) -> None:
         self.count = count
-        self._gate = gate
         self._hands = hands
         self._isolation = isolation
         self._on_room = on_room
@@ -84,12 +81,11 @@ class Coroutines:
             self._loop,
             settings=settings,
             slots=slots,
-            gate=gate,
             hands=hands,
             isolation=isolation,
             installation=installation,
             grace_seconds=grace_seconds,
-            on_alone=on_alone,
+            on_suspect=on_suspect,
             on_turn=self._expect_turn,
             on_end=self._note_end,
         )
@@ -134,8 +130,6 @@ class Coroutines:
 
     def room(self) -> int:
         """Return how many more jobs could start within the horizon; 0: none."""
-        if self._gate.is_closed:
-            return 0
         held = self._put - self._ended
         ahead = self._prefetch() if held < self.count or not self._is_stuck() else 0
         room = self.count + ahead - held

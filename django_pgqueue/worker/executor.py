@@ -38,7 +38,6 @@ from django_pgqueue.worker.cleanup import (
     watch_connections,
 )
 from django_pgqueue.worker.control import Control, Hands
-from django_pgqueue.worker.gate import Gate
 from django_pgqueue.worker.gatherer import Run
 from django_pgqueue.worker.isolation import (
     Isolation,
@@ -77,12 +76,12 @@ class Executor:
         leases: Leases,
         settler: Settler,
         watchdog: Watchdog,
-        gate: Gate,
         hands: Hands,
         isolation: Isolation,
         installation: str,
         on_room: Callable[[], None],
         rank: Callable[[Claimed], int],
+        on_suspect: Callable[[], None] | None,
         pool: ProcessPool | None = None,
     ) -> None:
         self.count = threads
@@ -95,7 +94,8 @@ class Executor:
         self._on_room = on_room
         # Of those that wait here, the lowest goes first.
         self._rank = rank
-        self._gate = gate
+        # Called for a job that is to run alone, which is handed back. None: it runs.
+        self._on_suspect = on_suspect
         self._hands = hands
         self._isolation = isolation
         # Runs the jobs in other processes; None: they run here.
@@ -151,8 +151,6 @@ class Executor:
         """Return how many more jobs could start within the horizon; 0: none."""
         # Said first: a thread that makes room after this tells the claimer.
         self._full_at, self._was_full = 0, True
-        if self._gate.is_closed:
-            return 0
         idle, buffered, prefetch = len(self._free), len(self._buffer), 0
         if (idle and not buffered) or not self._prefetch.is_stuck():
             prefetch = self._prefetch.ahead()
@@ -168,7 +166,7 @@ class Executor:
         """Return how many jobs to claim, beyond room(), for what a wake announced."""
         ahead = self._prefetch.ahead()
         is_flowing = ahead and not self._prefetch.is_stuck()
-        if not is_flowing or self._gate.is_closed:
+        if not is_flowing:
             return 0
         if 2 * len(self._buffer) >= 3 * ahead:
             return 0
@@ -257,7 +255,6 @@ class Executor:
             # Everything a job can do is caught below; this is a bug of ours. The
             # thread must live on, and the lease will run out.
             logger.exception("failed     loop=executor job=%d", job.id)
-            self._gate.leave(thread)
         if not keeps_slot:
             self._prefetch.took(time.monotonic() - now)
             self._slots.leave(slot)
@@ -303,64 +300,37 @@ class Executor:
         if refused is not None:
             self._settler.put(Settlement(job, refused))
             return False
-        if job.runs_alone and self._pool is None:
-            return self._run_alone(thread, slot, held)
-        if not self._gate.enter(thread):
+        if job.runs_alone and self._on_suspect is not None:
             self._settler.put(Settlement(job, None))
+            self._on_suspect()
             return False
         if job.accumulate_key is not None:
             self._hands.gatherer.take_near(job, self._buffer)
         if self._pool is not None or not self._prefetch.is_short(job.task):
             self._baton.pass_on(thread)
             self._settler.ring()
-        keeps_slot = self._perform(thread, slot, held, is_rested)
-        self._gate.leave(thread)
-        return keeps_slot
+        return self._perform(thread, slot, held, is_rested)
 
-    def _run_alone(self, thread: int, slot: int, held: Held) -> bool:
-        # It may take its process down: let nobody wait behind it, and nobody run or be
-        # unsettled beside it.
-        self._baton.pass_on(thread)
-        self.hand_back()
-        with self._gate.alone():
-            self._settler.ring()
-            self._settler.wait_until_idle(self._settings.lease_seconds)
-            settled = threading.Lock()
-            settled.acquire()
-            if self._perform(thread, slot, held, True, settled):
-                self._settler.ring()
-                settled.acquire()
-        return False
-
-    def _perform(
-        self,
-        thread: int,
-        slot: int,
-        held: Held,
-        is_rested: bool,
-        settled: threading.Lock | None = None,
-    ) -> bool:
-        """Run the job; return whether its slot, or *settled*, waits for its settle."""
+    def _perform(self, thread: int, slot: int, held: Held, is_rested: bool) -> bool:
+        """Run the job; return whether its slot waits for its settle."""
         job = held.job
         if is_rested:
             # Between two jobs without a rest, the clean-up after the first will do.
             clean_connections()
         # Before the arguments are read: they too can end a process.
         self._slots.enter(slot, job.id, job.delivery)
-        keeps_slot = in_own_context(self._call, thread, slot, held, settled)
+        keeps_slot = in_own_context(self._call, thread, slot, held)
         clean_after_job()
         self._isolation.look(job.id, job.task)
         return keeps_slot
 
-    def _call(
-        self, thread: int, slot: int, held: Held, settled: threading.Lock | None
-    ) -> bool:
+    def _call(self, thread: int, slot: int, held: Held) -> bool:
         job, pool = held.job, self._pool
         prepared = prepare(job, self._settings) if pool is None else pool.prepare(job)
         if isinstance(prepared, Performed):
             if job.accumulate_key is not None:
                 self._hands.gatherer.hand_back(job)
-            return self._settle(Settlement(job, prepared), slot, settled)
+            return self._settle(Settlement(job, prepared), slot)
         run = None
         if prepared.options.accumulate is None:
             control = Control(self._hands, held, prepared)
@@ -379,8 +349,8 @@ class Executor:
         settlement = control.close(performed)
         if settlement is None:
             return False
-        if prepared.options.settle == "immediate" or settled is not None:
-            return self._settle(settlement, slot, settled)
+        if prepared.options.settle == "immediate":
+            return self._settle(settlement, slot)
         self._settler.put_soon(settlement)
         return False
 
@@ -408,15 +378,10 @@ class Executor:
             else functools.partial(self._watchdog.watch, job, timeout),
         )
 
-    def _settle(
-        self, settlement: Settlement, slot: int, settled: threading.Lock | None
-    ) -> bool:
-        """Hand an outcome over; its slot, or *settled*, is released after it."""
-        if settled is not None:
-            settlement.done = settled
-        else:
-            settlement.slot = slot
-            self._unsettled.add(slot)
+    def _settle(self, settlement: Settlement, slot: int) -> bool:
+        """Hand an outcome over; its slot is released after it."""
+        settlement.slot = slot
+        self._unsettled.add(slot)
         self._settler.put_soon(settlement)
         return True
 

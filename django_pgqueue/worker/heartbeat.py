@@ -27,6 +27,7 @@ from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.scheduler import OVERDUE, Scheduler
 from django_pgqueue.worker.service import Service
+from django_pgqueue.worker.summons import SuspectWatch
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -59,8 +60,13 @@ class Heartbeat(Service):
         leader: Leader,
         scheduler: Scheduler,
         listener: Listener | None,
+        suspect_watch: SuspectWatch | None = None,
+        stands: bool = True,
     ) -> None:
         super().__init__(link)
+        # Whether it stands for election, and in for the leader.
+        self._stands = stands
+        self._suspect_watch = suspect_watch
         self._worker = worker
         self._leases = leases
         self._renewal = renewal
@@ -91,8 +97,11 @@ class Heartbeat(Service):
         if now >= self._row_due_at:
             self._touch_row()
             self._row_due_at = now + ROW_INTERVAL_SECONDS
-        self._look_at_schedules(now)
-        self._declare_again(now)
+        if self._stands:
+            self._look_at_schedules(now)
+            self._declare_again(now)
+        if self._suspect_watch is not None:
+            self._suspect_watch.look(self.link)
         self._prove_listener()
         if is_missing:
             return ASK_AGAIN_SECONDS
@@ -147,7 +156,9 @@ class Heartbeat(Service):
             if not workers.heartbeat(cursor, name=self._worker):
                 self._register()
             with connection.transaction():
-                leads = workers.lead(cursor, name=self._worker, term=LEADER_TERM)
+                leads = self._stands and workers.lead(
+                    cursor, name=self._worker, term=LEADER_TERM
+                )
         self._leader.set_leading(leads)
         self._scheduler.set_leading(leads)
 

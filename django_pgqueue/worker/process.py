@@ -42,7 +42,6 @@ from django_pgqueue.worker.control import Hands
 from django_pgqueue.worker.coroutines import Coroutines
 from django_pgqueue.worker.dispatcher import Dispatcher
 from django_pgqueue.worker.executor import Executor
-from django_pgqueue.worker.gate import Gate
 from django_pgqueue.worker.gatherer import Gatherer
 from django_pgqueue.worker.heartbeat import Heartbeat
 from django_pgqueue.worker.interruption import interrupted
@@ -55,6 +54,7 @@ from django_pgqueue.worker.pool import ProcessPool
 from django_pgqueue.worker.pool_cells import Cells
 from django_pgqueue.worker.pool_forker import Forker
 from django_pgqueue.worker.pool_runner import Told
+from django_pgqueue.worker.quarantine import Quarantine
 from django_pgqueue.worker.recycling import Turn
 from django_pgqueue.worker.renewal import Renewal
 from django_pgqueue.worker.repeats import repeat
@@ -65,6 +65,7 @@ from django_pgqueue.worker.service import Service, backoff_seconds
 from django_pgqueue.worker.settler import Settlement, Settler
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.strays import Strays
+from django_pgqueue.worker.summons import Summons, SuspectWatch
 from django_pgqueue.worker.turns import run_order
 from django_pgqueue.worker.vitals import State, Vital
 from django_pgqueue.worker.wakes import Wakes
@@ -111,10 +112,14 @@ class Process:
         slots: Slots,
         vital: Vital | None = None,
         turn: Turn | None = None,
+        summons: Summons | None = None,
         *,
         declares: bool = True,
+        is_quarantine: bool = False,
     ) -> None:
         self._options = options
+        # Whether it is for jobs that run alone, and for no others.
+        self._is_quarantine = is_quarantine
         # None: nobody asks after our health.
         self._vital = vital
         self._settings = options.settings
@@ -130,6 +135,8 @@ class Process:
         self._is_patient = False
         self._told_at: float | None = None
         self._turn = turn
+        # None: nobody runs what is to run alone, and it waits.
+        self._summons = summons
         # Whether it writes what the code declares of schedules and subscriptions.
         self._declares = declares
         self._asked_when_idle = False
@@ -244,7 +251,7 @@ class Process:
         options, settings, name = self._options, self._settings, self._name
         self._leases = Leases(settings.lease_seconds)
         self._strays = Strays(self._leases, worker=name)
-        renewal = Renewal(self._leases, worker=name)
+        self._renewal = Renewal(self._leases, worker=name)
         self._settler = Settler(
             self._link("settler", steady=True),
             worker=name,
@@ -279,7 +286,7 @@ class Process:
                 grace_seconds=options.grace_seconds,
                 on_broken=self._on_broken,
             )
-        gate = Gate()
+        on_suspect = None if self._is_quarantine else self._on_suspect
         self._isolation = Isolation(threads=options.threads, on_spoiled=self._recycle)
         executor = Executor(
             threads=options.threads,
@@ -288,12 +295,13 @@ class Process:
             leases=self._leases,
             settler=self._settler,
             watchdog=self._watchdog,
-            gate=gate,
             hands=hands,
             isolation=self._isolation,
             installation=installation,
             on_room=self._on_room,
             rank=run_order(options.plan, settings.ageing_seconds),
+            # Runners run alone anyway.
+            on_suspect=None if self._pool is not None else on_suspect,
             pool=self._pool,
         )
         self._coroutines = Coroutines(
@@ -302,13 +310,12 @@ class Process:
             sync_threads=options.sync_threads,
             settings=settings,
             slots=self._slots,
-            gate=gate,
             hands=hands,
             isolation=self._isolation,
             installation=installation,
             grace_seconds=options.grace_seconds,
             on_room=self._on_room,
-            on_alone=executor.hand_back,
+            on_suspect=on_suspect,
             on_hard_timeout=self._on_hard_timeout,
         )
         # A queue is forgotten no sooner than it could fill all slots.
@@ -321,6 +328,7 @@ class Process:
             self._leases,
             self._on_room,
         )
+        self._kinds = kinds
         bell = Bell()
         self._scheduler = Scheduler(self._link("scheduler"))
         self._consumers = Consumers(
@@ -339,25 +347,10 @@ class Process:
             self._consumers.hint,
         )
         self._listener = None
-        if settings.listen:
+        if settings.listen and not self._is_quarantine:
             alias = settings.listen_database or settings.database
             self._listener = Listener(self._link("listener", alias), self._wakes)
-        self._claimer = Claimer(
-            self._link("claimer", steady=True, flushes_later=True),
-            worker=name,
-            options=options,
-            wakes=self._wakes,
-            leases=self._leases,
-            renewal=renewal,
-            strays=self._strays,
-            hand_back=self._hand_back,
-            kinds=kinds,
-            room=self._dispatcher.room,
-            extra_room=self._dispatcher.extra_room,
-            put=self._dispatcher.put,
-            bell=bell,
-            listener=self._listener,
-        )
+        self._claimer = self._make_claimer(bell)
         self._leader = Leader(
             self._link("leader"), [repeat, *purger.chores(settings), Backfills()]
         )
@@ -365,12 +358,50 @@ class Process:
             self._link("heartbeat", steady=True),
             worker=name,
             leases=self._leases,
-            renewal=renewal,
+            renewal=self._renewal,
             register=self._register_again,
             leader=self._leader,
             scheduler=self._scheduler,
             listener=self._listener,
+            suspect_watch=self._suspect_watch(),
+            stands=not self._is_quarantine,
         )
+
+    def _make_claimer(self, bell: Bell) -> Claimer | Quarantine:
+        options = self._options
+        if self._is_quarantine:
+            return Quarantine(
+                self._link("claimer", steady=True),
+                worker=self._name,
+                options=options,
+                leases=self._leases,
+                strays=self._strays,
+                hand_back=self._hand_back,
+                is_idle=self._has_nothing,
+                put=self._dispatcher.put,
+                on_empty=self._leave,
+            )
+        return Claimer(
+            self._link("claimer", steady=True, flushes_later=True),
+            worker=self._name,
+            options=options,
+            wakes=self._wakes,
+            leases=self._leases,
+            renewal=self._renewal,
+            strays=self._strays,
+            hand_back=self._hand_back,
+            kinds=self._kinds,
+            room=self._dispatcher.room,
+            extra_room=self._dispatcher.extra_room,
+            put=self._dispatcher.put,
+            bell=bell,
+            listener=self._listener,
+        )
+
+    def _suspect_watch(self) -> SuspectWatch | None:
+        if self._summons is None or self._is_quarantine:
+            return None
+        return SuspectWatch(self._options.plan, self._summons)
 
     def _start(self) -> None:
         # A loop that has its answer from the database must not wait for a turn as long
@@ -386,13 +417,15 @@ class Process:
         self._dispatcher.start()
         for service in self._services():
             service.start()
-        self._consumers.start()
+        if not self._is_quarantine:
+            self._consumers.start()
         logger.info("started    worker=%s pid=%d", self._name, os.getpid())
 
     def _services(self) -> list[Service]:
         """Return the loops, in the order in which they start."""
-        loops: list[Service] = [self._settler, self._heartbeat, self._leader]
-        loops.append(self._scheduler)
+        loops: list[Service] = [self._settler, self._heartbeat]
+        if not self._is_quarantine:
+            loops += [self._leader, self._scheduler]
         if self._listener is not None:
             loops.append(self._listener)
         return [*loops, self._claimer]
@@ -436,9 +469,7 @@ class Process:
 
     def _drain_step(self) -> float:
         """Ask to stop once a look that began when nothing ran found nothing."""
-        is_idle = self._dispatcher.is_idle and not len(self._leases)
-        is_idle = is_idle and self._consumers.found_nothing
-        if not is_idle or not self._settler.wait_until_idle(0):
+        if not self._has_nothing() or not self._consumers.found_nothing:
             self._asked_when_idle = False
         elif not self._asked_when_idle:
             self._asked_when_idle = True
@@ -450,6 +481,11 @@ class Process:
         elif self._claimer.found_since_asked():
             self._asked_when_idle = False
         return 0.01
+
+    def _has_nothing(self) -> bool:
+        """Whether nothing runs, waits to run or waits to be written."""
+        is_idle = self._dispatcher.is_idle and not len(self._leases)
+        return is_idle and self._settler.wait_until_idle(0)
 
     def _stop(self) -> int:
         started = time.monotonic()
@@ -583,6 +619,16 @@ class Process:
             self._settler.put_soon(Settlement(other.job, ended))
         self._settler.put(Settlement(job, performed))
         self._recycle()
+
+    def _on_suspect(self) -> None:
+        """A job was claimed that is to run alone; somebody else is to run it."""
+        if self._summons is not None:
+            self._summons.send()
+
+    def _leave(self) -> None:
+        """End in order: there is nothing left to do."""
+        self._stop_asked = True
+        self._woken.set()
 
     def _recycle(self) -> None:
         """Let another process take this one's place; what runs gets the grace."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -43,9 +44,23 @@ class Lost:
 class Rescuer:
     """Called by the supervisor between its waits; holds no connection in between."""
 
-    def __init__(self, link: Link, lease: timedelta) -> None:
+    def __init__(
+        self,
+        link: Link,
+        lease: timedelta,
+        on_crashed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        Make it.
+
+        Args:
+            link: Open while run() needs it.
+            lease: The longest that a child takes.
+            on_crashed: Called when jobs came back that are to run alone.
+        """
         self._link = link
         self._lease = lease
+        self._on_crashed = on_crashed
         self._lost: list[Lost] = []
 
     def add(self, lost: Lost) -> None:
@@ -94,6 +109,8 @@ class Rescuer:
             workers.forget(cursor, [lost.worker])
             wake.wake(cursor, {job.queue for job in rescued})
             wake.wake(cursor, [TOPIC_HINT + topic for topic in topics])
+        if any(job.crashed for job in rescued):
+            self._on_crashed()
         lost.rescues += 1
         lost.due_at = time.monotonic() + AGAIN_SECONDS
         if lost.rescues > 1 and len(rescued) == len(found):

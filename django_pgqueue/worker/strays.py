@@ -14,7 +14,10 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 
@@ -22,6 +25,7 @@ from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease
 from django_pgqueue.worker.leases import Leases
+from django_pgqueue.worker.service import is_broken
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -46,6 +50,18 @@ class Strays:
         """Note that a claim got no answer. Any thread may call it."""
         self._noted_at = self._due_at = time.monotonic()
         self._pause = AGAIN_SECONDS
+
+    @contextmanager
+    def answered(self, link: Link) -> Iterator[psycopg.Cursor[Any]]:
+        """Lend a cursor for a claim, and note it when its answer is lost."""
+        try:
+            with link.steady_cursor(binary=True) as cursor:
+                yield cursor
+        except BaseException as error:
+            # An answer that says no has leased nothing.
+            if not isinstance(error, Exception) or is_broken(link, error):
+                self.note()
+            raise
 
     @property
     def is_pending(self) -> bool:

@@ -17,9 +17,11 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from typing import Any
+
+import psycopg
 
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.worker.health import Health
@@ -31,9 +33,10 @@ from django_pgqueue.worker.process import (
     STOP_SIGNALS,
     Process,
 )
-from django_pgqueue.worker.recycling import Turn
+from django_pgqueue.worker.recycling import Limits, Turn
 from django_pgqueue.worker.rescuer import Lost, Rescuer
 from django_pgqueue.worker.slots import Slots
+from django_pgqueue.worker.summons import Summons, served_suspects
 from django_pgqueue.worker.vitals import Vital
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -85,12 +88,20 @@ class Supervisor:
         self._children: dict[int, Child] = {}
         # Places without a child, and the monotonic time to start one.
         self._vacant = dict.fromkeys(range(options.processes), 0.0)
-        self._young_deaths = dict.fromkeys(range(options.processes), 0)
+        # The place beside them of the process in which jobs run alone, and the earliest
+        # time to start it again.
+        self._quarantine = options.processes
+        self._quarantine_at = 0.0
+        self._summons = Summons(self._context)
+        self._young_deaths = dict.fromkeys(range(options.processes + 1), 0)
         # Places whose child has told the database what this code declares. The next
         # one does not: a newer deploy may have said something else meanwhile.
         self._has_declared: set[int] = set()
+        self._link = Link(options.settings.database, name="pgqueue supervisor")
         self._rescuer = Rescuer(
-            Link(options.settings.database, name="pgqueue supervisor"), options.lease
+            self._link,
+            options.lease,
+            on_crashed=self._expect_suspects,
         )
         self._signals = 0
         self._stop_started_at: float | None = None
@@ -108,10 +119,13 @@ class Supervisor:
         while True:
             self._follow_signals()
             self._follow_health()
+            self._follow_summons()
             self._start_children()
             if not self._children and (
                 self._stop_started_at is not None or not self._vacant
             ):
+                if self._stop_started_at is None and self._leaves_suspects():
+                    continue
                 break
             self._wait()
             self._collect()
@@ -129,8 +143,31 @@ class Supervisor:
     def _follow_health(self) -> None:
         if self._health is not None:
             self._health.follow(is_stopping=self._stop_started_at is not None)
-            for place, deaths in self._young_deaths.items():
-                self._health.vitals.note_deaths(place, deaths)
+            for place in range(self._options.processes):
+                self._health.vitals.note_deaths(place, self._young_deaths[place])
+
+    def _follow_summons(self) -> None:
+        if self._summons.take():
+            self._expect_suspects()
+
+    def _expect_suspects(self) -> None:
+        """See to it that somebody runs what waits to run alone."""
+        if self._quarantine not in self._children:
+            self._vacant.setdefault(self._quarantine, self._quarantine_at)
+
+    def _leaves_suspects(self) -> bool:
+        """Whether a drained worker has left jobs that are to run alone."""
+        try:
+            with self._link.cursor() as cursor:
+                is_left = bool(served_suspects(cursor, self._options.plan))
+        except psycopg.Error as error:
+            logger.error("failed     loop=supervisor error=%s", str(error).strip())
+            return False
+        finally:
+            self._link.drop()
+        if is_left:
+            self._expect_suspects()
+        return is_left
 
     def _start_children(self) -> None:
         if self._stop_started_at is not None:
@@ -142,12 +179,22 @@ class Supervisor:
 
     def _start_child(self, place: int) -> Child:
         host = socket.gethostname()[:HOSTNAME_CHARACTERS_MAX]
-        name = f"{host}-{os.getpid()}.{place}-{secrets.token_hex(3)}"
+        is_quarantine = place == self._quarantine
+        shown = "alone" if is_quarantine else place
+        name = f"{host}-{os.getpid()}.{shown}-{secrets.token_hex(3)}"
         slots = Slots(self._context, self._options.threads + self._options.async_slots)
+        # It does not live long enough for a limit.
+        options = self._options
+        if is_quarantine:
+            options = replace(options, limits=Limits())
         process = self._context.Process(
             target=run_child,
-            args=(self._options, name, slots, place, self._health, self._turn),
-            kwargs={"declares": place not in self._has_declared},
+            args=(options, name, slots, place, self._health, self._turn),
+            kwargs={
+                "declares": place not in self._has_declared and not is_quarantine,
+                "summons": self._summons,
+                "is_quarantine": is_quarantine,
+            },
             name=name,
         )
         sys.stdout.flush()
@@ -173,7 +220,7 @@ class Supervisor:
             waits.append(BEAT_SECONDS)
             sentinels += self._health.sentinels
         timeout = max(min(waits), 0.0) if waits else None
-        wait([*sentinels, self._pipe[0]], timeout)
+        wait([*sentinels, self._pipe[0], self._summons.reader], timeout)
         with contextlib.suppress(BlockingIOError):
             os.read(self._pipe[0], 1024)
 
@@ -183,7 +230,7 @@ class Supervisor:
                 continue
             child.process.join()
             del self._children[place]
-            if self._health is not None:
+            if self._health is not None and place != self._quarantine:
                 self._health.vitals.clear(place)
             self._after_exit(child, child.process.exitcode)
 
@@ -198,6 +245,12 @@ class Supervisor:
             self._note_death(child, status)
         if is_ours and status == EXIT_CLEAN and self._options.drain:
             return  # Its place stays empty: nothing is due.
+        if child.place == self._quarantine:
+            # Whoever finds that jobs wait for it calls another one.
+            self._quarantine_at = self._restart_at(child)
+            if not is_ours or status != EXIT_CLEAN:
+                self._vacant[child.place] = self._quarantine_at
+            return
         self._vacant[child.place] = self._restart_at(child)
 
     def _note_death(self, child: Child, status: int) -> None:
@@ -278,8 +331,10 @@ def run_child(
     place: int = 0,
     health: Health | None = None,
     turn: Turn | None = None,
+    summons: Summons | None = None,
     *,
     declares: bool = True,
+    is_quarantine: bool = False,
 ) -> None:
     """Be a worker process; never returns."""
     import django
@@ -293,8 +348,18 @@ def run_child(
     vitals = None
     if health is not None:
         health.leave_socket()
-        vitals = Vital(health.vitals, place)
-    status = Process(options, name, slots, vitals, turn, declares=declares).run()
+        # Who asks after a worker's health asks for the processes that it keeps.
+        vitals = None if is_quarantine else Vital(health.vitals, place)
+    status = Process(
+        options,
+        name,
+        slots,
+        vitals,
+        turn,
+        summons,
+        declares=declares,
+        is_quarantine=is_quarantine,
+    ).run()
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

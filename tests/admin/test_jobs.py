@@ -379,6 +379,18 @@ def test_a_job_that_was_asked_to_stop_says_so(admin_client):
     assert f'"{URL}{job.pk}/cancel/"' not in html
 
 
+def test_a_job_that_waits_to_run_alone_says_so(admin_client):
+    """In the list and on its page; the next free worker would not take it."""
+    job = make_job(runs_alone=True, crashes=1)
+
+    pages = [admin_client.get(URL), admin_client.get(f"{URL}{job.pk}/change/")]
+
+    for page in pages:
+        html = page.content.decode()
+        assert "waits to run alone" in html
+        assert "the next free worker takes it" not in html
+
+
 def test_a_second_cancel_does_no_harm(admin_client):
     """The form sent twice."""
     job = make_job()

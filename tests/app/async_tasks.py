@@ -265,3 +265,11 @@ async def akills(ctx: JobContext, gate: str) -> None:
     ledger.write("start", ctx.id, ctx.attempt)
     await _pass(gate)
     os.kill(os.getpid(), 9)
+
+
+@task(takes_context=True, queue="async")
+async def apoison(ctx: JobContext, gate: str) -> None:
+    """End the process under the task, once the gate is open."""
+    ledger.write("start", ctx.id, ctx.attempt)
+    await _pass(gate)
+    os._exit(7)

@@ -34,6 +34,7 @@ LONG_AGO = timedelta(minutes=-10)
 
 CHECKS = {
     "server",
+    "suspects",
     "migrations",
     "indexes",
     "partitions",
@@ -126,7 +127,7 @@ def test_where_all_is_well_every_check_says_so():
     assert CHECKS == set(found)
 
     status, out = run()
-    assert out.endswith("0 errors, 0 warnings, 41 as they should be.\n")
+    assert out.endswith("0 errors, 0 warnings, 42 as they should be.\n")
     assert max(map(len, out.splitlines())) <= 80
     assert 1 == len(run("--quiet")[1].splitlines())
 
@@ -322,6 +323,20 @@ def test_a_job_that_waits_too_long():
     finding = trouble("oldest_ready")
     assert 600 <= finding["value"] < 700
     assert "queue mail" in finding["what"]
+
+
+def test_jobs_that_wait_to_run_alone():
+    """They are few, and each may be what ends its process."""
+    make_worker()
+    make_job(queue="mail", runs_alone=True, crashes=1)
+
+    finding = trouble("suspects")
+
+    assert ("warning", 1) == (finding["severity"], finding["value"])
+    assert (
+        "1 job of a process that died waits to run alone, in mail." == finding["what"]
+    )
+    assert "worker_lost" in finding["way_out"]
 
 
 def test_a_paused_queue_with_ready_jobs():

@@ -373,6 +373,26 @@ def test_show_tells_all_and_hides_secrets(transactional_db):
     assert [ERROR, {**ERROR, "attempt": 2}] == found["job"]["errors"]
 
 
+def test_show_and_stats_tell_what_waits_to_run_alone(transactional_db):
+    """Of a job that is due; one that waits for its time does that first."""
+    job, later = (
+        make_job(runs_alone=True, crashes=1, **columns)
+        for columns in ({}, {"visible_at": timedelta(hours=1)})
+    )
+
+    assert f"Job {job.pk} is ready, and waits to run alone" in shown_of(job)
+    assert "and waits to run alone" not in shown_of(later)
+    _, output, _ = run("stats")
+    assert "1 of the ready wait to run alone" in output
+    _, stats = told("stats")
+    assert 1 == stats["queues"][0]["alone"]
+
+
+def shown_of(job):
+    _, output, _ = run("show", str(job.pk))
+    return output
+
+
 def test_show_names_the_schedule_of_a_job(transactional_db):
     """By the name that the command `schedules` takes."""
     job = make_job(schedule_id=make_schedule(name="nightly report").pk)

@@ -21,6 +21,7 @@ from django_pgqueue.queues.accumulate import (
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.enqueue import Placement
 from django_pgqueue.queues.lease import rescue
+from django_pgqueue.queues.suspects import claim_suspects
 from tests.factories import LEASE, make_job, make_leased_job
 from tests.queues.test_plans import explain, explain_generic
 
@@ -256,7 +257,9 @@ def test_a_job_that_runs_alone_gathers_nothing(cursor):
     for row in Job.objects.due():
         Job.objects.filter(pk=row.pk).update(runs_alone=True, crashes=1, deliveries=1)
 
-    job = leader(cursor)
+    (job,) = claim_suspects(
+        cursor, queues=["default"], worker="a", limit=10, lease=LEASE
+    )
 
     assert job.runs_alone
     assert [] == gathered(cursor, job)

@@ -403,13 +403,27 @@ def test_after_a_second_crash_a_job_runs_alone(cursor, claim_jobs):
 
 
 @either_claim
-def test_a_job_that_once_runs_alone_always_does(cursor, claim_jobs):
-    """A settle in between, a retry say, does not clear the suspicion."""
-    make_job(runs_alone=True, crashes=1, attempt=1, deliveries=1)
+def test_jobs_that_run_alone_are_passed_over(cursor, claim_jobs):
+    """However long they have been due: they are for the claim of suspects."""
+    for _ in range(3):
+        make_job(runs_alone=True, crashes=1, visible_at=-HOUR)
+    other = make_job()
 
-    (claimed,) = claim_jobs(cursor)
+    claimed = claim_jobs(cursor)
 
-    assert (1, True) == (claimed.crashes, claimed.runs_alone)
+    assert [other.pk] == [job.id for job in claimed]
+    assert 3 == Job.objects.filter(leased_by=None).count()
+
+
+def test_a_line_is_seen_without_jobs_that_run_alone(cursor):
+    """Else the next one that is due would be hidden behind them."""
+    make_job(runs_alone=True, crashes=1, visible_at=-HOUR)
+    later = make_job(visible_at=HOUR)
+    make_job(queue="alone", runs_alone=True, crashes=1)
+
+    (line,) = see(cursor, ["default", "alone"]).lines
+
+    assert ("default", later.visible_at) == (line.queue, line.visible_at)
 
 
 @either_claim

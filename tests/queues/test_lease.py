@@ -273,6 +273,31 @@ def test_a_rescued_job_that_was_running_has_crashed(cursor):
     )
 
 
+def test_a_crash_says_how_many_ran_there(cursor):
+    """So that those that it met are run by halves, where they are many."""
+    jobs = [make_leased_job("dead") for _ in range(3)]
+
+    rescue_from(cursor, running=[(job.pk, 1) for job in jobs])
+
+    assert [2, 2, 2] == [job.errors[0]["beside"] for job in Job.objects.all()]
+
+
+@pytest.mark.parametrize("beside,crashes", [(0, 2), (2, 1)])
+def test_a_suspect_that_crashed_among_others_is_not_counted_again(
+    cursor, beside, crashes
+):
+    """Only one that was alone has shown that it is to blame."""
+    jobs = [
+        make_leased_job("dead", runs_alone=True, crashes=1) for _ in range(1 + beside)
+    ]
+
+    rescue_from(cursor, running=[(job.pk, 1) for job in jobs])
+
+    for job in Job.objects.all():
+        assert (crashes, True, 0) == (job.crashes, job.runs_alone, job.attempt)
+        assert ["worker_lost"] == [error["kind"] for error in job.errors]
+
+
 def test_a_rescued_job_that_was_only_claimed_did_not_crash(cursor):
     """It goes back as if never claimed: no crash, no error, not alone."""
     job = make_leased_job("dead")

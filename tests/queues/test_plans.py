@@ -47,6 +47,7 @@ PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 VALUES = {
     "args": "[]",
     "attempts_back": [0],
+    "beside": 1,
     "but": [1],
     "by": "anna",
     "bys": "[]",

@@ -46,6 +46,20 @@ def test_each_state_is_counted(cursor):
     assert 3600 == pytest.approx(stats.oldest_ready_seconds, abs=10)
 
 
+def test_of_those_that_are_ready_it_tells_which_wait_to_run_alone(cursor):
+    """Not of one that runs, nor of a paused queue, which nobody looks at."""
+    make_job()
+    make_job(runs_alone=True)
+    make_job(runs_alone=True, priority=3)
+    make_leased_job("w", runs_alone=True)
+    make_job(queue="rests", runs_alone=True)
+    pause(cursor, "rests")
+
+    assert [("default", 3, 2), ("rests", 1, 0)] == [
+        (stats.name, stats.ready, stats.alone) for stats in queue_stats(cursor)
+    ]
+
+
 def test_a_queue_without_anything_has_zeros(cursor):
     """It was asked for by name."""
     assert QueueStats(name="nowhere") == one(cursor, "nowhere")

@@ -29,7 +29,6 @@ from django_pgqueue.worker.control import Hands
 from django_pgqueue.worker.coroutine import Coroutine
 from django_pgqueue.worker.coroutines import Coroutines
 from django_pgqueue.worker.dispatcher import HELD_MAX, Dispatcher
-from django_pgqueue.worker.gate import Gate
 from django_pgqueue.worker.leases import Held, Leases
 from django_pgqueue.worker.loop_watch import LoopWatch
 from django_pgqueue.worker.room import Kinds, Room
@@ -87,9 +86,8 @@ class Rig:
     def __init__(self, count):
         self.settled = Settled()
         self.leases = Leases(60.0)
-        self.gate = Gate()
         self.slots = Slots(multiprocessing.get_context("spawn"), 1 + count)
-        self.rooms = self.alone = 0
+        self.rooms = self.suspects = 0
         self.hard = []
         self.looked = []
         self.coroutines = Coroutines(
@@ -98,7 +96,6 @@ class Rig:
             sync_threads=2,
             settings=SETTINGS,
             slots=self.slots,
-            gate=self.gate,
             hands=Hands(
                 worker="worker",
                 alias="default",
@@ -111,7 +108,7 @@ class Rig:
             installation="uuid",
             grace_seconds=1.0,
             on_room=self._on_room,
-            on_alone=self._on_alone,
+            on_suspect=self._on_suspect,
             on_hard_timeout=lambda job, error: self.hard.append((job, error)),
         )
         self._ids = iter(range(1, 10_000))
@@ -119,8 +116,8 @@ class Rig:
     def _on_room(self):
         self.rooms += 1
 
-    def _on_alone(self):
-        self.alone += 1
+    def _on_suspect(self):
+        self.suspects += 1
 
     def put(self, name, count=1, **fields):
         jobs = [claimed(name, id=next(self._ids), **fields) for _ in range(count)]
@@ -487,50 +484,24 @@ def test_an_error_of_our_own_is_told_and_costs_no_slot(rig, monkeypatch, caplog)
 # Alone -------------------------------------------------------------------------------
 
 
-def test_a_job_runs_alone_when_it_must(rig, gated, declare):
-    """After those that run; what comes meanwhile is handed back."""
+def test_a_job_that_is_to_run_alone_is_handed_back_and_told(rig, declare):
+    """A claim has found that out by its lapsed lease; others go on beside."""
     ran = []
 
     async def alone():
-        ran.append(len(gated.started))
+        ran.append("alone")
+
+    async def other():
+        ran.append("other")
 
     made = rig(5)
-    made.put(gated.name, 2)
-    wait_for(lambda: len(gated.started) == 2, what="two run")
     (job,) = made.put(declare(alone), runs_alone=True)
-    wait_for(lambda: made.gate.is_closed, what="it waits to be alone")
-    assert 0 == made.coroutines.room()
-    (late,) = made.put(gated.name)
-    wait_for(lambda: late.id in made.outcomes(), what="it is back")
-    assert [] == ran
-    gated.open()
+    (beside,) = made.put(declare(other))
     made.wait()
 
-    assert [2] == ran
-    assert (1, None) == (made.alone, made.outcomes()[late.id])
-    assert Succeeded() == made.outcomes()[job.id]
-
-
-def test_many_that_must_run_alone_do_so_one_by_one_and_keep_to_thread_working(
-    rig, declare
-):
-    """However many wait, they hold none of its threads."""
-    at_once, most = [], []
-
-    async def alone():
-        at_once.append(1)
-        most.append(len(at_once))
-        await asyncio.to_thread(time.sleep, 0)
-        at_once.pop()
-
-    made = rig(60)
-    jobs = made.put(declare(alone), 60, runs_alone=True)
-
-    made.wait()
-
-    assert {1} == set(most)
-    assert 60 == len(most)
-    assert {Succeeded()} == {made.outcomes()[job.id] for job in jobs}
+    assert ["other"] == ran
+    assert {job.id: None, beside.id: Succeeded()} == made.outcomes()
+    assert 1 == made.suspects
 
 
 # Interrupts --------------------------------------------------------------------------

@@ -92,6 +92,7 @@ def _queues(cursor: Any, plans: set[QueuePlan]) -> Iterator[Finding]:
             what="Every queue with ready jobs has a living worker, or is paused.",
         )
     yield from _waits(stats)
+    yield _suspects(stats)
     paused = [queue for queue in stats if queue.paused_at is not None]
     yield Finding(
         check="paused",
@@ -109,6 +110,25 @@ def _queues(cursor: Any, plans: set[QueuePlan]) -> Iterator[Finding]:
 def _ready(queue: QueueStats) -> str:
     more = " or more" if queue.ready >= queue.count_max else ""
     return f"{queue.ready:,}{more} ready job{'' if queue.ready == 1 else 's'}"
+
+
+def _suspects(stats: list[QueueStats]) -> Finding:
+    waiting = {queue.name: queue.alone for queue in stats if queue.alone}
+    if not waiting:
+        return Finding(
+            check="suspects", severity="ok", what="No job waits to run alone."
+        )
+    count = sum(waiting.values())
+    return Finding(
+        check="suspects",
+        severity="warning",
+        what=f"{count:,} job{'' if count == 1 else 's'} of a process that died "
+        f"{'waits' if count == 1 else 'wait'} to run alone, in {named([*waiting])}.",
+        value=count,
+        limit=0,
+        way_out="Each worker runs one at a time, beside its other work. Which of them "
+        "ends its process becomes a dead letter, worker_lost: manage.py pgqueue dead",
+    )
 
 
 def _waits(stats: list[QueueStats]) -> Iterator[Finding]:

@@ -135,7 +135,10 @@ def _as_json(told: dict[str, Any]) -> dict[str, Any]:
 
 def _print(told: dict[str, Any], out: Output) -> None:
     reason = f" ({told['reason']})" if "reason" in told else ""
-    out.line(f"Job {told['id']} is {told['state']}{reason}")
+    alone = ""
+    if told["state"] == "ready" and told["runs_alone"]:
+        alone = ", and waits to run alone"
+    out.line(f"Job {told['id']} is {told['state']}{alone}{reason}")
     out.facts(_facts(told))
     for name in ("args", "kwargs", "headers", "progress", "result"):
         if told[name] is not None:

@@ -55,16 +55,18 @@ def run(options: dict[str, Any], out: Output) -> int:
 
 def _row(queue: QueueStats) -> list[str]:
     oldest = queue.oldest_ready_seconds
-    paused = ""
+    notes = []
     if queue.paused_at is not None:
         who = f" by {queue.paused_by}" if queue.paused_by else ""
         why = f": {queue.pause_reason}" if queue.pause_reason else ""
-        paused = f"paused{who}{why}"
+        notes.append(f"paused{who}{why}")
+    if queue.alone:
+        notes.append(f"{_count(queue, 'alone')} of the ready wait to run alone")
     return [
         queue.name,
         *(_count(queue, name) for name in COUNTS),
         "" if oldest is None else span(oldest),
-        paused,
+        "; ".join(notes),
     ]
 
 

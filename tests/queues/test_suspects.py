@@ -1,0 +1,175 @@
+"""Suspects: jobs whose process died are claimed apart, one by one or by halves."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db.models.functions import Now
+
+from django_pgqueue.models import Job, Queue
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.queues.suspects import (
+    CLAIM_SUSPECTS,
+    CROWD_MAX,
+    WAITING,
+    Waiting,
+    claim_suspects,
+    waiting,
+)
+from tests.factories import LEASE, make_job, make_jobs, make_leased_job
+from tests.queues.test_plans import explain
+
+BACKLOG = "INSERT INTO pgqueue_job (task) SELECT 'noop' FROM generate_series(1, 20000)"
+
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+
+
+def lost(beside, worker="dead"):
+    """Return the errors of a job whose process died while it ran *beside* others."""
+    return [{"kind": "worker_lost", "worker": worker, "beside": beside}]
+
+
+def take(cursor, limit=1_000, *, worker="a", queues=("default",)) -> list[Claimed]:
+    return claim_suspects(
+        cursor, queues=queues, worker=worker, limit=limit, lease=LEASE
+    )
+
+
+def test_a_suspect_is_leased_as_any_job(cursor):
+    """The delivery rises, the attempt is counted, the lease is by the database."""
+    job = make_job(runs_alone=True, crashes=1, attempt=1, deliveries=2)
+
+    (claimed,) = take(cursor)
+
+    row = Job.objects.get()
+    assert (job.pk, 3, 2, 1, True) == (
+        claimed.id,
+        claimed.delivery,
+        claimed.attempt,
+        claimed.crashes,
+        claimed.runs_alone,
+    )
+    assert "a" == row.leased_by
+    assert row.visible_at == claimed.claimed_at + LEASE
+
+
+def test_the_longest_due_goes_first_and_alone(cursor):
+    """However many wait; what is not due, and what is no suspect, is not for it."""
+    make_job(visible_at=-HOUR)
+    make_job(runs_alone=True, visible_at=HOUR)
+    second = make_job(runs_alone=True, visible_at=-SECOND)
+    first = make_job(runs_alone=True, visible_at=-2 * SECOND)
+
+    assert [[first.pk], [second.pk], []] == [
+        [job.id for job in take(cursor)] for _ in range(3)
+    ]
+
+
+def test_of_a_queue_that_is_not_served_none_is_taken(cursor):
+    """Its own workers take it."""
+    make_job(queue="other", runs_alone=True)
+
+    assert [] == take(cursor)
+    assert 1 == len(take(cursor, queues=["default", "other"]))
+
+
+def test_two_workers_take_two_suspects(cursor, other_cursor):
+    """What one of them has locked the other passes over."""
+    first, second = make_jobs(2, runs_alone=True)
+
+    with cursor.connection.transaction():
+        assert [first] == [job.id for job in take(cursor)]
+        assert [second] == [job.id for job in take(other_cursor, worker="b")]
+
+
+def test_a_crowd_that_is_not_large_is_run_one_by_one(cursor):
+    """So that an innocent job pays for a neighbour once."""
+    make_jobs(CROWD_MAX, runs_alone=True, crashes=1, errors=lost(CROWD_MAX - 1))
+
+    assert 1 == len(take(cursor))
+
+
+def test_a_large_crowd_is_run_by_halves(cursor, other_cursor):
+    """Two workers take a half each; who was elsewhere has no part in it."""
+    make_jobs(101, runs_alone=True, crashes=1, errors=lost(100))
+    make_jobs(70, runs_alone=True, crashes=1, errors=lost(100, "other"))
+    alone = make_job(runs_alone=True, crashes=1, errors=lost(0))
+
+    first, second = take(cursor), take(other_cursor, worker="b")
+
+    assert (51, 50) == (len(first), len(second))
+    ours = set(range(min(j.id for j in first), alone.pk - 70))
+    assert ours == {job.id for job in [*first, *second]}
+    assert 51 == len(take(cursor))
+
+
+def test_a_half_is_no_larger_than_what_can_run_at_once(cursor):
+    """What is left is taken next."""
+    make_jobs(101, runs_alone=True, crashes=1, errors=lost(100))
+
+    assert 8 == len(take(cursor, limit=8))
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [],
+        [{"kind": "worker_lost"}],
+        [{"kind": "worker_lost", "worker": "dead", "beside": "many"}],
+        [{"kind": "worker_lost", "worker": "dead", "beside": 1e300}],
+        [{"kind": "worker_lost", "worker": "dead", "beside": -5}],
+        [{"kind": "lease_expired", "worker": "dead", "beside": 500}],
+        [*lost(500), {"kind": "error"}],
+    ],
+)
+def test_whoever_has_no_known_crowd_runs_alone(cursor, errors):
+    """Whatever stands in its errors; and one that has survived a run."""
+    make_jobs(3, runs_alone=True, crashes=1, errors=errors)
+
+    assert 1 == len(take(cursor))
+
+
+def test_a_lapsed_lease_of_a_suspect_counts_as_of_any_job(cursor):
+    """Its process was lost with its host."""
+    make_leased_job("gone", runs_alone=True, crashes=1, visible_at=-SECOND)
+
+    (claimed,) = take(cursor)
+
+    assert (2, "lease_expired") == (claimed.crashes, claimed.last_error)
+
+
+def test_what_waits_is_counted_by_queue_without_paused_ones(cursor):
+    """Jobs that run, that wait for their time, and others are left out."""
+    make_jobs(3, runs_alone=True)
+    make_jobs(2, queue="mail", runs_alone=True)
+    make_job(queue="paused", runs_alone=True)
+    Queue.objects.create(name="paused", paused_at=Now())
+    make_leased_job("w", runs_alone=True)
+    make_job(runs_alone=True, visible_at=HOUR)
+    make_job()
+
+    assert [Waiting("default", 3), Waiting("mail", 2)] == waiting(cursor)
+
+
+@pytest.mark.parametrize(
+    "statement,params",
+    [
+        (WAITING, {"limit": 10}),
+        (
+            CLAIM_SUSPECTS,
+            {"queues": ["default"], "worker": "a", "limit": 10, "lease": LEASE},
+        ),
+    ],
+)
+def test_a_backlog_is_not_walked_for_a_few_suspects(
+    cursor, unanalysed, statement, params
+):
+    """An index holds them alone, and a planner that knows nothing takes it."""
+    cursor.execute(BACKLOG)
+    make_jobs(2, runs_alone=True)
+
+    plan = explain(cursor, statement, params, how="ANALYZE, BUFFERS, FORMAT JSON")
+
+    assert "pgqueue_job_alone" in str(plan)
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 100
