@@ -35,7 +35,8 @@ class Subscription(models.Model):
     pattern = models.CharField(_("pattern"), max_length=255)
     # The one topic that the pattern can match; NULL: any.
     topic = models.CharField(_("topic"), max_length=63, null=True, blank=True)
-    # What names it matches; NULL: every one of the topic.
+    # The pattern as a regular expression, for queries of yours; NULL: every name of the
+    # topic. Nothing of ours reads it.
     regex = models.CharField(_("regular expression"), max_length=2_000, null=True)
     # Only messages whose payload contains this; NULL: all.
     payload_filter: models.JSONField[Any, Any] = models.JSONField(
@@ -88,6 +89,19 @@ class Subscription(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["queue", "pattern", "task"], name="pgqueue_subscription_route"
+            ),
+        ]
+        # By the patterns that select a name; and by topic, those of long names.
+        indexes = [
+            models.Index(
+                fields=["pattern"],
+                name="pgqueue_subscription_routes",
+                condition=models.Q(disabled_at__isnull=True),
+            ),
+            models.Index(
+                fields=["topic"],
+                name="pgqueue_subscription_topic",
+                condition=models.Q(disabled_at__isnull=True),
             ),
         ]
 

@@ -71,3 +71,14 @@ def bulk_cursor(connection: Any) -> Any:
     if connection.queries_logged:
         return connection.make_debug_cursor(cursor)
     return connection.make_cursor(cursor)
+
+
+def may_prepare(connection: Any) -> bool:
+    """
+    Whether statements can be prepared on a connection of Django's.
+
+    Django forbids it unless OPTIONS has a "prepare_threshold", since behind a pooler
+    the next statement may go to another session.
+    """
+    connection.ensure_connection()
+    return connection.connection.prepare_threshold is not None

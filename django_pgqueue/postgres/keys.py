@@ -5,21 +5,29 @@ PostgreSQL's two-integer advisory locks are (class, key). A class of our own for
 use keeps them apart from one another; the numbers are arbitrary and, once released,
 never change. All are transaction-level: a session-level lock would be lost or leaked
 behind a transaction-mode pooler.
+
+Several installations can share a database, with a schema each. Locks are of the
+database, so a lock that is about a table of ours has the installation in its key.
 """
 
 from __future__ import annotations
 
-# Who makes or drops the day partitions of the archive. Key: 0.
+# The key of what an installation locks as a whole: a table of its own, by its oid.
+INSTALLATION = "'pgqueue_job'::regclass::oid::integer"
+
+# Who makes or drops the day partitions of archive and log. Key: INSTALLATION. The
+# functions of the migrations have the number, too.
 PARTITIONS = 706_701
-# Who elects the leader. Key: 0.
+# Who elects the leader. Key: INSTALLATION.
 LEADER = 706_702
 # Which writes from Spark have a task at work, shared. Key: of the write's id.
 SPARK_WRITE = 706_703
-# Who writes what code declares of schedules. Key: 0.
+# Who writes what code declares of schedules. Key: INSTALLATION.
 SCHEDULES = 706_704
-# Who writes what code declares of subscriptions. Key: 0.
+# Who writes what code declares of subscriptions. Key: INSTALLATION.
 SUBSCRIPTIONS = 706_705
 # Which topics a transaction publishes to, shared. Class: this and the topic's id, so no
 # class of ours is higher; key: the low 32 bits of the highest message id that was drawn
-# before. The functions of migration 0014 have the number, too.
+# before. Of which installation, another lock of the transaction says: that of the
+# table that it publishes into. The functions of migration 0015 have the number, too.
 TOPICS = 706_800_000

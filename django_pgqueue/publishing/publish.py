@@ -22,6 +22,7 @@ from django_pgqueue.postgres.bulk import (
     Items,
     bulk_cursor,
     chunks,
+    may_prepare,
 )
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.publishing.days_ahead import see_to_days
@@ -71,7 +72,23 @@ def publish(
         PayloadTooLarge: It exceeds PGQUEUE['PAYLOAD_BYTES_MAX'].
         WrongDatabase: A transaction is open on another alias than the topics'.
     """
-    return publish_many([message(name, payload, key=key, headers=headers)])[0]
+    return publish_one(message(name, payload, key=key, headers=headers))
+
+
+def publish_one(made: Publication) -> int:
+    """Publish what message() or Topic.message() has made; as publish()."""
+    settings = get_settings()
+    topic = made.topic
+    connection = _connection(topic, settings)
+    characters = len(made.payload_text) + len(made.headers_text)
+    with _cursor(connection, characters, is_short=True) as cursor:
+        stored = storage.publish_one(
+            cursor, made.name, made.key, made.payload_text, made.headers_text
+        )
+    _tell(connection, topic, stored)
+    if settings.mode == "immediate":
+        _run_at_once(connection, {topic: stored.ids})
+    return stored.ids[0]
 
 
 def publish_many(publications: Iterable[Publication]) -> list[int]:
@@ -178,21 +195,27 @@ def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str,
     ids: dict[str, list[int]] = {}
     # In the order of their names: two who make the same new topics do not deadlock.
     for topic in sorted(batches):
-        with _cursor(connection, batches[topic]) as cursor:
+        characters = sum(len(each.text) for each in batches[topic])
+        with _cursor(connection, characters) as cursor:
             stored = storage.publish(cursor, topic, batches[topic])
         ids[topic] = stored.ids
-        for queue in sorted(stored.queues):
-            wake_after_commit(connection, queue)
-        if stored.has_groups:
-            wake_after_commit(connection, HINT + topic)
-        telemetry.send(
-            signals.messages_published,
-            None,
-            topic=topic,
-            ids=stored.ids,
-            jobs=stored.jobs,
-        )
+        _tell(connection, topic, stored)
     return ids
+
+
+def _tell(connection: Any, topic: str, stored: storage.Stored) -> None:
+    """Wake whom new messages concern, after the commit, and send the signal."""
+    for queue in sorted(stored.queues):
+        wake_after_commit(connection, queue)
+    if stored.has_groups:
+        wake_after_commit(connection, HINT + topic)
+    telemetry.send(
+        signals.messages_published,
+        None,
+        topic=topic,
+        ids=stored.ids,
+        jobs=stored.jobs,
+    )
 
 
 def _run_at_once(connection: Any, ids: Mapping[str, list[int]]) -> None:
@@ -205,10 +228,19 @@ def _run_at_once(connection: Any, ids: Mapping[str, list[int]]) -> None:
     run_enqueued(jobs)
 
 
-def _cursor(connection: Any, items: Sequence[Items]) -> Any:
-    """Return the cursor that costs less for so much text."""
-    is_large = sum(len(each.text) for each in items) >= BULK_CURSOR_CHARACTERS
-    return bulk_cursor(connection) if is_large else connection.cursor()
+def _cursor(connection: Any, characters: int, *, is_short: bool = False) -> Any:
+    """
+    Return the cursor that costs less for so much text.
+
+    Args:
+        connection: Django's.
+        characters: Of the text.
+        is_short: Whether the statement is always the same, so that it pays to prepare
+            it, where the alias allows that: OPTIONS["prepare_threshold"].
+    """
+    if characters >= BULK_CURSOR_CHARACTERS or (is_short and may_prepare(connection)):
+        return bulk_cursor(connection)
+    return connection.cursor()
 
 
 def _connection(topic: str, settings: Settings) -> Any:

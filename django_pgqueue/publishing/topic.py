@@ -96,7 +96,7 @@ class Topic:
             InvalidArgument, PayloadTooLarge, WrongDatabase: As the function publish().
         """
         made = self.message(*said, key=key, headers=headers)
-        return publishing.publish_many([made])[0]
+        return publishing.publish_one(made)
 
     async def apublish(
         self,

@@ -30,7 +30,7 @@ RETURNING name
 # Locks: an advisory lock for the statement's transaction; whoever does not get it at
 # once is not the leader this time. The lock makes "nobody leads" and "now I lead" one
 # step. Two statements in one transaction: the second sees what the last leader wrote.
-LOCK = "SELECT pg_try_advisory_xact_lock(%(class)s, 0)"
+LOCK = f"SELECT pg_try_advisory_xact_lock(%(class)s, {keys.INSTALLATION})"
 LEAD = """
 UPDATE pgqueue_worker SET leader_until = statement_timestamp() + %(term)s::interval
  WHERE name = %(name)s

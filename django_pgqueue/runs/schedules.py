@@ -27,7 +27,7 @@ TIMETABLE = ("expression", "every_seconds", "tz")
 
 # Locks: an advisory lock until the caller's transaction ends: one at a time declares,
 # however many workers start at once.
-LOCK = "SELECT pg_advisory_xact_lock(%(class)s, 0)"
+LOCK = f"SELECT pg_advisory_xact_lock(%(class)s, {keys.INSTALLATION})"
 
 # A payload is any JSON, so one that is a text would not tell whether it was decoded.
 _SHOWN_COLUMNS = ", ".join(COLUMNS).replace(

@@ -87,7 +87,7 @@ WITH mine AS MATERIALIZED (
        AND m.published_at >= %(since)s::timestamptz
        AND m.epoch < s.since_epoch
        AND (s.topic IS NULL OR split_part(m.name, '.', 1) = s.topic)
-       AND (s.regex IS NULL OR m.name ~ s.regex)
+       AND (s.pattern = s.topic OR pgqueue_pattern_selects(s.pattern, m.name))
        AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)
        AND m.id > (SELECT t.removed_to FROM pgqueue_topic t WHERE t.id = m.topic_id)
      ORDER BY m.id LIMIT %(jobs)s

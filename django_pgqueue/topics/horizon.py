@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 # Locks: none; it reads the server's table of locks, 0.2 ms, and 5 ms with 5,000 locks.
-# On the primary alone. migration 0014 has the function.
+# On the primary alone. Migration 0015 has the function.
 HORIZONS = "SELECT topic_id, bound FROM pgqueue_horizons()"
 
-# Who holds a topic back, the longest first. Locks: none.
+# Who holds a topic back, the longest first: of those with the lock, who has our log
+# open for writing; others are of another installation in this database. Locks: none.
 HOLDERS = """
 SELECT l.classid::bigint - %(class)s AS topic_id, l.pid,
        extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS seconds,
@@ -33,6 +34,11 @@ SELECT l.classid::bigint - %(class)s AS topic_id, l.pid,
    AND l.classid::bigint BETWEEN %(class)s + 1 AND 2147483647
    AND l.database = (SELECT d.oid FROM pg_database d
                       WHERE d.datname = current_database())
+   AND EXISTS (SELECT FROM pg_locks ours
+                WHERE ours.locktype = 'relation' AND ours.database = l.database
+                  AND ours.relation = 'pgqueue_message'::regclass
+                  AND ours.mode = 'RowExclusiveLock' AND ours.granted
+                  AND ours.virtualtransaction = l.virtualtransaction)
  ORDER BY seconds DESC NULLS FIRST
 """
 

@@ -7,6 +7,7 @@ before, so that transaction stays usable.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,9 +17,11 @@ from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
 # publisher waits for; readers look at it (horizon.py). The first message of a topic
 # that nobody has declared makes its row, and others of that topic wait until that
 # transaction ends. A function, so that its plan is kept with the session; migration
-# 0014 has it.
+# 0015 has it.
 STORE = "SELECT ids, queues, jobs, has_groups FROM pgqueue_store_messages(%s, %s)"
 
+# Locks: as STORE, which does the same for many. What it returns is JSON in a text.
+STORE_ONE = "SELECT pgqueue_store_message(%s, %s, %s, %s)"
 
 # Locks: none. For tests, whose jobs run at once: it reads the live jobs.
 JOBS = "SELECT id FROM pgqueue_job WHERE message_id = ANY(%(ids)s) ORDER BY id"
@@ -56,6 +59,25 @@ def publish(cursor: Any, topic: str, items: Sequence[Items]) -> Stored:
         queues.update(woken)
         jobs += count
     return Stored(ids, queues, jobs, has_groups)
+
+
+def publish_one(
+    cursor: Any, name: str, key: str | None, payload: str, headers: str
+) -> Stored:
+    """
+    Store one message, in one statement.
+
+    Args:
+        cursor: As of publish().
+        name: Of the message; the topic is its first word, and made if it is not known.
+        key: None: it has none.
+        payload: JSON text.
+        headers: JSON text of an object.
+    """
+    cursor.execute(STORE_ONE, (name, key, payload, headers))
+    message_id, has_groups, *made = json.loads(cursor.fetchone()[0])
+    jobs, queues = made or (0, ())
+    return Stored([message_id], set(queues), jobs, has_groups)
 
 
 def jobs_of(cursor: Any, ids: Sequence[int]) -> list[int]:

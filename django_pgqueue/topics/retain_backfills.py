@@ -22,7 +22,7 @@ _WANTED = """
    AND m.epoch < s.since_epoch
    AND m.published_at >= CASE WHEN s.start IN ('earliest', 'latest')
                               THEN '-infinity' ELSE s.start END::timestamptz
-   AND (s.regex IS NULL OR m.name ~ s.regex)
+   AND (s.pattern = s.topic OR pgqueue_pattern_selects(s.pattern, m.name))
    AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)
 """
 _OPEN = """

@@ -28,7 +28,7 @@ IS_STALE = f"""
 
 # Locks: an advisory lock until the caller's transaction ends: one at a time declares,
 # however many workers start at once.
-LOCK = "SELECT pg_advisory_xact_lock(%(class)s, 0)"
+LOCK = f"SELECT pg_advisory_xact_lock(%(class)s, {keys.INSTALLATION})"
 
 SHOWN = f"""
 SELECT id, source, pattern, topic, regex, payload_filter, task, queue, priority,

@@ -64,7 +64,7 @@ CHECKS = {
     *("roles", "trusted_clock"),
     *("groups_behind", "groups_halted", "topics"),
     *("groups_unserved", "groups_stale"),
-    *("stale", "subscribed_tasks"),
+    *("stale", "subscribed_tasks", "patterns"),
     *("backfills_behind", "backfills_lost"),
 }
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from collections.abc import Iterator
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
 from django_pgqueue.management.cli import examine_topics
+from django_pgqueue.models import Subscription
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.subscriptions import consume
 from django_pgqueue.topics.days import close_days, drop_day
@@ -20,6 +23,7 @@ OURS = {
     *("log_days", "log_closed", "log_early", "log_horizon"),
     *("groups_behind", "groups_halted", "topics"),
     *("groups_unserved", "groups_stale"),
+    "patterns",
 }
 DAY = timedelta(days=1)
 
@@ -189,3 +193,39 @@ def test_topics_with_other_partitions_than_code_says(transactional_db):
     finding = found("topics")
     assert ("warning", ["orders"]) == (finding["severity"], finding["value"])
     assert "orders has 16, code says 32" in finding["what"]
+
+
+@pytest.fixture
+def unchecked(cursor) -> Iterator[None]:
+    """Any row of a subscription can be written, as before there was a check."""
+    name = "django_pgqueue.migrations.0015_publish"
+    migration = importlib.import_module(name)
+    cursor.execute(migration.SOUND_BACK)
+    yield
+    cursor.execute(migration.SOUND)
+
+
+def test_subscriptions_whose_pattern_is_none(transactional_db, unchecked):
+    """Or that say besides what it does not mean; not those that say nothing besides."""
+    make_worker()
+    for pattern, columns in {
+        "orders.*": {},
+        "*.a": {"regex": None},
+        "orders..x": {"regex": None, "topic": "orders"},
+        "orders.y": {"regex": "((("},
+        "orders.z": {"topic": "mail"},
+    }.items():
+        row = Subscription(task="t", pattern=pattern)
+        row.topic = None if pattern[0] == "*" else "orders"
+        row.regex = r"^orders\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
+        for column, value in columns.items():
+            setattr(row, column, value)
+        row.save()
+    off = Subscription(task="t", pattern="", disabled_at="2026-01-01T00:00Z")
+    off.save()
+
+    finding = found("patterns")
+    assert "error" == finding["severity"]
+    assert [f"orders{rest} → default (t)" for rest in ("..x", ".y", ".z")] == finding[
+        "value"
+    ]

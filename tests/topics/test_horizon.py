@@ -37,8 +37,9 @@ SELECT classid::bigint - %s, objid::bigint FROM pg_locks
  WHERE locktype = 'advisory' AND objsubid = 2 AND mode = 'ShareLock'
    AND pid = pg_backend_pid() ORDER BY 1
 """
-# As pgqueue_begin_publish() takes them, of ids that never were.
+# As who publishes takes them, of ids that never were.
 TAKE = """
+WITH log AS (DELETE FROM pgqueue_message WHERE false)
 SELECT pg_advisory_xact_lock_shared(%s + topic, key) FROM unnest(%s::int[], %s::int[])
     AS held(topic, key)
 """

@@ -46,15 +46,22 @@ def test_a_pattern_selects_by_words(pattern, name, expected):
 
 
 def test_postgresql_reads_patterns_as_python_does(cursor):
-    """The regular expression selects the same names in both."""
+    """By words, and by the expression that a row has for queries of others."""
     for text, name, expected in MATCHES:
         pattern = Pattern.parse(text)
         cursor.execute(
-            "SELECT (%(topic)s::text IS NULL OR %(topic)s = split_part(%(name)s,'.',1))"
+            "SELECT pgqueue_pattern_selects(%(text)s, %(name)s),"
+            " %(text)s = ANY (pgqueue_patterns_of(%(name)s)),"
+            " (%(topic)s::text IS NULL OR %(topic)s = split_part(%(name)s,'.',1))"
             " AND (%(regex)s::text IS NULL OR %(name)s ~ %(regex)s)",
-            {"topic": pattern.topic, "regex": pattern.regex, "name": name},
+            {
+                "text": text,
+                "topic": pattern.topic,
+                "regex": pattern.regex,
+                "name": name,
+            },
         )
-        assert (expected,) == cursor.fetchone(), (text, name)
+        assert (expected, expected, expected) == cursor.fetchone(), (text, name)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 from django_pgqueue.conf import Settings
+from django_pgqueue.exceptions import TopicError
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.examine_topics import RETENTION_SHARE_MAX
 from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.management.cli.moments import span
 from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.topics.names import Pattern
 from django_pgqueue.topics.retain_backfills import (
     BackfillBehind,
     behind_backfills,
@@ -32,6 +34,7 @@ def subscriptions(cursor: Any, settings: Settings) -> Iterator[Finding]:
     rows = find_all(cursor)
     yield _stale([row for row in rows if row.is_stale])
     yield _tasks([row for row in rows if row.disabled_at is None and not row.is_stale])
+    yield _patterns([row for row in rows if row.disabled_at is None])
     default = settings.retention.log
     yield _behind(behind_backfills(cursor, default=default, share=RETENTION_SHARE_MAX))
     yield _lost(lost_lately(cursor, period=LOST_LATELY))
@@ -106,3 +109,28 @@ def _tasks(rows: list[SubscriptionRow]) -> Finding:
         if unknown
         else "",
     )
+
+
+def _patterns(rows: list[SubscriptionRow]) -> Finding:
+    wrong = [row for row in rows if not _is_sound(row)]
+    return Finding(
+        check="patterns",
+        severity="error" if wrong else "ok",
+        what=f"Subscriptions have a topic or an expression that their pattern does not "
+        f"mean; the pattern counts, and what is none selects nothing: "
+        f"{named(list(map(str, wrong)))}."
+        if wrong
+        else "Every subscription has a pattern that means its topic.",
+        value=[str(row) for row in wrong],
+        way_out="Delete them, and declare with @subscribe what was meant."
+        if wrong
+        else "",
+    )
+
+
+def _is_sound(row: SubscriptionRow) -> bool:
+    try:
+        meant = Pattern.parse(row.pattern)
+    except TopicError:
+        return False
+    return row.topic == meant.topic and row.regex in (None, meant.regex)

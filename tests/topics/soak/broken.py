@@ -14,6 +14,7 @@ from typing import Any
 HORIZONS = "pgqueue_horizons"
 BEGIN = "pgqueue_begin_publish"
 STORE = "pgqueue_store_messages"
+ONE = "pgqueue_store_message"
 
 READ_HIGHEST = """\
  INTO highest
@@ -21,19 +22,22 @@ READ_HIGHEST = """\
 """
 FIRST = "    SELECT CASE WHEN is_called"
 PAUSE = "    PERFORM pg_sleep(0.005);\n"
+REMEMBER = "        is_held := set_config"
 
 HIGHEST_AND_HELD = "    highest bigint;\n    held_by text[];\n"
 LOCKS_NOW = """\
     held_by := ARRAY(SELECT p.virtualtransaction || p.classid || '/' || p.objid
                        FROM pg_locks p WHERE p.locktype = 'advisory');
 """
+ANY_LOCK = "AND (l.locktype = 'advisory'"
 HELD_THEN = """\
-WHERE l.virtualtransaction || l.classid || '/' || l.objid = ANY (held_by)
-                   AND l.locktype = 'advisory'"""
+AND (l.virtualtransaction || l.classid || '/' || l.objid = ANY (held_by)
+                    AND l.locktype = 'advisory'"""
 DRAW = """\
     drawn := ARRAY(SELECT nextval('pgqueue_message_id_seq')
                      FROM jsonb_array_elements(items));
 """
+DRAW_ONE = "drawn_id bigint := nextval('pgqueue_message_id_seq');\n"
 
 FUNCTION = "SELECT pg_get_functiondef(%s::regproc)"
 
@@ -54,21 +58,22 @@ STRETCHED = Change(
     "time passes between the steps of a reader and of a publisher",
     (
         (HORIZONS, READ_HIGHEST, READ_HIGHEST + PAUSE),
-        (BEGIN, "        PERFORM set_config", PAUSE + "        PERFORM set_config"),
+        (BEGIN, REMEMBER, PAUSE + REMEMBER),
+        (ONE, REMEMBER, PAUSE + REMEMBER),
     ),
 )
 
 BROKEN: dict[str, Change] = {
     "no-locks": Change(
         "the horizon is the highest id",
-        ((HORIZONS, "WHERE held.behind < 2147483648", "WHERE false"),),
+        ((HORIZONS, "held.behind < 2147483648", "false"),),
     ),
     "locks-first": Change(
         "the locks are read before the highest id",
         (
             (HORIZONS, "    highest bigint;\n", HIGHEST_AND_HELD),
             (HORIZONS, FIRST, LOCKS_NOW + PAUSE + FIRST),
-            (HORIZONS, "WHERE l.locktype = 'advisory'", HELD_THEN),
+            (HORIZONS, ANY_LOCK, HELD_THEN),
         ),
     ),
     "lock-late": Change(
@@ -77,8 +82,8 @@ BROKEN: dict[str, Change] = {
             (STORE, "    begun record;\n", "    begun record; drawn bigint[];\n"),
             (
                 STORE,
-                "    SELECT * INTO begun",
-                DRAW + "    SELECT * INTO begun",
+                "    begun := pgqueue",
+                DRAW + "    begun := pgqueue",
             ),
             (STORE, "(epoch, topic_id, partition", "(id, epoch, topic_id, partition"),
             (
@@ -86,6 +91,9 @@ BROKEN: dict[str, Change] = {
                 "SELECT state.epoch, begun",
                 "SELECT drawn[item.place], state.epoch, begun",
             ),
+            (ONE, "    made record;\n", "    made record; " + DRAW_ONE),
+            (ONE, "(epoch, topic_id, partition", "(id, epoch, topic_id, partition"),
+            (ONE, "VALUES (state.epoch", "VALUES (drawn_id, state.epoch"),
         ),
     ),
     "one-too-far": Change(
@@ -94,7 +102,7 @@ BROKEN: dict[str, Change] = {
     ),
     "remembered": Change(
         "a session takes the lock in its first transaction alone",
-        ((BEGIN, "topic_id, '1', true)", "topic_id, '1', false)"),),
+        ((BEGIN, "'1', true)", "'1', false)"), (ONE, "'1', true)", "'1', false)")),
     ),
     "no-wrap": Change(
         "a lock's key is compared as if it had all bits of an id",

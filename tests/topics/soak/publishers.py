@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 
 from django_pgqueue.queues.enqueue import Items
-from django_pgqueue.topics.publish import publish
+from django_pgqueue.topics.publish import publish, publish_one
 
 KEYS = 12
 
@@ -155,7 +155,12 @@ class Publisher:
             for key, text in named
         ]
         begun = time.monotonic()
-        ids = publish(self._cursor, topic, items).ids
+        if count == 1 and self._random.random() < 0.5:
+            ((key, text),) = named
+            name, payload = f"{topic}.soaked", json.dumps(text)
+            ids = publish_one(self._cursor, name, key, payload, "{}").ids
+        else:
+            ids = publish(self._cursor, topic, items).ids
         return [
             [message_id, topic, key, text, begun]
             for message_id, (key, text) in zip(ids, named, strict=True)

@@ -1,0 +1,168 @@
+"""No name that a function of ours uses can be captured by a search_path."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.topics.installations import SCHEMAS, Connect, installations, to
+
+__all__ = ["installations", "to"]
+
+# Their bodies qualify all that they use, as a setting would cost more than they do.
+QUALIFIED = {"pgqueue_check_job"}
+
+FUNCTIONS = """
+SELECT p.proname::text, coalesce(p.proconfig, '{}'),
+       format('search_path=%s, pg_temp', p.pronamespace::regnamespace)
+  FROM pg_proc p JOIN pg_class c ON c.relnamespace = p.pronamespace
+ WHERE c.oid = 'pgqueue_job'::regclass AND p.proname ~ '^pgqueue_'
+"""
+
+# What ours use of the server, by the types of their arguments: a body that is neither
+# pinned nor qualified would call those of a schema that its caller's path has first.
+USED = {
+    "clock_timestamp": [""],
+    "now": [""],
+    "random": [""],
+    "statement_timestamp": [""],
+    "to_char": ["timestamp, text", "timestamptz, text"],
+    "timezone": ["text, timestamptz"],
+    "to_regclass": ["text"],
+    "split_part": ["text, text, integer"],
+    "string_to_array": ["text, text"],
+    "cardinality": ["anyarray"],
+    "set_config": ["text, text, boolean"],
+    "current_setting": ["text, boolean"],
+    "pg_notify": ["text, text"],
+    "pg_advisory_xact_lock": ["integer, integer"],
+    "pg_advisory_xact_lock_shared": ["integer, integer"],
+    "hashtextextended": ["text, bigint"],
+    "jsonb_typeof": ["jsonb"],
+    "jsonb_array_elements": ["jsonb"],
+    "length": ["text"],
+    "octet_length": ["text", "name"],
+    "md5": ["text"],
+    "encode": ["bytea, text"],
+    "count": [],
+}
+OPERATORS = {
+    "=": ["text,text", "varchar,varchar", "varchar,text", "integer,integer", "oid,oid"],
+    "<>": ["text,text", "varchar,varchar"],
+    "||": ["text,text", "varchar,varchar", "text,integer", "text,oid"],
+    "&": ["bigint,bigint"],
+    "+": ["bigint,bigint", "integer,integer", "integer,bigint"],
+    "-": ["bigint,bigint", "bigint,integer"],
+    ">=": ["smallint,integer", "bigint,bigint", "timestamptz,timestamptz"],
+    "<": ["timestamptz,timestamptz", "bigint,bigint"],
+    "~": ["text,text", "varchar,text"],
+    "!~": ["text,text"],
+}
+RAISES = "LANGUAGE plpgsql AS $f$ BEGIN RAISE 'captured'; END $f$"
+
+SIGNATURES = """
+SELECT p.proname::text, oidvectortypes(p.proargtypes)
+  FROM pg_proc p JOIN pg_class c ON c.relnamespace = p.pronamespace
+ WHERE c.oid = 'pgqueue_job'::regclass AND p.prorettype <> 'trigger'::regtype
+"""
+TABLES = """
+SELECT t.relname::text FROM pg_class t JOIN pg_class c USING (relnamespace)
+ WHERE c.oid = 'pgqueue_job'::regclass AND t.relkind IN ('r', 'p')
+   AND t.relname ~ '^pgqueue_'
+"""
+
+# One call of each of ours, and a row that the trigger and the check look at.
+CALLS = [
+    "SELECT one.pgqueue_channel() = 'pgqueue_one'",
+    "SELECT one.pgqueue_installation()",
+    "SELECT one.pgqueue_store('q', 't', '[]', '{}', '{}', 0, 5)",
+    "SELECT one.pgqueue_enqueue('t', run_after => now())",
+    "SELECT one.pgqueue_dedup_key('t', '[1]')",
+    """SELECT one.pgqueue_store_unique('q', 't', '[]', '{}', '{}', 0, 5, NULL, NULL,
+       clock_timestamp(), 'k', 'queued', 'skip', NULL, '1 h', 3, true)""",
+    "SELECT one.pgqueue_retake_keys('{1}', '{f}', '10ms')",
+    "SELECT one.pgqueue_repeat_calls(5)",
+    "SELECT one.pgqueue_pattern_selects('a.*', 'a.b.c')",
+    "SELECT one.pgqueue_patterns_of('a.b.c')",
+    "SELECT one.pgqueue_patterns_of('a.b.c.d.e.f.g')",
+    "SELECT one.pgqueue_begin_publish('a')",
+    "SELECT one.pgqueue_publish('a.b', '{}', 'k', '{}')",
+    "SELECT one.pgqueue_store_message('a.b.c.d.e.f.g', NULL, '{}', '{}')",
+    """SELECT one.pgqueue_store_messages('a', '[["a.b", "k", 1, {}]]')""",
+    "SELECT one.pgqueue_horizons()",
+    "SELECT one.pgqueue_make_log_day(current_date + 9)",
+    "SELECT one.pgqueue_make_archive_day(current_date + 9)",
+    "SELECT one.pgqueue_make_log_day(current_date - 1)",
+    "SELECT one.pgqueue_close_log_day(current_date - 1)",
+    """INSERT INTO one.pgqueue_job (task, run_after) VALUES ('t', '2026-01-01Z')
+       RETURNING visible_at""",
+]
+
+
+@pytest.fixture
+def hostile(to: Connect) -> psycopg.Connection[Any]:
+    """A session whose path has somebody's schema before all others, and such tables."""
+    connection = to("one")
+    connection.execute("DROP SCHEMA IF EXISTS evil CASCADE; CREATE SCHEMA evil")
+    for name, arguments in connection.execute(SIGNATURES).fetchall():
+        connection.execute(
+            f"CREATE FUNCTION evil.{name}({arguments}) RETURNS text {RAISES}"
+        )
+    for table in connection.execute(TABLES).fetchall():
+        connection.execute(f"CREATE TABLE evil.{table[0]} (captured integer)")
+        connection.execute(f"CREATE TEMP TABLE {table[0]} (captured integer)")
+    for name, all_arguments in USED.items():
+        for arguments in all_arguments:
+            connection.execute(
+                f"CREATE FUNCTION evil.{name}({arguments}) RETURNS text {RAISES}"
+            )
+    for name, all_types in OPERATORS.items():
+        for types in all_types:
+            left, right = types.split(",")
+            connection.execute(
+                f"CREATE OR REPLACE FUNCTION evil.op({types}) RETURNS boolean {RAISES}"
+            )
+            connection.execute(
+                f"CREATE OPERATOR evil.{name} (FUNCTION = evil.op,"
+                f" LEFTARG = {left}, RIGHTARG = {right})"
+            )
+    connection.execute("SET search_path = evil, pg_temp, pg_catalog, one")
+    return connection
+
+
+def test_no_path_of_the_caller_captures_what_a_function_names(
+    hostile: psycopg.Connection[Any],
+):
+    """Neither a table, temporary ones too, nor a function, nor an operator."""
+    for call in CALLS:
+        # This session would be captured itself.
+        with pytest.raises(psycopg.Error):
+            hostile.execute(call.replace("one.pgqueue", "pgqueue"))
+        ours = call.replace(" = 'p", " OPERATOR(pg_catalog.=) 'p")
+        ours = re.sub(r"\b(now|clock_timestamp)\(", r"pg_catalog.\1(", ours)
+        ours = re.sub(r"_date ([+-]) ", r"_date OPERATOR(pg_catalog.\1) ", ours)
+        assert 1 >= len(hostile.execute(ours).fetchall()), call
+
+
+def test_every_function_is_called_by_the_test_before(to: Connect):
+    """One that is added is tried, too; but for those of triggers and of checks."""
+    called = set(re.findall(r"one\.(pgqueue_\w+)\(", " ".join(CALLS)))
+    ours = {name for name, _ in to("one").execute(SIGNATURES)}
+
+    assert ours - called == {"pgqueue_check_job"}
+
+
+def test_every_function_is_pinned_to_its_schema(to: Connect):
+    """One that a migration adds, or replaces, ends with pin(): migrations/_pin.py."""
+    for schema in SCHEMAS:
+        found = to(schema).execute(FUNCTIONS).fetchall()
+        loose = [
+            name
+            for name, settings, pin in found
+            if name not in QUALIFIED and pin not in settings
+        ]
+        assert 20 <= len(found)
+        assert [] == loose
