@@ -14,8 +14,9 @@ from django_pgqueue.queues.repeat import REPEAT_CALLS_MAX, Repeated, repeat_call
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-# A job had been due for ten seconds when such a call met it.
-LOOK_SECONDS = 2.0
+# A job had been due for ten seconds when such a call met it; and an idle worker asks
+# the database less than twice a second in all.
+LOOK_SECONDS = 5.0
 
 
 def repeat(link: Link) -> float:

@@ -717,5 +717,5 @@ def test_words_are_no_errors():
     with pytest.raises(Reject, match="never"):
         drain(raise_errors=True)
     make_job(task="no.such.task")
-    with pytest.raises(LookupError, match=r"called 'no\.such\.task'"):
+    with pytest.raises(LookupError, match=r"unknown task 'no\.such\.task'"):
         drain(raise_errors=True)
