@@ -4,26 +4,28 @@ Wake: tell idle workers to look now. A hint, never data.
 The fourth hop of a job's life, and with worker/listener.py its fifth. A transaction
 that has NOTIFYed takes a lock on the whole cluster at commit and holds it across its
 fsync, so NOTIFY never runs inside the caller's transaction: it is a statement of its
-own, right after the commit, and at most one per queue and WAKE_INTERVAL_SECONDS of a
-process; fewer while the server is busy. What this leaves out is found by the worker's
-re-checks and its poll.
+own, right after the commit. Commits that come one by one are each announced; of a
+stream there is at most one wake per queue and WAKE_INTERVAL_SECONDS of a process, fewer
+while the server is busy. What this leaves out is found by the worker's re-checks.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 logger = logging.getLogger("django_pgqueue.wake")
 
-# At most one NOTIFY per queue in this time from one process: a worker that hears one
-# looks again 15 ms after it ran dry, so a burst needs no second one.
+# Of a stream of commits, at most one NOTIFY per queue in this time from one process: a
+# worker that hears one looks again 15 ms later, so a stream needs no second one.
 WAKE_INTERVAL_SECONDS = 0.01
 
 # While a NOTIFY takes longer than the quickest one did, the server, or this machine, is
@@ -32,8 +34,15 @@ WAKE_INTERVAL_SECONDS = 0.01
 WAKE_PAUSES_PER_DELAY = 20
 
 # But never longer than this: a worker that heard the last one looks again 15 and 75 ms
-# after it ran dry.
+# after it.
 WAKE_INTERVAL_SECONDS_MAX = 0.06
+
+# What is a stream: each commit counts for so long, and its wake for its delay too,
+# beyond the jitter that any machine has. Together they have come to the second of these
+# and not gone by: a thousand a second, after the first thirty.
+COMMIT_SECONDS = 0.001
+STREAM_SECONDS, STREAM_SECONDS_MAX = 0.03, 0.1
+JITTER_SECONDS = 0.0002
 
 # Forget when queues were last woken above this many names: bounded memory.
 QUEUES_REMEMBERED_MAX = 10_000
@@ -51,9 +60,76 @@ CHANNEL = "SELECT pgqueue_channel()"
 # Locks: none that matter; it registers at its own commit.
 LISTEN = "LISTEN {channel}"
 
-# By alias and queue: until when nothing is sent. By alias: how long a NOTIFY takes.
-_quiet_until: dict[tuple[str, str], float] = {}
-_quickest_seconds: dict[str, float] = {}
+# An alias and a queue.
+Key = tuple[str, str]
+
+
+class Stream:
+    """The commits to one queue, as far as they count still. Times are monotonic."""
+
+    __slots__ = ("at", "level", "quiet_until")
+
+    def __init__(self, now: float) -> None:
+        self.level = 0.0
+        self.at = now
+        # No wake is sent before.
+        self.quiet_until = now
+
+
+class Pace:
+    """
+    Which commits of this process are announced. Pure.
+
+    Threads share it without a lock: what two of them do at once makes a wake more.
+    """
+
+    def __init__(self) -> None:
+        self._streams: dict[Key, Stream] = {}
+        # By alias: how long a NOTIFY takes at least.
+        self._quickest: dict[str, float] = {}
+
+    def is_due(self, key: Key, now: float) -> bool:
+        """Note a commit; return whether to announce it, which is then begun."""
+        stream = self._streams.get(key)
+        if stream is None:
+            if len(self._streams) >= QUEUES_REMEMBERED_MAX:
+                self._streams.clear()
+            stream = self._streams[key] = Stream(now)
+        level = max(stream.level - (now - stream.at), 0.0) + COMMIT_SECONDS
+        stream.level, stream.at = min(level, STREAM_SECONDS_MAX), now
+        if now < stream.quiet_until:
+            return False
+        if level > STREAM_SECONDS:
+            stream.quiet_until = now + WAKE_INTERVAL_SECONDS
+        return True
+
+    def was_sent(self, key: Key, began: float, ended: float) -> None:
+        """Note that a wake that was begun has been sent."""
+        alias, took = key[0], ended - began
+        quickest = self._quickest[alias] = min(took, self._quickest.get(alias, took))
+        delay = took - quickest
+        stream = self._streams.get(key)
+        if stream is None:
+            return
+        counts = max(delay - JITTER_SECONDS, 0.0) * WAKE_PAUSES_PER_DELAY
+        stream.level = min(stream.level + counts, STREAM_SECONDS_MAX)
+        if stream.level > STREAM_SECONDS:
+            pause = max(WAKE_INTERVAL_SECONDS, delay * WAKE_PAUSES_PER_DELAY)
+            stream.quiet_until = began + min(pause, WAKE_INTERVAL_SECONDS_MAX)
+
+    def has_failed(self, key: Key) -> None:
+        """Note that a wake that was begun has told nobody: the next one is due."""
+        stream = self._streams.get(key)
+        if stream is not None:
+            stream.quiet_until = stream.at
+
+
+_pace = Pace()
+
+# By connection and queue, numbers in the order of things: the latest commit of which it
+# was decided whether to announce it. What was stored earlier was committed with it.
+_order = itertools.count()
+_decided: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
 
 
 def wake(cursor: Any, queues: Iterable[str]) -> None:
@@ -82,12 +158,13 @@ def wake_after_commit(connection: Any, queue: str) -> None:
         connection: Django's connection on which the job was just stored.
         queue: Its queue.
     """
+    stored = next(_order)
     if connection.in_atomic_block:
-        hook = partial(_send, connection, queue)
+        hook = partial(_send, connection, queue, stored)
         connection.on_commit(hook, robust=True)
     elif connection.get_autocommit():
         # The job is committed. As a hook it would run at once, too.
-        _send(connection, queue)
+        _send(connection, queue, stored)
     # Else the caller commits by hand, which runs no hooks: the poll finds the job.
 
 
@@ -110,31 +187,31 @@ def prove(cursor: Any, *, channel: str, token: str) -> None:
 
 
 def _send(
-    connection: Any, queue: str, clock: Callable[[], float] = time.monotonic
+    connection: Any,
+    queue: str,
+    stored: int,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    key = (connection.alias, queue)
-    now = clock()
-    if now < _quiet_until.get(key, now):
-        return
+    """Announce what was stored as number *stored* on *connection*, if it is due."""
     raw = connection.connection
     # A raw BEGIN leaves the hook inside a transaction: then the poll finds the job.
     if raw is None or raw.info.transaction_status != TransactionStatus.IDLE:
         return
-    if len(_quiet_until) >= QUEUES_REMEMBERED_MAX:
-        _quiet_until.clear()
-    _quiet_until[key] = now + WAKE_INTERVAL_SECONDS
+    decided = _decided.setdefault(raw, {})
+    if decided.get(queue, -1) > stored:
+        return
+    if len(decided) >= QUEUES_REMEMBERED_MAX:
+        decided.clear()
+    decided[queue] = next(_order)
+    key, began = (connection.alias, queue), clock()
+    if not _pace.is_due(key, began):
+        return
     try:
         with connection.cursor() as cursor:
             wake(cursor, [queue])
-        _quiet_until[key] = now + _interval(connection.alias, clock() - now)
+        _pace.was_sent(key, began, clock())
     except Exception as error:
         # The job is committed and will be found by the poll; the caller's request
         # must not fail for a hint.
+        _pace.has_failed(key)
         logger.warning("wake failed queue=%s error=%r", queue, error)
-
-
-def _interval(alias: str, took: float) -> float:
-    """Return the seconds between two wakes, of which the first one took *took*."""
-    quickest = _quickest_seconds[alias] = min(took, _quickest_seconds.get(alias, took))
-    pause = (took - quickest) * WAKE_PAUSES_PER_DELAY
-    return min(max(WAKE_INTERVAL_SECONDS, pause), WAKE_INTERVAL_SECONDS_MAX)

@@ -11,6 +11,7 @@ without such a queue never asks the second.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from django_pgqueue.queues.claim import Claimed, Line, Sight
 from django_pgqueue.worker.bell import Bell
 from django_pgqueue.worker.leases import Leases
 from django_pgqueue.worker.listener import Listener
-from django_pgqueue.worker.lookout import Lookout
+from django_pgqueue.worker.lookout import SLICE_QUEUES, Lookout
 from django_pgqueue.worker.message_prefetch import bring_messages
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.queue_plan import PRIORITY, STRICT
@@ -37,6 +38,16 @@ from django_pgqueue.worker.turns import Key, Turns, run_order
 from django_pgqueue.worker.wakes import Wakes
 
 NO_CAPS: Mapping[str, int] = {}
+
+# A queue stays known for so long after it was woken, claimed from or seen with a job,
+# though it is empty for a moment: its next job may come without a wake. A round that
+# begins half as long after the list was made asks for it first.
+KNOWN_SECONDS = 2.0
+
+# Of these, besides those that had a job when the database was asked last, so many are
+# kept, as one look sees. A stranger's made-up names then cost no more than that; where
+# more come, rounds ask first which queues there are.
+EMPTY_QUEUES_MAX = SLICE_QUEUES
 
 # While enough waits to start, a wake is looked after no sooner than this after another:
 # what it announces may have to go first.
@@ -93,6 +104,11 @@ class Claimer(Service):
         # Served and not paused, as the database last said; and those that are paused.
         self.queues: list[str] = []
         self.paused: set[str] = set()
+        # When each queue that nobody has named was met last; and how many had a job
+        # when the database was asked last, and when that was. By the monotonic clock.
+        self._met_at: dict[str, float] = {}
+        self._live = 0
+        self._refreshed_at = -math.inf
         # Mixed queues are left alone while no coroutine could start.
         self.left_out: frozenset[str] = frozenset()
         self._worker = worker
@@ -264,10 +280,20 @@ class Claimer(Service):
             new = [queue.name for queue in met if not queue.has_row]
             if new:
                 claims.remember_queues(cursor, new)
-        served = [*self.plan.named, *(queue.name for queue in met)]
+        now = time.monotonic()
+        self._met_at = {
+            name: at for name, at in self._met_at.items() if now - at < KNOWN_SECONDS
+        }
+        self._met_at.update(dict.fromkeys((queue.name for queue in met), now))
+        self._live = len(met)
         self.paused = paused
-        self.queues = [name for name in dict.fromkeys(served) if name not in paused]
-        self._queues_due_at = time.monotonic() + self._poll_seconds
+        self._list_queues()
+        self._refreshed_at = now
+        self._queues_due_at = now + self._poll_seconds
+
+    def _list_queues(self) -> None:
+        served = dict.fromkeys([*self.plan.named, *self._met_at])
+        self.queues = [name for name in served if name not in self.paused]
 
     def limit(self, queues: Sequence[str], room: int) -> int:
         """
@@ -360,6 +386,7 @@ class Claimer(Service):
             jobs.sort(key=self._rank)
         if jobs and not self._unflushed_since and self.link.has_late_flush:
             self._unflushed_since = asked_at
+        self._remember({job.queue for job in jobs})
         jobs = bring_messages(self.link, jobs)
         refused = self._leases.add(jobs, asked_at)
         if refused:
@@ -369,10 +396,30 @@ class Claimer(Service):
         self._put(jobs, for_coroutines=for_coroutines)
         return jobs
 
-    def learn(self, names: set[str] | None) -> None:
-        """Ask which queues there are, unless all of *names* are known."""
+    def learn(self, names: set[str] | None) -> bool:
+        """Get to know *names*; None: ask which queues there are."""
         if names is None or not names.issubset(self.queues):
             self.refresh_queues()
+        return names is not None and self._remember(names)
+
+    def renew(self, *, anyway: bool) -> None:
+        """Ask which queues there are, if that was long ago or *anyway*."""
+        age = time.monotonic() - self._refreshed_at
+        if self.plan.is_open and (anyway or age >= KNOWN_SECONDS / 2):
+            self.refresh_queues()
+
+    def _remember(self, names: set[str]) -> bool:
+        """Keep *names* known for a while; False: they are too many, maybe noise."""
+        if not self.plan.is_open:
+            return True
+        names = set(filter(self.plan.serves, names))
+        new = names.difference(self._met_at)
+        if new and len(self._met_at) + len(new) > self._live + EMPTY_QUEUES_MAX:
+            return False
+        self._met_at.update(dict.fromkeys(names, time.monotonic()))
+        if new:
+            self._list_queues()
+        return True
 
     def expect_new_queue(self) -> None:
         """Ask which queues there are before the next look."""
@@ -410,9 +457,13 @@ class Desk:
             self._claimer.expect_new_queue()
         return [*ours, *unheard]
 
-    def learn(self, names: set[str] | None) -> None:
-        """Ask which queues there are, unless all of *names* are known."""
-        self._claimer.learn(names)
+    def learn(self, names: set[str] | None) -> bool:
+        """Get to know *names*; None: ask which queues there are."""
+        return self._claimer.learn(names)
+
+    def renew(self, *, anyway: bool) -> None:
+        """Ask which queues there are, if that was long ago or *anyway*."""
+        self._claimer.renew(anyway=anyway)
 
     def claim(self, queues: Sequence[str], limit: int) -> list[Claimed]:
         """Lease what is due, without floors, and hand it over."""

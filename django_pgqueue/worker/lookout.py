@@ -5,32 +5,35 @@ There are two ways to look. A *round* sees the lines of all queues, a slice at a
 and claims nothing by itself; what has something due is then drained from floors, in the
 order that the plan wants. A wake that comes while nothing is drained claims from its
 queue at once, in one statement. Rounds are made when a drain begins and ends, a few
-times after running dry, at the poll, and now and then during a drain.
+times after every sign of work, at the poll, and now and then during a drain. A round
+sees all that was committed before it began, of the queues that are known then.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from django_pgqueue.queues.claim import Claimed, Line, Sight
 from django_pgqueue.worker.known_lines import KnownLines
+from django_pgqueue.worker.rechecks import Rechecks
 from django_pgqueue.worker.turns import Key, Turns
 from django_pgqueue.worker.wakes import NAMES_MAX
 
-# After running dry, looks that catch what coalesced wakes, and crashes between a
-# commit and its NOTIFY, leave out; and rows that were locked and rolled back.
-RECHECK_SECONDS = (0.015, 0.06, 0.25)
-
 # A line has something due that no claim gets: somebody holds it. It is looked at again
-# after the last of these pauses, then less and less often, down to this.
-HELD_SECONDS_MAX = 1.0
+# after so long, then less and less often.
+HELD_SECONDS_MIN, HELD_SECONDS_MAX = 0.25, 1.0
 
 # Wakes that find nothing make the next one wait: this long at first, doubling up to
-# the longest. So a flood of foreign notifications costs few claims.
-EMPTY_WAKE_SECONDS_MIN, EMPTY_WAKE_SECONDS_MAX = 0.004, 0.25
+# the longest. So a flood of foreign notifications costs few claims. But one claim often
+# brings what two wakes told of, and another worker what one did: so a few in a row cost
+# nothing, and a pause forgives all.
+EMPTY_WAKES_FREE = 8
+EMPTY_WAKE_SECONDS_MIN, EMPTY_WAKE_SECONDS_MAX = 0.008, 0.25
+EMPTY_WAKES_FORGIVEN_SECONDS = 1.0
 
 # While lines keep us busy, all are seen this often: others join in then.
 SHARE_SECONDS = 0.1
@@ -69,8 +72,16 @@ class Desk(Protocol):
     def queues(self) -> list[str]:
         """Return the queues to look at when all are meant."""
 
-    def learn(self, names: set[str] | None) -> None:
-        """Ask which queues there are, unless all of *names* are known."""
+    def learn(self, names: set[str] | None) -> bool:
+        """
+        Get to know *names*; None: ask which queues there are.
+
+        Returns:
+            Whether all that are meant will be among queues() for a while.
+        """
+
+    def renew(self, *, anyway: bool) -> None:
+        """Ask which queues there are, if that was long ago or *anyway*."""
 
     def served(self, names: set[str]) -> list[str]:
         """Return those of *names* that may be claimed from; unheard ones too."""
@@ -100,7 +111,7 @@ class Round:
         self.asked = asked
         self.found = 0
         self.has_due = False
-        self.next_seconds = math.inf
+        self.next_at = math.inf
         self.took_seconds = 0.0
         self.is_dear = False
 
@@ -142,16 +153,23 @@ class Lookout:
         self._is_blocked = False
         self._is_capped = False
         self._cap_seconds = CAP_SECONDS_MIN
-        # Monotonic times: of the next look after running dry; when the next job is
-        # due; of the latest round that may not be put off.
-        self._recheck_at = 0.0
+        # A round should begin as soon as one may.
+        self._is_wanted = True
+        self._rechecks = Rechecks()
+        # Monotonic times: when the next job is due; of the latest round that may not
+        # be put off; of the next one while lines keep us busy.
         self._due_at = math.inf
         self._poll_at = 0.0
         self._share_at = 0.0
-        self._rechecks = list(RECHECK_SECONDS)
+        # When jobs of ours become due, told by other threads; and until when pause()
+        # has last said that nothing is to be done.
+        self._told: deque[float] = deque()
+        self._sleeps_until = math.inf
+        self._round_not_before = 0.0
         self._held_looks = 0
         self._wake_not_before = 0.0
         self._empty_wakes = 0
+        self._empty_at = 0.0
         self._ration = Ration()
         # Of queues that are dear to look at, as far as one can tell: of a dear look.
         self._rations: dict[str, Ration] = {}
@@ -168,24 +186,30 @@ class Lookout:
             self._flagged.update(names)
 
     def due_by(self, at: float) -> bool:
-        """Look at the monotonic time *at* at the latest; False: would have anyway."""
-        if at >= min(self._recheck_at, self._due_at, self._poll_at):
-            return False
-        self._due_at = at
-        return True
+        """
+        Look at the monotonic time *at* at the latest; False: would have anyway.
+
+        Any thread may call it, also during a look, whose snapshot may be older than
+        what is told here.
+        """
+        self._told.append(at)
+        # Asked after that was said; _pause() does it the other way round.
+        return at < self._sleeps_until
 
     def start_over(self) -> None:
         """Look at everything next: what is known of flags and floors may be wrong."""
         self._round = None
-        self._poll_at = 0.0
+        self._is_wanted = True
         self._is_draining = False
         self._lines.forget()
+        # What was taken and is forgotten may have stood for more.
+        self._rechecks.expect(time.monotonic(), is_any=True)
 
     def ask(self) -> None:
         """Look at all queues at once; found_since_asked() says what came of it."""
         self._asked += 1
         self._round = None
-        self._poll_at = 0.0
+        self._is_wanted = True
 
     def found_since_asked(self) -> int | None:
         """Return what a round that began after ask() found; None: not yet."""
@@ -198,13 +222,16 @@ class Lookout:
         queues = self._desk.queues()
         self._lines.keep(set(queues))
         now = time.monotonic()
+        self._take_told()
         # Before the wakes, so that no stream of them can starve it.
         if self._round is None and now >= self._round_at:
             if not self._ration.holds:
-                self._begin_round(queues)
+                self._begin_round()
             elif now >= self._due_at:
-                # From the floors, since nobody will wake us for it.
+                # From the floors, since nobody will wake us for it; and where there are
+                # too many of those, as soon as the ration allows.
                 self._due_at = math.inf
+                self._is_wanted = True
                 self._lines.expect(None)
         found = 0
         if self._is_flagged and (self._is_draining or now >= self._wake_not_before):
@@ -222,30 +249,49 @@ class Lookout:
     def _pause(self) -> float:
         if self._round is not None or self._is_draining:
             return 0.0
-        until = self._round_at
-        if until < self._due_at:
-            until = max(until, self._ration.not_before)
+        until = max(self._round_at, self._ration.not_before)
         if self._is_flagged:
             until = min(until, self._wake_not_before)
         now = time.monotonic()
         if self._is_capped:
             until = min(until, now + self._cap_seconds)
             self._cap_seconds = min(2 * self._cap_seconds, CAP_SECONDS_MAX)
-        return max(until - now, 0.0)
+        self._sleeps_until = until
+        self._take_told()
+        return max(min(until, self._due_at) - now, 0.0)
+
+    def _take_told(self) -> None:
+        told = self._told
+        while told:
+            self._due_at = min(self._due_at, told.popleft())
+
+    def _expect_more(self, *, is_any: bool = False) -> None:
+        """Note a sign that more may have come: rounds follow it."""
+        now = time.monotonic()
+        not_before = self._round_not_before
+        if self._is_capped:
+            # Others have run dry; what is at its cap goes on.
+            not_before = max(not_before, now + SHARE_SECONDS)
+        self._rechecks.expect(now, not_before=not_before, is_any=is_any)
 
     # Rounds ---------------------------------------------------------------------------
 
     @property
     def _round_at(self) -> float:
-        at = self._share_at if self._is_draining else self._recheck_at
+        if self._is_wanted:
+            return 0.0
+        at = self._share_at if self._is_draining else self._rechecks.at
         return min(at, self._due_at, self._poll_at)
 
-    def _begin_round(self, queues: list[str]) -> None:
-        # What is flagged now is seen now. A new queue may be among it.
-        flagged = self._take_flags()
-        if flagged is None or flagged:
-            queues = self._desk.queues()
-        self._round = Round(list(queues), self._asked)
+    def _begin_round(self) -> None:
+        now = time.monotonic()
+        self._is_wanted = False
+        is_any = self._rechecks.begin(now)
+        if now >= self._wake_not_before:
+            # What is flagged now is seen now. A new queue may be among it.
+            self._take_flags()
+        self._desk.renew(anyway=is_any)
+        self._round = Round(list(self._desk.queues()), self._asked)
         self._due_at = math.inf
 
     def _go_on_round(self) -> None:
@@ -261,7 +307,7 @@ class Lookout:
             round_.is_dear |= took > DEAR_SECONDS
             round_.has_due |= has_due
             if wait is not None:
-                round_.next_seconds = min(round_.next_seconds, wait)
+                round_.next_at = min(round_.next_at, _moment_in(wait))
             if time.monotonic() >= until:
                 return
 
@@ -272,19 +318,14 @@ class Lookout:
         self._poll_at = now + self._poll_seconds
         self._share_at = now + min(SHARE_SECONDS, self._poll_seconds)
         self._ration.note(round_.is_dear, round_.took_seconds, self._poll_seconds)
-        # A millisecond late rather than early: early finds nothing.
-        self._due_at = min(self._due_at, now + round_.next_seconds + 0.001)
-        if round_.found or self._is_draining:
-            self._recheck_at = math.inf
-        elif self._rechecks:
-            self._recheck_at = now + self._rechecks.pop(0)
-        elif round_.has_due and not self._is_capped:
-            # Somebody holds it, and may give it back without telling us.
-            pause = RECHECK_SECONDS[-1] * 2**self._held_looks
+        self._round_not_before = now + round_.took_seconds * RATION
+        self._due_at = min(self._due_at, round_.next_at)
+        # Somebody holds it, and may give it back without telling us.
+        is_held = round_.has_due and not (self._is_draining or self._is_capped)
+        if is_held and self._rechecks.is_over:
+            pause = HELD_SECONDS_MIN * 2**self._held_looks
             self._held_looks = min(self._held_looks + 1, 8)
-            self._recheck_at = now + min(pause, HELD_SECONDS_MAX)
-        else:
-            self._recheck_at = math.inf
+            self._rechecks.once(now + min(pause, HELD_SECONDS_MAX))
 
     def _see(self, queues: Sequence[str]) -> tuple[float, bool, float | None]:
         """See lines; return the time that took, if any is due, and the wait for one."""
@@ -302,18 +343,21 @@ class Lookout:
         flagged = None if self._flagged_any else self._flagged
         self._flagged, self._flagged_any = set(), False
         if flagged is None or flagged:
-            self._desk.learn(flagged)
+            # Whoever sent the next ones may have left them out; and what this one was
+            # about may be in other hands already.
+            is_any = not self._desk.learn(flagged)
+            self._expect_more(is_any=is_any)
         return flagged
 
     def _look_where_flagged(self, room: int) -> int:
         flagged = self._take_flags()
         if flagged is None or len(flagged) > SLICE_QUEUES:
             # A round, at once or when its ration allows; and the floors until then.
-            self._poll_at = 0.0
+            self._is_wanted = True
             if self._ration.holds:
                 self._lines.expect(flagged)
             elif self._round is None:
-                self._begin_round(self._desk.queues())
+                self._begin_round()
             return 0
         names = self._desk.served(flagged)
         dear = [name for name in names if self._is_dear(name)]
@@ -326,12 +370,19 @@ class Lookout:
         if found:
             self._empty_wakes = 0
         else:
-            self._empty_wakes = min(self._empty_wakes + 1, 16)
-            self._wake_not_before = time.monotonic() + min(
-                EMPTY_WAKE_SECONDS_MIN * 2**self._empty_wakes, EMPTY_WAKE_SECONDS_MAX
-            )
-            self._expect_more()
+            self._note_empty_wake()
         return found
+
+    def _note_empty_wake(self) -> None:
+        now = time.monotonic()
+        if now - self._empty_at > EMPTY_WAKES_FORGIVEN_SECONDS:
+            self._empty_wakes = 0
+        self._empty_at = now
+        times = self._empty_wakes - EMPTY_WAKES_FREE
+        self._empty_wakes = min(self._empty_wakes + 1, EMPTY_WAKES_FREE + 16)
+        if times >= 0:
+            pause = EMPTY_WAKE_SECONDS_MIN * 2**times
+            self._wake_not_before = now + min(pause, EMPTY_WAKE_SECONDS_MAX)
 
     def _look_at(self, queues: Sequence[str], room: int) -> int:
         """See the lines of *queues*, or claim from them if nothing else is due."""
@@ -341,7 +392,7 @@ class Lookout:
         if not limit:
             _, _, wait = self._see(queues)
             if wait is not None:
-                self._due_at = min(self._due_at, time.monotonic() + wait + 0.001)
+                self._due_at = min(self._due_at, _moment_in(wait))
             return 0
         started = time.monotonic()
         jobs = self._desk.claim(queues, limit)
@@ -423,28 +474,22 @@ class Lookout:
         self._is_capped = is_busy and self._is_blocked
         self._is_draining = is_busy and not self._is_blocked
         if found:
-            self._rechecks = list(RECHECK_SECONDS)
+            # Its like may be on its way.
+            self._expect_more()
             self._held_looks = 0
             self._cap_seconds = CAP_SECONDS_MIN
             self._empty_wakes = 0
         round_ = self._round
+        if was_busy and not is_busy:
+            # A drain ends with a round: rows may have come below its floors.
+            self._expect_more()
+            self._is_wanted |= round_ is None
         if round_ is not None:
             round_.found += found
             if not round_.left:
                 self._end_round(round_)
-        if not is_busy and was_busy and round_ is None:
-            # A drain ends with a round: rows may have come below its floors.
-            self._recheck_at = time.monotonic()
-        elif found and not self._is_draining:
-            self._expect_more()
 
-    def _expect_more(self) -> None:
-        # Also when a wake found nothing: its job was taken by another worker, and the
-        # one after it may have come without a wake of its own.
-        self._rechecks = list(RECHECK_SECONDS)
-        if self._is_capped:
-            # Others have run dry; what is at its cap goes on, and must not put it off.
-            at = time.monotonic() + SHARE_SECONDS
-            self._recheck_at = min(self._recheck_at, at)
-        else:
-            self._recheck_at = time.monotonic() + self._rechecks.pop(0)
+
+def _moment_in(seconds: float) -> float:
+    """Return when that is; a millisecond late rather than early: early finds none."""
+    return time.monotonic() + seconds + 0.001

@@ -10,7 +10,11 @@ from django.db import connection, connections, transaction
 
 from django_pgqueue.postgres import wake as module
 from django_pgqueue.postgres.wake import (
+    COMMIT_SECONDS,
+    STREAM_SECONDS,
+    STREAM_SECONDS_MAX,
     WAKE_INTERVAL_SECONDS,
+    Pace,
     channel,
     listen,
     prove,
@@ -25,15 +29,19 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def _nothing_sent_yet(monkeypatch):
     """What earlier tests have sent must not swallow a wake of this one."""
-    monkeypatch.setattr(module, "_quiet_until", {})
-    monkeypatch.setattr(module, "_quickest_seconds", {})
+    monkeypatch.setattr(module, "_pace", Pace())
 
 
 @pytest.fixture
-def no_coalescing(monkeypatch):
-    """Every wake that is due is sent, so that each can be counted."""
-    monkeypatch.setattr(module, "WAKE_INTERVAL_SECONDS", 0.0)
-    monkeypatch.setattr(module, "WAKE_INTERVAL_SECONDS_MAX", 0.0)
+def a_quick_server(monkeypatch):
+    """A NOTIFY takes no time, however busy this machine is."""
+    monkeypatch.setattr(module._send, "__defaults__", (lambda: 100.0,))
+
+
+@pytest.fixture
+def a_stream(monkeypatch):
+    """Every second commit of this process is one of a stream."""
+    monkeypatch.setattr(module, "STREAM_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -208,7 +216,34 @@ def test_with_autocommit_off_an_enqueue_is_not_refused(heard):
 # Coalescing --------------------------------------------------------------------------
 
 
-def test_a_burst_sends_one_notify_per_queue(heard, monkeypatch):
+STREAM = int(STREAM_SECONDS / COMMIT_SECONDS)
+MAIL = "default", "mail"
+
+
+@pytest.mark.usefixtures("a_quick_server")
+def test_commits_that_come_one_by_one_are_each_announced(heard):
+    """A worker that is idle hears of each at once."""
+    for _ in range(5):
+        with transaction.atomic():
+            wake_after_commit(connection, "mail")
+        wake_after_commit(connection, "reports")
+
+    assert ["mail", "reports"] * 5 == heard()
+
+
+@pytest.mark.usefixtures("a_quick_server")
+def test_a_transaction_that_stores_many_jobs_counts_once(heard):
+    """Its hooks run after one commit, so what follows it is no stream."""
+    for _ in range(3):
+        with transaction.atomic():
+            for _ in range(1_000):
+                wake_after_commit(connection, "mail")
+
+    assert ["mail"] * 3 == heard()
+
+
+@pytest.mark.usefixtures("a_stream")
+def test_a_stream_sends_one_notify_per_queue(heard, monkeypatch):
     """Within ten milliseconds of one process; a later one is sent."""
     now = [100.0]
     monkeypatch.setattr(module._send, "__defaults__", (lambda: now[0],))
@@ -224,7 +259,8 @@ def test_a_burst_sends_one_notify_per_queue(heard, monkeypatch):
     assert ["mail"] == heard()
 
 
-def test_a_burst_is_over_after_ten_milliseconds(heard):
+@pytest.mark.usefixtures("a_stream")
+def test_a_quiet_time_is_over_after_ten_milliseconds(heard):
     """By the real clock, transactions go on waking the workers."""
 
     def is_heard():
@@ -233,6 +269,44 @@ def test_a_burst_is_over_after_ten_milliseconds(heard):
 
     for _ in range(3):
         assert ["mail"] == wait_for(is_heard, timeout=5)
+
+
+def sent(pace, times, took=0.0):
+    """Return at which of *times* a commit is announced."""
+    found = []
+    for at in times:
+        if pace.is_due(MAIL, at):
+            found.append(at)
+            pace.was_sent(MAIL, at, at + took)
+    return found
+
+
+@pytest.mark.parametrize(
+    "per_second, seconds, least, most",
+    [
+        (20, 10.0, 200, 200),
+        (500, 2.0, 1_000, 1_000),
+        (4_000, 1.0, 90, 140),  # One in ten milliseconds, after the first thirty.
+        (100_000, 1.0, 90, 140),
+    ],
+)
+def test_a_stream_is_more_than_a_thousand_commits_a_second(
+    per_second, seconds, least, most
+):
+    """What is slower is announced commit by commit."""
+    times = [100 + n / per_second for n in range(int(per_second * seconds))]
+
+    assert least <= len(sent(Pace(), times)) <= most
+
+
+def test_a_stream_that_ended_is_forgotten():
+    """Within a tenth of a second."""
+    pace = Pace()
+    sent(pace, [100 + n / 10_000 for n in range(10_000)])
+    later = 101 + STREAM_SECONDS_MAX
+
+    times = [later + n / 10_000 for n in range(STREAM - 1)]
+    assert times == sent(pace, times)
 
 
 @pytest.mark.parametrize(
@@ -245,19 +319,30 @@ def test_a_burst_is_over_after_ten_milliseconds(heard):
         (0.7, 60),  # So that a worker still looks again after it.
     ],
 )
-def test_a_busy_server_is_woken_less_often(heard, monkeypatch, took, quiet):
+def test_a_busy_server_is_woken_less_often(took, quiet):
     """When a NOTIFY takes longer than the quickest, twenty times the difference."""
-    times = iter([0, 0.5, 100, 100 + took])
-    monkeypatch.setattr(module._send, "__defaults__", (lambda: next(times),))
-    wake_after_commit(connection, "mail")
-    wake_after_commit(connection, "mail")
-    assert ["mail", "mail"] == heard()
+    pace = Pace()
+    stream = [100 + n / 10_000 for n in range(3_000)]
+    sent(pace, stream[:2_000], 0.5)
+    first = next(at for at in stream[2_000:] if pace.is_due(MAIL, at))
+    pace.was_sent(MAIL, first, first + took)
 
-    for milliseconds, expected in ((quiet - 0.01, []), (quiet + 0.01, ["mail"])):
-        now = 100 + milliseconds / 1_000
-        monkeypatch.setattr(module._send, "__defaults__", (lambda now=now: now,))
+    second = next(at for at in stream if at > first and pace.is_due(MAIL, at))
+
+    assert pytest.approx(quiet, abs=0.11) == (second - first) * 1_000
+
+
+def test_a_wake_that_failed_keeps_nobody_else_quiet(heard, monkeypatch):
+    """The connection died between the commit and its NOTIFY; the next one is sent."""
+    monkeypatch.setattr(module._send, "__defaults__", (lambda: 100.0,))
+    monkeypatch.setattr(module, "STREAM_SECONDS", 0.0)
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "NOTIFY", "SELECT pg_notify(no_such_channel())")
         wake_after_commit(connection, "mail")
-        assert expected == heard()
+
+    wake_after_commit(connection, "mail")
+
+    assert ["mail"] == heard()
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "queue"])
@@ -272,7 +357,6 @@ def test_two_databases_are_woken_apart(heard, monkeypatch):
     assert ["mail"] == heard()
 
 
-@pytest.mark.usefixtures("no_coalescing")
 def test_what_is_remembered_of_queues_is_bounded(heard, monkeypatch):
     """A million queue names do not fill the memory of a web process."""
     monkeypatch.setattr(module, "QUEUES_REMEMBERED_MAX", 3)
@@ -281,7 +365,8 @@ def test_what_is_remembered_of_queues_is_bounded(heard, monkeypatch):
         wake_after_commit(connection, f"q{n}")
 
     assert [f"q{n}" for n in range(10)] == heard()
-    assert len(module._quiet_until) <= 3
+    assert len(module._pace._streams) <= 3
+    assert len(module._decided[connection.connection]) <= 3
 
 
 # The statements ----------------------------------------------------------------------

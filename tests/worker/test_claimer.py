@@ -17,19 +17,21 @@ from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker import claimer as module
 from django_pgqueue.worker import known_lines, lookout, renewal, strays
 from django_pgqueue.worker.claimer import EXTRA_SECONDS, FLUSH_SECONDS, Claimer
+from django_pgqueue.worker.known_lines import EXPECTED_MAX
 from django_pgqueue.worker.lookout import (
     CAP_SECONDS_MAX,
     DEAR_LOOKS,
     DEAR_SECONDS,
     EMPTY_WAKE_SECONDS_MAX,
+    EMPTY_WAKES_FREE,
     HELD_SECONDS_MAX,
     RATION,
-    RECHECK_SECONDS,
     SHARE_SECONDS,
     SLICE_QUEUES,
     SLICES_SECONDS,
 )
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.rechecks import RECHECK_SECONDS
 from django_pgqueue.worker.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.room import MEMORY_JOBS, QUEUES_MAX, Kinds, Room
 from django_pgqueue.worker.strays import Strays
@@ -40,6 +42,9 @@ from tests.worker.conftest import WORKER
 
 DAY = timedelta(days=1)
 POLL = 5.0
+
+# From one re-check to the next.
+RECHECK_PAUSES = [0.015, 0.06, 0.25]
 
 
 def moments_ahead(delta):
@@ -65,6 +70,8 @@ class Desk:
         # What the next looks do beside looking: take time, or fail.
         self.takes = 0.0
         self.fails: Exception | None = None
+        # What others do once, while a look is under way that does not see it.
+        self.meanwhile = None
         self._link, self._leases = link, leases
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(module, "time", clock)
@@ -115,6 +122,9 @@ class Desk:
             if kind != "claim_from_floors":
                 options["queues"] = queues
             found = real(cursor, **options)
+            if self.meanwhile is not None:
+                do, self.meanwhile = self.meanwhile, None
+                do()
             asked = queues or options["lines"]
             count = len(found.lines if kind == "see" else found)
             look = {"asked": asked, "limit": options.get("limit"), "found": count}
@@ -148,6 +158,14 @@ class Desk:
                 return pauses
             self.now += pause
             assert len(pauses) < 50
+
+    def live(self, seconds):
+        """Tick as a worker does that nobody wakes; return what it claimed."""
+        before, until = len(self.put), self.now + seconds
+        while self.now < until:
+            pause, _ = self.tick()
+            self.now += min(pause, until - self.now)
+        return [job.id for job in self.put[before:]]
 
     def kinds(self):
         return [look.kind for look in self.looks]
@@ -645,11 +663,11 @@ def test_after_running_dry_it_looks_three_times_and_then_waits_for_the_poll(desk
     """What coalesced wakes and crashes before a NOTIFY leave out is found."""
     pauses = desk.run_dry()
 
-    assert [*RECHECK_SECONDS, POLL] == pytest.approx(pauses, abs=0.4)
-    assert (0.015, 0.06, 0.25) == RECHECK_SECONDS
+    assert [*RECHECK_PAUSES, POLL] == pytest.approx(pauses, abs=0.4)
+    assert (0.015, 0.075, 0.325) == RECHECK_SECONDS
     # A queue that nobody has named is not asked about.
     assert [] == desk.looks
-    assert pytest.approx(list(RECHECK_SECONDS)) == pauses[:3]
+    assert pytest.approx(RECHECK_PAUSES) == pauses[:3]
 
 
 def test_rechecks_begin_anew_after_every_job(desk):
@@ -660,7 +678,7 @@ def test_rechecks_begin_anew_after_every_job(desk):
     desk.wakes.flag("default")
     desk.now += 1
 
-    assert pytest.approx(list(RECHECK_SECONDS)) == desk.run_dry()[:3]
+    assert pytest.approx(RECHECK_PAUSES) == desk.run_dry()[:3]
 
 
 def test_a_job_is_waited_for_to_its_time(desk):
@@ -706,6 +724,144 @@ def test_a_retry_of_ours_is_looked_for_when_it_is_due(desk):
     desk.claimer.retry_in(1.5)
     assert desk.claimer.wake.is_set()
     assert pytest.approx(1.5) == desk.tick()[0]
+
+
+def test_a_retry_that_is_committed_during_the_last_look_is_waited_for(desk):
+    """The look's snapshot is older than it, and no other look would come."""
+    make_job(visible_at=DAY)
+    desk.run_dry()
+    retried = []
+
+    def retry():
+        retried.append(make_job().pk)
+        desk.claimer.retry_in(0.1)
+
+    desk.now += POLL
+    desk.meanwhile = retry
+
+    assert retried == desk.live(0.2)
+
+
+# Nothing is left to the poll ---------------------------------------------------------
+
+
+def test_a_queue_that_is_empty_for_a_moment_stays_known(desk):
+    """Its next job may come without a wake, while another queue is met."""
+    desk.run_dry()
+    make_job(queue="a")
+    desk.wakes.flag("a")
+    desk.tick()
+    Job.objects.all().delete()  # It is done.
+    make_job(queue="brand-new")
+    desk.wakes.flag("brand-new")
+    desk.tick()
+
+    unannounced = make_job(queue="a")
+
+    assert [unannounced.pk] == desk.live(0.1)
+
+
+def test_a_queue_whose_job_another_worker_took_stays_known(desk):
+    """Its wake was all that this worker has seen of it."""
+    desk.run_dry()
+    desk.wakes.flag("a")
+    desk.tick()
+    make_job(queue="brand-new")
+    desk.wakes.flag("brand-new")
+    desk.tick()
+
+    unannounced = make_job(queue="a")
+
+    assert [unannounced.pk] == desk.live(0.1)
+
+
+def test_a_queue_is_forgotten_some_time_after_its_last_job(desk):
+    """So rounds do not look at all that there has ever been."""
+    make_job(queue="a")
+    desk.run_dry()
+    assert ["a"] == desk.claimer.queues
+    Job.objects.all().delete()
+
+    desk.live(2 * POLL)
+
+    assert [] == desk.claimer.queues
+
+
+def test_made_up_names_are_known_up_to_a_limit(desk, monkeypatch):
+    """Beyond it rounds ask which queues there are, instead of remembering."""
+    monkeypatch.setattr(module, "EMPTY_QUEUES_MAX", 5)
+    desk.run_dry()
+    for number in range(30):
+        desk.wakes.flag(f"noise{number}")
+        desk.tick()
+        desk.now += 0.001
+    assert len(desk.claimer.queues) <= 5
+    desk.wakes.flag("a")
+    desk.now += EMPTY_WAKE_SECONDS_MAX
+    desk.tick()
+
+    unannounced = make_job(queue="a")
+
+    assert [unannounced.pk] == desk.live(0.1)
+
+
+def test_a_round_over_several_ticks_is_followed_by_others(desk):
+    """Though what it found was claimed in an earlier tick than its last."""
+    make_queues(3 * SLICE_QUEUES, visible_at=moments_ahead(DAY))
+    desk.run_dry()
+    make_job(queue=desk.claimer.queues[-1])
+    desk.takes = 1.2 * SLICES_SECONDS
+    desk.claimer.look_now()
+    while desk.claimer.found_since_asked() is None:
+        desk.tick()
+    assert 1 == desk.claimer.found_since_asked()
+
+    unannounced = make_job(queue="q0001")
+
+    assert [unannounced.pk] == desk.live(0.3)
+
+
+def test_a_reconnect_in_the_midst_of_a_round_is_followed_by_another(desk):
+    """What was notified meanwhile may be in a queue that this one has seen already."""
+    make_queues(3 * SLICE_QUEUES, visible_at=moments_ahead(DAY))
+    desk.run_dry()
+    desk.now += POLL
+    desk.takes = 1.2 * SLICES_SECONDS
+    desk.tick()
+    missed = make_job(queue=desk.looks[-1].asked[0])
+
+    desk.wakes.flag_any()
+
+    assert [missed.pk] == desk.live(0.1)
+
+
+def test_a_look_that_failed_is_followed_by_others(desk):
+    """The wake that it has lost may have stood for jobs that come without one."""
+    make_job(queue="a", visible_at=DAY)
+    desk.run_dry()
+    desk.wakes.flag("a")
+    desk.fails = psycopg.OperationalError("cut off")
+    with pytest.raises(psycopg.OperationalError):
+        desk.tick()
+    desk.tick()
+
+    unannounced = make_job(queue="a")
+
+    assert [unannounced.pk] == desk.live(0.1)
+
+
+def test_no_stream_of_wakes_puts_off_what_was_left_out(desk):
+    """A job whose wake was left out is found while others come, and not after them."""
+    make_job(queue="b", visible_at=DAY)
+    desk.run_dry()
+    unannounced = make_job(queue="b")
+    for _ in range(20):
+        make_job(queue="a")
+        desk.wakes.flag("a")
+        desk.tick()
+        desk.now += 0.005
+
+    assert unannounced.pk in {job.id for job in desk.put}
 
 
 # Wakes and the poll ------------------------------------------------------------------
@@ -784,11 +940,27 @@ def test_empty_wakes_back_off(desk):
     assert 10 / EMPTY_WAKE_SECONDS_MAX <= len(desk.looks) < 150
 
 
+def test_a_few_empty_wakes_put_off_no_other(desk):
+    """Another worker has taken what they told of; the next job is for this one."""
+    make_job(queue="a", visible_at=DAY)
+    desk.run_dry()
+    for _ in range(EMPTY_WAKES_FREE):
+        desk.wakes.flag("a")
+        desk.tick()
+        desk.now += 0.002
+    job = make_job(queue="a")
+    desk.wakes.flag("a")
+
+    desk.tick()
+
+    assert [job.pk] == [claimed.id for claimed in desk.put]
+
+
 def test_a_wake_that_finds_a_job_ends_the_back_off(desk):
     """The next one is served at once."""
     make_job(queue="a", visible_at=DAY)
     desk.run_dry()
-    for _ in range(10):
+    for _ in range(2 * EMPTY_WAKES_FREE):
         desk.wakes.flag("a")
         desk.tick()
         desk.now += EMPTY_WAKE_SECONDS_MAX
@@ -947,16 +1119,34 @@ def test_a_wake_for_a_cheap_queue_is_not_rationed(desk):
 
 def test_a_job_that_falls_due_during_a_ration_starts_at_its_time(desk):
     """From the floor of its line, since nobody wakes us for it."""
-    make_job(visible_at=timedelta(seconds=0.2))
+    job = make_job(visible_at=DAY)
     desk.look_dear(3.0, DEAR_LOOKS)
-    desk.claimer.retry_in(0.3)
-    wait_for(Job.objects.due().exists, what="it is due")
+    retry(desk, job, 0.3)
     desk.now += 0.31
 
     desk.tick()
 
     assert ["claim_from_floors"] == desk.kinds()
     assert 1 == len(desk.put)
+
+
+def test_a_job_that_falls_due_is_not_forgotten_during_a_ration(desk):
+    """Of too many lines to try each: it is looked for as soon as a round may be."""
+    for number in range(EXPECTED_MAX):
+        make_job(priority=number, visible_at=DAY)
+    job = make_job(priority=-1, visible_at=DAY)
+    desk.look_dear(5 * DEAR_SECONDS, DEAR_LOOKS)
+    desk.now += POLL  # Else a re-check would find it.
+    desk.look_dear(5 * DEAR_SECONDS, 1)
+    retry(desk, job, 0.3)
+
+    assert [job.pk] == desk.live(5 * DEAR_SECONDS * RATION + 0.01)
+
+
+def retry(desk, job, seconds):
+    """Let a job of ours be due again, and tell of it, as the settler does."""
+    Job.objects.filter(pk=job.pk).update(visible_at=timezone.now())
+    desk.claimer.retry_in(seconds)
 
 
 # Being asked -------------------------------------------------------------------------
