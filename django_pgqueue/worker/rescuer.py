@@ -39,6 +39,8 @@ class Lost:
     died_at: float = field(default_factory=time.monotonic)
     due_at: float = 0.0
     rescues: int = 0
+    # Who may take what was rescued, and has not been told.
+    unwoken: set[str] = field(default_factory=set)
 
 
 class Rescuer:
@@ -105,12 +107,15 @@ class Rescuer:
                 message=lost.message,
             )
             rescued = [job for job in found if not job.is_locked]
+            # Kept, since another try would find nothing that this one has rescued.
+            lost.unwoken.update(job.queue for job in rescued)
             topics = positions.lose(cursor, [lost.worker])
+            lost.unwoken.update(TOPIC_HINT + topic for topic in topics)
             workers.forget(cursor, [lost.worker])
-            wake.wake(cursor, {job.queue for job in rescued})
-            wake.wake(cursor, [TOPIC_HINT + topic for topic in topics])
-        if any(job.crashed for job in rescued):
-            self._on_crashed()
+            if any(job.crashed for job in rescued):
+                self._on_crashed()
+            wake.wake(cursor, lost.unwoken)
+            lost.unwoken.clear()
         lost.rescues += 1
         lost.due_at = time.monotonic() + AGAIN_SECONDS
         if lost.rescues > 1 and len(rescued) == len(found):

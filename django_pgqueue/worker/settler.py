@@ -65,6 +65,9 @@ KINDS: dict[str, Callable[..., set[int]]] = {
 # How nearly all jobs end.
 DONE = frozenset({"ack", "forget"})
 
+# After which others may run a job at once.
+FOR_OTHERS = frozenset({"release", "retry", "crash"})
+
 BY_OUTCOME = {
     Retried: "retry",
     GaveUp: "dead",
@@ -145,6 +148,8 @@ class Settler(Service):
         # An item leaves the inbox only when it is in the batch.
         self._inbox: deque[Settlement] = deque()
         self._batch: list[Settlement] = []
+        # Queues whose jobs other workers may run, and have not been told of.
+        self._unwoken: set[str] = set()
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_waiting = False
         # Told of the slots of what was settled.
@@ -204,7 +209,7 @@ class Settler(Service):
                 self._waiting_for_idle -= 1
 
     def _is_idle(self) -> bool:
-        return not self._inbox and not self._batch
+        return not (self._inbox or self._batch or self._unwoken)
 
     def stop(self) -> None:
         """End the loop; call it when everything is settled, or given up."""
@@ -213,13 +218,15 @@ class Settler(Service):
 
     def tick(self) -> float:
         """Write what is waiting; wait up to a second for the first of it."""
-        if not self._batch:
+        if not self._batch and not self._unwoken:
             self._gather()
         if self._batch:
             try:
                 self._write_batch()
             finally:
                 self._free_slots()
+        if self._unwoken:
+            self._wake_others()
         if self._waiting_for_idle:
             with self._idle:
                 self._idle.notify_all()
@@ -269,13 +276,13 @@ class Settler(Service):
         else:
             self._write_progress(items)
             matched = self._settle(kind, items)
-            self._wake_others(kind, items, matched)
         if self._is_uncertain and len(matched) < len(items):
             missing = [item.job for item in items if item.job.id not in matched]
             leases = [(job.id, job.delivery) for job in missing]
             with self.link.cursor() as cursor:
                 is_away = kind == "forget"
                 matched |= settle.applied(cursor, leases, is_away=is_away)
+        self._unwoken |= _for_others(kind, items, matched)
         if (
             kind in DONE
             and len(matched) == len(items)
@@ -294,13 +301,25 @@ class Settler(Service):
             item.is_written = True
             self._release_waiting(item)
 
-    def _wake_others(
-        self, kind: str, items: list[Settlement], matched: set[int]
-    ) -> None:
-        """Tell other workers of jobs that any of them may run now."""
-        if kind in ("retry", "crash") and (names := _due_at_once(items, matched)):
-            with self.link.cursor() as cursor:
-                wake.wake(cursor, names)
+    def _wake_others(self) -> None:
+        """
+        Tell other workers of jobs that any of them may run now.
+
+        What they are was written before: a connection that dies in between must not
+        leave them to the poll. So names are forgotten only when they were told.
+        """
+        with self.link.cursor() as cursor:
+            try:
+                wake.wake(cursor, self._unwoken)
+            except psycopg.Error as error:
+                if _is_lost(self.link, error):
+                    raise
+                logger.warning(
+                    "unwoken    queues=%s: the database refused to notify: %s",
+                    ",".join(sorted(self._unwoken)),
+                    error,
+                )
+        self._unwoken = set()
 
     def _forget(self, items: list[Settlement]) -> None:
         """Take settled items out of the batch, and free their slots."""
@@ -369,8 +388,7 @@ class Settler(Service):
         leases = [(i.job.id, i.job.delivery, i.job.due_at) for i in items]
         with self.link.steady_cursor() as cursor:
             released = lease.release(cursor, worker=self._worker, leases=leases)
-        with self.link.cursor() as cursor:
-            wake.wake(cursor, {name for _, name in released})
+        self._unwoken |= {name for _, name in released}
         return {job_id for job_id, _ in released}
 
     def _write_one_by_one(
@@ -395,6 +413,7 @@ class Settler(Service):
 
     def _write_alone(self, kind: str, item: Settlement) -> None:
         matched = self._settle(kind, [item])
+        self._unwoken |= _for_others(kind, [item], matched)
         self._batch.remove(item)
         self._finish(item, kind, is_stale=item.job.id not in matched)
 
@@ -520,15 +539,17 @@ def _is_lost(link: Link, error: psycopg.Error) -> bool:
     ) or is_broken(link, error)
 
 
-def _due_at_once(items: list[Settlement], matched: set[int]) -> set[str]:
+def _for_others(kind: str, items: list[Settlement], matched: set[int]) -> set[str]:
     """Return the queues of jobs that any worker may run now, as after a stop."""
+    if kind not in FOR_OTHERS:
+        return set()
     return {
         item.job.queue
         for item in items
         if item.job.id in matched
-        and item.performed is not None
         and (
-            isinstance(item.performed.outcome, Crashed)
+            item.performed is None
+            or isinstance(item.performed.outcome, Crashed)
             or (
                 isinstance(item.performed.outcome, Retried)
                 and not item.performed.outcome.delay

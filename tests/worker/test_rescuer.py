@@ -87,6 +87,30 @@ def test_workers_are_woken_for_what_is_due_again(rescuer, other_cursor):
     assert "mail" == heard.payload
 
 
+def test_workers_are_woken_although_the_connection_dies_before(
+    rescuer, other_cursor, clock, monkeypatch
+):
+    """What the first try has rescued is not found by the second."""
+    listen(other_cursor, [channel(other_cursor)])
+    make_leased_job("dead", queue="mail")
+    rescuer.add(lost())
+    with monkeypatch.context() as broken:
+        broken.setattr(module.wake, "wake", cut)
+        rescuer.run()
+    assert Job.objects.get().leased_by is None
+
+    clock.now += RETRY_SECONDS
+    rescuer.run()
+
+    (heard,) = other_cursor.connection.notifies(timeout=10, stop_after=1)
+    assert "mail" == heard.payload
+
+
+def cut(cursor, queues):
+    cursor.connection.close()
+    raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+
 def test_the_row_of_the_dead_worker_goes(rescuer):
     """The admin shows workers that live."""
     Worker.objects.create(

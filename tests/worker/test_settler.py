@@ -200,6 +200,76 @@ def test_a_retry_that_is_due_at_once_wakes_other_workers(
     assert "mail" == heard.payload
 
 
+@pytest.fixture
+def woken(other_cursor):
+    """A function that waits for a wake, and returns whose."""
+    listen(other_cursor, [channel(other_cursor)])
+
+    def woken():
+        (heard,) = other_cursor.connection.notifies(timeout=10, stop_after=1)
+        return heard.payload
+
+    return woken
+
+
+AT_ONCE = Performed(Retried(timedelta(0)), ValueError("x"), 0.5)
+
+
+@pytest.mark.parametrize("performed", [None, AT_ONCE], ids=["release", "retry"])
+def test_others_are_woken_although_the_connection_dies_before(
+    settler, claim_all, woken, monkeypatch, performed
+):
+    """After the write and before its NOTIFY: another one wakes them."""
+    make_job(queue="mail")
+    settle(settler, claim_all(queues=["mail"]), performed)
+    with monkeypatch.context() as broken:
+        broken.setattr(module.wake, "wake", cut)
+        assert settler._tick_safely() > 0
+    assert Job.objects.get().leased_by is None
+    assert not settler.wait_until_idle(0)
+
+    settler._tick_safely()
+
+    assert "mail" == woken()
+    assert settler.wait_until_idle(0)
+    assert 0 == settler.counts["stale"]
+
+
+def cut(cursor, queues):
+    cursor.connection.close()
+    raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+
+def test_others_are_woken_for_an_outcome_without_an_answer(
+    settler, claim_all, woken, monkeypatch
+):
+    """It had been applied, and only the answer was lost."""
+    make_job(queue="mail")
+    settle(settler, claim_all(queues=["mail"]), AT_ONCE)
+    Cut(monkeypatch, "retry", "after")
+    assert settler._tick_safely() > 0
+
+    settler._tick_safely()
+
+    assert "mail" == woken()
+    assert (1, 0) == (settler.counts["retry"], settler.counts["stale"])
+
+
+def test_a_wake_that_the_server_refuses_keeps_no_outcome(
+    settler, claim_all, monkeypatch, caplog
+):
+    """It is a hint; the outcome is written, and is not stale."""
+    make_job(queue="mail")
+    settle(settler, claim_all(queues=["mail"]), AT_ONCE)
+    monkeypatch.setattr(module.wake, "NOTIFY", "SELECT pg_notify(no_such_channel())")
+
+    assert 0.0 == settler._tick_safely()
+
+    assert (1, 0) == (settler.counts["retry"], settler.counts["stale"])
+    assert settler.wait_until_idle(0)
+    assert 1 == caplog.text.count("unwoken    queues=mail")
+
+
 # Stale settles -----------------------------------------------------------------------
 
 
