@@ -105,6 +105,8 @@ class Reader(Service):
         self._woken_at = 0.0
         # How many messages it asks for, since large ones come in smaller batches.
         self._limit = consumer.batch
+        # The last hint after which it looks again some times.
+        self._answered_at = 0.0
 
     @property
     def shown_as(self) -> str:
@@ -129,6 +131,10 @@ class Reader(Service):
     def tick(self) -> float:
         """Read one batch; return how long to wait for the next one."""
         asked = self.asked
+        if self._woken_at != self._answered_at:
+            # Another reader may be quicker, and then be busy with what it got; and the
+            # next message may come without a hint.
+            self._answered_at, self._dry = self._woken_at, 0
         group = self._row()
         bounds = self._bounds.now(self._woken_at)
         bound = bounds.of(group.topic_id)

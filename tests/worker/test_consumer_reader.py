@@ -292,3 +292,20 @@ def test_what_is_too_much_for_the_server_is_asked_for_in_parts(
         "statement_timeout": (ids, []),
         "unsendable": (ids[1:], [(ids[0], "undecodable")]),
     }[error] == (seen, dead)
+
+
+def test_a_hint_for_nothing_is_followed_by_two_more_looks(make_reader):
+    """
+    Another reader was quicker, and may be busy with what it got.
+
+    The next message is perhaps in another partition, and its wake was left out.
+    """
+    make_topic("clicks")
+    reader = make_reader(lambda messages: None)
+    while reader.tick() < 1:
+        pass
+
+    reader.hint()
+
+    assert list(consumer_reader.DRY_SECONDS) == [reader.tick(), reader.tick()]
+    assert reader.tick() > 1
