@@ -42,14 +42,16 @@ ALSO = {
     "idle": {"cpu_percent", "queries_per_second", "rss_mb"},
     "latency": PERCENTILES,
     "latency_mixed": PERCENTILES,
+    "latency_trickle": PERCENTILES,
 }
 # What only some parts of a measure have.
-PART_ALSO = {"published", "read"}
+PART_ALSO = {"published", "read", "p99/p50", "p99/plain"}
 UNITS = {
     "contend": "tx/s",
     "idle": "goals",
     "latency": "ms",
     "latency_mixed": "ms",
+    "latency_trickle": "ms",
     "topics": "msg/s",
 }
 SHAPES = ["ready", "other_queue", "scheduled", "parked", "archived"]

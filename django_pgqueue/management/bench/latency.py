@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import transaction
 
@@ -31,6 +31,10 @@ PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.03, 0.07
 
 # What a consumer gets to take its last row.
 LAST_SECONDS = 5.0
+
+
+# Arguments of jobs, each yielded at its moment.
+Items = Iterator[dict[str, Any]]
 
 
 class Latency(Turns):
@@ -55,19 +59,34 @@ class Latency(Turns):
 
     def yardstick(self, jobs: int) -> Run:
         """Return a latency per row, in milliseconds."""
-        commits_at = dict(
-            yardstick.publish(self._publisher, item) for item in paced(jobs)
-        )
-        until = time.monotonic() + LAST_SECONDS
-        started_at = self._consumer.started_at
-        while not commits_at.keys() <= started_at.keys() and time.monotonic() < until:
-            time.sleep(PAUSE_SECONDS_MIN)
-        return _milliseconds(commits_at, started_at)
+        return publish_at(self._publisher, self._consumer, paced(jobs))
+
+
+L = TypeVar("L", bound=Latency)
 
 
 def latencies(scratch: Scratch, worker: Worker, jobs: int, *, priority: int = 0) -> Run:
     """Enqueue jobs at random intervals; return a latency for each, in milliseconds."""
-    commits_at = dict(_delay(scratch, item, priority) for item in paced(jobs))
+    return enqueue_at(scratch, worker, paced(jobs), priority=priority)
+
+
+def publish_at(
+    publisher: yardstick.Connection, consumer: yardstick.Consumer, items: Items
+) -> Run:
+    """Insert a row whenever *items* yields; return a latency for each, likewise."""
+    commits_at = dict(yardstick.publish(publisher, item) for item in items)
+    until = time.monotonic() + LAST_SECONDS
+    started_at = consumer.started_at
+    while not commits_at.keys() <= started_at.keys() and time.monotonic() < until:
+        time.sleep(PAUSE_SECONDS_MIN)
+    return _milliseconds(commits_at, started_at)
+
+
+def enqueue_at(
+    scratch: Scratch, worker: Worker, items: Items, *, priority: int = 0
+) -> Run:
+    """Enqueue a job whenever *items* yields; return a latency for each, likewise."""
+    commits_at = dict(_delay(scratch, item, priority) for item in items)
     for job_id in commits_at:
         worker.wait_while(partial(gauges.is_live, worker.cursor, job_id))
     started_at = dict(
@@ -99,7 +118,8 @@ def _milliseconds(commits_at: dict[int, float], started_at: dict[int, float]) ->
 
 
 @contextmanager
-def _opened(scratch: Scratch, plan: Plan) -> Iterator[Latency]:
+def opened_with(kind: type[L], scratch: Scratch) -> Iterator[L]:
+    """Open both sides, for as long as the block lasts."""
     with (
         scratch.connect() as publisher,
         scratch.connect() as listening,
@@ -109,9 +129,15 @@ def _opened(scratch: Scratch, plan: Plan) -> Iterator[Latency]:
         consumer = yardstick.Consumer(listening, claiming)
         consumer.start()
         try:
-            yield Latency(scratch, publisher, consumer, worker)
+            yield kind(scratch, publisher, consumer, worker)
         finally:
             consumer.stop()
+
+
+@contextmanager
+def _opened(scratch: Scratch, plan: Plan) -> Iterator[Latency]:
+    with opened_with(Latency, scratch) as sides:
+        yield sides
 
 
 LATENCY = Measure(

@@ -20,6 +20,7 @@ from django_pgqueue.management.bench.horizon import HORIZON
 from django_pgqueue.management.bench.idle import IDLE
 from django_pgqueue.management.bench.latency import LATENCY
 from django_pgqueue.management.bench.latency_mixed import LATENCY_MIXED
+from django_pgqueue.management.bench.latency_trickle import LATENCY_TRICKLE
 from django_pgqueue.management.bench.measure import Measure
 from django_pgqueue.management.bench.topics import TOPICS
 
@@ -37,6 +38,7 @@ MEASURES: dict[str, Measure] = {
         ASYNC,
         LATENCY,
         LATENCY_MIXED,
+        LATENCY_TRICKLE,
         HORIZON,
         BACKLOG,
         IDLE,

@@ -28,6 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 ALSO = {
     "backlog": ["claim_buffers"],
     "idle": ["cpu_percent", "rss_mb", "queries_per_second"],
+    "latency_trickle": ["p99/p50", "p99/plain"],
     "topics": ["published", "read"],
 }
 
@@ -165,7 +166,7 @@ def test_the_table_fits_a_terminal():
     [
         ("all", list(MEASURES)),
         ("drain", ["drain"]),
-        ("latency*", ["latency", "latency_mixed"]),
+        ("latency*", ["latency", "latency_mixed", "latency_trickle"]),
         ("drain_immediate_??", ["drain_immediate_16", "drain_immediate_64"]),
     ],
 )
