@@ -8,9 +8,10 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, Value
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Left, Now
+from django.db.models.lookups import Exact
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -23,7 +24,7 @@ from django_pgqueue.admin import letter_acts, moments, payload
 from django_pgqueue.admin.acts import may
 from django_pgqueue.admin.edit import SAVE, SAVE_AND_REDRIVE, EditableAdmin
 from django_pgqueue.admin.filter_form import FilterForm, JobFilterForm, choice_field
-from django_pgqueue.admin.groups import GROUPED_ROWS_MAX, groups
+from django_pgqueue.admin.groups import GROUPED_ROWS_MAX, error_class, groups
 from django_pgqueue.admin.keyset import Keyset
 from django_pgqueue.admin.kinds import LETTERS_MAX, kind_of, letters_of
 from django_pgqueue.admin.log import tell
@@ -60,6 +61,14 @@ class DeadLetterFilters(JobFilterForm):
         "[0-9a-f]{32}\\Z", required=False, empty_value="", widget=forms.HiddenInput
     )
 
+    # The whole task of a group, and its class of error; given by links alone.
+    task = forms.CharField(
+        required=False, strip=False, empty_value="", widget=forms.HiddenInput
+    )
+    error = forms.CharField(
+        required=False, strip=False, empty_value="", widget=forms.HiddenInput
+    )
+
     def condition(self, name: str, value: str) -> Q:
         """Take an age for a time on the database's clock."""
         if name == "age":
@@ -67,6 +76,8 @@ class DeadLetterFilters(JobFilterForm):
         if name == "kind":
             # No column holds it: few_rows() has found all of them.
             return Q()
+        if name == "error":
+            return Q(Exact(error_class(), Value(value)))
         return super().condition(name, value)
 
 
@@ -251,7 +262,13 @@ class DeadLetterAdmin(EditableAdmin):
                     "reason": badge("dead", group.reason),
                     "latest": moments.short(group.latest, group.clock),
                     "url": f"{there}?"
-                    + urlencode({"q": group.task, "reason": group.reason}),
+                    + urlencode(
+                        {
+                            "task": group.task,
+                            "reason": group.reason,
+                            "error": group.error,
+                        }
+                    ),
                 }
                 for group in found
             ],

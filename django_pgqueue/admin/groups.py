@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Value
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Coalesce, Left, Now
 
@@ -22,6 +22,9 @@ GROUPED_ROWS_MAX = 1_000
 GROUPS_MAX = 100
 
 ERROR_CHARACTERS_MAX = 200
+
+# Shown for a dead letter without an error.
+NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +45,13 @@ def groups(letters: QuerySet[Any]) -> tuple[list[Group], int]:
 
     Also how many dead letters were looked at: GROUPED_ROWS_MAX when there are more.
     """
-    last = KeyTransform(-1, "errors")
-    error = Left(
-        Coalesce(KeyTextTransform("type", last), KeyTextTransform("kind", last)),
-        ERROR_CHARACTERS_MAX,
-    )
     rows = letters.order_by("-finished_at", "-id").values_list(
-        "task", "reason", error, "finished_at", Now()
+        "task", "reason", error_class(), "finished_at", Now()
     )[:GROUPED_ROWS_MAX]
     counts: Counter[tuple[str, str, str]] = Counter()
     latest: dict[tuple[str, str, str], tuple[datetime, datetime]] = {}
     for task, reason, kind, finished_at, clock in rows:
-        key = (task, reason, kind or "")
+        key = (task, reason, kind)
         counts[key] += 1
         latest.setdefault(key, (finished_at, clock))
     found = [
@@ -61,3 +59,10 @@ def groups(letters: QuerySet[Any]) -> tuple[list[Group], int]:
         for key, count in counts.most_common(GROUPS_MAX)
     ]
     return found, counts.total()
+
+
+def error_class() -> Coalesce:
+    """Return the class of the last error, or what kind of entry it is, or NONE."""
+    last = KeyTransform(-1, "errors")
+    named = Coalesce(KeyTextTransform("type", last), KeyTextTransform("kind", last))
+    return Coalesce(Left(named, ERROR_CHARACTERS_MAX), Value(NONE))

@@ -8,6 +8,7 @@ Django's admin are closed, and what may be done is an act of its own (acts.py).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,6 +30,7 @@ from django.http import (
     HttpResponseNotAllowed,
     HttpResponseRedirect,
 )
+from django.template.loader import get_template
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.functional import Promise
@@ -62,6 +64,13 @@ JOB_MODELS = (Job, ArchivedJob, DeadLetter)
 
 # A label and what stands beside it; None and "" are left out.
 Fact = tuple[str | Promise, Any]
+
+
+@functools.cache
+def breadcrumbs_are_list() -> bool:
+    """Whether the admin in use styles breadcrumbs as a list, as Django 6.1 does."""
+    source: str = get_template("admin/base.html").template.source  # type: ignore[attr-defined]
+    return '<ol class="breadcrumbs"' in source
 
 
 class ReadOnlyAdmin(Base):
@@ -260,6 +269,7 @@ class ReadOnlyAdmin(Base):
             "is_popup": False,
             "media": forms.Media(css={"all": ["pgqueue/admin.css"]}),
             "list_url": self.list_url(request),
+            "breadcrumbs_are_list": breadcrumbs_are_list(),
         }
 
     def answered(
