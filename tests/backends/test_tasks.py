@@ -397,7 +397,7 @@ def test_a_result_belongs_to_its_task():
 def test_the_result_of_a_task_that_is_gone_does_not_exist():
     """A row of a task that no code declares cannot be shown as Django's result."""
     job_id = make_job(task="gone.for.good").pk
-    with pytest.raises(TaskResultDoesNotExist, match="No declared task"):
+    with pytest.raises(TaskResultDoesNotExist, match="unknown task"):
         task_backends["default"].get_result(str(job_id))
 
 
