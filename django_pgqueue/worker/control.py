@@ -187,13 +187,16 @@ class Control:
         a database that is away. On a connection of its own: that of the task is lost.
         """
         link = Link(self._hands.alias, name=f"pgqueue atomic {self._hands.worker}")
+        # Of a task without an archive, a row that is away is all that there is to see.
+        is_away = self._acked is not None and self._acked.leaves_no_trace
         failures = 0
         try:
             while True:
                 try:
                     with link.cursor() as cursor:
                         job = self.job
-                        return bool(settle.applied(cursor, [(job.id, job.delivery)]))
+                        leases = [(job.id, job.delivery)]
+                        return bool(settle.applied(cursor, leases, is_away=is_away))
                 except psycopg.Error as error:
                     failures += 1
                     logger.warning("unknown    job=%d error=%s", self.job.id, error)
