@@ -213,6 +213,13 @@ class ProcessPool:
     def _timed_out(
         self, held: Held, timeout: timedelta | None, seconds: float, pid: int | None
     ) -> Performed:
+        logger.error(
+            "ignored    job=%d task=%s: it did not react to its timeout; its "
+            "process %s is killed",
+            held.job.id,
+            held.job.task,
+            pid,
+        )
         error = TaskTimeout(
             f"{timeout_message(held.job, timeout)} It did not react within "
             f"{HARD_GRACE_SECONDS:.0f} s more, so its process {pid} was killed."

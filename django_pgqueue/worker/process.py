@@ -98,6 +98,9 @@ INTERRUPT_SECONDS = 2.0
 # How long a thread computes before another one gets its turn; Python's is 5 ms.
 SWITCH_SECONDS = 0.001
 
+# How often a stop looks whether there is still something to wait for.
+LOOK_SECONDS = 0.05
+
 # How long a loop gets to end once its work is done.
 JOIN_SECONDS = 5.0
 
@@ -134,6 +137,8 @@ class Process:
         # It leaves because of a limit, so what runs gets all the time that it needs.
         self._is_patient = False
         self._told_at: float | None = None
+        # Jobs that ignored their timeout, and run still, by id.
+        self._stuck: dict[int, tuple[Claimed, TaskTimeout]] = {}
         self._turn = turn
         # None: nobody runs what is to run alone, and it waits.
         self._summons = summons
@@ -522,6 +527,7 @@ class Process:
             self._interrupt_running()
         has_read = self._consumers.join(until)
         self._consumers.close()
+        self._settle_stuck()
         settled = self._settler.wait_until_idle(
             max(until - time.monotonic(), JOIN_SECONDS)
         )
@@ -561,17 +567,36 @@ class Process:
     def _wait_for_jobs(self, until: float) -> bool:
         """Wait until nothing runs any more; False when the grace is over first."""
         while time.monotonic() < until:
-            if not len(self._leases):
+            if self._is_done():
                 return True
-            self._dispatcher.join(min(until, time.monotonic() + 0.05))
-        return not len(self._leases)
+            self._wait_a_little(until)
+        return self._is_done()
+
+    def _wait_a_little(self, until: float) -> None:
+        """Wait for what runs; when nothing does, for what is to be written."""
+        until = min(until, time.monotonic() + LOOK_SECONDS)
+        if self._dispatcher.join(until) and not self._settler.wait_until_idle(
+            until - time.monotonic()
+        ):
+            return
+        # Neither is waited for: who holds the rest is about to let go of it.
+        time.sleep(max(min(until - time.monotonic(), LOOK_SECONDS / 10), 0.0))
+
+    def _is_done(self) -> bool:
+        """Whether nothing is held any more, but for what cannot be stopped."""
+        stuck = [job for job, _ in list(self._stuck.values()) if self._is_held(job)]
+        return len(self._leases) <= len(stuck)
+
+    def _is_held(self, job: Claimed) -> bool:
+        leases = self._leases
+        return leases.get(job) is not None or leases.is_settled(job)
 
     def _wait_patiently(self) -> bool:
         """Wait until nothing runs any more; False when somebody wants a stop."""
         while self._is_patient and self._told_at is None:
-            if not len(self._leases):
+            if self._is_done():
                 return True
-            self._dispatcher.join(time.monotonic() + 0.05)
+            self._wait_a_little(time.monotonic() + LOOK_SECONDS)
             if os.getppid() != self._parent:
                 self._grace_seconds = min(self._grace_seconds, ORPHAN_GRACE_SECONDS)
                 self._told_at = time.monotonic()
@@ -580,9 +605,13 @@ class Process:
     def _interrupt_running(self) -> None:
         """Give running jobs back: a stop is no failure of theirs and no crash."""
         for held in self._leases.all():
+            if held.job.id in self._stuck:
+                continue
             performed = interrupted(held.job, self._grace_seconds)
             self._settler.put(Settlement(held.job, performed))
         for job in self._leases.settled():
+            if job.id in self._stuck:
+                continue
             # Nothing is left to be handed back: its archived row gets a note.
             self._settler.put(Settlement(job, interrupted(job, self._grace_seconds)))
 
@@ -605,20 +634,34 @@ class Process:
         self._claimer.retry_in(seconds)
 
     def _on_hard_timeout(self, job: Claimed, error: TaskTimeout) -> None:
-        """Settle a job whose thread cannot be stopped, and replace this process."""
-        held = self._leases.get(job)
-        is_cancelled = held is not None and held.is_cancelled
-        performed = timed_out(
-            job, self._settings, error, None, is_cancelled=is_cancelled
+        """
+        Replace this process, since the thread of a job cannot be stopped.
+
+        The job is settled when the process ends: until then it runs, and its next
+        attempt must not run beside it.
+        """
+        logger.error(
+            "ignored    job=%d task=%s: it did not react to its timeout; its "
+            "process is replaced",
+            job.id,
+            job.task,
         )
-        for other in self._leases.others(job):
-            is_cancelled = other.is_cancelled
-            ended = timed_out(
-                other.job, self._settings, error, None, is_cancelled=is_cancelled
-            )
-            self._settler.put_soon(Settlement(other.job, ended))
-        self._settler.put(Settlement(job, performed))
+        others = [other.job for other in self._leases.others(job)]
+        for each in (job, *others):
+            self._stuck[each.id] = each, error
         self._recycle()
+
+    def _settle_stuck(self) -> None:
+        """Settle what has ignored its timeout, and has not ended since."""
+        for job, error in list(self._stuck.values()):
+            if self._settler.has(job) or not self._is_held(job):
+                continue
+            held = self._leases.get(job)
+            is_cancelled = held is not None and held.is_cancelled
+            performed = timed_out(
+                job, self._settings, error, None, is_cancelled=is_cancelled
+            )
+            self._settler.put(Settlement(job, performed))
 
     def _on_suspect(self) -> None:
         """A job was claimed that is to run alone; somebody else is to run it."""

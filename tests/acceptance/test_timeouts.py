@@ -30,7 +30,10 @@ def test_a_hard_timeout_replaces_the_process_and_costs_its_neighbours_nothing(
         what="all are claimed ahead",
     )
 
+    worker.wait_for_lines(f"ignored    job={stuck} ", timeout=40)
     worker.wait_for_lines("stopping ", timeout=40)
+    # Its thread runs still, as long as its neighbour does.
+    assert Job.objects.filter(pk=stuck, leased_by__isnull=False).exists()
     gate.touch()
     final = wait_until_final([stuck, beside, *ahead])
 
