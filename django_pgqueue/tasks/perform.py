@@ -56,6 +56,7 @@ from django_pgqueue.tasks.task import Task
 # Characters kept of a traceback: its beginning and its end.
 TRACEBACK_CHARACTERS_MAX = 16_384
 MESSAGE_CHARACTERS_MAX = 2_048
+NAME_CHARACTERS_MAX = 512
 
 OUR_FILES = frozenset(
     {__file__, Task.run.__code__.co_filename, in_transaction.__code__.co_filename}
@@ -380,7 +381,7 @@ def error_entry(
     message, trace = words or (message_of(error), traceback_of(error))
     entry = {
         "kind": "error",
-        "type": f"{type(error).__module__}.{type(error).__qualname__}",
+        "type": ".".join(type_of(error)),
         "message": message,
         "traceback": trace,
         "attempt": job.attempt,
@@ -404,6 +405,17 @@ def crash_entry(job: Claimed, message: str, *, worker: str, waited: float) -> st
         "message": message,
     }
     return json.dumps(entry)
+
+
+def type_of(error: BaseException) -> tuple[str, str]:
+    """Return the module and the name of an error's class, as errors keep them."""
+    kind = type(error)
+    try:
+        names = f"{kind.__module__}", f"{kind.__qualname__}"
+    except BaseException:  # Its metaclass says what these are.
+        names = "builtins", "BaseException"
+    module, name = (_shortened(text, NAME_CHARACTERS_MAX) for text in names)
+    return module, name
 
 
 def message_of(error: BaseException) -> str:
@@ -534,6 +546,11 @@ def _store_result(performed: Performed, value: Any, settings: Settings) -> None:
     except ValueError as error:
         performed.note = _note(f"The result is not stored: {error}.")
         return
+    except Exception as error:
+        # Code of the value's own class was called, and raised.
+        words = f"{type_of(error)[1]}: {message_of(error)}"
+        performed.note = _note(f"The result is not stored: {words}.")
+        return
     size = len(text.encode())
     if size > settings.result_bytes_max:
         performed.note = _note(
@@ -550,8 +567,9 @@ def _note(message: str, kind: str = "result") -> str:
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)
-    except Exception as failure:
+        # Not a class of its own, whose methods could raise later.
+        return "".join(str(error))
+    except BaseException as failure:
         return f"(its __str__ raised {type(failure).__name__})"
 
 
@@ -562,7 +580,7 @@ def _traceback(error: BaseException) -> str:
         while trace is not None and trace.tb_frame.f_code.co_filename in OUR_FILES:
             trace = trace.tb_next
         return "".join(traceback.format_exception(type(error), error, trace))
-    except Exception as failure:
+    except BaseException as failure:
         return f"(formatting it raised {type(failure).__name__})"
 
 

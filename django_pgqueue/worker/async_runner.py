@@ -33,6 +33,7 @@ from django_pgqueue.worker.interruption import Interrupted, interrupted
 from django_pgqueue.worker.isolation import Isolation
 from django_pgqueue.worker.leases import Held
 from django_pgqueue.worker.run_control import RunControl
+from django_pgqueue.worker.salvage import salvage
 from django_pgqueue.worker.settler import Settlement
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.sync_calls import SyncThreads
@@ -127,13 +128,28 @@ class AsyncRunner:
         is_settling = False
         try:
             is_settling = await self._run(coroutine)
-        except BaseException:
+        except BaseException as error:
             # Everything a job can do is caught in there; this is a bug of ours. The
-            # loop must live on, and the lease will run out.
+            # loop must live on, and the attempt is over.
             logger.exception("failed     loop=coroutines job=%d", coroutine.job.id)
+            self._salvage(coroutine.job, error)
         coroutine.forget()
         if not is_settling:
             self._end(coroutine)
+
+    def _salvage(self, job: Claimed, error: BaseException) -> None:
+        """Settle a job whose outcome a bug of ours has kept back."""
+        try:
+            self._hand_back_near(job)
+            salvage(
+                job,
+                error,
+                leases=self._hands.leases,
+                settler=self._hands.settler,
+                settings=self._settings,
+            )
+        except BaseException:
+            logger.exception("failed     loop=coroutines job=%d stays leased", job.id)
 
     def _end(self, coroutine: Coroutine) -> None:
         """Leave the slot."""

@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
 
 import psycopg
 
@@ -29,6 +29,7 @@ from django_pgqueue.worker.listener import Listener
 from django_pgqueue.worker.lookout import SLICE_QUEUES, Lookout
 from django_pgqueue.worker.message_prefetch import bring_messages
 from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.portion import Portion
 from django_pgqueue.worker.queue_plan import PRIORITY, STRICT
 from django_pgqueue.worker.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.room import Kinds, Room
@@ -119,6 +120,7 @@ class Claimer(Service):
         self._strays = strays
         self._hand_back = hand_back
         self._room = room
+        self._portion = Portion(claims.CLAIM_LIMIT_MAX)
         self._extra_room = extra_room
         self._extra_at = 0.0
         self._put = put
@@ -209,7 +211,7 @@ class Claimer(Service):
         self._bell.close()
 
     def _look(self) -> float:
-        room, now = self._room(), time.monotonic()
+        room, now = self._room_now(), time.monotonic()
         if room.threads <= 0 and self._wakes.pending:
             wait = self._extra_at - now
             if wait > 0:
@@ -228,11 +230,18 @@ class Claimer(Service):
         self._follow_kinds()
         if self._pure:
             # Asked again: the first look may have brought async jobs, too.
-            coroutines = self._room().coroutines
+            coroutines = self._room_now().coroutines
             if coroutines > 0:
                 pause = min(pause, self._for_coroutines.look(coroutines))
                 self._follow_kinds()
         return max(min(pause, self._queues_due_at - time.monotonic()), 0.0)
+
+    def _room_now(self) -> Room:
+        """Return how many more jobs could start soon, and may be claimed at once."""
+        room, rows = self._room(), self._portion.rows
+        if max(room) <= rows:
+            return room
+        return Room(min(room.threads, rows), min(room.coroutines, rows))
 
     def _lookouts(self) -> tuple[Lookout, ...]:
         if self._pure:
@@ -337,7 +346,7 @@ class Claimer(Service):
         """Lease what is due, without floors, and hand it over."""
         barred = self._barred()
         asked_at = time.monotonic()
-        with self._strays.answered(self.link) as cursor:
+        with self._answered(limit) as cursor:
             jobs = claims.claim(
                 cursor,
                 queues=queues,
@@ -354,7 +363,7 @@ class Claimer(Service):
         """Lease what is due in known lines, and hand it over."""
         barred = self._barred()
         asked_at = time.monotonic()
-        with self._strays.answered(self.link) as cursor:
+        with self._answered(limit) as cursor:
             jobs = claims.claim_from_floors(
                 cursor,
                 lines=lines,
@@ -364,6 +373,16 @@ class Claimer(Service):
                 barred=barred,
             )
         return self._hand_over(jobs, asked_at, for_coroutines)
+
+    @contextmanager
+    def _answered(self, limit: int) -> Iterator[psycopg.Cursor[Any]]:
+        """Lend a cursor for a claim of *limit* jobs; see Strays.answered()."""
+        try:
+            with self._strays.answered(self.link) as cursor:
+                yield cursor
+        except psycopg.errors.QueryCanceled:
+            self._portion.shrink(limit)
+            raise
 
     def _barred(self) -> list[int]:
         """Renew what has run out here; return the jobs that a claim must not get."""

@@ -49,6 +49,7 @@ from django_pgqueue.worker.leases import Held, Leases
 from django_pgqueue.worker.pool import ProcessPool
 from django_pgqueue.worker.prefetch import Prefetch
 from django_pgqueue.worker.run_control import RunControl
+from django_pgqueue.worker.salvage import salvage
 from django_pgqueue.worker.settler import Settlement, Settler
 from django_pgqueue.worker.slots import Slots
 from django_pgqueue.worker.watchdog import Watchdog
@@ -251,10 +252,11 @@ class Executor:
         keeps_slot = False
         try:
             keeps_slot = self._take(thread, slot, job, now, is_rested)
-        except BaseException:
+        except BaseException as error:
             # Everything a job can do is caught below; this is a bug of ours. The
-            # thread must live on, and the lease will run out.
+            # thread must live on, and the attempt is over.
             logger.exception("failed     loop=executor job=%d", job.id)
+            self._salvage(job, error)
         if not keeps_slot:
             self._prefetch.took(time.monotonic() - now)
             self._slots.leave(slot)
@@ -263,6 +265,20 @@ class Executor:
                 self._baton.work_came()
         if self._was_full and len(self._buffer) <= self._full_at:
             self._tell_room()
+
+    def _salvage(self, job: Claimed, error: BaseException) -> None:
+        """Settle a job whose outcome a bug of ours has kept back."""
+        try:
+            self._hands.gatherer.hand_back(job)
+            salvage(
+                job,
+                error,
+                leases=self._leases,
+                settler=self._settler,
+                settings=self._settings,
+            )
+        except BaseException:
+            logger.exception("failed     loop=executor job=%d stays leased", job.id)
 
     def _tell_room(self) -> None:
         self._was_full = False

@@ -20,7 +20,13 @@ from typing import Any, NamedTuple
 from django_pgqueue.exceptions import RemoteError
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.outcome import AskedAgain, Outcome, Reject, RetryLater
-from django_pgqueue.tasks.perform import Performed, Shared, message_of, traceback_of
+from django_pgqueue.tasks.perform import (
+    Performed,
+    Shared,
+    message_of,
+    traceback_of,
+    type_of,
+)
 
 HEAD = struct.Struct("=Q")
 CHUNK_BYTES = 65_536
@@ -168,8 +174,7 @@ def pack(performed: Performed) -> Packed:
         failure=None
         if error is None
         else Failure(
-            type(error).__module__,
-            type(error).__qualname__,
+            *type_of(error),
             message_of(error),
             traceback_of(error),
         ),

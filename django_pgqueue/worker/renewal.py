@@ -11,9 +11,12 @@ import logging
 import time
 from datetime import timedelta
 
+import psycopg
+
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease
 from django_pgqueue.worker.leases import Held, Leases
+from django_pgqueue.worker.portion import Portion
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -30,13 +33,20 @@ class Renewal:
     def __init__(self, leases: Leases, *, worker: str) -> None:
         self._leases = leases
         self._worker = worker
+        self._portion = Portion(RENEW_ROWS_MAX)
 
     def renew(self, link: Link, old: list[Held]) -> bool:
         """Renew *old* leases; True when some must be asked for again."""
         # All of them, however many: the next time may be too late for short leases.
         ask_again = False
-        for start in range(0, len(old), RENEW_ROWS_MAX):
-            ask_again |= self._renew_some(link, old[start : start + RENEW_ROWS_MAX])
+        rows = min(self._portion.rows, RENEW_ROWS_MAX)
+        for start in range(0, len(old), rows):
+            some = old[start : start + rows]
+            try:
+                ask_again |= self._renew_some(link, some)
+            except psycopg.errors.QueryCanceled:
+                self._portion.shrink(len(some))
+                raise
         return ask_again
 
     def _renew_some(self, link: Link, old: list[Held]) -> bool:

@@ -140,7 +140,8 @@ class Service:
         try:
             pause = self.tick()
             self._prove()
-        except Exception as error:
+        except BaseException as error:
+            # SystemExit too, which code of others may raise in here.
             return self._failed(error)
         if self._failures:
             logger.info("recovered  loop=%s failures=%d", self.name, self._failures)
@@ -157,7 +158,7 @@ class Service:
         if self._failures and not self._stopping:
             assert self.link.connection is not None
 
-    def _failed(self, error: Exception) -> float:
+    def _failed(self, error: BaseException) -> float:
         self._failures += 1
         if is_broken(self.link, error):
             self.link.drop()
@@ -177,7 +178,7 @@ class Service:
         return backoff_seconds(self._failures)
 
 
-def is_broken(link: Link, error: Exception) -> bool:
+def is_broken(link: Link, error: BaseException) -> bool:
     """Whether the connection of *link* should be replaced after *error*."""
     if not link.is_idle:
         return True

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -41,6 +42,7 @@ from django_pgqueue.tasks.outcome import (
 from django_pgqueue.tasks.perform import Performed, ended
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.worker.leases import Leases
+from django_pgqueue.worker.portion import Portion
 from django_pgqueue.worker.service import Service, is_broken
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -159,6 +161,7 @@ class Settler(Service):
         self.on_written: Callable[[], None] | None = None
         # Whether the batch at hand may have been written without an answer.
         self._is_uncertain = False
+        self._portion = Portion(BATCH_ROWS_MAX)
         self._idle = threading.Condition()
         self._waiting_for_idle = 0
         self.counts: defaultdict[str, int] = defaultdict(int)
@@ -196,6 +199,12 @@ class Settler(Service):
     def is_kept_waiting(self) -> bool:
         """Whether something was handed over and nobody has rung."""
         return self._is_waiting and bool(self._inbox)
+
+    def has(self, job: Claimed) -> bool:
+        """Whether an outcome of this very delivery was handed over and is not done."""
+        # In this order: an item is in the batch before it leaves the inbox.
+        waiting = [*self._inbox, *self._batch]
+        return any(item.job is job for item in waiting)
 
     def wait_until_idle(self, seconds: float) -> bool:
         """Wait until everything handed over is settled; False when it is not."""
@@ -253,17 +262,21 @@ class Settler(Service):
         for item in self._batch:
             by_kind.setdefault(item.kind, []).append(item)
         for kind, items in by_kind.items():
-            try:
-                self._write(kind, items)
-            except (psycopg.OperationalError, psycopg.InterfaceError):
+            rows = self._portion.rows
+            for start in range(0, len(items), rows):
+                self._write_some(kind, items[start : start + rows])
+        self._is_uncertain = False
+
+    def _write_some(self, kind: str, items: list[Settlement]) -> None:
+        try:
+            self._write(kind, items)
+        except Exception as error:
+            if isinstance(error, psycopg.errors.QueryCanceled):
+                self._portion.shrink(len(items))
+            if _is_lost(self.link, error):
                 self._is_uncertain = True
                 raise
-            except psycopg.Error as error:
-                if is_broken(self.link, error):
-                    self._is_uncertain = True
-                    raise
-                self._write_one_by_one(kind, items, error)
-        self._is_uncertain = False
+            self._write_one_by_one(kind, items, error)
 
     def _write(self, kind: str, items: list[Settlement]) -> None:
         if kind == "told":
@@ -312,7 +325,9 @@ class Settler(Service):
             try:
                 wake.wake(cursor, self._unwoken)
             except psycopg.Error as error:
-                if _is_lost(self.link, error):
+                # Not whatever may pass, as a full queue of notifications does: no
+                # outcome would be written until then.
+                if is_broken(self.link, error):
                     raise
                 logger.warning(
                     "unwoken    queues=%s: the database refused to notify: %s",
@@ -381,8 +396,17 @@ class Settler(Service):
                 return item.written
             held = self._leases.get(job)
             waited = 0.0 if held is None else time.monotonic() - held.claimed_at
-            item.written = ended(job, performed, worker=self._worker, waited=waited)
+            item.written = self._ended(job, performed, waited)
         return item.written
+
+    def _ended(self, job: Claimed, performed: Performed, waited: float) -> Ended:
+        try:
+            return ended(job, performed, worker=self._worker, waited=waited)
+        except Exception:
+            # Code of the error's own class was called, and raised.
+            logger.exception("failed     loop=settler job=%d: its error", job.id)
+            bare = Performed(performed.outcome, None, performed.ran_seconds)
+            return ended(job, bare, worker=self._worker, waited=waited)
 
     def _release(self, items: list[Settlement]) -> set[int]:
         leases = [(i.job.id, i.job.delivery, i.job.due_at) for i in items]
@@ -392,32 +416,35 @@ class Settler(Service):
         return {job_id for job_id, _ in released}
 
     def _write_one_by_one(
-        self, kind: str, items: list[Settlement], error: psycopg.Error
+        self, kind: str, items: list[Settlement], error: Exception
     ) -> None:
-        """One row that the database refuses must not keep the others unsettled."""
+        """One row that cannot be written must not keep the others unsettled."""
         for item in items:
             try:
                 if len(items) > 1:
                     self._write_alone(kind, item)
                     continue
-            except psycopg.Error as refused:
+            except Exception as refused:
                 if _is_lost(self.link, refused):
                     raise
                 error = refused
             try:
                 self._write_bare(kind, item, error)
-            except psycopg.Error as refused:
+            except Exception as refused:
                 if _is_lost(self.link, refused):
                     raise
                 self._give_up(kind, item, refused)
 
     def _write_alone(self, kind: str, item: Settlement) -> None:
-        matched = self._settle(kind, [item])
+        if kind == "release":
+            matched = self._release([item])
+        else:
+            matched = self._settle(kind, [item])
         self._unwoken |= _for_others(kind, [item], matched)
         self._batch.remove(item)
         self._finish(item, kind, is_stale=item.job.id not in matched)
 
-    def _write_bare(self, kind: str, item: Settlement, error: psycopg.Error) -> None:
+    def _write_bare(self, kind: str, item: Settlement, error: Exception) -> None:
         """Settle without the result and the error text that PostgreSQL refused."""
         logger.error(
             "refused    job=%d task=%s: the database refused what its %s would store; "
@@ -427,6 +454,11 @@ class Settler(Service):
             kind,
             error,
         )
+        if item.performed is None:
+            # Handed back by another statement, which changes less of the row.
+            item.performed = Performed(Retried(timedelta(0), gives_attempt_back=True))
+            self._write_alone("retry", item)
+            return
         row = self._row(item)
         item.written = Ended(
             id=row.id,
@@ -439,7 +471,7 @@ class Settler(Service):
         )
         self._write_alone(kind, item)
 
-    def _give_up(self, kind: str, item: Settlement, error: psycopg.Error) -> None:
+    def _give_up(self, kind: str, item: Settlement, error: Exception) -> None:
         """
         Leave a job to its lease: no row for it can be written at all.
 
@@ -459,13 +491,17 @@ class Settler(Service):
 
     def _finish(self, item: Settlement, kind: str, *, is_stale: bool) -> None:
         item.is_written = not is_stale
-        if kind == "note":
-            self._tell_note(item)
-        elif is_stale:
-            self.counts["stale"] += 1
-            telemetry.stale(find_sender(item.job.task), item.job, kind=kind)
-        else:
-            self._tell(item, kind)
+        try:
+            if kind == "note":
+                self._tell_note(item)
+            elif is_stale:
+                self.counts["stale"] += 1
+                telemetry.stale(find_sender(item.job.task), item.job, kind=kind)
+            else:
+                self._tell(item, kind)
+        except BaseException:
+            # It is written: who was to hear of it cannot undo that.
+            logger.exception("failed     loop=settler job=%d: telling", item.job.id)
         self._release_waiting(item)
 
     def _release_waiting(self, item: Settlement) -> None:
@@ -476,7 +512,9 @@ class Settler(Service):
         self._leases.drop(item.job)
         item.is_done = True
         if item.done is not None:
-            item.done.release()
+            # RuntimeError: the event loop that would hear of it is closed.
+            with contextlib.suppress(RuntimeError):
+                item.done.release()
         if item.slot is not None:
             self._slots.append(item.slot)
 
@@ -532,8 +570,13 @@ def _nothing(slots: list[int]) -> None:
     pass
 
 
-def _is_lost(link: Link, error: psycopg.Error) -> bool:
+def _is_lost(link: Link, error: Exception) -> bool:
     """Whether the write may be tried again as it is, on another connection."""
+    if not isinstance(error, psycopg.Error):
+        # A row of ours that cannot even be sent: nothing else is wrong.
+        if not link.is_idle:
+            link.drop()
+        return False
     return isinstance(
         error, (psycopg.OperationalError, psycopg.InterfaceError)
     ) or is_broken(link, error)

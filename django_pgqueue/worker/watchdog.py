@@ -10,6 +10,7 @@ is replaced, because a thread cannot be killed.
 from __future__ import annotations
 
 import ctypes
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from typing import Any, TypeVar
 
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.tasks.perform import timeout_message
+
+logger = logging.getLogger("django_pgqueue.worker")
 
 R = TypeVar("R")
 
@@ -139,13 +142,15 @@ class Watchdog(threading.Thread):
             return
         self._watched.discard(watched)
         message = timeout_message(watched.job, watched.timeout)
-        self._on_hard(
-            watched.job,
-            TaskTimeout(
-                f"{message} It did not react within {HARD_GRACE_SECONDS:.0f} s more, "
-                f"so its process was replaced."
-            ),
+        error = TaskTimeout(
+            f"{message} It did not react within {HARD_GRACE_SECONDS:.0f} s more, so "
+            f"its process was replaced."
         )
+        try:
+            self._on_hard(watched.job, error)
+        except Exception:
+            # Without this thread no other task would be timed out.
+            logger.exception("failed     loop=watchdog task=%s", watched.job.task)
 
 
 def _raise_in(ident: int) -> None:

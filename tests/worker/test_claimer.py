@@ -1592,3 +1592,30 @@ def test_a_worker_that_stops_hands_back_what_it_never_heard_of(lossy, monkeypatc
 
     assert {None} == set(Job.objects.values_list("leased_by", flat=True))
     assert ([1.0], False) == (slept, desk.strays.is_pending)
+
+
+# Statements that take too long -------------------------------------------------------
+
+
+def test_a_claim_that_is_cancelled_for_its_time_takes_fewer_jobs(desk, monkeypatch):
+    """The role has a statement_timeout: half as many, until they are quick enough."""
+    make_jobs(40)
+    desk.room = 32
+    asked = []
+    real = claims.claim_from_floors
+
+    def claim_from_floors(cursor, *, limit, **options):
+        asked.append(limit)
+        if limit > 5:
+            raise psycopg.errors.QueryCanceled("statement timeout")
+        return real(cursor, limit=limit, **options)
+
+    monkeypatch.setattr(claims, "claim_from_floors", claim_from_floors)
+    for _ in range(3):
+        with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+            desk.tick()
+    desk.tick()
+
+    assert [32, 16, 8, 4] == asked[:4]
+    assert len(desk.put) >= 4
+    assert not desk.strays.is_pending

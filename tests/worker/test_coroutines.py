@@ -62,6 +62,9 @@ class Settled:
     def ring(self):
         self.rung += 1
 
+    def has(self, job):
+        return any(settlement.job is job for settlement in self.all)
+
     def commit(self, settlement):
         if settlement.done is not None:
             settlement.done.release()

@@ -61,7 +61,9 @@ def sent(channels):
 )
 def test_an_outcome_travels_as_it_is(sent, outcome):
     """With everything that is written of it."""
-    performed = Performed(outcome, None, 1.5, "[1]", '"note"', True, '{"done": 1}')
+    performed = Performed(
+        outcome, None, 1.5, "[1]", '"note"', True, '{"done": 1}', leaves_no_trace=True
+    )
 
     assert performed == unpack(sent(pack(performed)))
 
@@ -80,6 +82,21 @@ def test_a_stand_in_makes_the_entry_that_its_error_would_make(sent):
     assert isinstance(there.error, RemoteError)
     assert not isinstance(there.error, ValueError)
     assert "Local" == type(there.error).__name__
+
+
+@pytest.mark.parametrize("name", ["\udc80", "a\x00b", "x" * 100_000, ""])
+def test_a_class_of_any_name_travels(sent, name):
+    """One that no encoding has, or that no class can be given again."""
+    odd = type("Odd", (ValueError,), {})
+    odd.__qualname__ = odd.__module__ = name
+    performed = Performed(GaveUp("exhausted"), raised(odd("x")), 1.0)
+
+    there = unpack(sent(pack(performed)))
+
+    entry = json.loads(error_entry(claimed(), there, worker="w", waited=0))
+    assert "x" == entry["message"]
+    assert entry["type"].encode()
+    assert "\x00" not in entry["type"]
 
 
 @pytest.mark.parametrize("error", [None, Reject("no"), RetryLater(90), AskedAgain()])

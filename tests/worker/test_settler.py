@@ -393,6 +393,151 @@ def test_a_row_that_cannot_be_written_at_all_is_left_to_its_lease(
     assert (1, 1) == (settler.counts["dead"], settler.counts["unsettled"])
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_hand_back_that_is_refused_keeps_no_other_one(
+    settler, claim_all, leases, monkeypatch, count
+):
+    """That one is handed back by another statement, with its attempt."""
+    real = module.lease.release
+
+    def release(cursor, *, worker, leases):
+        if any(job_id == bad.id for job_id, _, _ in leases):
+            raise psycopg.errors.CheckViolation("refused")
+        return real(cursor, worker=worker, leases=leases)
+
+    make_jobs(count)
+    jobs = claim_all()
+    bad = jobs[0]
+    monkeypatch.setattr(module.lease, "release", release)
+    for job in jobs:
+        settler.put(Settlement(job, None))
+
+    assert 0.0 == settler._tick_safely()
+
+    assert (True, 0, 1) == (
+        settler.wait_until_idle(0),
+        len(leases),
+        settler.counts["retry"],
+    )
+    assert {(None, 0)} == set(Job.objects.values_list("leased_by", "attempt"))
+
+
+class Odd(type):
+    """A metaclass whose classes cannot even be named."""
+
+    def __getattribute__(cls, name):
+        if name in ("__qualname__", "__name__"):
+            raise SystemExit("no name")
+        return super().__getattribute__(name)
+
+
+class Unnamed(Exception, metaclass=Odd):
+    def __str__(self):
+        raise SystemExit("no words")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unnamed(),
+        type("\udc80", (Exception,), {"__module__": "\x00"}) if False else None,
+    ],
+)
+def test_an_error_of_any_class_is_written(settler, claim_all, error):
+    """Its code is run as it is told, and may raise whatever it likes."""
+    make_jobs(2)
+    odd, plain = claim_all()
+    settle(settler, [odd], Performed(GaveUp("rejected"), Unnamed(), 0.5))
+    settle(settler, [plain])
+
+    assert 0.0 == settler._tick_safely()
+
+    assert (1, 1) == (DeadLetter.objects.count(), ArchivedJob.objects.count())
+
+
+def test_an_outcome_that_cannot_be_put_into_words_is_written_without_them(
+    settler, claim_all, monkeypatch, caplog
+):
+    """Whatever raises there, the attempt ends; and so do those beside it."""
+    make_jobs(2)
+    odd, plain = claim_all()
+    real = module.ended
+
+    def ended(job, performed, **options):
+        if performed.error is not None:
+            raise RuntimeError("no words")
+        return real(job, performed, **options)
+
+    monkeypatch.setattr(module, "ended", ended)
+    settle(settler, [odd], Performed(GaveUp("rejected"), ValueError("x"), 0.5))
+    settle(settler, [plain], Performed(GaveUp("rejected"), None, 0.5))
+
+    assert 0.0 == settler._tick_safely()
+
+    assert 2 == DeadLetter.objects.count()
+    assert f"failed     loop=settler job={odd.id}: its error" in caplog.messages
+
+
+def test_a_receiver_that_ends_the_thread_does_not(settler, claim_all, caplog):
+    """The outcome is written, and told to the others of its batch."""
+
+    def receiver(sender, signal, **fields):
+        raise SystemExit
+
+    signals.job_dead.connect(receiver)
+    try:
+        make_jobs(2)
+        settle(settler, claim_all(), Performed(GaveUp("rejected"), None, 0.5))
+        assert 0.0 == settler._tick_safely()
+    finally:
+        signals.job_dead.disconnect(receiver)
+
+    assert (2, True) == (DeadLetter.objects.count(), settler.wait_until_idle(0))
+    assert 0 == settler.counts["stale"]
+
+
+def test_a_wake_that_cannot_be_sent_keeps_no_outcome(
+    settler, claim_all, monkeypatch, caplog
+):
+    """The queue of notifications is full: it is a hint, and the poll finds the jobs."""
+
+    def wake(cursor, queues):
+        raise psycopg.errors.ProgramLimitExceeded("too many notifications")
+
+    monkeypatch.setattr(module.wake, "wake", wake)
+    make_jobs(2)
+    handed_back, again = claim_all()
+    settler.put(Settlement(handed_back, None))
+    settle(settler, [again], Performed(Retried(timedelta(0))))
+
+    assert 0.0 == settler._tick_safely()
+
+    assert (True, 0) == (settler.wait_until_idle(0), Job.objects.running().count())
+
+
+def test_a_batch_that_takes_too_long_is_written_in_parts(
+    settler, claim_all, monkeypatch
+):
+    """The role has a statement_timeout: half as many, until they are quick enough."""
+    asked = []
+    real = module.KINDS["ack"]
+
+    def ack(cursor, *, worker, ended):
+        asked.append(len(ended))
+        if len(ended) > 3:
+            raise psycopg.errors.QueryCanceled("statement timeout")
+        return real(cursor, worker=worker, ended=ended)
+
+    monkeypatch.setitem(module.KINDS, "ack", ack)
+    make_jobs(10)
+    settle(settler, claim_all())
+
+    pauses = [settler._tick_safely() for _ in range(3)]
+
+    assert ([10, 5, 2, 2, 2, 2, 2], 0.0) == (asked, pauses[-1])
+    assert (10, 0) == (ArchivedJob.objects.count(), settler.counts["stale"])
+
+
 # Lost answers ------------------------------------------------------------------------
 
 
