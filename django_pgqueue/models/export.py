@@ -16,7 +16,7 @@ class ExportState(models.TextChoices):
 
     # Nothing of this run can be seen at the target yet.
     WRITING = "writing", _("writing")
-    # It is being put where readers look: what is there may be half of it.
+    # It is being put where readers look: files that are not listed may be there.
     PUBLISHING = "publishing", _("publishing")
     EXPORTED = "exported", _("exported")
     # The archive has other rows of the day since: it is exported anew.
@@ -27,6 +27,8 @@ class Export(models.Model):
     """
     The manifest of a day: what of it is where, compared with the archive.
 
+    It is the truth about the files: those that it lists are the day, each written once
+    under a name of its own, and deleted when the manifest has listed others instead.
     Written by the pipeline job `export`. Retention drops a day of the archive when the
     row for the target of PGQUEUE["EXPORT"] is exported and says what the day has.
     """
@@ -48,6 +50,12 @@ class Export(models.Model):
     files: models.JSONField[Any, Any] = models.JSONField(
         _("files"), db_default=JSON_LIST
     )
+    # Paths below the target that these files have replaced, and that are to be deleted.
+    replaced: models.JSONField[Any, Any] = models.JSONField(
+        _("replaced"), db_default=JSON_LIST
+    )
+    # When a run has last seen that the files are there; NULL: before this was noted.
+    checked_at = models.DateTimeField(_("checked at"), null=True, blank=True)
     # Of a Delta table.
     version = models.BigIntegerField(_("version"), null=True, blank=True)
     exported_at = models.DateTimeField(_("exported at"), null=True, blank=True)

@@ -12,7 +12,7 @@ role, those of prepared transactions too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -70,8 +70,31 @@ COUNT = "SELECT count(*) FROM {table}"
 SIZE = "SELECT pg_table_size(%(table)s::regclass)"
 
 KNOWN = """
-SELECT day, format, state, rows, checksum, error
+SELECT day, format, state, rows, checksum, error, run_id
   FROM pgqueue_export WHERE target = %(target)s ORDER BY day
+"""
+
+# Whether a run of the export has looked at the files lately; what those are, and what
+# they have replaced.
+FILES = """
+SELECT files, coalesce(checked_at > clock_timestamp() - %(fresh)s::interval, false)
+  FROM pgqueue_export WHERE target = %(target)s AND day = %(day)s
+"""
+# Days that retention waits for, if it cannot look at the files itself.
+UNCHECKED = """
+SELECT day FROM pgqueue_export
+ WHERE target = %(target)s AND state = 'exported' AND rows > 0
+   AND NOT coalesce(checked_at > clock_timestamp() - %(fresh)s::interval, false)
+"""
+REPLACED = """
+SELECT day, replaced FROM pgqueue_export
+ WHERE target = %(target)s AND replaced <> '[]' ORDER BY day
+"""
+# Locks: a row lock on the manifest, shared: a transaction that is writing it, and whose
+# end nobody has heard of, is waited for.
+LISTED = """
+SELECT files FROM pgqueue_export
+ WHERE target = %(target)s AND day = %(day)s FOR SHARE
 """
 
 LATEST_TARGET = """
@@ -98,10 +121,22 @@ RECORD = """
 UPDATE pgqueue_export
    SET state = 'exported', rows = %(rows)s, checksum = %(checksum)s,
        content = %(content)s, files = %(files)s::jsonb, version = %(version)s,
-       exported_at = clock_timestamp(), error = NULL
+       replaced = %(replaced)s::jsonb, exported_at = clock_timestamp(),
+       checked_at = clock_timestamp(), error = NULL
  WHERE target = %(target)s AND day = %(day)s AND run_id = %(run)s
    AND state = 'publishing'
 RETURNING id
+"""
+# Of a day that the run has looked at, and not written.
+SEEN = """
+UPDATE pgqueue_export
+   SET files = %(files)s::jsonb, checked_at = clock_timestamp()
+ WHERE target = %(target)s AND day = %(day)s AND run_id = %(run)s
+   AND state = 'exported'
+"""
+CLEANED = """
+UPDATE pgqueue_export SET replaced = '[]'
+ WHERE target = %(target)s AND day = %(day)s AND replaced = %(replaced)s::jsonb
 """
 FAIL = """
 UPDATE pgqueue_export SET error = %(error)s
@@ -115,7 +150,7 @@ UPDATE pgqueue_export SET state = 'stale', error = %(error)s
 # Days that the archive has no table for any more, each from the place where it was
 # exported to last.
 DEPARTED = """
-SELECT DISTINCT ON (day) day, target, format, rows
+SELECT DISTINCT ON (day) day, target, format, rows, files
   FROM pgqueue_export
  WHERE state = 'exported' AND day >= %(first)s
    AND day NOT IN (SELECT to_date(right(c.relname, 8), 'YYYYMMDD')
@@ -124,6 +159,17 @@ SELECT DISTINCT ON (day) day, target, format, rows
                       AND c.relname ~ '^pgqueue_archived_job_[0-9]{8}$')
  ORDER BY day, exported_at DESC
 """
+
+
+# A look at the files that is younger lets retention drop a day: the export runs once a
+# day, and one run may be missing.
+FRESH = timedelta(days=2)
+
+# The error of a day whose files are not where the manifest says.
+GONE = "Files of it are gone from the place that it was exported to."
+
+# "path", below the target, and "bytes" of each file.
+Files = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +205,8 @@ class Manifest:
     rows: int | None
     checksum: str | None
     error: str | None
+    # The latest run that took it up.
+    run: int
 
     @property
     def is_exported(self) -> bool:
@@ -185,6 +233,7 @@ class Departed:
     target: str
     format: str
     rows: int
+    files: Files
 
 
 def end_of(day: date) -> datetime:
@@ -261,10 +310,15 @@ def record(
     run: int,
     found: Content,
     content: str,
-    files: Iterable[Mapping[str, Any]],
+    files: Files,
+    replaced: Sequence[str] = (),
     version: int | None = None,
 ) -> bool:
-    """Write the manifest of a day that *run* has published; False: it may not."""
+    """
+    Write the manifest of a day that *run* has published; False: it may not.
+
+    From then on *files* are the day, and *replaced*, paths below the target, may go.
+    """
     cursor.execute(
         RECORD,
         {
@@ -275,10 +329,49 @@ def record(
             "checksum": found.checksum,
             "content": content,
             "files": json.dumps(list(files)),
+            "replaced": json.dumps(list(replaced)),
             "version": version,
         },
     )
     return cursor.fetchone() is not None
+
+
+def files_of(cursor: Any, target: str, day: date) -> tuple[Files, bool]:
+    """Return the files of a day, and whether a run has looked at them lately."""
+    cursor.execute(FILES, {"target": target, "day": day, "fresh": FRESH})
+    row = cursor.fetchone()
+    return ([], False) if row is None else (_read(row[0]), bool(row[1]))
+
+
+def unchecked(cursor: Any, target: str) -> set[date]:
+    """Return the exported days whose files no run has looked at lately."""
+    cursor.execute(UNCHECKED, {"target": target, "fresh": FRESH})
+    return {row[0] for row in cursor.fetchall()}
+
+
+def listed(cursor: Any, target: str, day: date) -> list[str]:
+    """Return the paths of a day by its manifest; transactions on it are waited for."""
+    cursor.execute(LISTED, {"target": target, "day": day})
+    row = cursor.fetchone()
+    return [] if row is None else [str(file["path"]) for file in _read(row[0])]
+
+
+def seen(cursor: Any, target: str, day: date, *, run: int, files: Files) -> None:
+    """Note that *files* hold all of *day*, which *run* has exported."""
+    values = {"target": target, "day": day, "run": run}
+    cursor.execute(SEEN, {**values, "files": json.dumps(list(files))})
+
+
+def replaced(cursor: Any, target: str) -> dict[date, list[str]]:
+    """Return the paths of each day that manifests have replaced, and that may go."""
+    cursor.execute(REPLACED, {"target": target})
+    return {day: [*map(str, _read(paths))] for day, paths in cursor.fetchall()}
+
+
+def cleaned(cursor: Any, target: str, day: date, paths: Sequence[str]) -> None:
+    """Note that the replaced *paths* are gone."""
+    values = {"target": target, "day": day, "replaced": json.dumps(list(paths))}
+    cursor.execute(CLEANED, values)
 
 
 def fail(cursor: Any, target: str, day: date, *, run: int, error: str) -> None:
@@ -294,4 +387,12 @@ def spoil(cursor: Any, target: str, day: date, *, error: str) -> None:
 def departed(cursor: Any, *, first: date) -> list[Departed]:
     """Return the exported days from *first* on that are no longer in the archive."""
     cursor.execute(DEPARTED, {"first": first})
-    return [Departed(*row) for row in cursor.fetchall()]
+    return [
+        Departed(day, target, form, rows, _read(files))
+        for day, target, form, rows, files in cursor.fetchall()
+    ]
+
+
+def _read(value: Any) -> Any:
+    # Django's cursors leave JSON as text.
+    return json.loads(value) if isinstance(value, str) else value

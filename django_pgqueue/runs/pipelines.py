@@ -65,10 +65,14 @@ RETURNING cancel_requested_at IS NOT NULL
 """
 
 # Locks: a row lock on the run until the caller's transaction ends: nobody can mark it
-# as lost before what it has written is committed. Its own beat waits meanwhile.
+# as lost before what it has written is committed. Its own beat waits meanwhile, so the
+# lease is moved on here: who waits to take the place finds it fresh.
 HOLD = """
-SELECT id FROM pgqueue_pipeline_run
- WHERE id = %(run)s AND state = 'running' AND cancel_requested_at IS NULL FOR UPDATE
+UPDATE pgqueue_pipeline_run
+   SET lease_until = greatest(lease_until, clock_timestamp()
+                                  + make_interval(secs => %(lease_seconds)s))
+ WHERE id = %(run)s AND state = 'running' AND cancel_requested_at IS NULL
+RETURNING id
 """
 
 # Locks: a row lock on the run.
@@ -222,9 +226,9 @@ def beat(
     return None if row is None else bool(row[0])
 
 
-def hold(cursor: Any, run: int) -> bool:
+def hold(cursor: Any, run: int, *, lease_seconds: float = LEASE_SECONDS) -> bool:
     """Keep *run* ours until the transaction ends; False: it is not, or is to stop."""
-    cursor.execute(HOLD, {"run": run})
+    cursor.execute(HOLD, {"run": run, "lease_seconds": lease_seconds})
     return cursor.fetchone() is not None
 
 

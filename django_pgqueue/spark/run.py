@@ -1,9 +1,10 @@
 """
 Run: a pipeline job from its start to its end, with a row that says how far it is.
 
-Spark works in a thread of its own. The calling thread beats: every two seconds it moves
-the run's lease on, notes the progress and asks whether the run is to stop. One beat
-that fails is followed by the next; only a run that has lost its row gives up.
+Spark works in a thread of its own, and another one beats: every two seconds it moves
+the run's lease on, notes the progress and asks whether the run is to stop. The calling
+thread watches both. A beat that fails is followed by the next one; a run that has lost
+its row gives up, and so does one that could not move its lease on until that was over.
 """
 
 from __future__ import annotations
@@ -56,6 +57,22 @@ NOTE_CHARACTERS_MAX = 1_000
 KnownTask = Callable[[str, str | None, Sequence[str] | None], Mapping[str, str]]
 
 LOST = "Its lease ran out, and another run took its place."
+AWAY = "Its lease ran out while it could not be moved on: the database was away."
+
+# How long a beat waits for a lock on the run's row: it may be our own transaction's.
+BEAT_LOCK_SECONDS_MAX = 1.0
+
+
+# Locks: none.
+IDLE = """
+SELECT set_config('idle_in_transaction_session_timeout',
+                  (%(seconds)s * 1000)::int::text, true)
+"""
+# Locks: none. A beat that waits for longer is followed by another one.
+BEAT_LIMITS = """
+SELECT set_config('lock_timeout', (%(lock)s * 1000)::int::text, true),
+       set_config('statement_timeout', (%(statement)s * 1000)::int::text, true)
+"""
 
 
 @dataclass(slots=True)
@@ -150,7 +167,12 @@ class Run:
         notes: What note() was given.
     """
 
-    def __init__(self, plan: Plan, started: pipelines.Started) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        started: pipelines.Started,
+        lease_seconds: float = pipelines.LEASE_SECONDS,
+    ) -> None:
         self.id: int = started.id
         self.started_at: datetime = started.at.astimezone(UTC)
         self.options = plan.options
@@ -160,7 +182,10 @@ class Run:
         self.session: Any = None
         self.notes: list[str] = []
         self._dsn = plan.dsn
+        self._lease_seconds = lease_seconds
         self._stop = threading.Event()
+        # Whether a transaction of its own holds its row now.
+        self.is_held = False
 
     def check(self) -> None:
         """
@@ -183,9 +208,13 @@ class Run:
         self._stop.set()
 
     @contextmanager
-    def transaction(self) -> Iterator[Any]:
+    def transaction(self, *, is_brief: bool = False) -> Iterator[Any]:
         """
         Lend a cursor of psycopg, in a transaction that only a live run commits.
+
+        Args:
+            is_brief: It has nothing but statements. Then the server ends it when it
+                was idle for a lease: a process that is frozen within keeps nobody out.
 
         Raises:
             PipelineStopped: The run was told to stop, or another took its place.
@@ -194,16 +223,29 @@ class Run:
         with connected(self._dsn) as connection, connection.transaction():
             cursor = connection.cursor()
             cursor.execute("SET LOCAL timezone = 'UTC'")
-            if not pipelines.hold(cursor, self.id):
+            if is_brief:
+                cursor.execute(IDLE, {"seconds": max(self._lease_seconds, 1)})
+            held = pipelines.hold(cursor, self.id, lease_seconds=self._lease_seconds)
+            if not held:
                 raise PipelineStopped(
                     "The run was told to stop, or another took its place."
                 )
-            yield cursor
+            self.is_held = True
+            try:
+                yield cursor
+            finally:
+                self.is_held = False
 
     @contextmanager
-    def reading(self) -> Iterator[Any]:
-        """Lend a cursor of psycopg that holds nothing, for what takes long to read."""
-        self.check()
+    def reading(self, *, is_stopped: bool = False) -> Iterator[Any]:
+        """
+        Lend a cursor of psycopg that holds nothing, for what takes long to read.
+
+        Args:
+            is_stopped: Also to a run that was told to stop, which clears up.
+        """
+        if not is_stopped:
+            self.check()
         with connected(self._dsn) as connection:
             cursor = connection.cursor()
             cursor.execute("SET timezone = 'UTC'")
@@ -285,16 +327,22 @@ class _Work:
         self, plan: Plan, started: pipelines.Started, lease_seconds: float
     ) -> None:
         self._plan = plan
-        self._run = Run(plan, started)
+        self._run = Run(plan, started, lease_seconds)
         self._lease_seconds = lease_seconds
         self._snapshot = Snapshot(notes=self._run.notes)
         self._progress: Progress | None = None
         self._rows_read: int | None = None
         self._error: BaseException | None = None
-        self._is_lost = False
+        # How the run was lost; None: it was not.
+        self._lost: str | None = None
         self._began = time.monotonic()
         self._read_since: float | None = None
+        # Of the thread that beats: when the lease was moved on last, and when the beat
+        # began that is under way.
+        self._beaten_at = self._began
+        self._beat_began: float | None = None
         self._connection: psycopg.Connection[Any] | None = None
+        self._has_ended = threading.Event()
 
     def watch(
         self,
@@ -304,8 +352,11 @@ class _Work:
     ) -> Ended:
         """Start the work, beat until it ends, and note how."""
         thread = threading.Thread(target=self._work, name="pipeline", daemon=True)
+        beats = threading.Thread(
+            target=self._beats, args=(stop, beat_seconds), name="beats", daemon=True
+        )
         thread.start()
-        beat_at = time.monotonic()
+        beats.start()
         stopped_at: float | None = None
         try:
             while thread.is_alive():
@@ -313,11 +364,9 @@ class _Work:
                 now = time.monotonic()
                 self._look()
                 tell(self._snapshot)
-                is_due = now >= beat_at
-                if is_due:
-                    beat_at = now + beat_seconds
-                    if self._beat():
-                        stop.set()
+                if self._is_overdue(now):
+                    self._lost = self._lost or AWAY
+                    stop.set()
                 if stop.is_set():
                     stopped_at = stopped_at or now
                     if not self._cancel(now - stopped_at):
@@ -326,10 +375,11 @@ class _Work:
             tell(self._snapshot)
             if thread.is_alive():
                 self._error = PipelineStopped("It did not end, and is left behind.")
-            return self._finish(stop.is_set())
         finally:
-            if self._connection is not None:
-                self._connection.close()
+            self._has_ended.set()
+        # A beat that is under way would put the row back behind its end.
+        beats.join(BEAT_LOCK_SECONDS_MAX)
+        return self._finish(stop.is_set())
 
     # The thread that works.
 
@@ -400,34 +450,10 @@ class _Work:
         seconds = time.monotonic() - (self._read_since or self._began)
         snapshot.rows_per_second = snapshot.rows_in / max(seconds, 0.001)
 
-    def _beat(self) -> bool:
-        """Move the lease on; True: the run is to stop."""
-        try:
-            if self._connection is None:
-                self._connection = psycopg.connect(
-                    self._plan.dsn,
-                    autocommit=True,
-                    connect_timeout=CONNECT_SECONDS_MAX,
-                    application_name="pgqueue pipeline",
-                    prepare_threshold=None,
-                )
-            stops = pipelines.beat(
-                self._connection.cursor(),
-                self._run.id,
-                rows_in=self._snapshot.rows_in,
-                progress=self._snapshot.stored(),
-                ui_url=self._snapshot.ui_url,
-                lease_seconds=self._lease_seconds,
-            )
-        except psycopg.Error:
-            # The next beat has a connection of its own.
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
-            return False
-        if stops is None:
-            self._is_lost = True
-        return stops is not False
+    def _is_overdue(self, now: float) -> bool:
+        """Whether a beat hangs for so long that the lease is over."""
+        began = self._beat_began
+        return began is not None and now - began > self._lease_seconds > 0
 
     def _cancel(self, seconds: float) -> bool:
         """Stop the work; False: it does not end, and is left behind."""
@@ -441,16 +467,88 @@ class _Work:
                     session.stop()
         return seconds < 2 * STOP_SECONDS_MAX
 
+    # The thread that beats.
+
+    def _beats(self, stop: threading.Event, beat_seconds: float) -> None:
+        """Beat until the run ends, or is to stop."""
+        try:
+            while not self._has_ended.is_set():
+                if self._beat():
+                    # The watching thread ends the work; it waits for no beat.
+                    stop.set()
+                    if self._lost is not None:
+                        return
+                self._has_ended.wait(beat_seconds)
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+
+    def _beat(self) -> bool:
+        """Move the lease on; True: the run is to stop."""
+        began = self._beat_began = time.monotonic()
+        try:
+            stops = self._move_lease()
+        except psycopg.errors.LockNotAvailable:
+            # Whoever asked the run to stop has the row for a moment; or the run has,
+            # and then nobody takes its place.
+            if not self._run.is_held:
+                return self._gives_up()
+        except psycopg.Error:
+            # The next beat has a connection of its own.
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+            return self._gives_up()
+        else:
+            if stops is None:
+                self._lost = LOST
+            if stops is not False:
+                return True
+        finally:
+            self._beat_began = None
+        self._beaten_at = began
+        return False
+
+    def _gives_up(self) -> bool:
+        """Whether the lease is over: then another run may have begun."""
+        if time.monotonic() - self._beaten_at <= self._lease_seconds:
+            return False
+        self._lost = AWAY
+        return True
+
+    def _move_lease(self) -> bool | None:
+        if self._connection is None:
+            self._connection = psycopg.connect(
+                self._plan.dsn,
+                autocommit=True,
+                connect_timeout=CONNECT_SECONDS_MAX,
+                application_name="pgqueue pipeline",
+                prepare_threshold=None,
+            )
+        snapshot = self._snapshot
+        with self._connection.transaction(), self._connection.cursor() as cursor:
+            limit = max(self._lease_seconds / 2, BEAT_LOCK_SECONDS_MAX)
+            limits = {"lock": BEAT_LOCK_SECONDS_MAX, "statement": limit}
+            cursor.execute(BEAT_LIMITS, limits)
+            return pipelines.beat(
+                cursor,
+                self._run.id,
+                rows_in=snapshot.rows_in,
+                progress=snapshot.stored(),
+                ui_url=snapshot.ui_url,
+                lease_seconds=self._lease_seconds,
+            )
+
     def _finish(self, is_stopped: bool) -> Ended:
         snapshot = self._snapshot
         error = None if self._error is None else self._told(self._error)
         state = "succeeded" if self._error is None else "failed"
-        if self._is_lost:
-            state, error = "lost", LOST
+        if self._lost is not None:
+            state, error = "lost", self._lost
         elif self._error is not None and is_stopped:
             state, error = "cancelled", None
         snapshot.phase = state
-        if not self._is_lost:
+        if self._lost is None:
             with connected(self._plan.dsn) as connection:
                 is_ours = pipelines.finish(
                     connection.cursor(),

@@ -19,7 +19,7 @@ from django_pgqueue.conf import Settings
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import partitions, purge
 from django_pgqueue.queues.purge import Purged
-from django_pgqueue.runs import exports, ticks
+from django_pgqueue.runs import export_files, exports, ticks
 from django_pgqueue.topics import days
 from django_pgqueue.worker.clock_keeper import ClockKeeper
 from django_pgqueue.worker.log_retention import LogRetention, may_drop
@@ -116,18 +116,26 @@ def _partition_dropper(keep: timedelta, target: str | None) -> Callable[[Link], 
 
 
 class _Exported:
-    """Lets a day of the archive go that is exported, with just the rows that it has."""
+    """
+    Lets a day of the archive go that is exported, with just the rows that it has.
+
+    Its files are looked at once more: by this process where it sees their folder, and
+    else by a run of the export in the last days.
+    """
 
     def __init__(self, cursor: Any, target: str) -> None:
         self._cursor = cursor
         self._target = target
+        self._folder = export_files.local_folder(target)
         self._known = exports.known(cursor, target)
 
     def __call__(self, day: date, table: str) -> bool:
         found = exports.content(self._cursor, table)
         manifest = self._known.get(day)
-        if not found.rows or (manifest is not None and manifest.has(found)):
+        if not found.rows:
             return True
+        if manifest is not None and manifest.has(found):
+            return self._has_files(day)
         logger.warning(
             "kept       archive partition day=%s rows=%d: others were exported to %s",
             day,
@@ -143,10 +151,39 @@ class _Exported:
         self._known.pop(day, None)
         return False
 
+    def _has_files(self, day: date) -> bool:
+        """Whether the files of an exported day are there; if not, it is noted."""
+        files, is_checked = exports.files_of(self._cursor, self._target, day)
+        if self._folder is None:
+            if not is_checked:
+                logger.warning(
+                    "kept       archive partition day=%s: no run of export has seen "
+                    "its files at %s lately, and they are not on this host",
+                    day,
+                    self._target,
+                )
+            return is_checked
+        gone = export_files.missing(self._folder, files)
+        if gone is None and files:
+            return True
+        logger.warning(
+            "kept       archive partition day=%s: %s is gone from %s",
+            day,
+            gone or "every file",
+            self._target,
+        )
+        exports.spoil(self._cursor, self._target, day, error=exports.GONE)
+        self._known.pop(day, None)
+        return False
+
     def without_waiting(self, days: list[date]) -> list[date]:
         """Return the days that are exported; to detach others would be in vain."""
         exported = [
-            day for day in days if day in self._known and self._known[day].is_exported
+            day
+            for day in days
+            if day in self._known
+            and self._known[day].is_exported
+            and (not self._known[day].rows or self._has_files(day))
         ]
         if len(exported) < len(days):
             logger.warning(

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 
+import psycopg
 import pytest
 
 from django_pgqueue.exceptions import PipelineBusy
@@ -258,6 +259,37 @@ def test_a_run_that_lost_its_place_writes_nothing(plan, spark, cursor):
         PipelineRun.objects.values_list("state", flat=True)
     )
     assert "running" == pipelines.state_of(cursor, other.id)
+
+
+@pytest.mark.parametrize("how", ["error", "silence"])
+def test_a_run_that_cannot_move_its_lease_on_stops_itself(
+    plan, spark, monkeypatch, how
+):
+    """Once that is over, another one may have begun: after errors of the database, and
+    where that does not answer at all."""
+    declare(lambda run, archive: spin(run, rows=10**12), sinks={"out": Collected()})
+    answers, has_ended = pipelines.beat, threading.Event()
+    is_away = threading.Event()
+
+    def beat(*arguments, **named):
+        if not is_away.is_set():
+            return answers(*arguments, **named)
+        if how == "error":
+            raise psycopg.OperationalError("The server has closed the connection.")
+        has_ended.wait(60)
+        raise psycopg.OperationalError("It was cancelled.")
+
+    monkeypatch.setattr(pipelines, "beat", beat)
+    thread, ended = in_thread(plan("own"), lease_seconds=2)
+    wait_for(lambda: spinning(spark), 60, "Spark works")
+    is_away.set()
+    thread.join(60)
+    has_ended.set()
+
+    assert [("lost", runs.AWAY)] == [(each.state, each.error) for each in ended]
+    assert not spinning(spark)
+    # Nobody has said so in the database, which was away.
+    assert "running" == PipelineRun.objects.get().state
 
 
 def test_the_row_tells_how_far_a_run_is(plan, spark, cursor):

@@ -149,6 +149,21 @@ def test_nobody_takes_the_place_of_a_run_that_writes(cursor, other_cursor, new_c
     assert [run.id] == [live.id for live in found]
 
 
+def test_a_run_that_has_just_written_keeps_its_place(cursor, other_cursor, new_cursor):
+    """Its beats had to wait for its own transaction: that moves the lease on itself."""
+    run = start(cursor, lease_seconds=-1)
+    found = []
+    with cursor.connection.transaction():
+        assert pipelines.hold(cursor, run.id)
+        thread = threading.Thread(target=lambda: found.append(start(other_cursor)))
+        thread.start()
+        wait_until_blocked(new_cursor(), other_cursor)
+    thread.join(10)
+
+    assert [run.id] == [live.id for live in found]
+    assert "running" == pipelines.state_of(cursor, run.id)
+
+
 def test_the_latest_runs_of_each_job_are_listed(cursor, monkeypatch):
     """Newest first; a dead one as lost. Older ones than are kept go away."""
     monkeypatch.setattr(pipelines, "RUNS_KEPT_MAX", 3)

@@ -204,12 +204,14 @@ def add_day(cursor, day):
     make_archived_job(finished_at=datetime.combine(day, datetime.min.time(), UTC))
 
 
-def note_export(cursor, day, target=TARGET):
+def note_export(cursor, day, target=TARGET, files=()):
     """Write the manifest of what *day* has now."""
     found = exports.content(cursor, partition_name(day))
     exports.begin(cursor, target, day, form="parquet", run=1)
     assert exports.publish(cursor, target, day, run=1)
-    assert exports.record(cursor, target, day, run=1, found=found, content="", files=[])
+    assert exports.record(
+        cursor, target, day, run=1, found=found, content="", files=files
+    )
 
 
 def test_retention_waits_for_the_export_of_a_day(link, days, cursor, caplog):
@@ -265,6 +267,54 @@ def test_a_late_row_keeps_its_day(link, days, cursor, caplog, detached):
     assert day in days()
     note_export(cursor, day)
     run_all(link, EXPORTING)
+    assert day not in days()
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize("left", [None, b"half", b"whole"])
+def test_a_day_is_dropped_while_its_files_are_there(
+    link, days, cursor, caplog, tmp_path, left, scheme
+):
+    """Each of them, with its bytes. Else the day stays and is exported anew."""
+    day = datetime.now(UTC).date() - 9 * DAY
+    file = tmp_path / f"day={day}" / "queue=a b" / "run-1-part.parquet"
+    file.parent.mkdir(parents=True)
+    add_day(cursor, day)
+    target = f"{scheme}{tmp_path}"
+    name = str(file.relative_to(tmp_path))
+    note_export(cursor, day, target, [{"path": name, "bytes": len(b"whole")}])
+    if left is not None:
+        file.write_bytes(left)
+
+    run_all(link, {**EXPORTING, "EXPORT": {"path": target}})
+
+    assert (left != b"whole") is (day in days())
+    manifest = Export.objects.get()
+    if left != b"whole":
+        assert ("stale", exports.GONE) == (manifest.state, manifest.error)
+        kept = f"kept       archive partition day={day}: {name} is gone from {target}"
+        assert kept in caplog.messages
+
+
+def test_a_day_in_a_place_of_spark_alone_is_dropped_once_a_run_has_seen_it(
+    link, days, cursor, caplog
+):
+    """Lately: this host cannot look there by itself."""
+    day = datetime.now(UTC).date() - 9 * DAY
+    target = "s3a://bucket/jobs"
+    exporting = {**EXPORTING, "EXPORT": {"path": target}}
+    add_day(cursor, day)
+    note_export(cursor, day, target, [{"path": "x", "bytes": 1}])
+    for seen in ("NULL", "now() - interval '49 hours'"):
+        cursor.execute(f"UPDATE pgqueue_export SET checked_at = {seen}")
+
+        run_all(link, exporting)
+
+        assert day in days()
+        assert "exported" == Export.objects.get().state
+    assert "no run of export has seen its files" in caplog.text
+    exports.seen(cursor, target, day, run=1, files=[{"path": "x", "bytes": 1}])
+    run_all(link, exporting)
     assert day not in days()
 
 

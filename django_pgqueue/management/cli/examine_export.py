@@ -9,7 +9,7 @@ from typing import Any
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.queues import partitions
-from django_pgqueue.runs import exports
+from django_pgqueue.runs import export_files, exports
 
 # Days are exported once a day; a day that was passed over twice is late.
 LATE_DAYS_MAX = 2
@@ -32,6 +32,14 @@ def export(cursor: Any, settings: Settings) -> Iterator[Finding]:
     keep = settings.retention.archive
     expired = [] if keep is None else partitions.expired_partitions(cursor, keep=keep)
     waiting = [day for day in expired if day in pending]
+    unseen = _unseen(cursor, target, expired)
+    if unseen:
+        problem = (
+            f"{_days(unseen)}, past retention: kept, since no run of export has looked "
+            f"at its files at {target} for {exports.FRESH.days} days, and this host "
+            f"does not see them."
+        )
+        yield _warning(problem, unseen)
     if waiting:
         problem = f"{_days(waiting)}, past retention: kept until exported to {target}."
         yield _warning(f"{problem}{_error(known, waiting)}", waiting)
@@ -41,10 +49,18 @@ def export(cursor: Any, settings: Settings) -> Iterator[Finding]:
     elif pending and pending[0] < _late(cursor):
         problem = f"{_days(pending)}, not exported to {target} yet."
         yield _warning(f"{problem}{_error(known, pending)}", pending)
-    else:
+    elif not unseen:
         yield Finding(
             check="export", severity="ok", what=f"No day waits for {target}.", value=[]
         )
+
+
+def _unseen(cursor: Any, target: str, days: list[date]) -> list[date]:
+    """Return the expired days that are exported, and whose files nobody has seen."""
+    if not days or export_files.local_folder(target) is not None:
+        return []
+    unchecked = exports.unchecked(cursor, target)
+    return [day for day in days if day in unchecked]
 
 
 def _unset(target: str | None) -> Finding:

@@ -5,23 +5,27 @@ It needs no jar: the driver fetches Arrow batches from the executors, a part of 
 at a time, and hands them to the writer as they come. A commit replaces the day as a
 whole; one that breaks off, for whatever reason, leaves files that
 belong to no version, which VACUUM removes.
+
+A commit follows from the version that the table had while this run was known to be
+live. Each commit names the export's application; so once a later run has committed
+anything, that of a run which was paused is refused by Delta.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from hashlib import sha256
 from itertools import chain, pairwise
 from math import ceil
 from typing import Any
 
-from django_pgqueue.runs.exports import Content
+from django_pgqueue.runs.exports import Content, Files
 from django_pgqueue.spark.export.checksum import COLUMNS, IDENTITY, differences
 from django_pgqueue.spark.export.place import DayRefused, Published
 from django_pgqueue.spark.extras import extra
 
-# Of two commits at once that name it, Delta refuses the second.
+# Of two commits that name it and follow from one version, Delta refuses the second.
 APPLICATION = "django_pgqueue.export"
 
 # What is in the driver's memory at a time: rows, and bytes as PostgreSQL stores them.
@@ -37,6 +41,7 @@ class DeltaPlace:
         self._target = target
         self._delta = extra("deltalake")
         self._frame: Any = None
+        self._table: Any = None
         self._expected = Content(0, "0")
         self._parts = 1
 
@@ -48,13 +53,12 @@ class DeltaPlace:
 
     def has(self, day: date) -> bool:
         """Whether the table has files of the day."""
-        if not self._delta.DeltaTable.is_deltatable(self._target):
-            return False
-        table = self._delta.DeltaTable(self._target)
-        return any(row["partition.day"] == day for row in actions_of(table))
+        table = self._found()
+        return table is not None and bool(_of_day(table, day))
 
     def write(self, day: date, frame: Any, expected: Content, size: int) -> None:
-        """Remember *frame*: Delta writes and publishes in one step."""
+        """Remember *frame* and the table's version: publish() writes in one step."""
+        self._table = self._as_it_is(frame) if expected.rows else self._found()
         self._frame, self._expected = frame, expected
         self._parts = max(
             ceil(expected.rows / PART_ROWS_MAX), ceil(size / PART_BYTES_MAX), 1
@@ -77,7 +81,7 @@ class DeltaPlace:
         )
         try:
             self._delta.write_deltalake(
-                self._target,
+                self._table,
                 stream,
                 mode="overwrite",
                 predicate=f"day = '{day}'",
@@ -129,22 +133,50 @@ class DeltaPlace:
             raise self._differs(
                 [("read from it", read.content()), ("in the table", there.content())]
             )
-        files = [
-            {"path": row["path"], "bytes": row["size_bytes"]}
-            for row in actions_of(table)
-            if row["partition.day"] == day
-        ]
-        return Published(
-            str(there.total), sorted(files, key=_path), int(table.version())
-        )
+        files = _files_of(_of_day(table, day))
+        return Published(str(there.total), files, int(table.version()))
+
+    def take_back(self, day: date, listed: Sequence[str]) -> None:
+        """Do nothing: a commit stands, and the next run replaces the day."""
+
+    def clean(self, day: date, paths: Sequence[str]) -> None:
+        """Do nothing, as clear()."""
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Do nothing, as clear()."""
+
+    def strays(self, day: date) -> list[str]:
+        """Return nothing: what the table has of the day is in its log."""
+        return []
+
+    def look(self, day: date, files: Files, rows: int) -> Files | None:
+        """Return the day's files of the present version, if these have its rows."""
+        table = self._found()
+        of_day = [] if table is None else _of_day(table, day)
+        if sum(row["num_records"] or 0 for row in of_day) != rows:
+            return None
+        return _files_of(of_day)
 
     def _take_away(self, day: date) -> int | None:
         """Delete a day that has no rows any more."""
+        if self._table is None:
+            return None
+        self._table.delete(f"day = '{day}'", commit_properties=self._commit(day))
+        return int(self._table.version())
+
+    def _found(self) -> Any:
+        """Return the table; None: there is none."""
         if not self._delta.DeltaTable.is_deltatable(self._target):
             return None
-        table = self._delta.DeltaTable(self._target)
-        table.delete(f"day = '{day}'", commit_properties=self._commit(day))
-        return int(table.version())
+        return self._delta.DeltaTable(self._target)
+
+    def _as_it_is(self, frame: Any) -> Any:
+        """Return the table, made if there is none: each commit follows from another."""
+        table = self._found()
+        if table is not None:
+            return table
+        schema = _with_day(_empty(frame), date.min).schema
+        return made_table(self._target, schema, ["day", "queue"])
 
     def _commit(self, day: date) -> Any:
         return self._delta.CommitProperties(
@@ -200,12 +232,31 @@ def _with_day(batch: Any, day: date) -> Any:
 
 
 def actions_of(table: Any) -> list[dict[str, Any]]:
-    """Return `path`, `size_bytes` and `partition.day` of each file of a Delta table."""
+    """Return `path`, bytes, `num_records` and day of each file of a Delta table."""
     found = extra("pyarrow").table(table.get_add_actions(flatten=True))
-    wanted = ["path", "size_bytes", "partition.day"]
+    wanted = ["path", "size_bytes", "num_records", "partition.day"]
     actions: list[dict[str, Any]] = found.select(wanted).to_pylist()
     return actions
 
 
-def _path(file: dict[str, Any]) -> str:
-    return str(file["path"])
+def made_table(target: str, schema: Any, partition_by: list[str]) -> Any:
+    """Return the Delta table at *target*, made empty if nobody has made it."""
+    delta = extra("deltalake")
+    delta.DeltaTable.create(target, schema, mode="ignore", partition_by=partition_by)
+    return delta.DeltaTable(target)
+
+
+def _of_day(table: Any, day: date) -> list[dict[str, Any]]:
+    return [row for row in actions_of(table) if row["partition.day"] == day]
+
+
+def _files_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    files = [{"path": row["path"], "bytes": row["size_bytes"]} for row in rows]
+    return sorted(files, key=lambda file: str(file["path"]))
+
+
+def _empty(frame: Any) -> Any:
+    """Return a batch of no rows, with the columns of *frame*."""
+    arrow = extra("pyarrow")
+    schema = frame.select(*COLUMNS).limit(0).toArrow().schema
+    return arrow.RecordBatch.from_pylist([], schema=schema)

@@ -58,9 +58,9 @@ def with_departed(
 
 
 def _paths(target: str, form: str, days: list[Departed]) -> Iterator[str]:
-    """Return folders, or of a Delta table the files of its present version."""
+    """Return the files that manifests list, or of a Delta table its present ones."""
     if form == "parquet":
-        yield from (f"{target}/day={day.day}" for day in days)
+        yield from (f"{target}/{file['path']}" for day in days for file in day.files)
     elif days:
         table = extra("deltalake").DeltaTable(target)
         wanted = {day.day for day in days}

@@ -1,24 +1,27 @@
 """
 Parquet: a folder for each day, and in it one for each queue.
 
-    <target>/day=2026-11-21/queue=mail/part-….parquet
+    <target>/day=2026-11-21/queue=mail/run-7-….parquet
     <target>/day=2026-11-21/_SUCCESS
     <target>/_pgqueue/run-7/…         what is not published yet; readers pass over it
 
-A day is written and read again below `_pgqueue`, and then moved as a whole. On file:
-and hdfs: that is one step. An object store moves one file after the other, so there a
-reader that must not see half a day waits for `_SUCCESS`, which is made last.
+A day is written and read again below `_pgqueue`, and then moved: as a whole where there
+is nothing of it yet, which on file: and hdfs: is one step; else file by file, beside
+those that it replaces, which are deleted when the manifest lists the new ones. Files
+have the run in their names, so no two runs ever mean the same one. An object store
+moves one file after the other, so there a reader that must not see half a new day waits
+for `_SUCCESS`, which is made last and then stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.runs.exports import Content
+from django_pgqueue.runs.exports import Content, Files
 from django_pgqueue.spark.export.checksum import (
     COLUMNS,
     content_of,
@@ -47,6 +50,8 @@ class ParquetPlace:
         self._aside = f"{ASIDE}/run-{run.id}"
         self._written: dict[str, int] = {}
         self._content = ""
+        # Names below the day that publish() has begun to make.
+        self._put: dict[date, list[str]] = {}
 
     def clear(self) -> None:
         """Remove what other runs, which are over, have not published."""
@@ -58,8 +63,8 @@ class ParquetPlace:
         self._folder.remove_empty(ASIDE)
 
     def has(self, day: date) -> bool:
-        """Whether the day has a folder."""
-        return self._folder.exists(_name(day))
+        """Whether the day has a file that readers see."""
+        return bool(self.strays(day))
 
     def write(self, day: date, frame: Any, expected: Content, size: int) -> None:
         """Write *frame* aside, read it again, and compare all three."""
@@ -74,6 +79,7 @@ class ParquetPlace:
                 frame.observe(observation, *sums())
                 .write.partitionBy("queue")
                 .option("compression", "zstd")
+                .option("mapreduce.output.basename", f"run-{self._run.id}")
                 # Made here, when the day is where it belongs.
                 .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
                 .parquet(self._folder.path(aside))
@@ -106,29 +112,62 @@ class ParquetPlace:
         self._content = str(there["content"])
 
     def publish(self, day: date) -> Published:
-        """Move the day to its place; what is there makes room for it first."""
-        name, folder = _name(day), self._folder
-        if folder.exists(name):
+        """Move the day to its place, beside what is there."""
+        name, folder, aside = _name(day), self._folder, self._aside_of(day)
+        before = self.strays(day)
+        self._put[day] = sorted(self._written)
+        if self._written and not folder.exists(name):
             # One step where that is possible, so that nobody reads half of it.
-            replaced = f"{self._aside}/replaced-{day}"
-            folder.remove(replaced)
-            folder.move(name, replaced)
-        if self._written:
-            folder.move(self._aside_of(day), name)
-            there = folder.files(name)
-            if there != self._written:
-                raise SparkError(
-                    f"{folder.path(name)} has other files than were written. Somebody "
-                    f"else writes there; the next run replaces the day."
-                )
-            folder.touch(f"{name}/{DONE}")
-        return Published(
-            self._content,
-            [
-                {"path": f"{name}/{path}", "bytes": size}
-                for path, size in sorted(self._written.items())
-            ],
+            folder.move(aside, name)
+        else:
+            for path in self._put[day]:
+                folder.move(f"{aside}/{path}", f"{name}/{path}")
+        files = [
+            {"path": f"{name}/{path}", "bytes": size}
+            for path, size in sorted(self._written.items())
+        ]
+        if self.look(day, files, len(files)) is None:
+            raise SparkError(
+                f"{folder.path(name)} lacks files that were moved there. Somebody else "
+                f"writes there; the next run exports the day anew."
+            )
+        return Published(self._content, files, replaced=before)
+
+    def take_back(self, day: date, listed: Sequence[str]) -> None:
+        """Delete the files of this run that are in no manifest."""
+        put = (f"{_name(day)}/{path}" for path in self._put.pop(day, []))
+        self.remove([path for path in put if path not in listed])
+
+    def clean(self, day: date, paths: Sequence[str]) -> None:
+        """Delete what was replaced, and say that the rest is the day."""
+        self._put.pop(day, None)
+        self.remove(paths)
+        if self._folder.exists(_name(day)):
+            self._folder.touch(f"{_name(day)}/{DONE}")
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Delete files one by one: their folder may be filled meanwhile."""
+        for path in paths:
+            self._folder.remove(path)
+
+    def strays(self, day: date) -> list[str]:
+        """Return the files that readers see of the day."""
+        name = _name(day)
+        return [
+            f"{name}/{path}"
+            for path in sorted(self._folder.files(name))
+            if not path.rpartition("/")[2].startswith(("_", "."))
+        ]
+
+    def look(self, day: date, files: Files, rows: int) -> Files | None:
+        """Return *files*, if each of them is there with its bytes."""
+        name = _name(day)
+        there = self._folder.files(name)
+        found = {f"{name}/{path}": size for path, size in there.items()}
+        is_whole = bool(files) == bool(rows) and all(
+            found.get(file["path"]) == file["bytes"] for file in files
         )
+        return files if is_whole else None
 
     def _aside_of(self, day: date) -> str:
         return f"{self._aside}/{_name(day)}"

@@ -2,13 +2,16 @@
 Delta: a commit for each batch, which names the checkpoint and the batch's number.
 
 The table keeps the highest number of each checkpoint with its commits. So a batch that
-runs again is found there, and a new checkpoint has numbers of its own.
+runs again is found there, and a new checkpoint has numbers of its own. A commit follows
+from the very version that was looked at: of two runs that write a batch, be one of them
+paused, Delta refuses the second.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from django_pgqueue.spark.export.delta import made_table
 from django_pgqueue.spark.extras import extra
 
 # What is in the driver's memory at a time.
@@ -41,25 +44,31 @@ class DeltaPlace:
     def write(self, frame: Any, stream: str, number: int) -> int:
         """Commit a batch; return its messages, 0 if an earlier run wrote them."""
         application = f"{APPLICATION}.{stream}"
-        if not self.is_empty():
-            table = self._delta.DeltaTable(self._target)
-            before = table.transaction_version(application)
-            if before is not None and before >= number:
-                return 0
+        table = None if self.is_empty() else self._delta.DeltaTable(self._target)
+        if table is not None and _has(table, application, number):
+            return 0
         f = extra("pyspark.sql.functions")
         found = frame.withColumn("day", f.to_date("published_at")).toArrow()
         if not found.num_rows:
             return 0
-        # Only a live run commits.
-        with self._run.transaction():
-            self._delta.write_deltalake(
-                self._target,
-                found,
-                mode="append",
-                partition_by=["topic", "day"],
-                commit_properties=self._delta.CommitProperties(
-                    custom_metadata={"pgqueue.run": str(self._run.id)},
-                    app_transactions=[self._delta.Transaction(application, number)],
-                ),
-            )
+        if table is None:
+            table = made_table(self._target, found.schema, ["topic", "day"])
+            if _has(table, application, number):
+                return 0
+        self._run.check()
+        self._delta.write_deltalake(
+            table,
+            found,
+            mode="append",
+            partition_by=["topic", "day"],
+            commit_properties=self._delta.CommitProperties(
+                custom_metadata={"pgqueue.run": str(self._run.id)},
+                app_transactions=[self._delta.Transaction(application, number)],
+            ),
+        )
         return int(found.num_rows)
+
+
+def _has(table: Any, application: str, number: int) -> bool:
+    before = table.transaction_version(application)
+    return before is not None and before >= number

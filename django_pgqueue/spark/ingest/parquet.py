@@ -1,12 +1,14 @@
 """
 Parquet: a batch is written aside as a whole, then its files are moved to their places.
 
-    _pgqueue_ingest/ID/batch-7            a batch that is being written
-    _pgqueue_ingest/ID/batch-7/_whole     all of it is written: its files are moved
-    topic=orders/day=2026-11-22/          what readers see
+    _pgqueue_ingest/ID/batch-7/run-12/         a batch, as one run writes it
+    _pgqueue_ingest/ID/batch-7/run-12/_whole   all of it is written
+    topic=orders/day=2026-11-22/               what readers see
 
-A batch that runs again after a crash is written anew until it is whole, and then only
-what is left of it is moved: no file comes twice. ID is the checkpoint's, so that a new
+A run writes into a folder of its own, which no other one touches. The database says
+which run's folder is the batch, and only a live run changes that. A batch that runs
+again after a crash is written anew until it is decided, and then only what is left of
+it is moved, whoever does so: no file comes twice. ID is the checkpoint's, so that a new
 one, which counts from 0, never takes its batches for those of another.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django_pgqueue.runs import ingest_batches
 from django_pgqueue.spark.export.parquet import microseconds
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.folders import Folder
@@ -58,11 +61,28 @@ class ParquetPlace:
         state = f"{ASIDE}/{stream}"
         batch = f"{state}/{BATCH}{number}"
         rows = 0
-        if not self._folder.exists(f"{batch}/{WHOLE}"):
-            rows = self._write(frame, batch)
-        self._move_all(batch, f"{stream[:ID_CHARACTERS]}-{number:06d}")
+        folder = self._decided(batch, stream, number)
+        if folder is None:
+            folder = f"{batch}/run-{self._run.id}"
+            rows = self._write(frame, folder)
+            # A run that is no longer live goes no further.
+            with self._run.transaction(is_brief=True) as cursor:
+                ingest_batches.decide(cursor, stream, number, run=self._run.id)
+        self._move_all(folder, f"{stream[:ID_CHARACTERS]}-{number:06d}")
         self._clear(state, number)
         return rows
+
+    def _decided(self, batch: str, stream: str, number: int) -> str | None:
+        """Return the folder that is the batch; None: it is to be written."""
+        if self._folder.exists(f"{batch}/{WHOLE}"):
+            return batch  # As earlier versions have written it.
+        with self._run.reading() as cursor:
+            found = ingest_batches.latest(cursor, stream)
+        if found is None or found.number != number:
+            return None
+        folder = f"{batch}/run-{found.run}"
+        # Where files and checkpoint were restored without it, it is written again.
+        return folder if self._folder.exists(f"{folder}/{WHOLE}") else None
 
     def _write(self, frame: Any, batch: str) -> int:
         f = extra("pyspark.sql.functions")
@@ -79,9 +99,7 @@ class ParquetPlace:
                 .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
                 .parquet(self._folder.path(batch))
             )
-        # Only a live run decides that a batch is whole.
-        with self._run.transaction():
-            self._folder.touch(f"{batch}/{WHOLE}")
+        self._folder.touch(f"{batch}/{WHOLE}")
         return int(rows())
 
     def _move_all(self, batch: str, prefix: str) -> None:

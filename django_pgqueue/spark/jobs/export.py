@@ -10,7 +10,7 @@ of it by now: then it is replaced as a whole.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -73,6 +73,10 @@ class Asked:
 class Days:
     """The sink: the days that are due, one after the other."""
 
+    def destinations(self, given: Mapping[str, Any]) -> list[str]:
+        """Return where the options say that the days go."""
+        return [given["path"]]
+
     def write(self, run: Any, frame: Any) -> int:
         """Export what is due; return how many rows that were."""
         asked = Asked.of(run.options)
@@ -87,7 +91,8 @@ class Days:
 
     def _export_due(self, run: Any, frame: Any, asked: Asked, place: Place) -> int:
         problems: dict[date, str] = {}
-        due = _due(run, asked, problems)
+        _tidy_up(run, asked, place)
+        due = _due(run, asked, place, problems)
         _wait_until_closed(run, due, problems)
         rows = 0
         for day, table in due.items():
@@ -142,7 +147,7 @@ def _export(
 ) -> int:
     """Export one day; return its rows."""
     f = extra("pyspark.sql.functions")
-    with run.transaction() as cursor:
+    with run.transaction(is_brief=True) as cursor:
         before = exports.known(cursor, asked.target).get(day)
         exports.begin(cursor, asked.target, day, form=asked.format, run=run.id)
     is_ours = before is not None and before.was_published
@@ -162,10 +167,25 @@ def _export(
         found,
         size,
     )
-    with run.transaction() as cursor:
+    with run.transaction(is_brief=True) as cursor:
         _must(exports.publish(cursor, asked.target, day, run=run.id))
+    try:
+        replaced = _publish(run, asked, place, day, found)
+    except BaseException:
+        # If even that fails, the next run does it: the manifest says "publishing".
+        with suppress(Exception):
+            _take_back(run, asked, place, day)
+        raise
+    _clean(run, asked, place, day, replaced)
+    return found.rows
+
+
+def _publish(
+    run: Any, asked: Asked, place: Place, day: date, found: exports.Content
+) -> Sequence[str]:
+    """Put the day where readers look, and say so; return what it has replaced."""
     published = place.publish(day)
-    with run.transaction() as cursor:
+    with run.transaction(is_brief=True) as cursor:
         _must(
             exports.record(
                 cursor,
@@ -175,13 +195,52 @@ def _export(
                 found=found,
                 content=published.content,
                 files=published.files,
+                replaced=published.replaced,
                 version=published.version,
             )
         )
-    return found.rows
+    return published.replaced
 
 
-def _due(run: Any, asked: Asked, problems: dict[date, str]) -> dict[date, str]:
+def _take_back(run: Any, asked: Asked, place: Place, day: date) -> None:
+    """Delete what was published of a day, unless its manifest lists it after all."""
+    with run.reading(is_stopped=True) as cursor:
+        listed = exports.listed(cursor, asked.target, day)
+    place.take_back(day, listed)
+
+
+def _clean(
+    run: Any, asked: Asked, place: Place, day: date, replaced: Sequence[str]
+) -> None:
+    """Delete what the manifest has replaced, and say so."""
+    place.clean(day, replaced)
+    if replaced:
+        with run.transaction(is_brief=True) as cursor:
+            exports.cleaned(cursor, asked.target, day, replaced)
+
+
+def _tidy_up(run: Any, asked: Asked, place: Place) -> None:
+    """Delete what runs have left that ended while they published."""
+    with run.reading() as cursor:
+        known = exports.known(cursor, asked.target)
+        replaced = exports.replaced(cursor, asked.target)
+    if any(manifest.format != asked.format for manifest in known.values()):
+        return  # It is refused.
+    for day, paths in replaced.items():
+        _clean(run, asked, place, day, paths)
+    for day, manifest in known.items():
+        if manifest.state == "publishing":
+            # First the files, then the manifest: what a run publishes meanwhile, should
+            # this one be paused here, is not among them.
+            strays = place.strays(day)
+            with run.transaction(is_brief=True) as cursor:
+                listed = exports.listed(cursor, asked.target, day)
+            place.remove([path for path in strays if path not in listed])
+
+
+def _due(
+    run: Any, asked: Asked, place: Place, problems: dict[date, str]
+) -> dict[date, str]:
     """Return the days that are to be exported, with their tables."""
     due = {}
     with run.reading() as cursor:
@@ -200,9 +259,27 @@ def _due(run: Any, asked: Asked, problems: dict[date, str]) -> dict[date, str]:
                     f"the archive has {count:,} rows of it and {before.rows:,} were "
                     f"exported; they are left as they are. -o again=true replaces them."
                 )
-            elif count > before.rows or not before.is_exported:
+            elif (
+                count > before.rows
+                or not before.is_exported
+                or not _is_there(run, asked, place, before)
+            ):
                 due[day] = table
     return due
+
+
+def _is_there(run: Any, asked: Asked, place: Place, manifest: Manifest) -> bool:
+    """Look at the files of an exported day, and note that they are there, or not."""
+    day = manifest.day
+    with run.reading() as cursor:
+        files, _ = exports.files_of(cursor, asked.target, day)
+    found = place.look(day, files, manifest.rows or 0)
+    with run.transaction(is_brief=True) as cursor:
+        if found is not None:
+            exports.seen(cursor, asked.target, day, run=manifest.run, files=found)
+        else:
+            exports.spoil(cursor, asked.target, day, error=exports.GONE)
+    return found is not None
 
 
 def _check_format(known: Mapping[date, Manifest], asked: Asked) -> None:
@@ -255,7 +332,7 @@ def _told(writers: list[exports.Writer]) -> str:
 
 def _note(run: Any, asked: Asked, day: date, error: str) -> None:
     told = redact_text(error, run.patterns)[:ERROR_CHARACTERS_MAX]
-    with run.transaction() as cursor:
+    with run.transaction(is_brief=True) as cursor:
         exports.fail(cursor, asked.target, day, run=run.id, error=told)
 
 

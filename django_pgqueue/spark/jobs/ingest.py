@@ -105,6 +105,8 @@ class Asked:
 class Log:
     """The source: a stream of the topics that the options name."""
 
+    table = "log"
+
     def check(self, plan: Any) -> None:
         """
         Raise SparkOptionError for options that cannot be, before Spark starts.
@@ -136,6 +138,10 @@ class Log:
 
 class Batches:
     """The sink: a place that takes each batch once."""
+
+    def destinations(self, given: Mapping[str, Any]) -> list[str]:
+        """Return where the options say that batches and their checkpoint go."""
+        return [given["path"], given["checkpoint"]]
 
     def write(self, run: Any, frame: Any) -> int:
         """Read and write what there is now; return how many messages that were."""

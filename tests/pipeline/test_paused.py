@@ -1,0 +1,264 @@
+"""
+A driver that was paused while it published, and goes on when another has taken over.
+
+One driver is stopped at one place after the other, each time in a run that would
+replace the day, or write the next batch; then a run of the test does the same, and the
+driver goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark import __version__
+
+from django_pgqueue.models import Export
+from django_pgqueue.queues import partitions
+from django_pgqueue.spark.folders import Folder
+from django_pgqueue.spark.run import run_job
+from tests.pipeline.test_export import archived, ids, make, of_delta
+from tests.pipeline.test_ingest import ids as ids_of_log
+from tests.spark.conftest import quick_start, require
+from tests.spark.log.conftest import cursor, publish
+from tests.waiting import wait_for
+from tests.worker_process import REPOSITORY
+
+# Its first run waits for a Java process of its own.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+__all__ = ["cursor", "publish"]
+
+DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(
+    2
+)
+
+PARQUET = "django_pgqueue.spark.export.parquet:ParquetPlace"
+MOVE = "django_pgqueue.spark.folders:Folder.move"
+RECORD = "django_pgqueue.runs.exports:record"
+CLEANED = "django_pgqueue.runs.exports:cleaned"
+BATCH = "django_pgqueue.spark.ingest.parquet:ParquetPlace"
+COMMIT = "deltalake:write_deltalake"
+
+
+class Paused:
+    """The driver, as a process of its own."""
+
+    def __init__(self, dsn: str, config: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.pipeline.paused_driver",
+                dsn,
+                json.dumps(config),
+            ],
+            cwd=REPOSITORY,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(
+                    [
+                        str(REPOSITORY),
+                        str(REPOSITORY / "django_pgqueue/spark/toplevel"),
+                    ]
+                ),
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def run(self, job: str, options: dict[str, Any], place: str, call: int = 1) -> None:
+        """Begin a run, and return when it has stopped at *place*."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([job, options, place, call]) + "\n")
+        self._process.stdin.flush()
+        wait_for(self._is_stopped, 240, f"the driver stops at {place}")
+
+    def go_on(self) -> list[Any]:
+        """Let it go on, and return how its run has ended: its state and its error."""
+        self._process.send_signal(signal.SIGCONT)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("answer "):
+                told: list[Any] = json.loads(line.removeprefix("answer "))
+                return told
+        raise AssertionError("The driver has ended.")
+
+    def close(self) -> None:
+        """End it."""
+        self._process.send_signal(signal.SIGCONT)
+        self._process.communicate(timeout=30)
+
+    def _is_stopped(self) -> bool:
+        assert self._process.poll() is None, "The driver has ended."
+        flags = os.WSTOPPED | os.WNOHANG
+        return os.waitid(os.P_PID, self._process.pid, flags) is not None
+
+
+@pytest.fixture(scope="module")
+def driver(dsn: str, request: pytest.FixtureRequest) -> Iterator[Paused]:
+    """A driver of the pipeline that may be stopped."""
+    require("deltalake")
+    java = quick_start(request.config.cache.mkdir("spark"), __version__).split()
+    config = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        # Two processes would write one archive of classes.
+        "spark.driver.extraJavaOptions": " ".join(
+            option for option in java if "AtExit" not in option
+        ),
+    }
+    driver = Paused(dsn, config)
+    yield driver
+    driver.close()
+
+
+def take_over(cursor):
+    """Let the run of the paused driver be lost: its lease ends, and so do sessions that
+    hold its row, as the server does it after a while."""
+    cursor.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'pgqueue pipeline'"
+        " AND state = 'idle in transaction' AND datname = current_database()"
+    )
+    cursor.execute(
+        "UPDATE pgqueue_pipeline_run SET lease_until = now() - interval '1s'"
+        " WHERE state = 'running'"
+    )
+
+
+@pytest.fixture
+def _day(archive_days, cursor):
+    with cursor.connection.transaction():
+        partitions._make(cursor, DAY.date())
+
+
+def manifest():
+    return Export.objects.get(day=DAY.date())
+
+
+@pytest.mark.usefixtures("_day")
+@pytest.mark.parametrize(
+    "places",
+    [
+        # The day is not there yet; then it is replaced.
+        [(f"{PARQUET}.publish", 1), (f"{PARQUET}.publish", 1), (MOVE, 2)],
+        [(MOVE, 1), (RECORD, 1), (f"{PARQUET}.clean", 1), (CLEANED, 1)],
+    ],
+)
+def test_a_paused_driver_leaves_the_day_of_another_run(
+    run, driver, cursor, tmp_path, places
+):
+    """Wherever it was stopped: its place taken, what the second run has published
+    stands, the manifest lists just the files that there are, and no row comes twice."""
+    day = f"{DAY:%Y-%m-%d}"
+    given = {"path": str(tmp_path), "since": day, "until": day}
+    for place, call in places:
+        make(DAY, queue="mail")
+        make(DAY, queue="default")
+        driver.run("export", given, place, call)
+        make(DAY, queue="late")
+        take_over(cursor)
+
+        expected = run("export", **given).rows_out
+
+        state, error = driver.go_on()
+        assert "lost" == state, (place, error)
+        found = manifest()
+        there = {
+            str(path.relative_to(tmp_path)): path.stat().st_size
+            for path in tmp_path.rglob("*.parquet")
+        }
+        listed = {file["path"]: file["bytes"] for file in found.files}
+        assert listed == there, place
+        assert ("exported", expected, []) == (found.state, found.rows, found.replaced)
+        assert archived(DAY) == ids(tmp_path), place
+        assert (tmp_path / f"day={DAY:%Y-%m-%d}" / "_SUCCESS").exists()
+    assert 0 == run("export", **given).rows_out
+
+
+@pytest.mark.usefixtures("_day")
+def test_a_paused_driver_does_not_commit_over_another_run(
+    run, driver, cursor, tmp_path
+):
+    """In Delta: a commit that follows from an older version is refused."""
+    day = f"{DAY:%Y-%m-%d}"
+    given = {"path": str(tmp_path / "table"), "format": "delta"}
+    given |= {"since": day, "until": day}
+    for place in (COMMIT, COMMIT, RECORD):
+        make(DAY, queue="mail")
+        driver.run("export", given, place)
+        make(DAY, queue="late")
+        take_over(cursor)
+
+        expected = run("export", **given).rows_out
+
+        state, error = driver.go_on()
+        assert "lost" == state, (place, error)
+        assert archived(DAY) == of_delta(given["path"]), place
+        found = manifest()
+        assert ("exported", expected) == (found.state, found.rows)
+        assert DeltaTable(given["path"]).version() == found.version
+
+
+def test_a_paused_driver_writes_no_message_twice(
+    run, plan, driver, cursor, publish, tmp_path, monkeypatch
+):
+    """Nor does it take files away that another run is moving to their places."""
+    given = {"topic": "orders,mail", "path": str(tmp_path)}
+    move, moving = Folder.move, []
+
+    def let_it_go_on(self, name, to):
+        move(self, name, to)
+        if not moving:
+            moving.append(driver.go_on())
+
+    expected = publish(1) + publish(1, "mail")
+    run("ingest", **given)
+    for place, call in (
+        (f"{BATCH}._write", 1),
+        ("django_pgqueue.runs.ingest_batches:decide", 1),
+        (f"{BATCH}._move_all", 1),
+        (MOVE, 2),
+    ):
+        expected += publish(1) + publish(1, "mail")
+        driver.run("ingest", given, place, call)
+        take_over(cursor)
+        moving.clear()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Folder, "move", let_it_go_on)
+            ended = run_job(plan("ingest", **given))
+
+        if ended.state != "succeeded":
+            # Spark has found both at one checkpoint; the next run goes on.
+            assert "CONCURRENT_STREAM_LOG_UPDATE" in ended.error
+            run("ingest", **given)
+        assert ["lost"] == [state for state, _ in moving], (place, moving)
+        assert sorted(expected) == ids_of_log(tmp_path), place
+
+
+def test_a_paused_driver_commits_no_batch_again(run, driver, cursor, publish, tmp_path):
+    """In Delta: Spark's second attempt of the batch is in the table already."""
+    given = {"topic": "orders", "path": str(tmp_path / "table"), "format": "delta"}
+    expected = []
+    for _ in range(2):
+        expected += publish(2)
+        driver.run("ingest", given, COMMIT)
+        take_over(cursor)
+
+        run("ingest", **given)
+
+        assert "lost" == driver.go_on()[0]
+        table = DeltaTable(given["path"]).to_pyarrow_table(columns=["id"])
+        assert expected == sorted(table.column("id").to_pylist())
