@@ -88,6 +88,8 @@ class Spark:
     memory: str = "1g"
     # Spark's own configuration.
     config: Mapping[str, str] = field(default_factory=dict)
+    # Paths and URIs below which runs that the queue is asked for may write.
+    destinations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,12 @@ class Settings:
     export: Export | None = None
     # "immediate": delay() runs the job at once, in the caller's transaction; for tests.
     mode: str = "normal"
+
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """Where runs of the pipeline may write that the queue is asked for."""
+        named = () if self.export is None else (self.export.path,)
+        return named + self.spark.destinations
 
 
 # Smallest and largest value of each number, both allowed.
@@ -455,6 +463,8 @@ def _spark(key: str, value: Any) -> Spark:
         label = f"{key}[{name!r}]"
         if name == "config":
             kept[name] = _spark_config(label, wanted)
+        elif name == "destinations":
+            kept[name] = _destinations(label, wanted)
         elif name == "master" and wanted is None:
             kept[name] = None
         elif isinstance(wanted, str) and wanted:
@@ -493,6 +503,17 @@ def _export(key: str, value: Any) -> Export | None:
         )
     # As manifests have it.
     return Export(path.rstrip("/"), form)
+
+
+def _destinations(key: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(
+        isinstance(path, str) and EXPORT_TARGET.match(path) for path in value
+    ):
+        raise SettingsError(
+            f"{key} must be a list of paths that begin with / or URIs such as "
+            f"'s3a://bucket/log', not {value!r}."
+        )
+    return tuple(value)
 
 
 def _spark_config(key: str, value: Any) -> Mapping[str, str]:

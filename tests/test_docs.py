@@ -292,7 +292,7 @@ def said(value: object) -> str:
         return f"{value:,.10g}"
     if isinstance(value, str):
         return f'`"{value}"`'
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and value:
         return '`("' + '", "'.join(value) + '",)`'
     return f"`{value}`"
 

@@ -37,6 +37,7 @@ from django_pgqueue.admin.acts import Button, may
 from django_pgqueue.admin.job_columns import JobAdminColumns
 from django_pgqueue.admin.log import log, who
 from django_pgqueue.admin.redaction import redact_json, restore
+from django_pgqueue.admin.run_permissions import may_call
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.exceptions import (
     InvalidArgument,
@@ -252,6 +253,7 @@ class EditableAdmin(JobAdminColumns):
             for name in ("args", "kwargs")
             if is_other(getattr(row, f"{name}_text"), data[name])
         }
+        self.require(request, may_call(request, row.task, data["args"], data["kwargs"]))
         # What is not given stays as it is stored, to the digit.
         if new:
             operate.edit(row.pk, by=who(request), **new)

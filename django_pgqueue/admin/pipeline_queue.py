@@ -17,15 +17,15 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_pgqueue.admin.notes import Note
+from django_pgqueue.admin.run_permissions import RUN_TASK
 from django_pgqueue.conf import get_settings
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
+from django_pgqueue.spark.destinations import check_destinations
 from django_pgqueue.spark.job import OptionValue, find_job_for_queue
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.worker.serving import plan_of
 
-# The task that runs them: its module is imported when the app is ready.
-RUN_TASK = "django_pgqueue.run_pipeline"
 DEFAULT_QUEUE = "default"
 
 # Workers that are asked, those that were heard of last; jobs that are counted.
@@ -131,8 +131,11 @@ def enqueue_run(job: str, options: Mapping[str, Any]) -> int:
         options: Of it; what is None is left to the default, which is None as well.
 
     Raises:
-        SparkOptionError: No such job is declared here, or it takes no such option.
+        SparkOptionError: No such job is declared here, it takes no such option, or the
+            settings do not let it write there.
     """
-    given: dict[str, OptionValue] = find_job_for_queue(job).read_options(options)
+    declared = find_job_for_queue(job)
+    given: dict[str, OptionValue] = declared.read_options(options)
+    check_destinations(declared, given, get_settings().destinations)
     said = {name: given[name] for name in options if given[name] is not None}
     return int(find_task(RUN_TASK).delay(job, **said).id)

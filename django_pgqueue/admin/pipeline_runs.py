@@ -33,6 +33,7 @@ from django_pgqueue.admin.pipeline_queue import enqueue_run, standing
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.run_acts import PERMISSIONS, RUN_AGAIN, STOP
 from django_pgqueue.admin.run_form import RunForm
+from django_pgqueue.admin.run_permissions import may_run
 from django_pgqueue.admin.run_progress import (
     CHARACTERS_MAX,
     RunProgress,
@@ -321,6 +322,7 @@ class PipelineRunAdmin(ActingAdmin):
                 job = find_job_for_queue(chosen)
             except SparkOptionError as error:
                 raise BadRequest(str(error)) from error
+            self.require(request, may_run(request, job))
             form = RunForm(job, request.POST if request.method == "POST" else None)
             if form.is_valid():
                 return self._enqueue(request, job.name, form)
@@ -342,7 +344,9 @@ class PipelineRunAdmin(ActingAdmin):
             "title": _("Run a pipeline job"),
             "notes": notes,
             "jobs": [
-                (job.name, job.summary) for job in declared_jobs() if job.in_queue
+                (job.name, job.summary)
+                for job in declared_jobs()
+                if job.in_queue and may_run(request, job)
             ],
         }
         return TemplateResponse(request, "admin/pgqueue/run.html", context)

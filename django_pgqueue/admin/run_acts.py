@@ -16,10 +16,12 @@ from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Confirm
 from django_pgqueue.admin.log import log, tell, who
 from django_pgqueue.admin.pipeline_queue import enqueue_run
+from django_pgqueue.admin.run_permissions import may_run
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.redaction.names import PLACEHOLDER
 from django_pgqueue.runs import pipelines
+from django_pgqueue.spark.job import find_job_for_queue
 
 PERMISSIONS = ("run_pipeline",)
 
@@ -43,6 +45,13 @@ def _run_again(
             messages.error(request, problem % {"run": row})
             continue
         try:
+            if not may_run(request, find_job_for_queue(row.job)):
+                problem = _(
+                    "%(run)s was not asked for again: it takes out rows that you may "
+                    "not view."
+                )
+                messages.error(request, problem % {"run": row})
+                continue
             options_given = row.options if isinstance(row.options, dict) else {}
             asked[key] = enqueue_run(row.job, options_given)
         except SparkOptionError as error:

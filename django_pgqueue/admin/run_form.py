@@ -8,7 +8,9 @@ from django import forms
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.spark.destinations import check_destinations
 from django_pgqueue.spark.job import OPTION_CHARACTERS_MAX, OptionValue, PipelineJob
 
 # Before the names of options, so that none is taken for a field of our own.
@@ -51,6 +53,15 @@ class RunForm(forms.Form):
                 continue
             if read != default:
                 self.options[name] = read
+        if not self.errors:
+            try:
+                check_destinations(
+                    self._job,
+                    self._job.read_options(self.options),
+                    get_settings().destinations,
+                )
+            except SparkOptionError as error:
+                self.add_error(None, str(error))
         return cleaned
 
 

@@ -25,12 +25,14 @@ from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Button, may
 from django_pgqueue.admin.edit import signature_of
 from django_pgqueue.admin.log import log, who
+from django_pgqueue.admin.run_permissions import may_call
 from django_pgqueue.admin.schedule_form import ScheduleForm, is_plain
 from django_pgqueue.admin.schedule_times import preview
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.runs.schedules import database_now
 from django_pgqueue.schedules import operate
+from django_pgqueue.schedules.definition import Definition
 from django_pgqueue.tasks.registry import declared_names
 from django_pgqueue.timetable.zones import zone_names
 
@@ -99,6 +101,7 @@ class ScheduleForms(ActingAdmin):
     def _add(self, request: HttpRequest, form: ScheduleForm) -> int | None:
         definition = form.definition
         assert definition is not None
+        self._check(request, definition)
         made = operate.add(definition, by=who(request))
         if made is None:
             form.add_error("name", _("There is a schedule of this name already."))
@@ -183,6 +186,7 @@ class ScheduleForms(ActingAdmin):
         self, request: HttpRequest, row: Any, form: ScheduleForm
     ) -> HttpResponse:
         assert form.definition is not None
+        self._check(request, form.definition)
         # The row is locked, and its revision that of the form.
         changed = operate.change(
             form.definition, revision=row.revision, by=who(request)
@@ -196,6 +200,11 @@ class ScheduleForms(ActingAdmin):
         return self._to_row(row.pk)
 
     # Both --------------------------------------------------------------------------
+
+    def _check(self, request: HttpRequest, definition: Definition) -> None:
+        """Refuse a pipeline job that takes out what the user may not view."""
+        given = definition.args, definition.kwargs
+        self.require(request, may_call(request, definition.task, *given))
 
     def _form_context(
         self, request: HttpRequest, form: ScheduleForm, row: Any = None

@@ -3,7 +3,9 @@ Places: where the rows of pipeline jobs come from and go to.
 
 Besides these, anything with a read(run) is a source, and anything with a
 write(run, frame) is a sink. One that has a check(plan) is asked before Spark starts,
-and one with templates names the options that stand in its texts.
+and one with templates names the options that stand in its texts. A sink whose options
+choose where it writes has destinations(options), and one that keeps rows where the
+admin's permissions guard them says takes_out = False.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.spark import fanout, options, query
 from django_pgqueue.spark.connect import Session
+from django_pgqueue.spark.destinations import chosen
 from django_pgqueue.spark.fanout import FanOut
 from django_pgqueue.spark.tables import TABLES
 from django_pgqueue.spark.templates import fill, require
@@ -155,6 +158,10 @@ class Files:
         """Where options of the job stand."""
         return (self.path,)
 
+    def destinations(self, given: Mapping[str, Any]) -> list[str]:
+        """Return where options of the job let it write, if they choose the place."""
+        return chosen(self.path, given)
+
     def read(self, run: Any) -> Any:
         """Return the rows of the files."""
         reader = run.session.read.format(self.format).options(**self.options)
@@ -211,6 +218,9 @@ class Jobs:
     repeated: str = fanout.REFUSE
     options: Mapping[str, str] = field(default_factory=dict)
 
+    # What it writes is in the queue, where permissions are asked.
+    takes_out = False
+
     def __post_init__(self) -> None:
         """Raise DeclarationError for an option that there is not, or not here."""
         try:
@@ -231,6 +241,11 @@ class Jobs:
         """Where options of the job stand."""
         texts = (self.task, self.name, self.key, self.over, self.start, self.repeated)
         return tuple(filter(None, (*texts, *self.options.values())))
+
+    def destinations(self, given: Mapping[str, Any]) -> list[str]:
+        """Return where options of the job let it put refused rows."""
+        texts = [t for n, t in self.options.items() if n.casefold() == "refusedpath"]
+        return [address for text in texts for address in chosen(text, given)]
 
     def check(self, plan: Any) -> None:
         """Raise SparkOptionError for what cannot be, before Spark starts."""

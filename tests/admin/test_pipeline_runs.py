@@ -358,6 +358,77 @@ def test_options_are_read_as_the_job_reads_them(
     assert not Job.objects.exists()
 
 
+# What the form of the export sends along.
+GIVEN = {"option-format": "parquet"}
+EXPORTER = ("view_pipelinerun", "run_pipeline", "view_archivedjob", "view_payload")
+
+
+@pytest.mark.parametrize("missing", EXPORTER[1:])
+def test_rows_are_taken_out_by_those_who_may_view_them(staff, settings, missing):
+    """Of the export, all columns of the archive; the act itself asks again."""
+    settings.PGQUEUE = {"EXPORT": {"path": "/srv/export"}}
+    run = make_run(job="export", options={"again": True})
+    some = staff(*(name for name in EXPORTER if name != missing))
+
+    assert 403 == some.get(f"{URL}run/?job=export").status_code
+    assert 403 == some.post(f"{URL}run/?job=export", GIVEN).status_code
+    response = some.post(f"{URL}{run.pk}/run-again/", {"confirmed": "1"})
+    if missing == "run_pipeline":
+        assert 403 == response.status_code
+    else:
+        assert "takes out rows that you may not view" in texts(response)[0]
+        choice = html_of(some, "run/")
+        assert 'href="?job=metrics"' in choice
+        assert 'href="?job=export"' not in choice
+    assert not Job.objects.exists()
+
+    every = staff(*EXPORTER)
+    assert 'href="?job=export"' in html_of(every, "run/")
+    assert 302 == every.post(f"{URL}run/?job=export", GIVEN).status_code
+    every.post(f"{URL}{run.pk}/run-again/", {"confirmed": "1"})
+    assert [{}, {"again": True}] == [job.kwargs for job in Job.objects.order_by("pk")]
+
+
+def test_rows_go_where_settings_say(admin_client, settings):
+    """Other addresses are refused at the form, and of a run that is run again."""
+    settings.PGQUEUE = {
+        "EXPORT": {"path": "/srv/export"},
+        "SPARK": {"destinations": ["s3a://bucket/log"]},
+    }
+    url = f"{URL}run/?job=export"
+    told = "may not write to '/home/eve' when the queue runs it"
+    run = make_run(job="export", options={"path": "/home/eve"})
+
+    form = admin_client.post(url, {**GIVEN, "option-path": "/home/eve"}).context["form"]
+    again = admin_client.post(f"{URL}{run.pk}/run-again/", {"confirmed": "1"})
+
+    assert told in form.non_field_errors()[0]
+    assert told in texts(again)[0]
+    assert not Job.objects.exists()
+    admin_client.post(url, {**GIVEN, "option-path": "s3a://bucket/log/jobs"})
+    assert {"path": "s3a://bucket/log/jobs"} == Job.objects.get().kwargs
+
+
+def test_jobs_that_run_the_pipeline_are_edited_by_those_who_may_run_it(staff):
+    """Else whoever edits arguments could have everything exported."""
+    row = make_job(queue=QUEUE, task="django_pgqueue.run_pipeline", args=["metrics"])
+    url = f"/admin/pgqueue/job/{row.pk}/edit/"
+    edit = ("view_job", "edit", "view_payload")
+    given = {"args": '["export"]', "kwargs": "{}", "_save": ""}
+
+    some = staff(*edit, "run_pipeline")
+    given["seen"] = some.get(url).context["form"].initial.get("seen", "")
+
+    assert 403 == some.post(url, given).status_code
+    row.refresh_from_db()
+    assert ["metrics"] == row.args
+    every = staff(*edit, *EXPORTER)
+    given["seen"] = every.get(url).context["form"].initial.get("seen", "")
+    assert 302 == every.post(url, given).status_code
+    row.refresh_from_db()
+    assert ["export"] == row.args
+
+
 def test_a_job_that_is_not_declared_cannot_be_run(admin_client):
     """400, and no name is imported."""
     assert 400 == admin_client.get(f"{URL}run/?job=os.system").status_code

@@ -497,6 +497,24 @@ def test_all_options_of_a_schedule_are_stored(admin_client):
     )
 
 
+def test_a_schedule_of_the_pipeline_needs_what_its_runs_need(staff):
+    """One that takes out the archive: else who may add schedules could have it."""
+    sent = {
+        **NEW,
+        "task": "django_pgqueue.run_pipeline",
+        "args": '["export"]',
+        "kwargs": "{}",
+        "save": "1",
+    }
+    adds = ("view_schedule", "add_schedule", "view_payload", "run_pipeline")
+
+    assert 403 == staff(*adds).post(f"{URL}new/", sent).status_code
+    assert not Schedule.objects.exists()
+    made = staff(*adds, "view_archivedjob").post(f"{URL}new/", sent)
+    assert 302 == made.status_code, errors_of(made)
+    assert ["export"] == Schedule.objects.get().args
+
+
 @pytest.mark.parametrize(
     "field, value, at, said",
     [

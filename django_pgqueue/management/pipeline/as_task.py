@@ -24,6 +24,7 @@ from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.management.pipeline.plan import plan_of
 from django_pgqueue.management.pipeline.run import EXIT_BUSY, EXIT_STOPPED
 from django_pgqueue.runs import pipelines
+from django_pgqueue.spark.destinations import check_destinations
 from django_pgqueue.spark.job import find_job_for_queue
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.outcome import Cancel, Reject, Snooze
@@ -46,13 +47,16 @@ def run_in_queue(ctx: JobContext, job: str, options: Mapping[str, Any]) -> str:
 
     Raises:
         SparkError: It failed.
-        Reject: There is no such job, the queue may not run it, or an option is wrong.
+        Reject: There is no such job, the queue may not run it, an option is wrong, or
+            the settings do not let it write there.
         Snooze: Another run of it is live.
         Cancel: The queue's job was cancelled, or its run was asked to stop.
     """
     try:
         find_job_for_queue(job)
-        plan_of(job, options).check()
+        plan = plan_of(job, options)
+        plan.check()
+        check_destinations(plan.job, plan.options, get_settings().destinations)
     except SparkOptionError as error:
         raise Reject(str(error)) from error
     command = [sys.executable, "-m", "django", "pgqueue_pipeline", "run", job]

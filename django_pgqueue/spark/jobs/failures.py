@@ -37,6 +37,9 @@ OF_ALL = ("id", "task", "deliveries", "enqueued_at", "errors")
 class Failures:
     """The sink of failures: rows of the model Failure, and their hours."""
 
+    # The admin shows them to those who may see them.
+    takes_out = False
+
     def write(self, run: Any, frame: Any) -> int:
         """Add what was found, in one transaction."""
         f = extra("pyspark.sql.functions")

@@ -58,6 +58,9 @@ ARCHIVED = (*OF_BOTH, "state")
 class TaskHours:
     """The sink: rows of the model TaskHour."""
 
+    # The admin shows them to those who may see them.
+    takes_out = False
+
     def write(self, run: Any, frame: Any) -> int:
         """Replace the hours of *frame*, and forget the oldest, in one transaction."""
         f = extra("pyspark.sql.functions")

@@ -1,0 +1,75 @@
+"""
+Run permissions: who may run a pipeline job.
+
+A run of one that takes rows out, to files or to wherever a sink of the project writes,
+shows them to whoever reads there. So it needs the permissions with which a page would
+show them, besides that to run pipeline jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.http import HttpRequest
+
+from django_pgqueue.admin.acts import may
+from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.spark.job import PipelineJob, find_job_for_queue
+from django_pgqueue.spark.tables import TABLES
+
+# The task that runs them: its module is imported when the app is ready.
+RUN_TASK = "django_pgqueue.run_pipeline"
+
+RUN = "run_pipeline"
+PAYLOAD = "view_payload"
+
+VIEWS = {
+    "jobs": "view_job",
+    "archive": "view_archivedjob",
+    "dead_letters": "view_deadletter",
+    "log": "view_message",
+}
+
+# Texts that are often made of arguments.
+KEYS = ("dedup_key", "accumulate_key", "queued_key", "lane", "key")
+
+
+def permissions_of(job: PipelineJob) -> tuple[str, ...]:
+    """Return the codenames that a user needs, all of them, to run *job*."""
+    if not any(getattr(sink, "takes_out", True) for sink in job.sinks.values()):
+        return (RUN,)
+    needed = [RUN]
+    for source in job.sources.values():
+        table = getattr(source, "table", None)
+        if table in VIEWS:
+            needed.append(VIEWS[table])
+            if _has_payload(table, getattr(source, "columns", None)):
+                needed.append(PAYLOAD)
+    return tuple(dict.fromkeys(needed))
+
+
+def may_run(request: HttpRequest, job: PipelineJob) -> bool:
+    """Return whether the user may run *job*."""
+    return may(request, *permissions_of(job))
+
+
+def may_call(
+    request: HttpRequest, task: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> bool:
+    """Return whether the user may let *task* run so, if it is that of the pipeline."""
+    if task != RUN_TASK:
+        return True
+    name = args[0] if args else kwargs.get("job")
+    try:
+        return may_run(request, find_job_for_queue(str(name)))
+    except SparkOptionError:
+        # It is rejected when it runs; until then, somebody may declare it.
+        return may(request, RUN, PAYLOAD, *VIEWS.values())
+
+
+def _has_payload(table: str, columns: Any) -> bool:
+    if columns is None:
+        return True
+    shown = {c.name for c in TABLES[table].columns if c.is_json} | set(KEYS)
+    return not shown.isdisjoint(columns)
