@@ -36,6 +36,7 @@ from django_pgqueue.admin import payload
 from django_pgqueue.admin.acts import Button, may
 from django_pgqueue.admin.job_columns import JobAdminColumns
 from django_pgqueue.admin.log import log, who
+from django_pgqueue.admin.model_references import refused_model
 from django_pgqueue.admin.redaction import redact_json, restore
 from django_pgqueue.admin.run_permissions import may_call
 from django_pgqueue.admin.time_limit import limited
@@ -134,6 +135,16 @@ class ArgumentsForm(forms.Form):
         except ValueError as error:
             raise ValidationError("%(error)s", params={"error": error}) from None
 
+    def may_refer(self, request: HttpRequest, row: Any) -> bool:
+        """Refuse references to rows that the user could not look at."""
+        given = {name: self.cleaned_data[name] for name in ("args", "kwargs")}
+        for name, value in given.items():
+            model = refused_model(request, value, getattr(row, f"{name}_text"))
+            if model is not None:
+                problem = _("It refers to a row of %(model)s, which you may not view.")
+                self.add_error(name, ValidationError(problem, params={"model": model}))
+        return not self.errors
+
     def refuse(self, error: Exception) -> None:
         """Show what enqueuing would have raised, at the field that it is about."""
         path = getattr(error, "path", "")
@@ -209,7 +220,7 @@ class EditableAdmin(JobAdminColumns):
             messages.warning(request, text % {"max": payload.CHARACTERS_MAX})
             return HttpResponseRedirect(self.list_url(request))
         form = ArgumentsForm(row, request.POST if is_post else None)
-        if is_post and form.is_valid():
+        if is_post and form.is_valid() and form.may_refer(request, row):
             try:
                 return self._store(request, row, form.cleaned_data, asked)
             except (InvalidArgument, PayloadTooLarge) as error:

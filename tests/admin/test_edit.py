@@ -8,6 +8,7 @@ from html import unescape
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
 from django.db import connection, connections
 
@@ -60,6 +61,42 @@ def problems(response):
 
 
 # What is stored ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nested", ["%s", '{"deep": [[%s]]}'])
+@pytest.mark.parametrize("page", [DEAD, JOBS])
+def test_an_edit_refers_to_rows_that_the_user_may_view(staff, page, nested):
+    """Wherever the reference stands, and whether or not there is such a row. What was
+    there before may stay."""
+    user = User.objects.create_user("eve")
+    refers = {
+        key: json.dumps(
+            {"__pgqueue__": "model", "value": "auth.user", "pk": key, "db": "default"}
+        )
+        for key in (user.pk, 0)
+    }
+    columns = {"args": [1], "kwargs": {"amount": json.loads(refers[user.pk])}}
+    row = (make_job if page == JOBS else make_dead_letter)(
+        task="tests.admin.charge", **columns
+    )
+    client = staff("view_job", "view_deadletter", "view_payload", "edit")
+    data = open_form(client, row, page)
+    told = "It refers to a row of auth.user, which you may not view."
+
+    for key, reference in refers.items():
+        given = {**data, "args": f"[{nested % reference}]"}
+        assert {"args": told} == problems(send(client, row, page, **given)), key
+    stays = send(client, row, page, **{**data, "args": "[7]"})
+    assert 302 == stays.status_code
+    row.refresh_from_db()
+    assert ([7], columns["kwargs"]) == (row.args, row.kwargs)
+
+    editor = User.objects.get(username__startswith="staff")
+    editor.user_permissions.add(Permission.objects.get(codename="view_user"))
+    given = {**open_form(client, row, page), "args": f"[{nested % refers[user.pk]}]"}
+    assert 302 == send(client, row, page, **given).status_code
+    row.refresh_from_db()
+    assert str(user.pk) in json.dumps(row.args)
 
 
 def test_a_dead_letter_is_edited_and_redriven_in_one_step(staff):
