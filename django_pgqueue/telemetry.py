@@ -312,6 +312,16 @@ def position_stale(consumer: Any, claimed: Any) -> None:
     )
 
 
+def released(consumer: Any, partitions: list[int]) -> None:
+    """Tell that a reader gives back what it did not know that it had."""
+    logger.warning(
+        "released   group=%s partitions=%s: they were leased to a reader that got no "
+        "answer; they are read again",
+        consumer,
+        ",".join(map(str, partitions)),
+    )
+
+
 def batch_late(consumer: Any, claimed: Any) -> None:
     """Tell that a reader's lease was over before its function could be called."""
     logger.warning(

@@ -24,7 +24,7 @@ from django_pgqueue.tasks.context import Inline
 from django_pgqueue.tasks.outcome import Retried, Succeeded
 from django_pgqueue.tasks.perform import Guard, Performed, unguarded
 from django_pgqueue.topics.message import Message
-from django_pgqueue.topics.positions import Claimed, advance, limit_transaction
+from django_pgqueue.topics.positions import Claimed, limit_transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ def run_batch(
     consumer: Consumer,
     claimed: Claimed,
     messages: list[Message],
-    to: int,
     *,
     settings: Settings,
     moves: Callable[[bool], bool],
+    moves_within: Callable[[Any], bool],
     lease_seconds: Callable[[], float] | None,
     guard: Guard = unguarded,
 ) -> Ended:
@@ -62,11 +62,11 @@ def run_batch(
         consumer: Whose handler.
         claimed: The partition, which is ours.
         messages: At least one.
-        to: Where the position is then.
         settings: For the jobs' database.
         moves: Moves the position in a transaction of its own, and keeps the lease if
-            it is told so; False: it is not ours. Where the group is atomic, it is not
-            called.
+            it is told so; False: it is not ours.
+        moves_within: Where the group is atomic it is called instead, with a cursor of
+            the handler's transaction.
         lease_seconds: Returns what is left of the lease, 0 or less: the handler is not
             called; None: it does not end.
         guard: Calls the handler; TaskTimeout is raised in there.
@@ -81,7 +81,7 @@ def run_batch(
         return LATE
     if consumer.is_atomic:
         return _run_atomic(
-            consumer, claimed, to, in_time, settings.database, lease_seconds, guard
+            claimed, moves_within, in_time, settings.database, lease_seconds, guard
         )
     is_first = consumer.ack_policy == "first"
     if is_first and not moves(True):
@@ -141,24 +141,23 @@ NO_KEYWORDS: Mapping[str, Any] = {}
 class _Position(Inline):
     """Moves the position where a task's ack is written."""
 
-    __slots__ = ("_claimed", "_to")
+    __slots__ = ("_claimed", "_moves")
 
-    def __init__(self, claimed: Claimed, to: int) -> None:
+    def __init__(self, claimed: Claimed, moves: Callable[[Any], bool]) -> None:
         super().__init__()
         self._claimed = claimed
-        self._to = to
+        self._moves = moves
 
     def ack_within(self, cursor: Any, performed: Any) -> bool | None:
         """Move it in the handler's transaction."""
-        if not advance(cursor, self._claimed, self._to):
+        if not self._moves(cursor):
             raise LeaseLost(self._claimed.id, self._claimed.fence)
         return True
 
 
 def _run_atomic(
-    consumer: Consumer,
     claimed: Claimed,
-    to: int,
+    moves_within: Callable[[Any], bool],
     in_time: _InTime,
     alias: str,
     lease_seconds: Callable[[], float] | None,
@@ -178,7 +177,7 @@ def _run_atomic(
         alias,
         guard,
         limited,
-        _Position(claimed, to),
+        _Position(claimed, moves_within),
         returned=lambda value: Performed(Succeeded()),
         failed=lambda error: Performed(Succeeded(), error),
     )

@@ -73,7 +73,7 @@ def write_after(
             ran_seconds=ran_seconds,
         )
         return Written(dead is not None, dead)
-    return Written(positions.advance(cursor, claimed, batch.to))
+    return Written(bool(positions.advance(cursor, claimed, batch.to)))
 
 
 def _entry(

@@ -127,9 +127,17 @@ def _serve(
             decode=decode_value,
         )
 
+    kept = claimed
+
     def moves(keeps: bool) -> bool:
+        nonlocal kept
         with connection.cursor() as cursor:
-            return positions.advance(cursor, claimed, batch.to, keeps=keeps)
+            moved = positions.advance(cursor, claimed, batch.to, keeps=keeps)
+        kept = (moved and moved.kept) or claimed
+        return moved is not None
+
+    def moves_within(cursor: Any) -> bool:
+        return bool(positions.advance(cursor, claimed, batch.to))
 
     if not batch.messages:
         moves(False)
@@ -141,18 +149,18 @@ def _serve(
             consumer,
             claimed,
             batch.messages,
-            batch.to,
             settings=get_settings(),
             moves=moves,
+            moves_within=moves_within,
             lease_seconds=None,
         )
     error = ended.error
     if error is None:
         if ended.was_acked:
-            _free(connection, claimed)
+            _free(connection, kept)
         return len(batch.messages), True
     if raise_errors or ended.was_acked:
-        _free(connection, claimed)
+        _free(connection, kept)
         raise error
     after = after_batch.decide(
         consumer,

@@ -28,49 +28,93 @@ APPENDED = f"""
       ELSE coalesce(p.errors, '[]') END || %(error)s::jsonb)
 """
 
-# Locks: a row lock on one position, for the statement; rows that others have locked
-# are passed over. Who waits the longest is first, so that all partitions get their
-# turn. The partition has to have a message up to the bound, which the caller has
-# fetched in a statement before this one. %(since)s: the first day that can have one,
-# so that older ones are not looked at. Not EXISTS: that could become a join, which
+# Nobody reads it, and it does not wait for another attempt.
+FREE_NOW = """p.halted_at IS NULL
+       AND (p.leased_until IS NULL OR p.leased_until <= statement_timestamp())
+       AND (p.retry_at IS NULL OR p.retry_at <= statement_timestamp())"""
+
+# Locks: none. Every position of a group as it is, who waits the longest first, so that
+# all partitions get their turn; and how far the sequence of messages is, read after the
+# positions, which are those of the statement's snapshot.
+# It sees every version of these rows that somebody's old snapshot keeps, so it is asked
+# now and then; what follows it finds a row by where it was.
+LOOK = f"""
+SELECT p.id, p.ctid::text, g.topic_id, p.partition, p.position,
+       {FREE_NOW} AND g.paused_at IS NULL,
+       p.halted_at IS NOT NULL,
+       extract(epoch FROM greatest(p.retry_at, p.leased_until)
+                          - clock_timestamp())::float8,
+       drawn.last
+  FROM pgqueue_position p JOIN pgqueue_consumer_group g ON g.id = p.group_id
+ CROSS JOIN (SELECT CASE WHEN s.is_called THEN s.last_value
+                         ELSE s.last_value - 1 END AS last
+               FROM pgqueue_message_id_seq s) drawn
+ WHERE p.group_id = %(group)s
+ ORDER BY p.last_read_at, p.id
+"""
+
+# Whether a partition has a message after a position, up to the bound, which the caller
+# has fetched in a statement before this one. %(since)s: the first day that can have
+# one, so that older ones are not looked at. Not EXISTS: that could become a join, which
 # would read the whole log.
+HAS_NEWS = """
+(SELECT m.id FROM pgqueue_message m
+  WHERE m.topic_id = %(topic_id)s AND m.partition = {position}.partition
+    AND m.id > {position}.position AND m.id <= %(bound)s
+    AND m.published_at >= %(since)s::timestamptz
+  ORDER BY m.id LIMIT 1) IS NOT NULL
+"""
+
+# Locks: a row lock on one position, for the statement; one that others have locked is
+# passed over. The first of the known positions that has something to read is claimed,
+# unless somebody else was faster: then it comes without a claim.
+# A row is found by where it was last seen, without a look at the versions that it had
+# before; {place} is left out where that is not known. Whatever stands there by now, it
+# is claimed by what it says.
 # A lease that its reader did not give back has lapsed: that counts as a failure, or a
 # message that takes its process down would do so for ever.
-CLAIM = f"""
-WITH next AS (
-    SELECT p.id, p.leased_by
-      FROM pgqueue_position p JOIN pgqueue_consumer_group g ON g.id = p.group_id
-     WHERE p.group_id = %(group)s AND g.paused_at IS NULL AND p.halted_at IS NULL
-       AND (p.leased_until IS NULL OR p.leased_until <= statement_timestamp())
-       AND (p.retry_at IS NULL OR p.retry_at <= statement_timestamp())
-       AND p.position < %(bound)s
-       AND (SELECT m.id FROM pgqueue_message m
-             WHERE m.topic_id = g.topic_id AND m.partition = p.partition
-               AND m.id > p.position AND m.id <= %(bound)s
-               AND m.published_at >= %(since)s::timestamptz
-             ORDER BY m.id LIMIT 1) IS NOT NULL
-     ORDER BY p.last_read_at, p.id
-     LIMIT 1
-       FOR UPDATE OF p SKIP LOCKED)
-UPDATE pgqueue_position AS p
-   SET fence = p.fence + 1, leased_by = %(worker)s,
-       leased_until = statement_timestamp() + %(lease)s::interval,
-       last_read_at = clock_timestamp(),
-       failures = CASE WHEN next.leased_by IS NULL THEN p.failures
-                       ELSE least(p.failures + 1, {FAILURES_MAX}) END,
-       errors = CASE WHEN next.leased_by IS NULL THEN p.errors
-                ELSE (CASE WHEN jsonb_array_length(p.errors) >= {ERRORS_MAX}
-                           THEN p.errors - 1 ELSE coalesce(p.errors, '[]') END
-                      || jsonb_build_object(
-                           'kind', 'lease_expired', 'worker', next.leased_by,
-                           'fence', p.fence, 'at', statement_timestamp(),
-                           'message', 'its reader died, or ran longer than the lease'))
-                END
-  FROM next
- WHERE p.id = next.id
-RETURNING p.id, p.partition, p.position, p.fence, p.leased_by, p.failures, p.single_to,
-          next.leased_by, statement_timestamp()
+CLAIMS = f"""
+WITH news AS MATERIALIZED (
+    SELECT known.id, known.tid
+      FROM unnest(%(ids)s::bigint[], %(tids)s::tid[], %(partitions)s::int[],
+                  %(positions)s::bigint[])
+           WITH ORDINALITY AS known(id, tid, partition, position, place)
+     WHERE {HAS_NEWS.format(position="known")}
+     ORDER BY known.place LIMIT 1),
+locked AS MATERIALIZED (
+    SELECT p.ctid AS tid, p.leased_by
+      FROM pgqueue_position p
+     WHERE {{place}}p.id = (SELECT news.id FROM news) AND {FREE_NOW}
+       AND (SELECT g.paused_at IS NULL FROM pgqueue_consumer_group g
+             WHERE g.id = p.group_id)
+       AND {HAS_NEWS.format(position="p")}
+       FOR UPDATE OF p SKIP LOCKED),
+claimed AS (
+    UPDATE pgqueue_position AS p
+       SET fence = p.fence + 1, leased_by = %(worker)s,
+           leased_until = statement_timestamp() + %(lease)s::interval,
+           last_read_at = clock_timestamp(),
+           failures = CASE WHEN p.leased_by IS NULL THEN p.failures
+                           ELSE least(p.failures + 1, {FAILURES_MAX}) END,
+           errors = CASE WHEN p.leased_by IS NULL THEN p.errors
+                    ELSE (CASE WHEN jsonb_array_length(p.errors) >= {ERRORS_MAX}
+                               THEN p.errors - 1 ELSE coalesce(p.errors, '[]') END
+                          || jsonb_build_object(
+                               'kind', 'lease_expired', 'worker', p.leased_by,
+                               'fence', p.fence, 'at', statement_timestamp(), 'message',
+                               'its reader died, or ran longer than the lease'))
+                    END
+     WHERE p.ctid = (SELECT locked.tid FROM locked)
+       AND p.id = (SELECT news.id FROM news)
+    RETURNING p.id, p.partition, p.position, p.fence, p.leased_by AS worker, p.failures,
+              p.single_to, p.ctid::text AS tid)
+SELECT news.id, claimed.id, claimed.partition, claimed.position, claimed.fence,
+       claimed.worker, claimed.failures, claimed.single_to,
+       (SELECT locked.leased_by FROM locked), statement_timestamp(), claimed.tid
+  FROM news LEFT JOIN claimed ON claimed.id = news.id
 """
+CLAIM = CLAIMS.format(place="p.ctid = (SELECT news.tid FROM news) AND ")
+CLAIM_BY_ID = CLAIMS.format(place="")
 
 # Whose claim it is still. The fence says so; and the reader's name, since a claim that
 # was not on disk when the server crashed is forgotten, and its fence given again.
@@ -80,17 +124,37 @@ HELD = f"{OURS} AND p.leased_until > statement_timestamp()"
 
 # Locks: a row lock on the position, until the caller's transaction ends. Claims pass
 # over it; a seek waits for it.
-# The row is not our own business alone: one by one ends where it was to end.
-ADVANCE = f"""
+# The row is not our own business alone: one by one ends where it was to end. Who goes
+# on renews the lease with it, and raises the fence: of two writes for one batch, the
+# second finds nothing. A pause, or a halt by retention, ends that.
+GOES_ON = """
+(%(keeps)s OR (%(goes_on)s AND p.halted_at IS NULL
+               AND (SELECT g.paused_at IS NULL FROM pgqueue_consumer_group g
+                     WHERE g.id = p.group_id)))
+"""
+ADVANCES = f"""
 UPDATE pgqueue_position AS p
    SET position = greatest(p.position, %(to)s::bigint),
        moved_at = statement_timestamp(),
        failures = 0, retry_at = NULL, errors = NULL,
        single_to = CASE WHEN p.single_to > %(to)s::bigint THEN p.single_to END,
-       leased_by = CASE WHEN %(keeps)s THEN p.leased_by END,
-       leased_until = CASE WHEN %(keeps)s THEN p.leased_until END
- WHERE {HELD}
-RETURNING p.position
+       fence = CASE WHEN {GOES_ON} THEN p.fence + 1 ELSE p.fence END,
+       leased_by = CASE WHEN {GOES_ON} THEN p.leased_by END,
+       leased_until = CASE WHEN {GOES_ON} THEN coalesce(
+           statement_timestamp() + %(lease)s::interval, p.leased_until) END
+ WHERE {{place}}{HELD}
+RETURNING p.ctid::text, p.position, p.fence, p.leased_by, p.single_to,
+          statement_timestamp()
+"""
+ADVANCE = ADVANCES.format(place="p.ctid = %(tid)s::tid AND ")
+ADVANCE_BY_ID = ADVANCES.format(place="")
+
+# Locks: row locks on what one reader has, for the statement: after an answer was lost,
+# it holds what it does not know of. Its name is its own, and it does nothing else.
+RELEASE = """
+UPDATE pgqueue_position AS p SET leased_by = NULL, leased_until = NULL
+ WHERE p.group_id = %(group)s AND p.leased_by = %(worker)s
+RETURNING p.partition
 """
 
 # Locks: a row lock on the position, for the statement.
@@ -227,26 +291,23 @@ SELECT min(p.position) FROM pgqueue_position p
  WHERE p.group_id = %(group)s AND (%(halted)s OR p.halted_at IS NULL)
 """
 
-# Locks: none. A position that the sequence has not come to, as after a restore without
-# its sequences: what is published would lie before it. The sequence is read after the
-# positions, which are those of the statement's snapshot.
-BEYOND = """
-SELECT p.partition, p.position, drawn.last
-  FROM pgqueue_position p,
-       (SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END AS last
-          FROM pgqueue_message_id_seq) drawn
- WHERE p.group_id = %(group)s AND p.position > drawn.last
- ORDER BY p.position DESC LIMIT 1
-"""
 
-# Locks: none. When the next back-off of a group ends, in seconds; NULL: nothing waits.
-NEXT_RETRY = """
-SELECT extract(epoch FROM min(greatest(p.retry_at, p.leased_until))
-                          - clock_timestamp())::float8
-  FROM pgqueue_position p
- WHERE p.group_id = %(group)s AND p.halted_at IS NULL
-   AND (p.retry_at > clock_timestamp() OR p.leased_until > clock_timestamp())
-"""
+class Known(NamedTuple):
+    """A position as somebody has seen it."""
+
+    id: int
+    # Where its row was, as PostgreSQL writes a tid; None: not known.
+    tid: str | None
+    topic_id: int
+    partition: int
+    position: int
+    # Nobody reads it, and it does not wait; nor is the group paused.
+    is_free: bool
+    is_halted: bool
+    # Until its lease and its back-off are over, or since; None: it had none.
+    seconds: float | None
+    # How far the sequence of messages was.
+    drawn: int
 
 
 class Claimed(NamedTuple):
@@ -266,6 +327,31 @@ class Claimed(NamedTuple):
     lapsed_by: str | None
     # By the database's clock.
     claimed_at: datetime
+    # Where its row is.
+    tid: str | None = None
+
+
+class Found(NamedTuple):
+    """A position that has something to read."""
+
+    id: int
+    # None: somebody else reads it, or has read it.
+    claimed: Claimed | None
+
+
+class Moved(NamedTuple):
+    """A position that was moved."""
+
+    tid: str
+    position: int
+    # With the next fence and a lease that begins now; None: it was given back.
+    kept: Claimed | None
+
+
+def look(cursor: Any, group_id: int) -> list[Known]:
+    """Return the positions of a group, in the order in which they have their turn."""
+    cursor.execute(LOOK, {"group": group_id})
+    return [Known(*row) for row in cursor.fetchall()]
 
 
 def claim(
@@ -289,34 +375,111 @@ def claim(
         since: The first day that can hold something for the group, as
             closed_days.Days.since() tells.
     """
-    cursor.execute(
-        CLAIM,
-        {
-            "group": group_id,
-            "worker": worker,
-            "lease": lease,
-            "bound": bound,
-            "since": since,
-        },
-    )
-    row = cursor.fetchone()
-    return None if row is None else Claimed(*row)
+    known = [each for each in look(cursor, group_id) if each.is_free]
+    while known:
+        found = claim_known(
+            cursor, known, worker=worker, lease=lease, bound=bound, since=since
+        )
+        if found is None or found.claimed is not None:
+            return found and found.claimed
+        known = [each for each in known if each.id != found.id]
+    return None
 
 
-def advance(cursor: Any, claimed: Claimed, to: int, *, keeps: bool = False) -> bool:
+def claim_known(
+    cursor: Any,
+    known: Sequence[Known],
+    *,
+    worker: str,
+    lease: timedelta,
+    bound: int,
+    since: datetime | str = "-infinity",
+) -> Found | None:
     """
-    Move a position up to the id *to*; False: it is not ours any more.
+    Lease the first of known positions that has something to read; None: none has.
+
+    Args:
+        cursor: In autocommit.
+        known: Of one group, at least one, in the order in which they are to be read.
+        worker: As claim(); so are lease, bound and since.
+        lease: As said.
+        bound: As said.
+        since: As said.
+    """
+    params = {
+        "topic_id": known[0].topic_id,
+        "worker": worker,
+        "lease": lease,
+        "bound": bound,
+        "since": since,
+    }
+    cursor.execute(CLAIM, {**params, **_arrays(known)})
+    row = cursor.fetchone()
+    if row is not None and row[1] is None:
+        # Its row has moved since; or it is somebody else's.
+        again = [each for each in known if each.id == row[0]]
+        cursor.execute(CLAIM_BY_ID, {**params, **_arrays(again)})
+        row = cursor.fetchone() or row
+    if row is None:
+        return None
+    return Found(row[0], None if row[1] is None else Claimed(*row[1:]))
+
+
+def advance(
+    cursor: Any,
+    claimed: Claimed,
+    to: int,
+    *,
+    keeps: bool = False,
+    goes_on: bool = False,
+    lease: timedelta | None = None,
+) -> Moved | None:
+    """
+    Move a position up to the id *to*; None: it is not ours any more.
 
     Inside a handler's transaction, that has then to be rolled back.
 
     Args:
         cursor: Anybody's: the handler's own for exactly-once effects.
-        claimed: What claim() has returned.
+        claimed: What claim() has returned, or the write before this one.
         to: Everything up to this id is done.
         keeps: Whether it stays leased.
+        goes_on: The same, unless the group is paused by now.
+        lease: For how long then; None: as long as it was.
     """
-    cursor.execute(ADVANCE, {**_ours(claimed), "to": to, "keeps": keeps})
-    return cursor.fetchone() is not None
+    params = {
+        **_ours(claimed),
+        "to": to,
+        "keeps": keeps,
+        "goes_on": goes_on,
+        "lease": lease,
+    }
+    row = None
+    if claimed.tid is not None:
+        cursor.execute(ADVANCE, {**params, "tid": claimed.tid})
+        row = cursor.fetchone()
+    if row is None:
+        cursor.execute(ADVANCE_BY_ID, params)
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    tid, position, fence, leased_by, single_to, at = row
+    kept = claimed._replace(
+        position=position,
+        fence=fence,
+        failures=0,
+        single_to=single_to,
+        lapsed_by=None,
+        claimed_at=at,
+        tid=tid,
+    )
+    return Moved(tid, position, None if leased_by is None else kept)
+
+
+def release(cursor: Any, group_id: int, worker: str) -> list[int]:
+    """Give back all that a reader has of a group; return which partitions."""
+    cursor.execute(RELEASE, {"group": group_id, "worker": worker})
+    return sorted(partition for (partition,) in cursor.fetchall())
 
 
 def free(cursor: Any, claimed: Claimed) -> bool:
@@ -463,35 +626,36 @@ def lowest(cursor: Any, group_id: int, *, halted: bool = False) -> int | None:
     return None if position is None else int(position)
 
 
-def refuse_beyond(cursor: Any, group: Any) -> None:
+def refuse_beyond(group: Any, known: Sequence[Known]) -> None:
     """
     Look whether messages come after what a group has read.
 
     Args:
-        cursor: In autocommit.
         group: Its row.
+        known: Its positions.
 
     Raises:
         SchemaError: The sequence of messages is behind a position, so that nothing that
             is published would be read.
     """
-    cursor.execute(BEYOND, {"group": group.id})
-    row = cursor.fetchone()
-    if row is not None:
-        partition, position, last = row
-        raise SchemaError(
-            f"The group {group} has read partition {partition} up to the id "
-            f"{position:,}, and the sequence of messages stands at {last:,}, as after "
-            f"a restore without its sequences: what is published now has lower ids, "
-            f"and nobody would read it. Run: manage.py pgqueue sequences repair"
-        )
+    for each in known:
+        if each.position > each.drawn:
+            raise SchemaError(
+                f"The group {group} has read partition {each.partition} up to the id "
+                f"{each.position:,}, and the sequence of messages stands at "
+                f"{each.drawn:,}, as after a restore without its sequences: what is "
+                f"published now has lower ids, and nobody would read it. Run: "
+                f"manage.py pgqueue sequences repair"
+            )
 
 
-def next_retry_seconds(cursor: Any, group_id: int) -> float | None:
-    """Return when a back-off or a lease ends; None: nothing waits for such."""
-    cursor.execute(NEXT_RETRY, {"group": group_id})
-    (seconds,) = cursor.fetchone()
-    return None if seconds is None else max(float(seconds), 0.0)
+def _arrays(known: Sequence[Known]) -> dict[str, list[Any]]:
+    return {
+        "ids": [each.id for each in known],
+        "tids": [each.tid for each in known],
+        "partitions": [each.partition for each in known],
+        "positions": [each.position for each in known],
+    }
 
 
 def _ours(claimed: Claimed) -> dict[str, Any]:

@@ -6,10 +6,11 @@ Reader: a thread that reads for one group, a batch of one partition at a time.
     read a batch            up to the horizon, in order
     the handler             under the watchdog; atomic: with the position in one
                             transaction
-    the position            a fenced write, on disk before the next batch
+    the position            a fenced write, on disk before the next batch; it renews
+                            the lease, too, where the turn goes on
 
-A partition has more: the next one has its turn first. Nothing to claim: it waits for a
-wake, as long as a poll at most.
+A partition has more: it is read for a turn of some batches, then the next one. Nothing
+to claim: it waits for a wake, as long as a poll at most.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ from django_pgqueue.subscriptions.write_after import write_after
 from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.topics import groups, positions
 from django_pgqueue.topics.groups import GroupRow
-from django_pgqueue.topics.positions import Claimed
+from django_pgqueue.topics.positions import Claimed, Moved
 from django_pgqueue.topics.read import Batch, read
 from django_pgqueue.worker.cleanup import clean_after_job, clean_connections
 from django_pgqueue.worker.consumer_bounds import Bounds
 from django_pgqueue.worker.isolation import Isolation, in_own_context, keep_caches
+from django_pgqueue.worker.known_positions import KnownPositions
 from django_pgqueue.worker.service import Service
 from django_pgqueue.worker.watchdog import Watchdog
 
@@ -57,6 +59,10 @@ HELD_SECONDS, HELD_SECONDS_MAX = 0.05, 1.0
 # How often its row is read, positions for new partitions are made, and quiet ones are
 # moved on.
 REFRESH_SECONDS = 30.0
+
+# A partition's turn: so many batches, and none begins later than that after the first.
+# A claim costs as much as the position's write; others wait no longer than that.
+TURN_BATCHES_MAX, TURN_SECONDS = 10, 0.1
 
 # The handler gets TaskTimeout by this share of the lease before it ends, one second at
 # most: so that what follows can be written while the partition is ours.
@@ -94,7 +100,13 @@ class Reader(Service):
         self._counts = counts
         self._group: GroupRow | None = None
         self._refresh_at = 0.0
-        self._lowest: int | None = None
+        self._known = KnownPositions(settings.poll_interval_seconds)
+        # Batches that are left of a turn, and until when one may begin.
+        self._turn = (0, 0.0)
+        # The last position that was moved.
+        self._moved: Moved | None = None
+        # Whether the answer to a claim, or to what renews it, was lost.
+        self._may_hold = False
         self._dry = 0
         self._held_seconds = HELD_SECONDS
         self._is_prepared = False
@@ -129,26 +141,52 @@ class Reader(Service):
         self.wake.set()
 
     def tick(self) -> float:
-        """Read one batch; return how long to wait for the next one."""
+        """Read a partition for a turn; return how long to wait for the next one."""
         asked = self.asked
         if self._woken_at != self._answered_at:
             # Another reader may be quicker, and then be busy with what it got; and the
             # next message may come without a hint.
             self._answered_at, self._dry = self._woken_at, 0
         group = self._row()
+        if self._may_hold:
+            self._release(group)
+        # Until it is known what became of this round.
+        self._may_hold = True
         bounds = self._bounds.now(self._woken_at)
         bound = bounds.of(group.topic_id)
         claimed = self._claim(group, bound)
+        if claimed is None and asked > self.found_nothing:
+            # Somebody wants to know: what is remembered may be old.
+            self._known.forget()
+            claimed = self._claim(group, bound)
         if claimed is None:
+            self._may_hold = False
             self.found_nothing = asked
-            return self._idle(group, group.topic_id in bounds.held)
+            return self._idle(group.topic_id in bounds.held)
         self._dry, self._held_seconds = 0, HELD_SECONDS
-        self.held = claimed
+        self._may_hold = self._read_on(group, claimed, bound)
+        return 0.0
+
+    def _read_on(self, group: GroupRow, claimed: Claimed, bound: int) -> bool:
+        """Read a partition for a turn; return whether it may still be leased to us."""
+        self._turn = (TURN_BATCHES_MAX, time.monotonic() + TURN_SECONDS)
         try:
-            self._serve(group, claimed, bound)
+            while True:
+                self.held, self._moved = claimed, None
+                is_done = self._serve(group, claimed, bound)
+                moved = self._moved if is_done else None
+                if moved is None:
+                    self._known.lost(claimed.id)
+                    return not is_done
+                if moved.kept is None:
+                    self._known.gave_back(claimed.id, moved.tid, moved.position)
+                    return False
+                claimed = moved.kept
+                batches, until = self._turn
+                self._turn = (batches - 1, until)
+                bound = self._bounds.now().of(group.topic_id)
         finally:
             self.held = None
-        return 0.0
 
     def _row(self) -> GroupRow:
         """Return the group's row, and see to its positions now and then."""
@@ -160,69 +198,81 @@ class Reader(Service):
             with self.link.cursor() as cursor:
                 group = groups.find(cursor, self.consumer.topic, self.consumer.group)
                 groups.complete(cursor, group.id)
-                positions.refuse_beyond(cursor, group)
                 bound = self._bounds.now().of(group.topic_id)
                 low = positions.lowest(cursor, group.id)
                 days = self._bounds.days().closed
                 if low is not None and days and low <= days[-1][1]:
                     positions.forward(cursor, group.id, bound=bound)
-                    low = positions.lowest(cursor, group.id)
-            self._group, self._lowest = group, low
+            self._group = group
+            self._known.forget()
             self._refresh_at = now + REFRESH_SECONDS
         return self._group
 
-    def _claim(self, group: GroupRow, bound: int) -> Claimed | None:
-        # A seek may have gone back since: that is found when there is nothing to read,
-        # or when the row is read again.
-        low = self._lowest
-        self._leased_at = time.monotonic()
+    def _release(self, group: GroupRow) -> None:
+        """Give back what was leased to us in an answer that never came."""
         with self.link.cursor() as cursor:
-            return positions.claim(
-                cursor,
-                group.id,
-                worker=self.worker,
-                lease=self.consumer.lease,
-                bound=bound,
-                since=self._bounds.days().since(0 if low is None else low),
-            )
+            found = positions.release(cursor, group.id, self.worker)
+        self._known.forget()
+        self._may_hold = False
+        if found:
+            telemetry.released(self.consumer, found)
 
-    def _idle(self, group: GroupRow, is_held: bool) -> float:
+    def _claim(self, group: GroupRow, bound: int) -> Claimed | None:
+        known = self._known
+        now = self._leased_at = time.monotonic()
+        with self.link.cursor() as cursor:
+            if known.is_old(now, self._woken_at):
+                seen = positions.look(cursor, group.id)
+                positions.refuse_beyond(group, seen)
+                known.saw(seen, now)
+            since = self._bounds.days().since(known.lowest)
+            while free := known.free:
+                found = positions.claim_known(
+                    cursor,
+                    free,
+                    worker=self.worker,
+                    lease=self.consumer.lease,
+                    bound=bound,
+                    since=since,
+                )
+                if found is None:
+                    return None
+                if found.claimed is not None:
+                    known.took(found.claimed)
+                    return found.claimed
+                known.lost(found.id)
+        return None
+
+    def _idle(self, is_held: bool) -> float:
         """Return how long to wait when there is nothing to claim."""
         if self._dry < len(DRY_SECONDS):
             self._dry += 1
             return DRY_SECONDS[self._dry - 1]
-        with self.link.cursor() as cursor:
-            positions.refuse_beyond(cursor, group)
-            low = positions.lowest(cursor, group.id)
-            seconds = positions.next_retry_seconds(cursor, group.id)
-        if low is not None and self._lowest is not None and low < self._lowest:
-            # Somebody has sought, maybe days that were not looked into.
-            self._lowest = low
-            return 0.0
         pause = self._settings.poll_interval_seconds
         if is_held:
             pause = min(pause, self._held_seconds)
             self._held_seconds = min(2 * self._held_seconds, HELD_SECONDS_MAX)
+        seconds = self._known.wait_seconds(time.monotonic(), self._woken_at)
         return pause if seconds is None else max(min(pause, seconds), 0.001)
 
-    def _serve(self, group: GroupRow, claimed: Claimed, bound: int) -> None:
+    def _serve(self, group: GroupRow, claimed: Claimed, bound: int) -> bool:
+        """Read and hand over a batch; return whether it is known what was written."""
         if claimed.lapsed_by is not None:
             telemetry.lapsed(self.consumer, claimed)
         if claimed.failures and self._is_put_aside(group, claimed, bound):
-            return
+            return True
         batch = self._read_bounded(group, claimed, bound)
         if not batch.messages:
             # Nothing of what was looked at is wanted.
-            self._advance(claimed, batch.to, False)
-            return
+            self._advance(claimed, batch, False)
+            return True
         if batch.error is not None:
             # It comes to no handler; on_error says what becomes of it.
             after = self._after(claimed, batch, batch.error)
-            self._write(claimed, batch, after, batch.error)
-            return
+            return self._write(claimed, batch, after, batch.error)
         with self.not_busy():
             ended = in_own_context(self._call, claimed, batch)
-        self._settle(claimed, batch, ended)
+        return self._settle(claimed, batch, ended)
 
     def _is_put_aside(self, group: GroupRow, claimed: Claimed, bound: int) -> bool:
         """
@@ -300,41 +350,74 @@ class Reader(Service):
         consumer = self.consumer
         lease = consumer.lease.total_seconds()
         margin = min(lease * MARGIN_SHARE, MARGIN_SECONDS_MAX)
-        until = self._leased_at + lease - margin
+
+        def left() -> float:
+            # A position that is moved first renews the lease.
+            return self._leased_at + lease - margin - time.monotonic()
 
         def guard(call: Callable[[], Any]) -> Any:
-            left = timedelta(seconds=max(until - time.monotonic(), 0.001))
-            return self._watchdog.watch(self, left, call)
+            seconds = timedelta(seconds=max(left(), 0.001))
+            return self._watchdog.watch(self, seconds, call)
 
         try:
             return run_batch(
                 consumer,
                 claimed,
                 batch.messages,
-                batch.to,
                 settings=self._settings,
-                moves=functools.partial(self._advance, claimed, batch.to),
-                lease_seconds=lambda: until - time.monotonic(),
+                moves=functools.partial(self._advance, claimed, batch),
+                moves_within=functools.partial(self._move, claimed, batch),
+                lease_seconds=left,
                 guard=guard,
             )
         finally:
             clean_after_job()
             self._isolation.look(claimed.id, consumer.task.name)
 
-    def _advance(self, claimed: Claimed, to: int, keeps: bool) -> bool:
+    def _advance(self, claimed: Claimed, batch: Batch, keeps: bool) -> bool:
         with self.link.cursor() as cursor:
-            is_ours = positions.advance(cursor, claimed, to, keeps=keeps)
+            is_ours = self._move(claimed, batch, cursor, keeps)
+        if self._moved is not None and self._moved.kept is not None:
+            # What is given back at a stop.
+            self.held = self._moved.kept
         self.link.flush()
         return is_ours
 
-    def _settle(self, claimed: Claimed, batch: Batch, ended: Ended) -> None:
-        """Write what follows the call, and tell of it."""
+    def _move(
+        self, claimed: Claimed, batch: Batch, cursor: Any, keeps: bool = False
+    ) -> bool:
+        """Move the position past a batch, and renew the lease if the turn goes on."""
+        at = time.monotonic()
+        self._moved = positions.advance(
+            cursor,
+            claimed,
+            batch.to,
+            keeps=keeps,
+            goes_on=self._goes_on(batch),
+            lease=self.consumer.lease,
+        )
+        if self._moved is not None and self._moved.kept is not None:
+            self._leased_at = at
+        return self._moved is not None
+
+    def _goes_on(self, batch: Batch) -> bool:
+        """Whether the partition is read further before another one."""
+        batches, until = self._turn
+        return (
+            batch.has_more
+            and batches > 1
+            and not self.stopping
+            and time.monotonic() < until
+        )
+
+    def _settle(self, claimed: Claimed, batch: Batch, ended: Ended) -> bool:
+        """Write what follows the call, and tell of it; return as _serve()."""
         if ended.is_late:
             self._late(claimed, batch)
-            return
+            return True
         if not ended.is_ours:
             self._lost(claimed)
-            return
+            return False
         error = ended.error
         if isinstance(error, TaskTimeout) and not error.args:
             error.args = (timeout_words(self.consumer),)
@@ -342,20 +425,15 @@ class Reader(Service):
             if error is not None:
                 telemetry.failed_after_ack(self.consumer, claimed, error)
             if ended.was_acked and not self.consumer.is_atomic:
-                self._free(claimed)
+                self._free_unless_it_goes_on(batch)
             self._consumed(claimed, batch, ended)
-            return
+            return True
         if not ended.has_begun:
             # The database could not even begin: it is no failure of the messages.
-            self._write(
-                claimed,
-                batch,
-                Again(BEGIN_AGAIN, counts=False, is_failure=False),
-                error,
-            )
-            return
+            again = Again(BEGIN_AGAIN, counts=False, is_failure=False)
+            return self._write(claimed, batch, again, error)
         after = self._after(claimed, batch, error)
-        self._write(claimed, batch, after, error, ended.ran_seconds)
+        return self._write(claimed, batch, after, error, ended.ran_seconds)
 
     def _after(
         self, claimed: Claimed, batch: Batch, error: BaseException
@@ -377,9 +455,15 @@ class Reader(Service):
             ran_seconds=ended.ran_seconds,
         )
 
-    def _free(self, claimed: Claimed) -> None:
+    def _free_unless_it_goes_on(self, batch: Batch) -> None:
+        """Give back what was kept for the function alone."""
+        moved = self._moved
+        if moved is None or moved.kept is None or self._goes_on(batch):
+            return
         with self.link.cursor() as cursor:
-            positions.free(cursor, claimed)
+            positions.free(cursor, moved.kept)
+        # Where its row is now is not known.
+        self._moved = None
 
     def _write(
         self,
@@ -388,8 +472,16 @@ class Reader(Service):
         after: after_batch.After,
         error: BaseException | None,
         ran_seconds: float = 0.0,
-    ) -> None:
-        """Write what follows a batch that is not done, and tell of it."""
+    ) -> bool:
+        """
+        Write what follows a batch that is not done, and tell of it.
+
+        Returns:
+            False: the partition was not ours any more; or a COMMIT without an answer
+            has moved it and renewed its lease.
+        """
+        # What a transaction that was rolled back had moved.
+        self._moved = None
         waited = timedelta(seconds=time.monotonic() - self._leased_at)
         with self.link.cursor() as cursor:
             written = write_after(
@@ -404,7 +496,7 @@ class Reader(Service):
         self.link.flush()
         if not written.is_ours:
             self._lost(claimed)
-            return
+            return False
         first = batch.messages[0]
         if isinstance(after, Again) and after.is_failure:
             self._counts["failed"] += 1
@@ -429,6 +521,7 @@ class Reader(Service):
                 reason=after.reason,
                 error=error,
             )
+        return True
 
     def _late(self, claimed: Claimed, batch: Batch) -> None:
         """

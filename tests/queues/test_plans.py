@@ -179,6 +179,12 @@ VALUES = {
     # Of topics.
     "ago": LEASE,
     "batch": 500,
+    "bytes": 1_000,
+    "goes_on": True,
+    "last": 7,
+    "needed": 7,
+    "tid": "(0,1)",
+    "tids": ["(0,1)"],
     "before": NOON,
     "befores": [NOON],
     "bound": 1_000,
@@ -233,7 +239,10 @@ SPECIAL = {
     "ticks.NOTE_JOB": {"job": 1},
     "ticks.OWN_JOB": {"job": 1},
     "ticks.NOTE_MESSAGE": {"message": 1},
-    **{f"topics.read.{name}": {"topic": 1} for name in ("READ", "READ_WHERE")},
+    **{
+        f"topics.read.{name}": {"topic": 1}
+        for name in ("READ", "READ_WHERE", "BARE", "BARE_WHERE")
+    },
     **{
         f"topics.retain.{name}": {"topic": 1, "partitions": 256}
         for name in ("HOLD_TOPIC", "HIGHEST", "BEHIND", "REMOVE_TO")
@@ -312,6 +321,7 @@ SPECIAL = {
 
 # Statements whose parameters have places instead of names.
 PLACED = {
+    "counters.NAME": ["pgqueue_job", "id"],
     "topics.publish.STORE": ["orders", '[["orders", null, {}, {}]]'],
     "enqueue.ENQUEUE_NOW": ["default", "shop.send", "[]", "{}", "{}", 0, 5],
 }
@@ -328,6 +338,7 @@ EXPLAINED = {
     "claim_one.CLAIM_ONE",
     "connect.BACKEND_PID",
     "clock.NOW",
+    *(f"counters.{name}" for name in ("NAME", "OF_EPOCH", "PASSED_OVER", "SET_EPOCH")),
     *(f"day_tables.{name}" for name in ("ATTACHED", "LEFT_OVER", "PENDING", "TODAY")),
     *("day_tables.PATIENCE", "day_tables.TRUSTED_TODAY"),
     "rights.RIGHTS",
@@ -443,11 +454,12 @@ EXPLAINED = {
     "topics.moment.FIRST_ID",
     *(f"topics.overview.{name}" for name in ("COUNT", "ENDS", "DAYS")),
     *(f"topics.publish.{name}" for name in ("STORE", "JOBS")),
-    *(f"topics.positions.{name}" for name in ("CLAIM", "ADVANCE", "FREE", "FAIL")),
+    *(f"topics.positions.{name}" for name in ("LOOK", "CLAIM", "CLAIM_BY_ID", "FREE")),
+    *(f"topics.positions.{name}" for name in ("ADVANCE", "ADVANCE_BY_ID", "FAIL")),
     *(f"topics.positions.{name}" for name in ("HALT", "SKIP", "RESUME", "LOST")),
-    *(f"topics.positions.{name}" for name in ("FORWARD", "LOWEST", "NEXT_RETRY")),
+    *(f"topics.positions.{name}" for name in ("FORWARD", "LOWEST", "RELEASE")),
     *(f"topics.positions.{name}" for name in ("LOSE", "HURRY")),
-    *(f"topics.read.{name}" for name in ("READ", "READ_WHERE")),
+    *(f"topics.read.{name}" for name in ("READ", "READ_WHERE", "BARE", "BARE_WHERE")),
     *(f"topics.retain.{name}" for name in ("TOPICS", "HOLD_TOPIC")),
     *(f"topics.retain.{name}" for name in ("HIGHEST", "BEHIND", "TAKE_POSITIONS")),
     *(f"topics.retain.{name}" for name in ("LOST", "LAST_LOST", "HALT", "REMOVE_TO")),
@@ -482,6 +494,11 @@ UTILITY = {
     *(f"day_tables.{name}" for name in ("ATTACH", "DETACH", "FINISH", "DROP")),
     "enqueue.ENQUEUE_FROM_SELECT",
     "connect.READ_COMMITTED",
+    # Of a sequence that is named when they are run.
+    *("counters.SEQUENCE", "counters.SET_SEQUENCE"),
+    # Of what others are made.
+    *(f"topics.read.{name}" for name in ("PLAIN", "BOUNDED", "CONTAINING", "WHERE")),
+    *(f"topics.positions.{name}" for name in ("CLAIMS", "ADVANCES")),
     # Of a table that is named when they are run.
     "exports.CONTENT",
     "exports.COUNT",

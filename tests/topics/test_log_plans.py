@@ -26,7 +26,9 @@ SELECT CASE n %% 2 WHEN 0 THEN %(topic)s ELSE %(topic)s + 1 END, n / 2 %% 8, 'cl
 
 # The most pages that each may touch, for a batch of a hundred or one position.
 BUFFERS_MAX = {
+    "look": 100,
     "claim": 500,
+    "claim by id": 500,
     "claim, nothing to read": 1_500,
     "forward": 1_500,
     "read": 500,
@@ -58,7 +60,16 @@ def used(plan):
 def test_readers_touch_few_pages_of_a_large_log(log):
     """Neither a claim nor a batch, a lag or a seek walks over the log."""
     group, topic, low, high = log
-    own = {"group": group, "worker": "w", "lease": LEASE, "since": "-infinity"}
+    with connection.cursor() as plain:
+        known = positions.look(plain, group)
+    own = {
+        "group": group,
+        "worker": "w",
+        "lease": LEASE,
+        "since": "-infinity",
+        "topic_id": topic,
+        **positions._arrays(known),
+    }
     batch = {
         "topic": topic,
         "partition": 3,
@@ -74,7 +85,9 @@ def test_readers_touch_few_pages_of_a_large_log(log):
     halves = {"low": 0, "high": high, "time": time, "disorder": 10.0}
     first = {"topic_id": topic, "partitions": [3], "low": low, "time": time}
     asked = {
+        "look": (positions.LOOK, {"group": group}),
         "claim": (positions.CLAIM, {**own, "bound": high}),
+        "claim by id": (positions.CLAIM_BY_ID, {**own, "bound": high}),
         "read": (read.READ, batch),
         "read where": (read.READ_WHERE, where),
         "lag": (lag.LAG, counted),
@@ -97,7 +110,8 @@ def test_readers_touch_few_pages_of_a_large_log(log):
             ("claim, nothing to read", positions.CLAIM),
             ("forward", positions.FORWARD),
         ):
-            params = {**own, "bound": high}
+            read_to = {"positions": [high - 20] * len(known)}
+            params = {**own, "bound": high, **read_to}
             found[name] = used(explain(cursor, statement, params, how=how))
     finally:
         link.drop()

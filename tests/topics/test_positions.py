@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from django.db.models import F
 
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.models import (
@@ -16,7 +17,17 @@ from django_pgqueue.models import (
 )
 from django_pgqueue.topics import groups, positions
 from django_pgqueue.topics.groups import find
-from tests.topics.log import batch, make_group, make_topic, payloads, put, take
+from tests.queues.test_plans import explain
+from tests.topics.log import (
+    LEASE,
+    batch,
+    bound_of,
+    make_group,
+    make_topic,
+    payloads,
+    put,
+    take,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -173,7 +184,9 @@ def test_a_failure_keeps_the_partition_back_for_its_delay(cursor):
     claimed = take(cursor, group)
     positions.fail(cursor, claimed, delay=timedelta(hours=1), error=ERROR)
     assert take(cursor, group) is None
-    assert 3_500 < positions.next_retry_seconds(cursor, group) <= 3_600
+    (known,) = positions.look(cursor, group)
+    assert not known.is_free
+    assert 3_500 < known.seconds <= 3_600
 
     Position.objects.update(retry_at=None)
     claimed = take(cursor, group)
@@ -389,3 +402,98 @@ def test_days_that_are_read_are_not_looked_into(cursor):
     assert ["-infinity", "2026-01-02", "2026-01-03", "2026-01-03"] == [
         days.since(position)[:10] for position in (9, 10, 20, 99)
     ]
+
+
+def explained(cursor, statement, params):
+    """Return how many pages a statement touches; what it changes is rolled back."""
+    plan = explain(cursor, statement, params, how="ANALYZE, BUFFERS, FORMAT JSON")
+    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+
+def test_an_old_snapshot_makes_no_claim_and_no_advance_dearer(cursor, other_cursor):
+    """
+    Versions of a position that somebody may still see are not looked at again.
+
+    A backup or a report holds a snapshot for hours, and each batch makes a version.
+    """
+    make_topic(partitions=4)
+    group = make_group(cursor)
+    put(cursor, *range(8))
+    other_cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    other_cursor.execute("SELECT count(*) FROM pgqueue_position")
+    pages = []
+    cursor.execute("SET synchronous_commit = off")
+    for batches in (20, 1_500):
+        claimed = take(cursor, group)
+        for _ in range(batches):
+            claimed = positions.advance(cursor, claimed, 0, keeps=True).kept
+        ours = {"id": claimed.id, "fence": claimed.fence, "worker": claimed.worker}
+        said = {"to": 0, "keeps": True, "goes_on": False, "lease": LEASE}
+        advance = {**ours, **said, "tid": claimed.tid}
+        moved = positions.advance(cursor, claimed, 0)
+        known = positions.look(cursor, group)
+        (mine,) = [each for each in known if each.id == claimed.id]
+        assert moved.tid == mine.tid
+        claim = {
+            **positions._arrays([mine]),
+            "topic_id": mine.topic_id,
+            "worker": "w",
+            "lease": LEASE,
+            "bound": 1_000,
+            "since": "-infinity",
+        }
+        pages.append(
+            (
+                explained(cursor, positions.ADVANCE, {**advance, "tid": moved.tid}),
+                explained(cursor, positions.CLAIM, claim),
+                explained(cursor, positions.LOOK, {"group": group}),
+            )
+        )
+    (advance, claim, look), (late_advance, late_claim, late_look) = pages
+    assert late_advance <= advance + 10
+    assert late_claim <= claim + 20
+    assert late_look > look + 10, "nothing was kept for the snapshot"
+    other_cursor.execute("ROLLBACK")
+
+
+def test_a_partition_is_kept_for_the_next_batch(cursor, other_cursor):
+    """With a lease that begins anew and the next fence; a pause ends that."""
+    make_topic()
+    group = make_group(cursor)
+    first, second = put(cursor, 1, 2)
+    claimed = take(cursor, group)
+    Position.objects.update(leased_until=F("leased_until") - timedelta(seconds=50))
+    moved = positions.advance(cursor, claimed, first, goes_on=True, lease=LEASE)
+    row = Position.objects.get()
+    assert (first, claimed.fence + 1) == (moved.kept.position, moved.kept.fence)
+    assert timedelta(seconds=50) < row.leased_until - moved.kept.claimed_at
+    # Whoever did not hear of that writes nothing with the fence that it knows.
+    assert positions.advance(cursor, claimed, second) is None
+    assert not positions.fail(cursor, claimed, delay=MOMENT, error=ERROR)
+
+    groups.pause(other_cursor, group)
+    moved = positions.advance(cursor, moved.kept, second, goes_on=True, lease=LEASE)
+    assert (second, None) == (moved.position, moved.kept)
+    assert Position.objects.get().leased_by is None
+
+
+def test_a_position_is_found_wherever_its_row_is_by_now(cursor, other_cursor):
+    """Where it was is a hint: another one may stand there, or none."""
+    make_topic(partitions=2)
+    group = make_group(cursor)
+    put(cursor, *range(3))
+    known = positions.look(cursor, group)
+    said = {"worker": "w", "lease": LEASE, "bound": bound_of(cursor)}
+    wrong = [
+        each._replace(tid=other.tid)
+        for each, other in zip(known, reversed(known), strict=True)
+    ]
+    gone = [each._replace(tid="(9999,1)") for each in known]
+    for remembered in (wrong, gone):
+        found = positions.claim_known(cursor, remembered, **said)
+        assert found.id == found.claimed.id
+        # What somebody else has by now comes without a claim.
+        again = positions.claim_known(other_cursor, known, **{**said, "worker": "v"})
+        assert (found.id, None) == again
+        claimed = found.claimed._replace(tid="(9999,1)")
+        assert positions.advance(cursor, claimed, 0)

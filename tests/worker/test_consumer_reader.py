@@ -2,14 +2,16 @@
 
 import time
 from collections import Counter
+from itertools import groupby
 
 import psycopg
 import pytest
+from django.db import OperationalError, connections
 
 from django_pgqueue import Retry
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SchemaError
-from django_pgqueue.models import DeadLetter, Position
+from django_pgqueue.models import DeadLetter, Message, Position
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.counters import repair
 from django_pgqueue.subscriptions import consume, run_batch
@@ -20,6 +22,7 @@ from django_pgqueue.worker import consumer_reader
 from django_pgqueue.worker.consumer_bounds import Bounds
 from django_pgqueue.worker.consumer_reader import Reader
 from django_pgqueue.worker.isolation import Isolation
+from django_pgqueue.worker.known_positions import LOOK_SECONDS
 from django_pgqueue.worker.watchdog import Watchdog
 from tests.topics.log import make_topic, put
 
@@ -308,4 +311,147 @@ def test_a_hint_for_nothing_is_followed_by_two_more_looks(make_reader):
     reader.hint()
 
     assert list(consumer_reader.DRY_SECONDS) == [reader.tick(), reader.tick()]
-    assert reader.tick() > 1
+    # It rests until it looks at what others have done: a second after the last look.
+    assert consumer_reader.DRY_SECONDS[-1] < reader.tick() <= LOOK_SECONDS
+
+
+@pytest.fixture
+def count(monkeypatch):
+    """A function that counts calls of one of positions'."""
+
+    def count(name):
+        calls = []
+        whole = getattr(positions, name)
+
+        def counted(*args, **said):
+            calls.append(time.monotonic())
+            return whole(*args, **said)
+
+        monkeypatch.setattr(positions, name, counted)
+        return calls
+
+    return count
+
+
+@pytest.mark.parametrize("said", [{}, {"atomic": True}, {"ack_policy": "first"}])
+def test_a_partition_is_read_for_a_turn(cursor, make_reader, count, monkeypatch, said):
+    """Of ten batches; then the next one has its turn, and none is claimed for each."""
+    monkeypatch.setattr(consumer_reader, "TURN_SECONDS", 60.0)
+    make_topic(partitions=2)
+    ids = [*put(cursor, *range(45), key="a"), *put(cursor, *range(45), key="c")]
+    assert 2 == Message.objects.values("partition").distinct().count()
+    seen = []
+
+    def note(messages):
+        seen.append((messages[0].partition, [each.id for each in messages]))
+
+    claims = count("claim_known")
+    reader = make_reader(note, batch=2, **said)
+    read_all(reader)
+    assert sorted(ids) == sorted(each for _, some in seen for each in some)
+    turns = [(each, len([*some])) for each, some in groupby(seen, lambda one: one[0])]
+    first, second = turns[0][0], turns[1][0]
+    assert [(first, 10), (second, 10)] * 2 == turns[:4]
+    assert len(claims) <= 9
+    assert {(None, 0)} == set(Position.objects.values_list("leased_by", "failures"))
+
+
+def test_a_turn_is_short(cursor, make_reader, monkeypatch):
+    """After its time no other batch of the partition begins, nor when it is to stop."""
+    monkeypatch.setattr(consumer_reader, "TURN_SECONDS", 0.0)
+    make_topic()
+    put(cursor, *range(6))
+    seen = []
+
+    def note(messages):
+        seen.append(len(messages))
+
+    reader = make_reader(note, batch=2)
+    reader.tick()
+    assert [2] == seen
+    monkeypatch.setattr(consumer_reader, "TURN_SECONDS", 60.0)
+    reader.stop()
+    reader.tick()
+    assert ([2, 2], None) == (seen, Position.objects.get().leased_by)
+
+
+def test_a_reader_looks_at_all_positions_now_and_then(cursor, make_reader, count):
+    """In between it goes by what it remembers, also where there is nothing to read."""
+    make_topic(partitions=4)
+    seen = []
+
+    def note(messages):
+        seen.append(messages[0].payload)
+
+    reader = make_reader(note)
+    read_all(reader)
+    looks, started = count("look"), time.monotonic()
+    for n in range(30):
+        put(cursor, n, key=f"k{n}")
+        reader.hint()
+        reader.tick()
+        reader.tick()
+    seconds = time.monotonic() - started
+    assert list(range(30)) == seen
+    assert len(looks) <= 1 + seconds / LOOK_SECONDS
+
+
+@pytest.mark.parametrize("name", ["claim_known", "advance"])
+def test_what_was_leased_in_a_lost_answer_is_given_back(
+    cursor, make_reader, monkeypatch, name, caplog
+):
+    """At once, and it is no failure: nobody has died."""
+    make_topic()
+    ids = put(cursor, 1, 2, 3)
+    seen = []
+    whole = getattr(positions, name)
+
+    def lost(*args, **said):
+        whole(*args, **said)
+        monkeypatch.setattr(positions, name, whole)
+        raise psycopg.OperationalError("the connection is lost")
+
+    def note(messages):
+        seen.append([each.id for each in messages])
+
+    reader = make_reader(note, batch=1)
+    monkeypatch.setattr(positions, name, lost)
+    with pytest.raises(psycopg.OperationalError, match="is lost"):
+        reader.tick()
+    assert Position.objects.get().leased_by == "w/1"
+    read_all(reader)
+    assert ([[each] for each in ids], 0, None) == (
+        seen,
+        reader._counts["failed"],
+        Position.objects.get().errors,
+    )
+    assert "released   group=clicks/g partitions=0" in caplog.text
+
+
+def test_a_commit_without_an_answer_is_not_taken_for_a_failure(
+    cursor, make_reader, monkeypatch
+):
+    """It moved the position and kept the partition: what is next is not held up."""
+    make_topic()
+    ids = put(cursor, 1, 2)
+    seen = []
+
+    def note(messages):
+        seen.append([each.id for each in messages])
+
+    whole = connections["default"]._commit
+
+    def lost(*args, **said):
+        whole(*args, **said)
+        monkeypatch.undo()
+        raise OperationalError("the connection is lost")
+
+    reader = make_reader(note, batch=1, atomic=True)
+    monkeypatch.setattr(connections["default"], "_commit", lost)
+    reader.tick()
+    read_all(reader)
+    assert ([[each] for each in ids], None, 0) == (
+        seen,
+        Position.objects.get().retry_at,
+        Position.objects.get().failures,
+    )

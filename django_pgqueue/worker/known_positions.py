@@ -1,0 +1,92 @@
+"""
+Known positions: what a reader remembers of its group's, so that it need not look.
+
+A look at all of them sees every version of their rows that an old snapshot keeps, be it
+of a backup or of a report: a few more with each batch. So a reader looks now and then,
+and in between goes by what it has seen and done itself. What others have done meanwhile
+is found by the claim, which asks the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django_pgqueue.topics.positions import Claimed, Known
+
+# A look is as old as that at most, or as a poll: somebody may have sought, resumed or
+# died without a wake.
+LOOK_SECONDS = 1.0
+
+# And as old as that at least, even if something is known to have changed.
+LOOK_AGAIN_SECONDS = 0.05
+
+
+class KnownPositions:
+    """The positions of one group, in the order in which they have their turn."""
+
+    def __init__(self, poll_seconds: float) -> None:
+        self._old_seconds = min(LOOK_SECONDS, poll_seconds)
+        self._free: dict[int, Known] = {}
+        self._looked_at = float("-inf")
+        self._is_outdated = True
+        # Whether there are some that others have, that wait, or that are halted.
+        self._has_others = False
+        self._wait_until: float | None = None
+        # Of those that are read.
+        self.lowest = 0
+
+    @property
+    def free(self) -> Sequence[Known]:
+        """Those that can be claimed, as far as is known."""
+        return list(self._free.values())
+
+    def is_old(self, now: float, woken_at: float) -> bool:
+        """Whether to look now; by time.monotonic(), as all of these."""
+        age = now - self._looked_at
+        if age >= self._old_seconds:
+            return True
+        if self._wait_until is not None and now >= self._wait_until:
+            return True
+        is_news = self._has_others and woken_at > self._looked_at
+        return (self._is_outdated or is_news) and age >= LOOK_AGAIN_SECONDS
+
+    def saw(self, positions: Sequence[Known], now: float) -> None:
+        """Note what a look has found, that began at *now*."""
+        self._looked_at, self._is_outdated = now, False
+        self._free = {each.id: each for each in positions if each.is_free}
+        others = [each for each in positions if not each.is_free and not each.is_halted]
+        self._has_others = len(self._free) < len(positions)
+        ends = [each.seconds for each in others if each.seconds and each.seconds > 0]
+        self._wait_until = now + min(ends) if ends else None
+        read = [each.position for each in positions if not each.is_halted]
+        self.lowest = min(read, default=0)
+
+    def took(self, claimed: Claimed) -> None:
+        """Note that it is ours: its turn comes again after the others'."""
+        self._free[claimed.id] = self._free.pop(claimed.id)
+
+    def gave_back(self, position_id: int, tid: str, position: int) -> None:
+        """Note where it is now."""
+        known = self._free.get(position_id)
+        if known is not None:
+            self._free[position_id] = known._replace(tid=tid, position=position)
+
+    def lost(self, position_id: int) -> None:
+        """Note that it is somebody else's, or waits: until the next look."""
+        self._free.pop(position_id, None)
+        self._is_outdated = True
+
+    def forget(self) -> None:
+        """Look at once."""
+        self._looked_at = float("-inf")
+
+    def wait_seconds(self, now: float, woken_at: float) -> float | None:
+        """Return when there is reason to look; None: nothing is waited for."""
+        until = [] if self._wait_until is None else [self._wait_until]
+        is_news = woken_at > self._looked_at
+        if self._is_outdated or (is_news and self._has_others):
+            until.append(self._looked_at + LOOK_AGAIN_SECONDS)
+        if is_news:
+            # Perhaps somebody has sought, and it was not of what is remembered.
+            until.append(self._looked_at + self._old_seconds)
+        return max(min(until) - now, 0.0) if until else None
