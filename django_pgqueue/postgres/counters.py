@@ -35,6 +35,7 @@ USED: Mapping[str, str] = {
         *("pgqueue_message.id", "pgqueue_position.position"),
         *("pgqueue_topic.removed_to", "pgqueue_log_day.last_id"),
     ),
+    "pgqueue_dedup_call.id": _last("pgqueue_dedup_call.id"),
     "pgqueue_topic.id": _last(
         *("pgqueue_topic.id", "pgqueue_message.topic_id"),
         "pgqueue_consumer_group.topic_id",
