@@ -72,6 +72,7 @@ class ProcessPool:
         installation: str,
         grace_seconds: float,
         on_broken: Callable[[], None],
+        on_crashed: Callable[[], None] = lambda: None,
     ) -> None:
         """
         Make the pool.
@@ -83,12 +84,14 @@ class ProcessPool:
             installation: The uuid that begins idempotency keys.
             grace_seconds: Said to jobs that are interrupted.
             on_broken: Called when no runner can be forked any more.
+            on_crashed: Called when a job is about to come back that runs alone then.
         """
         self._forker = forker
         self._settings = settings
         self._installation = installation
         self._grace_seconds = grace_seconds
         self._on_broken = on_broken
+        self._on_crashed = on_crashed
         self._runners: list[Runner | None] = [None] * threads
         # Of the jobs of each place; see pool_cells.py.
         self._numbers = [0] * threads
@@ -242,6 +245,7 @@ class ProcessPool:
         logger.error("died       runner pid=%s cause=%r", runner.pid, runner.cause)
         if not self._forker.told.cells.has_begun(place, self._numbers[place]):
             return None
+        self._on_crashed()
         message = f"Its process {runner.pid} ended with {runner.cause} while it ran."
         return self._settled(control, Performed(Crashed(message)))
 

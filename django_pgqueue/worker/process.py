@@ -290,6 +290,7 @@ class Process:
                 installation=installation,
                 grace_seconds=options.grace_seconds,
                 on_broken=self._on_broken,
+                on_crashed=self._on_suspect,
             )
         on_suspect = None if self._is_quarantine else self._on_suspect
         self._isolation = Isolation(threads=options.threads, on_spoiled=self._recycle)
@@ -664,8 +665,8 @@ class Process:
             self._settler.put(Settlement(job, performed))
 
     def _on_suspect(self) -> None:
-        """A job was claimed that is to run alone; somebody else is to run it."""
-        if self._summons is not None:
+        """There is a job that is to run alone: not here."""
+        if self._summons is not None and not self._is_quarantine:
             self._summons.send()
 
     def _leave(self) -> None:

@@ -121,9 +121,7 @@ def test_a_crash_that_met_hundreds_is_narrowed_down_by_halves(
     assert len(worker.lines("died       worker=")) <= 3 + halvings
 
 
-def test_a_runner_takes_nobody_with_it_and_needs_no_other_process(
-    start_worker, the_ledger, tmp_path
-):
+def test_a_runner_takes_nobody_with_it(start_worker, the_ledger, tmp_path):
     """With --pool processes, what ran beside it is never suspected."""
     release, fatal = tmp_path / "release", tmp_path / "fatal"
     beside = enqueue(crash_tasks.record_through_gate, 3, gate=str(release))

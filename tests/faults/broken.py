@@ -118,19 +118,38 @@ BUILDS: dict[str, Broken] = {
         "P1-small",
         frozenset({"unexplained"}),
     ),
+    "suspects-beside": Broken(
+        "a job whose process died runs beside others",
+        (
+            Edit("queues/claim.py", " AND NOT j.runs_alone\n", "\n", times=2),
+            Edit(
+                "worker/executor.py",
+                "if job.runs_alone and self._on_suspect is not None:",
+                "if False:",
+            ),
+        ),
+        "K1-small",
+        frozenset({"suspects_run_alone"}),
+    ),
     "claims-leased": Broken(
         "a claim takes what somebody holds",
         (
             Edit(
                 "queues/claim.py",
-                "              AND j.visible_at <= statement_timestamp()\n"
+                "              AND j.visible_at <= statement_timestamp()"
+                " AND NOT j.runs_alone\n"
+                "              AND j.id <> ALL(%(barred)s::bigint[])\n"
                 "            ORDER BY j.visible_at LIMIT %(limit)s\n",
+                "              AND j.id <> ALL(%(barred)s::bigint[])\n"
                 "            ORDER BY j.visible_at LIMIT %(limit)s\n",
             ),
             Edit(
                 "queues/claim.py",
-                "              AND j.visible_at <= statement_timestamp()\n"
+                "              AND j.visible_at <= statement_timestamp()"
+                " AND NOT j.runs_alone\n"
+                "              AND j.id <> ALL(%(barred)s::bigint[])\n"
                 "            ORDER BY j.visible_at LIMIT line.most\n",
+                "              AND j.id <> ALL(%(barred)s::bigint[])\n"
                 "            ORDER BY j.visible_at LIMIT line.most\n",
             ),
         ),

@@ -71,12 +71,22 @@ def orphans_leave_soon(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
 
 
 def leases_are_free_soon(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
-    """What a lost worker held is somebody else's within lease, poll and two seconds."""
+    """
+    What a lost worker held is somebody else's within lease, poll and two seconds.
+
+    Where it is the only one that was lost by then.
+    """
     for harm in harms(evidence, "kill_group", "kill_supervisor"):
         # Orphans renew what they still run until they leave.
         limit = RECOVERY_SECONDS_MAX
         if harm.kind == "kill_supervisor":
             limit += ORPHAN_SECONDS_MAX
+        # Two workers gone at once leave a third of the threads, and what has lapsed
+        # waits behind what was due before it.
+        limit += ORPHAN_SECONDS_MAX * sum(
+            other is not harm and abs(other.since - harm.since) < RECOVERY_SECONDS_MAX
+            for other in harms(evidence, "kill_group", "kill_supervisor")
+        )
         for leases in verdict.leases.values():
             for lease in leases:
                 pid = evidence.pids.get(lease.worker)
@@ -212,6 +222,31 @@ def poison_ends_right(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
             expected = ENDS.get(how, ("succeeded",))
             if end not in expected:
                 yield f"{how} ended as {end}, not {expected}"
+
+
+def suspects_run_alone(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
+    """A job whose process died under it runs beside nothing in its next one."""
+    runs_of: dict[str, list[tuple[float, float, int]]] = {}
+    suspects = []
+    for leases in verdict.leases.values():
+        has_crashed = False
+        for lease in leases:
+            run = evidence.runs.get((lease.job, lease.delivery))
+            if run is not None:
+                ended_at = run.ended_at or run.failed_at or lease.ended_at
+                span = run.started_at, ended_at or evidence.healed_at, lease.job
+                runs_of.setdefault(lease.worker, []).append(span)
+                if has_crashed:
+                    suspects.append((lease.worker, span))
+            has_crashed |= lease.how == "crashed"
+    for worker, (started_at, ended_at, job) in suspects:
+        beside = [
+            other
+            for since, until, other in runs_of[worker]
+            if other != job and since < ended_at and until > started_at
+        ]
+        if beside:
+            yield f"job {job} had crashed and ran beside job {beside[0]} in {worker}"
 
 
 def everything_succeeds(evidence: Evidence, verdict: Verdict) -> Iterator[str]:

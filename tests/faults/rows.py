@@ -85,7 +85,7 @@ ROWS: dict[str, Row] = {
         load=Load(jobs=20_000),
         series=(Series(kind="kill_process", count=150),),
         must_bite=("crashed",),
-        checks=(checks.repeats_within_slots,),
+        checks=(checks.repeats_within_slots, checks.suspects_run_alone),
     ),
     "K2": Row(
         title="kill -9 at named points of a job's life",
@@ -357,7 +357,12 @@ ROWS: dict[str, Row] = {
         ),
         must_bite=("crashed",),
         drain_seconds=60,
-        checks=(checks.good_jobs_succeed, checks.poison_ends_right, checks.no_leaks),
+        checks=(
+            checks.good_jobs_succeed,
+            checks.poison_ends_right,
+            checks.suspects_run_alone,
+            checks.no_leaks,
+        ),
     ),
     "X2": Row(
         title="handlers that leave a transaction open or aborted",
