@@ -17,7 +17,10 @@ from psycopg import sql
 
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
+# Whoever needs a day that is missing makes a week of them; the leader two, so that
+# nobody finds one missing before no worker has led for a fortnight.
 DAYS_AHEAD = 7
+DAYS_AHEAD_OF_LEADER = 14
 
 DAY = timedelta(days=1)
 

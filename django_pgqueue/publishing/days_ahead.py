@@ -1,9 +1,9 @@
 """
 Days ahead: a publisher sees to the log's days before its transaction needs them.
 
-The leader makes them a week ahead. Where none has led for that long, the first message
-of a day makes its day, in its own transaction; so this looks an hour ahead at least,
-and makes what is missing apart.
+The leader makes them two weeks ahead. Where none has led for that long, the first
+message of a day makes its day, in its own transaction; so this looks an hour ahead at
+least, and makes what is missing apart.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Purger: deletes what its retention has outlived, a batch at a time with pauses.
 
-A chore of the leader. Days of the archive and of the log are made a week ahead and
+A chore of the leader. Days of the archive and of the log are made two weeks ahead and
 dropped whole; those of the archive, if PGQUEUE["EXPORT"] names a place for them, once
 they are exported there. Dead letters, results, periods of dedup keys and the rows of
 dead workers are deleted in bounded batches.
@@ -17,6 +17,7 @@ from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.queues import partitions, purge
 from django_pgqueue.queues.purge import Purged
 from django_pgqueue.runs import export_files, exports, ticks
@@ -77,7 +78,7 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
 def _make_partitions(link: Link) -> float:
     connection = link.connection
     with connection.transaction(), connection.cursor() as cursor:
-        for day in partitions.make_partitions(cursor):
+        for day in partitions.make_partitions(cursor, days_ahead=AHEAD):
             logger.info("made       archive partition day=%s", day)
     return PARTITIONS_PAUSE_SECONDS
 
@@ -85,7 +86,7 @@ def _make_partitions(link: Link) -> float:
 def _make_log_days(link: Link) -> float:
     connection = link.connection
     with connection.transaction(), connection.cursor() as cursor:
-        for day in days.make_days(cursor):
+        for day in days.make_days(cursor, days_ahead=AHEAD):
             logger.info("made       log partition day=%s", day)
     return PARTITIONS_PAUSE_SECONDS
 

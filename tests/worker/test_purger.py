@@ -8,8 +8,9 @@ import pytest
 
 from django_pgqueue.conf import parse
 from django_pgqueue.models import ArchivedJob, DeadLetter, Export, Worker
+from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER
 from django_pgqueue.queues import purge
-from django_pgqueue.queues.partitions import DAYS_AHEAD, day_of, partition_name
+from django_pgqueue.queues.partitions import day_of, partition_name
 from django_pgqueue.runs import exports
 from django_pgqueue.worker.purger import (
     BATCH_PAUSE_SECONDS_MIN,
@@ -68,10 +69,10 @@ def test_all_is_kept_for_as_long_as_the_settings_say(link, days):
     assert 1 == ArchivedJob.objects.get().result
 
 
-def test_days_are_made_a_week_ahead(link, days, cursor, caplog):
+def test_days_are_made_two_weeks_ahead(link, days, cursor, caplog):
     """So that no ack has to make one."""
     caplog.set_level("INFO", "django_pgqueue.worker")
-    last = datetime.now(UTC).date() + DAYS_AHEAD * DAY
+    last = datetime.now(UTC).date() + DAYS_AHEAD_OF_LEADER * DAY
     run_all(link, {})
     cursor.execute(f"DROP TABLE {partition_name(last)}")
 

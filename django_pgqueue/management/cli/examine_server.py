@@ -14,10 +14,10 @@ from django_pgqueue.management.cli.moments import span
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres import trusted_clock as clocks
 from django_pgqueue.postgres.connect import connect
+from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.postgres.rights import rights
 from django_pgqueue.postgres.server import facts, missing_indexes
 from django_pgqueue.queues.doctor import archive_days
-from django_pgqueue.queues.partitions import DAYS_AHEAD
 from django_pgqueue.worker.readiness import VERSION_MIN, pending_migrations
 
 HEARD_SECONDS_MAX = 3.0
@@ -92,12 +92,12 @@ def indexes(cursor: Any, settings: Settings) -> Iterator[Finding]:
 def partitions(cursor: Any, settings: Settings) -> Iterator[Finding]:
     """Are the archive's tables of the next days there?"""
     today, days = archive_days(cursor)
-    ahead = sum(1 for day in days if today < day <= today + timedelta(days=DAYS_AHEAD))
+    ahead = sum(1 for day in days if today < day <= today + timedelta(days=AHEAD))
     is_late = ahead < 2
     yield Finding(
         check="partitions",
         severity="warning" if is_late else "ok",
-        what=f"The archive has tables for {ahead} days ahead, of {DAYS_AHEAD}.",
+        what=f"The archive has tables for {ahead} days ahead, of {AHEAD}.",
         value=ahead,
         limit=2,
         way_out="A running worker makes them within a minute; without them, the first "

@@ -10,7 +10,7 @@ from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.management.cli.moments import span
 from django_pgqueue.management.cli.text import shown
-from django_pgqueue.postgres.day_tables import DAYS_AHEAD
+from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.topics import doctor
 
 # A group whose oldest unread message has outlived so much of its retention.
@@ -37,7 +37,7 @@ def _days(found: doctor.LogDays) -> Iterator[Finding]:
     yield Finding(
         check="log_days",
         severity="warning" if is_late else "ok",
-        what=f"The log has tables for {found.ahead} days ahead, of {DAYS_AHEAD}.",
+        what=f"The log has tables for {found.ahead} days ahead, of {AHEAD}.",
         value=found.ahead,
         limit=AHEAD_LEAST,
         way_out="A running worker makes them within a minute; without them, the first "
