@@ -1,0 +1,43 @@
+"""A worker whose role owns no table: it works, also on a day that nobody has made."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue.models import ArchivedJob, Clock
+from django_pgqueue.queues.partitions import ARCHIVE, drop_partition
+from django_pgqueue.topics.days import LOG, drop_day
+from tests.app.tasks import noop
+from tests.postgres.test_rights import grants
+from tests.waiting import wait_for
+
+ROLE = "shop_worker"
+
+
+@pytest.fixture
+def login(cursor):
+    """A role of its own, with what the page says to grant."""
+    cursor.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD 'shop'")
+    for statement in grants():
+        cursor.execute(statement)
+    yield {"USER": ROLE, "PASSWORD": "shop"}
+    cursor.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
+
+
+def test_a_worker_that_owns_nothing_works_on(
+    login, cursor, archive_days, log_days, start_worker
+):
+    """It says what it cannot do, settles, and makes the days that are missing."""
+    today = log_days(0)
+    drop_partition(cursor, today)
+    drop_day(cursor, today)
+    noop.delay()
+
+    worker = start_worker(databases={"default": login})
+
+    wait_for(lambda: ArchivedJob.objects.count() == 1, what="an archived job")
+    wait_for(lambda: today in LOG.attached(cursor), what="today in the log")
+    assert today in ARCHIVE.attached(cursor)
+    wait_for(Clock.objects.exists, what="a trusted clock")
+    (line,) = worker.lines("does not own the tables")
+    assert f"GRANT {cursor.connection.info.user} TO {ROLE}" in line
