@@ -138,8 +138,13 @@ def announce_backfills(cursor: Any, going: Going) -> list[BackfillLoss]:
     )
     losses = []
     for row in cursor.fetchall():
-        subscription, *names, count = row[:7]
-        loss = BackfillLoss(*names, min(count, LOST_MAX), count <= LOST_MAX, *row[7:])
+        subscription, topic, pattern, queue, task, is_disabled, count, *which = row
+        first_id, last_id, first_at, last_at = which
+        loss = BackfillLoss(
+            *(topic, pattern, queue, task, is_disabled),
+            *(min(count, LOST_MAX), count <= LOST_MAX),
+            *(first_id, last_id, first_at, last_at),
+        )
         note = {"id": subscription, "topic": going.topic_id, "entry": _entry(loss)}
         cursor.execute(NOTE, note)
         losses.append(loss)
