@@ -80,6 +80,7 @@ def publish_one(made: Publication) -> int:
     settings = get_settings()
     topic = made.topic
     connection = _connection(topic, settings)
+    see_to_days(connection)
     characters = len(made.payload_text) + len(made.headers_text)
     with _cursor(connection, characters, is_short=True) as cursor:
         stored = storage.publish_one(

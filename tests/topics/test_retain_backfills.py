@@ -108,7 +108,7 @@ def test_what_a_disabled_back_fill_has_not_had_is_told_once(
     "columns",
     [
         {"backfill_position": None},
-        {"regex": "^orders[.]shipped$"},
+        {"pattern": "orders.shipped"},
         {"payload_filter": {"country": "FR"}},
         {"topic": "clicks"},
         {"since_epoch": 0},
@@ -135,7 +135,7 @@ def test_more_than_are_counted_are_told_once(cursor, link, days, told, monkeypat
     topic = make_topic()
     for days_ago in (9, 9, 8, 8):
         make_message(topic, days_ago, name="orders.paid")
-    disabled(topic=None, regex=None)
+    disabled(pattern="*.paid")
     close_days(cursor)
 
     run_round(link)
