@@ -137,7 +137,7 @@ def consume(
             tried once more, and then message by message.
         lease: How long a reader may take for a batch, 1 s to 1 day. Then TaskTimeout is
             raised in the function, its transaction is ended, and another reader gets
-            the partition. Leases are not renewed.
+            the partition. Nothing renews it meanwhile.
         queue: Workers that serve it read; its dead letters stand there.
         readers: Threads that read for this group in each worker process, 1 to 256. No
             more than the topic has partitions are busy at once, over all processes.

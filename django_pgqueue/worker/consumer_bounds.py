@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.topics.closed_days import (
@@ -17,6 +19,8 @@ from django_pgqueue.topics.closed_days import (
     closed_days,
 )
 from django_pgqueue.topics.horizon import Horizons, horizons
+
+Answer = TypeVar("Answer")
 
 # How old an answer may be. To ask costs 0.2 ms, and 5 ms with 5,000 publishers.
 BOUND_SECONDS = 0.005
@@ -52,8 +56,7 @@ class Bounds:
             is_fresh = now - self._asked_at < BOUND_SECONDS
             if known is not None and is_fresh and self._asked_at >= not_before:
                 return known
-            with self._link.cursor() as cursor:
-                known = horizons(cursor)
+            known = self._ask(horizons)
             self._asked_at, self._horizons = now, known
             return known
 
@@ -62,10 +65,23 @@ class Bounds:
         with self._lock:
             now = time.monotonic()
             if now - self._days_at >= DAYS_SECONDS:
-                with self._link.cursor() as cursor:
-                    self._days = closed_days(cursor)
+                self._days = self._ask(closed_days)
                 self._days_at = now
             return self._days
+
+    def _ask(self, question: Callable[[Any], Answer]) -> Answer:
+        """
+        Ask with a connection that works.
+
+        After any error the next one is new: a reader that fails drops its own alone,
+        and this one may be to a server that became a standby.
+        """
+        try:
+            with self._link.cursor() as cursor:
+                return question(cursor)
+        except BaseException:
+            self._link.drop()
+            raise
 
     def drop(self) -> None:
         """Close the connection."""

@@ -430,6 +430,7 @@ def test_an_old_snapshot_makes_no_claim_and_no_advance_dearer(cursor, other_curs
         ours = {"id": claimed.id, "fence": claimed.fence, "worker": claimed.worker}
         said = {"to": 0, "keeps": True, "goes_on": False, "lease": LEASE}
         advance = {**ours, **said, "tid": claimed.tid}
+        of_advance = explained(cursor, positions.ADVANCE, advance)
         moved = positions.advance(cursor, claimed, 0)
         known = positions.look(cursor, group)
         (mine,) = [each for each in known if each.id == claimed.id]
@@ -444,7 +445,7 @@ def test_an_old_snapshot_makes_no_claim_and_no_advance_dearer(cursor, other_curs
         }
         pages.append(
             (
-                explained(cursor, positions.ADVANCE, {**advance, "tid": moved.tid}),
+                of_advance,
                 explained(cursor, positions.CLAIM, claim),
                 explained(cursor, positions.LOOK, {"group": group}),
             )

@@ -18,7 +18,7 @@ from django_pgqueue.subscriptions import consume, run_batch
 from django_pgqueue.subscriptions.sync_groups import declaration_of
 from django_pgqueue.tasks import registry
 from django_pgqueue.topics import groups, positions
-from django_pgqueue.worker import consumer_reader
+from django_pgqueue.worker import consumer_bounds, consumer_reader
 from django_pgqueue.worker.consumer_bounds import Bounds
 from django_pgqueue.worker.consumer_reader import Reader
 from django_pgqueue.worker.isolation import Isolation
@@ -455,3 +455,20 @@ def test_a_commit_without_an_answer_is_not_taken_for_a_failure(
         Position.objects.get().retry_at,
         Position.objects.get().failures,
     )
+
+
+def test_a_bound_is_asked_anew_after_an_error(link, monkeypatch):
+    """By another connection: that one may be to a server that is a standby by now."""
+    bounds = Bounds(link)
+    first = link.connection
+    with monkeypatch.context() as broken:
+        broken.setattr(consumer_bounds, "horizons", fails)
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            bounds.now()
+    assert first.closed
+    assert bounds.now().highest >= 0
+
+
+def fails(cursor):
+    """Answer as a standby does."""
+    raise psycopg.errors.ReadOnlySqlTransaction("not here")
