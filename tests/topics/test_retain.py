@@ -114,6 +114,8 @@ def test_what_somebody_may_still_publish_into_is_not_due(cursor, other_cursor, d
     make_message(topic, 9)
     with other_cursor.connection.transaction():
         other_cursor.execute("SELECT pgqueue_begin_publish('orders')")
+        # As an INSERT does before it draws an id.
+        other_cursor.execute("LOCK TABLE ONLY pgqueue_message IN ROW EXCLUSIVE MODE")
         other_cursor.execute("SELECT nextval('pgqueue_message_id_seq')")
         close_days(cursor)
         found = due(cursor, default=WEEK)
