@@ -140,7 +140,7 @@ def take_over(cursor):
 @pytest.fixture
 def _day(archive_days, cursor):
     with cursor.connection.transaction():
-        partitions._make(cursor, DAY.date())
+        partitions.make_partition(cursor, DAY.date())
 
 
 def manifest():
