@@ -156,6 +156,24 @@ BUILDS: dict[str, Broken] = {
         "K1-small",
         frozenset({"overlaps"}),
     ),
+    "claims-own": Broken(
+        "a process claims its own leases that ran out, before it renews them",
+        (
+            Edit(
+                "worker/claimer.py",
+                "barred = self._barred()",
+                "barred: list[int] = []",
+                times=2,
+            ),
+            Edit(
+                "worker/leases.py",
+                "refused = [job for job in jobs if job.id in known]",
+                "refused: list[Claimed] = []",
+            ),
+        ),
+        "D2-small",
+        frozenset({"nothing_runs_beside_itself"}),
+    ),
     "any-isolation": Broken(
         "the worker's connections take the role's isolation level",
         (

@@ -6,11 +6,12 @@ The numbers are those of the fault matrix.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from statistics import quantiles
 
-from tests.faults.evidence import Evidence, Harm
+from tests.faults.evidence import Evidence, Harm, Run
 from tests.faults.poison import ENDS
 from tests.faults.verdict import Verdict
 
@@ -150,6 +151,19 @@ def idle_while_down(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
     for share in evidence.measures["cpu_while_down"]:
         if share > CPU_SHARE_MAX:
             yield f"{share:.1%} of a processor for each process that waits"
+
+
+def nothing_runs_beside_itself(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
+    """No process starts a job that it still runs, whatever became of its lease."""
+    runs: dict[tuple[int, int], list[Run]] = defaultdict(list)
+    for run in evidence.runs.values():
+        runs[run.pid, run.job].append(run)
+    for (pid, job), mine in runs.items():
+        mine.sort(key=lambda run: run.started_at)
+        for first, second in pairwise(mine):
+            ended = first.ended_at or first.failed_at
+            if ended is None or second.started_at < ended:
+                yield f"process {pid} started job {job} while it ran there"
 
 
 def no_serialization_failure(evidence: Evidence, verdict: Verdict) -> Iterator[str]:

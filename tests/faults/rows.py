@@ -474,6 +474,19 @@ def _small(name: str, *, seconds: float, jobs: int, count: int) -> Row:
 SMALL: dict[str, Row] = {
     "K1-small": _small("K1", seconds=10, jobs=1_000, count=8),
     "P1-small": _small("P1", seconds=14, jobs=70, count=8),
+    # One process, whose jobs outlast the server's absence, and that the lease.
+    "D2-small": replace(
+        ROWS["D2"],
+        seconds=16,
+        load=Load(jobs=6, sizes=(1,), slow_share=1.0, slow_seconds=(16.0, 18.0)),
+        series=(
+            Series(kind="stop_server", count=1, lasts=(9.0, 9.0), first_after=4.0),
+        ),
+        workers=1,
+        processes=1,
+        threads=8,
+        checks=(checks.nothing_runs_beside_itself,),
+    ),
     "D6-small": _small("D6", seconds=10, jobs=800, count=2),
     "C3-small": replace(
         _small("C3", seconds=8, jobs=20, count=0),
