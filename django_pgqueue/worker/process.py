@@ -386,6 +386,7 @@ class Process:
                 is_idle=self._has_nothing,
                 put=self._dispatcher.put,
                 on_empty=self._leave,
+                on_more=self._on_suspect,
             )
         return Claimer(
             self._link("claimer", steady=True, flushes_later=True),
@@ -666,7 +667,7 @@ class Process:
 
     def _on_suspect(self) -> None:
         """There is a job that is to run alone: not here."""
-        if self._summons is not None and not self._is_quarantine:
+        if self._summons is not None:
             self._summons.send()
 
     def _leave(self) -> None:

@@ -55,6 +55,7 @@ class Quarantine(Service):
         is_idle: Callable[[], bool],
         put: Put,
         on_empty: Callable[[], None],
+        on_more: Callable[[], None],
     ) -> None:
         """
         Make it.
@@ -69,6 +70,7 @@ class Quarantine(Service):
             is_idle: Tells whether everything that was put is settled.
             put: Takes what was claimed.
             on_empty: Called when no job has waited to run alone for a while.
+            on_more: Called when more of them wait than this process has taken.
         """
         super().__init__(link)
         self._worker = worker
@@ -80,6 +82,7 @@ class Quarantine(Service):
         self._is_idle = is_idle
         self._put = put
         self._on_empty = on_empty
+        self._on_more = on_more
         self._claimed_at = time.monotonic()
         self._looked_at = 0.0
         self._asked_at = 0.0
@@ -128,13 +131,16 @@ class Quarantine(Service):
         if not queues:
             return []
         with self._strays.answered(self.link) as cursor:
-            return suspects.claim_suspects(
+            jobs = suspects.claim_suspects(
                 cursor,
-                queues=queues,
+                queues=list(queues),
                 worker=self._worker,
                 limit=self._limit(),
                 lease=self._options.lease,
             )
+        if sum(queues.values()) > len(jobs):
+            self._on_more()
+        return jobs
 
     def _limit(self) -> int:
         """Return how many may run at once: of a queue with a cap, one."""

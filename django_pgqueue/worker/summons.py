@@ -72,7 +72,7 @@ class SuspectWatch:
                 self._summons.send()
 
 
-def served_suspects(cursor: Any, plan: QueuePlan) -> list[str]:
-    """Return the queues of *plan* that have jobs which wait to run alone."""
+def served_suspects(cursor: Any, plan: QueuePlan) -> dict[str, int]:
+    """Return how many jobs wait to run alone, by queue, of those that *plan* serves."""
     found = suspects.waiting(cursor)
-    return [line.queue for line in found if plan.serves(line.queue)]
+    return {line.queue: line.jobs for line in found if plan.serves(line.queue)}

@@ -88,12 +88,12 @@ class Supervisor:
         self._children: dict[int, Child] = {}
         # Places without a child, and the monotonic time to start one.
         self._vacant = dict.fromkeys(range(options.processes), 0.0)
-        # The place beside them of the process in which jobs run alone, and the earliest
-        # time to start it again.
-        self._quarantine = options.processes
-        self._quarantine_at = 0.0
+        # The places beside them of processes in which jobs run alone, and the earliest
+        # time to start each again.
+        places = range(options.processes, 2 * options.processes)
+        self._quarantines = dict.fromkeys(places, 0.0)
         self._summons = Summons(self._context)
-        self._young_deaths = dict.fromkeys(range(options.processes + 1), 0)
+        self._young_deaths = dict.fromkeys(range(2 * options.processes), 0)
         # Places whose child has told the database what this code declares. The next
         # one does not: a newer deploy may have said something else meanwhile.
         self._has_declared: set[int] = set()
@@ -151,9 +151,17 @@ class Supervisor:
             self._expect_suspects()
 
     def _expect_suspects(self) -> None:
-        """See to it that somebody runs what waits to run alone."""
-        if self._quarantine not in self._children:
-            self._vacant.setdefault(self._quarantine, self._quarantine_at)
+        """
+        See to it that somebody, or one more, runs what waits to run alone.
+
+        Each of them calls the next one while more jobs wait than it has taken.
+        """
+        for place, at in self._quarantines.items():
+            if place in self._vacant:
+                return  # It is about to be started.
+            if place not in self._children:
+                self._vacant[place] = at
+                return
 
     def _leaves_suspects(self) -> bool:
         """Whether a drained worker has left jobs that are to run alone."""
@@ -179,7 +187,7 @@ class Supervisor:
 
     def _start_child(self, place: int) -> Child:
         host = socket.gethostname()[:HOSTNAME_CHARACTERS_MAX]
-        is_quarantine = place == self._quarantine
+        is_quarantine = place in self._quarantines
         shown = "alone" if is_quarantine else place
         name = f"{host}-{os.getpid()}.{shown}-{secrets.token_hex(3)}"
         slots = Slots(self._context, self._options.threads + self._options.async_slots)
@@ -230,7 +238,7 @@ class Supervisor:
                 continue
             child.process.join()
             del self._children[place]
-            if self._health is not None and place != self._quarantine:
+            if self._health is not None and place not in self._quarantines:
                 self._health.vitals.clear(place)
             self._after_exit(child, child.process.exitcode)
 
@@ -245,11 +253,11 @@ class Supervisor:
             self._note_death(child, status)
         if is_ours and status == EXIT_CLEAN and self._options.drain:
             return  # Its place stays empty: nothing is due.
-        if child.place == self._quarantine:
+        if child.place in self._quarantines:
             # Whoever finds that jobs wait for it calls another one.
-            self._quarantine_at = self._restart_at(child)
+            at = self._quarantines[child.place] = self._restart_at(child)
             if not is_ours or status != EXIT_CLEAN:
-                self._vacant[child.place] = self._quarantine_at
+                self._vacant[child.place] = at
             return
         self._vacant[child.place] = self._restart_at(child)
 

@@ -177,6 +177,25 @@ def test_the_process_for_suspects_leaves_and_comes_again(start_worker, the_ledge
     assert 0 == worker.stop()
 
 
+def test_where_many_wait_there_are_as_many_places_as_processes(
+    start_worker, the_ledger, tmp_path
+):
+    """Each has a process where nothing else runs; the third waits for one of them."""
+    release = tmp_path / "release"
+    jobs = enqueue(crash_tasks.record_through_gate, 3, gate=str(release))
+    Job.objects.filter(pk__in=jobs).update(runs_alone=True, crashes=1)
+    worker = start_worker(processes=2, threads=4)
+
+    wait_for(lambda: len(the_ledger.entries("start")) == 2, what="two of them run")
+    started = the_ledger.entries("start")
+    assert 2 == len({entry.pid for entry in started})
+    assert 4 == len(worker.children())
+    assert 1 == Job.objects.filter(pk__in=jobs, leased_by=None).count()
+    release.touch()
+
+    assert {"succeeded"} == {place.state for place in wait_until_final(jobs).values()}
+
+
 def test_a_stop_gives_a_suspect_back_without_a_crash(
     start_worker, the_ledger, tmp_path
 ):

@@ -140,13 +140,14 @@ def _around(
 
 
 def _set_points() -> None:
-    from django_pgqueue.queues import claim
+    from django_pgqueue.queues import claim, suspects
     from django_pgqueue.runs import ticks
     from django_pgqueue.schedules import issue
     from django_pgqueue.worker import executor, scheduler, settler
 
     for verb in ("claim", "claim_from_floors"):
         setattr(claim, verb, _around(getattr(claim, verb), None, "claimed"))
+    suspects.claim_suspects = _around(suspects.claim_suspects, None, "claimed")
     executor.perform = _around(executor.perform, "starting", "performed")
     for kind, write in list(settler.KINDS.items()):
         settler.KINDS[kind] = _around(write, f"{kind}.before", f"{kind}.after")
