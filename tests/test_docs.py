@@ -182,13 +182,6 @@ def blocks(page: Path, *languages: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_python_in_the_pages_compiles(page):
-    """What a reader copies is Python."""
-    for block in blocks(page, "python"):
-        compile(block, name_of(page), "exec")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_what_the_pages_import_exists(page):
     """An import from the package in a code block finds its names."""
     for block in blocks(page, "python"):

@@ -8,33 +8,22 @@ a project, and are run as such.
 from __future__ import annotations
 
 import re
-import sys
-import types
-from pathlib import Path
 
 import pytest
 
 from django_pgqueue.subscriptions import consume as consuming
+from tests.docs.samples import HOME, ROOT, module_of, samples_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "test-your-tasks.md"
-
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"# (\w+)/(\w+)\.py\n")
+PAGE = ROOT / "docs" / "howto" / "test-your-tasks.md"
 
 
 def load() -> list[str]:
     """Make the modules of the page; return its tests by name, found or not."""
     names = []
-    for source in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
-        file = FILE.match(source)
-        space = globals()
-        if file is not None:
-            package = sys.modules.setdefault(file[1], types.ModuleType(file[1]))
-            name = f"{file[1]}.{file[2]}"
-            module = sys.modules.setdefault(name, types.ModuleType(name))
-            setattr(package, file[2], module)
-            space = vars(module)
-        exec(compile(source, str(PAGE), "exec"), space)  # noqa: S102
+    for sample in samples_of(PAGE):
+        is_test = sample.module == HOME
+        sample.run(globals() if is_test else module_of(sample.module))
+        source = sample.source
         names += re.findall(r"^class (\w+)|^def (test_\w+)", source, re.MULTILINE)
     return [one or other for one, other in names]
 

@@ -1,0 +1,1 @@
+"""The code in the pages does what the pages say."""

@@ -1,0 +1,427 @@
+"""
+What the reader of a page has already, and does between its samples.
+
+Python, by page: ``HAS`` runs before the first sample, ``THEN`` after the last one, and
+``MEANWHILE`` before the sample that contains a text. It runs in the module of the page,
+which has nothing else but the public names of the package, ``transaction`` and
+``models``, and the models of shop.py where the page names them: a name that nobody has
+given is an error, as it is for the reader.
+
+Besides, it may use ``the``: what migrate, workers and other systems do.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from django.db import connection, models, transaction
+
+import django_pgqueue
+from django_pgqueue import testing
+from django_pgqueue.apps import _declare
+from django_pgqueue.models import Job
+from django_pgqueue.schedules import operate as schedules
+from django_pgqueue.tasks import operate
+from django_pgqueue.topics import backfill
+from django_pgqueue.topics.closed_days import closed_days
+from django_pgqueue.topics.seek import seek
+
+# What every page may take for granted.
+GRANTED = {
+    **{name: getattr(django_pgqueue, name) for name in django_pgqueue.__all__},
+    "models": models,
+    "transaction": transaction,
+}
+
+HAS = {
+    "README.md": "order = Order(number='2026-18', customer=Customer.objects.create())",
+    "docs/index.md": "order = Order(number='2026-18')",
+    "docs/explanation/delivery-guarantees.md": "bank = the.Bank()",
+    "docs/howto/accumulate-calls.md": """
+index = the.Index()
+bank = the.Bank()
+shop = Shop.objects.create()
+product = Product(shop=shop)
+products = [Product.objects.create(shop=shop), Product.objects.create(shop=shop)]
+
+@task
+def charge_alone(order_id): bank.charge(order_id, idempotency_key="alone")
+""",
+    "docs/howto/run-once.md": """
+import random, time
+shop = Shop.objects.create()
+path = "products.csv"
+said = []
+messages = the.Messages(said)
+request = object()
+
+@task
+def import_file(path): ...
+
+import_file.using(unique=Unique(by="path")).delay(path)
+
+def save_and_enqueue(): Order.objects.create(number=f"tried {attempt}")
+""",
+    "docs/howto/send-email.md": """
+import smtplib
+from django.core.mail import EmailMessage
+""",
+    "docs/howto/send-each-event-to-several-parts.md": "from shop.models import Order",
+    "docs/howto/spread-work-over-a-day.md": """
+customers = Customer.objects.bulk_create([Customer(), Customer(active=False)])
+
+@task
+def on_customer_job(customer_id): ...
+""",
+    "docs/howto/use-the-admin.md": """
+from django.contrib.admin import AdminSite
+operations = AdminSite("operations")
+""",
+    "docs/howto/redrive-dead-letters.md": """
+@task(name="shop.tasks.write_receipt", retries=0)
+def write_receipt(order_id): fails
+
+write_receipt.delay(7)
+the.fail()
+""",
+    "docs/reference/api.md": """
+from contextlib import nullcontext as tenant
+customers = Customer.objects.bulk_create([Customer(), Customer(active=False)])
+Order.objects.create(customer=customers[0])
+user = customers[0]
+pk = 9
+
+@task
+def refresh(customer_id): ...
+
+@task
+def remind(order_id, email="", lang=""): ...
+
+@task
+def digest(user_id): ...
+""",
+    "docs/tutorial/every-night.md": "from shop.models import Order",
+    "docs/tutorial/publish-and-subscribe.md": """
+from shop.receipts import write_receipt
+""",
+}
+
+# Tables of Spark that a page goes on with.
+SPARK_HAS: dict[str, dict[str, str]] = {
+    "docs/howto/read-with-spark.md": {},
+    "docs/howto/stream-a-topic.md": {},
+    "docs/howto/write-with-spark.md": {},
+    "docs/reference/pipeline.md": {"customers": ""},
+    "docs/reference/spark-write.md": {"rows": "", "read_result": ""},
+    "docs/reference/spark.md": {"day": ""},
+}
+
+# Modules of other people or of the reader, that a page imports.
+MODULES = {
+    "docs/howto/async-tasks.md": {
+        "httpx": """
+class AsyncClient:
+    async def __aenter__(self): return self
+    async def __aexit__(self, *error): ...
+    async def post(self, url, *, json):
+        posted.append((url, json))
+        return self
+    def raise_for_status(self): ...
+    status_code = 201
+
+posted = []
+""",
+    },
+    "docs/tutorial/publish-and-subscribe.md": {
+        "shop.receipts": "def write_receipt(order_id): return f'{order_id}.txt'",
+    },
+    "docs/tutorial/first-task.md": {
+        "config.settings": """
+from pathlib import Path
+from django.conf import settings
+BASE_DIR = Path(settings.BASE_DIR)
+""",
+    },
+}
+
+MEANWHILE = {
+    "docs/tutorial/first-task.md": {
+        ">>> result.status, result.result": "the.drain()",
+        ">>> result = write_receipt.delay(1)": """
+(settings.BASE_DIR / "receipts").rename(settings.BASE_DIR / "receipts.old")
+""",
+        ">>> result.status\n": "the.fail()",
+        ">>> result.refresh().status, result.reason": "the.drain(retries=True)",
+        ">>> result.refresh().status, result.attempt": """
+(settings.BASE_DIR / "receipts.old").rename(settings.BASE_DIR / "receipts")
+assert [result.id] == list(the.redrive([result.id]))
+the.drain()
+""",
+    },
+    "docs/tutorial/publish-and-subscribe.md": {
+        '>>> Order.sell("Ann", "FR")': "the.deploy()",
+        '>>> Order.sell("Chloe", "FR")': """
+from django.db import transaction
+the.deploy()
+the.fill()
+the.drain()
+""",
+        ">>> for job in ArchivedJob": "the.drain()",
+        ">>> Total.objects.values_list": """
+the.deploy()
+the.drain_group(add_up)
+""",
+        "('orders.checked', 2)": """
+the.rewind("orders", "totals")
+the.drain_group(add_up)
+the.tick("orders.checked")
+the.tick("orders.checked")
+the.drain_group(add_up)
+""",
+    },
+}
+
+THEN = {
+    "README.md": """
+assert ["shop.tasks.send_receipt"] == the.waiting()
+the.deploy()
+orders.publish("orders.paid", {"id": 1})
+assert "shop.tasks.thank" in the.waiting()
+assert 2 == the.drain_group(count)
+""",
+    "docs/explanation/delivery-guarantees.md": """
+charge.delay(7)
+the.drain()
+assert {7} == set(bank.charged)
+""",
+    "docs/explanation/pub-sub-without-dependencies.md": """
+the.deploy()
+the.tick("cronjobs.nightly")
+""",
+    "docs/howto/accumulate-calls.md": """
+import unittest
+the.drain()
+test_products_are_indexed_together(unittest.TestCase())
+assert set(products) <= index.updated
+bulk_charge.delay(7)
+bulk_charge.delay(13)
+the.drain()
+assert {7, 13} == set(bank.charged)
+""",
+    "docs/howto/async-tasks.md": """
+import asyncio, httpx
+order = Order.objects.create()
+assert 201 == asyncio.run(send_webhook("https://a.example", {"id": 1}))
+assert [("https://a.example", {"id": 1})] == httpx.posted
+settle_order.delay(order.pk)
+the.drain()
+order.refresh_from_db()
+assert order.paid
+
+async def started(): return await start(asyncio.sleep(0, "done"))
+
+assert "done" == asyncio.run(started())
+""",
+    "docs/howto/keep-a-topics-log.md": """
+from django_pgqueue.signals import group_lost_messages
+the.deploy()
+((_, told),) = group_lost_messages.send_robust(
+    None, topic="orders", group="stats", messages=1, first_at=1, last_at=2
+)
+assert told is None, told
+""",
+    "docs/howto/redrive-dead-letters.md": """
+assert ["shop.tasks.write_receipt"] == the.waiting()
+""",
+    "docs/howto/run-once.md": """
+assert [f"It is being imported already: job {the.jobs('import_file')[0].id}."] == said
+assert 1 == Order.objects.count()
+""",
+    "docs/howto/run-the-pipeline.md": """
+assert ["django_pgqueue.run_pipeline"] == the.waiting()
+""",
+    "docs/howto/send-each-event-to-several-parts.md": """
+the.deploy()
+pay(Order())
+assert ["count", "tell_customer", "write_invoice"] == sorted(
+    name.rpartition(".")[2] for name in the.waiting()
+)
+""",
+    "docs/howto/send-email.md": """
+from django.core import mail
+write("ann@example.org", "Hello", "Ann")
+the.drain()
+assert [["ann@example.org"]] == [each.to for each in mail.outbox]
+assert ["sent"] == list(Mail.objects.values_list("status", flat=True))
+""",
+    "docs/howto/spread-work-over-a-day.md": """
+the.deploy()
+the.tick("shop.tasks.refresh_all")
+the.tick("shop.tasks.on_job_3")
+the.drain()
+assert 3 == len(the.jobs("refresh"))
+assert 2 == len(the.jobs("on_customer_job"))
+""",
+    "docs/howto/stream-a-topic.md": """
+the.deploy()
+the.tick("ingest")
+assert ["django_pgqueue.run_pipeline"] == the.waiting()
+""",
+    "docs/howto/use-django-tasks.md": """
+import django
+if django.VERSION >= (6, 0):
+    assert ["shop.tasks.send_receipt"] == the.waiting()
+    assert "READY" == result.status
+""",
+    "docs/howto/use-the-admin.md": """
+from django_pgqueue.models import DeadLetter, Job
+assert {DeadLetter, Job} == set(operations._registry)
+""",
+    "docs/reference/api.md": """
+the.deploy()
+the.tick("shop.tasks.nightly")
+the.tick("shop.tasks.poll")
+import_orders.using(headers={"tenant": "a"}).delay(1)
+assert 2 <= len(the.jobs("bulk_index"))
+assert 3 == len(the.jobs("refresh"))
+assert 2 == len(the.jobs("remind"))
+the.drain()
+""",
+    "docs/reference/consumer-groups.md": """
+topic("clicks").publish({"path": "/a"})
+the.drain_group(count)
+assert ["/a"] == list(Visit.objects.values_list("path", flat=True))
+""",
+    "docs/reference/events.md": """
+@task(retries=0)
+def gives_up(): fails
+
+gives_up.delay()
+the.fail()
+""",
+    "docs/reference/schedules.md": """
+the.deploy()
+the.tick("shop.tasks.nightly")
+the.tick("shop.tasks.poll")
+the.tick("cronjobs.nightly")
+the.drain()
+""",
+    "docs/reference/subscriptions.md": """
+the.deploy()
+publish("orders.failed", {"country": "FR"})
+assert 3 == len(the.waiting())
+the.drain()
+""",
+    "docs/tutorial/every-night.md": """
+the.deploy()
+the.tick("shop.tasks.count_orders")
+the.tick("count often")
+the.drain()
+""",
+}
+
+
+class Bank:
+    """Remembers whom it has charged; refuses thirteen of many at once."""
+
+    def __init__(self) -> None:
+        self.charged: dict[int, str] = {}
+
+    def charge(self, order_id: int, *, idempotency_key: str) -> None:
+        self.charged[order_id] = idempotency_key
+
+    def charge_all(self, orders: dict[int, int]) -> set[int]:
+        taken = {order: str(key) for key, order in orders.items() if order != 13}
+        self.charged |= taken
+        return {key for key, order in orders.items() if order == 13}
+
+
+class Index:
+    """Remembers what it has been given."""
+
+    def __init__(self) -> None:
+        self.updated: set[Any] = set()
+
+    def update(self, products: Any) -> None:
+        self.updated |= set(products)
+
+
+class Messages:
+    """In the manner of django.contrib.messages."""
+
+    def __init__(self, said: list[str]) -> None:
+        self.said = said
+
+    def warning(self, request: Any, text: str) -> None:
+        self.said.append(text)
+
+
+def deploy() -> None:
+    """Do what the end of migrate does."""
+    _declare(using="default", verbosity=0)
+
+
+def fill() -> None:
+    """Do what the leader does for subscriptions that begin with older messages."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(max(id), 0) FROM pgqueue_message")
+        (last,) = cursor.fetchone()
+        for each in backfill.find_open(cursor):
+            backfill.fill(
+                cursor, each, bound=last, final=last, days=closed_days(cursor)
+            )
+
+
+def tick(name: str) -> None:
+    """Let a schedule be due."""
+    assert schedules.run_now(name) is not None, name
+
+
+def rewind(topic: str, group: str) -> None:
+    """Do what ``pgqueue seek --to earliest`` does."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT g.id FROM pgqueue_consumer_group g "
+            "JOIN pgqueue_topic t ON t.id = g.topic_id "
+            "WHERE t.name = %s AND g.name = %s",
+            [topic, group],
+        )
+        seek(cursor, cursor.fetchone()[0], "earliest")
+
+
+def waiting() -> list[str]:
+    """Return the tasks of the jobs that wait."""
+    return list(Job.objects.order_by("id").values_list("task", flat=True))
+
+
+def jobs(name: str) -> list[Job]:
+    """Return the jobs of a task that wait."""
+    return list(Job.objects.filter(task=f"shop.tasks.{name}"))
+
+
+def drain(*, retries: bool = False) -> None:
+    """Run what is due, and what that enqueues; with *retries*, all may fail."""
+    testing.drain(retries=retries, raise_errors=not retries)
+
+
+def fail() -> None:
+    """Run what is due, once."""
+    assert {"retrying", "dead"} & set(testing.drain().statuses)
+
+
+the = SimpleNamespace(
+    Bank=Bank,
+    Index=Index,
+    Messages=Messages,
+    deploy=deploy,
+    drain=drain,
+    drain_group=testing.drain_group,
+    fail=fail,
+    fill=fill,
+    jobs=jobs,
+    redrive=operate.redrive,
+    rewind=rewind,
+    tick=tick,
+    waiting=waiting,
+)
