@@ -107,16 +107,6 @@ from shop.receipts import write_receipt
 """,
 }
 
-# Tables of Spark that a page goes on with.
-SPARK_HAS: dict[str, dict[str, str]] = {
-    "docs/howto/read-with-spark.md": {},
-    "docs/howto/stream-a-topic.md": {},
-    "docs/howto/write-with-spark.md": {},
-    "docs/reference/pipeline.md": {"customers": ""},
-    "docs/reference/spark-write.md": {"rows": "", "read_result": ""},
-    "docs/reference/spark.md": {"day": ""},
-}
-
 # Modules of other people or of the reader, that a page imports.
 MODULES = {
     "docs/howto/async-tasks.md": {
@@ -146,6 +136,9 @@ BASE_DIR = Path(settings.BASE_DIR)
 }
 
 MEANWHILE = {
+    "docs/howto/run-once.md": {
+        'result = reindex.delay(9, ["price"])': 'reindex.delay(9, ["name"])'
+    },
     "docs/tutorial/first-task.md": {
         ">>> result.status, result.result": "the.drain()",
         ">>> result = write_receipt.delay(1)": """
@@ -237,6 +230,7 @@ assert ["shop.tasks.write_receipt"] == the.waiting()
     "docs/howto/run-once.md": """
 assert [f"It is being imported already: job {the.jobs('import_file')[0].id}."] == said
 assert 1 == Order.objects.count()
+assert "replaced" == result.conflict
 """,
     "docs/howto/run-the-pipeline.md": """
 assert ["django_pgqueue.run_pipeline"] == the.waiting()

@@ -128,6 +128,11 @@ def samples_of(page: Path) -> list[Sample]:
     return found
 
 
+def name_of(page: Path) -> str:
+    """Return its path as tables have it."""
+    return str(page.relative_to(ROOT))
+
+
 def module_of(name: str) -> dict[str, Any]:
     """Return the names of the module *name*, which is made if there is none."""
     module = sys.modules.setdefault(name, types.ModuleType(name))
