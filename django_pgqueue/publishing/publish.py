@@ -75,6 +75,7 @@ def publish(
     return publish_one(message(name, payload, key=key, headers=headers))
 
 
+@with_way_out("publish()", "apublish(…) or apublish_many(…)")
 def publish_one(made: Publication) -> int:
     """Publish what message() or Topic.message() has made; as publish()."""
     settings = get_settings()
