@@ -17,7 +17,7 @@ from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
 # publisher waits for; readers look at it (horizon.py). The first message of a topic
 # that nobody has declared makes its row, and others of that topic wait until that
 # transaction ends. A function, so that its plan is kept with the session; migration
-# 0015 has it.
+# 0018 has it.
 STORE = "SELECT ids, queues, jobs, has_groups FROM pgqueue_store_messages(%s, %s)"
 
 # Locks: as STORE, which does the same for many. What it returns is JSON in a text.

@@ -198,7 +198,7 @@ def test_topics_with_other_partitions_than_code_says(transactional_db):
 @pytest.fixture
 def unchecked(cursor) -> Iterator[None]:
     """Any row of a subscription can be written, as before there was a check."""
-    name = "django_pgqueue.migrations.0015_publish"
+    name = "django_pgqueue.migrations.0018_publish"
     migration = importlib.import_module(name)
     cursor.execute(migration.SOUND_BACK)
     yield

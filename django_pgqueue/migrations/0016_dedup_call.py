@@ -100,7 +100,7 @@ REPEAT_BACK = "DROP FUNCTION pgqueue_repeat_calls(integer)"
 class Migration(migrations.Migration):
     """Each step can be taken back."""
 
-    dependencies = [("pgqueue", "0016_days")]
+    dependencies = [("pgqueue", "0015_days")]
 
     operations = [
         migrations.CreateModel(

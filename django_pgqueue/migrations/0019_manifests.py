@@ -18,7 +18,7 @@ TABLE_BACK = "DROP TABLE pgqueue_ingest_batch"
 class Migration(migrations.Migration):
     """Each step can be taken back."""
 
-    dependencies = [("pgqueue", "0015_publish")]
+    dependencies = [("pgqueue", "0018_publish")]
 
     operations = [
         migrations.AddField(

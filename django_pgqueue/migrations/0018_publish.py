@@ -8,7 +8,7 @@ from django.db.models import Q
 from django_pgqueue.migrations._pin import pin, unpin
 
 before = import_module("django_pgqueue.migrations.0014_topics")
-days = import_module("django_pgqueue.migrations.0016_days")
+days = import_module("django_pgqueue.migrations.0015_days")
 
 
 def replacing(definition: str) -> str:
@@ -410,7 +410,7 @@ WITH_CALLERS_PATH = (
 WITH_MIGRATORS_PATH = (
     *("pgqueue_channel", "pgqueue_enqueue", "pgqueue_publish", "pgqueue_repeat_calls"),
 )
-# Pinned by migration 0016; what replaces a function forgets it.
+# Pinned by migration 0015; what replaces a function forgets it.
 PINNED = ("pgqueue_make_archive_day", "pgqueue_make_log_day", "pgqueue_close_log_day")
 NEW = ("pgqueue_pattern_selects", "pgqueue_patterns_of", "pgqueue_store_message")
 PINS = pin(*WITH_CALLERS_PATH, *WITH_MIGRATORS_PATH, *PINNED, *NEW)
@@ -422,7 +422,7 @@ PINS_BACK = unpin(*WITH_CALLERS_PATH) + unpin(*WITH_MIGRATORS_PATH).replace(
 class Migration(migrations.Migration):
     """Each step can be taken back."""
 
-    dependencies = [("pgqueue", "0018_suspects")]
+    dependencies = [("pgqueue", "0017_suspects")]
 
     operations = [
         # Locks: SHARE on the table while it is read once: subscribing waits.

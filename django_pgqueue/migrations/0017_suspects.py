@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     """Adds an index that is empty but after a crash."""
 
     dependencies = [
-        ("pgqueue", "0017_dedup_call"),
+        ("pgqueue", "0016_dedup_call"),
     ]
 
     operations = [
