@@ -68,7 +68,12 @@ MODELS = {
     "consumergroup": ConsumerGroup,
 }
 
-CONFIRMED = {"confirmed": "1", "reason": "no longer needed", "queue": "elsewhere"}
+CONFIRMED = {
+    "confirmed": "1",
+    "reason": "no longer needed",
+    "queue": "elsewhere",
+    "is_new": "on",
+}
 
 # What is done with one row: its page, its name, and the permissions beside "view".
 ACTS = [
@@ -115,7 +120,7 @@ ALL = {
     # Charts without pages of rows, and what has no page.
     *("view_taskhour", "view_failurehour", "view_export", "view_dedupwindow"),
     *("view_tick", "add_schedule", "change_schedule", "delete_schedule"),
-    *("view_position", "view_logday", "view_logstate"),
+    *("view_position", "view_logday", "view_logstate", "view_clock"),
 }
 
 

@@ -323,6 +323,7 @@ SPECIAL = {
 PLACED = {
     "counters.NAME": ["pgqueue_job", "id"],
     "topics.publish.STORE": ["orders", '[["orders", null, {}, {}]]'],
+    "topics.publish.STORE_ONE": ["orders", None, "{}", "{}"],
     "enqueue.ENQUEUE_NOW": ["default", "shop.send", "[]", "{}", "{}", 0, 5],
 }
 
@@ -453,7 +454,7 @@ EXPLAINED = {
     "topics.lag.LAG",
     "topics.moment.FIRST_ID",
     *(f"topics.overview.{name}" for name in ("COUNT", "ENDS", "DAYS")),
-    *(f"topics.publish.{name}" for name in ("STORE", "JOBS")),
+    *(f"topics.publish.{name}" for name in ("STORE", "STORE_ONE", "JOBS")),
     *(f"topics.positions.{name}" for name in ("LOOK", "CLAIM", "CLAIM_BY_ID", "FREE")),
     *(f"topics.positions.{name}" for name in ("ADVANCE", "ADVANCE_BY_ID", "FAIL")),
     *(f"topics.positions.{name}" for name in ("HALT", "SKIP", "RESUME", "LOST")),
@@ -505,6 +506,7 @@ UTILITY = {
     *(f"topics.retain.{name}" for name in ("PRESENT", "DELETE")),
     "topics.days.UNGUARD",
     "spread.SPREAD_FROM_SELECT",
+    *(f"suspects.{name}" for name in ("WAITING", "CLAIM_SUSPECTS")),
     *(f"topics.positions.{name}" for name in ("LIMIT", "LIMIT_ALL")),
     "unique.STORE_UNIQUE_SELECTED",
     "wake.LISTEN",
@@ -651,6 +653,8 @@ HOT = {
     "settle.ARCHIVE": (BUFFERS_MAX, 0, 10),
     "settle.RETRY": (BUFFERS_MAX, 0, 10),
     "settle.DEAD_LETTER": (BUFFERS_MAX, 0, 10),
+    "suspects.WAITING": (BUFFERS_MAX, 0, None),
+    "suspects.CLAIM_SUSPECTS": (BUFFERS_MAX, 0, None),
     "lease.RENEW": (BUFFERS_MAX, 0, 10),
     "lease.RELEASE": (BUFFERS_MAX, 0, 10),
     "lease.CRASH": (BUFFERS_MAX, 0, 10),
