@@ -321,7 +321,7 @@ def test_who_blocks_the_loop_is_blamed_when_a_neighbour_misses_its_hard_timeout(
 ):
     """The neighbour, which could not run, is handed back with its attempt."""
     worker = start("--grace=0.2", slots=10)
-    (late,) = enqueue(async_tasks.atoo_slow)
+    (late,) = enqueue(async_tasks.asleeps_on)
     wait_for_starts(the_ledger, 1)
     (blocker,) = enqueue(async_tasks.ablocks, seconds=3_600)
 

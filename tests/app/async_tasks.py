@@ -105,6 +105,13 @@ async def atoo_slow(ctx: JobContext, swallows: bool = False) -> None:
                 raise
 
 
+@task(takes_context=True, queue="async", timeout=4, retries=0)
+async def asleeps_on(ctx: JobContext) -> None:
+    """Run longer than a timeout that leaves time to block the loop meanwhile."""
+    ledger.write("start", ctx.id, ctx.attempt)
+    await asyncio.sleep(60)
+
+
 @task(takes_context=True, queue="async", retries=0)
 async def ablocks(ctx: JobContext, seconds: float) -> None:
     """Keep the event loop from everybody, as a careless call does."""
