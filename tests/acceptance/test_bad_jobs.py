@@ -90,7 +90,8 @@ def test_a_job_of_an_unknown_task_waits_for_a_deploy_and_burns_no_attempt(
     final = wait_until_final([job])
 
     assert {job: ("dead", "unknown_task")} == ends(final)
-    (error,) = DeadLetter.objects.get(pk=job).errors
+    held, error = DeadLetter.objects.get(pk=job).errors
+    assert ("unknown_task", "error") == (held["kind"], error["kind"])
     assert "gone.away" in error["message"]
 
 

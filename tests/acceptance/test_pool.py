@@ -236,7 +236,8 @@ def test_a_job_that_kills_its_runner_costs_nobody_else_anything(
     assert ["worker_lost"] * 3 == [entry["kind"] for entry in errors]
     assert all(f"ended with {cause} while" in entry["message"] for entry in errors)
     assert {bad: 2} == the_ledger.repeated()
-    assert 1 == len(worker.names())
+    # The worker process itself lives on; a suspect has one of its own meanwhile.
+    assert 1 == len([name for name in worker.names() if ".alone-" not in name])
 
 
 def test_a_runner_that_dies_after_the_ack_costs_its_job_nothing(start_pool, the_ledger):
