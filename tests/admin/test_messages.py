@@ -128,7 +128,7 @@ def test_an_id_is_found_at_once(admin_client):
 
 
 def test_a_message_shows_what_it_carries_to_those_who_may_see_it(staff):
-    """Payload and headers, without secrets; to others neither."""
+    """Payload, headers and key, without secrets; to others none of them."""
     row = make_message(
         "orders.paid",
         {"total": 19.9, "api_token": "s3cret"},
@@ -144,11 +144,12 @@ def test_a_message_shows_what_it_carries_to_those_who_may_see_it(staff):
     for html in (seen, hidden):
         assert "s3cret" not in html
         assert "orders.paid" in html
-        assert "?topic=orders&key=c7" in html
         assert "?topic=orders&partition=3" in html
         assert f"/admin/pgqueue/topic/{row.topic_id}/change/" in html
     assert '"total": 19.9' in seen
     assert "00-4bf9" in seen
+    assert "?topic=orders&key=c7" in seen
+    assert "c7" not in hidden.partition("<main")[2]
     assert "19.9" not in hidden
     assert "00-4bf9" not in hidden
     assert "needs permission pgqueue.view_payload" in hidden

@@ -378,7 +378,7 @@ def test_a_skipped_call_in_a_transaction_wakes_workers_after_it(monkeypatch):
     from django_pgqueue.postgres import wake
 
     woken = []
-    monkeypatch.setattr(wake, "_send", lambda _, queue: woken.append(queue))
+    monkeypatch.setattr(wake, "_send", lambda _, queue, __: woken.append(queue))
     rule = add.using(unique=BY_LEFT)
     rule.delay(1, 1)
     with transaction.atomic():
