@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -100,7 +100,9 @@ def test_groups_that_are_about_to_lose_messages(
     """The oldest unread message has outlived 80 % of what its topic keeps."""
     log_days(days_ago)
     topic = make_topic(retain=retain)
-    message = make_message(topic, days_ago)
+    # Not noon: whether that is 80 % of a week ago depends on the time of day.
+    published_at = datetime.now(UTC) - timedelta(days=days_ago)
+    message = make_message(topic, days_ago, published_at=published_at)
     make_position(make_group(topic), position=message.pk - 1)
     make_position(make_group(topic, name="ahead"), position=message.pk)
 
