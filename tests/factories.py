@@ -75,6 +75,12 @@ def make_leased_job(
     )
 
 
+DAY = timedelta(days=1)
+MAKE_DAY_OF = """
+SELECT pgqueue_make_archive_day(((now() + %s) AT TIME ZONE 'UTC')::date)
+"""
+
+
 def make_archived_job(*, using: str | None = None, **columns: Any) -> ArchivedJob:
     """Insert a job that succeeded now, unless *columns* say otherwise."""
     defaults = {
@@ -86,7 +92,13 @@ def make_archived_job(*, using: str | None = None, **columns: Any) -> ArchivedJo
         "finished_at": timedelta(0),
         "worker": "worker",
     }
-    return _make(ArchivedJob, using, {**defaults, **columns})
+    columns = {**defaults, **columns}
+    finished_at = columns["finished_at"]
+    if isinstance(finished_at, timedelta) and -DAY < finished_at < timedelta(0):
+        # An hour ago may have been yesterday, for which a new database has no day.
+        with connections[using or router.db_for_write(ArchivedJob)].cursor() as cursor:
+            cursor.execute(MAKE_DAY_OF, [finished_at])
+    return _make(ArchivedJob, using, columns)
 
 
 def make_dead_letter(*, using: str | None = None, **columns: Any) -> DeadLetter:

@@ -179,7 +179,7 @@ def test_no_message_and_no_log_entry_tells_a_secret(admin_client):
     answers = []
     for name in ("redrive", "redrive-to", "set-aside", "purge"):
         row = make_dead_letter(**secrets())
-        data = {"confirmed": "1", "queue": "x", "reason": "y"}
+        data = {"confirmed": "1", "queue": "x", "is_new": "on", "reason": "y"}
         path = f"{url}{row.pk}/{name}/"
         answers.append(admin_client.post(path, data, follow=True))
     job = make_job(**secrets())
