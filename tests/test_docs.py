@@ -63,6 +63,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 TEXTS = {"", ".html", ".json", ".md", ".py", ".sh", ".sql", ".toml", ".txt", ".yaml"}
 REFERENCE = DOCS / "reference"
+BUILT = DOCS / "_build"
 PACKAGE = ROOT / "django_pgqueue"
 
 README = ROOT / "README.md"
@@ -215,7 +216,8 @@ def test_nobody_is_told_to_install_another_project():
     naming = {
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in files
-        if path.is_file() and path.suffix in TEXTS
+        # What Sphinx builds turns our underscore into a hyphen, in anchors.
+        if path.is_file() and path.suffix in TEXTS and BUILT not in path.parents
         for line in path.read_text().splitlines()
         if other in line
     }

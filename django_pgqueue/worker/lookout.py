@@ -347,6 +347,9 @@ class Lookout:
             # about may be in other hands already.
             is_any = not self._desk.learn(flagged)
             self._expect_more(is_any=is_any)
+        if flagged is None or len(flagged) > SLICE_QUEUES:
+            # A round answers it, and counts as empty until it finds something.
+            self._note_empty_wake()
         return flagged
 
     def _look_where_flagged(self, room: int) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from django.db import transaction
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from tests.app import accumulate_tasks, control_tasks, crash_tasks
-from tests.waiting import wait_for
 from tests.worker_process import enqueue, wait_until_final
 
 
@@ -21,14 +21,11 @@ def test_a_hard_timeout_replaces_the_process_and_costs_its_neighbours_nothing(
     worker = start_worker(threads=2)
     # Quick ones, so that the worker claims ahead.
     wait_until_final(enqueue(crash_tasks.record, 20))
-    (stuck,) = enqueue(crash_tasks.stuck)
-    (beside,) = enqueue(crash_tasks.record_through_gate, gate=str(gate))
-    wait_for(lambda: len(the_ledger.entries("start")) == 22, what="both run")
-    ahead = enqueue(crash_tasks.record, 30)
-    wait_for(
-        lambda: Job.objects.filter(pk__in=ahead, leased_by__isnull=False).count() == 30,
-        what="all are claimed ahead",
-    )
+    # One commit, hence one claim: what the two threads do not take is claimed ahead.
+    with transaction.atomic():
+        (stuck,) = enqueue(crash_tasks.stuck)
+        (beside,) = enqueue(crash_tasks.record_through_gate, gate=str(gate))
+        ahead = enqueue(crash_tasks.record, 30)
 
     worker.wait_for_lines(f"ignored    job={stuck} ", timeout=40)
     worker.wait_for_lines("stopping ", timeout=40)
@@ -43,15 +40,10 @@ def test_a_hard_timeout_replaces_the_process_and_costs_its_neighbours_nothing(
         final[stuck].crashes,
     )
     assert ("succeeded", 1) == (final[beside].state, final[beside].deliveries)
-    assert {("succeeded", 1, 2, 0)} == {
-        (
-            final[job].state,
-            final[job].attempt,
-            final[job].deliveries,
-            final[job].crashes,
-        )
-        for job in ahead
+    assert {("succeeded", 1, 0)} == {
+        (final[job].state, final[job].attempt, final[job].crashes) for job in ahead
     }
+    assert max(final[job].deliveries for job in ahead) > 1, "none was claimed ahead"
     assert {} == the_ledger.repeated()
     assert 2 == len(worker.names())
     (error,) = DeadLetter.objects.get(pk=stuck).errors

@@ -940,6 +940,21 @@ def test_empty_wakes_back_off(desk):
     assert 10 / EMPTY_WAKE_SECONDS_MAX <= len(desk.looks) < 150
 
 
+def test_a_flood_of_names_costs_few_looks(desk):
+    """A wake a millisecond, each with more names than one look sees, for a second."""
+    make_job(queue="a", visible_at=DAY)
+    desk.run_dry()
+    desk.looks.clear()
+
+    for flood in range(1_000):
+        for name in range(SLICE_QUEUES + 1):
+            desk.wakes.flag(f"made-up-{flood}-{name}")
+        desk.tick()
+        desk.now += 0.001
+
+    assert 1 <= len(desk.looks) < 60
+
+
 def test_a_few_empty_wakes_put_off_no_other(desk):
     """Another worker has taken what they told of; the next job is for this one."""
     make_job(queue="a", visible_at=DAY)
