@@ -19,7 +19,7 @@ from django_pgqueue.topics.horizon import Horizons, horizons
 logger = logging.getLogger("django_pgqueue.worker")
 
 # Until it is looked for new subscriptions, or whether what one waits for has come.
-LOOK_SECONDS = 5.0
+LOOK_SECONDS = 10.0
 AGAIN_SECONDS = 0.5
 
 # How long a statement of a batch may take. The first one of a back-fill that begins at

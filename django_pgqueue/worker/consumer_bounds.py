@@ -39,6 +39,8 @@ class Bounds:
         self._horizons: Horizons | None = None
         self._days_at = -DAYS_SECONDS
         self._days = Days()
+        # What now() had said when it was asked for the days.
+        self._days_with: Horizons | None = None
 
     def now(self, not_before: float = 0.0) -> Horizons:
         """
@@ -61,12 +63,21 @@ class Bounds:
             return known
 
     def days(self) -> Days:
-        """Return which days are over, as they were some seconds ago at most."""
+        """
+        Return which days are over, as they were some seconds ago at most.
+
+        Or longer ago if nothing was published since: a day that was reopened meanwhile
+        has nothing new.
+        """
         with self._lock:
             now = time.monotonic()
-            if now - self._days_at >= DAYS_SECONDS:
+            is_old = now - self._days_at >= DAYS_SECONDS
+            if is_old and (
+                self._days_with is None or self._days_with != self._horizons
+            ):
+                known = self._horizons
                 self._days = self._ask(closed_days)
-                self._days_at = now
+                self._days_at, self._days_with = now, known
             return self._days
 
     def _ask(self, question: Callable[[Any], Answer]) -> Answer:

@@ -226,7 +226,7 @@ class Reader(Service):
                 positions.refuse_beyond(group, seen)
                 known.saw(seen, now)
             since = self._bounds.days().since(known.lowest)
-            while free := known.free:
+            while not known.is_dry(bound) and (free := known.free):
                 found = positions.claim_known(
                     cursor,
                     free,
@@ -236,6 +236,7 @@ class Reader(Service):
                     since=since,
                 )
                 if found is None:
+                    known.found_nothing(bound)
                     return None
                 if found.claimed is not None:
                     known.took(found.claimed)

@@ -9,7 +9,7 @@ is found by the claim, which asks the row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from django_pgqueue.topics.positions import Claimed, Known
 
@@ -32,6 +32,8 @@ class KnownPositions:
         # Whether there are some that others have, that wait, or that are halted.
         self._has_others = False
         self._wait_until: float | None = None
+        # Up to which bound nothing is left in those that are free.
+        self._dry_to: int | None = None
         # Of those that are read.
         self.lowest = 0
 
@@ -53,13 +55,28 @@ class KnownPositions:
     def saw(self, positions: Sequence[Known], now: float) -> None:
         """Note what a look has found, that began at *now*."""
         self._looked_at, self._is_outdated = now, False
+        before = _places(self._free)
         self._free = {each.id: each for each in positions if each.is_free}
+        if before != _places(self._free):
+            self._dry_to = None
         others = [each for each in positions if not each.is_free and not each.is_halted]
         self._has_others = len(self._free) < len(positions)
         ends = [each.seconds for each in others if each.seconds and each.seconds > 0]
         self._wait_until = now + min(ends) if ends else None
         read = [each.position for each in positions if not each.is_halted]
         self.lowest = min(read, default=0)
+
+    def is_dry(self, bound: int) -> bool:
+        """
+        Whether a claim up to *bound* would find nothing, as it did before.
+
+        Nothing commits below a bound, and these positions have not moved.
+        """
+        return self._dry_to == bound
+
+    def found_nothing(self, bound: int) -> None:
+        """Note that none of the free ones had anything to read up to *bound*."""
+        self._dry_to = bound
 
     def took(self, claimed: Claimed) -> None:
         """Note that it is ours: its turn comes again after the others'."""
@@ -68,6 +85,7 @@ class KnownPositions:
     def gave_back(self, position_id: int, tid: str, position: int) -> None:
         """Note where it is now."""
         known = self._free.get(position_id)
+        self._dry_to = None
         if known is not None:
             self._free[position_id] = known._replace(tid=tid, position=position)
 
@@ -90,3 +108,8 @@ class KnownPositions:
             # Perhaps somebody has sought, and it was not of what is remembered.
             until.append(self._looked_at + self._old_seconds)
         return max(min(until) - now, 0.0) if until else None
+
+
+def _places(known: Mapping[int, Known]) -> dict[int, tuple[str | None, int]]:
+    """Return where each of them is, in the table and in the log."""
+    return {each.id: (each.tid, each.position) for each in known.values()}

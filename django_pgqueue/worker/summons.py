@@ -19,7 +19,7 @@ from django_pgqueue.worker.queue_plan import QueuePlan
 
 # How often a process looks for jobs that nobody has told it of: of a crash elsewhere,
 # of a worker that is gone for good, or whose next attempt is due by now.
-LOOK_SECONDS = 5.0
+LOOK_SECONDS = 10.0
 
 # A process tells no sooner than this after it has told before.
 AGAIN_SECONDS = 0.1

@@ -469,6 +469,30 @@ def test_a_bound_is_asked_anew_after_an_error(link, monkeypatch):
     assert bounds.now().highest >= 0
 
 
+def test_days_are_asked_for_again_once_something_was_published(
+    cursor, link, monkeypatch
+):
+    """While nothing is, a day that is reopened has nothing new for a reader."""
+    asked = []
+    real = consumer_bounds.closed_days
+    monkeypatch.setattr(
+        consumer_bounds, "closed_days", lambda cursor: asked.append(1) or real(cursor)
+    )
+    monkeypatch.setattr(consumer_bounds, "DAYS_SECONDS", 0.0)
+    monkeypatch.setattr(consumer_bounds, "BOUND_SECONDS", 0.0)
+    bounds = Bounds(link)
+
+    for _ in range(3):
+        bounds.now()
+        bounds.days()
+    assert [1] == asked
+    make_topic()
+    put(cursor, 1)
+    bounds.now()
+    bounds.days()
+    assert [1, 1] == asked
+
+
 def fails(cursor):
     """Answer as a standby does."""
     raise psycopg.errors.ReadOnlySqlTransaction("not here")

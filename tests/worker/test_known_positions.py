@@ -67,3 +67,24 @@ def test_what_others_have_is_left_until_the_next_look():
     assert [("(0,9)", 70), ("(0,1)", 20)] == [
         (each.tid, each.position) for each in made.free
     ]
+
+
+def test_what_was_dry_is_so_until_the_bound_or_a_position_moves():
+    """An idle reader then asks the database for positions, and claims nothing."""
+    made = KnownPositions(POLL)
+    made.saw([known(1), known(2)], 10.0)
+    assert not made.is_dry(50)
+
+    made.found_nothing(50)
+    made.saw([known(2), known(1)], 11.0)
+    assert made.is_dry(50)
+    assert not made.is_dry(51)
+
+    made.saw([known(1, position=7), known(2)], 12.0)  # Somebody sought.
+    assert not made.is_dry(50)
+    made.found_nothing(50)
+    made.gave_back(1, "(0,2)", 8)
+    assert not made.is_dry(50)
+    made.found_nothing(50)
+    made.saw([known(1, position=8), known(2), known(3)], 13.0)  # Its lease has lapsed.
+    assert not made.is_dry(50)
