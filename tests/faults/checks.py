@@ -72,22 +72,12 @@ def orphans_leave_soon(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
 
 
 def leases_are_free_soon(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
-    """
-    What a lost worker held is somebody else's within lease, poll and two seconds.
-
-    Where it is the only one that was lost by then.
-    """
+    """What a lost worker held is soon somebody else's: lease, poll and two seconds."""
     for harm in harms(evidence, "kill_group", "kill_supervisor"):
         # Orphans renew what they still run until they leave.
         limit = RECOVERY_SECONDS_MAX
         if harm.kind == "kill_supervisor":
             limit += ORPHAN_SECONDS_MAX
-        # Two workers gone at once leave a third of the threads, and what has lapsed
-        # waits behind what was due before it.
-        limit += ORPHAN_SECONDS_MAX * sum(
-            other is not harm and abs(other.since - harm.since) < RECOVERY_SECONDS_MAX
-            for other in harms(evidence, "kill_group", "kill_supervisor")
-        )
         for leases in verdict.leases.values():
             for lease in leases:
                 pid = evidence.pids.get(lease.worker)

@@ -118,14 +118,18 @@ def kill_supervisor(stage: Stage, fault: Fault) -> Undo:
     return None
 
 
+class AllPaused(Exception):
+    """There is none left that could be paused, until one goes on."""
+
+
 def pause_process(stage: Stage, fault: Fault) -> Undo:
     """SIGSTOP one process of a worker, a busy one if asked for; SIGCONT it later."""
 
-    def running() -> list[int]:
-        return [pid for pid in stage.fleet.children() if pid not in stage.paused]
-
-    # All may be paused, or about to start.
-    pids = wait_for(running, VICTIM_SECONDS_MAX, "a process that runs")
+    # They may be about to start.
+    children = wait_for(stage.fleet.children, VICTIM_SECONDS_MAX, "a process")
+    pids = [pid for pid in children if pid not in stage.paused]
+    if not pids:
+        raise AllPaused
     until = time.monotonic() + (VICTIM_SECONDS_MAX if fault.what == "busy" else 0.0)
     while True:
         busy = _busy(stage) & set(pids) if fault.what == "busy" else set()
