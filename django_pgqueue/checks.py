@@ -34,8 +34,6 @@ from django_pgqueue.tasks.modules import failed_modules, said_of
 from django_pgqueue.tasks.options import as_middleware
 from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.topics.days import closed_early
-from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.readiness import pending_migrations
 
 TAG = "pgqueue"
 ENGINE = "django.db.backends.postgresql"
@@ -117,6 +115,9 @@ def check_database(
     alias = readable_settings().database
     if alias not in (databases or ()) or not _is_postgresql(alias):
         return []
+    # Django loads this module in every process, and needs a worker's in few.
+    from django_pgqueue.worker.readiness import pending_migrations
+
     pending = pending_migrations(alias)
     if pending:
         if sys.argv[1:2] == ["migrate"]:
@@ -277,6 +278,8 @@ def _short_archive(settings: Settings) -> Iterator[CheckMessage]:
 
 
 def _connection_traps(settings: Settings) -> Iterator[CheckMessage]:
+    from django_pgqueue.worker.options import WorkerOptions
+
     alias, threads = settings.database, WorkerOptions(settings=settings).threads
     config = connections.settings[alias]
     options = config.get("OPTIONS", {})

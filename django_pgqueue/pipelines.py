@@ -1,19 +1,18 @@
 """
 The pipeline of this app, found as that of any other: by its module `pipelines`.
 
-Importing it declares the package's own pipeline jobs, and the task by which the queue
-itself runs any of them. It needs no pyspark: that is imported when a job runs.
+Importing it declares the task by which the queue itself runs any pipeline job. The
+package's own jobs are declared when somebody asks for one: see spark/job.py.
 """
 
 from __future__ import annotations
 
-from django_pgqueue.spark.jobs import export, failures, fanout, ingest, metrics
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.declare import task
 
 QUEUE = "pgqueue_pipeline"
 
-__all__ = ["QUEUE", "export", "failures", "fanout", "ingest", "metrics", "run_pipeline"]
+__all__ = ["QUEUE", "run_pipeline"]
 
 
 @task(name="django_pgqueue.run_pipeline", queue=QUEUE, retries=2, takes_context=True)

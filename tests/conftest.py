@@ -22,6 +22,7 @@ from django.test import TransactionTestCase
 
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.queues.partitions import make_partitions
+from django_pgqueue.spark.job import declared_jobs
 from tests.process_state import left_behind, process_state
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
@@ -124,6 +125,12 @@ def pytest_runtest_teardown(
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings_xdist_suffix() -> None:
     """Keep the names of settings.py, which know the process already."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _built_in_pipeline_jobs() -> None:
+    """Have them loaded before a test puts back what jobs there were."""
+    declared_jobs()
 
 
 def pytest_report_header() -> list[str]:

@@ -8,15 +8,16 @@ a fixed number of the latest.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db.models import F, Func, JSONField, QuerySet, TextField
 from django.db.models.functions import Cast, Left
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.redaction.values import redact
-from django_pgqueue.spark.fingerprint import Fingerprint, fingerprint
-from django_pgqueue.spark.jobs.failures import failed_entries
+
+if TYPE_CHECKING:
+    from django_pgqueue.spark.fingerprint import Fingerprint
 
 # Dead letters that are gone through for one failure, the latest.
 LETTERS_MAX = 1_000
@@ -33,6 +34,9 @@ def kind_of(errors: str | None, reason: str) -> Fingerprint | None:
         errors: The column as text, all of it or what last_failed() made of it.
         reason: Why the job gave up; that of one without an error.
     """
+    from django_pgqueue.spark.fingerprint import fingerprint
+    from django_pgqueue.spark.jobs.failures import failed_entries
+
     entry = failed_entries(errors, reason)[-1]
     (shown,) = redact([entry], get_settings().redact)
     return fingerprint(shown) if isinstance(shown, dict) else None

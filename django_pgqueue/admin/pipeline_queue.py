@@ -21,8 +21,6 @@ from django_pgqueue.admin.run_permissions import RUN_TASK
 from django_pgqueue.conf import get_settings
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
-from django_pgqueue.spark.destinations import check_destinations
-from django_pgqueue.spark.job import OptionValue, find_job_for_queue
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.worker.serving import plan_of
 
@@ -134,8 +132,11 @@ def enqueue_run(job: str, options: Mapping[str, Any]) -> int:
         SparkOptionError: No such job is declared here, it takes no such option, or the
             settings do not let it write there.
     """
+    from django_pgqueue.spark.destinations import check_destinations
+    from django_pgqueue.spark.job import find_job_for_queue
+
     declared = find_job_for_queue(job)
-    given: dict[str, OptionValue] = declared.read_options(options)
+    given = declared.read_options(options)
     check_destinations(declared, given, get_settings().destinations)
     said = {name: given[name] for name in options if given[name] is not None}
     return int(find_task(RUN_TASK).delay(job, **said).id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
@@ -32,7 +32,6 @@ from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.pipeline_queue import enqueue_run, standing
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.run_acts import PERMISSIONS, RUN_AGAIN, STOP
-from django_pgqueue.admin.run_form import RunForm
 from django_pgqueue.admin.run_permissions import may_run
 from django_pgqueue.admin.run_progress import (
     CHARACTERS_MAX,
@@ -45,7 +44,9 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.models import Job, PipelineRun
 from django_pgqueue.models.pipeline_run import RunState
-from django_pgqueue.spark.job import declared_jobs, find_job_for_queue
+
+if TYPE_CHECKING:
+    from django_pgqueue.admin.run_form import RunForm
 
 # A page with a live run is renewed so often; a run notes its progress every two.
 LIVE_SECONDS = 5
@@ -313,6 +314,10 @@ class PipelineRunAdmin(ActingAdmin):
         self.require(request, may(request, *PERMISSIONS))
         if request.method not in ("GET", "HEAD", "POST"):
             return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+        # With these, Spark's modules come: when the page is asked for, and not before.
+        from django_pgqueue.admin.run_form import RunForm
+        from django_pgqueue.spark.job import find_job_for_queue
+
         with limited():
             stands = standing()
             chosen = request.GET.get("job", "")
@@ -339,6 +344,8 @@ class PipelineRunAdmin(ActingAdmin):
         return TemplateResponse(request, "admin/pgqueue/form.html", context)
 
     def _choose(self, request: HttpRequest, notes: list[Note]) -> HttpResponse:
+        from django_pgqueue.spark.job import declared_jobs
+
         context = {
             **self.page_context(request),
             "title": _("Run a pipeline job"),

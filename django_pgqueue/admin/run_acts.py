@@ -21,7 +21,6 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.redaction.names import PLACEHOLDER
 from django_pgqueue.runs import pipelines
-from django_pgqueue.spark.job import find_job_for_queue
 
 PERMISSIONS = ("run_pipeline",)
 
@@ -30,6 +29,8 @@ def _run_again(
     page: ActingAdmin, request: HttpRequest, ids: Sequence[int], data: dict[str, Any]
 ) -> None:
     """Enqueue runs with the same options; of equal ones, one."""
+    from django_pgqueue.spark.job import find_job_for_queue
+
     rows = page.rows_by_key(request, ids)
     asked: dict[str, int] = {}
     for row in rows.values():

@@ -9,14 +9,15 @@ show them, besides that to run pipeline jobs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
 
 from django_pgqueue.admin.acts import may
 from django_pgqueue.exceptions import SparkOptionError
-from django_pgqueue.spark.job import PipelineJob, find_job_for_queue
-from django_pgqueue.spark.tables import TABLES
+
+if TYPE_CHECKING:
+    from django_pgqueue.spark.job import PipelineJob
 
 # The task that runs them: its module is imported when the app is ready.
 RUN_TASK = "django_pgqueue.run_pipeline"
@@ -60,6 +61,8 @@ def may_call(
     """Return whether the user may let *task* run so, if it is that of the pipeline."""
     if task != RUN_TASK:
         return True
+    from django_pgqueue.spark.job import find_job_for_queue
+
     name = args[0] if args else kwargs.get("job")
     try:
         return may_run(request, find_job_for_queue(str(name)))
@@ -71,5 +74,7 @@ def may_call(
 def _has_payload(table: str, columns: Any) -> bool:
     if columns is None:
         return True
+    from django_pgqueue.spark.tables import TABLES
+
     shown = {c.name for c in TABLES[table].columns if c.is_json} | set(KEYS)
     return not shown.isdisjoint(columns)

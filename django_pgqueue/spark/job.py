@@ -19,6 +19,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
 from django_pgqueue.exceptions import (
@@ -38,6 +39,11 @@ TRUE, FALSE = ("true", "yes", "1"), ("false", "no", "0")
 OptionValue = str | int | float | bool | None
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+# The package's own, by name, each in a module of that name. They are imported when
+# somebody asks for a job, and not by each process of a project.
+BUILT_IN = ("export", "failures", "fanout", "ingest", "metrics")
+BUILT_IN_PACKAGE = "django_pgqueue.spark.jobs"
 
 
 class Source(Protocol):
@@ -185,6 +191,11 @@ def pipeline_job(
             )
         if not sinks:
             raise DeclarationError(f"The pipeline job {job_name} has no sink.")
+        if job_name in BUILT_IN and function.__module__ != _built_in(job_name):
+            raise DeclarationError(
+                f"A pipeline job cannot be called {job_name!r}: one of the package is. "
+                f"Give yours another name with @pipeline_job(name=…)."
+            )
         other = _jobs.get(job_name)
         if other is not None and _where(other.function) != _where(function):
             raise DeclarationError(
@@ -215,7 +226,7 @@ def find_job(name: str) -> PipelineJob:
         SparkOptionError: No declared one has it.
     """
     try:
-        return _jobs[name]
+        return _all_jobs()[name]
     except KeyError:
         raise SparkOptionError(
             f"No pipeline job is called {name!r}.{did_you_mean(name, list(_jobs))} "
@@ -242,7 +253,18 @@ def find_job_for_queue(name: str) -> PipelineJob:
 
 def declared_jobs() -> list[PipelineJob]:
     """Return all pipeline jobs, by name."""
-    return [_jobs[name] for name in sorted(_jobs)]
+    jobs = _all_jobs()
+    return [jobs[name] for name in sorted(jobs)]
+
+
+def _all_jobs() -> Mapping[str, PipelineJob]:
+    for name in BUILT_IN:
+        import_module(_built_in(name))
+    return _jobs
+
+
+def _built_in(name: str) -> str:
+    return f"{BUILT_IN_PACKAGE}.{name}"
 
 
 def _check_places(name: str, places: object, verb: str, kind: str) -> None:

@@ -188,3 +188,15 @@ def test_durations():
     for text in ("7", "d", "-1d", "1w", "36501d", "1.5h"):
         with pytest.raises(SparkOptionError, match="The option keep is"):
             duration("keep", text)
+
+
+def test_the_packages_jobs_keep_their_names():
+    """Also where nobody has asked for one yet, so that they are not loaded."""
+    with pytest.raises(DeclarationError, match="cannot be called 'metrics'"):
+
+        @pipeline_job(name="metrics", sources=ARCHIVE, sinks=OUT)
+        def mine(archive): ...
+
+    assert (
+        "django_pgqueue.spark.jobs.metrics" == find_job("metrics").function.__module__
+    )
