@@ -28,9 +28,10 @@ logger = logging.getLogger("django_pgqueue.wake")
 # worker that hears one looks again 15 ms later, so a stream needs no second one.
 WAKE_INTERVAL_SECONDS = 0.01
 
-# While a NOTIFY takes longer than the quickest one did, the server, or this machine, is
-# busy: then that time goes by this often before the next one. Sixteen processes that
-# enqueue without pause on two cores would else spend a quarter of them on wakes.
+# While NOTIFYs take longer than the quickest one did, two in a row, the server, or this
+# machine, is busy: then that time goes by this often before the next one. Sixteen
+# processes that enqueue without pause on two cores would else spend a quarter of them
+# on wakes. One alone has met a slow disk, or another process for once.
 WAKE_PAUSES_PER_DELAY = 20
 
 # But never longer than this: a worker that heard the last one looks again 15 and 75 ms
@@ -42,7 +43,7 @@ WAKE_INTERVAL_SECONDS_MAX = 0.06
 # and not gone by: a thousand a second, after the first thirty.
 COMMIT_SECONDS = 0.001
 STREAM_SECONDS, STREAM_SECONDS_MAX = 0.03, 0.1
-JITTER_SECONDS = 0.0002
+JITTER_SECONDS = 0.0005
 
 # Forget when queues were last woken above this many names: bounded memory.
 QUEUES_REMEMBERED_MAX = 10_000
@@ -67,10 +68,12 @@ Key = tuple[str, str]
 class Stream:
     """The commits to one queue, as far as they count still. Times are monotonic."""
 
-    __slots__ = ("at", "level", "quiet_until")
+    __slots__ = ("at", "level", "quiet_until", "took")
 
     def __init__(self, now: float) -> None:
         self.level = 0.0
+        # How long its latest NOTIFY took.
+        self.took = 0.0
         self.at = now
         # No wake is sent before.
         self.quiet_until = now
@@ -107,10 +110,11 @@ class Pace:
         """Note that a wake that was begun has been sent."""
         alias, took = key[0], ended - began
         quickest = self._quickest[alias] = min(took, self._quickest.get(alias, took))
-        delay = took - quickest
         stream = self._streams.get(key)
         if stream is None:
             return
+        delay = max(min(took, stream.took) - quickest, 0.0)
+        stream.took = took
         counts = max(delay - JITTER_SECONDS, 0.0) * WAKE_PAUSES_PER_DELAY
         stream.level = min(stream.level + counts, STREAM_SECONDS_MAX)
         if stream.level > STREAM_SECONDS:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.faults.broken import BUILDS
 from tests.faults.build import REPOSITORY
+from tests.faults.guards import GUARDS
 from tests.faults.windows import broken as windows
 
 EDITS = [
@@ -13,8 +14,9 @@ EDITS = [
     for name, build in BUILDS.items()
     for number, edit in enumerate(build.edits)
 ] + [
-    pytest.param(build.edit, id=f"windows-{name}")
-    for name, build in windows.BUILDS.items()
+    pytest.param(each.edit, id=f"{kind}-{name}")
+    for kind, those in {"windows": windows.BUILDS, "guard": GUARDS}.items()
+    for name, each in those.items()
 ]
 
 

@@ -13,8 +13,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django_pgqueue.queues.claim import CLAIM, claim, known_queues
+from django_pgqueue.queues.claim import (
+    CLAIM,
+    SEE,
+    Claimed,
+    Line,
+    claim,
+    claim_from_floors,
+    known_queues,
+    see,
+)
 from django_pgqueue.queues.settle import Ended, ack
+from django_pgqueue.worker.lookout import SLICE_QUEUES, WAKE_QUEUES_MAX
 from tests.scale import shapes
 from tests.scale.plans import buffers, explain, faults
 
@@ -80,9 +90,11 @@ def empty(cursor: Any) -> None:
 def claims(cursor: Any, count: int = CLAIMS) -> Claims:
     """Claim ten jobs *count* times, and ack them in between."""
     queues = [queue.name for queue in known_queues(cursor)]
-    params = {"queues": queues, "worker": "scale", "limit": TEN, "lease": LEASE}
-    params["barred"] = []
-    plan = explain(cursor, CLAIM, params)
+    params = {"worker": "scale", "limit": TEN, "lease": LEASE, "barred": []}
+    if len(queues) <= WAKE_QUEUES_MAX:
+        plans = [explain(cursor, CLAIM, {**params, "queues": queues})]
+    else:
+        plans = [explain(cursor, SEE, {"queues": some}) for some in _slices(queues)]
     took, jobs = [], 0
     for milliseconds, found in _claimed(cursor, queues, count):
         took.append(milliseconds)
@@ -94,8 +106,10 @@ def claims(cursor: Any, count: int = CLAIMS) -> Claims:
         p50=round(took[count // 2], 2),
         p99=round(took[count * 99 // 100], 2),
         max=round(took[-1], 2),
-        buffers=buffers(plan),
-        wrong=faults(plan, buffers_max=BUFFERS_MAX),
+        buffers=sum(map(buffers, plans)),
+        wrong=[
+            each for plan in plans for each in faults(plan, buffers_max=BUFFERS_MAX)
+        ],
     )
 
 
@@ -106,8 +120,24 @@ def _claimed(cursor: Any, queues: list[str], count: int) -> Iterator[tuple[float
         asked = queues[turn:] + queues[:turn]
         cursor.execute(TEN_DUE, {"queue": asked[0]})
         started = time.perf_counter()
-        found = claim(cursor, queues=asked, worker="scale", limit=TEN, lease=LEASE)
+        found = _claim(cursor, asked)
         took = time.perf_counter() - started
         yield took * 1_000, len(found)
         ended = [Ended(job.id, job.delivery) for job in found]
         ack(cursor, worker="scale", ended=ended)
+
+
+def _claim(cursor: Any, queues: list[str]) -> list[Claimed]:
+    """Claim as a worker does: where there are many queues, it sees them first."""
+    if len(queues) <= WAKE_QUEUES_MAX:
+        return claim(cursor, queues=queues, worker="scale", limit=TEN, lease=LEASE)
+    seen = [line for some in _slices(queues) for line in see(cursor, some).lines]
+    lines = [Line(each.queue, each.priority, each.visible_at) for each in seen[:TEN]]
+    return claim_from_floors(
+        cursor, lines=lines, worker="scale", limit=TEN, lease=LEASE
+    )
+
+
+def _slices(queues: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(queues), SLICE_QUEUES):
+        yield queues[start : start + SLICE_QUEUES]
