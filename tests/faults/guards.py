@@ -1,0 +1,211 @@
+"""
+Guards: protections of which one test each says that they are there.
+
+The rows of the matrix would meet the moment that they are for once in thousands of
+runs. So each is taken out of a copy of the package, where its own test must fail:
+``python -m tests.faults --guards``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.broken import Edit, make_changed
+from tests.faults.build import REPOSITORY
+
+SECONDS_MAX = 300
+
+# pytest's statuses.
+PASSED, FAILED = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What is taken out, and the test that then fails."""
+
+    title: str
+    edit: Edit
+    test: str
+
+
+GUARDS: dict[str, Guard] = {
+    "queue-forgotten": Guard(
+        "a worker of all queues forgets one that is empty for a moment",
+        Edit("worker/claimer.py", "KNOWN_SECONDS = 2.0", "KNOWN_SECONDS = 0.0"),
+        "worker/test_claimer.py::test_a_queue_that_is_empty_for_a_moment_stays_known",
+    ),
+    "no-rechecks": Guard(
+        "no round follows a wake that others may have stood behind",
+        Edit(
+            "worker/rechecks.py",
+            "for seconds in RECHECK_SECONDS[1:]]",
+            "for seconds in RECHECK_SECONDS[3:]]",
+        ),
+        "worker/test_poller_never_stalls.py",
+    ),
+    "told-too-late": Guard(
+        "what becomes due during a look is compared with the plan before it",
+        Edit("worker/lookout.py", "        self._told.append(at)\n", ""),
+        "worker/test_claimer.py",
+    ),
+    "floods": Guard(
+        "each wake of many names is answered at once",
+        Edit(
+            "worker/lookout.py",
+            "            # A round answers it, and counts as empty until it finds"
+            " something.\n            self._note_empty_wake()\n",
+            "            pass\n",
+        ),
+        "worker/test_claimer.py::test_a_flood_of_names_costs_few_looks",
+    ),
+    "renewed-too-late": Guard(
+        "what ran out here is claimed before it is renewed",
+        Edit(
+            "worker/claimer.py",
+            "            self._renewal.renew(self.link, lapsed)\n",
+            "",
+        ),
+        "worker/test_claimer.py::"
+        "test_what_runs_here_is_renewed_before_anything_is_claimed",
+    ),
+    "locked-is-lost": Guard(
+        "a row that is locked when its lease runs out is taken for lost",
+        Edit(
+            "worker/renewal.py",
+            "            if held.job.id in ours:\n",
+            "            if not ours:\n",
+        ),
+        "worker/test_heartbeat.py::"
+        "test_a_row_that_is_locked_when_its_lease_runs_out_is_not_lost",
+    ),
+    "unheard": Guard(
+        "nobody hands back what a claim without an answer has leased",
+        Edit(
+            "worker/strays.py",
+            "                self.note()\n",
+            "                pass\n",
+        ),
+        "worker/test_claimer.py::"
+        "test_jobs_of_a_claim_without_an_answer_are_handed_back",
+    ),
+    "stuck-in-transaction": Guard(
+        "a loop keeps a connection that is in an aborted transaction",
+        Edit("worker/service.py", "    if not link.is_idle:\n", "    if False:\n"),
+        "worker/test_service.py::test_a_loop_gets_out_of_an_aborted_transaction",
+    ),
+    "deaf-to-signals": Guard(
+        "a signal handler waits for a lock of its own thread",
+        Edit(
+            "worker/bell.py",
+            "self._lock = threading.RLock()",
+            "self._lock = threading.Lock()",
+        ),
+        "worker/test_stop_signals.py",
+    ),
+    "portion": Guard(
+        "a claim over the role's statement_timeout is tried again at the same size",
+        Edit(
+            "worker/claimer.py",
+            "            self._portion.shrink(limit)\n",
+            "",
+        ),
+        "worker/test_claimer.py::"
+        "test_a_claim_that_is_cancelled_for_its_time_takes_fewer_jobs",
+    ),
+    "lone-calls": Guard(
+        "a call that met a late job and is written down is never made again",
+        Edit(
+            "queues/repeat.py",
+            "FROM pgqueue_repeat_calls(%(limit)s) AS repeated\n",
+            "FROM pgqueue_repeat_calls(%(limit)s) AS repeated WHERE false\n",
+        ),
+        "queues/test_repeat.py",
+    ),
+    "large-batches": Guard(
+        "a batch is bounded by messages alone",
+        Edit(
+            "worker/consumer_reader.py",
+            "                max_bytes=self.consumer.batch_bytes,\n",
+            "                max_bytes=2**31 - 1,\n",
+        ),
+        "worker/test_consumer_reader.py::test_large_messages_come_in_batches_that_fit",
+    ),
+    "after-its-lease": Guard(
+        "the handler of a group is called though its lease is over",
+        Edit(
+            "worker/consumer_reader.py",
+            "                lease_seconds=left,\n",
+            "                lease_seconds=lambda: 1.0,\n",
+        ),
+        "worker/test_consumer_reader.py::test_a_handler_is_not_called_after_its_lease",
+    ),
+    "fell-behind": Guard(
+        "a log whose sequence fell behind its positions is read as if it were empty",
+        Edit(
+            "worker/consumer_reader.py",
+            "                positions.refuse_beyond(group, seen)\n",
+            "",
+        ),
+        "worker/test_consumer_reader.py::test_a_reader_whose_log_fell_behind_says_so",
+    ),
+    "any-clock": Guard(
+        "days are closed by whatever the server's clock says",
+        Edit(
+            "postgres/trusted_clock.py",
+            'TRUSTED_NOW = "least(statement_timestamp(),'
+            ' (SELECT trusted_at FROM pgqueue_clock))"',
+            'TRUSTED_NOW = "statement_timestamp()"',
+        ),
+        "worker/test_clock_keeper.py",
+    ),
+    "other-installations": Guard(
+        "publishers of another installation in the database hold readers back",
+        Edit(
+            "migrations/0018_publish.py",
+            "         WHERE held.locktype = 'advisory' AND held.behind < 2147483648\n"
+            "           AND EXISTS (",
+            "         WHERE held.locktype = 'advisory' AND held.behind < 2147483648\n"
+            "           OR EXISTS (",
+        ),
+        "topics/test_two_installations.py",
+    ),
+}
+
+
+def run(
+    names: Iterable[str], package: Path, folder: Path, say: Callable[[str], None]
+) -> list[str]:
+    """Take out each of *names*; return those that no test has missed."""
+    missed = []
+    for name in names:
+        guard = GUARDS[name]
+        build = make_changed(name, (guard.edit,), package, folder / f"guard-{name}")
+        status = _test(guard.test, build)
+        if status != FAILED:
+            missed.append(name)
+        told = {PASSED: "NOBODY MISSED IT", FAILED: "its test fails"}
+        say(f"{name:<22} {guard.title}: {told.get(status, f'pytest ended {status}')}")
+    return missed
+
+
+def _test(test: str, build: Path) -> int:
+    """Run a test on a build; return pytest's status."""
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"),
+            *("-c", str(REPOSITORY / "pyproject.toml"), "--rootdir", str(build)),
+            f"tests/{test}",
+        ],
+        cwd=build,
+        env={**os.environ, "PYTHONPATH": str(build)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=SECONDS_MAX,
+        check=False,
+    ).returncode
