@@ -109,7 +109,7 @@ def check_database(
     """
     Check the schema, if Django was told to look at the database of the jobs.
 
-    Nothing here is an error: `migrate`, which mends most of it, runs these checks
+    Nothing here is an error: `migrate`, which fixes most of it, runs these checks
     first and would refuse to start.
     """
     alias = readable_settings().database
@@ -164,7 +164,7 @@ def _settings() -> Iterator[CheckMessage]:
         yield _error(
             1,
             str(problem),
-            "Mend it in your settings; docs/reference/settings.md lists every key with "
+            "Fix it in your settings; docs/reference/settings.md lists every key with "
             "its limits. Workers do not start, and delay() raises SettingsError.",
         )
 

@@ -59,7 +59,11 @@ CONTENTS = {
     "Do": ["howto/*"],
     "Consult": ["reference/*"],
     "Understand": ["explanation/life-of-a-job", "explanation/*"],
-    "Contribute": ["contributing/*", "contributing/decisions/*"],
+    "Contribute": [
+        "contributing/glossary",
+        "contributing/*",
+        "contributing/decisions/*",
+    ],
 }
 
 

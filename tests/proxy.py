@@ -44,7 +44,7 @@ class Passage:
         self.muted = False
         self.has_lost = False  # Something of the server's was swallowed.
         self.cut_next: bytes | None = None  # Part of the statement to be cut at.
-        self.drop_next: bytes | None = None  # Part of one that shall not arrive.
+        self.drop_next: bytes | None = None  # Part of one that should not arrive.
         self.cutting = False
         self.swallowed = b""
 

@@ -385,7 +385,7 @@ def test_a_pool_that_is_smaller_than_a_worker(config, pool, ids):
     "changes", [{"PORT": "6432"}, {"PORT": 6432}, {"DISABLE_SERVER_SIDE_CURSORS": True}]
 )
 def test_listening_through_a_pooler(settings, config, alias, changes):
-    """A direct alias, or no LISTEN, mends it."""
+    """A direct alias, or no LISTEN, fixes it."""
     alias("direct")
     config(**changes)
     assert "pooler" in found("W009")

@@ -1,5 +1,5 @@
 """
-Dead letters: set aside what nobody will mend, or delete it.
+Dead letters: set aside what nobody will fix, or delete it.
 
 To set aside is to say "seen, and not to be done": the job goes to the archive, where
 its errors stay readable for as long as those of other finished jobs.

@@ -1,7 +1,7 @@
 """
 Redrive: a dead letter back to a queue. And retry: a waiting job becomes due now.
 
-Both are what an operator does after mending a cause. A redriven job keeps its id, its
+Both are what an operator does after fixing a cause. A redriven job keeps its id, its
 errors and its deliveries, and starts again at attempt 1.
 """
 

@@ -198,7 +198,7 @@ RETURNING j.id
 @dataclass(slots=True)
 class Ended:
     """
-    One attempt that ended, and what shall become of its job.
+    One attempt that ended, and what should become of its job.
 
     Which fields are read depends on the function that gets it.
     """

@@ -200,8 +200,8 @@ def store_unique(
         dedup: The key, and what follows where it is taken.
         args: A JSON array as text.
         kwargs: A JSON object as text.
-        locks: Whether a job that stands for this one, and waits, shall not start before
-            the caller's transaction has ended. Where none is open: False.
+        locks: Whether a job that stands for this one, and waits, starts only after the
+            caller's transaction has ended. Where none is open: False.
 
     Raises:
         OperationalError: (Django's or psycopg's) 40P01, 40001: the transaction has

@@ -3,7 +3,7 @@ Fingerprint: what errors of the same kind have in common.
 
 The class, the message without what differs from one job to the next, and the place in
 the project's code. Two errors with the same three are one failure to whoever has to
-mend it. Plain Python: executors, the admin and tests all ask this module.
+fix it. Plain Python: executors, the admin and tests all ask this module.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def with_limit(limit: int) -> Middleware:
     """
     Return a middleware that makes the n-th failed attempt a dead letter, "rejected".
 
-    For a group of tasks that shall give up earlier than their retries say.
+    For a group of tasks that should give up earlier than their retries say.
 
     Args:
         limit: The attempt that is the last one, 1 being the first.

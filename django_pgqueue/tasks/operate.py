@@ -202,7 +202,7 @@ def edit(
 
 def set_aside(ids: Iterable[int], *, by: str = "", reason: str = "") -> list[int]:
     """
-    Move dead letters that nobody will mend to the archive, as cancelled.
+    Move dead letters that nobody will fix to the archive, as cancelled.
 
     Args:
         ids: Of dead letters; others are passed over.

@@ -115,7 +115,7 @@ class Health:
 
 
 def unlivable(vitals: Vitals, silent_seconds_max: float) -> list[str]:
-    """Return what a restart of the worker would mend."""
+    """Return what a restart of the worker would fix."""
     reasons = []
     silent = vitals.head().silent_seconds
     if silent > SUPERVISOR_SECONDS_MAX:

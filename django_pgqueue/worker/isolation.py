@@ -68,11 +68,11 @@ class Isolation:
 
     def __init__(self, *, threads: int, on_spoiled: Callable[[], None]) -> None:
         """
-        Take the process as it is now for what it shall be after every job.
+        Take the process as it is now for what it should be after every job.
 
         Args:
             threads: How many run jobs.
-            on_spoiled: Called when the process cannot be mended.
+            on_spoiled: Called when the process cannot be fixed.
         """
         self._interval = LOOK_INTERVAL_SECONDS if threads > 1 else 0.0
         self._on_spoiled = on_spoiled

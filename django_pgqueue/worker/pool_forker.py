@@ -183,7 +183,7 @@ def _run(far: socket.socket, near: socket.socket, told: Told, parent: int) -> No
     for number in SIGNALS:
         signal.signal(number, ignore)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    # What is here now stays: no collection shall touch, and so copy, the shared pages.
+    # What is here now stays: no collection should touch, and so copy, shared pages.
     gc.collect()
     gc.freeze()
     _Forker(near, told).run()

@@ -46,7 +46,7 @@ def check_readiness(alias: str) -> Readiness:
     Leaves no connection open: the supervisor forks next.
 
     Raises:
-        SchemaError: Something is missing; the message says how to mend it.
+        SchemaError: Something is missing; the message says how to fix it.
         django.db.OperationalError: The database cannot be reached.
     """
     connection = connections[alias]

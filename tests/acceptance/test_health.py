@@ -210,7 +210,7 @@ def test_a_worker_that_stops_is_alive_and_not_ready(start_healthy, the_ledger, g
 
 
 def test_processes_that_die_at_their_start_are_not_alive(start_healthy):
-    """Three in a row: something is wrong that perhaps a new container mends."""
+    """Three in a row: something is wrong that perhaps a new container fixes."""
     worker, port = start_healthy()
 
     for number in range(1, 4):

@@ -56,7 +56,7 @@ def test_a_worker_declares_and_runs_what_it_subscribes(start_worker, pool):
         letter.reason,
         letter.errors[-1]["message"],
     )
-    Order.objects.create(name="mended")
+    Order.objects.create(name="fixed")
     assert [letter.pk] == operate.redrive([letter.pk])
     wait_for(lambda: len(results("parcels")) == 4, what="the redriven one")
     assert {"broken": True} == results("parcels")[1]["payload"]

@@ -19,9 +19,9 @@ from tests.app.tasks import Unlucky
     takes_context=True,
 )
 def on_parcel(context: JobContext, message: Message) -> dict[str, Any]:
-    """Tell what it was given; fail for a broken one until somebody mends it."""
-    is_mended = Order.objects.filter(name="mended").exists()
-    if message.payload.get("broken") and not is_mended:
+    """Tell what it was given; fail for a broken one until somebody fixes it."""
+    is_fixed = Order.objects.filter(name="fixed").exists()
+    if message.payload.get("broken") and not is_fixed:
         raise Unlucky(message.name)
     return {
         "name": message.name,

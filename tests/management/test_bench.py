@@ -262,7 +262,7 @@ def test_a_role_without_databases_measures_in_a_schema(cursor, role):
 
 
 def test_a_role_that_may_not_create_databases_is_told_so(role):
-    """With the statement that would mend it, and the way around."""
+    """With the statement that would fix it, and the way around."""
     status, out, err = run("bulk", databases=as_role(role))
 
     assert status == 1
@@ -273,7 +273,7 @@ def test_a_role_that_may_not_create_databases_is_told_so(role):
 
 
 def test_a_role_that_may_not_create_schemas_is_told_so(role):
-    """With the statement that would mend it."""
+    """With the statement that would fix it."""
     status, out, err = run("bulk", "--schema", databases=as_role(role))
 
     assert status == 1

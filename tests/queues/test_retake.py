@@ -162,7 +162,7 @@ def test_a_lapsed_lease_is_claimed_without_its_key(cursor):
 
 
 def test_a_job_that_is_to_be_cancelled_takes_no_key(cursor):
-    """It will not run again, and must not stand for a job that shall."""
+    """It will not run again, and must not stand for a job that should."""
     job = running(cancel_requested_at=LEASE)
 
     back(cursor, failed(job))

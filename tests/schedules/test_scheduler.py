@@ -240,7 +240,7 @@ def test_one_whose_zone_was_renamed_goes_on(make: Make, scheduler: Scheduler) ->
 def test_one_that_failed_and_is_resumed_goes_on(
     make: Make, scheduler: Scheduler
 ) -> None:
-    """Paused while its cause was mended, it is looked at anew, as if it had none."""
+    """Paused while its cause was fixed, it is looked at anew, as if it had none."""
     tick_until_rest(scheduler)
     make(ticks_from=in_back_ticks(1), expression="* * * * *")
     Schedule.objects.update(error="RaiseException: a curse is on it")

@@ -321,7 +321,7 @@ def test_arguments_that_are_too_large_are_refused(given):
     "name,value", [("args", "[1e5000]"), ("kwargs", '{"a": 1e5000}')]
 )
 def test_stored_arguments_that_cannot_be_read_are_given_anew(name, value):
-    """That is how such a dead letter is mended."""
+    """That is how such a dead letter is fixed."""
     dead = make_dead_letter(task="tests.app.tasks.noop", reason="undecodable")
     with connection.cursor() as cursor:
         cursor.execute(f"UPDATE pgqueue_dead_letter SET {name} = %s::jsonb", [value])
@@ -378,7 +378,7 @@ def test_a_job_that_somebody_holds_is_not_edited(cursor):
             operate.edit(job.pk, args=[3, 4])
 
 
-# Dead letters that nobody will mend ---------------------------------------------------
+# Dead letters that nobody will fix ---------------------------------------------------
 
 
 def test_a_dead_letter_is_set_aside_by_somebody_for_a_reason():

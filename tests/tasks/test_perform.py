@@ -598,10 +598,10 @@ def test_middleware_can_keep_a_task_from_running_or_replace_its_failure(with_con
         try:
             return call_next()
         except ValueError:
-            return "mended"
+            return "fixed"
 
     assert GaveUp("rejected") == with_control(fail, middleware=[refuse_all]).outcome
-    assert '"mended"' == with_control(fail, middleware=[swallow]).result
+    assert '"fixed"' == with_control(fail, middleware=[swallow]).result
 
 
 def test_a_context_has_tags_and_a_key_that_an_edit_changes(with_control):

@@ -29,7 +29,7 @@ from django_pgqueue.worker.isolation import (
 
 @pytest.fixture
 def spoiled():
-    """How often the process was said to be beyond mending."""
+    """How often the process was said to be beyond fixing."""
     return []
 
 

@@ -223,7 +223,7 @@ def dead_letters(cursor: Any, settings: Settings) -> Iterator[Finding]:
         else "No job gave up in the last 24 h.",
         value=count,
         limit=0,
-        way_out="manage.py pgqueue dead; mend the cause, then pgqueue redrive."
+        way_out="manage.py pgqueue dead; fix the cause, then pgqueue redrive."
         if count
         else "",
     )

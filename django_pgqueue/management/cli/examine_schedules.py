@@ -53,7 +53,7 @@ def _faulty(rows: list[ScheduleRow]) -> Finding:
         if rows
         else "Every schedule can be read.",
         value=[row.name for row in rows],
-        way_out="Mend what the error names, or edit or delete them in the admin. What "
+        way_out="Fix what the error names, or edit or delete them in the admin. What "
         "failed is tried again once a minute."
         if rows
         else "",

@@ -141,7 +141,7 @@ def _halted(found: list[doctor.Halted]) -> Finding:
         if found
         else "No group is halted.",
         value=[f"{each.topic}/{each.group}" for each in found],
-        way_out="After an error: mend it, then manage.py pgqueue groups read-on. After "
+        way_out="After an error: fix it, then manage.py pgqueue groups read-on. After "
         "retention: manage.py pgqueue seek, to 'earliest' for what is left."
         if found
         else "",

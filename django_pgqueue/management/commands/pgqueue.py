@@ -82,7 +82,7 @@ DJANGO_OPTIONS = (
 class Command(BaseCommand):
     """Runs one subcommand."""
 
-    help = "Look at queues and jobs, and mend what went wrong."
+    help = "Look at queues and jobs, and fix what went wrong."
     epilog = EPILOG
     subcommands = SUBCOMMANDS
     requires_system_checks: Any = []
