@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ IDLE_SECONDS = 1.0
 IDLE_CPU_SHARE_MAX = 0.05
 LEAVE_SECONDS = 10.0
 LATER_SECONDS = 0.25
+DEATHS_SECONDS_MAX = 40.0
 
 WATCH_SECONDS = 45.0
 
@@ -122,11 +124,48 @@ def perform(run: Run, *, build: Path, folder: Path, template: Path) -> Result:
     )
 
 
+class Undos:
+    """What undoes the faults that last, each in time, whatever the plan waits for."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._left: dict[int, Callable[[], None]] = {}
+        self._timers: list[threading.Timer] = []
+
+    def add(self, undo: Callable[[], None], seconds: float) -> None:
+        """Undo it after *seconds*; zero: with finish()."""
+        number = next(self._numbers)
+        self._left[number] = undo
+        if seconds:
+            self._timers.append(threading.Timer(seconds, self._undo, [number]))
+            self._timers[-1].start()
+
+    def finish(self) -> None:
+        """Wait for those to come, and undo the others."""
+        for timer in self._timers:
+            timer.join()
+        for number in list(self._left):
+            self._undo(number)
+
+    def abandon(self) -> None:
+        """Something has broken: leave nothing stopped behind."""
+        for timer in self._timers:
+            timer.cancel()
+        for undo in list(self._left.values()):
+            with contextlib.suppress(Exception):
+                undo()
+
+    def _undo(self, number: int) -> None:
+        self._left[number]()
+        # What has failed is tried again at the end.
+        del self._left[number]
+
+
 def _let_happen(stage: Stage, started_at: float) -> None:
     """Inject and undo by the plan; return when all is healed and all is enqueued."""
     order = itertools.count()
     agenda: list[tuple[float, int, Callable[[], Any]]] = []
-    undone_yet: dict[int, Callable[[], None]] = {}
+    undos = Undos()
 
     def plan(at: float, action: Callable[[], Any]) -> None:
         heapq.heappush(agenda, (at, next(order), action))
@@ -135,33 +174,36 @@ def _let_happen(stage: Stage, started_at: float) -> None:
         try:
             undo = injectors.KINDS[fault.kind](stage, fault)
         except injectors.AllPaused:
-            # This plan is late, and what goes on one of them is in it too.
+            # This plan is late, and one of them goes on soon.
             plan(time.monotonic() + LATER_SECONDS, partial(inject, fault))
-            return
-        if undo is not None:
-            number = next(order)
-            undone_yet[number] = undo
-            # What does not end by itself is healed at the end of the phase.
-            end = time.monotonic() + fault.seconds if fault.seconds else ends_at
-            plan(end, partial(heal, number))
+        else:
+            if undo is not None:
+                undos.add(undo, fault.seconds)
 
-    def heal(number: int) -> None:
-        undone_yet.pop(number)()
-
-    ends_at = started_at + stage.run.seconds
     for fault in stage.run.faults():
         plan(started_at + fault.at, partial(inject, fault))
-    plan(ends_at, lambda: None)
+    plan(started_at + stage.run.seconds, lambda: None)
     try:
         while agenda:
             time.sleep(max(agenda[0][0] - time.monotonic(), 0))
             heapq.heappop(agenda)[2]()
+        undos.finish()
     finally:
-        # Only if something here broke: leave nothing stopped behind.
-        for undo in undone_yet.values():
-            with contextlib.suppress(Exception):
-                undo()
+        undos.abandon()
+    if stage.run.row.schedules:
+        _wait_for_deaths(stage)
     stage.wait_for_clients()
+
+
+def _wait_for_deaths(stage: Stage) -> None:
+    """Let schedules go on until the planned deaths have happened, or for a while."""
+    wanted = sum(stage.measures["points"].values())
+    until = time.monotonic() + DEATHS_SECONDS_MAX
+    while time.monotonic() < until:
+        lines = ledger.read(stage.folder, "faults")
+        if sum(line.get("kind") == "kill" for line in lines) >= wanted:
+            return
+        time.sleep(0.1)
 
 
 def _wait_until_drained(stage: Stage) -> float | None:
