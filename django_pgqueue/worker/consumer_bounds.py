@@ -62,19 +62,21 @@ class Bounds:
             self._asked_at, self._horizons = now, known
             return known
 
-    def days(self) -> Days:
+    def days(self, *, anew: bool = False) -> Days:
         """
         Return which days are over, as they were some seconds ago at most.
 
         Or longer ago if nothing was published since: a day that was reopened meanwhile
         has nothing new.
+
+        Args:
+            anew: Some seconds ago at most in any case: which have been closed matters.
         """
         with self._lock:
             now = time.monotonic()
             is_old = now - self._days_at >= DAYS_SECONDS
-            if is_old and (
-                self._days_with is None or self._days_with != self._horizons
-            ):
+            is_same = self._days_with is not None and self._days_with == self._horizons
+            if is_old and (anew or not is_same):
                 known = self._horizons
                 self._days = self._ask(closed_days)
                 self._days_at, self._days_with = now, known

@@ -200,7 +200,7 @@ class Reader(Service):
                 groups.complete(cursor, group.id)
                 bound = self._bounds.now().of(group.topic_id)
                 low = positions.lowest(cursor, group.id)
-                days = self._bounds.days().closed
+                days = self._bounds.days(anew=True).closed
                 if low is not None and days and low <= days[-1][1]:
                     positions.forward(cursor, group.id, bound=bound)
             self._group = group

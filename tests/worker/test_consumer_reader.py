@@ -486,11 +486,13 @@ def test_days_are_asked_for_again_once_something_was_published(
         bounds.now()
         bounds.days()
     assert [1] == asked
+    bounds.days(anew=True)
+    assert [1, 1] == asked
     make_topic()
     put(cursor, 1)
     bounds.now()
     bounds.days()
-    assert [1, 1] == asked
+    assert [1, 1, 1] == asked
 
 
 def fails(cursor):
