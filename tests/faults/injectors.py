@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
+
 from tests.faults.fleet import Worker
 from tests.faults.plan import Fault
 from tests.faults.stage import Stage
@@ -156,7 +158,9 @@ def pause_process(stage: Stage, fault: Fault) -> Undo:
 def _busy(stage: Stage) -> set[int]:
     """Return the processes that hold a lease, once there are any; soon, or none."""
     until = time.monotonic() + BUSY_SECONDS_MAX
-    with stage.server.connect() as connection:
+    # Another fault may crash the server meanwhile; then nobody is seen to be busy.
+    lost = contextlib.suppress(psycopg.OperationalError)
+    with lost, stage.server.connect() as connection:
         while time.monotonic() < until:
             rows = connection.execute(HOLDERS).fetchall()
             pids = stage.pids_by_name()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -64,7 +65,15 @@ class Server:
         return dict(environ.Env.db_url_config(self.url))
 
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """Open a connection for the run itself, which no fault may pick."""
+        """Open one for the run itself, which no fault picks; waits for the server."""
+        return wait_for(self._connection, READY_SECONDS, "the server answers")
+
+    def _connection(self) -> psycopg.Connection[tuple[Any, ...]] | None:
+        with contextlib.suppress(psycopg.OperationalError):
+            return self._open()
+        return None
+
+    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
         return psycopg.connect(
             self.url,
             autocommit=True,
@@ -77,7 +86,7 @@ class Server:
     def start(self) -> None:
         """Start it, again after a crash or a stop; return when it answers."""
         self._uses.append(EmbeddedServer(self.folder).start())
-        wait_for(self.is_up, READY_SECONDS, "the server answers")
+        self.connect().close()
 
     def end(self, *, crash: bool) -> None:
         """
@@ -85,20 +94,13 @@ class Server:
 
         crash: mode "immediate", without a checkpoint; else "fast".
         """
+        self.connect().close()  # It may still be coming back from the last time.
         data = self.home / "data"
         postmaster = int((data / "postmaster.pid").read_text().splitlines()[0])
         os.kill(postmaster, signal.SIGQUIT if crash else signal.SIGINT)
         wait_for(
             lambda: not _is_running(postmaster), READY_SECONDS, "the server is down"
         )
-
-    def is_up(self) -> bool:
-        """Say whether it accepts connections."""
-        try:
-            self.connect().close()
-        except psycopg.OperationalError:
-            return False
-        return True
 
     def remove(self) -> None:
         """Stop it for good and delete its files."""
