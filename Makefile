@@ -5,8 +5,8 @@
 #   VENV=.venv-3.13     where it is
 #   POSTGRES=FOLDER     binaries of the PostgreSQL that `make test` runs on; default:
 #                       the server of DATABASE_URL, or the embedded one
-#   PROCESSES=2         share the tests of `make test`, each with a server of its own; 0: one
-#                       does all, as always on DATABASE_URL
+#   PROCESSES=2         share the tests, each with a server of its own; 0: one does all, as
+#                       always on DATABASE_URL
 #   ARGS="-k claim -x"  arguments for the command behind demo, test, faults and bench
 #
 # PYTHON and DJANGO last: later makes keep what the environment has.
@@ -22,10 +22,11 @@ export PYTHON DJANGO VENV
 EXAMPLE := @sh .ci/environment.sh example
 DEV := @sh .ci/environment.sh dev
 ON_POSTGRES = $(if $(POSTGRES),python .ci/on_postgres.py '$(POSTGRES)' $(PROCESSES))
+PYTEST = $(ON_POSTGRES) python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test faults check docs bench format lint types layers migrations wheel example coverage clean
+.PHONY: help demo test near slow matrix faults check docs bench format lint types layers migrations wheel example coverage clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -36,13 +37,22 @@ help: ## this list
 demo: ## the example at work: clients, a web server, and workers that get killed
 	$(EXAMPLE) python -m example_project.demo $(ARGS)
 
-test: ## all tests; ARGS='-m "not slow"' for the quick ones
-	$(DEV) $(ON_POSTGRES) python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
+test: ## the tests, but for the slow ones; ARGS='-m ""' for all of them
+	$(DEV) $(PYTEST) -m "not slow" $(ARGS)
+
+near: ## the tests of what you have changed
+	$(DEV) python .ci/near.py $(ARGS)
+
+slow: ## the slow tests: demonstrations, pipelines, soaks
+	$(DEV) $(PYTEST) -m "slow and not faults" $(ARGS)
+
+matrix: ## the fault matrix at a tenth, and the broken builds, alone on the machine
+	$(DEV) python -m pytest -m faults $(ARGS)
 
 faults: ## the fault matrix at full size, and the broken builds; ARGS="--row K1 --seed 7"
 	$(DEV) python -m tests.faults $(ARGS)
 
-check: lint types layers migrations docs wheel test ## what CI runs, the quick first
+check: lint types layers migrations docs wheel test slow matrix ## what CI runs, the quick first
 
 docs: ## the documentation, into docs/_build/html
 	@echo "== docs"

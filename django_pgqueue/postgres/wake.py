@@ -40,14 +40,14 @@ WAKE_INTERVAL_SECONDS_MAX = 0.06
 
 # What is busy: the average of about so many, forgotten within a second, is beyond the
 # jitter that any machine has. On two cores it was 0.2 ms for 500 jobs a second, in one
-# of a hundred cases 0.4 ms; and 0.9 ms for each of those sixteen. The time of one counts
-# no further than it can matter: a disk that was slow for once changes nothing.
+# of a hundred cases 0.4 ms; and 0.9 ms for each of those sixteen. The time of one
+# counts no further than it can matter: a disk that was slow for once changes nothing.
 DELAYS_AVERAGED = 16
 JITTER_SECONDS = 0.0006
 DELAY_SECONDS_MAX = WAKE_INTERVAL_SECONDS_MAX / WAKE_PAUSES_PER_DELAY
 
-# What is a stream: each commit counts for so long. Together they have come to the second
-# of these and not gone by: a thousand a second, after the first thirty.
+# What is a stream: each commit counts for so long. Together they have come to the
+# second of these and not gone by: a thousand a second, after the first thirty.
 COMMIT_SECONDS = 0.001
 STREAM_SECONDS, STREAM_SECONDS_MAX = 0.03, 0.1
 

@@ -30,7 +30,11 @@ SEED = int(os.environ.get("PGQUEUE_FAULTS_SEED", "7"))
 # For all of them, since the last one waits for the others.
 TIMEOUT_SECONDS = 1_500
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT_SECONDS)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.faults,
+    pytest.mark.timeout(TIMEOUT_SECONDS),
+]
 
 Reports = dict[str, Future[dict[str, Any]]]
 

@@ -34,7 +34,7 @@ AWAY = [
     for hole in ("", "pgqueue settler")
 ]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 
 @pytest.fixture(scope="module")

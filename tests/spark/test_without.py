@@ -64,7 +64,7 @@ def test_only_the_data_source_imports_pyspark_at_once():
 
 
 def test_the_other_tests_need_no_pyspark(monkeypatch):
-    """`make test ARGS='-m "not spark"'` can import each module that it collects."""
+    """`-m "not slow and not spark"` can import each module that it collects."""
     monkeypatch.delenv("PGQUEUE_REQUIRE_ALL", raising=False)
 
     done = run(COLLECT)
