@@ -44,7 +44,7 @@ WAKE_INTERVAL_SECONDS_MAX = 0.06
 # counts no further than it can matter: a disk that was slow for once changes nothing.
 DELAYS_AVERAGED = 16
 JITTER_SECONDS = 0.0006
-DELAY_SECONDS_MAX = WAKE_INTERVAL_SECONDS_MAX / WAKE_PAUSES_PER_DELAY
+DELAY_SECONDS_COUNTED = WAKE_INTERVAL_SECONDS_MAX / WAKE_PAUSES_PER_DELAY
 
 # What is a stream: each commit counts for so long. Together they have come to the
 # second of these and not gone by: a thousand a second, after the first thirty.
@@ -122,7 +122,7 @@ class Pace:
         if stream is None:
             return
         stream.delay *= max(1.0 - max(began - stream.ready_at, 0.0), 0.0)
-        delay = min(took - quickest, DELAY_SECONDS_MAX)
+        delay = min(took - quickest, DELAY_SECONDS_COUNTED)
         stream.delay += (delay - stream.delay) / DELAYS_AVERAGED
         stream.ready_at = began
         if stream.delay > JITTER_SECONDS:
