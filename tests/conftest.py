@@ -19,8 +19,9 @@ import psycopg
 import pytest
 from django.db import connections
 from django.test import TransactionTestCase
+from psycopg import sql
 
-from django_pgqueue.postgres.connect import connect
+from django_pgqueue.postgres.connect import connect, connection_params
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.spark.job import declared_jobs
 from tests.process_state import left_behind, process_state
@@ -209,6 +210,19 @@ def cursor(new_cursor: Callable[..., Cursor]) -> Cursor:
 def other_cursor(new_cursor: Callable[..., Cursor]) -> Cursor:
     """A second one, as another worker would hold."""
     return new_cursor()
+
+
+@pytest.fixture
+def empty_database(transactional_db: None) -> Iterator[str]:
+    """The name of a database without any table."""
+    params = connection_params("default")
+    name = f"{params['dbname']}_empty"
+    with psycopg.connect(**{**params, "dbname": "postgres"}, autocommit=True) as other:
+        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
+        other.execute(drop.format(sql.Identifier(name)))
+        other.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        yield name
+        other.execute(drop.format(sql.Identifier(name)))
 
 
 def _drop_after_a_week(cursor: Cursor, parent: str) -> None:

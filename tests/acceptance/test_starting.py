@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
 from django.db import connection, connections
-from psycopg import sql
 
-from django_pgqueue.postgres.connect import connection_params
 from tests.app import crash_tasks
 from tests.worker_process import enqueue, wait_until_final
 
 EXIT_REFUSED, EXIT_USAGE = 1, 2
-
-
-@pytest.fixture
-def empty_database(transactional_db):
-    """The name of a database without any table."""
-    params = connection_params("default")
-    name = f"{params['dbname']}_empty"
-    with psycopg.connect(**{**params, "dbname": "postgres"}, autocommit=True) as other:
-        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
-        other.execute(drop.format(sql.Identifier(name)))
-        other.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        yield name
-        other.execute(drop.format(sql.Identifier(name)))
 
 
 def refused(worker, *words):
