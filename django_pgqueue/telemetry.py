@@ -9,7 +9,8 @@ each: nothing is formatted for them.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from django.dispatch import Signal
 
@@ -28,12 +29,31 @@ def send(signal: Signal, sender: Any, **fields: Any) -> None:
             logger.error("receiver failed receiver=%r", receiver, exc_info=answer)
 
 
-def started(sender: Any, job: Any) -> None:
+class Sink(NamedTuple):
+    """Where the events of a job go."""
+
+    send: Callable[..., object]
+    logger: logging.Logger
+
+
+def send_plainly(signal: Signal, sender: Any, **fields: Any) -> None:
+    """Send a signal; what a receiver raises comes out."""
+    signal.send(sender=sender, **fields)
+
+
+WORKER = Sink(send, logger)
+# Of jobs that a test runs in its own thread: it sees what a receiver raises, and its
+# output has no lines of ours.
+_QUIET = logging.Logger("quiet", logging.CRITICAL + 1)  # noqa: LOG001  # Of no tree.
+TEST = Sink(send_plainly, _QUIET)
+
+
+def started(sender: Any, job: Any, *, to: Sink = WORKER) -> None:
     """Tell that a task is about to be called."""
-    send(signals.job_started, sender, job=job)
-    if logger.isEnabledFor(logging.DEBUG):
+    to.send(signals.job_started, sender, job=job)
+    if to.logger.isEnabledFor(logging.DEBUG):
         waited = (job.claimed_at - job.due_at).total_seconds() * 1000
-        logger.debug(
+        to.logger.debug(
             "started    job=%d task=%s attempt=%d waited=%.0fms",
             job.id,
             job.task,
@@ -48,12 +68,19 @@ def tells_success() -> bool:
 
 
 def succeeded(
-    sender: Any, job: Any, *, ran_seconds: float, result: str | None = None
+    sender: Any,
+    job: Any,
+    *,
+    ran_seconds: float,
+    result: str | None = None,
+    to: Sink = WORKER,
 ) -> None:
     """Tell that an ack is committed."""
-    send(signals.job_succeeded, sender, job=job, ran_seconds=ran_seconds, result=result)
-    if logger.isEnabledFor(logging.DEBUG):
-        logger.debug(
+    to.send(
+        signals.job_succeeded, sender, job=job, ran_seconds=ran_seconds, result=result
+    )
+    if to.logger.isEnabledFor(logging.DEBUG):
+        to.logger.debug(
             "succeeded  job=%d task=%s attempt=%d ran=%.0fms",
             job.id,
             job.task,
@@ -63,10 +90,15 @@ def succeeded(
 
 
 def retried(
-    sender: Any, job: Any, *, error: BaseException | None, delay_seconds: float
+    sender: Any,
+    job: Any,
+    *,
+    error: BaseException | None,
+    delay_seconds: float,
+    to: Sink = WORKER,
 ) -> None:
     """Tell that a job waits for its next attempt."""
-    send(
+    to.send(
         signals.job_retried,
         sender,
         job=job,
@@ -74,7 +106,7 @@ def retried(
         delay_seconds=delay_seconds,
     )
     if isinstance(error, UnknownTask):
-        logger.warning(
+        to.logger.warning(
             "unknown    job=%d task=%s next=+%.1fs: %s",
             job.id,
             job.task,
@@ -82,7 +114,7 @@ def retried(
             error,
         )
         return
-    logger.info(
+    to.logger.info(
         "retry      job=%d task=%s attempt=%d/%d next=+%.1fs error=%s",
         job.id,
         job.task,
@@ -93,9 +125,9 @@ def retried(
     )
 
 
-def crashed(job: Any, *, message: str) -> None:
+def crashed(job: Any, *, message: str, to: Sink = WORKER) -> None:
     """Tell that a job's own process died under it; there is no signal for crashes."""
-    logger.warning(
+    to.logger.warning(
         "crashed    job=%d task=%s attempt=%d/%d: %s",
         job.id,
         job.task,
@@ -105,10 +137,17 @@ def crashed(job: Any, *, message: str) -> None:
     )
 
 
-def dead(sender: Any, job: Any, *, reason: str, error: BaseException | None) -> None:
+def dead(
+    sender: Any,
+    job: Any,
+    *,
+    reason: str,
+    error: BaseException | None,
+    to: Sink = WORKER,
+) -> None:
     """Tell that a job moved to the dead letters."""
-    send(signals.job_dead, sender, job=job, reason=reason, error=error)
-    logger.warning(
+    to.send(signals.job_dead, sender, job=job, reason=reason, error=error)
+    to.logger.warning(
         "dead       job=%d task=%s attempt=%d/%d reason=%s error=%s",
         job.id,
         job.task,
@@ -119,16 +158,16 @@ def dead(sender: Any, job: Any, *, reason: str, error: BaseException | None) -> 
     )
 
 
-def cancelled(sender: Any, job: Any) -> None:
+def cancelled(sender: Any, job: Any, *, to: Sink = WORKER) -> None:
     """Tell that a job ended as cancelled."""
-    send(signals.job_cancelled, sender, job=job)
-    logger.info("cancelled  job=%d task=%s", job.id, job.task)
+    to.send(signals.job_cancelled, sender, job=job)
+    to.logger.info("cancelled  job=%d task=%s", job.id, job.task)
 
 
-def superseded(sender: Any, job: Any, *, holder: int) -> None:
+def superseded(sender: Any, job: Any, *, holder: int, to: Sink = WORKER) -> None:
     """Tell that a job ended as cancelled, since job *holder* has its dedup key."""
-    send(signals.job_cancelled, sender, job=job)
-    logger.info(
+    to.send(signals.job_cancelled, sender, job=job)
+    to.logger.info(
         "superseded job=%d task=%s attempt=%d/%d by=%d: that one has its dedup key",
         job.id,
         job.task,
@@ -138,22 +177,22 @@ def superseded(sender: Any, job: Any, *, holder: int) -> None:
     )
 
 
-def expired(sender: Any, job: Any) -> None:
+def expired(sender: Any, job: Any, *, to: Sink = WORKER) -> None:
     """Tell that a job's time had passed before it could start."""
-    send(signals.job_expired, sender, job=job)
-    logger.info("expired    job=%d task=%s", job.id, job.task)
+    to.send(signals.job_expired, sender, job=job)
+    to.logger.info("expired    job=%d task=%s", job.id, job.task)
 
 
-def stale(sender: Any, job: Any, *, kind: str) -> None:
+def stale(sender: Any, job: Any, *, kind: str, to: Sink = WORKER) -> None:
     """Tell that a settle found the job to be somebody else's."""
-    send(
+    to.send(
         signals.settle_stale,
         sender,
         job_id=job.id,
         delivery=job.delivery,
         kind=kind,
     )
-    logger.warning(
+    to.logger.warning(
         "stale      job=%d task=%s delivery=%d kind=%s: its lease was taken over, "
         "nothing was written",
         job.id,

@@ -19,43 +19,45 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db import DataError, IntegrityError, connections, transaction
+from django.db import connections, transaction
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue import signals
+from django_pgqueue import telemetry
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.apart import make_apart
 from django_pgqueue.postgres.server import installation
-from django_pgqueue.queues import settle
 from django_pgqueue.queues.accumulate import gather
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.claim_one import claim_one
 from django_pgqueue.queues.lease import report_progress
 from django_pgqueue.queues.partitions import make_partitions
-from django_pgqueue.queues.settle import Ended
 from django_pgqueue.tasks import context
 from django_pgqueue.tasks.accumulate import Accumulate
 from django_pgqueue.tasks.gathered import collect
 from django_pgqueue.tasks.outcome import (
     Cancel,
     Cancelled,
-    Expired,
-    GaveUp,
-    Retried,
     RetryLater,
     Snooze,
 )
 from django_pgqueue.tasks.perform import (
     Guard,
     Performed,
-    ended,
     perform,
     prepare,
     refuse,
     unguarded,
 )
 from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.tasks.settlement import (
+    WRITES,
+    ended,
+    is_noted,
+    kind_of,
+    tell,
+    write,
+)
 
 logger = logging.getLogger("django_pgqueue.inline")
 
@@ -63,18 +65,6 @@ LEASE = timedelta(minutes=5)
 
 # A task that enqueues itself would run for ever.
 INLINE_JOBS_MAX = 10_000
-
-Write = Callable[..., set[int]]
-
-STALE_KINDS: dict[Write, str] = {
-    settle.ack: "ack",
-    settle.forget: "forget",
-    settle.note: "ack",
-    settle.retry: "retry",
-    settle.dead_letter: "dead",
-    settle.expire: "expire",
-    settle.cancel: "cancel",
-}
 
 # Called before a job is claimed, while its row still is as it was enqueued.
 before_claim: list[Callable[[], None]] = []
@@ -115,9 +105,8 @@ class Control(context.Inline):
 
     def ack_within(self, cursor: Any, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in the task's own transaction."""
-        row = ended(self._job, performed, worker=self.worker, waited=0.0)
-        write = settle.forget if performed.leaves_no_trace else settle.ack
-        if not _written(write, row, worker=self.worker):
+        kind = kind_of(performed)
+        if not _write(kind, self._job, performed, self.worker)[0]:
             raise LeaseLost(self._job.id, self._job.delivery)
         return True
 
@@ -231,7 +220,7 @@ def deliver(
             run = collect(job, prepared, found, settings)
             prepared = run.prepared
         for started in (job, *(run.fit if run else ())):
-            signals.job_started.send(sender=prepared.task, job=started)
+            telemetry.started(prepared.task, started, to=telemetry.TEST)
         performed = perform(
             job, prepared, settings, installation=uuid, control=control, guard=guard
         )
@@ -341,84 +330,58 @@ def settle_job(
         control: What its context worked on. If the task has said there how it ends,
             that is written first, and then noted what came after it, as in a worker.
     """
-    if control is not None and control.has_said and performed.settled is None:
+    has_said = control is not None and control.has_said
+    if performed.settled is False:
+        _tell_stale(job, "ack")
+    elif performed.settled:
+        tell(job, performed, to=telemetry.TEST)
+    elif control is not None and has_said:
         word = Performed(performed.outcome, control.said)
         word.leaves_no_trace = performed.leaves_no_trace
-        settle_job(job, word, worker=worker)
+        _settle(job, word, worker)
         performed.outcome, performed.settled = word.outcome, True
-        row = ended(job, performed, worker=worker, waited=performed.ran_seconds or 0.0)
-        if row.error is not None or row.result is not None:
-            _written(settle.note, row, worker=worker)
-        return
-    write = _write_of(performed)
-    row = ended(job, performed, worker=worker, waited=performed.ran_seconds or 0.0)
-    if performed.settled is False:
-        is_written = False
-    elif performed.settled and row.error is None:
-        is_written = True
     else:
-        is_written = bool(_written(write, row, worker=worker))
-    if row.superseded_by is not None:
+        _settle(job, performed, worker)
+        return
+    if performed.settled and is_noted(performed, has_said=has_said):
+        _write("note", job, performed, worker)
+
+
+def _settle(job: Claimed, performed: Performed, worker: str) -> None:
+    kind = kind_of(performed)
+    is_written, holder = _write(kind, job, performed, worker)
+    if holder is not None:
         performed.outcome = Cancelled()
     if is_written:
-        _tell(job, performed)
-        return
-    # The task itself has deleted its row, or let somebody else have it.
-    signals.settle_stale.send(
-        sender=find_sender(job.task),
-        job_id=job.id,
-        delivery=job.delivery,
-        kind=STALE_KINDS[write],
-    )
-
-
-def _write_of(performed: Performed) -> Write:
-    if performed.settled:
-        return settle.note
-    outcome = performed.outcome
-    if isinstance(outcome, Retried):
-        return settle.retry
-    if isinstance(outcome, GaveUp):
-        return settle.dead_letter
-    if isinstance(outcome, Expired):
-        return settle.expire
-    if isinstance(outcome, Cancelled):
-        return settle.cancel
-    return settle.forget if performed.leaves_no_trace else settle.ack
-
-
-def _written(write: Write, row: Ended, *, worker: str) -> set[int]:
-    """Write one settle; return the id if it was still ours."""
-    alias = get_settings().database
-    try:
-        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-            return write(cursor, worker=worker, ended=[row])
-    except (DataError, IntegrityError):
-        # No partition for today: as in the worker's settler.
-        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-            made = make_apart(alias, make_partitions)
-            # A test's clock holds in the test's connection alone.
-            if not make_partitions(cursor) and not made:
-                raise
-            return write(cursor, worker=worker, ended=[row])
-
-
-def _tell(job: Claimed, performed: Performed) -> None:
-    """Send the signal that a worker sends."""
-    sender, outcome, error = find_sender(job.task), performed.outcome, performed.error
-    if isinstance(outcome, Retried):
-        delay = outcome.delay.total_seconds()
-        signals.job_retried.send(sender, job=job, error=error, delay_seconds=delay)
-    elif isinstance(outcome, GaveUp):
-        signals.job_dead.send(sender, job=job, reason=outcome.reason, error=error)
-    elif isinstance(outcome, Expired):
-        signals.job_expired.send(sender, job=job)
-    elif isinstance(outcome, Cancelled):
-        signals.job_cancelled.send(sender, job=job)
+        tell(job, performed, holder=holder, to=telemetry.TEST)
     else:
-        signals.job_succeeded.send(
-            sender,
-            job=job,
-            ran_seconds=performed.ran_seconds or 0.0,
-            result=performed.result,
-        )
+        # The task itself has deleted its row, or let somebody else have it.
+        _tell_stale(job, kind)
+
+
+def _tell_stale(job: Claimed, kind: str) -> None:
+    telemetry.stale(find_sender(job.task), job, kind=kind, to=telemetry.TEST)
+
+
+def _write(
+    kind: str, job: Claimed, performed: Performed, worker: str
+) -> tuple[bool, int | None]:
+    """Return whether the row was ours, and which job has taken its dedup key."""
+    row = ended(job, performed, worker=worker, waited=performed.ran_seconds or 0.0)
+    alias = get_settings().database
+
+    @contextmanager
+    def cursor() -> Iterator[Any]:
+        with transaction.atomic(using=alias), connections[alias].cursor() as opened:
+            yield opened
+
+    def make_day() -> bool:
+        made = make_apart(alias, make_partitions)
+        # A test's clock holds in the test's connection alone.
+        with cursor() as opened:
+            return bool(make_partitions(opened) or made)
+
+    written = write(
+        WRITES[kind], [row], worker=worker, cursor=cursor, make_day=make_day
+    )
+    return bool(written), row.superseded_by

@@ -32,7 +32,6 @@ from django_pgqueue.exceptions import (
     UnknownTask,
 )
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.queues.settle import Ended
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.atomic import in_transaction
 from django_pgqueue.tasks.context import Inline, JobContext, JobControl
@@ -40,7 +39,6 @@ from django_pgqueue.tasks.messages import unwanted_message
 from django_pgqueue.tasks.middleware import wrap
 from django_pgqueue.tasks.options import ResolvedOptions
 from django_pgqueue.tasks.outcome import (
-    Crashed,
     GaveUp,
     Outcome,
     Reject,
@@ -334,77 +332,6 @@ def timed_out(
     options = find_task(job.task).resolve(job.queue, settings)
     outcome = outcome_after(job, options, error, is_cancelled, ran_seconds or 0.0)
     return Performed(outcome, error, ran_seconds)
-
-
-def ended(job: Claimed, performed: Performed, *, worker: str, waited: float) -> Ended:
-    """
-    Return what the settle of this attempt writes.
-
-    Args:
-        job: As it was claimed.
-        performed: How it ended.
-        worker: Who ran it, for the error entry.
-        waited: Seconds since the claim, which dates the error entry by the
-            database's clock.
-    """
-    outcome = performed.outcome
-    error = performed.note
-    if performed.error is not None and not (
-        isinstance(outcome, Retried) and not outcome.is_failure
-    ):
-        error = error_entry(job, performed, worker=worker, waited=waited)
-    if isinstance(outcome, Crashed):
-        error = crash_entry(job, outcome.message, worker=worker, waited=waited)
-    return Ended(
-        id=job.id,
-        delivery=job.delivery,
-        ran_seconds=performed.ran_seconds,
-        result=performed.result,
-        error=error,
-        reason=outcome.reason if isinstance(outcome, GaveUp) else None,
-        delay_seconds=outcome.delay.total_seconds()
-        if isinstance(outcome, Retried)
-        else 0.0,
-        gives_attempt_back=isinstance(outcome, Retried) and outcome.gives_attempt_back,
-        unknown_task=isinstance(outcome, Retried) and outcome.unknown_task,
-    )
-
-
-def error_entry(
-    job: Claimed, performed: Performed, *, worker: str, waited: float
-) -> str:
-    """Return the entry that a failed attempt adds to the job's errors, as JSON."""
-    error = performed.error
-    assert error is not None
-    at = job.claimed_at + timedelta(seconds=waited)
-    words = performed.words if isinstance(performed, Shared) else None
-    message, trace = words or (message_of(error), traceback_of(error))
-    entry = {
-        "kind": "error",
-        "type": ".".join(type_of(error)),
-        "message": message,
-        "traceback": trace,
-        "attempt": job.attempt,
-        "delivery": job.delivery,
-        "worker": worker,
-        "at": at.isoformat(),
-        "ran_seconds": performed.ran_seconds,
-    }
-    return json.dumps(entry)
-
-
-def crash_entry(job: Claimed, message: str, *, worker: str, waited: float) -> str:
-    """Return the entry that a crash adds to the job's errors, as JSON."""
-    at = job.claimed_at + timedelta(seconds=waited)
-    entry = {
-        "kind": "worker_lost",
-        "worker": worker,
-        "attempt": job.attempt,
-        "delivery": job.delivery,
-        "at": at.isoformat(),
-        "message": message,
-    }
-    return json.dumps(entry)
 
 
 def type_of(error: BaseException) -> tuple[str, str]:

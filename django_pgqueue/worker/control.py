@@ -19,10 +19,11 @@ import psycopg
 
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.queues import lease, settle
+from django_pgqueue.queues import settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.context import has_ended
-from django_pgqueue.tasks.perform import Performed, Prepared, after_word, ended
+from django_pgqueue.tasks.perform import Performed, Prepared, after_word
+from django_pgqueue.tasks.settlement import ack_within, is_noted
 from django_pgqueue.worker.gatherer import Gatherer
 from django_pgqueue.worker.leases import Held, Leases
 from django_pgqueue.worker.reporter import LOOK_SECONDS, Report, Reporter
@@ -154,22 +155,9 @@ class Control:
 
     def ack_within(self, cursor: Any, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in its own transaction; LeaseLost."""
-        job, worker = self.job, self._hands.worker
-        said = self.acking(performed)
-        if said is not None:
-            lease.report_progress(
-                cursor,
-                worker=worker,
-                job_id=job.id,
-                delivery=job.delivery,
-                progress=said,
-            )
-        waited = time.monotonic() - self._held.claimed_at
-        row = ended(job, performed, worker=worker, waited=waited)
-        write = settle.forget if performed.leaves_no_trace else settle.ack
-        if job.id not in write(cursor, worker=worker, ended=[row]):
-            raise LeaseLost(job.id, job.delivery)
-        return True
+        progress = self.acking(performed)
+        worker = self._hands.worker
+        return ack_within(cursor, self.job, performed, worker=worker, progress=progress)
 
     def committed(self) -> None:
         """Tell what the transaction of ack_within() has settled."""
@@ -243,9 +231,7 @@ class Control:
             if not self.has_said:
                 # The transaction rolled back; nobody else has counted it as stale.
                 self._hands.settler.put(Settlement(self.job, performed, told=False))
-        elif performed.error is not None or (
-            self.has_said and (performed.result or performed.note) is not None
-        ):
+        elif is_noted(performed, has_said=self.has_said):
             self._hands.settler.put(Settlement(self.job, performed))
         else:
             self._hands.leases.ended(self.job)

@@ -21,10 +21,10 @@ from datetime import timedelta
 from typing import Any
 
 from django_pgqueue.exceptions import LeaseLost
-from django_pgqueue.queues import lease, settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.context import has_ended
-from django_pgqueue.tasks.perform import Performed, ended
+from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.tasks.settlement import ack_within
 from django_pgqueue.worker.isolation import new_thread
 from django_pgqueue.worker.pool_messages import Answer, Call, Channel, pack, word_of
 from django_pgqueue.worker.reporter import LOOK_SECONDS
@@ -188,22 +188,10 @@ class RunnerControl:
 
     def ack_within(self, cursor: Any, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in its own transaction; LeaseLost."""
-        job = self._job
-        said = self._ask("acking", pack(performed))
-        if said is not None:
-            lease.report_progress(
-                cursor,
-                worker=self._worker,
-                job_id=job.id,
-                delivery=job.delivery,
-                progress=said,
-            )
-        waited = time.monotonic() - self._claimed_at
-        row = ended(job, performed, worker=self._worker, waited=waited)
-        write = settle.forget if performed.leaves_no_trace else settle.ack
-        if job.id not in write(cursor, worker=self._worker, ended=[row]):
-            raise LeaseLost(job.id, job.delivery)
-        return True
+        progress = self._ask("acking", pack(performed))
+        return ack_within(
+            cursor, self._job, performed, worker=self._worker, progress=progress
+        )
 
     def committed(self) -> None:
         """Tell what the transaction of ack_within() has settled."""

@@ -19,7 +19,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import psycopg
@@ -31,16 +31,10 @@ from django_pgqueue.queues import lease, settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.queues.settle import Ended
-from django_pgqueue.tasks.outcome import (
-    Cancelled,
-    Crashed,
-    Expired,
-    GaveUp,
-    Retried,
-    Succeeded,
-)
-from django_pgqueue.tasks.perform import Performed, ended
+from django_pgqueue.tasks.outcome import Crashed, Retried
+from django_pgqueue.tasks.perform import Performed
 from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.tasks.settlement import WRITES, ended, kind_of, tell, write
 from django_pgqueue.worker.leases import Leases
 from django_pgqueue.worker.portion import Portion
 from django_pgqueue.worker.service import Service, is_broken
@@ -53,30 +47,14 @@ WAIT_SECONDS = 1.0
 # Outcomes that are put soon wait for one another, up to so many.
 SOON_ROWS = 64
 
-KINDS: dict[str, Callable[..., set[int]]] = {
-    "ack": settle.ack,
-    "forget": settle.forget,
-    "retry": settle.retry,
-    "dead": settle.dead_letter,
-    "expire": settle.expire,
-    "cancel": settle.cancel,
-    "crash": lease.crash,
-    "note": settle.note,
-}
+# By kind; the statements of this loop alone.
+KINDS = dict(WRITES)
 
 # How nearly all jobs end.
 DONE = frozenset({"ack", "forget"})
 
 # After which others may run a job at once.
 FOR_OTHERS = frozenset({"release", "retry", "crash"})
-
-BY_OUTCOME = {
-    Retried: "retry",
-    GaveUp: "dead",
-    Expired: "expire",
-    Cancelled: "cancel",
-    Crashed: "crash",
-}
 
 
 class Settlement:
@@ -123,11 +101,7 @@ class Settlement:
             return "release"
         if self.told is not None:
             return "told"
-        if self.performed.settled:
-            return "note"
-        if self.performed.leaves_no_trace:
-            return "forget"
-        return BY_OUTCOME.get(type(self.performed.outcome), "ack")
+        return kind_of(self.performed)
 
 
 class Settler(Service):
@@ -366,47 +340,35 @@ class Settler(Service):
                     )
 
     def _settle(self, kind: str, items: list[Settlement]) -> set[int]:
-        rows = [self._row(item) for item in items]
-        try:
-            with self.link.steady_cursor() as cursor:
-                return KINDS[kind](cursor, worker=self._worker, ended=rows)
-        except psycopg.errors.CheckViolation:
-            # No partition of the archive for today: the leader was away for a week,
-            # or there is none. Made here, and the same statement again.
-            connection = self.link.connection
-            with connection.transaction(), connection.cursor() as maker:
-                if not make_partitions(maker):
-                    raise
-            with self.link.steady_cursor() as cursor:
-                return KINDS[kind](cursor, worker=self._worker, ended=rows)
+        return write(
+            KINDS[kind],
+            [self._row(item) for item in items],
+            worker=self._worker,
+            cursor=self.link.steady_cursor,
+            make_day=self._make_day,
+        )
+
+    def _make_day(self) -> list[date]:
+        connection = self.link.connection
+        with connection.transaction(), connection.cursor() as cursor:
+            return make_partitions(cursor)
 
     def _row(self, item: Settlement) -> Ended:
         if item.written is None:
             job, performed = item.job, item.performed
             assert performed is not None
-            if performed.error is None and type(performed.outcome) is Succeeded:
-                # Nearly all.
-                item.written = Ended(
-                    job.id,
-                    job.delivery,
-                    performed.ran_seconds,
-                    performed.result,
-                    performed.note,
-                )
-                return item.written
-            held = self._leases.get(job)
-            waited = 0.0 if held is None else time.monotonic() - held.claimed_at
-            item.written = self._ended(job, performed, waited)
+            waited = 0.0
+            if performed.error is not None or type(performed.outcome) is Crashed:
+                held = self._leases.get(job)
+                waited = 0.0 if held is None else time.monotonic() - held.claimed_at
+            try:
+                item.written = ended(job, performed, worker=self._worker, waited=waited)
+            except Exception:
+                # Code of the error's own class was called, and raised.
+                logger.exception("failed     loop=settler job=%d: its error", job.id)
+                bare = Performed(performed.outcome, None, performed.ran_seconds)
+                item.written = ended(job, bare, worker=self._worker, waited=waited)
         return item.written
-
-    def _ended(self, job: Claimed, performed: Performed, waited: float) -> Ended:
-        try:
-            return ended(job, performed, worker=self._worker, waited=waited)
-        except Exception:
-            # Code of the error's own class was called, and raised.
-            logger.exception("failed     loop=settler job=%d: its error", job.id)
-            bare = Performed(performed.outcome, None, performed.ran_seconds)
-            return ended(job, bare, worker=self._worker, waited=waited)
 
     def _release(self, items: list[Settlement]) -> set[int]:
         leases = [(i.job.id, i.job.delivery, i.job.due_at) for i in items]
@@ -522,36 +484,16 @@ class Settler(Service):
         job, performed = item.job, item.performed
         if performed is None:
             return
-        outcome, sender = performed.outcome, find_sender(job.task)
-        if type(outcome) is Succeeded:
-            self.counts["ack"] += 1
-            telemetry.succeeded(
-                sender,
-                job,
-                ran_seconds=performed.ran_seconds or 0.0,
-                result=performed.result,
-            )
-            return
         holder = None if item.written is None else item.written.superseded_by
-        if holder is not None:
+        if kind in DONE:
+            self.counts["ack"] += 1
+        elif holder is not None:
             self.counts["cancel"] += 1
-            telemetry.superseded(sender, job, holder=holder)
-            return
-        self.counts[kind] += 1
-        if isinstance(outcome, Retried):
-            delay_seconds = outcome.delay.total_seconds()
-            self._on_retry(delay_seconds)
-            telemetry.retried(
-                sender, job, error=performed.error, delay_seconds=delay_seconds
-            )
-        elif isinstance(outcome, GaveUp):
-            telemetry.dead(sender, job, reason=outcome.reason, error=performed.error)
-        elif isinstance(outcome, Cancelled):
-            telemetry.cancelled(sender, job)
-        elif isinstance(outcome, Crashed):
-            telemetry.crashed(job, message=outcome.message)
         else:
-            telemetry.expired(sender, job)
+            self.counts[kind] += 1
+            if isinstance(performed.outcome, Retried):
+                self._on_retry(performed.outcome.delay.total_seconds())
+        tell(job, performed, holder=holder)
 
     def _tell_note(self, item: Settlement) -> None:
         assert item.performed is not None

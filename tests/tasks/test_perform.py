@@ -25,13 +25,12 @@ from django_pgqueue.tasks.outcome import (
 from django_pgqueue.tasks.perform import (
     Performed,
     Prepared,
-    ended,
-    error_entry,
     perform,
     prepare,
     refuse,
     timed_out,
 )
+from django_pgqueue.tasks.settlement import ended, error_entry
 from tests.app import tasks as sample
 from tests.app.models import Order
 

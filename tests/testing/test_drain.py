@@ -663,8 +663,8 @@ def test_an_atomic_task_that_loses_its_lease_writes_nothing():
         Order.objects.create(name="x")
         Job.objects.update(leased_by="another")
 
-    def receiver(sender, job_id, **fields):
-        heard.append((sender, job_id))
+    def receiver(sender, job_id, kind, **fields):
+        heard.append((sender, job_id, kind))
 
     signals.settle_stale.connect(receiver)
     try:
@@ -673,7 +673,36 @@ def test_an_atomic_task_that_loses_its_lease_writes_nothing():
     finally:
         signals.settle_stale.disconnect(receiver)
 
-    assert ([], [(loses, result.id)], "running") == (names(), heard, result.status)
+    told = [(loses, result.id, "ack")]
+    assert ([], told, "running") == (names(), heard, result.status)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_atomic_task_without_an_archive_has_succeeded_whatever_its_hooks_raise():
+    """Their error has no row to be noted in, and is no settle that came too late."""
+    heard = []
+
+    @task(name="raises after its commit", atomic=True, archive=False)
+    def raises():
+        def hook():
+            raise ValueError("late")
+
+        transaction.on_commit(hook)
+
+    def receiver(sender, signal, **fields):
+        heard.append(signal)
+
+    told = (signals.job_succeeded, signals.settle_stale)
+    for signal in told:
+        signal.connect(receiver)
+    try:
+        raises.delay()
+        assert 1 == drain()
+    finally:
+        for signal in told:
+            signal.disconnect(receiver)
+
+    assert [signals.job_succeeded] == heard
 
 
 # What it answers ---------------------------------------------------------------------

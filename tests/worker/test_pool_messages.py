@@ -13,7 +13,8 @@ import pytest
 
 from django_pgqueue import Reject, RemoteError, RetryLater
 from django_pgqueue.tasks.outcome import AskedAgain, Crashed, GaveUp, Retried
-from django_pgqueue.tasks.perform import Performed, error_entry
+from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.tasks.settlement import error_entry
 from django_pgqueue.worker.pool_messages import (
     HEAD,
     Call,

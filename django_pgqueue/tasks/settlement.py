@@ -1,0 +1,234 @@
+"""
+Settlement: what is written of an attempt that ended, and what is told of it.
+
+Between the tenth hop of a job's life and the eleventh, for whoever settles: a worker's
+settler, by the batch; the transaction of an atomic task; a test, in its own thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Any
+
+from django.db import DataError, IntegrityError
+from psycopg.errors import CheckViolation
+
+from django_pgqueue import telemetry
+from django_pgqueue.exceptions import LeaseLost
+from django_pgqueue.queues import lease, settle
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.queues.settle import Ended
+from django_pgqueue.tasks.outcome import (
+    Cancelled,
+    Crashed,
+    Expired,
+    GaveUp,
+    Retried,
+    Succeeded,
+)
+from django_pgqueue.tasks.perform import (
+    Performed,
+    Shared,
+    message_of,
+    traceback_of,
+    type_of,
+)
+from django_pgqueue.tasks.registry import find_sender
+
+Write = Callable[..., set[int]]
+
+# By outcome: its kind, as settle_stale names it and the worker counts it.
+KIND_OF: dict[type, str] = {
+    Retried: "retry",
+    GaveUp: "dead",
+    Expired: "expire",
+    Cancelled: "cancel",
+    Crashed: "crash",
+}
+
+# By kind: the statement that writes it.
+WRITES: dict[str, Write] = {
+    "ack": settle.ack,
+    "forget": settle.forget,
+    "retry": settle.retry,
+    "dead": settle.dead_letter,
+    "expire": settle.expire,
+    "cancel": settle.cancel,
+    "crash": lease.crash,
+    "note": settle.note,
+}
+
+
+def kind_of(performed: Performed) -> str:
+    """Return which statement writes an outcome."""
+    if performed.settled:
+        return "note"
+    kind = KIND_OF.get(type(performed.outcome))
+    if kind is not None:
+        return kind
+    return "forget" if performed.leaves_no_trace else "ack"
+
+
+def is_noted(performed: Performed, *, has_said: bool) -> bool:
+    """Whether what came after a settle is for its row; a word has no result yet."""
+    return performed.error is not None or (
+        has_said and (performed.result or performed.note) is not None
+    )
+
+
+def write(
+    write_ended: Write,
+    rows: list[Ended],
+    *,
+    worker: str,
+    cursor: Callable[[], AbstractContextManager[Any]],
+    make_day: Callable[[], object],
+) -> set[int]:
+    """
+    Write rows of one kind; return the ids that were still ours.
+
+    Args:
+        write_ended: One of WRITES.
+        rows: What it writes.
+        worker: Who has the leases.
+        cursor: Opens one; what fails there breaks no other statement.
+        make_day: Makes the archive's partition of today. It is missing when the leader
+            was away for a week, or there is none. Falsy: it was there.
+    """
+    try:
+        with cursor() as opened:
+            return write_ended(opened, worker=worker, ended=rows)
+    except (CheckViolation, DataError, IntegrityError):
+        if not make_day():
+            raise
+    with cursor() as opened:
+        return write_ended(opened, worker=worker, ended=rows)
+
+
+def ack_within(
+    cursor: Any,
+    job: Claimed,
+    performed: Performed,
+    *,
+    worker: str,
+    progress: str | None = None,
+) -> bool:
+    """Write the ack of an atomic task, and its last report as JSON; LeaseLost."""
+    if progress is not None:
+        lease.report_progress(
+            cursor,
+            worker=worker,
+            job_id=job.id,
+            delivery=job.delivery,
+            progress=progress,
+        )
+    row = ended(job, performed, worker=worker, waited=0.0)
+    if not WRITES[kind_of(performed)](cursor, worker=worker, ended=[row]):
+        raise LeaseLost(job.id, job.delivery)
+    return True
+
+
+def tell(
+    job: Claimed,
+    performed: Performed,
+    *,
+    holder: int | None = None,
+    to: telemetry.Sink = telemetry.WORKER,
+) -> None:
+    """Tell what became of a job; *holder*: it was cancelled in favour of that one."""
+    outcome, sender, error = performed.outcome, find_sender(job.task), performed.error
+    if type(outcome) is Succeeded:
+        ran_seconds, result = performed.ran_seconds or 0.0, performed.result
+        telemetry.succeeded(sender, job, ran_seconds=ran_seconds, result=result, to=to)
+    elif holder is not None:
+        telemetry.superseded(sender, job, holder=holder, to=to)
+    elif isinstance(outcome, Retried):
+        delay = outcome.delay.total_seconds()
+        telemetry.retried(sender, job, error=error, delay_seconds=delay, to=to)
+    elif isinstance(outcome, GaveUp):
+        telemetry.dead(sender, job, reason=outcome.reason, error=error, to=to)
+    elif isinstance(outcome, Cancelled):
+        telemetry.cancelled(sender, job, to=to)
+    elif isinstance(outcome, Crashed):
+        telemetry.crashed(job, message=outcome.message, to=to)
+    else:
+        telemetry.expired(sender, job, to=to)
+
+
+def ended(job: Claimed, performed: Performed, *, worker: str, waited: float) -> Ended:
+    """
+    Return what the settle of this attempt writes.
+
+    Args:
+        job: As it was claimed.
+        performed: How it ended.
+        worker: Who ran it, for the error entry.
+        waited: Seconds since the claim, which dates the error entry by the
+            database's clock.
+    """
+    outcome = performed.outcome
+    error = performed.note
+    if performed.error is None and type(outcome) is Succeeded:
+        # Nearly all.
+        return Ended(
+            job.id, job.delivery, performed.ran_seconds, performed.result, error
+        )
+    if performed.error is not None and not (
+        isinstance(outcome, Retried) and not outcome.is_failure
+    ):
+        error = error_entry(job, performed, worker=worker, waited=waited)
+    if isinstance(outcome, Crashed):
+        error = crash_entry(job, outcome.message, worker=worker, waited=waited)
+    return Ended(
+        id=job.id,
+        delivery=job.delivery,
+        ran_seconds=performed.ran_seconds,
+        result=performed.result,
+        error=error,
+        reason=outcome.reason if isinstance(outcome, GaveUp) else None,
+        delay_seconds=outcome.delay.total_seconds()
+        if isinstance(outcome, Retried)
+        else 0.0,
+        gives_attempt_back=isinstance(outcome, Retried) and outcome.gives_attempt_back,
+        unknown_task=isinstance(outcome, Retried) and outcome.unknown_task,
+    )
+
+
+def error_entry(
+    job: Claimed, performed: Performed, *, worker: str, waited: float
+) -> str:
+    """Return the entry that a failed attempt adds to the job's errors, as JSON."""
+    error = performed.error
+    assert error is not None
+    at = job.claimed_at + timedelta(seconds=waited)
+    words = performed.words if isinstance(performed, Shared) else None
+    message, trace = words or (message_of(error), traceback_of(error))
+    entry = {
+        "kind": "error",
+        "type": ".".join(type_of(error)),
+        "message": message,
+        "traceback": trace,
+        "attempt": job.attempt,
+        "delivery": job.delivery,
+        "worker": worker,
+        "at": at.isoformat(),
+        "ran_seconds": performed.ran_seconds,
+    }
+    return json.dumps(entry)
+
+
+def crash_entry(job: Claimed, message: str, *, worker: str, waited: float) -> str:
+    """Return the entry that a crash adds to the job's errors, as JSON."""
+    at = job.claimed_at + timedelta(seconds=waited)
+    entry = {
+        "kind": "worker_lost",
+        "worker": worker,
+        "attempt": job.attempt,
+        "delivery": job.delivery,
+        "at": at.isoformat(),
+        "message": message,
+    }
+    return json.dumps(entry)
