@@ -1,6 +1,6 @@
 """How the documentation is built: `make docs`, in which every warning is an error."""
 
-from pathlib import Path
+import re
 
 import django
 from django.conf import settings
@@ -52,36 +52,24 @@ html_theme_options = {
     "page_width": "1080px",
 }
 
-# The contents of index.md: every page of these folders, the named ones first and the
-# others by name. A new page needs no entry, and a folder without pages is left out.
-CONTENTS = {
-    "Learn": ["tutorial/first-task", "tutorial/*"],
-    "Do": ["howto/*"],
-    "Consult": ["reference/*"],
-    "Understand": ["explanation/life-of-a-job", "explanation/*"],
-    "Contribute": [
-        "contributing/glossary",
-        "contributing/*",
-        "contributing/decisions/*",
-    ],
-}
-
-
-def contents() -> str:
-    docs = Path(__file__).parent
-    blocks = []
-    for caption, patterns in CONTENTS.items():
-        found = [page for name in patterns for page in sorted(docs.glob(f"{name}.md"))]
-        pages = dict.fromkeys(page.relative_to(docs).with_suffix("") for page in found)
-        if pages:
-            lines = [":caption: " + caption, ":maxdepth: 1", "", *map(str, pages)]
-            blocks.append("\n".join(["```{toctree}", *lines, "```"]))
-    return "\n\n".join(blocks)
-
 
 def fill_in_contents(app: Sphinx, docname: str, source: list[str]) -> None:
+    """
+    Add the contents, which GitHub shows by itself.
+
+    The sidebar has the links of index.md; the page of decisions, the files beside it.
+    """
     if docname == "index":
-        source[0] = source[0].replace("<!-- contents: see conf.py -->", contents())
+        for section in source[0].split("\n## ")[1:]:
+            caption = section.partition("\n")[0]
+            pages = re.findall(r"\]\(([\w/-]+)\.md\)", section)
+            source[0] += toctree(":hidden:", f":caption: {caption}", "", *pages)
+    elif docname == "contributing/decisions/README":
+        source[0] += toctree(":glob:", "", "[0-9]*")
+
+
+def toctree(*lines: str) -> str:
+    return "\n".join(["\n```{toctree}", ":maxdepth: 1", *lines, "```\n"])
 
 
 def mark_examples(

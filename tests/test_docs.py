@@ -207,6 +207,16 @@ def test_links_between_pages_lead_somewhere(page):
     assert [] == broken
 
 
+def test_the_contents_have_every_page():
+    """index.md links each once; the decisions have one link together."""
+    linked = re.findall(r"^- .*", read(DOCS / "index.md"), re.MULTILINE)
+    pages = [str(page.relative_to(DOCS)) for page in DOCS.glob("*/*.md")]
+
+    assert sorted([*pages, "contributing/decisions/README.md"]) == sorted(
+        link for line in linked for link in re.findall(r"\]\((.*?)\)", line)
+    )
+
+
 def test_nobody_is_told_to_install_another_project():
     """On PyPI, our name with a hyphen is another: no page, hint or string has it."""
     other = "django" + "-pgqueue"
@@ -258,7 +268,7 @@ def test_make_targets_that_the_pages_name_exist():
 def test_tests_that_a_decision_names_exist():
     """ "Shown by" names files, and in brackets the beginnings of tests in them."""
     missing = []
-    for page in sorted((DOCS / "contributing" / "decisions").glob("*.md")):
+    for page in sorted((DOCS / "contributing" / "decisions").glob("[0-9]*.md")):
         shown = re.search(r"\*\*Shown by\.\*\*(.*)", read(page), re.DOTALL)
         assert shown, name_of(page)
         for file, named in re.findall(
