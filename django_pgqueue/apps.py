@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from django.apps import AppConfig, apps
 from django.conf import settings
+from django.core import checks
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext_lazy as _
+
+CHECKS_TAG = "pgqueue"
 
 SCHEDULES = "pgqueue_schedule"
 TOPICS = "pgqueue_topic"
@@ -34,11 +38,10 @@ class PgQueueConfig(AppConfig):
         cannot be imported: the system checks say what is wrong, whoever needs the
         settings raises SettingsError, and workers do not start.
         """
-        from django_pgqueue import checks
         from django_pgqueue.conf import readable_settings
         from django_pgqueue.tasks.modules import import_modules
 
-        checks.register()
+        _register_checks()
         post_migrate.connect(_declare, sender=self)
         modules = readable_settings().task_modules
         import_modules([*modules, PIPELINES])
@@ -51,6 +54,24 @@ class PgQueueConfig(AppConfig):
                 for name in modules
             ]
             declare_found(sys.modules[name] for name in names if name in sys.modules)
+
+
+def _register_checks() -> None:
+    """Make checks.py known to Django, which is loaded where checks are run."""
+
+    def named(name: str) -> Callable[..., list[checks.CheckMessage]]:
+        def check(**told: Any) -> list[checks.CheckMessage]:
+            from django_pgqueue import checks as ours
+
+            found: list[checks.CheckMessage] = getattr(ours, name)(**told)
+            return found
+
+        return check
+
+    checks.register(named("check_configuration"), CHECKS_TAG)
+    checks.register(named("check_deployment"), CHECKS_TAG, deploy=True)
+    # Not by our own tag: Django would run it without being told a database.
+    checks.register(named("check_database"), checks.Tags.database)
 
 
 def _declare(

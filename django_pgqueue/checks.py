@@ -35,7 +35,6 @@ from django_pgqueue.tasks.options import as_middleware
 from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.topics.days import closed_early
 
-TAG = "pgqueue"
 ENGINE = "django.db.backends.postgresql"
 
 # What PgBouncer listens on unless told otherwise.
@@ -43,14 +42,6 @@ POOLER_PORT = "6432"
 
 # A process's pool has this many connections unless OPTIONS["pool"] says so.
 POOL_SIZE = 4
-
-
-def register() -> None:
-    """Make the checks known to Django."""
-    checks.register(check_configuration, TAG)
-    checks.register(check_deployment, TAG, deploy=True)
-    # Not by our own tag: Django would run it without being told a database.
-    checks.register(check_database, checks.Tags.database)
 
 
 def check_configuration(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
