@@ -24,6 +24,7 @@ from django.utils.module_loading import module_has_submodule
 from django_pgqueue.bounds import QUEUE_DEFAULT
 from django_pgqueue.conf import MODES, Settings, problems, readable_settings
 from django_pgqueue.exceptions import PgQueueError, SettingsError, did_you_mean
+from django_pgqueue.operators.human import duration
 from django_pgqueue.postgres.connect import DEFAULTS
 from django_pgqueue.postgres.rights import rights
 from django_pgqueue.postgres.server import missing_indexes
@@ -263,7 +264,7 @@ def _short_archive(settings: Settings) -> Iterator[CheckMessage]:
             4,
             f"PGQUEUE['RESULT_TTL_SECONDS'] is {settings.result_ttl_seconds:,.0f}, but "
             f"the archive, where results stand, is kept for "
-            f"{kept.total_seconds():,.0f} s.",
+            f"{duration(kept.total_seconds())}.",
             "Raise PGQUEUE['RETENTION']['archive'], or lower RESULT_TTL_SECONDS.",
         )
 
@@ -333,7 +334,7 @@ def _listen_traps(settings: Settings) -> Iterator[CheckMessage]:
             9,
             f"Workers LISTEN on database {alias!r}, which looks like a transaction "
             f"pooler ({seen}): they would hear nothing, and find jobs by their poll "
-            f"every {settings.poll_interval_seconds:g} s.",
+            f"every {duration(settings.poll_interval_seconds)}.",
             "Name an alias with a direct connection in PGQUEUE['LISTEN_DATABASE'], or "
             "set PGQUEUE['LISTEN'] to False. `manage.py pgqueue doctor` tries it.",
         )

@@ -35,6 +35,7 @@ from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position, Topic
+from django_pgqueue.operators import human
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag
 from django_pgqueue.topics.names import TOPIC_CHARACTERS_MAX
 
@@ -185,7 +186,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
             (_("Where"), format_html("<code>{}</code>", where) if where else None),
             (_("On error"), row.get_on_error_display()),
             (_("Maximum attempts"), str(row.max_attempts)),
-            (_("Lease"), f"{row.lease_seconds:g} s"),
+            (_("Lease"), human.duration(row.lease_seconds)),
             (_("Began with"), row.start),
             (_("Paused"), moments.full(row.paused_at, clock)),
             (_("Paused by"), row.paused_by),
@@ -215,7 +216,6 @@ class ConsumerGroupAdmin(SeekableAdmin):
         }
 
     def _line(self, row: Any, each: PartitionLag) -> PartitionLine:
-        more = "+" if each.unread >= COUNTED_MESSAGES_MAX else ""
         clock = row.clock
         state = state_badge(partition_state(each, is_served=row.behind.is_served))
         if each.halted_at is not None:
@@ -229,8 +229,10 @@ class ConsumerGroupAdmin(SeekableAdmin):
             partition=str(each.partition),
             state=state,
             position=self._position(row, each),
-            unread=f"{each.unread:,}{more}",
-            age="" if each.seconds is None else moments.distance(each.seconds),
+            unread=human.count(
+                each.unread, is_more=each.unread >= COUNTED_MESSAGES_MAX
+            ),
+            age=human.age(each.seconds),
             reader=each.leased_by or "",
             until=moments.short(moments.as_clock(each.leased_until, clock), clock),
             failures=str(each.failures or ""),

@@ -25,6 +25,7 @@ from django_pgqueue.admin.log import log
 from django_pgqueue.admin.seek_form import SeekForm
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.operators import human
 from django_pgqueue.publishing import operate_groups as operate
 from django_pgqueue.topics.foresee import Step
 
@@ -149,8 +150,8 @@ def _line(step: Step) -> tuple[int, int, int, str, str]:
 
 
 def _total(steps: list[Step]) -> str:
-    more = "+" if any(step.is_more for step in steps) else ""
-    return f"{sum(step.messages for step in steps):,}{more}"
+    is_more = any(step.is_more for step in steps)
+    return human.count(sum(step.messages for step in steps), is_more=is_more)
 
 
 def _named(place: int | str | datetime) -> str:

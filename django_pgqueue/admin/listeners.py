@@ -15,11 +15,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_pgqueue.admin import moments
 from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, Subscription
+from django_pgqueue.operators import human
 from django_pgqueue.topics.lag import PartitionLag, lag
 from django_pgqueue.topics.subscriptions import STALE_AFTER
 from django_pgqueue.worker.queue_plan import QueuePlan
@@ -83,12 +83,12 @@ class Behind:
     @property
     def shown(self) -> str:
         """The lag as text; "1,000+" where it was counted no further."""
-        return f"{self.unread:,}{'+' if self.is_more else ''}"
+        return human.count(self.unread, is_more=self.is_more)
 
     @property
     def age(self) -> str:
         """How old the oldest unread message is."""
-        return "" if self.seconds is None else moments.distance(self.seconds)
+        return human.age(self.seconds)
 
 
 def is_stale() -> Case:

@@ -19,9 +19,9 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin.filter_form import FilterForm, is_number
 from django_pgqueue.admin.keyset_list import KeysetList
 from django_pgqueue.admin.moment_field import MomentField
-from django_pgqueue.admin.moments import in_utc
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Topic
+from django_pgqueue.operators.human import in_utc
 from django_pgqueue.topics.browse import ID_MAX, Wanted, browse
 from django_pgqueue.topics.moment import first_id
 from django_pgqueue.topics.names import (

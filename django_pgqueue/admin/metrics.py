@@ -35,11 +35,12 @@ from django_pgqueue.admin.chart import (
 )
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
 from django_pgqueue.admin.run_links import run_url
-from django_pgqueue.admin.scale import number, scale, span, unit_of
+from django_pgqueue.admin.scale import number, scale, time_scale
 from django_pgqueue.admin.spans import HOUR_SECONDS, Period, local, named, starts, when
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import PipelineRun, TaskHour
+from django_pgqueue.operators.human import duration
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.runs import task_hour_charts
 from django_pgqueue.runs.task_hour_charts import Summed, Sums, together
@@ -309,27 +310,17 @@ def times(spans: Spans, name: str, title: str, what: str) -> Chart:
         ),
     ]
     known = [value for part in parts for value in part.values if value is not None]
-    unit = unit_of(max(known, default=0.0))
-    scaled = [
-        Series(
-            part.name,
-            part.css,
-            [None if value is None else value * unit.factor for value in part.values],
-        )
-        for part in parts
-    ]
-    axis = scale(max(known, default=0.0) * unit.factor)
     return _over_time(
         spans,
-        scaled,
+        parts,
         key=name,
         title=title,
-        unit=f"{unit.name}, {what}",
-        told=_("Highest p95: %(highest)s.") % {"highest": span(max(known))}
+        unit=what,
+        told=_("Highest p95: %(highest)s.") % {"highest": duration(max(known))}
         if known
         else _("Nothing was measured."),
-        axis=axis,
-        text=lambda value: f"{number(value)} {unit.sign}" if value else "0",
+        axis=time_scale(max(known, default=0.0)),
+        text=duration,
         is_lines=True,
     )
 
@@ -425,9 +416,9 @@ def _line(label: str, sums: Sums) -> dict[str, Any]:
         "again": f"{sums.tried_again:,}",
         "dead": f"{sums.dead:,}",
         "failed_share": f"{bad / sums.started:.1%}" if sums.started else "",
-        "wait_p50": span(sums.wait_p50),
-        "wait_p95": span(sums.wait_p95),
-        "run_p50": span(sums.run_p50),
-        "run_p95": span(sums.run_p95),
-        "worker_seconds": span(sums.worker_seconds),
+        "wait_p50": duration(sums.wait_p50),
+        "wait_p95": duration(sums.wait_p95),
+        "run_p50": duration(sums.run_p50),
+        "run_p95": duration(sums.run_p95),
+        "worker_seconds": duration(sums.worker_seconds),
     }

@@ -8,8 +8,8 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.moments import in_utc
 from django_pgqueue.bounds import TIME_MAX, TIME_MIN
+from django_pgqueue.operators.human import in_utc
 
 
 class MomentField(forms.DateTimeField):

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 
 from django.utils import timezone
 from django.utils.dates import WEEKDAYS_ABBR
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _
 
-# The largest whole unit below each limit, in seconds. Days from two of them on.
-UNITS = ((60, 1, "s"), (3_600, 60, "min"), (172_800, 3_600, "h"))
-
-
-def distance(seconds: float) -> str:
-    """Return a length of time in its largest unit: 45 s, 3 min, 7 h, 12 d."""
-    for below, unit_seconds, unit in UNITS:
-        if seconds < below:
-            return f"{int(seconds / unit_seconds)} {unit}"
-    return f"{int(seconds / 86_400)} d"
-
-
-def relative(moment: datetime, clock: datetime) -> str:
-    """Return how far *moment* is from the *clock*, both of the database."""
-    seconds = (moment - clock).total_seconds()
-    if abs(seconds) < 1:
-        return _("now")
-    if seconds > 0:
-        return _("in %(distance)s") % {"distance": distance(seconds)}
-    return _("%(distance)s ago") % {"distance": distance(-seconds)}
+from django_pgqueue.operators import human
 
 
 def as_clock(moment: datetime | None, clock: datetime) -> datetime | None:
@@ -41,13 +21,6 @@ def as_clock(moment: datetime | None, clock: datetime) -> datetime | None:
     return timezone.make_aware(moment, timezone.get_default_timezone())
 
 
-def in_utc(moment: datetime) -> datetime:
-    """Return *moment* in UTC: without a zone, it is one of the project's."""
-    if timezone.is_naive(moment):
-        moment = timezone.make_aware(moment, timezone.get_default_timezone())
-    return moment.astimezone(UTC)
-
-
 def by_clock(moment: datetime, zone: tzinfo, *, has_seconds: bool = False) -> str:
     """
     Return *moment* by the clock of *zone*: Mon 2026-03-30 02:30 CEST.
@@ -57,7 +30,7 @@ def by_clock(moment: datetime, zone: tzinfo, *, has_seconds: bool = False) -> st
         zone: Whose clock.
         has_seconds: Show a full minute with its seconds too, as beside other moments.
     """
-    local = in_utc(moment).astimezone(zone)
+    local = human.in_utc(moment).astimezone(zone)
     time = f"{local:%H:%M:%S}" if local.second or has_seconds else f"{local:%H:%M}"
     return f"{WEEKDAYS_ABBR[local.weekday()]} {local:%Y-%m-%d} {time} {local:%Z}"
 
@@ -77,7 +50,7 @@ def short(moment: datetime | None, clock: datetime) -> SafeString | str:
         '<time datetime="{}" title="{}">{}</time>',
         moment.isoformat(),
         absolute(moment),
-        relative(moment, clock),
+        human.distance(moment, clock),
     )
 
 
@@ -89,7 +62,7 @@ def since(moment: datetime | None, clock: datetime) -> SafeString | str:
         '<time datetime="{}" title="{}">{}</time>',
         moment.isoformat(),
         absolute(moment),
-        distance(max((clock - moment).total_seconds(), 0)),
+        human.age((clock - moment).total_seconds()),
     )
 
 
@@ -101,17 +74,12 @@ def full(moment: datetime | None, clock: datetime) -> SafeString | None:
         '<time datetime="{}">{}</time> <span class="quiet">({})</span>',
         moment.isoformat(),
         absolute(moment),
-        relative(moment, clock),
+        human.distance(moment, clock),
     )
 
 
 def length(start: datetime | None, end: datetime | None) -> str:
-    """Return how long something took, in seconds; "" when it never started."""
+    """Return how long something took; "" when it never started."""
     if start is None or end is None:
         return ""
-    return seconds_long(max(end - start, timedelta(0)).total_seconds())
-
-
-def seconds_long(seconds: float) -> str:
-    """Return how long something took, the more exactly the shorter it was."""
-    return f"{seconds:.3f} s" if seconds < 10 else f"{seconds:,.0f} s"
+    return human.duration((end - start).total_seconds())

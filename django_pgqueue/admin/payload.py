@@ -27,6 +27,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.conf import get_settings
+from django_pgqueue.operators import human
 from django_pgqueue.redaction.json_text import PIECE
 from django_pgqueue.redaction.text import redact_text
 
@@ -164,6 +165,8 @@ def _failure(entry: Any, clock: datetime, may_see: bool) -> Failure:
     if not isinstance(entry, dict):
         entry = {"kind": UNREADABLE, "traceback": _text(entry)}
     seconds = entry.get("ran_seconds")
+    # What no worker wrote may say anything.
+    is_length = isinstance(seconds, float) and 0 <= seconds < 1e12
     kind = _text(entry.get("kind"))
     said, traceback = _text(entry.get("message")), _text(entry.get("traceback"))
     may_see_message = may_see or kind in BY_PEOPLE
@@ -177,7 +180,7 @@ def _failure(entry: Any, clock: datetime, may_see: bool) -> Failure:
         worker=_text(entry.get("worker")),
         by=_text(entry.get("by")),
         at=_moment(entry.get("at"), clock),
-        ran=f"{seconds:.3f} s" if isinstance(seconds, float) else "",
+        ran=human.duration(seconds) if is_length else "",
         is_hidden=bool(traceback and not may_see) or bool(said and not may_see_message),
     )
 

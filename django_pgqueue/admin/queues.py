@@ -22,6 +22,7 @@ from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import DeadLetter, Job, Queue
+from django_pgqueue.operators import human
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 
 # How far jobs are counted, per queue and state.
@@ -83,8 +84,7 @@ class QueueAdmin(ActingAdmin):
     @admin.display(description=_("oldest"))
     def oldest(self, queue: Any) -> str:
         """Show how long the oldest of them has been due."""
-        seconds = queue.stats.oldest_ready_seconds
-        return "" if seconds is None else moments.distance(seconds)
+        return human.age(queue.stats.oldest_ready_seconds)
 
     @admin.display(description=_("running"))
     def running(self, queue: Any) -> str:
@@ -167,8 +167,4 @@ def read_stats(names: list[str]) -> dict[str, QueueStats]:
 
 def counted(stats: QueueStats, state: str) -> str:
     """Return a count as text; "10,000+" where it was counted no further."""
-    count = getattr(stats, state)
-    is_more = count >= stats.count_max or (
-        stats.is_partial and state in ("running", "retrying", "scheduled")
-    )
-    return f"{count:,}{'+' if is_more else ''}"
+    return human.count(getattr(stats, state), is_more=stats.is_more(state))

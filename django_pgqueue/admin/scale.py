@@ -1,12 +1,9 @@
-"""Scale: round numbers for an axis, and lengths of time in a unit that fits them."""
+"""Scale: round numbers for an axis, of a fitting unit where it has times."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-from django.utils.functional import Promise
-from django.utils.translation import gettext_lazy as _
 
 # Lines of a grid, about so many.
 TICKS_WANTED = 4
@@ -14,28 +11,14 @@ TICKS_WANTED = 4
 # Steps that people count in, times a power of ten.
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
-# Below so many seconds, a unit, how many of it a second has, and its name.
-UNITS = (
-    (1.0, 1_000.0, "ms", _("milliseconds")),
-    (120.0, 1.0, "s", _("seconds")),
-    (7_200.0, 1 / 60, "min", _("minutes")),
-    (172_800.0, 1 / 3_600, "h", _("hours")),
-    (math.inf, 1 / 86_400, "d", _("days")),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """In what the values of a chart are shown, and how many of it one value is."""
-
-    factor: float
-    sign: str
-    name: str | Promise
+# Units of time, in seconds: ticks are round numbers of the largest that fits.
+UNITS = (86_400.0, 3_600.0, 60.0, 1.0)
+MILLISECOND = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From 0 to a round number; ticks in its unit."""
+    """From 0 to a round number."""
 
     top: float
     ticks: tuple[float, ...]
@@ -64,21 +47,11 @@ def scale(highest: float, *, is_whole: bool = False) -> Scale:
     return Scale(step * count, tuple(step * place for place in range(count + 1)))
 
 
-def unit_of(seconds: float) -> Unit:
-    """Return the unit in which *seconds*, the longest of some, is shown."""
-    return next(
-        Unit(factor, sign, name)
-        for below, factor, sign, name in UNITS
-        if seconds < below
-    )
-
-
-def span(seconds: float | None) -> str:
-    """Return a length of time as text: 230 ms, 3.2 s, 45 s, 12 min; "" for none."""
-    if seconds is None:
-        return ""
-    unit = unit_of(seconds)
-    return f"{number(seconds * unit.factor)} {unit.sign}"
+def time_scale(longest: float) -> Scale:
+    """Return a scale for seconds, the *longest* of them among others."""
+    unit = next((size for size in UNITS if longest >= size), MILLISECOND)
+    rounded = scale(longest / unit)
+    return Scale(rounded.top * unit, tuple(tick * unit for tick in rounded.ticks))
 
 
 def number(value: float) -> str:

@@ -11,6 +11,7 @@ from django.utils.translation import ngettext
 
 from django_pgqueue.admin import moments
 from django_pgqueue.exceptions import ScheduleError
+from django_pgqueue.operators import human
 from django_pgqueue.schedules.timetables import next_ticks, timetable
 from django_pgqueue.schedules.words import in_words
 from django_pgqueue.timetable.shifts import Shift, shift
@@ -77,7 +78,7 @@ def preview(row: Any, now: datetime) -> Preview | None:
         table = timetable(row.expression, row.every_seconds, row.tz)
     except ScheduleError:
         return None
-    now = moments.in_utc(now)
+    now = human.in_utc(now)
     zone = zone_of(row)
     due = list(next_ticks(table, now, SHOWN_TICKS))
     has_seconds = any(tick.second for tick in due)
@@ -86,7 +87,7 @@ def preview(row: Any, now: datetime) -> Preview | None:
             iso=tick.isoformat(),
             local=moments.by_clock(tick, zone, has_seconds=has_seconds),
             utc=moments.by_clock(tick, UTC, has_seconds=has_seconds),
-            relative=moments.relative(tick, now),
+            relative=human.distance(tick, now),
             note=_note(table, tick),
         )
         for tick in due
@@ -101,7 +102,7 @@ def reckoned(row: Any) -> datetime | None:
     except ScheduleError:
         return None
     after = [row.ticks_from, *([row.last_tick] if row.last_tick else [])]
-    return table.next_after(max(map(moments.in_utc, after)))
+    return table.next_after(max(map(human.in_utc, after)))
 
 
 def _note(table: Timetable, tick: datetime) -> str:

@@ -31,6 +31,7 @@ from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.schedule import TickOutcome
+from django_pgqueue.operators import human
 from django_pgqueue.runs import ticks
 from django_pgqueue.runs.ticks import TickRow
 from django_pgqueue.schedules.declare import declared
@@ -229,7 +230,7 @@ class ScheduleAdmin(ScheduleForms):
         if row.shown_state not in ("active", "overdue"):
             return ""
         tick = row.next_tick or reckoned(row)
-        return "" if tick is None else self._moment(row, moments.in_utc(tick))
+        return "" if tick is None else self._moment(row, human.in_utc(tick))
 
     @admin.display(description=gettext_lazy("last"))
     def last_due(self, row: Any) -> SafeString | str:
@@ -266,7 +267,7 @@ class ScheduleAdmin(ScheduleForms):
             (_("Overlap"), None if row.message_name else OVERLAPS[row.overlap]),
             (
                 _("Jitter"),
-                _("up to %(seconds)s s") % {"seconds": f"{row.jitter_seconds:,}"}
+                _("up to %(time)s") % {"time": human.duration(row.jitter_seconds)}
                 if row.jitter_seconds
                 else None,
             ),
@@ -304,13 +305,12 @@ class ScheduleAdmin(ScheduleForms):
         return ("args", "kwargs")
 
     def _run(self, row: Any, tick: TickRow, has_seconds: bool) -> Run:
-        seconds = tick.ran_seconds
         late = (tick.ticked_at - tick.due_at).total_seconds()
         return Run(
-            due=self._moment(row, moments.in_utc(tick.due_at), has_seconds),
+            due=self._moment(row, human.in_utc(tick.due_at), has_seconds),
             job=self._job(tick),
-            took="" if seconds is None else moments.seconds_long(seconds),
-            late=moments.distance(late) if late >= 1 and not tick.asked_by else "",
+            took=human.duration(tick.ran_seconds),
+            late=human.duration(late) if late >= 1 and not tick.asked_by else "",
             missed=_missed(tick.missed),
             asked_by=tick.asked_by or "",
         )
@@ -321,7 +321,7 @@ class ScheduleAdmin(ScheduleForms):
             '<time datetime="{}">{}</time><br>'
             '<span class="quiet pgqueue-clock">{}</span>',
             tick.isoformat(),
-            moments.relative(tick, moments.in_utc(row.clock)),
+            human.distance(tick, human.in_utc(row.clock)),
             moments.by_clock(tick, zone_of(row), has_seconds=has_seconds),
         )
 
@@ -400,7 +400,7 @@ def _catch_up(policy: str) -> str:
 def _missed(count: int) -> str:
     if not count:
         return ""
-    return f"{count:,}+" if count >= MISSED_MAX else f"{count:,}"
+    return human.count(count, is_more=count >= MISSED_MAX)
 
 
 def _code(text: str | None) -> SafeString | None:

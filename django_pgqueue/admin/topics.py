@@ -27,6 +27,7 @@ from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
 from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, Message, Subscription, Topic
+from django_pgqueue.operators import human
 from django_pgqueue.topics.lag import Holder, holders
 from django_pgqueue.topics.moment import first_id
 from django_pgqueue.topics.overview import (
@@ -73,7 +74,7 @@ class TopicAdmin(ReadOnlyAdmin):
             held = {each.topic_id: each for each in reversed(holders(cursor))}
             counts = {}
             if rows:
-                since = moments.in_utc(rows[0].clock) - LATELY
+                since = human.in_utc(rows[0].clock) - LATELY
                 counts = count_since(
                     cursor, [row.pk for row in rows], first_id(cursor, since), since
                 )
@@ -145,8 +146,7 @@ class TopicAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("messages in 24 h"))
     def lately(self, row: Any) -> SafeString | str:
         """Show how many there were, as a link to them."""
-        more = "+" if row.count >= COUNTED_MESSAGES_MAX else ""
-        text = f"{row.count:,}{more}"
+        text = human.count(row.count, is_more=row.count >= COUNTED_MESSAGES_MAX)
         if not self.has_page(Message):
             return text
         url = self._url(Message, "changelist")
@@ -189,7 +189,7 @@ class TopicAdmin(ReadOnlyAdmin):
             (_("Oldest message"), self._message(oldest)),
             (_("Newest message"), self._message(newest)),
             (_("Removed up to id"), str(row.removed_to) if row.removed_to else None),
-            (_("Log of all topics"), _size(log, moments.in_utc(clock))),
+            (_("Log of all topics"), _size(log, human.in_utc(clock))),
             (_("Held back"), _told(row.holder)),
             (_("Declared last"), moments.full(row.last_declared_at, clock)),
             (_("Made"), moments.full(row.created_at, clock)),
@@ -250,14 +250,14 @@ def _who_says(row: Any) -> str:
 def _span(length: timedelta | None) -> str:
     if length is None:
         return _("for ever")
-    return moments.distance(length.total_seconds())
+    return human.age(length.total_seconds())
 
 
 def _seconds(value: Any) -> str:
     if value is None:
         return _("the setting RETENTION")
     if isinstance(value, (int, float)):
-        return moments.distance(value)
+        return human.age(value)
     return str(value)
 
 
@@ -284,7 +284,7 @@ def _is_long(holder: Holder) -> bool:
 def _for(holder: Holder) -> str:
     if holder.seconds is None:
         return _("for an unknown time")
-    return _("for %(span)s") % {"span": moments.distance(holder.seconds)}
+    return _("for %(span)s") % {"span": human.age(holder.seconds)}
 
 
 def _told(holder: Holder | None) -> str | None:

@@ -123,6 +123,12 @@ class QueueStats:
     count_max: int = COUNT_MAX
     is_partial: bool = False
 
+    def is_more(self, state: str) -> bool:
+        """Return whether there may be more jobs of *state* than were counted."""
+        return getattr(self, state) >= self.count_max or (
+            self.is_partial and state in ("running", "retrying", "scheduled")
+        )
+
 
 def queue_stats(
     cursor: Any, queues: Sequence[str] | None = None, count_max: int = COUNT_MAX

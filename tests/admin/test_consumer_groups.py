@@ -14,6 +14,7 @@ from django_pgqueue.admin.group_seek import _line
 from django_pgqueue.models import ConsumerGroup, Position, Topic
 from django_pgqueue.topics.foresee import COUNTED_MESSAGES_MAX, Step
 from tests.management.test_doctor import make_worker
+from tests.minutes import in_minutes
 from tests.topics.rows import make_group, make_message, make_position, make_topic
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +44,7 @@ def html_of(client, path=""):
 
 
 def plain(html):
-    return " ".join(re.sub("<[^>]*>", " ", html).split())
+    return in_minutes(" ".join(re.sub("<[^>]*>", " ", html).split()))
 
 
 def make_log(count=30, partitions=3):

@@ -67,7 +67,7 @@ def test_the_list_tells_how_runs_are_and_went(admin_client):
     assert "pgqueue-failed" in rows[1]
     assert "pgqueue-succeeded" in rows[2]
     assert "1,234,567" in rows[2]
-    assert "240 s" in rows[2]
+    assert "4 min" in rows[2]
 
 
 def test_a_run_whose_process_died_is_lost(admin_client):
@@ -82,7 +82,7 @@ def test_a_run_whose_process_died_is_lost(admin_client):
     for text in (html, detail):
         assert "pgqueue-lost" in text
         assert "pgqueue-running" not in text
-        assert "360 s" in text
+        assert "6 min" in text
         assert "<progress" not in text
     assert "Its process ended without a word." in html
     assert "The next run of the job takes its place." in detail

@@ -29,6 +29,7 @@ from tests.factories import (
     make_leased_job,
     make_schedule,
 )
+from tests.minutes import in_minutes
 
 LONG_AGO = timedelta(minutes=-10)
 
@@ -361,7 +362,7 @@ def test_leases_that_ran_out():
 
     finding = trouble("leases")
     assert 3 == finding["value"]
-    assert "10 m ago" in finding["what"]
+    assert "10 min ago" in in_minutes(finding["what"])
 
 
 def test_what_was_found_stands_in_a_column():
@@ -494,7 +495,9 @@ def test_overdue_ticks_are_found():
     finding = trouble("ticks")
 
     assert 540 < finding["value"] < 660
-    assert "Ticks are overdue, the first for 10 m: nightly." == finding["what"]
+    assert "Ticks are overdue, the first for 10 min: nightly." == in_minutes(
+        finding["what"]
+    )
     assert "pgqueue_worker" in finding["way_out"]
 
 

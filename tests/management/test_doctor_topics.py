@@ -18,6 +18,7 @@ from django_pgqueue.topics.days import close_days, drop_day
 from django_pgqueue.topics.publish import publish
 from tests.factories import make_group, make_message, make_position, make_topic
 from tests.management.test_doctor import examined, make_worker, run
+from tests.minutes import in_minutes
 
 OURS = {
     *("log_days", "log_closed", "log_early", "log_horizon"),
@@ -124,7 +125,8 @@ def test_halted_groups(transactional_db):
 
     finding = found("groups_halted")
     assert ("error", ["orders/stats"]) == (finding["severity"], finding["value"])
-    assert "orders/stats, 2 partitions, for retention, since 5 m." in finding["what"]
+    what = in_minutes(finding["what"])
+    assert "orders/stats, 2 partitions, for retention, since 5 min." in what
     assert finding["what"].endswith("7 messages were removed")
 
 

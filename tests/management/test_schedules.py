@@ -19,7 +19,7 @@ HOUR = timedelta(hours=1)
 def test_schedules_are_listed_by_name():
     """State, next and last tick, state of the last job, and words."""
     job = make_archived_job()
-    row = make_declared(name="b nightly", next_tick=2.02 * HOUR, overridden_at=-HOUR)
+    row = make_declared(name="b nightly", next_tick=2.005 * HOUR, overridden_at=-HOUR)
     make_tick(row, job_id=job.pk, due_at=-3 * HOUR)
     make_schedule(name="a poll", every_seconds=15, paused_at=-HOUR, paused_by="ada")
     make_schedule(name="c", tz="Mars/Olympus", expression="x", error="bad")
@@ -157,7 +157,7 @@ def test_last_ticks():
     assert DONE == status
     lines = out.splitlines()
     assert "overlap" in lines[1]
-    assert f"{job.pk}  succeeded  42." in lines[2]
+    assert f"{job.pk}  succeeded  42 s" in lines[2]
     assert lines[2].rstrip().endswith("7")
     assert ["overlap"] == [tick["outcome"] for tick in one[1]["ticks"]]
     make_schedule(name="new")

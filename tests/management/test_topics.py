@@ -14,6 +14,7 @@ from django_pgqueue.models import ConsumerGroup, Message, Position, Topic
 from django_pgqueue.topics import browse
 from tests.management.test_doctor import make_worker
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
+from tests.minutes import in_minutes
 from tests.topics.rows import (
     make_group,
     make_message,
@@ -50,7 +51,7 @@ def table(out):
     """Return the lines of a table as lists of cells."""
     return [
         [cell.strip() for cell in line.split("  ") if cell.strip()]
-        for line in out.splitlines()
+        for line in in_minutes(out).splitlines()
     ]
 
 
@@ -269,10 +270,10 @@ def test_groups_are_listed():
     task = "tests.app.tasks.noop"
     assert [
         [
-            *("orders/a", "paused", "6", "5 m", "2", "default", task),
+            *("orders/a", "paused", "6", "5 min", "2", "default", task),
             "paused by ada: rebuilt",
         ],
-        ["orders/b", "halted", "3", "4 m", "2", "1", "stats", task],
+        ["orders/b", "halted", "3", "4 min", "2", "1", "stats", task],
     ] == table(out)[1:]
     paused, halted = answer["groups"]
     assert ("a", "paused", 6, []) == (
@@ -391,9 +392,9 @@ def test_lag_is_told_by_partition():
 
     assert DONE == status
     assert [
-        ["orders/stats", "0", "reading", str(ids[2]), "1", "1 m", "web-1"],
-        ["orders/stats", "1", "waiting", "0", "3", "4 m"],
-    ] == [[cell.replace("60 s", "1 m") for cell in line] for line in table(out)[1:]]
+        ["orders/stats", "0", "reading", str(ids[2]), "1", "1 min", "web-1"],
+        ["orders/stats", "1", "waiting", "0", "3", "4 min"],
+    ] == table(out)[1:]
     others, stats = answer["groups"]
     assert ("clicks", "others", 0, None) == (
         *(others["topic"], others["group"], others["unread"]),

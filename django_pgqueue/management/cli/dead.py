@@ -9,9 +9,10 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli import rows
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, suggest
 from django_pgqueue.management.cli.jobs import add_paging, say_next
-from django_pgqueue.management.cli.moments import iso, since
+from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.words import add_filters
+from django_pgqueue.operators.human import distance
 from django_pgqueue.redaction.text import redact_text
 
 HELP = "List dead letters, the newest ids first, and count them by reason."
@@ -81,7 +82,7 @@ def _row(row: dict[str, Any]) -> list[object]:
         row["queue"],
         row["task"],
         f"{row['attempt']}/{row['max_attempts']}",
-        since(row["finished_at"], row["clock"]),
+        distance(row["finished_at"], row["clock"]),
         _last_error(row),
     ]
 

@@ -9,8 +9,8 @@ from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.management.cli.groups import oldest
-from django_pgqueue.management.cli.moments import span
 from django_pgqueue.management.cli.text import shown
+from django_pgqueue.operators.human import age
 from django_pgqueue.subscriptions.consume import declared
 from django_pgqueue.topics.groups import GroupRow, find_all
 from django_pgqueue.topics.lag import PartitionLag, lag
@@ -60,7 +60,7 @@ def _waits(row: GroupRow, waiting: list[PartitionLag]) -> Finding:
         severity="error",
         what=f"Group {shown(row)} has {unread:,}{' or more' if more else ''} unread "
         f"message{'' if unread == 1 else 's'}, the oldest for "
-        f"{span(oldest(waiting) or 0.0)}, and no living worker serves its queue "
+        f"{age(oldest(waiting) or 0.0)}, and no living worker serves its queue "
         f"{shown(row.queue)}.",
         value=unread,
         limit=0,

@@ -8,8 +8,8 @@ from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.finding import Finding
-from django_pgqueue.management.cli.moments import span
 from django_pgqueue.management.cli.text import shown
+from django_pgqueue.operators.human import age, duration
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks.modules import failed_modules, said_of
@@ -57,7 +57,7 @@ def workers(cursor: Any, settings: Settings) -> Iterator[Finding]:
             severity="warning",
             what=f"{len(silent)} workers left a row and are silent: "
             f"{named([worker.name for worker in silent])}, the last of them for "
-            f"{span(silent[0].silent_seconds)}.",
+            f"{age(silent[0].silent_seconds)}.",
             value=[worker.name for worker in silent],
             limit=SILENT_SECONDS_MAX,
             way_out="They were killed, or cannot reach the database. Rows of dead ones "
@@ -146,8 +146,7 @@ def _waits(stats: list[QueueStats]) -> Iterator[Finding]:
     yield Finding(
         check="oldest_ready",
         severity="warning" if is_late else "ok",
-        what=f"The oldest ready job has waited {span(seconds)}, in queue "
-        f"{shown(name)}.",
+        what=f"The oldest ready job has waited {age(seconds)}, in queue {shown(name)}.",
         value=seconds,
         limit=READY_SECONDS_MAX,
         way_out="Start more workers for it, or see what keeps those that are there."
@@ -160,7 +159,7 @@ def leases(cursor: Any, settings: Settings) -> Iterator[Finding]:
     """Are there leases that ran out and that nobody takes over?"""
     count, seconds = doctor.lapsed_leases(cursor, limit=COUNT_MAX)
     is_old = seconds is not None and seconds > LAPSED_SECONDS_MAX
-    ago = "" if seconds is None else f", the first {span(seconds)} ago"
+    ago = "" if seconds is None else f", the first {age(seconds)} ago"
     yield Finding(
         check="leases",
         severity="warning" if is_old else "ok",
@@ -203,7 +202,7 @@ def tasks(cursor: Any, settings: Settings) -> Iterator[Finding]:
         value=unknown[:NAMES_MAX],
         way_out="Deploy the code that has them, declare them in a module of "
         f"TASK_MODULES, or add aliases=[…] to the renamed "
-        f"task; after {span(settings.unknown_task_grace_seconds)} they are dead.",
+        f"task; after {duration(settings.unknown_task_grace_seconds)} they are dead.",
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.finding import Finding
-from django_pgqueue.management.cli.moments import span
 from django_pgqueue.management.cli.text import shown
+from django_pgqueue.operators.human import age
 from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.states import OVERDUE, state_of
@@ -28,7 +28,7 @@ def schedules(cursor: Any, settings: Settings) -> Iterator[Finding]:
     yield Finding(
         check="ticks",
         severity="error" if late else "ok",
-        what=f"Ticks are overdue, the first for {span(max(late.values()))}: "
+        what=f"Ticks are overdue, the first for {age(max(late.values()))}: "
         f"{named(list(late))}."
         if late
         else "No tick of a schedule is overdue.",

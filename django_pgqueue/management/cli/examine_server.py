@@ -10,7 +10,7 @@ import psycopg
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.finding import Finding
-from django_pgqueue.management.cli.moments import span
+from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres import trusted_clock as clocks
 from django_pgqueue.postgres.connect import connect
@@ -127,7 +127,7 @@ def listening(cursor: Any, settings: Settings) -> Iterator[Finding]:
         yield Finding(
             check="listen",
             severity="ok",
-            what=f"Workers only poll, every {settings.poll_interval_seconds:g} s "
+            what=f"Workers only poll, every {duration(settings.poll_interval_seconds)} "
             f"(PGQUEUE['LISTEN'] is False).",
         )
         return
@@ -151,7 +151,7 @@ def listening(cursor: Any, settings: Settings) -> Iterator[Finding]:
         yield Finding(
             check="listen",
             severity="ok",
-            what=f"A NOTIFY was heard on {alias!r} after {seconds * 1000:.1f} ms.",
+            what=f"A NOTIFY was heard on {alias!r} after {duration(seconds)}.",
             value=seconds,
             limit=HEARD_SECONDS_MAX,
         )
@@ -160,9 +160,9 @@ def listening(cursor: Any, settings: Settings) -> Iterator[Finding]:
     yield Finding(
         check="listen",
         severity="warning",
-        what=f"A NOTIFY was not heard on {alias!r} within {HEARD_SECONDS_MAX:g} s "
-        f"({why}): workers find jobs by their poll, every "
-        f"{settings.poll_interval_seconds:g} s.",
+        what=f"A NOTIFY was not heard on {alias!r} within "
+        f"{duration(HEARD_SECONDS_MAX)} ({why}): workers find jobs by their poll, "
+        f"every {duration(settings.poll_interval_seconds)}.",
         limit=HEARD_SECONDS_MAX,
         way_out="Name an alias with a direct connection in PGQUEUE['LISTEN_DATABASE'].",
     )
@@ -194,7 +194,7 @@ def horizon(cursor: Any, settings: Settings) -> Iterator[Finding]:
             check="horizon", severity="ok", what="No transaction holds vacuum back."
         )
         return
-    since = "" if held.seconds is None else f" for {span(held.seconds)}"
+    since = "" if held.seconds is None else f" for {age(held.seconds)}"
     is_slot = held.seconds is None
     yield Finding(
         check="horizon",
@@ -225,7 +225,7 @@ def prepared(cursor: Any, settings: Settings) -> Iterator[Finding]:
         check="prepared",
         severity="warning" if is_old else "ok",
         what=f"{count} prepared transactions"
-        + (f", the oldest for {span(seconds)}." if seconds is not None else "."),
+        + (f", the oldest for {age(seconds)}." if seconds is not None else "."),
         value=seconds,
         limit=PREPARED_SECONDS_MAX,
         way_out="End them with COMMIT PREPARED or ROLLBACK PREPARED: their locks stay "
@@ -258,7 +258,7 @@ def vacuum(cursor: Any, settings: Settings) -> Iterator[Finding]:
     if found is None:
         return
     is_late = found.dead > DEAD_ROWS_MAX and found.dead > found.live
-    when = "never" if found.seconds is None else f"{span(found.seconds)} ago"
+    when = "never" if found.seconds is None else f"{age(found.seconds)} ago"
     way_out = ""
     if not found.is_on:
         way_out = "Set autovacuum to on: the table of jobs lives on it."
@@ -286,7 +286,7 @@ def clock(cursor: Any, settings: Settings) -> Iterator[Finding]:
     yield Finding(
         check="clock",
         severity="warning" if is_off else "ok",
-        what=f"This machine's clock is {abs(skew):.2f} s {where} the database's.",
+        what=f"This machine's clock is {duration(abs(skew))} {where} the database's.",
         value=skew,
         limit=CLOCK_SKEW_SECONDS_MAX,
         way_out="Jobs follow the database's clock, but a run_after that is computed "
@@ -303,7 +303,7 @@ def trusted_clock(cursor: Any, settings: Settings) -> Iterator[Finding]:
     yield Finding(
         check="trusted_clock",
         severity="warning" if is_late else "ok",
-        what=f"The database's clock is {span(late)} ahead of the time that workers "
+        what=f"The database's clock is {age(late)} ahead of the time that workers "
         f"have measured: it has jumped, or none has led for so long. No day of that "
         f"time is closed, exported or removed yet."
         if is_late

@@ -11,7 +11,7 @@ from django_pgqueue.exceptions import TopicError
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.examine_topics import RETENTION_SHARE_MAX
 from django_pgqueue.management.cli.finding import Finding
-from django_pgqueue.management.cli.moments import span
+from django_pgqueue.operators.human import age, duration
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.topics.names import Pattern
 from django_pgqueue.topics.retain_backfills import (
@@ -43,7 +43,7 @@ def subscriptions(cursor: Any, settings: Settings) -> Iterator[Finding]:
 def _behind(found: list[BackfillBehind]) -> Finding:
     told = [
         f"{each}{' (disabled)' if each.is_disabled else ''}: a message of {each.topic} "
-        f"is {span(each.seconds)} old, kept for {span(each.keep_seconds)}"
+        f"is {age(each.seconds)} old, kept for {duration(each.keep_seconds)}"
         for each in found
     ]
     return Finding(

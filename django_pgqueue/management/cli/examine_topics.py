@@ -8,8 +8,8 @@ from typing import Any
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.finding import Finding
-from django_pgqueue.management.cli.moments import span
 from django_pgqueue.management.cli.text import shown
+from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.topics import doctor
 
@@ -91,7 +91,7 @@ def _horizon(found: list[doctor.HeldBack]) -> Finding:
     else:
         name = shown(holder.application_name or "a session")
         who = f"{name}, process {holder.pid}, {holder.state or '?'},"
-        since = f" for {span(holder.seconds)}"
+        since = f" for {age(holder.seconds)}"
         way_out = f"Commit sooner; or SELECT pg_terminate_backend({holder.pid})."
     others = len(found) - 1
     return Finding(
@@ -108,7 +108,7 @@ def _horizon(found: list[doctor.HeldBack]) -> Finding:
 def _behind(found: list[doctor.Behind]) -> Finding:
     told = [
         f"{each.topic}/{each.group} (its oldest unread message is "
-        f"{span(each.seconds)} old, kept for {span(each.keep_seconds)})"
+        f"{age(each.seconds)} old, kept for {duration(each.keep_seconds)})"
         for each in found
     ]
     return Finding(
@@ -130,7 +130,7 @@ def _halted(found: list[doctor.Halted]) -> Finding:
     told = [
         f"{each.topic}/{each.group}, {each.partitions} partition"
         f"{'' if each.partitions == 1 else 's'}, for {each.halted_for}, since "
-        f"{span(each.seconds)}"
+        f"{age(each.seconds)}"
         for each in found
     ]
     first = next((each.message for each in found if each.message), "")

@@ -11,12 +11,12 @@ from django.db import connections
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, operator_name
-from django_pgqueue.management.cli.lag import unread_shown
-from django_pgqueue.management.cli.moments import iso, span
+from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.places import chosen, group_name, partition
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import plain_text
+from django_pgqueue.operators.human import age, count
 from django_pgqueue.publishing import operate_groups as operate
 from django_pgqueue.topics.groups import GroupRow, find_all
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
@@ -190,7 +190,7 @@ def lag_shown(lags: list[PartitionLag]) -> str:
     """Return how many messages a group has not read."""
     unread = sum(each.unread for each in lags)
     is_more = any(each.unread >= COUNTED_MESSAGES_MAX for each in lags)
-    return unread_shown(unread, unread if is_more else unread + 1)
+    return count(unread, is_more=is_more)
 
 
 def oldest(lags: list[PartitionLag]) -> float | None:
@@ -205,7 +205,7 @@ def _row(row: GroupRow, lags: list[PartitionLag], state: str) -> list[object]:
         row,
         state,
         lag_shown(lags),
-        "" if seconds is None else span(seconds),
+        age(seconds),
         len(lags),
         sum(each.halted_at is not None for each in lags) or "",
         row.queue,

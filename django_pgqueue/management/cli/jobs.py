@@ -6,7 +6,7 @@ from typing import Any
 
 from django_pgqueue.management.cli import rows
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, suggest
-from django_pgqueue.management.cli.moments import iso, since
+from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.words import (
     STATES,
@@ -15,6 +15,7 @@ from django_pgqueue.management.cli.words import (
     rows_count,
     state,
 )
+from django_pgqueue.operators.human import distance
 
 HELP = "List jobs by filters, the newest first."
 
@@ -108,10 +109,10 @@ def _when(row: dict[str, Any]) -> str:
     """Return since when or from when a job is in its state."""
     clock = row["clock"]
     if "finished_at" in row:
-        return since(row["finished_at"], clock)
+        return distance(row["finished_at"], clock)
     if rows.state_of(row) == "running":
-        return since(row["leased_at"], clock)
-    return since(row["visible_at"] or row["enqueued_at"], clock)
+        return distance(row["leased_at"], clock)
+    return distance(row["visible_at"] or row["enqueued_at"], clock)
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from django.db import connections
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
-from django_pgqueue.management.cli.moments import iso, span
+from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.places import chosen, group_name
 from django_pgqueue.management.cli.text import shown
+from django_pgqueue.operators.human import age, count
 from django_pgqueue.topics.groups import GroupRow, find_all
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
 
@@ -76,11 +77,6 @@ def run(options: dict[str, Any], out: Output) -> int:
     return EXIT_NOTHING if over or is_missing else EXIT_DONE
 
 
-def unread_shown(unread: int, limit: int) -> str:
-    """Return how many messages are unread; "10,000+" where no more were counted."""
-    return f"{unread:,}{'+' if unread >= limit else ''}"
-
-
 def _over(
     lags: dict[GroupRow, list[PartitionLag]], most: int
 ) -> list[tuple[GroupRow, int]]:
@@ -94,8 +90,8 @@ def _row(group: GroupRow, each: PartitionLag, limit: int) -> list[object]:
         each.partition,
         each.state,
         each.position,
-        unread_shown(each.unread, limit),
-        "" if each.seconds is None else span(each.seconds),
+        count(each.unread, is_more=each.unread >= limit),
+        age(each.seconds),
         each.failures or "",
         each.leased_by,
     ]

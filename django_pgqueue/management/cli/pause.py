@@ -15,6 +15,7 @@ from django_pgqueue.management.cli.words import (
     queue_name,
 )
 from django_pgqueue.models import Queue
+from django_pgqueue.operators.human import duration
 from django_pgqueue.tasks import operate
 
 HELP = "Stop claims from a queue; what runs, runs on, and enqueues go on."
@@ -42,8 +43,8 @@ def run(options: dict[str, Any], out: Output) -> int:
         out.json({"queue": name, "paused": was_new})
     elif was_new:
         # A worker reads the list of queues as often as it polls.
-        seconds = get_settings().poll_interval_seconds
-        out.line(f"Queue {name} is paused; workers notice within {seconds:g} s.")
+        poll = duration(get_settings().poll_interval_seconds)
+        out.line(f"Queue {name} is paused; workers notice within {poll}.")
     else:
         row = Queue.objects.using(get_settings().database).get(name=name)
         by = f" by {shown(row.paused_by)}" if row.paused_by else ""

@@ -18,7 +18,7 @@ from django.db.models.functions import Cast, Now
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
-from django_pgqueue.management.cli.moments import iso, since
+from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.places import partition, place, resolved, topic_name
 from django_pgqueue.management.cli.rows import in_order
@@ -26,6 +26,7 @@ from django_pgqueue.management.cli.show import UNREADABLE
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import plain_text, rows_count
 from django_pgqueue.models import Message, Topic
+from django_pgqueue.operators.human import distance
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.topics.browse import LOOK_ROWS_MAX, Found, Wanted, browse
 from django_pgqueue.topics.moment import first_id
@@ -207,7 +208,7 @@ def _row(row: dict[str, Any]) -> list[object]:
         text = f"{text[:PAYLOAD_CHARACTERS_MAX]}…"
     return [
         row["id"],
-        since(row["published_at"], row["clock"]),
+        distance(row["published_at"], row["clock"]),
         row["name"],
         row["key"],
         row["partition"],

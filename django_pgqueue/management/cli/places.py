@@ -15,10 +15,10 @@ from datetime import datetime
 from typing import Any
 
 from django_pgqueue.exceptions import TopicError, did_you_mean
-from django_pgqueue.management.cli.moments import utc
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import ID_MAX
+from django_pgqueue.operators.human import in_utc
 from django_pgqueue.runs.schedules import database_now
 from django_pgqueue.topics.groups import GroupRow
 from django_pgqueue.topics.names import PARTITIONS_MAX, check_topic
@@ -66,7 +66,7 @@ def place(text: str) -> Place:
             return int(text)
     else:
         try:
-            return utc(datetime.fromisoformat(text))
+            return in_utc(datetime.fromisoformat(text))
         except (ValueError, OverflowError):
             pass
         try:
@@ -85,7 +85,7 @@ def resolved(cursor: Any, said: Place) -> int | str | datetime:
     if not isinstance(said, Start):
         return said
     assert said.ago is not None
-    return utc(database_now(cursor)) - said.ago
+    return in_utc(database_now(cursor)) - said.ago
 
 
 def chosen(

@@ -9,6 +9,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.output import Output
+from django_pgqueue.operators.human import duration
 from django_pgqueue.postgres.clock import server_now
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.topics import days
@@ -37,7 +38,7 @@ def run(options: dict[str, Any], out: Output) -> int:
         if early:
             out.note(
                 f"Not over, and closed: {named(told)}. Readers forget that within "
-                f"{FORGOTTEN_SECONDS:g} s."
+                f"{duration(FORGOTTEN_SECONDS)}."
             )
             days.forget_early(cursor, early)
             time.sleep(FORGOTTEN_SECONDS)

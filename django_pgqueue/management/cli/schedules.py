@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.db import connections
-from django.utils import translation
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import ScheduleError, did_you_mean
@@ -18,10 +17,11 @@ from django_pgqueue.management.cli.acting import (
     EXIT_NOTHING,
     operator_name,
 )
-from django_pgqueue.management.cli.moments import iso, since, utc
+from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import plain_text, rows_count
+from django_pgqueue.operators.human import distance, duration, in_utc
 from django_pgqueue.runs import ticks
 from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
 from django_pgqueue.runs.ticks import TickRow
@@ -85,16 +85,14 @@ def add_arguments(parser: Any) -> None:
 
 def run(options: dict[str, Any], out: Output) -> int:
     """List schedules, or do what is asked for with one."""
-    # The commands speak English, and scripts read them.
-    with translation.override(None):
-        rows, now = _read()
-        if options.get("action") in (None, "list"):
-            return _list(rows, now, out)
-        row = next((each for each in rows if each.name == options["name"]), None)
-        if row is None:
-            return _unknown(options["name"], rows, out)
-        act, _told = ACTIONS[options["action"]]
-        return act(row, now, options, out)
+    rows, now = _read()
+    if options.get("action") in (None, "list"):
+        return _list(rows, now, out)
+    row = next((each for each in rows if each.name == options["name"]), None)
+    if row is None:
+        return _unknown(options["name"], rows, out)
+    act, _told = ACTIONS[options["action"]]
+    return act(row, now, options, out)
 
 
 def _read() -> tuple[list[ScheduleRow], datetime]:
@@ -147,7 +145,7 @@ def _next(row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output)
             [
                 f"{tick.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}",
                 f"{tick:%a %Y-%m-%d %H:%M:%S}",
-                since(tick, now),
+                distance(tick, now),
                 NOTES[mark.kind].format(count=mark.collapsed) if mark else "",
             ]
             for tick, mark in found
@@ -248,8 +246,8 @@ def _row(row: ScheduleRow, last: TickRow | None, now: datetime) -> list[object]:
     return [
         row.name,
         state_of(row, now),
-        since(_next_tick(row, now), now),
-        since(last.due_at, now) if last else "",
+        distance(_next_tick(row, now), now),
+        distance(last.due_at, now) if last else "",
         (last.state or last.outcome) if last else "",
         _words(row),
     ]
@@ -282,8 +280,8 @@ def _tick_row(tick: TickRow) -> list[object]:
         tick.outcome,
         tick.job_id if tick.message_id is None else tick.message_id,
         tick.state,
-        "" if tick.ran_seconds is None else f"{tick.ran_seconds:.3f} s",
-        "" if tick.asked_by else f"{late:.1f} s",
+        duration(tick.ran_seconds),
+        "" if tick.asked_by else duration(late),
         tick.missed or "",
         tick.asked_by,
     ]
@@ -321,7 +319,7 @@ def _plain(value: Any) -> Any:
 def _in_utc(row: Any) -> Any:
     """Return a row with its times in UTC, whatever the project's settings are."""
     times = {
-        field.name: utc(value)
+        field.name: in_utc(value)
         for field in dataclasses.fields(row)
         if isinstance(value := getattr(row, field.name), datetime)
     }

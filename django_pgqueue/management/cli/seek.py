@@ -21,6 +21,7 @@ from django_pgqueue.management.cli.places import (
     resolved,
 )
 from django_pgqueue.management.cli.text import shown
+from django_pgqueue.operators.human import count
 from django_pgqueue.publishing import operate_groups as operate
 from django_pgqueue.topics.foresee import Step
 from django_pgqueue.topics.groups import GroupRow, find_all
@@ -111,16 +112,16 @@ def _is_confirmed(row: GroupRow, steps: list[Step], out: Output) -> bool:
 
 
 def _row(step: Step) -> list[object]:
-    count = _total([step])
+    total = _total([step])
     return [
         step.partition,
         step.before,
         step.after,
-        count if step.is_back else "",
-        count if not step.is_back and step.messages else "",
+        total if step.is_back else "",
+        total if not step.is_back and step.messages else "",
     ]
 
 
 def _total(steps: list[Step]) -> str:
-    more = "+" if any(step.is_more for step in steps) else ""
-    return f"{sum(step.messages for step in steps):,}{more}"
+    is_more = any(step.is_more for step in steps)
+    return count(sum(step.messages for step in steps), is_more=is_more)

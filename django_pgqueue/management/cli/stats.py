@@ -9,10 +9,11 @@ from django.db import connections
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, suggest
-from django_pgqueue.management.cli.moments import iso, span
+from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.words import add_filters
+from django_pgqueue.operators.human import age, count
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 
 HELP = "Count the jobs of each queue by state."
@@ -54,7 +55,6 @@ def run(options: dict[str, Any], out: Output) -> int:
 
 
 def _row(queue: QueueStats) -> list[str]:
-    oldest = queue.oldest_ready_seconds
     notes = []
     if queue.paused_at is not None:
         who = f" by {queue.paused_by}" if queue.paused_by else ""
@@ -65,17 +65,13 @@ def _row(queue: QueueStats) -> list[str]:
     return [
         queue.name,
         *(_count(queue, name) for name in COUNTS),
-        "" if oldest is None else span(oldest),
+        age(queue.oldest_ready_seconds),
         "; ".join(notes),
     ]
 
 
 def _count(queue: QueueStats, name: str) -> str:
-    count: int = getattr(queue, name)
-    is_more = count >= queue.count_max or (
-        queue.is_partial and name in ("running", "retrying", "scheduled")
-    )
-    return f"{count:,}{'+' if is_more else ''}"
+    return count(getattr(queue, name), is_more=queue.is_more(name))
 
 
 def _as_json(queue: QueueStats) -> dict[str, Any]:

@@ -11,11 +11,12 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
 from django_pgqueue.management.cli.groups import lag_shown, state_of
-from django_pgqueue.management.cli.moments import iso, span, utc
+from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.places import topic_name
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.models import Topic
+from django_pgqueue.operators.human import age, count, duration, in_utc
 from django_pgqueue.runs.schedules import database_now
 from django_pgqueue.topics import groups, subscriptions
 from django_pgqueue.topics.groups import GroupRow
@@ -102,7 +103,7 @@ def _add_counts(cursor: Any, rows: list[Any], told: list[dict[str, Any]]) -> Non
         held.setdefault(holder.topic_id, holder)
     counts: dict[int, int] = {}
     if rows:
-        since = utc(database_now(cursor)).astimezone(UTC) - LATELY
+        since = in_utc(database_now(cursor)).astimezone(UTC) - LATELY
         ids = [row.pk for row in rows]
         counts = count_since(cursor, ids, first_id(cursor, since), since)
     for row, each in zip(rows, told, strict=True):
@@ -208,18 +209,18 @@ def _print(told: dict[str, Any], out: Output) -> None:
 
 def _kept(told: dict[str, Any]) -> str:
     seconds = told["kept_seconds"]
-    return "for ever" if seconds is None else span(seconds)
+    return "for ever" if seconds is None else duration(seconds)
 
 
 def _count(told: dict[str, Any]) -> str:
-    return f"{told['messages_24h']:,}{'+' if told['is_partial'] else ''}"
+    return count(told["messages_24h"], is_more=told["is_partial"])
 
 
 def _held(told: dict[str, Any]) -> str:
     if told["held_back_by_pid"] is None and told["held_back_seconds"] is None:
         return ""
     seconds = told["held_back_seconds"]
-    return "?" if seconds is None else span(seconds)
+    return age(seconds) or "?"
 
 
 def _as_json(told: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import django.db
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
+from django.utils import translation
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
@@ -143,7 +144,9 @@ class Command(BaseCommand):
         )
         try:
             check_aliases(get_settings())
-            status: int = module.run(options, out)
+            # The commands speak English, and scripts read them.
+            with translation.override(None):
+                status: int = module.run(options, out)
             return status
         except (InvalidOption, SparkOptionError) as error:
             raise CommandError(str(error), returncode=EXIT_USAGE) from error

@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django_pgqueue import __version__
 from django_pgqueue.conf import Settings, as_timedelta, get_settings, read_number
 from django_pgqueue.exceptions import PgQueueError, SettingsError
+from django_pgqueue.operators.human import duration
 from django_pgqueue.tasks.modules import failed_modules, said_of
 from django_pgqueue.tasks.registry import (
     declared_names,
@@ -259,13 +260,13 @@ class Command(BaseCommand):
             f"django_pgqueue {__version__}, database {settings.database} "
             f"({server.database}, PostgreSQL {server.version})"
         )
-        renewed = settings.lease_seconds / 3
+        renewed = duration(settings.lease_seconds / 3)
         understood = {
             "queues": str(worker.plan),
             "tasks": f"{len(declared_names())} declared",
             "concurrency": worker.concurrency,
-            "wake": f"{wake}a poll every {settings.poll_interval_seconds:g} s",
-            "lease": f"{settings.lease_seconds:g} s, renewed every {renewed:g} s",
+            "wake": f"{wake}a poll every {duration(settings.poll_interval_seconds)}",
+            "lease": f"{duration(settings.lease_seconds)}, renewed every {renewed}",
             "connections": f"needs up to {needed}, the server allows {allowed}",
         }
         if worker.limits:

@@ -8,8 +8,8 @@ from django.db import connections
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import EXIT_DONE
-from django_pgqueue.management.cli.moments import span
 from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.operators.human import duration
 from django_pgqueue.runs import pipelines
 from django_pgqueue.spark.job import declared_jobs
 from django_pgqueue.spark.run import options_text
@@ -58,7 +58,7 @@ def run(options: dict[str, Any], out: Output) -> int:
             (
                 job.name,
                 last["state"] if last else "",
-                span(last["seconds"]) if last else "",
+                duration(last["seconds"]) if last else "",
                 options_text(job.options),
                 job.summary,
             )

@@ -13,10 +13,10 @@ from typing import Any
 
 from django_pgqueue.exceptions import PipelineBusy
 from django_pgqueue.management.cli.acting import EXIT_DONE
-from django_pgqueue.management.cli.moments import span
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.commands.pgqueue_worker import whole_number
 from django_pgqueue.management.pipeline.plan import plan_of, this_account
+from django_pgqueue.operators.human import duration
 from django_pgqueue.spark.options import ROWS_PER_SECOND_MAX
 from django_pgqueue.spark.run import Ended, Snapshot, run_job
 from django_pgqueue.spark.stop_flag import StopFlag, Stoppable
@@ -96,8 +96,8 @@ def _say(ended: Ended, job: str, out: Output) -> None:
     for note in ended.notes:
         out.line(note)
     out.line(
-        f"{job}: {ended.state} in {span(ended.seconds)}, {ended.rows_in:,} rows in, "
-        f"{ended.rows_out:,} out (run {ended.run})."
+        f"{job}: {ended.state} in {duration(ended.seconds)}, "
+        f"{ended.rows_in:,} rows in, {ended.rows_out:,} out (run {ended.run})."
     )
     if ended.error:
         out.block(ended.error)

@@ -9,9 +9,10 @@ from django.db import connections
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
-from django_pgqueue.management.cli.moments import iso, span
+from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.commands.pgqueue_worker import whole_number
+from django_pgqueue.operators.human import duration
 from django_pgqueue.runs import pipelines
 
 HELP = "Show the latest runs of each pipeline job."
@@ -72,7 +73,7 @@ def _row(row: dict[str, Any]) -> tuple[object, ...]:
         row["job"],
         row["state"],
         f"{row['started_at']:%Y-%m-%d %H:%M:%S}",
-        span(row["seconds"]),
+        duration(row["seconds"]),
         f"{row['rows_in']:,}",
         f"{row['rows_out']:,}",
         row["asked_by"],

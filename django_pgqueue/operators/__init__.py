@@ -1,0 +1,1 @@
+"""What operators see and do: shared by the admin, the commands and the doctor."""

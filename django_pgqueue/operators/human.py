@@ -1,0 +1,67 @@
+"""
+Human: how people read times and counts, in the admin, the commands and the doctor.
+
+A length of time has its two largest units, and is cut off below them: 119 s are
+"1 min 59 s", and no 2 minutes until they are over. Under a minute it has three figures.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def duration(seconds: float | None) -> str:
+    """Return how long something takes: 16.2 ms, 3.25 s, 1 min 30 s, 2 d 3 h."""
+    if seconds is None:
+        return ""
+    micros = max(round(seconds * 1_000_000), 0)
+    if micros < 60_000_000:
+        return _under_a_minute(micros)
+    parts: list[tuple[int, str]] = []
+    left = micros // 1_000_000
+    for size, unit in UNITS:
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append((count, unit))
+    return " ".join(f"{count:,} {unit}" for count, unit in parts[:2] if count)
+
+
+def age(seconds: float | None) -> str:
+    """Return how old something is or how long it lasts until now, in whole seconds."""
+    return duration(seconds if seconds is None else int(seconds))
+
+
+def distance(moment: datetime | None, clock: datetime) -> str:
+    """Return how far *moment* is from the *clock*, both of the database."""
+    if moment is None:
+        return ""
+    seconds = (moment - clock).total_seconds()
+    if abs(seconds) < 1:
+        return _("now")
+    told = _("in %(distance)s") if seconds > 0 else _("%(distance)s ago")
+    return told % {"distance": age(abs(seconds))}
+
+
+def in_utc(moment: datetime) -> datetime:
+    """Return *moment* in UTC: without a zone, it is one of the project's."""
+    if timezone.is_naive(moment):
+        moment = timezone.make_aware(moment, timezone.get_default_timezone())
+    return moment.astimezone(UTC)
+
+
+def count(number: int, *, is_more: bool = False) -> str:
+    """Return *number*; "10,000+" where it was counted no further."""
+    return f"{number:,}{'+' if is_more else ''}"
+
+
+def _under_a_minute(micros: int) -> str:
+    if not micros:
+        return "0 s"
+    size, unit = (1_000_000, "s") if micros >= 1_000_000 else (1_000, "ms")
+    cut = 10 ** max(len(str(micros)) - 3, 0)
+    return f"{micros // cut * cut / size:g} {unit}"
