@@ -34,7 +34,7 @@ from django_pgqueue.queues.lease import report_progress
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks import context
 from django_pgqueue.tasks.accumulate import Accumulate
-from django_pgqueue.tasks.gathered import collect
+from django_pgqueue.tasks.attempt import attempt
 from django_pgqueue.tasks.outcome import (
     Cancel,
     Cancelled,
@@ -44,7 +44,6 @@ from django_pgqueue.tasks.outcome import (
 from django_pgqueue.tasks.perform import (
     Guard,
     Performed,
-    perform,
     prepare,
     refuse,
     unguarded,
@@ -214,19 +213,20 @@ def deliver(
         prepared = prepare(job, settings)
         if isinstance(prepared, Performed):
             return prepared
-        run = None
-        if prepared.options.accumulate is not None:
-            found = others(prepared.options.accumulate) if others else []
-            run = collect(job, prepared, found, settings)
-            prepared = run.prepared
-        for started in (job, *(run.fit if run else ())):
-            telemetry.started(prepared.task, started, to=telemetry.TEST)
-        performed = perform(
-            job, prepared, settings, installation=uuid, control=control, guard=guard
+        found: list[Claimed] = []
+        if prepared.options.accumulate is not None and others is not None:
+            found = others(prepared.options.accumulate)
+        performed, ends = attempt(
+            job,
+            prepared,
+            settings,
+            installation=uuid,
+            control=control,
+            guard=guard,
+            others=found,
+            to=telemetry.TEST,
         )
-        if run is not None:
-            performed, ends = run.shared(performed)
-            control.others = list(zip(run.others, ends, strict=True))
+        control.others = list(zip(found, ends, strict=True))
     if isinstance(performed.error, KeyboardInterrupt):
         raise performed.error
     return performed

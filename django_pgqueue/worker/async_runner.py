@@ -22,10 +22,12 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import Settings
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.outcome import Cancelled
+from django_pgqueue.tasks.attempt import begin_run
+from django_pgqueue.tasks.gathered import Collected
 from django_pgqueue.tasks.payload import TAG
-from django_pgqueue.tasks.perform import Performed, Prepared, prepare, refuse
+from django_pgqueue.tasks.perform import Performed, Prepared, prepare
 from django_pgqueue.tasks.perform_async import perform_async
+from django_pgqueue.worker.admission import admit
 from django_pgqueue.worker.control import Control, Hands
 from django_pgqueue.worker.coroutine import Coroutine, current
 from django_pgqueue.worker.gatherer import Run
@@ -104,17 +106,9 @@ class AsyncRunner:
             threads: Run its sync calls.
             now: Monotonic.
         """
-        held = self._hands.leases.get(job)
-        if held is None or now >= held.valid_until:
-            # Its lease ran out before it could start: the fence of the release knows.
-            self.give_back(job)
-            return None
-        refused = refuse(job, self._settings)
-        if held.is_cancelled:
-            # It was asked to stop after the claim, while it waited here.
-            refused = Performed(Cancelled())
-        if refused is not None:
-            self._put(Settlement(job, refused))
+        held = admit(job, now, self._hands.leases, self._settings)
+        if isinstance(held, Settlement):
+            self._put(held)
             return None
         if job.runs_alone and self._on_suspect is not None:
             self.give_back(job)
@@ -192,12 +186,13 @@ class AsyncRunner:
                 await sync_to_async(telemetry.started)(prepared.task, job)
             else:
                 telemetry.started(prepared.task, job)
-            run = None
+            run = collected = None
             control = LoopControl(self._hands, coroutine.held, prepared)
             if prepared.options.accumulate is not None:
                 # It asks the database, and calls may hold model instances.
-                run = await sync_to_async(self._gathered)(coroutine.held, prepared)
-                prepared = run.prepared
+                gathered = sync_to_async(self._gathered)
+                run, collected = await gathered(coroutine.held, prepared)
+                prepared = collected.prepared
                 control = LoopRunControl(self._hands, run)
             performed = await self._call(coroutine, prepared, control)
         finally:
@@ -206,7 +201,8 @@ class AsyncRunner:
         # A hard timeout covers everything up to here.
         coroutine.hard_at = None
         coroutine.ran_seconds = performed.ran_seconds
-        if run is not None:
+        if run is not None and collected is not None:
+            performed, run.ends = collected.shared(performed)
             performed = run.settle_others(performed)
         if control.has_reported:
             # The last report may have to wait for one that is being written.
@@ -257,11 +253,10 @@ class AsyncRunner:
             )
         return performed
 
-    def _gathered(self, held: Held, prepared: Prepared) -> Run:
+    def _gathered(self, held: Held, prepared: Prepared) -> tuple[Run, Collected]:
         """Return a run that this job leads, with its calls read. In a thread."""
         run = self._hands.gatherer.gather(held, prepared)
-        run.collect(self._settings)
-        return run
+        return run, begin_run(held.job, prepared, run.other_jobs, self._settings)
 
     def _hand_back_near(self, job: Claimed) -> None:
         if job.accumulate_key is not None:

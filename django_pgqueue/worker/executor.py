@@ -12,25 +12,17 @@ threads; but the thread goes on to the next job while there is another slot.
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 
-from django_pgqueue import telemetry
 from django_pgqueue.conf import Settings
 from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
-from django_pgqueue.tasks.outcome import Cancelled
-from django_pgqueue.tasks.perform import (
-    Performed,
-    Prepared,
-    perform,
-    prepare,
-    refuse,
-    unguarded,
-)
+from django_pgqueue.tasks.attempt import attempt
+from django_pgqueue.tasks.perform import Performed, Prepared, prepare
+from django_pgqueue.worker.admission import admit
 from django_pgqueue.worker.baton import Baton
 from django_pgqueue.worker.cleanup import (
     clean_after_job,
@@ -303,18 +295,12 @@ class Executor:
         self, thread: int, slot: int, job: Claimed, now: float, is_rested: bool
     ) -> bool:
         """Run the job, or say why not; True: its slot is free when it is settled."""
-        held = self._leases.get(job)
-        if self._stopping or held is None or now >= held.valid_until:
-            # Stopping; or its lease ran out before it could start, and somebody else
-            # may be running it by now: the fence of the release knows.
+        if self._stopping:
             self._settler.put(Settlement(job, None))
             return False
-        refused = refuse(job, self._settings)
-        if held.is_cancelled:
-            # It was asked to stop after the claim, while it waited here.
-            refused = Performed(Cancelled())
-        if refused is not None:
-            self._settler.put(Settlement(job, refused))
+        held = admit(job, now, self._leases, self._settings)
+        if isinstance(held, Settlement):
+            self._settler.put(held)
             return False
         if job.runs_alone and self._on_suspect is not None:
             self._settler.put(Settlement(job, None))
@@ -351,10 +337,10 @@ class Executor:
         if prepared.options.accumulate is None:
             control = Control(self._hands, held, prepared)
         else:
-            run = self._gathered(held, prepared)
-            prepared, control = run.prepared, RunControl(self._hands, run)
+            run = self._hands.gatherer.gather(held, prepared)
+            control = RunControl(self._hands, run)
         if pool is None:
-            performed = self._perform_here(held, prepared, control)
+            performed = self._perform_here(job, prepared, control, run)
         else:
             performed = pool.run(thread, held, prepared, control)
         if performed.ran_seconds is not None:
@@ -370,29 +356,21 @@ class Executor:
         self._settler.put_soon(settlement)
         return False
 
-    def _gathered(self, held: Held, prepared: Prepared) -> Run:
-        """Return a run that this job leads; here, with its calls read."""
-        run = self._hands.gatherer.gather(held, prepared)
-        if self._pool is None:
-            run.collect(self._settings)
-        return run
-
     def _perform_here(
-        self, held: Held, prepared: Prepared, control: Control
+        self, job: Claimed, prepared: Prepared, control: Control, run: Run | None
     ) -> Performed:
-        job = held.job
-        telemetry.started(prepared.task, job)
-        timeout = prepared.options.timeout
-        return perform(
+        performed, ends = attempt(
             job,
             prepared,
             self._settings,
             installation=self._installation,
             control=control,
-            guard=unguarded
-            if timeout is None
-            else functools.partial(self._watchdog.watch, job, timeout),
+            guard=self._watchdog.guard(job, prepared.options.timeout),
+            others=() if run is None else run.other_jobs,
         )
+        if run is not None:
+            run.ends = ends
+        return performed
 
     def _settle(self, settlement: Settlement, slot: int) -> bool:
         """Hand an outcome over; its slot is released after it."""

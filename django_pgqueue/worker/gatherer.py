@@ -21,7 +21,6 @@ from datetime import timedelta
 
 import psycopg
 
-from django_pgqueue import telemetry
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.connect import Link
@@ -29,10 +28,10 @@ from django_pgqueue.queues import lease
 from django_pgqueue.queues.accumulate import gather
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.accumulate import Accumulate
-from django_pgqueue.tasks.gathered import Collected, collect, heed_cancel, share
-from django_pgqueue.tasks.outcome import Cancelled
+from django_pgqueue.tasks.gathered import heed_cancel, share
 from django_pgqueue.tasks.perform import Performed, Prepared
 from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.worker.admission import admit
 from django_pgqueue.worker.leases import Held, Leases
 from django_pgqueue.worker.service import is_broken
 from django_pgqueue.worker.settler import Settlement, Settler
@@ -60,18 +59,14 @@ class Run:
         self.others = others
         self.prepared = prepared
         self._settler = settler
-        self._collected: Collected | None = None
-        # What became of the others, where a runner has said so. None of one: it did
-        # not start.
-        self.told: list[Performed | None] | None = None
+        # What became of the others; None: a runner did not live to say it. None of
+        # one: it did not start.
+        self.ends: Sequence[Performed | None] | None = None
 
-    def collect(self, settings: Settings) -> None:
-        """Read the calls; from here on ``prepared`` has them."""
-        jobs = [held.job for held in self.others]
-        run = collect(self.held.job, self.prepared, jobs, settings)
-        self._collected, self.prepared = run, run.prepared
-        for job in run.fit:
-            telemetry.started(run.prepared.task, job)
+    @property
+    def other_jobs(self) -> list[Claimed]:
+        """The jobs of the others, as they were claimed."""
+        return [held.job for held in self.others]
 
     @property
     def is_cancelled(self) -> bool:
@@ -95,14 +90,9 @@ class Run:
         Args:
             performed: How the run ended.
         """
-        ends: Sequence[Performed | None]
-        if self.told is not None:
-            ends = self.told
-        elif self._collected is not None:
-            performed, ends = self._collected.shared(performed)
-        else:
-            # In a runner that did not live to say it.
-            jobs = [held.job for held in (self.held, *self.others)]
+        ends = self.ends
+        if ends is None:
+            jobs = [self.held.job, *self.other_jobs]
             performed, *ends = share(performed, jobs, self.prepared.options)
         for held, end in zip(self.others, ends, strict=True):
             if held.is_cancelled and end is not None:
@@ -215,14 +205,9 @@ class Gatherer:
 
     def _own(self, job: Claimed) -> Held | None:
         """Return the lease of a job that waited here, unless it may not run."""
-        held = self._leases.get(job)
-        if held is None or time.monotonic() >= held.valid_until:
-            # The fence of the release knows.
-            self._settler.put_soon(Settlement(job, None))
-            return None
-        if held.is_cancelled:
-            # It was asked to stop after the claim, while it waited here.
-            self._settler.put_soon(Settlement(job, Performed(Cancelled())))
+        held = admit(job, time.monotonic(), self._leases, self._settings)
+        if isinstance(held, Settlement):
+            self._settler.put_soon(held)
             return None
         return held
 

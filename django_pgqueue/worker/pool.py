@@ -187,7 +187,7 @@ class ProcessPool:
         cells = self._forker.told.cells
         control.when_cancelled(functools.partial(cells.cancel, place, number))
         run = control.run if isinstance(control, RunControl) else None
-        others = [] if run is None else [other.job for other in run.others]
+        others = [] if run is None else run.other_jobs
         started = time.monotonic()
         until = None
         if timeout is not None:
@@ -208,7 +208,7 @@ class ProcessPool:
             )
         performed = unpack(message.performed)
         if run is not None:
-            run.told = unpack_others(performed, message.others)
+            run.ends = unpack_others(performed, message.others)
         if control.is_settled is not None:
             performed.settled = control.is_settled
         return performed

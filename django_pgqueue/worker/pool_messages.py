@@ -13,6 +13,7 @@ import pickle
 import socket
 import struct
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -203,7 +204,7 @@ def unpack(packed: Packed) -> Performed:
 
 
 def pack_others(
-    performed: Performed, others: list[Performed]
+    performed: Performed, others: Sequence[Performed]
 ) -> list[Packed | Outcome | None]:
     """Return what became of the others of a run as it can travel."""
     return [

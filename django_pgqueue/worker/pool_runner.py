@@ -21,13 +21,12 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from django_pgqueue import telemetry
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.gathered import collect
+from django_pgqueue.tasks.attempt import attempt
 from django_pgqueue.tasks.outcome import Outcome
-from django_pgqueue.tasks.perform import Performed, perform, prepare, unguarded
+from django_pgqueue.tasks.perform import Performed, prepare
 from django_pgqueue.worker.cleanup import clean_connections, watch_connections
 from django_pgqueue.worker.isolation import Isolation, in_own_context, keep_caches
 from django_pgqueue.worker.pool_cells import Cells
@@ -114,13 +113,6 @@ class Runner:
         if isinstance(prepared, Performed):
             # Nobody leads the others.
             return prepared, [None] * len(work.others)
-        run = None
-        if prepared.options.accumulate is not None:
-            run = collect(job, prepared, work.others, told.settings)
-            prepared = run.prepared
-            for other in run.fit:
-                telemetry.started(prepared.task, other)
-        telemetry.started(prepared.task, job)
         control = RunnerControl(
             self._caller,
             job,
@@ -130,22 +122,17 @@ class Runner:
                 told.cells.is_cancelled, self._place, work.number
             ),
         )
-        timeout = prepared.options.timeout
-        performed = perform(
+        performed, ends = attempt(
             job,
             prepared,
             told.settings,
             installation=work.installation,
             control=control,
-            guard=unguarded
-            if timeout is None
-            else functools.partial(self._watchdog.watch, job, timeout),
+            guard=self._watchdog.guard(job, prepared.options.timeout),
+            others=work.others,
         )
         control.finish()
-        if run is None:
-            return performed, [None] * len(work.others)
-        performed, others = run.shared(performed)
-        return performed, pack_others(performed, others)
+        return performed, pack_others(performed, ends)
 
     def _look_at_limits(self) -> None:
         if self._leaves_because is None and self._jobs:

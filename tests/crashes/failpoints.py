@@ -137,7 +137,7 @@ class FailpointsConfig(AppConfig):
         for verb in ("claim", "claim_from_floors"):
             setattr(claim, verb, after("claimed", getattr(claim, verb)))
         # Between hops 8 and 10: the task is done, nobody knows.
-        executor.perform = after("performed", executor.perform)
+        executor.attempt = after("performed", executor.attempt)
         # Around hop 11: before the statement, and after its commit.
         for kind, write in list(settler.KINDS.items()):
             settler.KINDS[kind] = after(

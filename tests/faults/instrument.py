@@ -151,7 +151,7 @@ def _set_points() -> None:
     for verb in ("claim", "claim_from_floors"):
         setattr(claim, verb, _around(getattr(claim, verb), None, "claimed"))
     suspects.claim_suspects = _around(suspects.claim_suspects, None, "claimed")
-    executor.perform = _around(executor.perform, "starting", "performed")
+    executor.attempt = _around(executor.attempt, "starting", "performed")
     for kind, write in list(settler.KINDS.items()):
         settler.KINDS[kind] = _around(write, f"{kind}.before", f"{kind}.after")
     # A tick: each statement of its transaction, before its commit, and after it.
