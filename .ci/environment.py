@@ -30,6 +30,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 STAMP = "complete.json"
 EXTRAS = "embedded,cli"
+# What CI installs, by the series of Python; other series get the newest of all.
+CONSTRAINTS = ROOT / ".ci" / "constraints"
 FREE_MIB_MIN = {"example": 300, "dev": 2_000}
 TICK_SECONDS = 10
 FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
@@ -104,7 +106,7 @@ def what_to_change(path: Path, group: str) -> str:
     if django and django != stamp.django:
         return f"it was made for Django {stamp.django or '(newest)'}, not {django}"
     if stamp.requirements != requirements_digest():
-        return "what pyproject.toml requires has changed"
+        return "what pyproject.toml requires, or what CI installs, has changed"
     if group not in groups_of(stamp.group):
         return f"it has only what {stamp.group!r} needs"
     return ""
@@ -142,6 +144,7 @@ def requirements_digest() -> str:
         tables["project"],
         tables["dependency-groups"],
         tables["tool"]["hatch"],
+        *(path.read_text() for path in sorted(CONSTRAINTS.glob("*.txt"))),
     ]
     return hashlib.sha256(json.dumps(relevant).encode()).hexdigest()
 
@@ -191,6 +194,9 @@ def make(path: Path, group: str, why: str, lock: int) -> None:
     command += ["--editable", f"{ROOT}[{EXTRAS}]", *requirements(group)]
     if django:
         command.append(f"Django=={django}.*")
+    constraints = CONSTRAINTS / f"{python.rpartition('.')[0]}.txt"
+    if constraints.exists():
+        command += ["--constraint", constraints]
     step(f"the packages of {group!r}", command, path=path, group=group, lock=lock)
 
     made = Stamp([str(path), str(ROOT)], python, django, group, requirements_digest())
