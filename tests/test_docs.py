@@ -21,7 +21,6 @@ from django.dispatch import Signal
 
 import django_pgqueue
 from django_pgqueue import conf, exceptions, signals, testing
-from django_pgqueue.admin.states import LiveState
 from django_pgqueue.management.commands.pgqueue import SUBCOMMANDS, actions_of
 from django_pgqueue.management.commands.pgqueue_pipeline import (
     Command as PipelineCommand,
@@ -47,6 +46,7 @@ from django_pgqueue.models import (
 )
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
+from django_pgqueue.models.job import LiveState
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.spark import options
 from django_pgqueue.spark.job import declared_jobs

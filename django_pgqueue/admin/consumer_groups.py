@@ -22,9 +22,7 @@ from django_pgqueue.admin.group_seek import SeekableAdmin
 from django_pgqueue.admin.keyset import Alphabetical
 from django_pgqueue.admin.listeners import (
     LISTED_MESSAGES_MAX,
-    behind_of,
     group_badge,
-    partition_state,
     read_lag,
     read_plans,
     state_badge,
@@ -36,6 +34,7 @@ from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position, Topic
 from django_pgqueue.operators import human
+from django_pgqueue.operators.states import behind_of, partition_state
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag
 from django_pgqueue.topics.names import TOPIC_CHARACTERS_MAX
 
@@ -101,7 +100,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
         plans = read_plans() if rows else set()
         for row in rows:
             lags = read_lag(row, limit=LISTED_MESSAGES_MAX)
-            row.behind = behind_of(row, lags, plans)
+            row.behind = behind_of(row, lags, plans, limit=LISTED_MESSAGES_MAX)
         return rows
 
     def get_object(
@@ -111,9 +110,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
         row = super().get_object(request, object_id, from_field)
         if row is not None:
             row.lags = read_lag(row, limit=COUNTED_MESSAGES_MAX)
-            row.behind = behind_of(
-                row, row.lags, read_plans(), limit=COUNTED_MESSAGES_MAX
-            )
+            row.behind = behind_of(row, row.lags, read_plans())
         return row
 
     def partitions_of(self, row: Any) -> list[int]:
@@ -151,7 +148,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
     @admin.display(description=gettext_lazy("oldest unread"))
     def oldest(self, row: Any) -> str:
         """Show how old the oldest of them is."""
-        return str(row.behind.age)
+        return human.age(row.behind.seconds)
 
     @admin.display(description=gettext_lazy("task"))
     def task_name(self, row: Any) -> SafeString | str:
@@ -177,7 +174,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
             (_("Topic"), self._topic(row)),
             (_("Group"), row.name),
             (_("Lag"), row.behind.shown),
-            (_("Oldest unread"), row.behind.age),
+            (_("Oldest unread"), human.age(row.behind.seconds)),
             (_("Task"), row.task),
             (_("Queue"), row.queue),
             (_("Dead letters"), self._letters(row)),

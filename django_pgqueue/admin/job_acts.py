@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Confirm
 from django_pgqueue.admin.log import log, tell, who
-from django_pgqueue.admin.states import LiveState
+from django_pgqueue.models.job import LiveState
 from django_pgqueue.tasks import operate
 
 # The states in which a job waits for a time, which "retry now" can bring forward.

@@ -17,8 +17,9 @@ from django_pgqueue.admin.edit import EditableAdmin
 from django_pgqueue.admin.filter_form import JobFilterForm, choice_field
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.read_only import Fact
-from django_pgqueue.admin.states import LiveState, badge, live_state
+from django_pgqueue.admin.states import badge
 from django_pgqueue.models import Job
+from django_pgqueue.models.job import LiveState, live_state
 
 
 class JobFilters(JobFilterForm):

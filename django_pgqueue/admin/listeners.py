@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +19,11 @@ from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, Subscription
 from django_pgqueue.operators import human
+from django_pgqueue.operators.states import Behind, behind_of, subscription_state
 from django_pgqueue.topics.lag import PartitionLag, lag
 from django_pgqueue.topics.subscriptions import STALE_AFTER
 from django_pgqueue.worker.queue_plan import QueuePlan
-from django_pgqueue.worker.serving import is_served, living_plans
+from django_pgqueue.worker.serving import living_plans
 
 if TYPE_CHECKING:
     from django_pgqueue.admin.read_only import ReadOnlyAdmin
@@ -33,13 +33,6 @@ LISTENERS_MAX = 100
 
 # Messages that lists count, per partition; the page of a group counts further.
 LISTED_MESSAGES_MAX = 1_000
-
-# What a group does, the most urgent first; the words are those of topics/lag.py, and
-# "unserved": what waits has no living worker.
-URGENCY = (
-    *("beyond", "halted", "unserved", "retrying", "held back", "waiting", "reading"),
-    "idle",
-)
 
 LABELS = {
     "beyond": gettext_lazy("beyond"),
@@ -54,6 +47,15 @@ LABELS = {
 }
 
 
+# Of a subscription: the colour of each state's badge, and its word.
+BADGES = {
+    "disabled": ("paused", gettext_lazy("disabled")),
+    "stale": ("stale", gettext_lazy("stale")),
+    "back-filling": ("running", gettext_lazy("back-filling")),
+    "enabled": ("active", gettext_lazy("enabled")),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """A subscription or a group, as the page of a topic shows it."""
@@ -65,30 +67,6 @@ class Line:
     where: str = ""
     lag: str = ""
     age: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Behind:
-    """How far a group is behind, over all partitions."""
-
-    state: str
-    unread: int
-    is_more: bool
-    seconds: float | None
-    halted: int
-    partitions: int
-    # Whether a living worker serves its queue.
-    is_served: bool
-
-    @property
-    def shown(self) -> str:
-        """The lag as text; "1,000+" where it was counted no further."""
-        return human.count(self.unread, is_more=self.is_more)
-
-    @property
-    def age(self) -> str:
-        """How old the oldest unread message is."""
-        return human.age(self.seconds)
 
 
 def is_stale() -> Case:
@@ -127,7 +105,8 @@ def group_lines(page: ReadOnlyAdmin, topic: Any) -> list[Line]:
     plans = read_plans() if rows else set()
     lines = []
     for row in rows:
-        behind = behind_of(row, read_lag(row, limit=LISTED_MESSAGES_MAX), plans)
+        lags = read_lag(row, limit=LISTED_MESSAGES_MAX)
+        behind = behind_of(row, lags, plans, limit=LISTED_MESSAGES_MAX)
         lines.append(
             Line(
                 title=_link(page, ConsumerGroup, row.pk, row.name),
@@ -135,7 +114,7 @@ def group_lines(page: ReadOnlyAdmin, topic: Any) -> list[Line]:
                 queue=row.queue,
                 task=row.task,
                 lag=behind.shown,
-                age=behind.age,
+                age=human.age(behind.seconds),
             )
         )
     return lines
@@ -153,49 +132,13 @@ def read_plans() -> set[QueuePlan]:
         return living_plans(cursor)
 
 
-def behind_of(
-    row: Any,
-    lags: Sequence[PartitionLag],
-    plans: Collection[QueuePlan],
-    *,
-    limit: int = LISTED_MESSAGES_MAX,
-) -> Behind:
-    """
-    Return how far a group is behind.
-
-    Args:
-        row: Of the group.
-        lags: Of its partitions.
-        plans: What living workers serve.
-        limit: Up to which these were counted.
-    """
-    has_worker = is_served(row.queue, plans)
-    states = {partition_state(each, is_served=has_worker) for each in lags}
-    state = next((word for word in URGENCY if word in states), "idle")
-    ages = [each.seconds for each in lags if each.seconds is not None]
-    return Behind(
-        state="paused" if row.paused_at is not None else state,
-        unread=sum(each.unread for each in lags),
-        is_more=any(each.unread >= limit for each in lags),
-        seconds=max(ages, default=None),
-        halted=sum(each.halted_at is not None for each in lags),
-        partitions=len(lags),
-        is_served=has_worker,
-    )
-
-
-def partition_state(each: PartitionLag, *, is_served: bool) -> str:
-    """Return what a group does in a partition; waiting needs a living worker."""
-    return each.state if is_served or each.state != "waiting" else "unserved"
-
-
 def group_badge(behind: Behind) -> SafeString:
     """Return what a group does, and how many of its partitions are halted."""
     shown = state_badge(behind.state)
     if not behind.halted:
         return shown
     told = _("%(halted)d of %(count)d partitions") % {
-        "halted": behind.halted,
+        "halted": len(behind.halted),
         "count": behind.partitions,
     }
     if behind.state != "halted":
@@ -210,13 +153,7 @@ def state_badge(state: str) -> SafeString:
 
 def subscription_badge(row: Any) -> SafeString:
     """Return whether a subscription routes messages, and is still declared."""
-    if row.disabled_at is not None:
-        return badge("paused", _("disabled"))
-    if row.is_stale:
-        return badge("stale", _("stale"))
-    if row.backfill_position is not None:
-        return badge("running", _("back-filling"))
-    return badge("active", _("enabled"))
+    return badge(*BADGES[subscription_state(row)])
 
 
 def where_of(row: Any) -> str:

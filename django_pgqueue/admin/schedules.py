@@ -35,7 +35,7 @@ from django_pgqueue.operators import human
 from django_pgqueue.runs import ticks
 from django_pgqueue.runs.ticks import TickRow
 from django_pgqueue.schedules.declare import declared
-from django_pgqueue.schedules.states import OVERDUE
+from django_pgqueue.schedules.states import OVERDUE, RESTS
 from django_pgqueue.timetable.catch_up import MISSED_MAX
 
 # Ticks that the page of a schedule lists, the latest.
@@ -61,9 +61,10 @@ SOURCES = [
 def shown_state() -> Case:
     """Return the state of a row, as state_of() has it, by the database's clock."""
     return Case(
-        When(withdrawn_at__isnull=False, then=Value("withdrawn")),
-        When(paused_at__isnull=False, then=Value("paused")),
-        When(error__isnull=False, then=Value("faulty")),
+        *(
+            When(**{f"{column}__isnull": False}, then=Value(state))
+            for state, column in RESTS
+        ),
         When(next_tick__lt=Now() - OVERDUE, then=Value("overdue")),
         default=Value("active"),
         output_field=TextField(),

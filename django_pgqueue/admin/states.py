@@ -1,28 +1,10 @@
-"""
-States as people see them: derived from a row, never stored, shown as badges.
-
-The words are those of queues/find.py, and a test holds the two together.
-"""
+"""States as people see them: badges, and what each word means."""
 
 from __future__ import annotations
 
-from django.db import models
-from django.db.models import Case, Q, Value, When
-from django.db.models.functions import Now
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
-
-
-class LiveState(models.TextChoices):
-    """What a job in the queue is doing."""
-
-    SCHEDULED = "scheduled", _("scheduled")
-    READY = "ready", _("ready")
-    RUNNING = "running", _("running")
-    RETRYING = "retrying", _("retrying")
-    PARKED = "parked", _("parked")
-
 
 # What each state means, for whoever points at a badge.
 MEANINGS = {
@@ -60,19 +42,6 @@ MEANINGS = {
     ),
     "group-idle": _("Everything is read."),
 }
-
-
-def live_state() -> Case:
-    """Return the state of a row of pgqueue_job, by the database's clock."""
-    return Case(
-        When(visible_at__isnull=True, then=Value(LiveState.PARKED.value)),
-        # A lease that has run out is due like any other.
-        When(visible_at__lte=Now(), then=Value(LiveState.READY.value)),
-        When(Q(leased_by__isnull=False), then=Value(LiveState.RUNNING.value)),
-        When(attempt__gt=0, then=Value(LiveState.RETRYING.value)),
-        default=Value(LiveState.SCHEDULED.value),
-        output_field=models.CharField(max_length=9),
-    )
 
 
 def badge(state: str, label: object = None, meaning: str | None = None) -> SafeString:

@@ -2,36 +2,78 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, Q, Value, When
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.live_states import REST, TESTS
 from django_pgqueue.models.columns import CLOCK, JobColumns
+
+
+class LiveState(models.TextChoices):
+    """What a job in the queue is doing; live_states.py says when."""
+
+    SCHEDULED = "scheduled", _("scheduled")
+    READY = "ready", _("ready")
+    RUNNING = "running", _("running")
+    RETRYING = "retrying", _("retrying")
+    PARKED = "parked", _("parked")
+
+
+# The tests of live_states.py as Django's lookups: where one holds, and where it fails.
+LOOKUPS: dict[str, tuple[tuple[str, Any], tuple[str, Any]]] = {
+    "IS NULL": (("isnull", True), ("isnull", False)),
+    "IS NOT NULL": (("isnull", False), ("isnull", True)),
+    "<= statement_timestamp()": (("lte", Now()), ("gt", Now())),
+    "> 0": (("gt", 0), ("lte", 0)),
+}
+
+
+def live_state() -> Case:
+    """Return the state of a row of pgqueue_job, by the database's clock."""
+    cases = []
+    for state, column, test in TESTS:
+        lookup, value = LOOKUPS[test][0]
+        cases.append(When(**{f"{column}__{lookup}": value}, then=Value(state)))
+    return Case(*cases, default=Value(REST), output_field=models.CharField())
 
 
 class JobQuerySet(models.QuerySet["Job"]):
     """The live jobs, by the state that people are shown."""
 
+    def in_state(self, wanted: str) -> JobQuerySet:
+        """Jobs whose state is *wanted*, one of LiveState."""
+        rows = self
+        for state, column, test in TESTS:
+            holds, fails = LOOKUPS[test]
+            lookup, value = holds if state == wanted else fails
+            rows = rows.filter(**{f"{column}__{lookup}": value})
+            if state == wanted:
+                break
+        return rows
+
     def due(self) -> JobQuerySet:
         """Jobs a worker could claim now, those of dead workers included."""
-        return self.filter(visible_at__lte=Now())
+        return self.in_state(LiveState.READY)
 
     def running(self) -> JobQuerySet:
         """Jobs under a lease that has not run out."""
-        return self.filter(visible_at__gt=Now(), leased_by__isnull=False)
+        return self.in_state(LiveState.RUNNING)
 
     def scheduled(self) -> JobQuerySet:
         """Jobs never tried that wait for their time."""
-        return self.filter(visible_at__gt=Now(), leased_by__isnull=True, attempt=0)
+        return self.in_state(LiveState.SCHEDULED)
 
     def retrying(self) -> JobQuerySet:
         """Jobs that failed and wait for their back-off to end."""
-        return self.filter(visible_at__gt=Now(), leased_by__isnull=True, attempt__gt=0)
+        return self.in_state(LiveState.RETRYING)
 
     def parked(self) -> JobQuerySet:
         """Jobs that wait for something that is not time."""
-        return self.filter(visible_at__isnull=True)
+        return self.in_state(LiveState.PARKED)
 
 
 class Job(JobColumns):

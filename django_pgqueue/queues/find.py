@@ -11,18 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-# What a live job is called.
-LIVE_STATE = """
-CASE WHEN visible_at IS NULL THEN 'parked'
-     WHEN leased_by IS NOT NULL AND visible_at > statement_timestamp() THEN 'running'
-     WHEN visible_at <= statement_timestamp() THEN 'ready'
-     WHEN attempt > 0 THEN 'retrying'
-     ELSE 'scheduled' END
-"""
+from django_pgqueue.live_states import live_state
 
 # Locks: none.
 FIND = f"""
-SELECT id, {LIVE_STATE},
+SELECT id, {live_state()},
        attempt, max_attempts, NULL::text, NULL::text, errors::text
   FROM pgqueue_job WHERE id = ANY(%(ids)s::bigint[])
 UNION ALL

@@ -10,12 +10,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django_pgqueue.queues.find import LIVE_STATE
+from django_pgqueue.live_states import live_state
 
 # Locks: none. Payloads as text, decoded by whoever wants them: PostgreSQL stores JSON
 # that Python cannot read.
 READ = f"""
-SELECT id, {LIVE_STATE}, task, queue, args::text, kwargs::text, headers::text,
+SELECT id, {live_state()}, task, queue, args::text, kwargs::text, headers::text,
        priority, attempt, max_attempts, run_after, enqueued_at, leased_at,
        NULL::timestamptz, leased_by, errors::text, NULL::text, NULL::text
   FROM pgqueue_job WHERE id = %(id)s

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django_pgqueue.live_states import live_state
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 from django_pgqueue.runs import schedules
 from django_pgqueue.runs.schedules import ScheduleRow, read_rows
@@ -113,16 +114,12 @@ OWN_JOB = "UPDATE pgqueue_job SET schedule_id = %(schedule)s WHERE id = %(job)s"
 
 # Locks: none. The latest ticks of some schedules, newest first, with what has become
 # of their jobs: a look at three primary keys for each.
-LATEST = """
+LATEST = f"""
 SELECT t.schedule_id, t.due_at, t.ticked_at, t.outcome, t.job_id, t.message_id,
        t.missed, t.asked_by,
        CASE WHEN t.job_id IS NULL THEN NULL
             WHEN j.id IS NOT NULL THEN
-                CASE WHEN j.leased_by IS NOT NULL
-                          AND j.visible_at > statement_timestamp() THEN 'running'
-                     WHEN j.visible_at IS NULL THEN 'parked'
-                     WHEN j.visible_at <= statement_timestamp() THEN 'ready'
-                     WHEN j.attempt > 0 THEN 'retrying' ELSE 'scheduled' END
+                {live_state("j")}
             WHEN a.id IS NOT NULL THEN a.state
             WHEN d.id IS NOT NULL THEN 'dead' END AS state,
        extract(epoch FROM coalesce(a.finished_at - a.started_at,

@@ -16,17 +16,17 @@ from django_pgqueue.runs.schedules import ScheduleRow
 
 STATES = ("active", "overdue", "faulty", "paused", "withdrawn")
 
+# The first of these columns that is not NULL says why a schedule rests.
+RESTS = (("withdrawn", "withdrawn_at"), ("paused", "paused_at"), ("faulty", "error"))
+
 # A worker that leads issues ticks at once, and another one steps in after seconds.
 OVERDUE = timedelta(seconds=60)
 
 
 def state_of(row: ScheduleRow, now: datetime) -> str:
     """Return the state of a schedule at *now*, by the database's clock."""
-    if row.withdrawn_at is not None:
-        return "withdrawn"
-    if row.paused_at is not None:
-        return "paused"
-    if row.error is not None:
-        return "faulty"
+    for state, column in RESTS:
+        if getattr(row, column) is not None:
+            return state
     is_late = row.next_tick is not None and row.next_tick < now - OVERDUE
     return "overdue" if is_late else "active"

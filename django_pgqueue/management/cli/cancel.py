@@ -15,7 +15,8 @@ from django_pgqueue.management.cli.acting import (
 )
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.cli.rows import Filters, live
-from django_pgqueue.management.cli.words import LIVE_STATES, add_filters, state
+from django_pgqueue.management.cli.words import add_filters, state
+from django_pgqueue.models.job import LiveState
 from django_pgqueue.tasks import operate
 
 HELP = "Cancel jobs that wait, and ask jobs that run to stop."
@@ -30,7 +31,7 @@ def add_arguments(parser: Any) -> None:
         action="append",
         type=state,
         metavar="STATE",
-        help=f"In this state; may be given again: {', '.join(LIVE_STATES)}.",
+        help=f"In this state; may be given again: {', '.join(LiveState.values)}.",
     )
 
 

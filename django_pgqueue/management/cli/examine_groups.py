@@ -8,9 +8,9 @@ from typing import Any
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.finding import Finding
-from django_pgqueue.management.cli.groups import oldest
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.human import age
+from django_pgqueue.operators.states import oldest
 from django_pgqueue.subscriptions.consume import declared
 from django_pgqueue.topics.groups import GroupRow, find_all
 from django_pgqueue.topics.lag import PartitionLag, lag

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from django.db import connections
@@ -16,12 +16,12 @@ from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.places import chosen, group_name, partition
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import plain_text
-from django_pgqueue.operators.human import age, count
+from django_pgqueue.operators.human import age
+from django_pgqueue.operators.states import Behind, behind_of
 from django_pgqueue.publishing import operate_groups as operate
 from django_pgqueue.topics.groups import GroupRow, find_all
-from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
-from django_pgqueue.worker.queue_plan import QueuePlan
-from django_pgqueue.worker.serving import is_served, living_plans
+from django_pgqueue.topics.lag import lag
+from django_pgqueue.worker.serving import living_plans
 
 HELP = "List consumer groups with their lag; pause, resume, read on and forget one."
 
@@ -35,12 +35,6 @@ COLUMNS = (
     Column("queue", may_cut=True),
     Column("task", may_cut=True),
     Column("", may_cut=True),
-)
-
-# What a group does: of its partitions' states, the most urgent.
-URGENCY = (
-    *("beyond", "halted", "paused", "unserved", "retrying", "held back", "waiting"),
-    *("reading", "idle"),
 )
 
 
@@ -87,12 +81,11 @@ def _list(rows: list[GroupRow], out: Output) -> int:
     with connections[get_settings().database].cursor() as cursor:
         lags = {row: lag(cursor, row.id, row.topic_id) for row in rows}
         plans = living_plans(cursor)
-    states = {row: state_of(row, each, plans) for row, each in lags.items()}
+    found = [(row, behind_of(row, lags[row], plans)) for row in rows]
     if out.as_json:
-        told = [_as_json(row, each, states[row]) for row, each in lags.items()]
-        out.json({"groups": told})
+        out.json({"groups": [_as_json(row, behind) for row, behind in found]})
     elif rows:
-        out.table(COLUMNS, [_row(row, lags[row], states[row]) for row in rows])
+        out.table(COLUMNS, [_row(row, behind) for row, behind in found])
     else:
         out.line("There is no consumer group.")
     return EXIT_DONE
@@ -167,47 +160,14 @@ ACTIONS: dict[str, tuple[Act, str]] = {
 }
 
 
-def state_of(
-    row: GroupRow, lags: list[PartitionLag], plans: Collection[QueuePlan]
-) -> str:
-    """
-    Return what a group does, in one word.
-
-    Args:
-        row: Of the group.
-        lags: Of its partitions, whose words are those of topics/lag.py.
-        plans: What living workers serve; "unserved": what waits has none of them.
-    """
-    if row.paused_at is not None:
-        return "paused"
-    states = {each.state for each in lags}
-    if "waiting" in states and not is_served(row.queue, plans):
-        states.add("unserved")
-    return next((word for word in URGENCY if word in states), "idle")
-
-
-def lag_shown(lags: list[PartitionLag]) -> str:
-    """Return how many messages a group has not read."""
-    unread = sum(each.unread for each in lags)
-    is_more = any(each.unread >= COUNTED_MESSAGES_MAX for each in lags)
-    return count(unread, is_more=is_more)
-
-
-def oldest(lags: list[PartitionLag]) -> float | None:
-    """Return how many seconds ago the oldest unread message was published."""
-    ages = [each.seconds for each in lags if each.seconds is not None]
-    return max(ages, default=None)
-
-
-def _row(row: GroupRow, lags: list[PartitionLag], state: str) -> list[object]:
-    seconds = oldest(lags)
+def _row(row: GroupRow, behind: Behind) -> list[object]:
     return [
         row,
-        state,
-        lag_shown(lags),
-        age(seconds),
-        len(lags),
-        sum(each.halted_at is not None for each in lags) or "",
+        behind.state,
+        behind.shown,
+        age(behind.seconds),
+        behind.partitions,
+        len(behind.halted) or "",
         row.queue,
         row.task,
         "" if row.paused_at is None else _paused(row),
@@ -220,7 +180,7 @@ def _paused(row: GroupRow) -> str:
     return f"paused{by}{why}"
 
 
-def _as_json(row: GroupRow, lags: list[PartitionLag], state: str) -> dict[str, Any]:
+def _as_json(row: GroupRow, behind: Behind) -> dict[str, Any]:
     told = dataclasses.asdict(row)
     # A filter can name a value that is nobody's business; the admin redacts it.
     del told["id"], told["topic_id"], told["where"]
@@ -231,10 +191,10 @@ def _as_json(row: GroupRow, lags: list[PartitionLag], state: str) -> dict[str, A
     return {
         **names,
         **told,
-        "state": state,
-        "unread": sum(each.unread for each in lags),
-        "is_partial": any(each.unread >= COUNTED_MESSAGES_MAX for each in lags),
-        "oldest_seconds": oldest(lags),
-        "partitions": len(lags),
-        "halted": [each.partition for each in lags if each.halted_at is not None],
+        "state": behind.state,
+        "unread": behind.unread,
+        "is_partial": behind.is_more,
+        "oldest_seconds": behind.seconds,
+        "partitions": behind.partitions,
+        "halted": behind.halted,
     }

@@ -90,7 +90,7 @@ def say_next(page: rows.Page, out: Output) -> None:
 def _row(row: dict[str, Any]) -> list[object]:
     return [
         row["id"],
-        _state(row),
+        row.get("state", "dead"),
         row["queue"],
         row["task"],
         f"{row['attempt']}/{row['max_attempts']}",
@@ -99,18 +99,12 @@ def _row(row: dict[str, Any]) -> list[object]:
     ]
 
 
-def _state(row: dict[str, Any]) -> str:
-    if "visible_at" in row:
-        return rows.state_of(row)
-    return str(row.get("state", "dead"))
-
-
 def _when(row: dict[str, Any]) -> str:
     """Return since when or from when a job is in its state."""
     clock = row["clock"]
     if "finished_at" in row:
         return distance(row["finished_at"], clock)
-    if rows.state_of(row) == "running":
+    if row["state"] == "running":
         return distance(row["leased_at"], clock)
     return distance(row["visible_at"] or row["enqueued_at"], clock)
 
@@ -121,4 +115,4 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
         for name, value in row.items()
         if name != "clock" and not name.startswith("error_")
     }
-    return {"id": row["id"], "state": _state(row), **plain}
+    return {"id": row["id"], "state": "dead", **plain}

@@ -20,9 +20,9 @@ from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Left, Now
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.management.cli.words import LIVE_STATES
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.models.archived_job import ArchivedState
+from django_pgqueue.models.job import LiveState, live_state
 from django_pgqueue.postgres.limits import Plans, limited
 
 SCAN_ROWS_MAX = 30_000
@@ -147,30 +147,15 @@ def windows(model: type[Model], top: int) -> Iterator[dict[str, int]]:
 def live(filters: Filters) -> QuerySet[Any]:
     """Return the jobs that wait, run or are parked and pass."""
     rows = Job.objects.using(get_settings().database)
-    asked = [state for state in LIVE_STATES if state in filters.states]
-    if asked and len(asked) < len(LIVE_STATES):
-        by_state = [
-            getattr(rows, "due" if state == "ready" else state)() for state in asked
-        ]
-        rows = functools.reduce(operator.or_, by_state)
+    asked = [state for state in LiveState.values if state in filters.states]
+    if asked and len(asked) < len(LiveState.values):
+        rows = functools.reduce(operator.or_, map(rows.in_state, asked))
     return rows.all()
 
 
 def dead() -> QuerySet[Any]:
     """Return the dead letters."""
     return DeadLetter.objects.using(get_settings().database).all()
-
-
-def state_of(row: dict[str, Any]) -> str:
-    """Return the state of a live row, as docs/reference/states.md derives it."""
-    visible_at = row["visible_at"]
-    if visible_at is None:
-        return "parked"
-    if visible_at <= row["clock"]:
-        return "ready"
-    if row["leased_by"] is not None:
-        return "running"
-    return "retrying" if row["attempt"] > 0 else "scheduled"
 
 
 def last_error(row: dict[str, Any]) -> str:
@@ -182,7 +167,7 @@ def last_error(row: dict[str, Any]) -> str:
 
 def _tables(filters: Filters) -> Iterator[QuerySet[Any]]:
     alias, states = get_settings().database, filters.states
-    if not states or states & set(LIVE_STATES):
+    if not states or states & set(LiveState.values):
         yield live(filters)
     archived = states & set(ArchivedState.values)
     if archived:
@@ -195,7 +180,7 @@ def _tables(filters: Filters) -> Iterator[QuerySet[Any]]:
 def _values(rows: QuerySet[Any]) -> Any:
     rows = rows.annotate(clock=Now(), tags=KeyTransform("tags", "headers"))
     if rows.model is Job:
-        return rows.values(*LIVE_COLUMNS)
+        return rows.annotate(state=live_state()).values(*LIVE_COLUMNS, "state")
     if rows.model is ArchivedJob:
         return rows.values(*ENDED_COLUMNS, "state")
     last = KeyTransform(-1, "errors")

@@ -17,10 +17,10 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
 from django_pgqueue.management.cli.moments import full, iso
 from django_pgqueue.management.cli.output import Output
-from django_pgqueue.management.cli.rows import state_of
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import job_id
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
+from django_pgqueue.models.job import live_state
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks.redact import redact_job
 
@@ -89,10 +89,12 @@ def _row(rows: Any, wanted: int) -> dict[str, Any] | None:
         if name in names
     }
     plain = [name for name in names if name not in JSON_COLUMNS]
+    if rows.model is Job:
+        rows, plain = rows.annotate(state=live_state()), [*plain, "state"]
     found = rows.filter(id=wanted).annotate(clock=Now(), **texts)
     row: dict[str, Any] | None = found.values(*plain, "clock", *texts).first()
     if row is not None:
-        row.setdefault("state", state_of(row) if rows.model is Job else "dead")
+        row.setdefault("state", "dead")
     return row
 
 

@@ -10,13 +10,13 @@ from django.db import connections
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
-from django_pgqueue.management.cli.groups import lag_shown, state_of
 from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.places import topic_name
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.models import Topic
 from django_pgqueue.operators.human import age, count, duration, in_utc
+from django_pgqueue.operators.states import behind_of, subscription_state
 from django_pgqueue.runs.schedules import database_now
 from django_pgqueue.topics import groups, subscriptions
 from django_pgqueue.topics.groups import GroupRow
@@ -130,16 +130,9 @@ def _add_listeners(
 
 
 def _subscription(row: SubscriptionRow) -> dict[str, Any]:
-    state = "enabled"
-    if row.disabled_at is not None:
-        state = "disabled"
-    elif row.is_stale:
-        state = "stale"
-    elif row.backfill_position is not None:
-        state = "back-filling"
     return {
         "pattern": row.pattern,
-        "state": state,
+        "state": subscription_state(row),
         "queue": row.queue,
         "task": row.task,
         "source": row.source,
@@ -155,8 +148,8 @@ def _group(cursor: Any, row: GroupRow, plans: set[QueuePlan] | None) -> dict[str
     """Tell of a group; with what living workers serve, its state and lag, too."""
     told: dict[str, Any] = {"group": row.name, "queue": row.queue, "task": row.task}
     if plans is not None:
-        lags = lag(cursor, row.id, row.topic_id)
-        told["state"], told["lag"] = state_of(row, lags, plans), lag_shown(lags)
+        behind = behind_of(row, lag(cursor, row.id, row.topic_id), plans)
+        told["state"], told["lag"] = behind.state, behind.shown
     return told
 
 

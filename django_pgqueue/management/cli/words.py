@@ -15,14 +15,14 @@ from django.core.management.base import CommandError
 from django_pgqueue.exceptions import InvalidOption, did_you_mean
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
+from django_pgqueue.models.job import LiveState
 from django_pgqueue.tasks.options import check_queue
 from django_pgqueue.worker.queue_names import unknown_queue
 
 ID_MAX = 2**63 - 1
 ROWS_MAX = 10_000
 
-LIVE_STATES = ("ready", "running", "scheduled", "retrying", "parked")
-STATES = (*LIVE_STATES, *ArchivedState.values, "dead")
+STATES = (*LiveState.values, *ArchivedState.values, "dead")
 
 
 def job_id(text: str) -> int:

@@ -1,0 +1,25 @@
+"""
+Live states: what a job does that is not done. Derived from its row, and never stored.
+
+The one table of them: queues/ and runs/ make SQL of it, models/ Django's expressions.
+"""
+
+from __future__ import annotations
+
+# The state whose test is the first to hold, of a column; REST where none does.
+TESTS = (
+    ("parked", "visible_at", "IS NULL"),
+    # A lease that has run out is due like any other.
+    ("ready", "visible_at", "<= statement_timestamp()"),
+    ("running", "leased_by", "IS NOT NULL"),
+    ("retrying", "attempt", "> 0"),
+)
+REST = "scheduled"
+
+
+def live_state(row: str = "pgqueue_job") -> str:
+    """Return the SQL expression for the state of *row*, a table or its alias."""
+    cases = [
+        f"WHEN {row}.{column} {test} THEN '{state}'" for state, column, test in TESTS
+    ]
+    return f"CASE {' '.join(cases)} ELSE '{REST}' END"
