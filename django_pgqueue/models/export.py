@@ -54,7 +54,7 @@ class Export(models.Model):
     replaced: models.JSONField[Any, Any] = models.JSONField(
         _("replaced"), db_default=JSON_LIST
     )
-    # When a run has last seen that the files are there; NULL: before this was noted.
+    # When a run has last seen that the files are there; NULL: not yet.
     checked_at = models.DateTimeField(_("checked at"), null=True, blank=True)
     # Of a Delta table.
     version = models.BigIntegerField(_("version"), null=True, blank=True)

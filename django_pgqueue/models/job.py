@@ -169,7 +169,7 @@ class Job(JobColumns):
                 condition=Q(schedule_id__isnull=False),
             ),
         ]
-        # What a row must satisfy besides: pgqueue_check_job() in the migrations.
+        # What a row must satisfy besides: sql/check_job.sql.
         constraints = [
             models.UniqueConstraint(
                 name="pgqueue_job_dedup_key",

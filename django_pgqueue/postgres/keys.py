@@ -16,7 +16,7 @@ from __future__ import annotations
 INSTALLATION = "'pgqueue_job'::regclass::oid::integer"
 
 # Who makes or drops the day partitions of archive and log. Key: INSTALLATION. The
-# functions of the migrations have the number, too.
+# functions in sql/ have the number, too.
 PARTITIONS = 706_701
 # Who elects the leader. Key: INSTALLATION.
 LEADER = 706_702
@@ -29,5 +29,5 @@ SUBSCRIPTIONS = 706_705
 # Which topics a transaction publishes to, shared. Class: this and the topic's id, so no
 # class of ours is higher; key: the low 32 bits of the highest message id that was drawn
 # before. Of which installation, another lock of the transaction says: that of the
-# table that it publishes into. The functions of migration 0018 have the number, too.
+# table that it publishes into. The functions in sql/ have the number, too.
 TOPICS = 706_800_000

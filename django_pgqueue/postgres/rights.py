@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-# What makes and closes days runs as its owner; migration 0015 has them.
+# What makes and closes days runs as its owner, as sql/make_archive_day.sql says.
 FUNCTIONS = (
     "pgqueue_make_archive_day(date)",
     "pgqueue_make_log_day(date)",

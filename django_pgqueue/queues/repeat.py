@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 # Calls per statement.
 REPEAT_CALLS_MAX = 200
 
-# Locks: those of pgqueue_repeat_calls(), which its migration names.
+# Locks: those of pgqueue_repeat_calls(), which its file in sql/ names.
 REPEAT = """
 SELECT repeated.out_id, repeated.out_queue, repeated.out_outcome
   FROM pgqueue_repeat_calls(%(limit)s) AS repeated

@@ -19,7 +19,7 @@ IS_KEYLESS = "j.queued_key IS NOT NULL AND j.dedup_key IS NULL"
 PATIENCE_SECONDS = 0.01
 PATIENCE_ALONE_SECONDS = 1.0
 
-# Locks: those of pgqueue_retake_keys(), which its migration names.
+# Locks: those of pgqueue_retake_keys(), which its file in sql/ names.
 RETAKE = """
 SELECT retaken.out_id, retaken.out_outcome, retaken.out_holder
   FROM pgqueue_retake_keys(

@@ -1,8 +1,8 @@
 """
 Unique: store jobs that have a dedup key, or say which job has it already.
 
-What one call does about a key that is taken is in pgqueue_store_unique(), a function of
-the migrations, so that one job, many jobs, the rows of a query and SQL producers go by
+What one call does about a key that is taken is in sql/store_unique.sql, a function of
+the database, so that one job, many jobs, the rows of a query and SQL producers go by
 the same rules.
 """
 
@@ -42,7 +42,7 @@ CALLED_WITH = """
 # In a window (queues/spread.py), where no key says when.
 SAMPLED = "floor(random() * %(over_microseconds)s::bigint)::bigint"
 
-# Locks: those of pgqueue_store_unique(), which its migration names.
+# Locks: those of pgqueue_store_unique(), which its file in sql/ names.
 STORE_UNIQUE = f"""
 SELECT stored.out_id, stored.out_conflict
   FROM pgqueue_store_unique({

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # Locks: none; it reads the server's table of locks, 0.2 ms, and 5 ms with 5,000 locks.
-# On the primary alone. Migration 0018 has the function.
+# On the primary alone: sql/horizons.sql.
 HORIZONS = "SELECT topic_id, bound FROM pgqueue_horizons()"
 
 # Who holds a topic back, the longest first: of those with the lock, who has our log

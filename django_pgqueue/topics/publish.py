@@ -16,8 +16,8 @@ from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
 # Locks: one shared advisory lock for each transaction and topic, which no other
 # publisher waits for; readers look at it (horizon.py). The first message of a topic
 # that nobody has declared makes its row, and others of that topic wait until that
-# transaction ends. A function, so that its plan is kept with the session; migration
-# 0018 has it.
+# transaction ends. A function, so that its plan is kept with the session:
+# sql/store_messages.sql.
 STORE = "SELECT ids, queues, jobs, has_groups FROM pgqueue_store_messages(%s, %s)"
 
 # Locks: as STORE, which does the same for many. What it returns is JSON in a text.

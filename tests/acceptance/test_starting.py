@@ -55,7 +55,7 @@ def test_it_refuses_a_database_without_migrations(start_worker, empty_database):
     """The message names them and the command."""
     worker = start_worker(databases={"default": {"NAME": empty_database}}, wait=False)
 
-    assert refused(worker, "0001_initial", "manage.py migrate pgqueue")
+    assert refused(worker, "0001_core", "manage.py migrate pgqueue")
 
 
 def test_it_refuses_a_database_without_the_claim_index(start_worker):

@@ -167,7 +167,7 @@ GUARDS: dict[str, Guard] = {
     "other-installations": Guard(
         "publishers of another installation in the database hold readers back",
         Edit(
-            "migrations/0018_publish.py",
+            "migrations/0002_log.sql",
             "AND ours.virtualtransaction = held.virtualtransaction)",
             "OR true)",
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from django_pgqueue.topics.publish import publish
 from tests.factories import make_group, make_message, make_position, make_topic
 from tests.management.test_doctor import examined, make_worker, run
 from tests.minutes import in_minutes
+from tests.models.test_sql_files import SQL
 
 OURS = {
     *("log_days", "log_closed", "log_early", "log_horizon"),
@@ -202,11 +202,11 @@ def test_topics_with_other_partitions_than_code_says(transactional_db):
 @pytest.fixture
 def unchecked(cursor) -> Iterator[None]:
     """Any row of a subscription can be written, as before there was a check."""
-    name = "django_pgqueue.migrations.0018_publish"
-    migration = importlib.import_module(name)
-    cursor.execute(migration.SOUND_BACK)
+    cursor.execute(
+        "ALTER TABLE pgqueue_subscription DROP CONSTRAINT pgqueue_subscription_pattern"
+    )
     yield
-    cursor.execute(migration.SOUND)
+    cursor.execute((SQL / "subscription_pattern.sql").read_text("utf-8"))
 
 
 def test_subscriptions_whose_pattern_is_none(transactional_db, unchecked):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import uuid
@@ -22,6 +21,7 @@ from django_pgqueue.models.columns import JobColumns
 from django_pgqueue.postgres.embedded import find_binaries
 from django_pgqueue.queues.partitions import day_of, partition_name
 from django_pgqueue.queues.settle import KEPT_COLUMNS
+from tests.models.test_sql_files import SQL
 from tests.system import require_system
 
 SHARED_COLUMNS = {field.column for field in JobColumns._meta.local_fields}
@@ -65,14 +65,6 @@ def declared_columns(model: type[models.Model]) -> dict[str, tuple[str, bool]]:
 CHECKS = """
 SELECT conname::text, pg_get_constraintdef(oid) || ' ' || convalidated
   FROM pg_constraint WHERE conrelid = 'pgqueue_job'::regclass AND contype = 'c'
-"""
-
-# Of this session: locks on tables that keep writers or readers out.
-EXCLUSIVE_LOCKS = """
-SELECT relation::regclass::text, mode FROM pg_locks
- WHERE pid = pg_backend_pid() AND locktype = 'relation'
-   AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock',
-                'AccessExclusiveLock')
 """
 
 
@@ -160,7 +152,8 @@ def test_each_step_can_be_taken_back_and_done_again(scratch_database):
     for _ in range(2):
         call_command("migrate", "pgqueue", database="scratch", verbosity=0)
         made.append(objects_in(scratch_database, "installation"))
-        call_command("migrate", "pgqueue", "zero", database="scratch", verbosity=0)
+        for step in ("0002", "0001", "zero"):
+            call_command("migrate", "pgqueue", step, database="scratch", verbosity=0)
         left = objects_in(scratch_database, "installation")
         assert {name for name in left if "pgqueue" in name} == set()
 
@@ -183,52 +176,6 @@ def test_an_installation_lives_in_the_schema_that_it_was_migrated_into(
         cursor.execute("SELECT installation.pgqueue_enqueue('x', queue => 'mail')")
         cursor.execute("SELECT queue FROM installation.pgqueue_job")
         assert cursor.fetchall() == [("mail",)]
-
-
-def test_the_rules_of_a_job_are_the_same_before_and_after_0006(scratch_database):
-    """Its way back makes the constraints of 0001 and 0002, and validates them."""
-    call_command("migrate", "pgqueue", "0005", database="scratch", verbosity=0)
-    before = checks_of_jobs(scratch_database)
-    call_command("migrate", "pgqueue", database="scratch", verbosity=0)
-    after = checks_of_jobs(scratch_database)
-    call_command("migrate", "pgqueue", "0005", database="scratch", verbosity=0)
-
-    assert 7 == len(before)
-    assert {"pgqueue_job_is_sound"} == set(after)
-    assert all(definition.endswith(" true") for definition in after.values())
-    assert before == checks_of_jobs(scratch_database)
-
-
-def test_the_migration_of_the_rules_can_be_run_again_after_its_half(scratch_database):
-    """Its steps have transactions of their own, so it may end between two of them."""
-    call_command("migrate", "pgqueue", "0007", database="scratch", verbosity=0)
-    made = checks_of_jobs(scratch_database)
-
-    call_command(
-        "migrate", "pgqueue", "0005", "--fake", database="scratch", verbosity=0
-    )
-    call_command("migrate", "pgqueue", "0007", database="scratch", verbosity=0)
-
-    assert made == checks_of_jobs(scratch_database)
-
-
-def test_the_rows_of_a_queue_do_not_wait_while_they_are_checked(scratch_database):
-    """The lock that keeps writers out has gone when 0006 reads the table."""
-    call_command("migrate", "pgqueue", "0005", database="scratch", verbosity=0)
-    seen = []
-
-    def note(execute, sql, params, many, context):
-        result = execute(sql, params, many, context)
-        if "VALIDATE CONSTRAINT" in str(sql):
-            with connections["scratch"].connection.cursor() as cursor:
-                cursor.execute(EXCLUSIVE_LOCKS)
-                seen.append((connections["scratch"].in_atomic_block, cursor.fetchall()))
-        return result
-
-    with scratch_database.execute_wrapper(note):
-        call_command("migrate", "pgqueue", database="scratch", verbosity=0)
-
-    assert [(False, [])] == seen
 
 
 def test_a_dump_keeps_the_rules_and_the_functions(scratch_database, tmp_path):
@@ -263,23 +210,22 @@ def test_a_dump_keeps_the_rules_and_the_functions(scratch_database, tmp_path):
 @pytest.mark.parametrize(
     "schema", ["a" * 55, "a" * 56, "a" * 63, 'Odd "name" é', "é" * 27, "é" * 28]
 )
-def test_0007_changes_no_channel(schema):
+def test_the_channel_of_any_schema_has_at_most_63_bytes(schema):
     """However long the schema's name is, and whatever it would need quotes for."""
-    migration = importlib.import_module("django_pgqueue.migrations.0007_channel")
     quoted = '"{}"'.format(schema.replace('"', '""'))
-    channels = []
+    short = len(schema.encode()) <= 55
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE SCHEMA {quoted}")
         cursor.execute(f"CREATE TABLE {quoted}.pgqueue_job (id bigint)")
-        for definition in (migration.CHANNEL_BACK, migration.CHANNEL):
-            cursor.execute(f"SET LOCAL search_path = {quoted}")
-            cursor.execute(definition)
-            cursor.execute("SET LOCAL search_path = ''")
-            cursor.execute(f"SELECT {quoted}.pgqueue_channel()")
-            channels.append(cursor.fetchone()[0])
+        cursor.execute(f"SET LOCAL search_path = {quoted}")
+        for file in ("channel.sql", "pins.sql"):
+            cursor.execute((SQL / file).read_text("utf-8"))
+        cursor.execute("SET LOCAL search_path = ''")
+        cursor.execute(f"SELECT {quoted}.pgqueue_channel(), md5(%s)", [schema])
+        channel, hashed = cursor.fetchone()
 
-    assert channels[0] == channels[1]
-    assert len(channels[0].encode()) <= 63
+    assert f"pgqueue_{schema if short else hashed}" == channel
+    assert len(channel.encode()) <= 63
 
 
 @pytest.mark.django_db

@@ -156,7 +156,7 @@ def test_every_function_is_called_by_the_test_before(to: Connect):
 
 
 def test_every_function_is_pinned_to_its_schema(to: Connect):
-    """One that a migration adds, or replaces, ends with pin(): migrations/_pin.py."""
+    """A migration that adds or replaces one ends with sql/pins.sql."""
     for schema in SCHEMAS:
         found = to(schema).execute(FUNCTIONS).fetchall()
         loose = [

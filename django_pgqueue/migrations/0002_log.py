@@ -1,6 +1,14 @@
 """Topics: their log, subscriptions, consumer groups, and the functions that publish."""
 
+from pathlib import Path
+
 from django.db import migrations, models
+
+NOW = models.Func(
+    function="clock_timestamp",
+    template="%(function)s()",
+    output_field=models.DateTimeField(),
+)
 
 # One sequence over all topics, made apart from the column: identity columns of
 # partitioned tables need PostgreSQL 17. CACHE 1: ids rise in the order in which they
@@ -34,232 +42,26 @@ LOG_BACK = "DROP TABLE pgqueue_message"
 POSITIONS = "ALTER TABLE pgqueue_position SET (fillfactor = 50)"
 POSITIONS_BACK = "ALTER TABLE pgqueue_position RESET (fillfactor)"
 
-# Makes the partition of a day (UTC), if there is none. Made apart and attached, as in
-# queues/partitions.py: ATTACH takes SHARE UPDATE EXCLUSIVE on the parent, beside which
-# messages are published. The advisory lock lets one at a time make days; what it did is
-# asked by a function, which sees it in REPEATABLE READ, too.
-MAKE_DAY = """
-CREATE FUNCTION pgqueue_make_log_day(day date) RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE
-    name text := 'pgqueue_message_' || to_char(day, 'YYYYMMDD');
-BEGIN
-    PERFORM pg_advisory_xact_lock(706701, 0);
-    IF pg_partition_root(to_regclass(name)) = 'pgqueue_message'::regclass THEN
-        RETURN false;
-    END IF;
-    EXECUTE format('CREATE TABLE IF NOT EXISTS %I (LIKE pgqueue_message'
-                   ' INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);
-    EXECUTE format('ALTER TABLE pgqueue_message ATTACH PARTITION %I'
-                   ' FOR VALUES FROM (%L) TO (%L)',
-                   name, day || ' 00:00+00', day + 1 || ' 00:00+00');
-    RETURN true;
-END $$;
+# Functions and a CHECK, as django_pgqueue/sql/ had them; later changes come in later
+# migrations.
+FUNCTIONS = Path(__file__).with_suffix(".sql").read_text("utf-8")
+FUNCTIONS_BACK = """
+ALTER TABLE pgqueue_subscription DROP CONSTRAINT pgqueue_subscription_pattern;
+DROP FUNCTION pgqueue_begin_publish, pgqueue_close_log_day, pgqueue_horizons,
+    pgqueue_make_log_day, pgqueue_pattern_selects, pgqueue_patterns_of,
+    pgqueue_publish, pgqueue_store_message, pgqueue_store_messages;
 """
-MAKE_DAY_BACK = "DROP FUNCTION pgqueue_make_log_day(date)"
 
 DAYS = """
 SELECT pgqueue_make_log_day((now() AT TIME ZONE 'UTC')::date + n)
   FROM generate_series(0, 7) n
 """
 
-# Begins to publish in this transaction: finds or makes the topic, and takes the lock
-# that holds its readers back, once for each transaction and topic. The lock's key says
-# above which id everything is that this transaction may draw, so it must be taken
-# before the first id is. The setting remembers it; it ends with the lock, at commit,
-# rollback, and rollback to a savepoint.
-#
-# A day before one that is closed is not made: readers have passed it, as topics/days.py
-# says, and the constraint of a closed day is only where there is such a day.
-BEGIN_PUBLISH = """
-CREATE FUNCTION pgqueue_begin_publish(
-    topic text, OUT topic_id integer, OUT partitions integer
-) LANGUAGE plpgsql AS $$
-DECLARE
-    today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
-BEGIN
-    IF to_regclass('pgqueue_message_' || to_char(today, 'YYYYMMDD')) IS NULL THEN
-        IF today < (SELECT max(d.day) FROM pgqueue_log_day d) THEN
-            RAISE EXCEPTION 'by the clock of the server it is %, and a later day of '
-                'the log is closed: nobody would read a message of today; set the '
-                'clock right', today
-                USING ERRCODE = 'check_violation';
-        END IF;
-        PERFORM pgqueue_make_log_day(today);
-    END IF;
-    SELECT t.id, t.partitions INTO topic_id, partitions
-      FROM pgqueue_topic t WHERE t.name = topic;
-    IF NOT FOUND THEN
-        INSERT INTO pgqueue_topic AS t (name) VALUES (topic)
-            ON CONFLICT DO NOTHING
-            RETURNING t.id, t.partitions INTO topic_id, partitions;
-        IF NOT FOUND THEN
-            SELECT t.id, t.partitions INTO topic_id, partitions
-              FROM pgqueue_topic t WHERE t.name = topic;
-        END IF;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'the topic % was made by a transaction that this one '
-                'does not see: run it again', topic
-                USING ERRCODE = 'serialization_failure';
-        END IF;
-    END IF;
-    IF coalesce(current_setting('pgqueue.publishes_' || topic_id, true), '') = '' THEN
-        PERFORM pg_advisory_xact_lock_shared(706800000 + topic_id, low.bits)
-           FROM (SELECT (CASE WHEN value >= 2147483648 THEN value - 4294967296
-                              ELSE value END)::integer AS bits
-                   FROM (SELECT (CASE WHEN is_called THEN last_value
-                                      ELSE last_value - 1 END) & 4294967295 AS value
-                           FROM pgqueue_message_id_seq) sequence) low;
-        PERFORM set_config('pgqueue.publishes_' || topic_id, '1', true);
-    END IF;
-END $$;
-"""
-BEGIN_PUBLISH_BACK = "DROP FUNCTION pgqueue_begin_publish(text)"
-
-# The rows of the items, in the order of the items: so do their ids rise. %s: the epoch.
-INSERT_MESSAGES = """\
-        INSERT INTO pgqueue_message
-               (epoch, topic_id, partition, name, key, payload, headers)
-        SELECT %s, begun.topic_id,
-               CASE WHEN item.value -> 1 = 'null'
-                    THEN floor(random() * begun.partitions)::integer
-                    ELSE (hashtextextended(item.value ->> 1, 0)
-                          & 9223372036854775807) %% begun.partitions END,
-               item.value ->> 0, item.value ->> 1, item.value -> 2, item.value -> 3
-          FROM jsonb_array_elements(items) WITH ORDINALITY AS item(value, place)
-         ORDER BY item.place
-"""
-
-# Stores messages of one topic, and a job for each subscription that wants one: one
-# statement, so that both see the same subscriptions and the same epoch. An item is
-# [name, key, payload, headers]. A job refers to its message, by id and time, and holds
-# no payload. Where a topic has no subscription, the statement that has seen so has seen
-# the epoch, too; and all of it happens in the snapshot of the caller's statement, which
-# a back-fill waits for.
-STORE_MESSAGES = f"""
-CREATE FUNCTION pgqueue_store_messages(
-    topic text,
-    items jsonb,
-    OUT ids bigint[],
-    OUT queues text[],
-    OUT jobs integer,
-    OUT has_groups boolean
-) LANGUAGE plpgsql AS $$
-DECLARE
-    begun record;
-    state record;
-BEGIN
-    SELECT * INTO begun FROM pgqueue_begin_publish(topic);
-    SELECT coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0) AS epoch,
-           EXISTS (SELECT FROM pgqueue_subscription s
-                    WHERE (s.topic = $1 OR s.topic IS NULL)
-                      AND s.disabled_at IS NULL) AS has_subscriptions,
-           EXISTS (SELECT FROM pgqueue_consumer_group g
-                    WHERE g.topic_id = begun.topic_id) AS has_groups
-      INTO state;
-    has_groups := state.has_groups;
-    IF NOT state.has_subscriptions THEN
-        WITH message AS (
-{INSERT_MESSAGES % "state.epoch"}\
-        RETURNING id)
-        SELECT array_agg(id ORDER BY id), '{{}}', 0 FROM message
-          INTO ids, queues, jobs;
-        RETURN;
-    END IF;
-    WITH message AS (
-{INSERT_MESSAGES % "coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0)"}\
-        RETURNING id, published_at, name, payload, headers
-    ), job AS (
-        INSERT INTO pgqueue_job
-               (queue, task, args, headers, priority, max_attempts, message_id)
-        SELECT s.queue, s.task,
-               jsonb_build_array(jsonb_build_object(
-                   '__pgqueue__', 'message',
-                   'value', jsonb_build_array(message.id, message.published_at))),
-               message.headers || s.headers, s.priority, s.max_attempts, message.id
-          FROM message JOIN pgqueue_subscription s
-            ON (s.topic = $1 OR s.topic IS NULL) AND s.disabled_at IS NULL
-           AND (s.regex IS NULL OR message.name ~ s.regex)
-           AND (s.payload_filter IS NULL OR message.payload @> s.payload_filter)
-        RETURNING queue
-    )
-    SELECT (SELECT array_agg(id ORDER BY id) FROM message),
-           (SELECT coalesce(array_agg(DISTINCT queue), '{{}}') FROM job),
-           (SELECT count(*) FROM job)
-      INTO ids, queues, jobs;
-END $$;
-"""  # noqa: S608  # Of constants alone.
-STORE_MESSAGES_BACK = "DROP FUNCTION pgqueue_store_messages(text, jsonb)"
-
-# The publish of other languages. It notifies inside the caller's transaction, as
-# pgqueue_enqueue() does; where that must not be, call pgqueue_store_messages().
-PUBLISH = """
-CREATE FUNCTION pgqueue_publish(
-    name text,
-    payload jsonb,
-    key text DEFAULT NULL,
-    headers jsonb DEFAULT '{}'
-) RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE
-    stored record;
-BEGIN
-    IF name !~ '^[A-Za-z0-9_-]{1,63}([.][A-Za-z0-9_-]+)*$' OR length(name) > 255 THEN
-        RAISE EXCEPTION 'a message cannot be called %: write words of letters, '
-            'digits, _ and - with dots between, such as orders.created', name
-            USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    SELECT * INTO stored FROM pgqueue_store_messages(
-        split_part(name, '.', 1), jsonb_build_array(
-            jsonb_build_array(name, key, coalesce(payload, 'null'), headers)));
-    PERFORM pg_notify(pgqueue_channel(), queue) FROM unnest(stored.queues) queue;
-    IF stored.has_groups THEN
-        PERFORM pg_notify(pgqueue_channel(), '!topic ' || split_part(name, '.', 1));
-    END IF;
-    RETURN stored.ids[1];
-END $$;
-"""
-PUBLISH_BACK = "DROP FUNCTION pgqueue_publish(text, jsonb, text, jsonb)"
-
-# Up to which id the log of each topic can be read without skipping anything. A row
-# without a topic is for all that have no row of their own. The order is the proof: the
-# highest id drawn, then the locks of those who draw, and only then, in a statement of
-# its own, the messages. An id up to the bound was drawn by a transaction that has
-# ended, hence its message is visible, or was rolled back. Ids are compared modulo 2^32,
-# since a lock's key has no more: what lies half of that behind was drawn later.
-HORIZONS = """
-CREATE FUNCTION pgqueue_horizons()
-RETURNS TABLE (topic_id integer, bound bigint) LANGUAGE plpgsql AS $$
-DECLARE
-    highest bigint;
-BEGIN
-    IF pg_is_in_recovery() THEN
-        RAISE EXCEPTION 'the horizon of a log is known to the primary alone: a replica '
-            'does not see the locks of those who publish'
-            USING ERRCODE = 'read_only_sql_transaction';
-    END IF;
-    SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END INTO highest
-      FROM pgqueue_message_id_seq;
-    RETURN QUERY
-        SELECT NULL::integer, highest
-        UNION ALL
-        SELECT (held.classid::bigint - 706800000)::integer, highest - max(held.behind)
-          FROM (SELECT l.classid, (highest - l.objid::bigint) & 4294967295 AS behind
-                  FROM pg_locks l
-                 WHERE l.locktype = 'advisory' AND l.objsubid = 2
-                   AND l.mode = 'ShareLock' AND l.granted
-                   AND l.classid::bigint BETWEEN 706800001 AND 2147483647
-                   AND l.database = (SELECT d.oid FROM pg_database d
-                                      WHERE d.datname = current_database())) held
-         WHERE held.behind < 2147483648
-         GROUP BY held.classid;
-END $$;
-"""
-HORIZONS_BACK = "DROP FUNCTION pgqueue_horizons()"
-
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("pgqueue", "0013_accumulate"),
-    ]
+    """Each step can be taken back."""
+
+    dependencies = [("pgqueue", "0001_core")]
 
     operations = [
         migrations.CreateModel(
@@ -274,14 +76,7 @@ class Migration(migrations.Migration):
                 ("last_id", models.BigIntegerField(verbose_name="last id")),
                 (
                     "closed_at",
-                    models.DateTimeField(
-                        db_default=models.Func(
-                            function="clock_timestamp",
-                            output_field=models.DateTimeField(),
-                            template="%(function)s()",
-                        ),
-                        verbose_name="closed at",
-                    ),
+                    models.DateTimeField(db_default=NOW, verbose_name="closed at"),
                 ),
             ],
             options={
@@ -309,6 +104,27 @@ class Migration(migrations.Migration):
                 "verbose_name": "state of the log",
                 "verbose_name_plural": "state of the log",
                 "db_table": "pgqueue_log_state",
+                "default_permissions": ("view",),
+            },
+        ),
+        migrations.CreateModel(
+            name="Clock",
+            fields=[
+                (
+                    "id",
+                    models.SmallIntegerField(
+                        db_default=1,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="id",
+                    ),
+                ),
+                ("trusted_at", models.DateTimeField(verbose_name="trusted up to")),
+            ],
+            options={
+                "verbose_name": "trusted clock",
+                "verbose_name_plural": "trusted clock",
+                "db_table": "pgqueue_clock",
                 "default_permissions": ("view",),
             },
         ),
@@ -357,14 +173,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "created_at",
-                    models.DateTimeField(
-                        db_default=models.Func(
-                            function="clock_timestamp",
-                            output_field=models.DateTimeField(),
-                            template="%(function)s()",
-                        ),
-                        verbose_name="created at",
-                    ),
+                    models.DateTimeField(db_default=NOW, verbose_name="created at"),
                 ),
             ],
             options={
@@ -373,59 +182,6 @@ class Migration(migrations.Migration):
                 "db_table": "pgqueue_topic",
                 "default_permissions": ("view",),
             },
-        ),
-        migrations.AddField(
-            model_name="schedule",
-            name="message_key",
-            field=models.CharField(
-                blank=True, max_length=1000, null=True, verbose_name="key"
-            ),
-        ),
-        migrations.AddField(
-            model_name="schedule",
-            name="message_name",
-            field=models.CharField(
-                blank=True, max_length=255, null=True, verbose_name="message"
-            ),
-        ),
-        migrations.AddField(
-            model_name="schedule",
-            name="message_payload",
-            field=models.JSONField(blank=True, null=True, verbose_name="payload"),
-        ),
-        migrations.AddField(
-            model_name="tick",
-            name="message_id",
-            field=models.BigIntegerField(blank=True, null=True, verbose_name="message"),
-        ),
-        migrations.RemoveConstraint(model_name="tick", name="pgqueue_tick_outcome"),
-        migrations.AlterField(
-            model_name="tick",
-            name="outcome",
-            field=models.CharField(
-                choices=[
-                    ("enqueued", "enqueued"),
-                    ("published", "published"),
-                    ("overlap", "skipped: the one before was not done"),
-                    ("duplicate", "skipped: its dedup key is held"),
-                    ("missed", "missed"),
-                ],
-                db_default="enqueued",
-                max_length=9,
-                verbose_name="outcome",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="tick",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    (
-                        "outcome__in",
-                        ["enqueued", "published", "overlap", "duplicate", "missed"],
-                    )
-                ),
-                name="pgqueue_tick_outcome",
-            ),
         ),
         migrations.CreateModel(
             name="ConsumerGroup",
@@ -517,14 +273,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "created_at",
-                    models.DateTimeField(
-                        db_default=models.Func(
-                            function="clock_timestamp",
-                            output_field=models.DateTimeField(),
-                            template="%(function)s()",
-                        ),
-                        verbose_name="created at",
-                    ),
+                    models.DateTimeField(db_default=NOW, verbose_name="created at"),
                 ),
             ],
             options={
@@ -554,12 +303,7 @@ class Migration(migrations.Migration):
                         (
                             "published_at",
                             models.DateTimeField(
-                                db_default=models.Func(
-                                    function="clock_timestamp",
-                                    output_field=models.DateTimeField(),
-                                    template="%(function)s()",
-                                ),
-                                verbose_name="published at",
+                                db_default=NOW, verbose_name="published at"
                             ),
                         ),
                         (
@@ -641,14 +385,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "last_read_at",
-                    models.DateTimeField(
-                        db_default=models.Func(
-                            function="clock_timestamp",
-                            output_field=models.DateTimeField(),
-                            template="%(function)s()",
-                        ),
-                        verbose_name="last read at",
-                    ),
+                    models.DateTimeField(db_default=NOW, verbose_name="last read at"),
                 ),
                 (
                     "failures",
@@ -804,15 +541,9 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "created_at",
-                    models.DateTimeField(
-                        db_default=models.Func(
-                            function="clock_timestamp",
-                            output_field=models.DateTimeField(),
-                            template="%(function)s()",
-                        ),
-                        verbose_name="created at",
-                    ),
+                    models.DateTimeField(db_default=NOW, verbose_name="created at"),
                 ),
+                ("lost", models.JSONField(blank=True, null=True, verbose_name="lost")),
             ],
             options={
                 "verbose_name": "subscription",
@@ -825,14 +556,22 @@ class Migration(migrations.Migration):
                         name="pgqueue_subscription_route",
                     )
                 ],
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("disabled_at__isnull", True)),
+                        fields=["pattern"],
+                        name="pgqueue_subscription_routes",
+                    ),
+                    models.Index(
+                        condition=models.Q(("disabled_at__isnull", True)),
+                        fields=["topic"],
+                        name="pgqueue_subscription_topic",
+                    ),
+                ],
             },
         ),
         migrations.RunSQL(POSITIONS, POSITIONS_BACK),
-        migrations.RunSQL(MAKE_DAY, MAKE_DAY_BACK),
+        migrations.RunSQL(FUNCTIONS, FUNCTIONS_BACK),
         # Dropped with their table.
         migrations.RunSQL(DAYS, migrations.RunSQL.noop),
-        migrations.RunSQL(BEGIN_PUBLISH, BEGIN_PUBLISH_BACK),
-        migrations.RunSQL(STORE_MESSAGES, STORE_MESSAGES_BACK),
-        migrations.RunSQL(PUBLISH, PUBLISH_BACK),
-        migrations.RunSQL(HORIZONS, HORIZONS_BACK),
     ]

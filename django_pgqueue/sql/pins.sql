@@ -1,0 +1,33 @@
+-- Pins: functions of ours find what they name in the schema that they stand in.
+--
+-- A migration that makes or replaces a function ends with this, since CREATE OR REPLACE
+-- forgets what a function had before. All of ours but pgqueue_check_job(), which is
+-- called for each row: its body qualifies all that it uses.
+--
+-- pg_catalog is not said, and so comes first: what is said first is where a function
+-- would make its tables. pg_temp is said, or it would come before all others. The
+-- schema is the one that holds our tables, however the migrating session has come to
+-- it.
+--
+-- Locks: none that a call of a function waits for.
+DO $do$
+DECLARE
+    home regnamespace := (SELECT c.relnamespace FROM pg_catalog.pg_class c
+                           WHERE c.oid = 'pgqueue_job'::regclass);
+    routine regprocedure;
+BEGIN
+    FOR routine IN
+        SELECT p.oid FROM pg_catalog.pg_proc p
+         WHERE p.pronamespace = home AND p.proname IN (
+               'pgqueue_begin_publish', 'pgqueue_channel', 'pgqueue_close_log_day',
+               'pgqueue_dedup_key', 'pgqueue_enqueue', 'pgqueue_horizons',
+               'pgqueue_installation', 'pgqueue_job_place', 'pgqueue_make_archive_day',
+               'pgqueue_make_log_day', 'pgqueue_pattern_selects', 'pgqueue_patterns_of',
+               'pgqueue_publish', 'pgqueue_repeat_calls', 'pgqueue_retake_keys',
+               'pgqueue_store', 'pgqueue_store_message', 'pgqueue_store_messages',
+               'pgqueue_store_unique')
+    LOOP
+        EXECUTE pg_catalog.format(
+            'ALTER ROUTINE %s SET search_path = %s, pg_temp', routine, home);
+    END LOOP;
+END $do$;

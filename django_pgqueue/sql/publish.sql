@@ -1,0 +1,28 @@
+-- The publish of other languages. It notifies inside the caller's transaction, as
+-- pgqueue_enqueue() does; where that must not be, call pgqueue_store_messages().
+--
+-- Called by whoever is not Python.
+--
+-- Locks: those of pgqueue_begin_publish().
+CREATE OR REPLACE FUNCTION pgqueue_publish(
+    name text,
+    payload jsonb,
+    key text DEFAULT NULL,
+    headers jsonb DEFAULT '{}'
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    stored jsonb;
+BEGIN
+    IF name !~ '^[A-Za-z0-9_-]{1,63}([.][A-Za-z0-9_-]+)*$' OR length(name) > 255 THEN
+        RAISE EXCEPTION 'a message cannot be called %: write words of letters, '
+            'digits, _ and - with dots between, such as orders.created', name
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    stored := pgqueue_store_message(name, key, coalesce(payload, 'null'), headers);
+    PERFORM pg_notify(pgqueue_channel(), queue)
+       FROM jsonb_array_elements_text(stored -> 3) queue;
+    IF (stored -> 1)::boolean THEN
+        PERFORM pg_notify(pgqueue_channel(), '!topic ' || split_part(name, '.', 1));
+    END IF;
+    RETURN stored -> 0;
+END $$;

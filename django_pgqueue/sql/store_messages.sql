@@ -1,0 +1,94 @@
+-- Stores messages of one topic, and a job for each subscription that wants one: one
+-- statement, so that both see the same subscriptions and the same epoch.
+--
+-- Called by topics/publish.py and pgqueue_store_message().
+--
+-- An item is [name, key, payload, headers]; ids rise in the order of the items. A job
+-- refers to its message, by id and time, and holds no payload. Where a topic has no
+-- subscription, the statement that has seen so has seen the epoch, too; and all of it
+-- happens in the snapshot of the caller's statement, which a back-fill waits for. Each
+-- name that occurs is looked up once: OFFSET 0 keeps the lookup apart, through the
+-- index of the patterns.
+--
+-- Locks: those of pgqueue_begin_publish().
+CREATE OR REPLACE FUNCTION pgqueue_store_messages(
+    topic text,
+    items jsonb,
+    OUT ids bigint[],
+    OUT queues text[],
+    OUT jobs integer,
+    OUT has_groups boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    begun record;
+    state record;
+BEGIN
+    begun := pgqueue_begin_publish(topic);
+    SELECT coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0) AS epoch,
+           EXISTS (SELECT FROM pgqueue_subscription s
+                    WHERE (s.topic = $1 OR s.topic IS NULL)
+                      AND s.disabled_at IS NULL) AS has_subscriptions,
+           EXISTS (SELECT FROM pgqueue_consumer_group g
+                    WHERE g.topic_id = begun.topic_id) AS has_groups
+      INTO state;
+    has_groups := state.has_groups;
+    IF NOT state.has_subscriptions THEN
+        WITH message AS (
+        INSERT INTO pgqueue_message
+               (epoch, topic_id, partition, name, key, payload, headers)
+        SELECT state.epoch, begun.topic_id,
+               CASE WHEN item.value -> 1 = 'null'
+                    THEN floor(random() * begun.partitions)::integer
+                    ELSE (hashtextextended(item.value ->> 1, 0)
+                          & 9223372036854775807) % begun.partitions END,
+               item.value ->> 0, item.value ->> 1, item.value -> 2, item.value -> 3
+          FROM jsonb_array_elements(items) WITH ORDINALITY AS item(value, place)
+         ORDER BY item.place
+        RETURNING id)
+        SELECT array_agg(id ORDER BY id), '{}', 0 FROM message
+          INTO ids, queues, jobs;
+        RETURN;
+    END IF;
+    WITH called AS MATERIALIZED (
+        SELECT distinct_name.name, pgqueue_patterns_of(distinct_name.name) AS patterns
+          FROM (SELECT DISTINCT item.value ->> 0 AS name
+                  FROM jsonb_array_elements(items) AS item(value)) distinct_name
+    ), wanted AS MATERIALIZED (
+        SELECT called.name, route.*
+          FROM called CROSS JOIN LATERAL (
+               SELECT s.queue, s.task, s.headers, s.priority, s.max_attempts,
+                      s.payload_filter
+                 FROM pgqueue_subscription s
+                WHERE s.pattern = ANY (called.patterns) AND s.disabled_at IS NULL
+               OFFSET 0) route
+    ), message AS (
+        INSERT INTO pgqueue_message
+               (epoch, topic_id, partition, name, key, payload, headers)
+        SELECT coalesce((SELECT s.epoch FROM pgqueue_log_state s), 0), begun.topic_id,
+               CASE WHEN item.value -> 1 = 'null'
+                    THEN floor(random() * begun.partitions)::integer
+                    ELSE (hashtextextended(item.value ->> 1, 0)
+                          & 9223372036854775807) % begun.partitions END,
+               item.value ->> 0, item.value ->> 1, item.value -> 2, item.value -> 3
+          FROM jsonb_array_elements(items) WITH ORDINALITY AS item(value, place)
+         ORDER BY item.place
+        RETURNING id, published_at, name, payload, headers
+    ), job AS (
+        INSERT INTO pgqueue_job
+               (queue, task, args, headers, priority, max_attempts, message_id)
+        SELECT s.queue, s.task,
+               jsonb_build_array(jsonb_build_object(
+                   '__pgqueue__', 'message',
+                   'value', jsonb_build_array(m.id, m.published_at))),
+               m.headers || s.headers, s.priority, s.max_attempts, m.id
+          FROM message m JOIN wanted s
+            ON s.name = m.name
+           AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)
+         ORDER BY m.id
+        RETURNING queue
+    )
+    SELECT (SELECT array_agg(id ORDER BY id) FROM message),
+           (SELECT coalesce(array_agg(DISTINCT queue), '{}') FROM job),
+           (SELECT count(*) FROM job)
+      INTO ids, queues, jobs;
+END $$;
