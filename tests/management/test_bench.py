@@ -45,13 +45,17 @@ ALSO = {
     "latency_trickle": PERCENTILES,
 }
 # What only some parts of a measure have.
-PART_ALSO = {"published", "read", "p99/p50", "p99/plain"}
+PART_ALSO = {
+    *("published", "read", "p99/p50", "p99/plain"),
+    *("adds", "adds_to_admin", "first_job_after"),
+}
 UNITS = {
     "contend": "tx/s",
     "idle": "goals",
     "latency": "ms",
     "latency_mixed": "ms",
     "latency_trickle": "ms",
+    "start": "ms",
     "topics": "msg/s",
 }
 SHAPES = ["ready", "other_queue", "scheduled", "parked", "archived"]

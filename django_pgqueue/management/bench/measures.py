@@ -22,6 +22,7 @@ from django_pgqueue.management.bench.latency import LATENCY
 from django_pgqueue.management.bench.latency_mixed import LATENCY_MIXED
 from django_pgqueue.management.bench.latency_trickle import LATENCY_TRICKLE
 from django_pgqueue.management.bench.measure import Measure
+from django_pgqueue.management.bench.start import START
 from django_pgqueue.management.bench.topics import TOPICS
 
 MEASURES: dict[str, Measure] = {
@@ -42,6 +43,7 @@ MEASURES: dict[str, Measure] = {
         HORIZON,
         BACKLOG,
         IDLE,
+        START,
         TOPICS,
     )
 }

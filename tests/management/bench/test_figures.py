@@ -29,6 +29,7 @@ ALSO = {
     "backlog": ["claim_buffers"],
     "idle": ["cpu_percent", "rss_mb", "queries_per_second"],
     "latency_trickle": ["p99/p50", "p99/plain"],
+    "start": ["adds", "adds_to_admin", "first_job_after"],
     "topics": ["published", "read"],
 }
 

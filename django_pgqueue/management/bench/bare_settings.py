@@ -1,0 +1,13 @@
+"""Settings of a project with nothing of its own, as start.py tells its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+
+_told = json.loads(os.environ["PGQUEUE_BENCH_PROJECT"])
+
+SECRET_KEY = "none"  # noqa: S105  # Of nobody.
+USE_TZ = True
+INSTALLED_APPS = _told["apps"]
+DATABASES = {"default": _told["database"]}
