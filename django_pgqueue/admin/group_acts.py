@@ -8,78 +8,16 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Confirm
-from django_pgqueue.admin.log import log, tell, who
-from django_pgqueue.admin.subscription_acts import ShortReasonForm
+from django_pgqueue.admin.log import log, tell
+from django_pgqueue.admin.row_acts import pausing
 from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.publishing import operate_groups as operate
 
 Data = dict[str, Any]
-
-
-def _pause(
-    page: ActingAdmin, request: HttpRequest, keys: Sequence[int], data: Data
-) -> None:
-    """Pause groups, with who and why."""
-    reason, by = data["reason"], who(request)
-    rows = page.rows_by_key(request, sorted(keys)).values()
-    done = [row for row in rows if operate.pause(row, by=by, reason=reason)]
-    log(request, done, _("Paused: %(reason)s") % {"reason": reason})
-    left = len(keys) - len(done)
-    tell(
-        request,
-        (
-            len(done),
-            ngettext(
-                "%(count)d group is paused; what is being read is finished.",
-                "%(count)d groups are paused; what is being read is finished.",
-                len(done),
-            ),
-        ),
-        (
-            left,
-            ngettext(
-                "%(count)d was paused already; its reason stays.",
-                "%(count)d were paused already; their reasons stay.",
-                left,
-            ),
-        ),
-        left=left,
-    )
-
-
-def _resume(
-    page: ActingAdmin, request: HttpRequest, keys: Sequence[int], data: Data
-) -> None:
-    """Resume groups."""
-    rows = page.rows_by_key(request, sorted(keys)).values()
-    done = [row for row in rows if operate.resume(row)]
-    for row in done:
-        before = _("Resumed; it was paused by %(by)s: %(reason)s") % {
-            "by": row.paused_by or "?",
-            "reason": row.pause_reason or "?",
-        }
-        log(request, [row], before)
-    left = len(keys) - len(done)
-    tell(
-        request,
-        (
-            len(done),
-            ngettext(
-                "%(count)d group reads on, from where it was.",
-                "%(count)d groups read on, from where they were.",
-                len(done),
-            ),
-        ),
-        (
-            left,
-            ngettext("%(count)d was not paused.", "%(count)d were not paused.", left),
-        ),
-        left=left,
-    )
 
 
 def _read_on(
@@ -121,27 +59,25 @@ def _read_on(
         )
 
 
-PAUSE = Act(
-    name="pause",
-    permissions=("pause",),
-    label=gettext_lazy("Pause"),
-    help=gettext_lazy("Nobody reads for it until it is resumed."),
-    do=_pause,
-    form=ShortReasonForm,
-    warning=gettext_lazy(
+PAUSE, RESUME = pausing(
+    lambda row, by, data: operate.pause(row, by=by, reason=data["reason"]),
+    operate.resume,
+    paused=ngettext_lazy(
+        "%(count)d group is paused; what is being read is finished.",
+        "%(count)d groups are paused; what is being read is finished.",
+        "count",
+    ),
+    resumed=ngettext_lazy(
+        "%(count)d group reads on, from where it was.",
+        "%(count)d groups read on, from where they were.",
+        "count",
+    ),
+    pause_help=gettext_lazy("Nobody reads for it until it is resumed."),
+    pause_warning=gettext_lazy(
         "Nobody reads for it until it is resumed; what is being read is finished. It "
         "reads on from where it was, as long as retention has not removed that."
     ),
-    offered=lambda row: row.paused_at is None,
-)
-
-RESUME = Act(
-    name="resume",
-    permissions=("pause",),
-    label=gettext_lazy("Resume"),
-    help=gettext_lazy("It reads on, at once, from where it was."),
-    do=_resume,
-    offered=lambda row: row.paused_at is not None,
+    resume_help=gettext_lazy("It reads on, at once, from where it was."),
 )
 
 READ_ON = Act(

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Confirm
 from django_pgqueue.admin.log import log, tell, who
+from django_pgqueue.admin.row_acts import ReasonForm
 from django_pgqueue.bounds import QUEUE_NAME
 from django_pgqueue.tasks import operate
 from django_pgqueue.worker.queue_names import unknown_queue
@@ -52,17 +53,6 @@ class QueueForm(forms.Form):
         if said is not None:
             self.add_error("queue", said)
         return cleaned
-
-
-class ReasonForm(forms.Form):
-    """Why; kept with what is done."""
-
-    reason = forms.CharField(
-        label=gettext_lazy("Reason"),
-        max_length=operate.REASON_CHARACTERS_MAX,
-        widget=forms.TextInput,
-        help_text=gettext_lazy("For whoever looks at this later."),
-    )
 
 
 def _redrive(

@@ -8,13 +8,19 @@ job reads its history, also without the permission to see what it carries.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.http import HttpRequest
 
 from django_pgqueue.tasks import operate
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrPromise
+
+    # A text with %(count)d.
+    Counted = str | _StrPromise
 
 
 def log(
@@ -39,7 +45,7 @@ def who(request: HttpRequest) -> str:
     return request.user.get_username()[: operate.BY_CHARACTERS_MAX]
 
 
-def tell(request: HttpRequest, *parts: tuple[int, str], left: int = 0) -> None:
+def tell(request: HttpRequest, *parts: tuple[int, Counted], left: int = 0) -> None:
     """
     Tell the user what was done.
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib.admin.models import DELETION
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Confirm
-from django_pgqueue.admin.letter_acts import ReasonForm
 from django_pgqueue.admin.log import log, tell, who
+from django_pgqueue.admin.row_acts import on_each, pausing
 from django_pgqueue.schedules import operate
 
 Data = dict[str, Any]
@@ -71,138 +71,6 @@ def _run_now(
     )
 
 
-def _pause(
-    page: ActingAdmin, request: HttpRequest, keys: Sequence[int], data: Data
-) -> None:
-    """Pause schedules, with who and why."""
-    reason, by = data["reason"], who(request)
-    done = _each(
-        page, request, keys, lambda name: operate.pause(name, by=by, reason=reason)
-    )
-    log(request, done, _("Paused: %(reason)s") % {"reason": reason})
-    tell(
-        request,
-        (
-            len(done),
-            ngettext(
-                "%(count)d schedule is paused; jobs that it has enqueued go on.",
-                "%(count)d schedules are paused; jobs that they have enqueued go on.",
-                len(done),
-            ),
-        ),
-        (
-            len(keys) - len(done),
-            ngettext(
-                "%(count)d was paused already; its reason stays.",
-                "%(count)d were paused already; their reasons stay.",
-                len(keys) - len(done),
-            ),
-        ),
-        left=len(keys) - len(done),
-    )
-
-
-def _resume(
-    page: ActingAdmin, request: HttpRequest, keys: Sequence[int], data: Data
-) -> None:
-    """Resume schedules."""
-    done = _each(page, request, keys, operate.resume)
-    for row in done:
-        before = _("Resumed; it was paused by %(by)s: %(reason)s") % {
-            "by": row.paused_by or "?",
-            "reason": row.pause_reason or "?",
-        }
-        log(request, [row], before)
-    tell(
-        request,
-        (
-            len(done),
-            ngettext(
-                "%(count)d schedule has ticks again, from now on.",
-                "%(count)d schedules have ticks again, from now on.",
-                len(done),
-            ),
-        ),
-        (
-            len(keys) - len(done),
-            ngettext(
-                "%(count)d was not paused.",
-                "%(count)d were not paused.",
-                len(keys) - len(done),
-            ),
-        ),
-        left=len(keys) - len(done),
-    )
-
-
-def _reset(
-    page: ActingAdmin, request: HttpRequest, keys: Sequence[int], data: Data
-) -> None:
-    """Let schedules be as code declares them."""
-    done = _each(page, request, keys, operate.reset)
-    log(request, done, _("Reset to code."))
-    tell(
-        request,
-        (
-            len(done),
-            ngettext(
-                "%(count)d schedule is as code declares it.",
-                "%(count)d schedules are as code declares them.",
-                len(done),
-            ),
-        ),
-        (
-            len(keys) - len(done),
-            ngettext(
-                "%(count)d was not changed here.",
-                "%(count)d were not changed here.",
-                len(keys) - len(done),
-            ),
-        ),
-        left=len(keys) - len(done),
-    )
-
-
-def _delete(
-    page: ActingAdmin, request: HttpRequest, keys: Sequence[int], data: Data
-) -> None:
-    """Delete schedules that no code declares."""
-    done = _each(page, request, keys, operate.delete)
-    log(request, done, _("Deleted."), flag=DELETION)
-    tell(
-        request,
-        (
-            len(done),
-            ngettext(
-                "%(count)d schedule was deleted.",
-                "%(count)d schedules were deleted.",
-                len(done),
-            ),
-        ),
-        (
-            len(keys) - len(done),
-            ngettext(
-                "%(count)d stays: code declares it. Pause it instead.",
-                "%(count)d stay: code declares them. Pause them instead.",
-                len(keys) - len(done),
-            ),
-        ),
-        left=len(keys) - len(done),
-    )
-
-
-def _each(
-    page: ActingAdmin,
-    request: HttpRequest,
-    keys: Sequence[int],
-    act: Callable[[str], bool],
-) -> list[Any]:
-    """Do *act* by the names of schedules; return the rows that it was done to."""
-    # In one order, so that two who act on several do not deadlock.
-    rows = sorted(page.rows_by_key(request, keys).values(), key=lambda row: row.name)
-    return [row for row in rows if act(row.name)]
-
-
 def _left(count: int) -> tuple[int, str]:
     return (
         count,
@@ -223,27 +91,26 @@ RUN_NOW = Act(
     ),
 )
 
-PAUSE = Act(
-    name="pause",
-    permissions=("pause",),
-    label=gettext_lazy("Pause"),
-    help=gettext_lazy("It has no ticks until it is resumed."),
-    do=_pause,
-    form=ReasonForm,
-    warning=gettext_lazy(
+PAUSE, RESUME = pausing(
+    lambda row, by, data: operate.pause(row.name, by=by, reason=data["reason"]),
+    lambda row: operate.resume(row.name),
+    paused=ngettext_lazy(
+        "%(count)d schedule is paused; jobs that it has enqueued go on.",
+        "%(count)d schedules are paused; jobs that they have enqueued go on.",
+        "count",
+    ),
+    resumed=ngettext_lazy(
+        "%(count)d schedule has ticks again, from now on.",
+        "%(count)d schedules have ticks again, from now on.",
+        "count",
+    ),
+    pause_help=gettext_lazy("It has no ticks until it is resumed."),
+    pause_warning=gettext_lazy(
         "It has no ticks until it is resumed, and those that are left out are not made "
         "up for. Jobs that it has enqueued go on."
     ),
-    offered=lambda row: row.paused_at is None,
-)
-
-RESUME = Act(
-    name="resume",
-    permissions=("pause",),
-    label=gettext_lazy("Resume"),
-    help=gettext_lazy("It has ticks again, from now on."),
-    do=_resume,
-    offered=lambda row: row.paused_at is not None,
+    resume_help=gettext_lazy("It has ticks again, from now on."),
+    order="name",
 )
 
 RESET = Act(
@@ -251,7 +118,21 @@ RESET = Act(
     permissions=("change_schedule",),
     label=gettext_lazy("Reset to code"),
     help=gettext_lazy("Takes back what was changed here."),
-    do=_reset,
+    do=on_each(
+        lambda row, by, data: operate.reset(row.name),
+        done=ngettext_lazy(
+            "%(count)d schedule is as code declares it.",
+            "%(count)d schedules are as code declares them.",
+            "count",
+        ),
+        left=ngettext_lazy(
+            "%(count)d was not changed here.",
+            "%(count)d were not changed here.",
+            "count",
+        ),
+        entry=lambda row, data: _("Reset to code."),
+        order="name",
+    ),
     form=Confirm,
     warning=gettext_lazy(
         "What was changed here is taken back: all is as code declares it. Ticks that "
@@ -266,7 +147,22 @@ DELETE = Act(
     permissions=("delete_schedule",),
     label=gettext_lazy("Delete"),
     help=gettext_lazy("For good, with the list of its ticks."),
-    do=_delete,
+    do=on_each(
+        lambda row, by, data: operate.delete(row.name),
+        done=ngettext_lazy(
+            "%(count)d schedule was deleted.",
+            "%(count)d schedules were deleted.",
+            "count",
+        ),
+        left=ngettext_lazy(
+            "%(count)d stays: code declares it. Pause it instead.",
+            "%(count)d stay: code declares them. Pause them instead.",
+            "count",
+        ),
+        entry=lambda row, data: _("Deleted."),
+        order="name",
+        flag=DELETION,
+    ),
     form=Confirm,
     warning=gettext_lazy(
         "It is deleted for good, with the list of its ticks. Jobs that it has enqueued "

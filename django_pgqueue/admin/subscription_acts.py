@@ -2,138 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from django import forms
 from django.contrib.admin.models import DELETION
-from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
-from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Confirm
-from django_pgqueue.admin.log import log, tell, who
+from django_pgqueue.admin.row_acts import ReasonForm, on_each
 from django_pgqueue.subscriptions import operate
-from django_pgqueue.tasks.operate import REASON_CHARACTERS_MAX
-
-Data = dict[str, Any]
-
-
-class ShortReasonForm(forms.Form):
-    """Why; kept in the row."""
-
-    reason = forms.CharField(
-        label=gettext_lazy("Reason"),
-        max_length=REASON_CHARACTERS_MAX,
-        widget=forms.TextInput,
-        help_text=gettext_lazy("For whoever looks at this later."),
-    )
-
-
-def _disable(
-    page: ActingAdmin, request: HttpRequest, keys: Sequence[int], data: Data
-) -> None:
-    """Disable subscriptions, with who and why."""
-    reason, by = data["reason"], who(request)
-    rows = page.rows_by_key(request, sorted(keys))
-    done = [
-        row for key, row in rows.items() if operate.disable(key, by=by, reason=reason)
-    ]
-    log(request, done, _("Disabled: %(reason)s") % {"reason": reason})
-    left = len(keys) - len(done)
-    tell(
-        request,
-        (
-            len(done),
-            ngettext(
-                "%(count)d subscription makes no more jobs; those that are there stay.",
-                "%(count)d subscriptions make no more jobs; those that are there stay.",
-                len(done),
-            ),
-        ),
-        (
-            left,
-            ngettext(
-                "%(count)d was disabled already; its reason stays.",
-                "%(count)d were disabled already; their reasons stay.",
-                left,
-            ),
-        ),
-        left=left,
-    )
-
-
-def _enable(
-    page: ActingAdmin, request: HttpRequest, keys: Sequence[int], data: Data
-) -> None:
-    """Enable subscriptions."""
-    rows = page.rows_by_key(request, sorted(keys))
-    done = [row for key, row in rows.items() if operate.enable(key)]
-    for row in done:
-        before = _("Enabled; it was disabled by %(by)s: %(reason)s") % {
-            "by": row.disabled_by or "?",
-            "reason": row.disabled_reason or "?",
-        }
-        log(request, [row], before)
-    left = len(keys) - len(done)
-    tell(
-        request,
-        (
-            len(done),
-            ngettext(
-                "%(count)d subscription makes jobs again, of what is published now.",
-                "%(count)d subscriptions make jobs again, of what is published now.",
-                len(done),
-            ),
-        ),
-        (
-            left,
-            ngettext(
-                "%(count)d was not disabled.", "%(count)d were not disabled.", left
-            ),
-        ),
-        left=left,
-    )
-
-
-def _delete(
-    page: ActingAdmin, request: HttpRequest, keys: Sequence[int], data: Data
-) -> None:
-    """Delete subscriptions that no code declares."""
-    rows = page.rows_by_key(request, sorted(keys))
-    done = [row for key, row in rows.items() if operate.delete(key)]
-    log(request, done, _("Deleted."), flag=DELETION)
-    left = len(keys) - len(done)
-    tell(
-        request,
-        (
-            len(done),
-            ngettext(
-                "%(count)d subscription was deleted.",
-                "%(count)d subscriptions were deleted.",
-                len(done),
-            ),
-        ),
-        (
-            left,
-            ngettext(
-                "%(count)d stays: code has declared it lately. Disable it instead.",
-                "%(count)d stay: code has declared them lately. Disable them instead.",
-                left,
-            ),
-        ),
-        left=left,
-    )
-
 
 DISABLE = Act(
     name="disable",
     permissions=("pause",),
     label=gettext_lazy("Disable"),
     help=gettext_lazy("Messages make no jobs of it until it is enabled."),
-    do=_disable,
-    form=ShortReasonForm,
+    do=on_each(
+        lambda row, by, data: operate.disable(row.pk, by=by, reason=data["reason"]),
+        done=ngettext_lazy(
+            "%(count)d subscription makes no more jobs; those that are there stay.",
+            "%(count)d subscriptions make no more jobs; those that are there stay.",
+            "count",
+        ),
+        left=ngettext_lazy(
+            "%(count)d was disabled already; its reason stays.",
+            "%(count)d were disabled already; their reasons stay.",
+            "count",
+        ),
+        entry=lambda row, data: _("Disabled: %(reason)s") % data,
+    ),
+    form=ReasonForm,
     warning=gettext_lazy(
         "Messages that are published from now on make no job of it, and none is made "
         "up for when it is enabled again. Jobs that are there go on."
@@ -146,7 +42,21 @@ ENABLE = Act(
     permissions=("pause",),
     label=gettext_lazy("Enable"),
     help=gettext_lazy("What is published from now on makes jobs again."),
-    do=_enable,
+    do=on_each(
+        lambda row, by, data: operate.enable(row.pk),
+        done=ngettext_lazy(
+            "%(count)d subscription makes jobs again, of what is published now.",
+            "%(count)d subscriptions make jobs again, of what is published now.",
+            "count",
+        ),
+        left=ngettext_lazy(
+            "%(count)d was not disabled.", "%(count)d were not disabled.", "count"
+        ),
+        entry=lambda row, data: (
+            _("Enabled; it was disabled by %(by)s: %(reason)s")
+            % {"by": row.disabled_by or "?", "reason": row.disabled_reason or "?"}
+        ),
+    ),
     offered=lambda row: row.disabled_at is not None,
 )
 
@@ -156,7 +66,21 @@ DELETE = Act(
     permissions=("purge",),
     label=gettext_lazy("Delete"),
     help=gettext_lazy("For good. What code declares stays."),
-    do=_delete,
+    do=on_each(
+        lambda row, by, data: operate.delete(row.pk),
+        done=ngettext_lazy(
+            "%(count)d subscription was deleted.",
+            "%(count)d subscriptions were deleted.",
+            "count",
+        ),
+        left=ngettext_lazy(
+            "%(count)d stays: code has declared it lately. Disable it instead.",
+            "%(count)d stay: code has declared them lately. Disable them instead.",
+            "count",
+        ),
+        entry=lambda row, data: _("Deleted."),
+        flag=DELETION,
+    ),
     form=Confirm,
     warning=gettext_lazy(
         "It is deleted for good. Jobs that it has made go on. What code has declared "
