@@ -50,7 +50,8 @@ TEST = Sink(send_plainly, _QUIET)
 
 def started(sender: Any, job: Any, *, to: Sink = WORKER) -> None:
     """Tell that a task is about to be called."""
-    to.send(signals.job_started, sender, job=job)
+    if signals.job_started.receivers:
+        to.send(signals.job_started, sender, job=job)
     if to.logger.isEnabledFor(logging.DEBUG):
         waited = (job.claimed_at - job.due_at).total_seconds() * 1000
         to.logger.debug(

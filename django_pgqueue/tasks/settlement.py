@@ -66,10 +66,10 @@ def kind_of(performed: Performed) -> str:
     """Return which statement writes an outcome."""
     if performed.settled:
         return "note"
-    kind = KIND_OF.get(type(performed.outcome))
-    if kind is not None:
-        return kind
-    return "forget" if performed.leaves_no_trace else "ack"
+    outcome = type(performed.outcome)
+    if outcome is Succeeded:
+        return "forget" if performed.leaves_no_trace else "ack"
+    return KIND_OF[outcome]
 
 
 def is_noted(performed: Performed, *, has_said: bool) -> bool:

@@ -232,9 +232,9 @@ class Settler(Service):
         self._is_waiting = False
 
     def _write_batch(self) -> None:
-        by_kind: dict[str, list[Settlement]] = {}
+        by_kind: defaultdict[str, list[Settlement]] = defaultdict(list)
         for item in self._batch:
-            by_kind.setdefault(item.kind, []).append(item)
+            by_kind[item.kind].append(item)
         for kind, items in by_kind.items():
             rows = self._portion.rows
             for start in range(0, len(items), rows):
