@@ -14,7 +14,7 @@ from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, operat
 from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.places import chosen, group_name, partition
-from django_pgqueue.management.cli.text import shown
+from django_pgqueue.management.cli.text import by_whom, shown
 from django_pgqueue.management.cli.words import plain_text
 from django_pgqueue.operators.human import age
 from django_pgqueue.operators.states import Behind, behind_of
@@ -98,7 +98,7 @@ def _pause(row: GroupRow, options: dict[str, Any], out: Output) -> int:
     elif was_new:
         out.line(f"Group {shown(row)} is paused; what is being read is finished.")
     else:
-        out.line(f"Group {shown(row)} was {_paused(row)} already; that stays.")
+        out.line(f"Group {shown(row)} was paused{by_whom(row)} already; that stays.")
     return EXIT_DONE if was_new else EXIT_NOTHING
 
 
@@ -170,14 +170,8 @@ def _row(row: GroupRow, behind: Behind) -> list[object]:
         len(behind.halted) or "",
         row.queue,
         row.task,
-        "" if row.paused_at is None else _paused(row),
+        "" if row.paused_at is None else f"paused{by_whom(row)}",
     ]
-
-
-def _paused(row: GroupRow) -> str:
-    by = f" by {shown(row.paused_by)}" if row.paused_by else ""
-    why = f": {shown(row.pause_reason)}" if row.pause_reason else ""
-    return f"paused{by}{why}"
 
 
 def _as_json(row: GroupRow, behind: Behind) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, operator_name
 from django_pgqueue.management.cli.output import Output
-from django_pgqueue.management.cli.text import shown
+from django_pgqueue.management.cli.text import by_whom
 from django_pgqueue.management.cli.words import (
     add_force,
     check_is_known,
@@ -47,7 +47,5 @@ def run(options: dict[str, Any], out: Output) -> int:
         out.line(f"Queue {name} is paused; workers notice within {poll}.")
     else:
         row = Queue.objects.using(get_settings().database).get(name=name)
-        by = f" by {shown(row.paused_by)}" if row.paused_by else ""
-        why = f": {shown(row.pause_reason)}" if row.pause_reason else ""
-        out.line(f"Queue {name} was paused already{by}{why}; that stays.")
+        out.line(f"Queue {name} was paused already{by_whom(row)}; that stays.")
     return EXIT_DONE if was_new else EXIT_NOTHING

@@ -19,7 +19,7 @@ from django_pgqueue.management.cli.acting import (
 )
 from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
-from django_pgqueue.management.cli.text import shown
+from django_pgqueue.management.cli.text import by_whom, shown
 from django_pgqueue.management.cli.words import plain_text, rows_count
 from django_pgqueue.operators.human import distance, duration, in_utc
 from django_pgqueue.runs import ticks
@@ -198,9 +198,8 @@ def _pause(
     elif was_new:
         out.line(f"Schedule {shown(row.name)} is paused: it has no ticks.")
     else:
-        by = f" by {shown(row.paused_by)}" if row.paused_by else ""
-        why = f": {shown(row.pause_reason)}" if row.pause_reason else ""
-        out.line(f"Schedule {shown(row.name)} was paused already{by}{why}; that stays.")
+        name, whom = shown(row.name), by_whom(row)
+        out.line(f"Schedule {name} was paused already{whom}; that stays.")
     return EXIT_DONE if was_new else EXIT_NOTHING
 
 

@@ -12,6 +12,7 @@ from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, sugges
 from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.rows import Filters
+from django_pgqueue.management.cli.text import by_whom
 from django_pgqueue.management.cli.words import add_filters
 from django_pgqueue.operators.human import age, count
 from django_pgqueue.queues.stats import QueueStats, queue_stats
@@ -57,9 +58,7 @@ def run(options: dict[str, Any], out: Output) -> int:
 def _row(queue: QueueStats) -> list[str]:
     notes = []
     if queue.paused_at is not None:
-        who = f" by {queue.paused_by}" if queue.paused_by else ""
-        why = f": {queue.pause_reason}" if queue.pause_reason else ""
-        notes.append(f"paused{who}{why}")
+        notes.append(f"paused{by_whom(queue)}")
     if queue.alone:
         notes.append(f"{_count(queue, 'alone')} of the ready wait to run alone")
     return [

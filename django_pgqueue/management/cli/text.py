@@ -10,6 +10,7 @@ of a terminal: 世 takes two of them, a combining accent none.
 from __future__ import annotations
 
 import unicodedata
+from typing import Any
 
 ELLIPSIS = "…"
 
@@ -25,6 +26,12 @@ def shown(value: object) -> str:
 def shown_lines(text: str) -> list[str]:
     """Return the lines of *text*, each printable; tabs become four spaces."""
     return [shown(line.replace("\t", "    ")) for line in text.split("\n")]
+
+
+def by_whom(row: Any) -> str:
+    """Return who has paused *row* and why, as " by ada: rebuilt"; "" if nobody said."""
+    by = f" by {shown(row.paused_by)}" if row.paused_by else ""
+    return by + (f": {shown(row.pause_reason)}" if row.pause_reason else "")
 
 
 def width(text: str) -> int:
