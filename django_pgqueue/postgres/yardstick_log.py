@@ -98,9 +98,13 @@ def publish(connection: Connection, payloads: Sequence[Any]) -> float:
     started = time.perf_counter()
     with connection.cursor() as cursor:
         for payload in payloads:
-            values = [TOPIC, NAME, json.dumps(payload), payload[KEY]]
-            cursor.execute(INSERT, values).fetchone()
+            cursor.execute(INSERT, row_of(payload)).fetchone()
     return time.perf_counter() - started
+
+
+def row_of(payload: Any) -> list[Any]:
+    """Return the parameters of INSERT for a message."""
+    return [TOPIC, NAME, json.dumps(payload), payload[KEY]]
 
 
 def publish_many(

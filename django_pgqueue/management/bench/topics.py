@@ -67,6 +67,21 @@ class Single(Turns):
         return Run([len(items) / yardstick_log.publish(self._connection, items)])
 
 
+class SingleByDjango(Single):
+    """Product: as Single. Yardstick: the same INSERT, through Django's connection."""
+
+    def yardstick(self, jobs: int) -> Run:
+        """Return rows per second."""
+        items = payloads(_share(jobs))
+        django = connections[self.scratch.alias]
+        started = time.perf_counter()
+        for item in items:
+            with django.cursor() as cursor:
+                cursor.execute(yardstick_log.INSERT, yardstick_log.row_of(item))
+                cursor.fetchone()
+        return Run([len(items) / (time.perf_counter() - started)])
+
+
 class Bulk(Turns):
     """Product: publish_many(). Yardstick: INSERT … SELECT, and a row per receiver."""
 
@@ -133,10 +148,13 @@ def _share(jobs: int) -> int:
     return max(round(jobs * SINGLE_SHARE), 1)
 
 
-@contextmanager
-def _single(scratch: Scratch, plan: Plan) -> Iterator[Single]:
-    with scratch.connect() as connection:
-        yield Single(scratch, connection)
+def _single(kind: type[Single]) -> Opener:
+    @contextmanager
+    def opened(scratch: Scratch, plan: Plan) -> Iterator[Single]:
+        with scratch.connect() as connection:
+            yield kind(scratch, connection)
+
+    return opened
 
 
 def _bulk(subscriptions: int) -> Opener:
@@ -176,7 +194,8 @@ TOPICS = Measure(
         at_least(READ_MIN, "read", "msg/s"),
     ),
     parts={
-        "single": _single,
+        "single": _single(Single),
+        "single_django": _single(SingleByDjango),
         "bulk": _bulk(0),
         "bulk_1": _bulk(1),
         "bulk_5": _bulk(5),
