@@ -354,15 +354,16 @@ def test_cancel_interrupts_a_running_task(start, the_ledger, gate):
 
 
 def test_any_number_of_coroutines_share_as_many_connections_as_there_are_threads(
-    start, the_ledger
+    start, the_ledger, gate
 ):
     """Each of 150 jobs writes and reads through the ORM, on two connections."""
-    ids = [
-        result.id
-        for result in async_tasks.awrites.bulk([{"name": f"n{n}"} for n in range(150)])
-    ]
+    told = [{"name": f"n{n}", "gate": str(gate)} for n in range(150)]
+    ids = [result.id for result in async_tasks.awrites.bulk(told)]
 
     start(slots=150, threads=2)
+    # A thread that is without a job for a moment would close its connection.
+    wait_for(lambda: Order.objects.count() == 150, what="all of them have written")
+    gate.touch()
     final = wait_until_final(ids)
 
     assert {("archive", "succeeded")} == set(ends(final).values())

@@ -135,9 +135,11 @@ async def acleans_up(ctx: JobContext, gate: str, seconds: float = 0.0) -> None:
 
 
 @task(takes_context=True, queue="async")
-async def awrites(ctx: JobContext, name: str) -> int:
-    """Write a row and read it; note which connection that was."""
+async def awrites(ctx: JobContext, name: str, gate: str = "") -> int:
+    """Write a row, wait for the gate, read it; note which connection that was."""
     order = await Order.objects.acreate(name=name)
+    if gate:
+        await _pass(gate)
     found = await Order.objects.aget(pk=order.pk)
     ledger.write("backend", ctx.id, note=await sync_to_async(_backend)())
     return int(found.pk)
