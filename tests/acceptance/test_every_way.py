@@ -27,11 +27,18 @@ UNION ALL SELECT id, state, to_jsonb(j) FROM pgqueue_archived_job j
 UNION ALL SELECT id, 'dead ' || reason, to_jsonb(j) FROM pgqueue_dead_letter j
 """
 
-# By the clock, or by who did it.
-DIFFERENT = {"id", "task", "enqueued_at", "run_after", "visible_at", "finished_at"}
+# By the clock, or by who did it. A delivery more: a worker that was stuck for a moment
+# handed back what it had claimed ahead.
+DIFFERENT = {
+    *("id", "task", "enqueued_at", "run_after", "visible_at", "finished_at"),
+    "deliveries",
+}
 # Of these, whether there is one.
 SAID = {"started_at", "worker", "dedup_key", "queued_key", "leased_by"}
-OF_AN_ERROR = {"at", "worker", "traceback", "ran_seconds", "retry_at", "fingerprint"}
+OF_AN_ERROR = {
+    *("at", "worker", "traceback", "ran_seconds", "retry_at", "fingerprint"),
+    "delivery",
+}
 
 
 def rows() -> dict[int, Any]:
