@@ -54,9 +54,10 @@ EMPTY_QUEUES_MAX = SLICE_QUEUES
 # what it announces may have to go first.
 EXTRA_SECONDS = 0.01
 
-# Leases are on the server's disk this much later than they might be, while jobs are
-# claimed without a pause; else right after their jobs are handed over.
-FLUSH_SECONDS = 0.02
+# So few jobs are handed over first, and their leases made safe on the server's disk
+# right after. More of them wait for their threads longer than for the disk, and a crash
+# of the server would have all of them run again.
+UNFLUSHED_JOBS_MAX = 4
 
 # What has been notified is read this often while jobs are claimed without a pause.
 HEAR_SECONDS = 0.005
@@ -96,9 +97,8 @@ class Claimer(Service):
         self.wake = self._bell = Bell() if bell is None else bell
         self._listener = listener
         self._heard_at = 0.0
-        # Monotonic time of the first claim that the server may not have on disk; 0:
-        # it has all.
-        self._unflushed_since = 0.0
+        # Jobs whose leases the server may not have on disk.
+        self._unflushed = 0
         self.options = options
         self.plan = options.plan
         self.kinds = kinds
@@ -166,7 +166,8 @@ class Claimer(Service):
         try:
             self._take_back_strays()
             pause = min(self._look(), self._strays.seconds_until_due())
-            self._flush(pause)
+            if pause > 0:
+                self._flush()
             return pause
         except Exception:
             # The flags that this look took are gone with it, and its floors may be
@@ -176,13 +177,12 @@ class Claimer(Service):
                 lookout.start_over()
             raise
 
-    def _flush(self, pause: float) -> None:
-        """Make leases safe, of jobs that may have been started by now."""
-        since = self._unflushed_since
-        if since and (pause > 0 or time.monotonic() - since >= FLUSH_SECONDS):
+    def _flush(self) -> None:
+        """Make leases safe that may not be on the server's disk."""
+        if self._unflushed:
             self.link.flush()
             # Only now: one that was cancelled is tried again.
-            self._unflushed_since = 0.0
+            self._unflushed = 0
 
     def _take_back_strays(self) -> None:
         strays = self._strays
@@ -403,8 +403,8 @@ class Claimer(Service):
         if self.plan.order == STRICT:
             # Claims are in the order of priority.
             jobs.sort(key=self._rank)
-        if jobs and not self._unflushed_since and self.link.has_late_flush:
-            self._unflushed_since = asked_at
+        if self.link.has_late_flush:
+            self._unflushed += len(jobs)
         self._remember({job.queue for job in jobs})
         jobs = bring_messages(self.link, jobs)
         refused = self._leases.add(jobs, asked_at)
@@ -412,6 +412,13 @@ class Claimer(Service):
             # Leased anew after we had asked what runs out, and before we claimed.
             self._hand_back(refused)
             jobs = [job for job in jobs if job not in refused]
+        if self._unflushed > UNFLUSHED_JOBS_MAX:
+            try:
+                self._flush()
+            except BaseException:
+                # The server may have forgotten who holds them: nothing is started.
+                self._hand_back(jobs)
+                raise
         self._put(jobs, for_coroutines=for_coroutines)
         return jobs
 

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from django_pgqueue.postgres.embedded import EmbeddedServer
+from django_pgqueue.worker.claimer import UNFLUSHED_JOBS_MAX
 from tests.waiting import wait_for
 from tests.worker_process import REPOSITORY, places, wait_until_final
 
@@ -101,8 +102,9 @@ def test_nothing_is_lost_when_the_database_crashes_under_its_workers(
         pgqueue={"LEASE_SECONDS": 5, "POLL_INTERVAL_SECONDS": 1},
     )
     children = worker.children()
+    shares = (100, 300, 500)
 
-    for share in (100, 300, 500):
+    for share in shares:
         wait_for(lambda at=share: len(the_ledger.starts()) >= at, what=f"{share} ran")
         lines_before = len(worker.lines())
         crash(server)
@@ -125,7 +127,9 @@ def test_nothing_is_lost_when_the_database_crashes_under_its_workers(
 
     assert children == worker.children()
     assert {"succeeded"} == {place.state for place in final.values()}
-    # A repeat has a lost lease to explain it.
+    # A repeat has a lost lease to explain it, or is one of the few whose claim the
+    # server's disk may not have had yet.
     explained = {job for job, place in final.items() if place.crashes}
-    assert set(the_ledger.repeated()) <= explained
+    unexplained = set(the_ledger.repeated()) - explained
+    assert len(unexplained) <= len(shares) * len(children) * UNFLUSHED_JOBS_MAX
     assert 0 == worker.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from datetime import timedelta
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psycopg
 import pytest
@@ -16,7 +17,11 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker import claimer as module
 from django_pgqueue.worker import known_lines, lookout, renewal, strays
-from django_pgqueue.worker.claimer import EXTRA_SECONDS, FLUSH_SECONDS, Claimer
+from django_pgqueue.worker.claimer import (
+    EXTRA_SECONDS,
+    UNFLUSHED_JOBS_MAX,
+    Claimer,
+)
 from django_pgqueue.worker.known_lines import EXPECTED_MAX
 from django_pgqueue.worker.lookout import (
     CAP_SECONDS_MAX,
@@ -260,15 +265,39 @@ def late_desk(transactional_db, leases, monkeypatch):
     link.drop()
 
 
-def test_leases_are_on_disk_right_after_their_jobs_were_handed_over(late_desk):
+def test_leases_of_a_few_are_on_disk_right_after_their_jobs_were_handed_over(late_desk):
     """Not before: the jobs need not wait for it."""
     desk, deeds = late_desk
-    make_jobs(3)
+    make_jobs(UNFLUSHED_JOBS_MAX)
 
     desk.tick()
 
-    assert 3 == len(desk.put)
+    assert UNFLUSHED_JOBS_MAX == len(desk.put)
     assert ["put", "flush"] == deeds
+
+
+def test_leases_of_many_are_on_disk_before_their_jobs_are_handed_over(late_desk):
+    """A crash of the server does not have all that were claimed ahead run again."""
+    desk, deeds = late_desk
+    make_jobs(UNFLUSHED_JOBS_MAX + 1)
+
+    desk.tick()
+
+    assert UNFLUSHED_JOBS_MAX + 1 == len(desk.put)
+    assert ["flush", "put"] == deeds
+
+
+def test_what_cannot_be_made_safe_is_handed_back_and_not_started(late_desk):
+    """The server that crashed may have forgotten whose they are."""
+    desk, _ = late_desk
+    make_jobs(UNFLUSHED_JOBS_MAX + 1)
+    desk.claimer.link.flush = Mock(side_effect=psycopg.OperationalError("gone"))
+
+    with pytest.raises(psycopg.OperationalError, match="gone"):
+        desk.tick()
+
+    assert [] == desk.put
+    assert UNFLUSHED_JOBS_MAX + 1 == len(desk.handed_back)
 
 
 def test_a_look_that_claims_nothing_flushes_nothing(late_desk):
@@ -282,19 +311,18 @@ def test_a_look_that_claims_nothing_flushes_nothing(late_desk):
     assert {"put"} == set(deeds)
 
 
-def test_a_drain_flushes_now_and_then(late_desk):
+def test_claims_without_a_pause_start_no_more_than_a_few_unflushed(late_desk):
     """Acks flush all before them anyhow; jobs that take longer do not wait for that."""
     desk, deeds = late_desk
     make_jobs(100)
-    desk.tick()
+    desk.room = 2
+
     # Lines that have more are claimed from without a pause.
-    while desk.tick()[0] == 0 and len(desk.put) < 60:
-        assert "flush" not in deeds
+    while desk.tick()[0] == 0 and len(desk.put) < 20:
+        pass
 
-    desk.now += 1.5 * FLUSH_SECONDS
-    desk.tick()
-
-    assert 1 == deeds.count("flush")
+    assert UNFLUSHED_JOBS_MAX == 4
+    assert ["put", "put", "flush", "put"] * 3 == deeds[:12]
 
 
 def test_no_more_is_claimed_than_can_start(desk):
