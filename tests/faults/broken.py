@@ -170,6 +170,16 @@ BUILDS: dict[str, Broken] = {
                 "refused = [job for job in jobs if job.id in known]",
                 "refused: list[Claimed] = []",
             ),
+            # And the heartbeat does not happen to be first: it waits for longer than
+            # the claimer's longest pause once the server is back.
+            Edit(
+                "worker/heartbeat.py",
+                "        is_missing = self._renew()\n",
+                "        if self._failures:\n"
+                '            self.link.connection.execute("SELECT 1")\n'
+                "            time.sleep(6.0)\n"
+                "        is_missing = self._renew()\n",
+            ),
         ),
         "D2-small",
         frozenset({"nothing_runs_beside_itself"}),
