@@ -166,8 +166,7 @@ class Claimer(Service):
         try:
             self._take_back_strays()
             pause = min(self._look(), self._strays.seconds_until_due())
-            if pause > 0:
-                self._flush()
+            self._flush()
             return pause
         except Exception:
             # The flags that this look took are gone with it, and its floors may be

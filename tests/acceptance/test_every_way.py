@@ -27,31 +27,24 @@ UNION ALL SELECT id, state, to_jsonb(j) FROM pgqueue_archived_job j
 UNION ALL SELECT id, 'dead ' || reason, to_jsonb(j) FROM pgqueue_dead_letter j
 """
 
-# By the clock, or by who did it. A delivery more: a worker that was stuck for a moment
-# handed back what it had claimed ahead.
-DIFFERENT = {
-    *("id", "task", "enqueued_at", "run_after", "visible_at", "finished_at"),
-    "deliveries",
-}
+# By the clock, or by who did it.
+DIFFERENT = {"id", "task", "enqueued_at", "run_after", "visible_at", "finished_at"}
 # Of these, whether there is one.
 SAID = {"started_at", "worker", "dedup_key", "queued_key", "leased_by"}
-OF_AN_ERROR = {
-    *("at", "worker", "traceback", "ran_seconds", "retry_at", "fingerprint"),
-    "delivery",
-}
+OF_AN_ERROR = {"at", "worker", "traceback", "ran_seconds", "retry_at", "fingerprint"}
 
 
-def rows() -> dict[int, Any]:
+def rows(*, by_worker: bool) -> dict[int, Any]:
     """Return where each job is, and what its row says."""
     with connection.cursor() as cursor:
         cursor.execute(ROWS)
         return {
-            job: (place, _comparable(json.loads(row)))
+            job: (place, _comparable(json.loads(row), by_worker))
             for job, place, row in cursor.fetchall()
         }
 
 
-def _comparable(row: dict[str, Any]) -> dict[str, Any]:
+def _comparable(row: dict[str, Any], by_worker: bool) -> dict[str, Any]:
     row = {name: value for name, value in row.items() if name not in DIFFERENT}
     row |= {name: row[name] is not None for name in SAID & {*row}}
     row["errors"] = [
@@ -63,6 +56,13 @@ def _comparable(row: dict[str, Any]) -> dict[str, Any]:
         | {"has": sorted(OF_AN_ERROR & {*error})}
         for error in row["errors"]
     ]
+    # Who failed, did so in the last delivery.
+    for error in row["errors"]:
+        error["delivery"] = row["deliveries"] - int(error["delivery"])
+    if by_worker:
+        # Stuck for a moment, it has handed back what it had claimed ahead, and delivers
+        # that once more.
+        row["deliveries"] = min(row["deliveries"], 1)
     return row
 
 
@@ -86,7 +86,8 @@ def run(the_ledger, start_worker, settings, monkeypatch, archive_days) -> Any:
             wait_for(lambda: _is_over(the_ledger, ids), what="all attempts have ended")
             assert 0 == worker.stop()
         monkeypatch.delenv(ledger.PATH, raising=False)
-        found, heard = rows(), {case: [] for case in ids}
+        found = rows(by_worker=worker is not None)
+        heard = {case: [] for case in ids}
         Job.objects.all().delete()  # Nothing of it runs again in the next way.
         by_id = {job: case for case, job in ids.items()}
         for entry in the_ledger.entries():

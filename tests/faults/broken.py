@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from django_pgqueue.worker.service import BACKOFF_SECONDS_MAX
 from tests.faults.build import make_build
 
 
@@ -170,14 +171,14 @@ BUILDS: dict[str, Broken] = {
                 "refused = [job for job in jobs if job.id in known]",
                 "refused: list[Claimed] = []",
             ),
-            # And the heartbeat does not happen to be first: it waits for longer than
-            # the claimer's longest pause once the server is back.
+            # And the heartbeat does not happen to be first: once the server is back it
+            # waits for longer than the claimer does at most.
             Edit(
                 "worker/heartbeat.py",
                 "        is_missing = self._renew()\n",
                 "        if self._failures:\n"
                 '            self.link.connection.execute("SELECT 1")\n'
-                "            time.sleep(6.0)\n"
+                f"            time.sleep({BACKOFF_SECONDS_MAX + 1})\n"
                 "        is_missing = self._renew()\n",
             ),
         ),

@@ -9,7 +9,7 @@ is shown.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,8 +63,11 @@ class Single(Turns):
 
     def yardstick(self, jobs: int) -> Run:
         """Return rows per second."""
+        return self._insert(self._connection.cursor, jobs)
+
+    def _insert(self, cursors: Callable[[], Any], jobs: int) -> Run:
         items = payloads(_share(jobs))
-        return Run([len(items) / yardstick_log.publish(self._connection, items)])
+        return Run([len(items) / yardstick_log.publish(cursors, items)])
 
 
 class SingleByDjango(Single):
@@ -72,10 +75,7 @@ class SingleByDjango(Single):
 
     def yardstick(self, jobs: int) -> Run:
         """Return rows per second."""
-        items = payloads(_share(jobs))
-        cursors = connections[self.scratch.alias].cursor
-        seconds = yardstick_log.publish_through(cursors, items)
-        return Run([len(items) / seconds])
+        return self._insert(connections[self.scratch.alias].cursor, jobs)
 
 
 class Bulk(Turns):
