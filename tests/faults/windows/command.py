@@ -33,7 +33,7 @@ class Bench:
         """Measure the case of a broken build."""
         build = make_changed(
             name,
-            (BUILDS[name].edit,),
+            BUILDS[name].edits,
             self._build / "django_pgqueue",
             self._folder / f"build-{name}",
         )
