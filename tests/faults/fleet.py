@@ -79,6 +79,11 @@ class Worker:
         """Return the names of the worker processes started so far."""
         return re.findall(r"started    worker=(\S+)", "\n".join(self.lines()))
 
+    def usual(self) -> set[int]:
+        """Return the processes started so far that do not run suspects alone."""
+        started = self.lines(r"started    worker=\S+\.\d+-\w+ pid=")
+        return {int(line.rpartition("=")[2]) for line in started}
+
     def wait_until_ready(self) -> None:
         """Return when every process of it is ready to claim."""
 

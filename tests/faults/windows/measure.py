@@ -275,7 +275,8 @@ class _Shift:
             time.sleep(LOOK_SECONDS)
             self.book.read()
             dead = set().union(*self._killed)
-            for pid in set(self._worker.children()) - dead:
+            living = set(self._worker.children()) & self._worker.usual()
+            for pid in living - dead:
                 ours = {pid, *_offspring(pid)}
                 starts = sum(self.book.starts_by_pid[one] for one in ours)
                 if starts >= self._case.threads and self._number(LEFT):
