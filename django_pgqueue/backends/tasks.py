@@ -47,6 +47,7 @@ from django_pgqueue.exceptions import (
     UnknownTask,
     did_you_mean,
 )
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.enqueue import Placement, enqueue_timed
 from django_pgqueue.queues.read import read
 from django_pgqueue.tasks.declare import checked_options
@@ -70,7 +71,7 @@ class Timed(Enqueuer[..., Any]):
         self.enqueued_at: datetime | None = None
 
     def _enqueue(
-        self, cursor: Any, placement: Placement, *, args: str, kwargs: str
+        self, cursor: Cursor, placement: Placement, *, args: str, kwargs: str
     ) -> int:
         job_id, self.enqueued_at = enqueue_timed(
             cursor, placement, args=args, kwargs=kwargs

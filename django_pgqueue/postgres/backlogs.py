@@ -7,11 +7,11 @@ Each is one INSERT … SELECT generate_series on the server, in a scratch place.
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import psycopg
 
 from django_pgqueue.postgres import scratch
+from django_pgqueue.postgres.cursor import Cursor
 
 QUEUE, QUEUE_ELSEWHERE = "default", "elsewhere"
 
@@ -66,7 +66,7 @@ TIDY = "VACUUM (ANALYZE) pgqueue_job, pgqueue_archived_job"
 CHECKPOINT = "CHECKPOINT"
 
 
-def fill(cursor: Any, shape: str, *, task: str, rows: int) -> None:
+def fill(cursor: Cursor, shape: str, *, task: str, rows: int) -> None:
     """
     Add *rows* rows of *shape*, and tidy up after it.
 
@@ -88,12 +88,12 @@ def fill(cursor: Any, shape: str, *, task: str, rows: int) -> None:
         cursor.execute(CHECKPOINT)
 
 
-def add_ready(cursor: Any, *, task: str, rows: int) -> None:
+def add_ready(cursor: Cursor, *, task: str, rows: int) -> None:
     """Add *rows* jobs that are due now, in one commit."""
     scratch.refuse_others(cursor)
     cursor.execute(READY, {"queue": QUEUE, "task": task, "rows": rows})
 
 
-def tidy(cursor: Any) -> None:
+def tidy(cursor: Cursor) -> None:
     """Vacuum and analyse the tables of the jobs and of the archive."""
     cursor.execute(TIDY)

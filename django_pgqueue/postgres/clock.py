@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Locks: none.
 NOW = "SELECT statement_timestamp()"
@@ -29,10 +30,10 @@ READS_OR_WRITES = re.compile(
 )
 
 
-def server_now(cursor: Any) -> datetime:
+def server_now(cursor: Cursor) -> datetime:
     """Return the server's time, in UTC."""
     cursor.execute(NOW)
-    now: datetime = cursor.fetchone()[0]
+    now: datetime = one_row(cursor)[0]
     return now.astimezone(UTC)
 
 

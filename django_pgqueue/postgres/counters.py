@@ -10,9 +10,11 @@ looks. A counter that is behind is set to what is used; nothing else is changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from psycopg import sql
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Through the end of an index of each day, or of the table.
 LAST = "(SELECT {column} FROM {table} ORDER BY {column} DESC LIMIT 1)"
@@ -112,7 +114,7 @@ class Counter(NamedTuple):
         return self.last < self.used
 
 
-def counters(cursor: Any) -> list[Counter]:
+def counters(cursor: Cursor) -> list[Counter]:
     """
     Return every counter of ours; a statement or two for each.
 
@@ -121,11 +123,11 @@ def counters(cursor: Any) -> list[Counter]:
     """
     found = [_sequence(cursor, column) for column in USED]
     cursor.execute(OF_EPOCH)
-    used, last = cursor.fetchone()
+    used, last = one_row(cursor)
     return [*found, Counter(EPOCH, last, used)]
 
 
-def repair(cursor: Any) -> list[Counter]:
+def repair(cursor: Cursor) -> list[Counter]:
     """
     Set each counter that is behind to what is used; return those as they were.
 
@@ -146,7 +148,7 @@ def repair(cursor: Any) -> list[Counter]:
     return behind
 
 
-def passed_over(cursor: Any, last: int) -> dict[str, int]:
+def passed_over(cursor: Cursor, last: int) -> dict[str, int]:
     """
     Return how many messages no group has read, by topic; 100,000 are counted.
 
@@ -158,14 +160,14 @@ def passed_over(cursor: Any, last: int) -> dict[str, int]:
     return dict(cursor.fetchall())
 
 
-def sequence_of(cursor: Any, column: str) -> str:
+def sequence_of(cursor: Cursor, column: str) -> str:
     """Return the sequence of a column, with its schema, quoted as SQL wants it."""
     cursor.execute(NAME, column.split("."))
-    return str(cursor.fetchone()[0])
+    return str(one_row(cursor)[0])
 
 
-def _sequence(cursor: Any, column: str) -> Counter:
+def _sequence(cursor: Cursor, column: str) -> Counter:
     statement = SEQUENCE.format(used=USED[column], sequence=sequence_of(cursor, column))
     cursor.execute(statement)
-    used, last = cursor.fetchone()
+    used, last = one_row(cursor)
     return Counter(column, last, used)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 from psycopg import sql
 
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 # Whoever needs a day that is missing makes a week of them; the leader two, so that
@@ -83,20 +83,20 @@ class DayTable:
         except ValueError:
             return None  # Such as 20261399: somebody else's table.
 
-    def attached(self, cursor: Any) -> list[date]:
+    def attached(self, cursor: Cursor) -> list[date]:
         """Return the days that rows can be read of and written to, oldest first."""
         return self._days(cursor, ATTACHED)
 
-    def left_over(self, cursor: Any) -> list[date]:
+    def left_over(self, cursor: Cursor) -> list[date]:
         """Return the days whose table is not attached, oldest first."""
         return self._days(cursor, LEFT_OVER)
 
-    def expired(self, cursor: Any, keep: timedelta) -> list[date]:
+    def expired(self, cursor: Cursor, keep: timedelta) -> list[date]:
         """Return the attached days whose every row is older than *keep*."""
         first = first_kept(cursor, keep)
         return [day for day in self.attached(cursor) if day < first]
 
-    def attach(self, cursor: Any, day: date) -> None:
+    def attach(self, cursor: Cursor, day: date) -> None:
         """Let a table that was made apart, or detached, take the rows of its day."""
         cursor.execute(
             sql.SQL(ATTACH).format(
@@ -107,51 +107,51 @@ class DayTable:
             )
         )
 
-    def detach(self, cursor: Any, day: date) -> None:
+    def detach(self, cursor: Cursor, day: date) -> None:
         """Wait until nobody uses the table of *day*; nobody waits. In autocommit."""
         self._alter(cursor, DETACH, self.name_of(day))
 
-    def finish_detaches(self, cursor: Any) -> None:
+    def finish_detaches(self, cursor: Cursor) -> None:
         """Finish what detach() was cut off in. In autocommit."""
         cursor.execute(PENDING, {"parent": self.parent})
         for (name,) in cursor.fetchall():
             self._alter(cursor, FINISH, name)
 
-    def drop(self, cursor: Any, day: date) -> None:
+    def drop(self, cursor: Cursor, day: date) -> None:
         """Drop the detached table of *day*."""
         self._alter(cursor, DROP, self.name_of(day))
 
-    def _alter(self, cursor: Any, statement: str, name: str) -> None:
+    def _alter(self, cursor: Cursor, statement: str, name: str) -> None:
         cursor.execute(
             sql.SQL(statement).format(
                 parent=sql.Identifier(self.parent), name=sql.Identifier(name)
             )
         )
 
-    def _days(self, cursor: Any, statement: str) -> list[date]:
+    def _days(self, cursor: Cursor, statement: str) -> list[date]:
         cursor.execute(statement, {"parent": self.parent})
         days = (self.day_of(name) for (name,) in cursor.fetchall())
         return sorted(day for day in days if day is not None)
 
 
-def today(cursor: Any) -> date:
+def today(cursor: Cursor) -> date:
     """Return the day that it is in UTC, by the database's clock."""
     cursor.execute(TODAY)
-    day: date = cursor.fetchone()[0]
+    day: date = one_row(cursor)[0]
     return day
 
 
-def first_kept(cursor: Any, keep: timedelta) -> date:
+def first_kept(cursor: Cursor, keep: timedelta) -> date:
     """
     Return the first day that has rows which are not older than *keep*.
 
     By the trusted clock: what is older is removed.
     """
     cursor.execute(TRUSTED_TODAY)
-    midnight = datetime.combine(cursor.fetchone()[0], datetime.min.time(), UTC)
+    midnight = datetime.combine(one_row(cursor)[0], datetime.min.time(), UTC)
     return (midnight - keep).date()
 
 
-def set_patience(cursor: Any, timeout: str) -> None:
+def set_patience(cursor: Cursor, timeout: str) -> None:
     """Let no statement of the session wait longer for a lock: "5s"; "0": for ever."""
     cursor.execute(PATIENCE, {"timeout": timeout})

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor, one_row
+
 # Locks: none, here and below. One index probe.
 IS_LIVE = "SELECT EXISTS (SELECT FROM pgqueue_job WHERE id = %s)"
 
@@ -74,32 +76,32 @@ LOOK = "SELECT count(*) FROM pg_class"
 LET_GO = "ROLLBACK"
 
 
-def is_live(cursor: Any, job_id: int) -> bool:
+def is_live(cursor: Cursor, job_id: int) -> bool:
     """Whether this job is still waiting or running."""
     return bool(_value(cursor, IS_LIVE, [job_id]))
 
 
-def live(cursor: Any, first_id: int, last_id: int) -> int:
+def live(cursor: Cursor, first_id: int, last_id: int) -> int:
     """Return how many jobs of these ids are waiting or running."""
     return int(_value(cursor, LIVE, [first_id, last_id]))
 
 
-def succeeded(cursor: Any, first_id: int, last_id: int) -> int:
+def succeeded(cursor: Cursor, first_id: int, last_id: int) -> int:
     """Return how many jobs of these ids are in the archive as succeeded."""
     return int(_value(cursor, SUCCEEDED, [first_id, last_id]))
 
 
-def all_live(cursor: Any) -> int:
+def all_live(cursor: Cursor) -> int:
     """Return how many jobs are waiting or running; reads the whole table."""
     return int(_value(cursor, ALL_LIVE))
 
 
-def is_leased(cursor: Any) -> bool:
+def is_leased(cursor: Cursor) -> bool:
     """Whether any job is leased to a worker; reads the whole table."""
     return bool(_value(cursor, IS_LEASED))
 
 
-def place_in_queue(cursor: Any, queue: str, place: int) -> int:
+def place_in_queue(cursor: Cursor, queue: str, place: int) -> int:
     """Return the id of the job at *place*, from 0, among the ready ones of *queue*."""
     return int(_value(cursor, PLACE_IN_QUEUE, [queue, place]))
 
@@ -113,35 +115,35 @@ class End(NamedTuple):
     messages: int
 
 
-def ends(cursor: Any, first_id: int) -> list[End]:
+def ends(cursor: Cursor, first_id: int) -> list[End]:
     """Return where the partitions end that have messages from *first_id* on."""
     cursor.execute(ENDS, [first_id])
     return [End(*row) for row in cursor.fetchall()]
 
 
-def is_behind(cursor: Any, told: Sequence[End]) -> bool:
+def is_behind(cursor: Cursor, told: Sequence[End]) -> bool:
     """Whether some group has not read all of them up to their ends."""
     columns = [list(column) for column in zip(*told, strict=True)]
     return bool(_value(cursor, IS_BEHIND, columns[:3]))
 
 
-def has_positions(cursor: Any) -> bool:
+def has_positions(cursor: Cursor) -> bool:
     """Whether a group has begun to read."""
     return bool(_value(cursor, HAS_POSITIONS))
 
 
-def now(cursor: Any) -> datetime:
+def now(cursor: Cursor) -> datetime:
     """Return the server's clock."""
     moment: datetime = _value(cursor, NOW)
     return moment
 
 
-def finished_since(cursor: Any, moment: datetime) -> list[tuple[datetime, int]]:
+def finished_since(cursor: Cursor, moment: datetime) -> list[tuple[datetime, int]]:
     """Return the moments since then at which jobs were archived, and how many."""
     return list(cursor.execute(FINISHED, [moment]).fetchall())
 
 
-def transactions(cursor: Any) -> int:
+def transactions(cursor: Cursor) -> int:
     """Return how many transactions the cursor's database has seen."""
     return int(_value(cursor, TRANSACTIONS))
 
@@ -155,7 +157,7 @@ class Explaining:
         rows: What the last one would have given.
     """
 
-    def __init__(self, cursor: Any) -> None:
+    def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
         self.buffers = 0
         self.rows = 0
@@ -171,16 +173,17 @@ class Explaining:
         return []
 
 
-def hold_horizon(cursor: Any) -> None:
+def hold_horizon(cursor: Cursor) -> None:
     """Keep vacuum from removing what is deleted from now on, until let_go()."""
     cursor.execute(HOLD)
     cursor.execute(LOOK)
 
 
-def let_go(cursor: Any) -> None:
+def let_go(cursor: Cursor) -> None:
     """End what hold_horizon() began."""
     cursor.execute(LET_GO)
 
 
-def _value(cursor: Any, statement: str, params: Any = None) -> Any:
-    return cursor.execute(statement, params).fetchone()[0]
+def _value(cursor: Cursor, statement: str, params: Any = None) -> Any:
+    cursor.execute(statement, params)
+    return one_row(cursor)[0]

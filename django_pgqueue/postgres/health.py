@@ -17,6 +17,7 @@ from uuid import uuid4
 import psycopg
 
 from django_pgqueue.postgres import wake
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Locks: none beyond ACCESS SHARE on catalogues; so have all of these.
 CONNECTIONS = """
@@ -99,40 +100,40 @@ class Vacuum(NamedTuple):
     seconds: float | None  # Since it was last vacuumed; None: never.
 
 
-def limit_statements(cursor: Any, *, seconds: int) -> None:
+def limit_statements(cursor: Cursor, *, seconds: int) -> None:
     """Let no statement of the open transaction take longer than *seconds*."""
     cursor.execute(PATIENCE, {"timeout": f"{seconds}s"})
 
 
-def connection_counts(cursor: Any) -> tuple[int, int]:
+def connection_counts(cursor: Cursor) -> tuple[int, int]:
     """Return how many clients are connected to the server, and how many are ours."""
     cursor.execute(CONNECTIONS, {})
-    everybody, ours = cursor.fetchone()
+    everybody, ours = one_row(cursor)
     return everybody, ours
 
 
-def horizon(cursor: Any) -> Horizon | None:
+def horizon(cursor: Cursor) -> Horizon | None:
     """Return what holds vacuum back most; None: nothing does."""
     cursor.execute(HORIZON, {})
     row = cursor.fetchone()
     return None if row is None else Horizon(*row)
 
 
-def prepared(cursor: Any) -> tuple[int, float | None]:
+def prepared(cursor: Cursor) -> tuple[int, float | None]:
     """Return how many transactions are prepared, and the oldest's age in seconds."""
     cursor.execute(PREPARED)
-    count, seconds = cursor.fetchone()
+    count, seconds = one_row(cursor)
     return count, seconds
 
 
-def notification_usage(cursor: Any) -> float:
+def notification_usage(cursor: Cursor) -> float:
     """Return how full the queue of notifications is, from 0 to 1."""
     cursor.execute(NOTIFICATIONS)
-    usage: float = cursor.fetchone()[0]
+    usage: float = one_row(cursor)[0]
     return usage
 
 
-def clock_skew(cursor: Any) -> tuple[float, float]:
+def clock_skew(cursor: Cursor) -> tuple[float, float]:
     """
     Return how many seconds this machine's clock is ahead of the database's.
 
@@ -140,20 +141,20 @@ def clock_skew(cursor: Any) -> tuple[float, float]:
     """
     before, started = datetime.now(UTC), time.monotonic()
     cursor.execute(CLOCK)
-    theirs: datetime = cursor.fetchone()[0]
+    theirs: datetime = one_row(cursor)[0]
     round_trip = time.monotonic() - started
     ours = before.timestamp() + round_trip / 2
     return ours - theirs.timestamp(), round_trip / 2
 
 
-def vacuum(cursor: Any) -> Vacuum | None:
+def vacuum(cursor: Cursor) -> Vacuum | None:
     """Return the state of pgqueue_job as vacuum sees it; None without statistics."""
     cursor.execute(VACUUM)
     row = cursor.fetchone()
     return None if row is None else Vacuum(*row)
 
 
-def invalid_indexes(cursor: Any) -> list[str]:
+def invalid_indexes(cursor: Cursor) -> list[str]:
     """Return the indexes of our tables that are there and not in use."""
     cursor.execute(INVALID_INDEXES, {})
     return [name for (name,) in cursor.fetchall()]

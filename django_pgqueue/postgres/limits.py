@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Locks: none. The third argument: until the transaction ends. A shorter timeout, of
 # the role say, stays; '0' is none. MATERIALIZED: read before it is changed.
@@ -64,7 +66,7 @@ class Before(NamedTuple):
     jit: str
 
 
-def limit(cursor: Any, *, seconds: int, plans: Plans = Plans.ANY) -> Before:
+def limit(cursor: Cursor, *, seconds: int, plans: Plans = Plans.ANY) -> Before:
     """
     Limit the statements of the open transaction, and return what held before.
 
@@ -77,10 +79,10 @@ def limit(cursor: Any, *, seconds: int, plans: Plans = Plans.ANY) -> Before:
     cursor.execute(
         LIMIT, {"timeout": f"{seconds}s", "seqscan": seqscan, "bitmapscan": bitmapscan}
     )
-    return Before(*cursor.fetchone()[: len(Before._fields)])
+    return Before(*one_row(cursor)[: len(Before._fields)])
 
 
-def restore(cursor: Any, before: Before) -> None:
+def restore(cursor: Cursor, before: Before) -> None:
     """Undo limit() inside of a transaction that goes on."""
     cursor.execute(RESTORE, before._asdict())
 

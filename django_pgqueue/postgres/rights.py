@@ -8,7 +8,8 @@ long as there is a partition for the day, which hides for a week what it lacks.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # What makes and closes days runs as its owner, as sql/make_archive_day.sql says.
 FUNCTIONS = (
@@ -91,8 +92,8 @@ class Rights:
         return f"GRANT {self.owner} TO {self.role}"
 
 
-def rights(cursor: Any) -> Rights:
+def rights(cursor: Cursor) -> Rights:
     """Return what the role of the session can do."""
     cursor.execute(RIGHTS, {"functions": list(FUNCTIONS)})
-    role, owner, owns, lacks = cursor.fetchone()
+    role, owner, owns, lacks = one_row(cursor)
     return Rights(role, owner, owns, tuple(lacks))

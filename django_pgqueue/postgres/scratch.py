@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 from psycopg import sql
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 PREFIX = "pgqueue_bench_"
 
@@ -40,7 +41,7 @@ def new_name() -> str:
     return f"{PREFIX}{secrets.token_hex(6)}"
 
 
-def create_database(cursor: Any, name: str) -> None:
+def create_database(cursor: Cursor, name: str) -> None:
     """
     Make the empty database *name* on the cursor's server.
 
@@ -54,12 +55,12 @@ def create_database(cursor: Any, name: str) -> None:
     cursor.execute(sql.SQL(CREATE).format(name=sql.Identifier(_checked(name))))
 
 
-def drop_database(cursor: Any, name: str) -> None:
+def drop_database(cursor: Cursor, name: str) -> None:
     """Remove the database *name*, whoever is connected to it; absent is fine."""
     cursor.execute(sql.SQL(DROP).format(name=sql.Identifier(_checked(name))))
 
 
-def create_schema(cursor: Any, name: str) -> None:
+def create_schema(cursor: Cursor, name: str) -> None:
     """
     Make the empty schema *name* in the cursor's database.
 
@@ -69,19 +70,19 @@ def create_schema(cursor: Any, name: str) -> None:
     cursor.execute(sql.SQL(CREATE_SCHEMA).format(name=sql.Identifier(_checked(name))))
 
 
-def drop_schema(cursor: Any, name: str) -> None:
+def drop_schema(cursor: Cursor, name: str) -> None:
     """Remove the schema *name* and what is in it; absent is fine."""
     cursor.execute(sql.SQL(DROP_SCHEMA).format(name=sql.Identifier(_checked(name))))
 
 
-def current_place(cursor: Any) -> tuple[str, str | None]:
+def current_place(cursor: Cursor) -> tuple[str, str | None]:
     """Return the database and the schema that unqualified names lead to."""
     cursor.execute(CURRENT)
-    database, schema = cursor.fetchone()
+    database, schema = one_row(cursor)
     return database, schema
 
 
-def empty(cursor: Any, tables: Sequence[str]) -> None:
+def empty(cursor: Cursor, tables: Sequence[str]) -> None:
     """
     Remove all rows of *tables*, in a scratch place and nowhere else.
 
@@ -93,7 +94,7 @@ def empty(cursor: Any, tables: Sequence[str]) -> None:
     cursor.execute(sql.SQL(EMPTY).format(tables=names))
 
 
-def refuse_others(cursor: Any) -> None:
+def refuse_others(cursor: Cursor) -> None:
     """
     Make sure that the cursor leads to a scratch place.
 

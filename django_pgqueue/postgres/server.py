@@ -5,7 +5,8 @@ What the server is and has: asked by the worker at start, by checks and the doct
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # The hot path is wrong (no unique dedup key) or slow (a scan per claim) without these.
 HOT_INDEXES = ("pgqueue_job_pkey", "pgqueue_job_claim", "pgqueue_job_dedup_key")
@@ -43,20 +44,20 @@ class Facts:
     database: str
 
 
-def facts(cursor: Any) -> Facts:
+def facts(cursor: Cursor) -> Facts:
     """Return the version, connection limit and database of the server."""
     cursor.execute(FACTS)
-    return Facts(*cursor.fetchone())
+    return Facts(*one_row(cursor))
 
 
-def missing_indexes(cursor: Any) -> list[str]:
+def missing_indexes(cursor: Cursor) -> list[str]:
     """Return the hot indexes of pgqueue_job that are absent or invalid."""
     cursor.execute(MISSING_INDEXES, {"names": list(HOT_INDEXES)})
     return [name for (name,) in cursor.fetchall()]
 
 
-def installation(cursor: Any) -> str:
+def installation(cursor: Cursor) -> str:
     """Return the uuid of this installation, the first half of idempotency keys."""
     cursor.execute(INSTALLATION)
-    uuid: str = cursor.fetchone()[0]
+    uuid: str = one_row(cursor)[0]
     return uuid

@@ -18,6 +18,8 @@ from typing import Any
 
 from psycopg.pq import TransactionStatus
 
+from django_pgqueue.postgres.cursor import Cursor
+
 MARK = "pgqueue_watch"
 
 # Locks: none. Only after a job that used cursors of the server, for one round trip.
@@ -117,7 +119,7 @@ def _settings(raw: Any) -> tuple[Any, ...]:
     )
 
 
-def _note(cursor: Any, query: Any) -> None:
+def _note(cursor: Cursor, query: Any) -> None:
     raw = cursor.connection
     found: Watch | None = getattr(raw, MARK, None)
     if found is None:

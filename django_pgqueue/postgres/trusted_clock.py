@@ -12,7 +12,8 @@ catches up, a day in an hour; a clock that is set right meanwhile has done no ha
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # How much faster than time it may go.
 RATE = 24
@@ -37,7 +38,7 @@ RETURNING clock_timestamp() - trusted_at
 BEHIND = "SELECT clock_timestamp() - trusted_at FROM pgqueue_clock"
 
 
-def advance(cursor: Any, passed: timedelta) -> timedelta:
+def advance(cursor: Cursor, passed: timedelta) -> timedelta:
     """
     Move the trusted clock on, and return how far it is behind the database's.
 
@@ -47,11 +48,11 @@ def advance(cursor: Any, passed: timedelta) -> timedelta:
     """
     credit = min(passed, timedelta(seconds=PASSED_SECONDS_MAX)) * RATE
     cursor.execute(ADVANCE, {"credit": credit})
-    late: timedelta = cursor.fetchone()[0]
+    late: timedelta = one_row(cursor)[0]
     return late
 
 
-def behind(cursor: Any) -> timedelta:
+def behind(cursor: Cursor) -> timedelta:
     """Return how far it is behind the database's; zero where nobody has moved it."""
     cursor.execute(BEHIND)
     row = cursor.fetchone()

@@ -22,6 +22,8 @@ from weakref import WeakKeyDictionary
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
+from django_pgqueue.postgres.cursor import Cursor, one_row
+
 logger = logging.getLogger("django_pgqueue.wake")
 
 # Of a stream of commits, at most one NOTIFY per queue in this time from one process: a
@@ -144,7 +146,7 @@ _order = itertools.count()
 _decided: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
 
 
-def wake(cursor: Any, queues: Iterable[str]) -> None:
+def wake(cursor: Cursor, queues: Iterable[str]) -> None:
     """
     Send one NOTIFY per queue, in a statement of its own.
 
@@ -180,20 +182,20 @@ def wake_after_commit(connection: Any, queue: str) -> None:
     # Else the caller commits by hand, which runs no hooks: the poll finds the job.
 
 
-def channel(cursor: Any) -> str:
+def channel(cursor: Cursor) -> str:
     """Return the channel of this schema."""
     cursor.execute(CHANNEL)
-    name: str = cursor.fetchone()[0]
+    name: str = one_row(cursor)[0]
     return name
 
 
-def listen(cursor: Any, channels: Iterable[str]) -> None:
+def listen(cursor: Cursor, channels: Iterable[str]) -> None:
     """Listen on *channels* from now on; the cursor must be in autocommit."""
     for name in channels:
         cursor.execute(sql.SQL(LISTEN).format(channel=sql.Identifier(name)))
 
 
-def prove(cursor: Any, *, channel: str, token: str) -> None:
+def prove(cursor: Cursor, *, channel: str, token: str) -> None:
     """Send *token* to *channel*; whoever listens there should hear it at once."""
     cursor.execute(NOTIFY_CHANNEL, {"channel": channel, "token": token})
 

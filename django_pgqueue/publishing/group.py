@@ -15,6 +15,7 @@ from asgiref.sync import sync_to_async
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import TopicError
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.publishing import operate_groups
 from django_pgqueue.topics import groups
 from django_pgqueue.topics.groups import GroupRow
@@ -121,7 +122,7 @@ class Group:
         with _cursor() as cursor:
             return self._row(cursor)
 
-    def _row(self, cursor: Any) -> GroupRow:
+    def _row(self, cursor: Cursor) -> GroupRow:
         return groups.find(cursor, self.topic, self.name)
 
     def __eq__(self, other: object) -> bool:

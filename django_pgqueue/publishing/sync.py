@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.publishing.registry import declared
 from django_pgqueue.topics.declare import declare
 
 
-def sync(cursor: Any) -> list[str]:
+def sync(cursor: Cursor) -> list[str]:
     """
     Write what code declares of topics; return the names of those with something new.
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from django_pgqueue.bounds import ACCUMULATE_SIZE_MAX
 from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.queues.claim import LEASE_CANDIDATES, Claimed
 from django_pgqueue.queues.enqueue import (
     Argument,
@@ -170,17 +171,17 @@ class Window:
 
 
 def accumulate(
-    cursor: Any, placement: Placement, window: Window, *, args: str, kwargs: str
+    cursor: Cursor, placement: Placement, window: Window, *, args: str, kwargs: str
 ) -> int:
     """Store one call and return its id: one round trip; as enqueue()."""
     params = {**_params(placement, window), "args": args, "kwargs": kwargs}
     cursor.execute(ACCUMULATE, params)
-    job_id: int = cursor.fetchone()[0]
+    job_id: int = one_row(cursor)[0]
     return job_id
 
 
 def accumulate_many(
-    cursor: Any, placement: Placement, window: Window, items: Sequence[Items]
+    cursor: Cursor, placement: Placement, window: Window, items: Sequence[Items]
 ) -> list[int]:
     """Store one call per argument in *items*; as enqueue_many()."""
     ids: list[int] = []
@@ -193,7 +194,7 @@ def accumulate_many(
 
 
 def accumulate_from_select(
-    cursor: Any,
+    cursor: Cursor,
     placement: Placement,
     *,
     window: Window,
@@ -219,7 +220,7 @@ def accumulate_from_select(
 
 
 def gather(
-    cursor: Any,
+    cursor: Cursor,
     job: Claimed,
     *,
     within: timedelta,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
 from django_pgqueue.queues.repeat import forget_calls
 from django_pgqueue.queues.settle import ARCHIVED_COLUMNS, KEPT_COLUMNS
@@ -105,7 +105,7 @@ class CancelAnswer:
 
 
 def cancel(
-    cursor: Any,
+    cursor: Cursor,
     ids: Sequence[int],
     *,
     by: str = "",
@@ -137,7 +137,7 @@ def cancel(
     return answer
 
 
-def _pass(cursor: Any, ids: list[int], by: str, answer: CancelAnswer) -> list[int]:
+def _pass(cursor: Cursor, ids: list[int], by: str, answer: CancelAnswer) -> list[int]:
     """Cancel what nobody holds; return what somebody does."""
     found: dict[str, list[int]] = {
         "cancelled": answer.cancelled,

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
 from django_pgqueue.queues.lines import LINES_OF_QUEUES, LINES_SEEN, LIVE_QUEUES
 
@@ -204,7 +205,7 @@ class KnownQueue(NamedTuple):
 
 
 def claim(
-    cursor: Any,
+    cursor: Cursor,
     *,
     queues: Sequence[str],
     worker: str,
@@ -246,7 +247,7 @@ def claim(
 
 
 def claim_from_floors(
-    cursor: Any,
+    cursor: Cursor,
     *,
     lines: Sequence[Line],
     worker: str,
@@ -280,18 +281,18 @@ def claim_from_floors(
     return _in_run_order(cursor, limit)
 
 
-def known_queues(cursor: Any) -> list[KnownQueue]:
+def known_queues(cursor: Cursor) -> list[KnownQueue]:
     """Return every queue that has a job or is paused."""
     cursor.execute(KNOWN_QUEUES)
     return [KnownQueue(*row) for row in cursor.fetchall()]
 
 
-def remember_queues(cursor: Any, names: Sequence[str]) -> None:
+def remember_queues(cursor: Cursor, names: Sequence[str]) -> None:
     """Make the rows of queues met for the first time."""
     cursor.execute(REMEMBER_QUEUES, {"names": list(names)})
 
 
-def see(cursor: Any, queues: Sequence[str]) -> Sight:
+def see(cursor: Cursor, queues: Sequence[str]) -> Sight:
     """
     Return the lines of *queues*, and what stands first in each.
 
@@ -312,7 +313,7 @@ def _check(limit: int, lease: timedelta) -> None:
         raise ValueError(f"lease must be longer than zero, not {lease}")
 
 
-def _in_run_order(cursor: Any, limit: int) -> list[Claimed]:
+def _in_run_order(cursor: Cursor, limit: int) -> list[Claimed]:
     claimed = list(map(Claimed._make, cursor.fetchall()))
     # UPDATE … RETURNING promises no order, so run order is restored here. Twice, since
     # sorting is stable and these keys take no Python code.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import LEASE_CANDIDATES, Claimed
 
 # Locks: a row lock on the job, until the statement's transaction ends. SKIP LOCKED: a
@@ -30,7 +31,7 @@ WITH candidate AS MATERIALIZED (
 
 
 def claim_one(
-    cursor: Any, job_id: int, *, worker: str, lease: timedelta
+    cursor: Cursor, job_id: int, *, worker: str, lease: timedelta
 ) -> Claimed | None:
     """
     Lease the job to *worker*, if it is due and its queue is not paused.

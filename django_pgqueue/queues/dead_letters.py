@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
 from django_pgqueue.queues.settle import ARCHIVED_COLUMNS, KEPT_COLUMNS
 
@@ -48,7 +49,7 @@ RETURNING id
 
 
 def set_aside(
-    cursor: Any, ids: Sequence[int], *, by: str = "", reason: str = ""
+    cursor: Cursor, ids: Sequence[int], *, by: str = "", reason: str = ""
 ) -> list[int]:
     """
     Move dead letters to the archive, as cancelled; return those that moved.
@@ -65,13 +66,13 @@ def set_aside(
     return _in_chunks(cursor, SET_ASIDE, ids, {"by": by, "reason": reason})
 
 
-def delete(cursor: Any, ids: Sequence[int]) -> list[int]:
+def delete(cursor: Cursor, ids: Sequence[int]) -> list[int]:
     """Delete dead letters for good; return those that went."""
     return _in_chunks(cursor, DELETE, ids, {})
 
 
 def _in_chunks(
-    cursor: Any, statement: str, ids: Sequence[int], params: dict[str, Any]
+    cursor: Cursor, statement: str, ids: Sequence[int], params: dict[str, Any]
 ) -> list[int]:
     done: list[int] = []
     for start in range(0, len(ids), ROWS_MAX):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.queues import partitions
 from django_pgqueue.queues.lines import ALL_LINES
 
@@ -66,14 +67,14 @@ class Seen(NamedTuple):
     version: str
 
 
-def lapsed_leases(cursor: Any, *, limit: int) -> tuple[int, float | None]:
+def lapsed_leases(cursor: Cursor, *, limit: int) -> tuple[int, float | None]:
     """Return how many leases ran out untaken, and how many seconds ago the oldest."""
     cursor.execute(LAPSED, {"limit": limit})
-    count, seconds = cursor.fetchone()
+    count, seconds = one_row(cursor)
     return count, seconds
 
 
-def workers_seen(cursor: Any, *, limit: int) -> list[Seen]:
+def workers_seen(cursor: Cursor, *, limit: int) -> list[Seen]:
     """Return the workers, those that were heard of last first."""
     cursor.execute(WORKERS, {"limit": limit})
     # Django's cursors leave JSON as text.
@@ -83,7 +84,7 @@ def workers_seen(cursor: Any, *, limit: int) -> list[Seen]:
     ]
 
 
-def tasks_in_use(cursor: Any, *, limit: int) -> dict[str, int]:
+def tasks_in_use(cursor: Cursor, *, limit: int) -> dict[str, int]:
     """
     Return the names of tasks that live jobs have, and how often each was seen.
 
@@ -94,12 +95,12 @@ def tasks_in_use(cursor: Any, *, limit: int) -> dict[str, int]:
     return dict(cursor.fetchall())
 
 
-def new_dead_letters(cursor: Any, *, period: Any, limit: int) -> dict[str, int]:
+def new_dead_letters(cursor: Cursor, *, period: Any, limit: int) -> dict[str, int]:
     """Return how many jobs gave up within *period*, by reason."""
     cursor.execute(NEW_DEAD_LETTERS, {"period": period, "limit": limit})
     return dict(cursor.fetchall())
 
 
-def archive_days(cursor: Any) -> tuple[date, Sequence[date]]:
+def archive_days(cursor: Cursor) -> tuple[date, Sequence[date]]:
     """Return today, by the database, and the days that the archive has tables for."""
     return partitions.today(cursor), partitions.ARCHIVE.attached(cursor)

@@ -8,8 +8,9 @@ system does not take the edited job for the one that it has seen.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
 
 EDITS = "pgqueue.edits"
@@ -60,7 +61,7 @@ class Editable(NamedTuple):
     is_leased: bool  # Some worker may be running it: it cannot be edited.
 
 
-def lock(cursor: Any, job_id: int) -> Editable | None:
+def lock(cursor: Cursor, job_id: int) -> Editable | None:
     """
     Lock the row of a live job or a dead letter; None: there is none, or it is locked.
 
@@ -74,7 +75,7 @@ def lock(cursor: Any, job_id: int) -> Editable | None:
     return None
 
 
-def edit(cursor: Any, job_id: int, *, args: str, kwargs: str, by: str = "") -> bool:
+def edit(cursor: Cursor, job_id: int, *, args: str, kwargs: str, by: str = "") -> bool:
     """
     Replace the arguments of a row that lock() has locked.
 

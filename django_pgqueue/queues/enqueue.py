@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Locks: none that another enqueue waits for, except with a dedup key: a second job
 # of the same key waits until the first one's transaction ends, and then conflicts.
@@ -161,7 +162,7 @@ PLACED = (
 )
 
 
-def enqueue(cursor: Any, placement: Placement, *, args: str, kwargs: str) -> int:
+def enqueue(cursor: Cursor, placement: Placement, *, args: str, kwargs: str) -> int:
     """
     Store one job and return its id: one round trip.
 
@@ -186,22 +187,22 @@ def enqueue(cursor: Any, placement: Placement, *, args: str, kwargs: str) -> int
             at.max_attempts,
         )
         cursor.execute(ENQUEUE_NOW, values)
-    job_id: int = cursor.fetchone()[0]
+    job_id: int = one_row(cursor)[0]
     return job_id
 
 
 def enqueue_timed(
-    cursor: Any, placement: Placement, *, args: str, kwargs: str
+    cursor: Cursor, placement: Placement, *, args: str, kwargs: str
 ) -> tuple[int, datetime]:
     """Store one job; return its id, and when it was enqueued. As enqueue()."""
     params = {**placement.params(), "args": args, "kwargs": kwargs}
     cursor.execute(ENQUEUE_TIMED if placement.has_time else ENQUEUE_NOW_TIMED, params)
-    job_id, enqueued_at = cursor.fetchone()
+    job_id, enqueued_at = one_row(cursor)
     return job_id, enqueued_at
 
 
 def enqueue_many(
-    cursor: Any, placement: Placement, items: Sequence[Items]
+    cursor: Cursor, placement: Placement, items: Sequence[Items]
 ) -> list[int]:
     """
     Store one job per argument in *items* and return their ids in the same order.
@@ -240,7 +241,7 @@ class Stored:
 
 
 def enqueue_from_select(
-    cursor: Any,
+    cursor: Cursor,
     placement: Placement,
     *,
     arguments: Sequence[Argument],
@@ -272,7 +273,7 @@ def enqueue_from_select(
     if placed is None:
         placed = [getattr(placement, name) for name in PLACED]
     cursor.execute(statement, [*names, *params, *placed, payload_bytes_max, with_ids])
-    count, largest_bytes, ids = cursor.fetchone()
+    count, largest_bytes, ids = one_row(cursor)
     return Stored(count, largest_bytes, ids or [])
 
 

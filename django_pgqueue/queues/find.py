@@ -9,9 +9,10 @@ it, where three queries one after another could.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django_pgqueue.live_states import live_state
+from django_pgqueue.postgres.cursor import Cursor
 
 # Locks: none.
 FIND = f"""
@@ -39,7 +40,7 @@ class Found(NamedTuple):
     errors: str  # JSON text.
 
 
-def find(cursor: Any, ids: Sequence[int]) -> dict[int, Found]:
+def find(cursor: Cursor, ids: Sequence[int]) -> dict[int, Found]:
     """Return what is known of the jobs *ids*; those that are nowhere are left out."""
     cursor.execute(FIND, {"ids": list(ids)})
     return {row[0]: Found(*row) for row in cursor.fetchall()}

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
 from django_pgqueue.queues.lines import ALL_LINES
 from django_pgqueue.queues.retake import IS_KEYLESS, retake
@@ -205,7 +206,7 @@ class Rescued(NamedTuple):
 
 
 def renew(
-    cursor: Any,
+    cursor: Cursor,
     *,
     worker: str,
     leases: Sequence[tuple[int, int]],
@@ -229,7 +230,7 @@ def renew(
 
 
 def still_held(
-    cursor: Any, *, worker: str, leases: Sequence[tuple[int, int]]
+    cursor: Cursor, *, worker: str, leases: Sequence[tuple[int, int]]
 ) -> set[int]:
     """Return the ids of those *leases*, (id, delivery) each, that nobody has taken."""
     cursor.execute(
@@ -244,7 +245,7 @@ def still_held(
 
 
 def extend(
-    cursor: Any, *, worker: str, job_id: int, delivery: int, lease: timedelta
+    cursor: Cursor, *, worker: str, job_id: int, delivery: int, lease: timedelta
 ) -> float | None:
     """
     Let one lease end no sooner than *lease* from now; never makes it end sooner.
@@ -261,7 +262,7 @@ def extend(
 
 
 def report_progress(
-    cursor: Any, *, worker: str, job_id: int, delivery: int, progress: str
+    cursor: Cursor, *, worker: str, job_id: int, delivery: int, progress: str
 ) -> bool:
     """
     Store what a running task says about its progress; False: the lease is lost.
@@ -284,7 +285,7 @@ def report_progress(
 
 
 def cancel_requests(
-    cursor: Any, *, worker: str, leases: Sequence[tuple[int, int]]
+    cursor: Cursor, *, worker: str, leases: Sequence[tuple[int, int]]
 ) -> set[int]:
     """Return the ids of those *leases*, (id, delivery) each, that are to stop."""
     cursor.execute(
@@ -299,7 +300,7 @@ def cancel_requests(
 
 
 def release(
-    cursor: Any, *, worker: str, leases: Sequence[tuple[int, int, datetime]]
+    cursor: Cursor, *, worker: str, leases: Sequence[tuple[int, int, datetime]]
 ) -> list[tuple[int, str]]:
     """
     Hand back jobs that were claimed and never started, as if never claimed.
@@ -326,7 +327,7 @@ def release(
     return [(job_id, queue) for job_id, queue, _ in rows]
 
 
-def crash(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+def crash(cursor: Cursor, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     """
     Hand back jobs of a living worker whose own processes died; count a crash for each.
 
@@ -353,7 +354,7 @@ def crash(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
 
 
 def rescue(
-    cursor: Any,
+    cursor: Cursor,
     *,
     worker: str,
     running: Sequence[tuple[int, int]],
@@ -392,7 +393,7 @@ def rescue(
     return rescued
 
 
-def _retake(cursor: Any, ids: Sequence[int]) -> None:
+def _retake(cursor: Cursor, ids: Sequence[int]) -> None:
     """Let jobs that have not really run take their dedup keys again, if they can."""
     if ids:
         retake(cursor, [(job_id, False) for job_id in ids])

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.lines import ALL_LINES
 
 # Rows read of each line, and lines, that is priorities of queues, read at all.
@@ -45,7 +46,7 @@ class Leased(NamedTuple):
 
 
 def leased(
-    cursor: Any, *, workers: Sequence[str], lease: timedelta, limit: int
+    cursor: Cursor, *, workers: Sequence[str], lease: timedelta, limit: int
 ) -> list[Leased]:
     """
     Return jobs that *workers* hold, the ones held longest first.

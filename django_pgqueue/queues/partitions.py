@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date, timedelta
-from typing import Any
 
 from django_pgqueue.postgres import day_tables
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import DayTable, first_kept
 
 DAYS_AHEAD = day_tables.DAYS_AHEAD
@@ -24,7 +24,7 @@ ARCHIVE = DayTable("pgqueue_archived_job")
 MAKE = "SELECT pgqueue_make_archive_day(%(day)s::date)"
 
 
-def make_partitions(cursor: Any, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
+def make_partitions(cursor: Cursor, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
     """
     Make the partitions of today and the coming days; return those that were missing.
 
@@ -35,7 +35,7 @@ def make_partitions(cursor: Any, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
     return [day for day in days if day not in attached and make_partition(cursor, day)]
 
 
-def make_partition(cursor: Any, day: date) -> bool:
+def make_partition(cursor: Cursor, day: date) -> bool:
     """
     Make the partition of *day*; False: it is there, maybe since just now.
 
@@ -44,16 +44,16 @@ def make_partition(cursor: Any, day: date) -> bool:
         psycopg.errors.InvalidParameterValue: Nor any role but the owner's so far away.
     """
     cursor.execute(MAKE, {"day": day})
-    return bool(cursor.fetchone()[0])
+    return bool(one_row(cursor)[0])
 
 
-def expired_partitions(cursor: Any, *, keep: timedelta) -> list[date]:
+def expired_partitions(cursor: Cursor, *, keep: timedelta) -> list[date]:
     """Return the days whose every row is older than *keep*, oldest first."""
     return ARCHIVE.expired(cursor, keep)
 
 
 def drop_partition(
-    cursor: Any, day: date, *, may_go: Callable[[date, str], bool] | None = None
+    cursor: Cursor, day: date, *, may_go: Callable[[date, str], bool] | None = None
 ) -> bool:
     """
     Drop one day of the archive without making an ack wait.
@@ -74,7 +74,7 @@ def drop_partition(
 
 
 def sweep(
-    cursor: Any,
+    cursor: Cursor,
     *,
     keep: timedelta,
     may_go: Callable[[date, str], bool] | None = None,
@@ -105,7 +105,9 @@ def day_of(name: str) -> date | None:
     return ARCHIVE.day_of(name)
 
 
-def _drop(cursor: Any, day: date, may_go: Callable[[date, str], bool] | None) -> bool:
+def _drop(
+    cursor: Cursor, day: date, may_go: Callable[[date, str], bool] | None
+) -> bool:
     """Drop a detached day, or attach it again."""
     if may_go is not None and not may_go(day, partition_name(day)):
         ARCHIVE.attach(cursor, day)

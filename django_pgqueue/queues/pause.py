@@ -6,7 +6,7 @@ Enqueues go on, and so does what runs already.
 
 from __future__ import annotations
 
-from typing import Any
+from django_pgqueue.postgres.cursor import Cursor
 
 # Locks: a row lock on the queue's row, until the caller's transaction ends; a second
 # operator waits for it and then finds the queue paused. A queue that no worker has met
@@ -30,7 +30,7 @@ RETURNING name
 """
 
 
-def pause(cursor: Any, queue: str, *, by: str = "", reason: str = "") -> bool:
+def pause(cursor: Cursor, queue: str, *, by: str = "", reason: str = "") -> bool:
     """
     Pause *queue*; False: it was paused already, and who and why stay as they are.
 
@@ -44,7 +44,7 @@ def pause(cursor: Any, queue: str, *, by: str = "", reason: str = "") -> bool:
     return cursor.fetchone() is not None
 
 
-def resume(cursor: Any, queue: str) -> bool:
+def resume(cursor: Cursor, queue: str) -> bool:
     """End the pause of *queue*; False: it was not paused."""
     cursor.execute(RESUME, {"queue": queue})
     return cursor.fetchone() is not None

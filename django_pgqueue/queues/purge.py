@@ -10,8 +10,9 @@ may be far behind it, or held back for hours.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 PURGE_ROWS_MAX = 1_000
@@ -86,7 +87,7 @@ class Purged(NamedTuple):
 
 
 def purge_dead_letters(
-    cursor: Any, *, keep: timedelta, floor: datetime | None = None
+    cursor: Cursor, *, keep: timedelta, floor: datetime | None = None
 ) -> Purged:
     """
     Delete one batch of dead letters older than *keep*, the oldest first.
@@ -100,28 +101,28 @@ def purge_dead_letters(
 
 
 def purge_results(
-    cursor: Any, *, keep: timedelta, floor: datetime | None = None
+    cursor: Cursor, *, keep: timedelta, floor: datetime | None = None
 ) -> Purged:
     """Drop one batch of results older than *keep*; the archived rows stay."""
     return _batch(cursor, RESULTS, keep, floor)
 
 
 def purge_dedup_windows(
-    cursor: Any, *, keep: timedelta, floor: datetime | None = None
+    cursor: Cursor, *, keep: timedelta, floor: datetime | None = None
 ) -> Purged:
     """Delete one batch of periods that have been over for *keep*."""
     return _batch(cursor, DEDUP_WINDOWS, keep, floor)
 
 
-def purge_workers(cursor: Any, *, keep: timedelta) -> int:
+def purge_workers(cursor: Cursor, *, keep: timedelta) -> int:
     """Delete the rows of workers not heard of for *keep*; return how many."""
     cursor.execute(WORKERS, {"keep": keep})
     return int(cursor.rowcount)
 
 
 def _batch(
-    cursor: Any, statement: str, keep: timedelta, floor: datetime | None
+    cursor: Cursor, statement: str, keep: timedelta, floor: datetime | None
 ) -> Purged:
     params = {"keep": keep, "floor": floor, "limit": PURGE_ROWS_MAX}
     cursor.execute(statement, params)
-    return Purged(*cursor.fetchone())
+    return Purged(*one_row(cursor))

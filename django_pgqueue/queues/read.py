@@ -8,9 +8,10 @@ moves at that very moment is seen once.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django_pgqueue.live_states import live_state
+from django_pgqueue.postgres.cursor import Cursor
 
 # Locks: none. Payloads as text, decoded by whoever wants them: PostgreSQL stores JSON
 # that Python cannot read.
@@ -55,7 +56,7 @@ class Row(NamedTuple):
     reason: str | None
 
 
-def read(cursor: Any, job_id: int) -> Row | None:
+def read(cursor: Cursor, job_id: int) -> Row | None:
     """Return the job with this id; None when no table has it."""
     cursor.execute(READ, {"id": job_id})
     found = cursor.fetchone()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.settle import KEPT_COLUMNS
 
 # Rows per statement: an operator may select a hundred thousand.
@@ -95,7 +96,7 @@ assert set(MOVED.split(", ")) <= {*KEPT_COLUMNS.split(", "), "errors"}
 
 
 def redrive(
-    cursor: Any, ids: Sequence[int], *, queue: str | None = None
+    cursor: Cursor, ids: Sequence[int], *, queue: str | None = None
 ) -> list[tuple[int, str]]:
     """
     Move dead letters back to their queue, or all of them to *queue*.
@@ -113,7 +114,7 @@ def redrive(
     return moved
 
 
-def holders(cursor: Any, ids: Sequence[int]) -> dict[int, int]:
+def holders(cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:
     """
     Return which job has the dedup key of which dead letter, of those in *ids*.
 
@@ -124,13 +125,13 @@ def holders(cursor: Any, ids: Sequence[int]) -> dict[int, int]:
     return dict(_in_chunks(cursor, HOLDERS, ids, {}))
 
 
-def retry_now(cursor: Any, ids: Sequence[int]) -> list[tuple[int, str]]:
+def retry_now(cursor: Cursor, ids: Sequence[int]) -> list[tuple[int, str]]:
     """Make waiting jobs due now; return (id, queue) of each that was waiting."""
     return _in_chunks(cursor, RETRY_NOW, ids, {})
 
 
 def _in_chunks(
-    cursor: Any, statement: str, ids: Sequence[int], params: dict[str, Any]
+    cursor: Cursor, statement: str, ids: Sequence[int], params: dict[str, Any]
 ) -> list[tuple[int, Any]]:
     moved: list[tuple[int, Any]] = []
     for start in range(0, len(ids), REDRIVE_ROWS_MAX):

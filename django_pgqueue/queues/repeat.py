@@ -11,7 +11,9 @@ transaction writes. Whoever finds it here knows that it has committed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from django_pgqueue.postgres.cursor import Cursor
 
 # Calls per statement.
 REPEAT_CALLS_MAX = 200
@@ -42,7 +44,7 @@ class Repeated(NamedTuple):
     outcome: str
 
 
-def repeat_calls(cursor: Any, *, limit: int = REPEAT_CALLS_MAX) -> list[Repeated]:
+def repeat_calls(cursor: Cursor, *, limit: int = REPEAT_CALLS_MAX) -> list[Repeated]:
     """
     Make calls again that were written down and have committed; never waits for long.
 
@@ -55,6 +57,6 @@ def repeat_calls(cursor: Any, *, limit: int = REPEAT_CALLS_MAX) -> list[Repeated
     return [Repeated(*row) for row in cursor.fetchall()]
 
 
-def forget_calls(cursor: Any, holders: Sequence[int]) -> None:
+def forget_calls(cursor: Cursor, holders: Sequence[int]) -> None:
     """Take back the calls that were told of the jobs *holders*, which are cancelled."""
     cursor.execute(FORGET_CALLS, {"ids": list(holders)})

@@ -9,7 +9,8 @@ favour of that other one, and a job that has not really run goes on without its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor
 
 # Of row j, right after it was put back: whether it has to take its key again.
 IS_KEYLESS = "j.queued_key IS NOT NULL AND j.dedup_key IS NULL"
@@ -27,7 +28,7 @@ SELECT retaken.out_id, retaken.out_outcome, retaken.out_holder
 """
 
 
-def retake(cursor: Any, jobs: Sequence[tuple[int, bool]]) -> dict[int, int]:
+def retake(cursor: Cursor, jobs: Sequence[tuple[int, bool]]) -> dict[int, int]:
     """
     Let *jobs* take their keys again; return who supersedes which of them.
 
@@ -53,7 +54,7 @@ def retake(cursor: Any, jobs: Sequence[tuple[int, bool]]) -> dict[int, int]:
 
 
 def _asked(
-    cursor: Any,
+    cursor: Cursor,
     jobs: Sequence[tuple[int, bool]],
     patience_seconds: float,
     superseded: dict[int, int],

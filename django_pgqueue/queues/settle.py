@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
 from django_pgqueue.queues.retake import IS_KEYLESS, retake
 
@@ -223,7 +224,7 @@ class Ended:
         )
 
 
-def ack(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+def ack(cursor: Cursor, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     """
     Move succeeded jobs to the archive; return the ids that were still ours.
 
@@ -233,22 +234,22 @@ def ack(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     return _archive(cursor, worker, ended, "succeeded")
 
 
-def forget(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+def forget(cursor: Cursor, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     """Delete succeeded jobs that keep no archive; return the ids still ours."""
     return _ids(cursor, FORGET, _leases(worker, ended))
 
 
-def expire(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+def expire(cursor: Cursor, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     """Move jobs whose time has passed to the archive, never run; as ack()."""
     return _archive(cursor, worker, ended, "expired")
 
 
-def cancel(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+def cancel(cursor: Cursor, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     """Move jobs that were asked to stop, or stop themselves, to the archive."""
     return _archive(cursor, worker, ended, "cancelled")
 
 
-def note(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+def note(cursor: Cursor, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     """
     Add an error, or a result, to jobs that this worker has archived already.
 
@@ -260,7 +261,7 @@ def note(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     return _ids(cursor, NOTE, params)
 
 
-def dead_letter(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+def dead_letter(cursor: Cursor, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     """Move jobs that gave up to the dead letters; return the ids still ours."""
     params = _params(worker, ended)
     params["reasons"] = [item.reason for item in ended]
@@ -268,7 +269,7 @@ def dead_letter(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]
     return _ids(cursor, DEAD_LETTER, params)
 
 
-def retry(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
+def retry(cursor: Cursor, *, worker: str, ended: Sequence[Ended]) -> set[int]:
     """
     Make jobs visible again after their delay; return the ids still ours.
 
@@ -290,7 +291,7 @@ def retry(cursor: Any, *, worker: str, ended: Sequence[Ended]) -> set[int]:
 
 
 def applied(
-    cursor: Any, leases: Sequence[tuple[int, int]], *, is_away: bool = False
+    cursor: Cursor, leases: Sequence[tuple[int, int]], *, is_away: bool = False
 ) -> set[int]:
     """
     Tell which settles of (id, delivery) were written although no answer came.
@@ -311,7 +312,9 @@ def applied(
     return found
 
 
-def _archive(cursor: Any, worker: str, ended: Sequence[Ended], state: str) -> set[int]:
+def _archive(
+    cursor: Cursor, worker: str, ended: Sequence[Ended], state: str
+) -> set[int]:
     plain = [item for item in ended if item.result is None and item.error is None]
     settled: set[int] = set()
     if plain:
@@ -346,6 +349,6 @@ def _numbers(values: Iterable[float | None]) -> str:
     return f"{{{','.join(['NULL' if v is None else repr(v) for v in values])}}}"
 
 
-def _ids(cursor: Any, statement: str, params: dict[str, Any]) -> set[int]:
+def _ids(cursor: Cursor, statement: str, params: dict[str, Any]) -> set[int]:
     cursor.execute(statement, params)
     return {job_id for (job_id,) in cursor.fetchall()}

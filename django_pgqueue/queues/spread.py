@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django_pgqueue.postgres.bulk import Items, as_array, chunks
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.queues.enqueue import PLACED, Argument, Placement, Stored, built
 from django_pgqueue.timetable.offset import DIGITS, SEPARATOR
 
@@ -118,15 +119,17 @@ class KeyPart:
     constant: str = ""
 
 
-def enqueue_spread(cursor: Any, placement: Placement, *, args: str, kwargs: str) -> int:
+def enqueue_spread(
+    cursor: Cursor, placement: Placement, *, args: str, kwargs: str
+) -> int:
     """Store one job in its window and return its id; as enqueue()."""
     cursor.execute(SPREAD, {**placement.params(), "args": args, "kwargs": kwargs})
-    job_id: int = cursor.fetchone()[0]
+    job_id: int = one_row(cursor)[0]
     return job_id
 
 
 def enqueue_many_spread(
-    cursor: Any, placement: Placement, items: Sequence[Items]
+    cursor: Cursor, placement: Placement, items: Sequence[Items]
 ) -> list[int]:
     """
     Store one job per argument in *items*, over the window; as enqueue_many().
@@ -146,12 +149,12 @@ def enqueue_many_spread(
     return ids
 
 
-def pinned(cursor: Any, placement: Placement) -> Placement:
+def pinned(cursor: Cursor, placement: Placement) -> Placement:
     """Return *placement* with a window that begins for all statements at once."""
     if placement.over_microseconds is None or placement.run_at is not None:
         return placement
     cursor.execute(WINDOW_START, placement.params())
-    return replace(placement, run_at=cursor.fetchone()[0])
+    return replace(placement, run_at=one_row(cursor)[0])
 
 
 def as_offsets(chunk: Sequence[Items]) -> str | None:
@@ -176,7 +179,7 @@ def offset_of_row(
 
 
 def spread_from_select(
-    cursor: Any,
+    cursor: Cursor,
     placement: Placement,
     *,
     arguments: Sequence[Argument],
@@ -217,7 +220,7 @@ def spread_from_select(
             with_ids,
         ],
     )
-    count, largest_bytes, ids, keyless = cursor.fetchone()
+    count, largest_bytes, ids, keyless = one_row(cursor)
     return Stored(count, largest_bytes, ids or [], keyless)
 
 

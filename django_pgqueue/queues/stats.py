@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import suspects
 from django_pgqueue.queues.lines import LINES_OF_QUEUES, LIVE_QUEUES
 
@@ -131,7 +132,7 @@ class QueueStats:
 
 
 def queue_stats(
-    cursor: Any, queues: Sequence[str] | None = None, count_max: int = COUNT_MAX
+    cursor: Cursor, queues: Sequence[str] | None = None, count_max: int = COUNT_MAX
 ) -> list[QueueStats]:
     """
     Count the jobs of *queues* by state, in the order of their names.
@@ -172,13 +173,13 @@ def queue_stats(
     return stats
 
 
-def all_names(cursor: Any) -> list[str]:
+def all_names(cursor: Cursor) -> list[str]:
     """Return the queues that have a job, a dead letter or a row."""
     cursor.execute(NAMES)
     return [name for (name,) in cursor.fetchall()]
 
 
-def _counts(cursor: Any, names: list[str], limit: int) -> dict[str, dict[str, Any]]:
+def _counts(cursor: Cursor, names: list[str], limit: int) -> dict[str, dict[str, Any]]:
     """Add up the lines of each queue."""
     cursor.execute(LINES, {"queues": names, "limit": limit})
     counts: dict[str, dict[str, Any]] = defaultdict(dict)

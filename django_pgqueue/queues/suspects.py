@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import LEASE_CANDIDATES, Claimed
 
 # A crowd that is larger is halved by each crash of its own; a smaller one is run one by
@@ -87,7 +88,7 @@ class Waiting(NamedTuple):
     jobs: int
 
 
-def waiting(cursor: Any, limit: int = LOOK_ROWS_MAX) -> list[Waiting]:
+def waiting(cursor: Cursor, limit: int = LOOK_ROWS_MAX) -> list[Waiting]:
     """
     Return how many suspects are due, by queue; of queues that are not paused.
 
@@ -100,7 +101,7 @@ def waiting(cursor: Any, limit: int = LOOK_ROWS_MAX) -> list[Waiting]:
 
 
 def claim_suspects(
-    cursor: Any, *, queues: Sequence[str], worker: str, limit: int, lease: timedelta
+    cursor: Cursor, *, queues: Sequence[str], worker: str, limit: int, lease: timedelta
 ) -> list[Claimed]:
     """
     Lease the suspects that may run together to *worker*; never waits.

@@ -8,7 +8,8 @@ sooner by looking at the latest jobs. So the answer is the few, or that there ar
 from __future__ import annotations
 
 import json
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor
 
 # Locks: none. MATERIALIZED: planned for all rows that have the tag, and read no
 # further than the limit; planned together, the limit led to a walk along another index.
@@ -29,7 +30,7 @@ STATEMENTS = {
 }
 
 
-def tagged(cursor: Any, *, table: str, tag: str, limit: int) -> list[int] | None:
+def tagged(cursor: Cursor, *, table: str, tag: str, limit: int) -> list[int] | None:
     """
     Return the ids of all rows that have *tag*; None: there are more than *limit*.
 

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
 from django_pgqueue.postgres.bulk import Items, as_array, chunks
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.queues.enqueue import COLUMN_AS_JSON, Argument, Placement
 from django_pgqueue.queues.spread import KeyPart, as_offsets, offset_of_row, pinned
 
@@ -183,7 +184,7 @@ class Selected:
 
 
 def store_unique(
-    cursor: Any,
+    cursor: Cursor,
     placement: Placement,
     dedup: Dedup,
     *,
@@ -209,11 +210,11 @@ def store_unique(
     """
     params = {**placement.params(), **dedup.params(), "locks": locks}
     cursor.execute(STORE_UNIQUE, {**params, "args": args, "kwargs": kwargs})
-    return Stored(*cursor.fetchone())
+    return Stored(*one_row(cursor))
 
 
 def store_unique_many(
-    cursor: Any,
+    cursor: Cursor,
     placement: Placement,
     dedup: Dedup,
     items: Sequence[Items],
@@ -253,7 +254,7 @@ def store_unique_many(
 
 
 def store_unique_selected(
-    cursor: Any,
+    cursor: Cursor,
     placement: Placement,
     dedup: Dedup,
     *,

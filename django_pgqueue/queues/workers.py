@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 from django_pgqueue.postgres import keys
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Locks: a row lock on the worker's own row.
 REGISTER = """
@@ -44,7 +44,7 @@ FORGET = "DELETE FROM pgqueue_worker WHERE name = ANY(%(names)s::text[])"
 
 
 def register(
-    cursor: Any,
+    cursor: Cursor,
     *,
     name: str,
     hostname: str,
@@ -69,13 +69,13 @@ def register(
     )
 
 
-def heartbeat(cursor: Any, *, name: str) -> bool:
+def heartbeat(cursor: Cursor, *, name: str) -> bool:
     """Say that the worker lives; False when its row has been purged."""
     cursor.execute(HEARTBEAT, {"name": name})
     return cursor.fetchone() is not None
 
 
-def lead(cursor: Any, *, name: str, term: timedelta) -> bool:
+def lead(cursor: Cursor, *, name: str, term: timedelta) -> bool:
     """
     Become or stay the leader for *term*; False when another worker leads.
 
@@ -83,12 +83,12 @@ def lead(cursor: Any, *, name: str, term: timedelta) -> bool:
     the election only avoids noise.
     """
     cursor.execute(LOCK, {"class": keys.LEADER})
-    if not cursor.fetchone()[0]:
+    if not one_row(cursor)[0]:
         return False
     cursor.execute(LEAD, {"name": name, "term": term})
     return cursor.fetchone() is not None
 
 
-def forget(cursor: Any, names: Sequence[str]) -> None:
+def forget(cursor: Cursor, names: Sequence[str]) -> None:
     """Delete the rows of workers that have stopped."""
     cursor.execute(FORGET, {"names": list(names)})

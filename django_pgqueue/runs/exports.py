@@ -19,6 +19,7 @@ from typing import Any
 
 from psycopg import sql
 
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 DAY = timedelta(days=1)
@@ -241,19 +242,19 @@ def end_of(day: date) -> datetime:
     return datetime.combine(day + DAY, time(), UTC)
 
 
-def ended_days(cursor: Any, *, margin: timedelta = MARGIN) -> dict[date, str]:
+def ended_days(cursor: Cursor, *, margin: timedelta = MARGIN) -> dict[date, str]:
     """Return the days of the archive that are over, and the table of each."""
     cursor.execute(ENDED, {"margin": margin})
     return dict(cursor.fetchall())
 
 
-def writers(cursor: Any) -> dict[str, Writer]:
+def writers(cursor: Cursor) -> dict[str, Writer]:
     """Return the transactions that write to the archive now, or wait to, by name."""
     cursor.execute(WRITERS)
     return {name: Writer(began_at, pid) for name, began_at, pid in cursor.fetchall()}
 
 
-def content(cursor: Any, table: str) -> Content:
+def content(cursor: Cursor, table: str) -> Content:
     """
     Count the rows of a day, and add up what identifies them. It reads all of them.
 
@@ -262,48 +263,48 @@ def content(cursor: Any, table: str) -> Content:
         table: As ended_days() returns it.
     """
     cursor.execute(sql.SQL(CONTENT).format(table=sql.Identifier(table)))
-    return Content(*cursor.fetchone())
+    return Content(*one_row(cursor))
 
 
-def count(cursor: Any, table: str) -> int:
+def count(cursor: Cursor, table: str) -> int:
     """Count the rows of a day."""
     cursor.execute(sql.SQL(COUNT).format(table=sql.Identifier(table)))
-    return int(cursor.fetchone()[0])
+    return int(one_row(cursor)[0])
 
 
-def size(cursor: Any, table: str) -> int:
+def size(cursor: Cursor, table: str) -> int:
     """Return the bytes of a day, as they are stored."""
     cursor.execute(SIZE, {"table": table})
-    return int(cursor.fetchone()[0])
+    return int(one_row(cursor)[0])
 
 
-def known(cursor: Any, target: str) -> dict[date, Manifest]:
+def known(cursor: Cursor, target: str) -> dict[date, Manifest]:
     """Return what is known of each day at *target*."""
     cursor.execute(KNOWN, {"target": target})
     return {row[0]: Manifest(*row) for row in cursor.fetchall()}
 
 
-def latest_target(cursor: Any) -> str | None:
+def latest_target(cursor: Cursor) -> str | None:
     """Return where a day was exported to last, or None."""
     cursor.execute(LATEST_TARGET)
     row = cursor.fetchone()
     return None if row is None else str(row[0])
 
 
-def begin(cursor: Any, target: str, day: date, *, form: str, run: int) -> None:
+def begin(cursor: Cursor, target: str, day: date, *, form: str, run: int) -> None:
     """Note that *run* writes *day*; what is published stays as it is."""
     values = {"target": target, "day": day, "format": form, "run": run}
     cursor.execute(BEGIN, values)
 
 
-def publish(cursor: Any, target: str, day: date, *, run: int) -> bool:
+def publish(cursor: Cursor, target: str, day: date, *, run: int) -> bool:
     """Note that *run* begins to change what readers see; False: it may not."""
     cursor.execute(PUBLISH, {"target": target, "day": day, "run": run})
     return cursor.fetchone() is not None
 
 
 def record(
-    cursor: Any,
+    cursor: Cursor,
     target: str,
     day: date,
     *,
@@ -336,55 +337,55 @@ def record(
     return cursor.fetchone() is not None
 
 
-def files_of(cursor: Any, target: str, day: date) -> tuple[Files, bool]:
+def files_of(cursor: Cursor, target: str, day: date) -> tuple[Files, bool]:
     """Return the files of a day, and whether a run has looked at them lately."""
     cursor.execute(FILES, {"target": target, "day": day, "fresh": FRESH})
     row = cursor.fetchone()
     return ([], False) if row is None else (_read(row[0]), bool(row[1]))
 
 
-def unchecked(cursor: Any, target: str) -> set[date]:
+def unchecked(cursor: Cursor, target: str) -> set[date]:
     """Return the exported days whose files no run has looked at lately."""
     cursor.execute(UNCHECKED, {"target": target, "fresh": FRESH})
     return {row[0] for row in cursor.fetchall()}
 
 
-def listed(cursor: Any, target: str, day: date) -> list[str]:
+def listed(cursor: Cursor, target: str, day: date) -> list[str]:
     """Return the paths of a day by its manifest; transactions on it are waited for."""
     cursor.execute(LISTED, {"target": target, "day": day})
     row = cursor.fetchone()
     return [] if row is None else [str(file["path"]) for file in _read(row[0])]
 
 
-def seen(cursor: Any, target: str, day: date, *, run: int, files: Files) -> None:
+def seen(cursor: Cursor, target: str, day: date, *, run: int, files: Files) -> None:
     """Note that *files* hold all of *day*, which *run* has exported."""
     values = {"target": target, "day": day, "run": run}
     cursor.execute(SEEN, {**values, "files": json.dumps(list(files))})
 
 
-def replaced(cursor: Any, target: str) -> dict[date, list[str]]:
+def replaced(cursor: Cursor, target: str) -> dict[date, list[str]]:
     """Return the paths of each day that manifests have replaced, and that may go."""
     cursor.execute(REPLACED, {"target": target})
     return {day: [*map(str, _read(paths))] for day, paths in cursor.fetchall()}
 
 
-def cleaned(cursor: Any, target: str, day: date, paths: Sequence[str]) -> None:
+def cleaned(cursor: Cursor, target: str, day: date, paths: Sequence[str]) -> None:
     """Note that the replaced *paths* are gone."""
     values = {"target": target, "day": day, "replaced": json.dumps(list(paths))}
     cursor.execute(CLEANED, values)
 
 
-def fail(cursor: Any, target: str, day: date, *, run: int, error: str) -> None:
+def fail(cursor: Cursor, target: str, day: date, *, run: int, error: str) -> None:
     """Note why *run* did not export *day*."""
     cursor.execute(FAIL, {"target": target, "day": day, "run": run, "error": error})
 
 
-def spoil(cursor: Any, target: str, day: date, *, error: str) -> None:
+def spoil(cursor: Cursor, target: str, day: date, *, error: str) -> None:
     """Note that the archive has other rows of *day* than were exported."""
     cursor.execute(SPOIL, {"target": target, "day": day, "error": error})
 
 
-def departed(cursor: Any, *, first: date) -> list[Departed]:
+def departed(cursor: Cursor, *, first: date) -> list[Departed]:
     """Return the exported days from *first* on that are no longer in the archive."""
     cursor.execute(DEPARTED, {"first": first})
     return [

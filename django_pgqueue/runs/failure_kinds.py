@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Hours of failures that one look reads, the latest.
 ROWS_MAX = 100_000
@@ -61,14 +62,14 @@ class Kind:
     read: int
 
 
-def clock(cursor: Any) -> int:
+def clock(cursor: Cursor) -> int:
     """Return the server's time, in seconds since 1970."""
     cursor.execute(CLOCK)
-    return int(cursor.fetchone()[0])
+    return int(one_row(cursor)[0])
 
 
 def recent(
-    cursor: Any,
+    cursor: Cursor,
     *,
     since: datetime,
     limit: int,
@@ -102,7 +103,7 @@ def recent(
 
 
 def trends(
-    cursor: Any, fingerprints: Sequence[str], *, since: datetime, step_seconds: int
+    cursor: Cursor, fingerprints: Sequence[str], *, since: datetime, step_seconds: int
 ) -> dict[str, dict[int, int]]:
     """
     Return how many errors happened, by fingerprint and span.

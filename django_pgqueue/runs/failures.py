@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 # Rows of one statement.
@@ -85,7 +86,7 @@ UPDATE pgqueue_failure f SET count = summed.count
 
 
 def store(
-    cursor: Any,
+    cursor: Cursor,
     failures: Iterable[Sequence[Any]],
     hours: Iterable[Sequence[Any]],
     *,
@@ -114,7 +115,7 @@ def store(
 
 
 def _in_batches(
-    cursor: Any, statement: str, columns: dict[str, str], rows: list[Sequence[Any]]
+    cursor: Cursor, statement: str, columns: dict[str, str], rows: list[Sequence[Any]]
 ) -> None:
     for start in range(0, len(rows), BATCH_ROWS):
         values = zip(*rows[start : start + BATCH_ROWS], strict=True)

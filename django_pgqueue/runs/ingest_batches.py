@@ -10,7 +10,8 @@ decides nor adds anything.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor
 
 # Locks: none.
 LATEST = """
@@ -36,13 +37,13 @@ class Batch:
     run: int
 
 
-def latest(cursor: Any, stream: str) -> Batch | None:
+def latest(cursor: Cursor, stream: str) -> Batch | None:
     """Return the batch of *stream* that was decided last, or None."""
     cursor.execute(LATEST, {"stream": stream})
     row = cursor.fetchone()
     return None if row is None else Batch(*row)
 
 
-def decide(cursor: Any, stream: str, number: int, *, run: int) -> None:
+def decide(cursor: Cursor, stream: str, number: int, *, run: int) -> None:
     """Say that the batch is what *run*, which the transaction holds, has written."""
     cursor.execute(DECIDE, {"stream": stream, "number": number, "run": run})

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django_pgqueue.postgres.cursor import Cursor
+
 # The database is asked so often whether the run was told to stop, and a process that
 # died is noticed after so long: it may be away for fourteen beats.
 BEAT_SECONDS = 2.0
@@ -156,7 +158,7 @@ class Live:
 
 
 def start(
-    cursor: Any,
+    cursor: Cursor,
     job: str,
     *,
     options: Mapping[str, Any],
@@ -203,7 +205,7 @@ def start(
 
 
 def beat(
-    cursor: Any,
+    cursor: Cursor,
     run: int,
     *,
     rows_in: int,
@@ -226,14 +228,14 @@ def beat(
     return None if row is None else bool(row[0])
 
 
-def hold(cursor: Any, run: int, *, lease_seconds: float = LEASE_SECONDS) -> bool:
+def hold(cursor: Cursor, run: int, *, lease_seconds: float = LEASE_SECONDS) -> bool:
     """Keep *run* ours until the transaction ends; False: it is not, or is to stop."""
     cursor.execute(HOLD, {"run": run, "lease_seconds": lease_seconds})
     return cursor.fetchone() is not None
 
 
 def finish(
-    cursor: Any,
+    cursor: Cursor,
     run: int,
     *,
     state: str,
@@ -260,7 +262,7 @@ def finish(
 
 
 def request_stop(
-    cursor: Any, job: str, *, by: str, run: int | None = None
+    cursor: Cursor, job: str, *, by: str, run: int | None = None
 ) -> tuple[int, bool] | None:
     """
     Ask the live run of *job* to stop.
@@ -279,13 +281,13 @@ def request_stop(
     return None if row is None else (int(row[0]), bool(row[1]))
 
 
-def latest(cursor: Any, *, job: str | None, limit: int) -> list[dict[str, Any]]:
+def latest(cursor: Cursor, *, job: str | None, limit: int) -> list[dict[str, Any]]:
     """Return the latest *limit* runs of each job, or of *job*: newest first."""
     cursor.execute(LATEST, {"job": job, "limit": limit})
     return [_by_name(cursor, row) for row in cursor.fetchall()]
 
 
-def state_of(cursor: Any, run: int) -> str | None:
+def state_of(cursor: Cursor, run: int) -> str | None:
     """Return the state of *run*; None: there is no such row."""
     cursor.execute(STATE, {"run": run})
     row = cursor.fetchone()
@@ -293,7 +295,7 @@ def state_of(cursor: Any, run: int) -> str | None:
 
 
 def of_queue_job(
-    cursor: Any, queue_job: int, *, pid: int, after: int = 0
+    cursor: Cursor, queue_job: int, *, pid: int, after: int = 0
 ) -> dict[str, Any] | None:
     """Return what the process *pid* of a queue's job has reached, or None."""
     cursor.execute(OF_QUEUE_JOB, {"queue_job": queue_job, "pid": pid, "after": after})
@@ -301,7 +303,7 @@ def of_queue_job(
     return None if row is None else _by_name(cursor, row)
 
 
-def _by_name(cursor: Any, row: Sequence[Any]) -> dict[str, Any]:
+def _by_name(cursor: Cursor, row: Sequence[Any]) -> dict[str, Any]:
     names = [column[0] for column in cursor.description]
     found = dict(zip(names, row, strict=True))
     for name in ("options", "progress"):

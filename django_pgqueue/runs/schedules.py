@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django_pgqueue.postgres import keys
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # What code declares, a user fills in, and an override changes.
 COLUMNS = (
@@ -203,32 +204,32 @@ class ScheduleRow:
         return {name: said.get(name) for name in COLUMNS}
 
 
-def find_all(cursor: Any) -> list[ScheduleRow]:
+def find_all(cursor: Cursor) -> list[ScheduleRow]:
     """Return all schedules by name."""
     cursor.execute(ALL)
     return read_rows(cursor)
 
 
-def find_one(cursor: Any, name: str) -> ScheduleRow | None:
+def find_one(cursor: Cursor, name: str) -> ScheduleRow | None:
     """Return the schedule that is called *name*, or None."""
     cursor.execute(ONE, {"name": name})
     return next(iter(read_rows(cursor)), None)
 
 
-def take(cursor: Any, names: Sequence[str]) -> list[ScheduleRow]:
+def take(cursor: Cursor, names: Sequence[str]) -> list[ScheduleRow]:
     """Lock these schedules until the caller's transaction ends, and return them."""
     cursor.execute(TAKE, {"names": list(names)})
     return read_rows(cursor)
 
 
-def database_now(cursor: Any) -> datetime:
+def database_now(cursor: Cursor) -> datetime:
     """Return the time by the database's clock, in UTC."""
     cursor.execute(NOW)
-    return datetime.fromtimestamp(cursor.fetchone()[0], UTC)
+    return datetime.fromtimestamp(one_row(cursor)[0], UTC)
 
 
 def declare_all(
-    cursor: Any, declared: Mapping[str, Mapping[str, Any]], *, revives: bool
+    cursor: Cursor, declared: Mapping[str, Mapping[str, Any]], *, revives: bool
 ) -> tuple[list[str], list[str], list[str]]:
     """
     Write what code declares; the caller has a transaction open.
@@ -271,7 +272,7 @@ def declare_all(
     return changed, taken, resting
 
 
-def withdraw_others(cursor: Any, names: Sequence[str]) -> list[str]:
+def withdraw_others(cursor: Cursor, names: Sequence[str]) -> list[str]:
     """
     Let schedules of code rest that are not among *names*; return which were.
 
@@ -282,7 +283,7 @@ def withdraw_others(cursor: Any, names: Sequence[str]) -> list[str]:
 
 
 def insert(
-    cursor: Any, name: str, values: Mapping[str, Any], *, source: str, by: str = ""
+    cursor: Cursor, name: str, values: Mapping[str, Any], *, source: str, by: str = ""
 ) -> int | None:
     """Make a schedule and return its id; None: its name is taken."""
     declared = json.dumps(dict(values)) if source == "code" else None
@@ -293,7 +294,7 @@ def insert(
 
 
 def change(
-    cursor: Any,
+    cursor: Cursor,
     row: ScheduleRow,
     values: Mapping[str, Any],
     *,
@@ -322,7 +323,7 @@ def change(
     cursor.execute(CHANGE, params)
 
 
-def pause(cursor: Any, name: str, *, by: str = "", reason: str = "") -> bool:
+def pause(cursor: Cursor, name: str, *, by: str = "", reason: str = "") -> bool:
     """
     Pause a schedule; False: it was paused, and who and why stay as they are.
 
@@ -336,13 +337,13 @@ def pause(cursor: Any, name: str, *, by: str = "", reason: str = "") -> bool:
     return cursor.fetchone() is not None
 
 
-def resume(cursor: Any, name: str) -> bool:
+def resume(cursor: Cursor, name: str) -> bool:
     """End the pause of a schedule; False: it was not paused."""
     cursor.execute(RESUME, {"name": name})
     return cursor.fetchone() is not None
 
 
-def delete(cursor: Any, name: str) -> bool:
+def delete(cursor: Cursor, name: str) -> bool:
     """Delete a schedule and its ticks; False: there is none, or code declares it."""
     cursor.execute(DELETE, {"name": name})
     return cursor.fetchone() is not None
@@ -375,7 +376,7 @@ def _as_params(values: Mapping[str, Any]) -> dict[str, Any]:
     return params
 
 
-def read_rows(cursor: Any) -> list[ScheduleRow]:
+def read_rows(cursor: Cursor) -> list[ScheduleRow]:
     """Return what a query of SHOWN has found."""
     names = [column[0] for column in cursor.description]
     return [

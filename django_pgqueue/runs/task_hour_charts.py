@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Rows that one look reads, the latest: 138 tasks of 30 days, in a tenth of a second.
 ROWS_MAX = 100_000
@@ -103,7 +104,7 @@ class Extent:
 
 
 def sums(
-    cursor: Any,
+    cursor: Cursor,
     *,
     since: datetime,
     step_seconds: int,
@@ -181,7 +182,7 @@ def _mean(parts: Sequence[Sums], name: str) -> float | None:
     return float(sum(getattr(part, name) * part.started for part in known) / weights)
 
 
-def extent(cursor: Any) -> Extent:
+def extent(cursor: Cursor) -> Extent:
     """Return what was counted, and the clock."""
     cursor.execute(EXTENT)
-    return Extent(*cursor.fetchone())
+    return Extent(*one_row(cursor))

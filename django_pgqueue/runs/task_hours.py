@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 # Rows of one statement.
@@ -79,7 +80,7 @@ class Counted(NamedTuple):
     dead: int
 
 
-def store(cursor: Any, rows: Iterable[Sequence[Any]]) -> int:
+def store(cursor: Cursor, rows: Iterable[Sequence[Any]]) -> int:
     """Write *rows*, each with the values of COLUMNS; return how many."""
     ordered = sorted(rows, key=lambda row: tuple(row[: len(KEY)]))
     for start in range(0, len(ordered), BATCH_ROWS):
@@ -88,20 +89,20 @@ def store(cursor: Any, rows: Iterable[Sequence[Any]]) -> int:
     return len(ordered)
 
 
-def counted(cursor: Any, since: datetime) -> dict[datetime, Counted]:
+def counted(cursor: Cursor, since: datetime) -> dict[datetime, Counted]:
     """Return what was counted of each hour from *since* on."""
     cursor.execute(COUNTED, {"since": since})
     return {hour: Counted(archived, dead) for hour, archived, dead in cursor.fetchall()}
 
 
-def last(cursor: Any) -> datetime | None:
+def last(cursor: Cursor) -> datetime | None:
     """Return the latest hour that was counted, or None."""
     cursor.execute(LAST)
-    hour: datetime | None = cursor.fetchone()[0]
+    hour: datetime | None = one_row(cursor)[0]
     return hour
 
 
-def forget(cursor: Any, keep: timedelta) -> int:
+def forget(cursor: Cursor, keep: timedelta) -> int:
     """Delete the hours older than *keep*; return how many rows."""
     cursor.execute(FORGET_HOURS, {"keep": keep})
     return int(cursor.rowcount)

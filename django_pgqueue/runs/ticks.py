@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django_pgqueue.live_states import live_state
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 from django_pgqueue.runs import schedules
 from django_pgqueue.runs.schedules import ScheduleRow, read_rows
@@ -170,27 +170,27 @@ class TickRow:
     ran_seconds: float | None
 
 
-def due(cursor: Any, but: Sequence[int] = ()) -> list[ScheduleRow]:
+def due(cursor: Cursor, but: Sequence[int] = ()) -> list[ScheduleRow]:
     """Return schedules that are due or must be reckoned, *but* those of these ids."""
     cursor.execute(DUE, {"but": list(but), "limit": DUE_ROWS_MAX})
     return read_rows(cursor)
 
 
-def until_next(cursor: Any, but: Sequence[int] = ()) -> float | None:
+def until_next(cursor: Cursor, but: Sequence[int] = ()) -> float | None:
     """Return in how many seconds due() has something; 0 or less: now; None: never."""
     cursor.execute(NEXT, {"but": list(but)})
-    seconds: float | None = cursor.fetchone()[0]
+    seconds: float | None = one_row(cursor)[0]
     return seconds
 
 
-def is_overdue(cursor: Any, late: timedelta) -> bool:
+def is_overdue(cursor: Cursor, late: timedelta) -> bool:
     """Return whether a tick has been due for longer than *late*."""
     cursor.execute(OVERDUE, {"late": late})
-    return bool(cursor.fetchone()[0])
+    return bool(one_row(cursor)[0])
 
 
 def advance(
-    cursor: Any, row: ScheduleRow, *, latest: datetime, next_tick: datetime | None
+    cursor: Cursor, row: ScheduleRow, *, latest: datetime, next_tick: datetime | None
 ) -> bool:
     """
     Move a schedule on to the tick *latest*; the caller's transaction issues it.
@@ -211,7 +211,10 @@ def advance(
 
 
 def reckon(
-    cursor: Any, row: ScheduleRow, next_tick: datetime | None, error: str | None = None
+    cursor: Cursor,
+    row: ScheduleRow,
+    next_tick: datetime | None,
+    error: str | None = None,
 ) -> bool:
     """
     Write when a schedule is due next, or why it is not issued.
@@ -230,7 +233,7 @@ def reckon(
 
 
 def insert(
-    cursor: Any,
+    cursor: Cursor,
     schedule_id: int,
     due_at: datetime | None,
     *,
@@ -261,36 +264,36 @@ def insert(
     return None if row is None else int(row[0])
 
 
-def is_busy(cursor: Any, schedule_id: int) -> bool:
+def is_busy(cursor: Cursor, schedule_id: int) -> bool:
     """Return whether a job of the schedule is waiting, running or in back-off."""
     cursor.execute(BUSY, {"schedule": schedule_id})
-    return bool(cursor.fetchone()[0])
+    return bool(one_row(cursor)[0])
 
 
 def note_job(
-    cursor: Any, tick_id: int, job_id: int | None, outcome: str = "enqueued"
+    cursor: Cursor, tick_id: int, job_id: int | None, outcome: str = "enqueued"
 ) -> None:
     """Write which job came of a tick."""
     cursor.execute(NOTE_JOB, {"tick": tick_id, "job": job_id, "outcome": outcome})
 
 
-def note_message(cursor: Any, tick_id: int, message_id: int) -> None:
+def note_message(cursor: Cursor, tick_id: int, message_id: int) -> None:
     """Write which message was published at a tick."""
     cursor.execute(NOTE_MESSAGE, {"tick": tick_id, "message": message_id})
 
 
-def own_job(cursor: Any, schedule_id: int, job_id: int) -> None:
+def own_job(cursor: Cursor, schedule_id: int, job_id: int) -> None:
     """Write whose tick a job is of that was just stored by other means."""
     cursor.execute(OWN_JOB, {"schedule": schedule_id, "job": job_id})
 
 
-def latest(cursor: Any, schedule_ids: Sequence[int], limit: int) -> list[TickRow]:
+def latest(cursor: Cursor, schedule_ids: Sequence[int], limit: int) -> list[TickRow]:
     """Return the *limit* latest ticks of each of these schedules, newest first."""
     cursor.execute(LATEST, {"schedules": list(schedule_ids), "limit": limit})
     return [TickRow(*row) for row in cursor.fetchall()]
 
 
-def purge(cursor: Any, *, keep: timedelta) -> int:
+def purge(cursor: Cursor, *, keep: timedelta) -> int:
     """Delete ticks older than *keep*, a batch; return how many."""
     params = {"keep": keep, "kept": TICKS_KEPT - 1, "limit": PURGE_ROWS_MAX}
     cursor.execute(PURGE, params)

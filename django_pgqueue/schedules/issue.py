@@ -14,6 +14,7 @@ from django_pgqueue.bounds import ATTEMPTS_DEFAULT, QUEUE_DEFAULT
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import ScheduleError, UnknownTask
 from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.publishing.publish import HINT
 from django_pgqueue.queues.enqueue import Placement, enqueue
@@ -51,7 +52,7 @@ class Issued(NamedTuple):
     wakes: tuple[str, ...] = ()
 
 
-def reckon(cursor: Any, row: ScheduleRow) -> bool:
+def reckon(cursor: Cursor, row: ScheduleRow) -> bool:
     """
     Write when a schedule is due next, or why that cannot be said.
 
@@ -78,7 +79,7 @@ def reckon(cursor: Any, row: ScheduleRow) -> bool:
     return ticks.reckon(cursor, row, next_tick, error)
 
 
-def issue(cursor: Any, row: ScheduleRow, now: datetime) -> list[Issued]:
+def issue(cursor: Cursor, row: ScheduleRow, now: datetime) -> list[Issued]:
     """
     Issue what is due of one schedule; the caller has a transaction open.
 
@@ -113,7 +114,7 @@ def issue(cursor: Any, row: ScheduleRow, now: datetime) -> list[Issued]:
     return issued
 
 
-def run_now(cursor: Any, row: ScheduleRow, *, by: str = "") -> Issued:
+def run_now(cursor: Cursor, row: ScheduleRow, *, by: str = "") -> Issued:
     """
     Enqueue a schedule's job now, by hand, paused or not, and whatever runs already.
 
@@ -132,7 +133,7 @@ def run_now(cursor: Any, row: ScheduleRow, *, by: str = "") -> Issued:
     return _enqueue(cursor, row, tick, now, 0, timedelta())
 
 
-def wake_for(cursor: Any, issued: Iterable[Issued]) -> None:
+def wake_for(cursor: Cursor, issued: Iterable[Issued]) -> None:
     """
     Wake workers for what came of ticks that are committed; cursor in autocommit.
 
@@ -164,7 +165,7 @@ def tell(issued: Issued, *, late_seconds: float) -> None:
 
 
 def _issue_tick(
-    cursor: Any, row: ScheduleRow, due_at: datetime, missed: int
+    cursor: Cursor, row: ScheduleRow, due_at: datetime, missed: int
 ) -> Issued | None:
     # Never of a schedule that publishes: none of its messages' jobs is its own.
     if row.overlap == "skip" and ticks.is_busy(cursor, row.id):
@@ -180,7 +181,7 @@ def _issue_tick(
 
 
 def _enqueue(
-    cursor: Any,
+    cursor: Cursor,
     row: ScheduleRow,
     tick: int,
     due_at: datetime,
@@ -201,7 +202,12 @@ def _enqueue(
 
 
 def _publish(
-    cursor: Any, row: ScheduleRow, name: str, tick: int, due_at: datetime, missed: int
+    cursor: Cursor,
+    row: ScheduleRow,
+    name: str,
+    tick: int,
+    due_at: datetime,
+    missed: int,
 ) -> Issued:
     """Publish the message of a tick, which its headers and those of its jobs name."""
     headers = {TICK: due_at.isoformat()}
@@ -219,7 +225,7 @@ def _publish(
     )
 
 
-def _stored(cursor: Any, row: ScheduleRow, placement: Placement) -> int | None:
+def _stored(cursor: Cursor, row: ScheduleRow, placement: Placement) -> int | None:
     """Store the job of a tick; None: its task says that another one stands for it."""
     args, kwargs = json.dumps(row.args), json.dumps(row.kwargs)
     task = _task(row)

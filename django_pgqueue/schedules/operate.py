@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.runs import schedules
 from django_pgqueue.runs.schedules import ScheduleRow
@@ -172,7 +173,7 @@ def delete(name: str) -> bool:
     return done
 
 
-def _taken(cursor: Any, name: str) -> ScheduleRow | None:
+def _taken(cursor: Cursor, name: str) -> ScheduleRow | None:
     """Return the schedule, locked for this transaction."""
     return next(iter(schedules.take(cursor, [name])), None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.runs import schedules
 from django_pgqueue.schedules.declare import declared
@@ -26,7 +27,7 @@ class Synced(NamedTuple):
     taken: list[str]
 
 
-def sync(cursor: Any, *, migrates: bool) -> Synced:
+def sync(cursor: Cursor, *, migrates: bool) -> Synced:
     """
     Write what code declares; the caller has a transaction open.
 

@@ -18,6 +18,7 @@ from asgiref.sync import async_to_sync
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import LeaseLost, TaskTimeout
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.subscriptions.consume import Consumer
 from django_pgqueue.tasks.atomic import in_transaction
 from django_pgqueue.tasks.context import Inline
@@ -148,7 +149,7 @@ class _Position(Inline):
         self._claimed = claimed
         self._moves = moves
 
-    def ack_within(self, cursor: Any, performed: Any) -> bool | None:
+    def ack_within(self, cursor: Cursor, performed: Any) -> bool | None:
         """Move it in the handler's transaction."""
         if not self._moves(cursor):
             raise LeaseLost(self._claimed.id, self._claimed.fence)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Any
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.subscriptions.subscribe import Declaration, declared
 from django_pgqueue.tasks.options import check_tags
 from django_pgqueue.topics import subscriptions
@@ -15,7 +15,7 @@ from django_pgqueue.topics.subscriptions import Declared, Wanted
 logger = logging.getLogger("django_pgqueue.subscriptions")
 
 
-def sync(cursor: Any, *, migrates: bool) -> Declared:
+def sync(cursor: Cursor, *, migrates: bool) -> Declared:
     """
     Write what code declares; the caller has a transaction open.
 
@@ -42,7 +42,7 @@ def sync(cursor: Any, *, migrates: bool) -> Declared:
     return done
 
 
-def still_declared(cursor: Any) -> None:
+def still_declared(cursor: Cursor) -> None:
     """Note that this code still declares what it does; once an hour it is written."""
     subscriptions.declare_again(cursor, wanted())
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
-from typing import Any
 
 from django_pgqueue.exceptions import MessagesLost
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.subscriptions.consume import Consumer, declared
 from django_pgqueue.topics.groups import Declaration, declare, declare_again
 from django_pgqueue.topics.start import EARLIEST
@@ -15,7 +15,7 @@ from django_pgqueue.topics.start import EARLIEST
 logger = logging.getLogger("django_pgqueue.subscriptions")
 
 
-def sync_groups(cursor: Any) -> list[str]:
+def sync_groups(cursor: Cursor) -> list[str]:
     """
     Write what code declares of groups; return the new ones, as "topic/group".
 
@@ -26,7 +26,7 @@ def sync_groups(cursor: Any) -> list[str]:
     return [str(each) for each in declared() if _sync(cursor, each)]
 
 
-def still_declared(cursor: Any) -> None:
+def still_declared(cursor: Cursor) -> None:
     """Note that this code still declares its groups; once an hour it is written."""
     declare_again(cursor, [(each.topic, each.group) for each in declared()])
 
@@ -49,7 +49,7 @@ def declaration_of(consumer: Consumer) -> Declaration:
     )
 
 
-def _sync(cursor: Any, consumer: Consumer) -> bool:
+def _sync(cursor: Cursor, consumer: Consumer) -> bool:
     said = declaration_of(consumer)
     try:
         return declare(cursor, said).is_new

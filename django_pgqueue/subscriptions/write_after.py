@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.subscriptions.after_batch import After, Again, Halted, Skipped
 from django_pgqueue.tasks.perform import message_of, traceback_of
 from django_pgqueue.topics import positions
@@ -23,7 +24,7 @@ class Written(NamedTuple):
 
 
 def write_after(
-    cursor: Any,
+    cursor: Cursor,
     claimed: Claimed,
     batch: Batch,
     after: After,

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from django_pgqueue.conf import Duration, as_timedelta
 from django_pgqueue.exceptions import WrongState
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.tasks.outcome import AskedAgain, Reject, RetryLater
 
 # Characters kept of the note of a progress report, and the largest of its numbers.
@@ -66,7 +67,7 @@ class JobControl(Protocol):
             WrongState: It has ended already.
         """
 
-    def ack_within(self, cursor: Any, performed: Any) -> bool | None:
+    def ack_within(self, cursor: Cursor, performed: Any) -> bool | None:
         """
         Write the ack of an atomic task in its own transaction, not yet committed.
 
@@ -110,7 +111,7 @@ class Inline:
             raise has_ended(0)
         self.has_said, self.said = True, error
 
-    def ack_within(self, cursor: Any, performed: Any) -> bool | None:
+    def ack_within(self, cursor: Cursor, performed: Any) -> bool | None:
         """Leave it to the caller, who has the same connection."""
         return None
 

@@ -26,6 +26,7 @@ from django_pgqueue import telemetry
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.apart import make_apart
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.server import installation
 from django_pgqueue.queues.accumulate import gather
 from django_pgqueue.queues.claim import Claimed
@@ -102,7 +103,7 @@ class Control(context.Inline):
         self._job = job
         self.worker = worker
 
-    def ack_within(self, cursor: Any, performed: Performed) -> bool | None:
+    def ack_within(self, cursor: Cursor, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in the task's own transaction."""
         kind = kind_of(performed)
         if not _write(kind, self._job, performed, self.worker)[0]:

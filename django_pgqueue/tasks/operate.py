@@ -28,6 +28,7 @@ from django_pgqueue.exceptions import (
     WrongState,
 )
 from django_pgqueue.postgres.apart import make_apart
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import cancel as cancels
 from django_pgqueue.queues import dead_letters
@@ -289,7 +290,7 @@ def _cursor() -> Iterator[tuple[Any, Any]]:
         yield connection, cursor
 
 
-def _archive(connection: Any, cursor: Any, move: Callable[[], T]) -> T:
+def _archive(connection: Any, cursor: Cursor, move: Callable[[], T]) -> T:
     """Do *move*; where the archive has no day for it, make that and do it again."""
     from django.db import IntegrityError, transaction
 
@@ -352,7 +353,7 @@ def checked_text(name: str, value: object, characters_max: int) -> str:
 # Edit ---------------------------------------------------------------------------------
 
 
-def _locked(cursor: Any, job_id: int) -> Editable:
+def _locked(cursor: Cursor, job_id: int) -> Editable:
     """Return the row, locked for this transaction; raise unless it may be edited."""
     pauses_left = list(ASK_AGAIN_SECONDS)
     while True:

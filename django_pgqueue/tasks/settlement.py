@@ -18,6 +18,7 @@ from psycopg.errors import CheckViolation
 
 from django_pgqueue import telemetry
 from django_pgqueue.exceptions import LeaseLost
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import lease, settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.settle import Ended
@@ -109,7 +110,7 @@ def write(
 
 
 def ack_within(
-    cursor: Any,
+    cursor: Cursor,
     job: Claimed,
     performed: Performed,
     *,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.db import connections
 from django.db.models.functions import Now
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import claim, suspects
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks import inline
@@ -179,7 +179,7 @@ def make_due(job_id: int) -> None:
     rows.update(visible_at=Now())
 
 
-def _queue_names(cursor: Any) -> list[str]:
+def _queue_names(cursor: Cursor) -> list[str]:
     return [known.name for known in claim.known_queues(cursor) if not known.is_paused]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from django.db import connections, transaction
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.subscriptions import after_batch
 from django_pgqueue.subscriptions.consume import Consumer, declared
 from django_pgqueue.subscriptions.run_batch import Ended, run_batch
@@ -136,7 +137,7 @@ def _serve(
         kept = (moved and moved.kept) or claimed
         return moved is not None
 
-    def moves_within(cursor: Any) -> bool:
+    def moves_within(cursor: Cursor) -> bool:
         return bool(positions.advance(cursor, claimed, batch.to))
 
     if not batch.messages:

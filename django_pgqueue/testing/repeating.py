@@ -24,6 +24,7 @@ from django.db import connections
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import JobFailed
 from django_pgqueue.models import Job
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import lease
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks import inline
@@ -215,7 +216,7 @@ class _Control(inline.Control):
         # How the run ended that was then rolled back.
         self.unacked: Performed | None = None
 
-    def ack_within(self, cursor: Any, performed: Performed) -> bool | None:
+    def ack_within(self, cursor: Cursor, performed: Performed) -> bool | None:
         if self._point.when == END or self._point.reached:
             self.unacked = performed
             self._point.die()

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.topics.closed_days import Days
 from django_pgqueue.topics.horizon import Horizons
 from django_pgqueue.topics.start import EARLIEST
@@ -149,13 +150,13 @@ class Filled(NamedTuple):
     is_over: bool
 
 
-def find_open(cursor: Any) -> list[OpenBackfill]:
+def find_open(cursor: Cursor) -> list[OpenBackfill]:
     """Return the subscriptions that wait for older messages, but for disabled ones."""
     cursor.execute(OPEN)
     return [OpenBackfill(*row) for row in cursor.fetchall()]
 
 
-def has_older_snapshot(cursor: Any, backfill: OpenBackfill) -> bool:
+def has_older_snapshot(cursor: Cursor, backfill: OpenBackfill) -> bool:
     """Whether a statement may still publish that does not see the subscription."""
     if backfill.xid is None:
         return False
@@ -165,7 +166,7 @@ def has_older_snapshot(cursor: Any, backfill: OpenBackfill) -> bool:
 
 
 def fill(
-    cursor: Any, backfill: OpenBackfill, *, bound: int, final: int | None, days: Days
+    cursor: Cursor, backfill: OpenBackfill, *, bound: int, final: int | None, days: Days
 ) -> Filled | None:
     """
     Make the jobs of the next messages; None: another leader was first.
@@ -193,7 +194,7 @@ def fill(
     }
     cursor.execute(HOLD_TOPICS, params)
     cursor.execute(EDGE, params)
-    seen, last = cursor.fetchone()
+    seen, last = one_row(cursor)
     to = last if seen == BATCH_MESSAGES else max(bound, position)
     cursor.execute(FILL, {**params, "last": to, "to": to})
     row = cursor.fetchone()

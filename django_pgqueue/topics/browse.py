@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Messages that one look goes through, over all partitions of the topic.
 LOOK_ROWS_MAX = 30_000
@@ -104,7 +105,7 @@ class Found:
 
 
 def browse(
-    cursor: Any, wanted: Wanted, *, limit: int, is_oldest_first: bool = False
+    cursor: Cursor, wanted: Wanted, *, limit: int, is_oldest_first: bool = False
 ) -> Found:
     """
     Return the newest messages that are wanted, or the oldest: at most *limit*.
@@ -133,5 +134,5 @@ def browse(
             "limit": limit,
         },
     )
-    ids, end = cursor.fetchone()
+    ids, end = one_row(cursor)
     return Found(ids, None if len(ids) >= limit else end)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor
 
 # Locks: none. A row a day.
 CLOSED = "SELECT day, last_id FROM pgqueue_log_day ORDER BY day"
@@ -52,7 +53,7 @@ class Days:
         return datetime.combine(since, time(), UTC).isoformat()
 
 
-def closed_days(cursor: Any) -> Days:
+def closed_days(cursor: Cursor) -> Days:
     """Return which days are over."""
     cursor.execute(CLOSED)
     return Days(tuple(cursor.fetchall()))

@@ -27,11 +27,11 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
-from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD, DayTable, set_patience, today
 from django_pgqueue.postgres.health import is_pooled
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
@@ -105,7 +105,7 @@ FORGET = "DELETE FROM pgqueue_log_day WHERE day = %(day)s"
 FORGET_OTHERS = "DELETE FROM pgqueue_log_day WHERE day <> ALL(%(days)s::date[])"
 
 
-def make_days(cursor: Any, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
+def make_days(cursor: Cursor, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
     """
     Make the partitions of today and the coming days; return those that were missing.
 
@@ -118,25 +118,25 @@ def make_days(cursor: Any, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
         if day not in attached:
             cursor.execute(MAKE, {"day": day})
             # False: another maker was faster.
-            if cursor.fetchone()[0]:
+            if one_row(cursor)[0]:
                 made.append(day)
     return made
 
 
-def has_days(cursor: Any) -> bool:
+def has_days(cursor: Cursor) -> bool:
     """Return whether there are partitions for today and tomorrow."""
     cursor.execute(HAS_DAYS)
-    return bool(cursor.fetchone()[0])
+    return bool(one_row(cursor)[0])
 
 
-def first_open(cursor: Any, margin: timedelta) -> date:
+def first_open(cursor: Cursor, margin: timedelta) -> date:
     """Return the first day that has not been over for *margin*."""
     cursor.execute(FIRST_OPEN, {"margin": margin})
-    day: date = cursor.fetchone()[0]
+    day: date = one_row(cursor)[0]
     return day
 
 
-def close_days(cursor: Any, *, margin: timedelta = MARGIN) -> list[date]:
+def close_days(cursor: Cursor, *, margin: timedelta = MARGIN) -> list[date]:
     """
     Close the days that are over; return which.
 
@@ -156,7 +156,7 @@ def close_days(cursor: Any, *, margin: timedelta = MARGIN) -> list[date]:
     return list(itertools.takewhile(lambda day: _close(cursor, day), missing))
 
 
-def closed_early(cursor: Any) -> list[date]:
+def closed_early(cursor: Cursor) -> list[date]:
     """Return the days that are closed, or half reopened, and not over by the clock."""
     cursor.execute(GUARDED)
     guarded = {LOG.day_of(name) for (name,) in cursor.fetchall()}
@@ -165,7 +165,7 @@ def closed_early(cursor: Any) -> list[date]:
     return sorted(day for day in guarded | known if day is not None and day >= now)
 
 
-def forget_early(cursor: Any, days: Sequence[date]) -> None:
+def forget_early(cursor: Cursor, days: Sequence[date]) -> None:
     """
     Let readers look into these days again; the first step of reopening them.
 
@@ -174,7 +174,7 @@ def forget_early(cursor: Any, days: Sequence[date]) -> None:
     cursor.execute(FORGET_EARLY, {"days": list(days)})
 
 
-def let_in(cursor: Any, days: Sequence[date]) -> None:
+def let_in(cursor: Cursor, days: Sequence[date]) -> None:
     """
     Let messages be published into these days again; the second step.
 
@@ -198,7 +198,7 @@ def let_in(cursor: Any, days: Sequence[date]) -> None:
             )
 
 
-def drop_day(cursor: Any, day: date) -> None:
+def drop_day(cursor: Cursor, day: date) -> None:
     """
     Drop a day without making a publisher or a reader wait. In autocommit.
 
@@ -211,7 +211,7 @@ def drop_day(cursor: Any, day: date) -> None:
         _drop(cursor, day)
 
 
-def sweep(cursor: Any, *, may_go: Callable[[date], bool]) -> list[date]:
+def sweep(cursor: Cursor, *, may_go: Callable[[date], bool]) -> list[date]:
     """
     Finish what a crash left half done; return the days that were dropped.
 
@@ -237,7 +237,7 @@ def guard_name(day: date) -> str:
     return f"{LOG.name_of(day)}_closed"
 
 
-def _close(cursor: Any, day: date) -> bool:
+def _close(cursor: Cursor, day: date) -> bool:
     try:
         cursor.execute(CLOSE, {"day": day})
     except psycopg.errors.LockNotAvailable:
@@ -245,14 +245,14 @@ def _close(cursor: Any, day: date) -> bool:
     return True
 
 
-def _drop(cursor: Any, day: date) -> None:
+def _drop(cursor: Cursor, day: date) -> None:
     with cursor.connection.transaction():
         LOG.drop(cursor, day)
         cursor.execute(FORGET, {"day": day})
 
 
 @contextmanager
-def _patience(cursor: Any) -> Iterator[None]:
+def _patience(cursor: Cursor) -> Iterator[None]:
     """
     Let statements wait for locks for so long, until it ends.
 

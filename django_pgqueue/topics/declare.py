@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Locks: a row lock on the topic until the caller's transaction ends, where something
 # is written: what it says is new, or was last said more than an hour ago. A second one
@@ -35,7 +36,7 @@ SELECT NOT EXISTS (SELECT FROM pgqueue_topic
 
 
 def declare(
-    cursor: Any,
+    cursor: Cursor,
     name: str,
     *,
     partitions: int,
@@ -57,6 +58,6 @@ def declare(
         ),
     }
     cursor.execute(CHANGES, params)
-    (is_new,) = cursor.fetchone()
+    (is_new,) = one_row(cursor)
     cursor.execute(DECLARE, params)
     return bool(is_new)

@@ -7,8 +7,9 @@ Gauges of the log: each is a number that an alert can be set on.
 from __future__ import annotations
 
 from datetime import date, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import today
 from django_pgqueue.topics import days
 from django_pgqueue.topics.closed_days import closed_days
@@ -101,7 +102,7 @@ class HeldBack(NamedTuple):
     holder: Holder
 
 
-def behind(cursor: Any, *, default: timedelta | None, share: float) -> list[Behind]:
+def behind(cursor: Cursor, *, default: timedelta | None, share: float) -> list[Behind]:
     """
     Return the groups whose oldest unread message has outlived a share of its retention.
 
@@ -114,19 +115,19 @@ def behind(cursor: Any, *, default: timedelta | None, share: float) -> list[Behi
     return [Behind(*row) for row in cursor.fetchall()]
 
 
-def halted(cursor: Any) -> list[Halted]:
+def halted(cursor: Cursor) -> list[Halted]:
     """Return which groups have halted positions, and why."""
     cursor.execute(HALTED)
     return [Halted(*row) for row in cursor.fetchall()]
 
 
-def other_partitions(cursor: Any) -> list[tuple[str, int, int]]:
+def other_partitions(cursor: Cursor) -> list[tuple[str, int, int]]:
     """Return topics that have other partitions than code says: (name, has, says)."""
     cursor.execute(OTHER_PARTITIONS)
     return list(cursor.fetchall())
 
 
-def log_days(cursor: Any) -> LogDays:
+def log_days(cursor: Cursor) -> LogDays:
     """Return how many days ahead the log has, and which are closed late."""
     attached, known = LOG.attached(cursor), dict(closed_days(cursor).closed)
     now = today(cursor)
@@ -138,7 +139,7 @@ def log_days(cursor: Any) -> LogDays:
     )
 
 
-def held_back(cursor: Any, *, seconds: float) -> list[HeldBack]:
+def held_back(cursor: Cursor, *, seconds: float) -> list[HeldBack]:
     """Return who has held readers back for longer than that, the longest first."""
     found = [
         each

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from django_pgqueue.postgres.cursor import Cursor
+
 # What stands for a message in the arguments of a job, as JSON.
 AS_JSON = """
 jsonb_build_object(
@@ -49,7 +51,7 @@ SELECT found.id,
 PREFETCH_BYTES_MAX = 65_536
 
 
-def fetch(cursor: Any, message_id: int, published_at: Any) -> str | None:
+def fetch(cursor: Cursor, message_id: int, published_at: Any) -> str | None:
     """
     Return a message as JSON text; None: its topic's retention has removed it.
 
@@ -63,7 +65,9 @@ def fetch(cursor: Any, message_id: int, published_at: Any) -> str | None:
     return None if row is None else str(row[0])
 
 
-def fetch_many(cursor: Any, wanted: Sequence[tuple[int, datetime]]) -> dict[int, str]:
+def fetch_many(
+    cursor: Cursor, wanted: Sequence[tuple[int, datetime]]
+) -> dict[int, str]:
     """
     Return what stands for each message in a job's arguments, by id, as JSON text.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django_pgqueue.exceptions import TopicError
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.topics.seek import starts_of
 
 # Messages that are counted, per partition.
@@ -60,7 +61,7 @@ class Step(NamedTuple):
 
 
 def foresee(
-    cursor: Any,
+    cursor: Cursor,
     group_id: int,
     to: int | str | datetime,
     *,

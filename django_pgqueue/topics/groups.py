@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import TopicError
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.topics.seek import starts_of
 from django_pgqueue.topics.subscriptions import DECLARED_EVERY, STALE_AFTER
 
@@ -218,7 +219,7 @@ class Declaration:
     ago: timedelta | None = None
 
 
-def declare(cursor: Any, declaration: Declaration) -> Declared:
+def declare(cursor: Cursor, declaration: Declaration) -> Declared:
     """
     Write a group as code declares it; a new one gets its positions.
 
@@ -239,7 +240,7 @@ def declare(cursor: Any, declaration: Declaration) -> Declared:
     if cursor.fetchone() is None:
         # Before anything is written: it may be refused.
         cursor.execute(PARTITIONS, {"topic_id": topic.id})
-        every = range(cursor.fetchone()[0])
+        every = range(one_row(cursor)[0])
         starts = starts_of(cursor, topic.id, topic.removed_to, every, start)
     cursor.execute(
         DECLARE,
@@ -260,7 +261,7 @@ def declare(cursor: Any, declaration: Declaration) -> Declared:
             "start": start,
         },
     )
-    group_id, is_new = cursor.fetchone()
+    group_id, is_new = one_row(cursor)
     if is_new and starts:
         cursor.execute(
             MAKE_POSITIONS,
@@ -275,7 +276,7 @@ def declare(cursor: Any, declaration: Declaration) -> Declared:
     return Declared(group_id, topic.id, is_new)
 
 
-def declare_again(cursor: Any, names: Sequence[tuple[str, str]]) -> None:
+def declare_again(cursor: Cursor, names: Sequence[tuple[str, str]]) -> None:
     """
     Note that code still declares these groups; once an hour it is written.
 
@@ -287,7 +288,7 @@ def declare_again(cursor: Any, names: Sequence[tuple[str, str]]) -> None:
     cursor.execute(DECLARE_AGAIN, {"topics": topics, "names": groups})
 
 
-def topic_of(cursor: Any, name: str, *, makes: bool = True) -> TopicRow:
+def topic_of(cursor: Cursor, name: str, *, makes: bool = True) -> TopicRow:
     """
     Return a topic's row, with a share lock that keeps retention from moving on.
 
@@ -311,19 +312,19 @@ def topic_of(cursor: Any, name: str, *, makes: bool = True) -> TopicRow:
     return TopicRow(*row)
 
 
-def complete(cursor: Any, group_id: int) -> list[int]:
+def complete(cursor: Cursor, group_id: int) -> list[int]:
     """Make positions for partitions that a topic got since; return which."""
     cursor.execute(COMPLETE, {"group": group_id})
     return sorted(partition for (partition,) in cursor.fetchall())
 
 
-def find_all(cursor: Any) -> list[GroupRow]:
+def find_all(cursor: Cursor) -> list[GroupRow]:
     """Return every group, by topic and name."""
     cursor.execute(ALL)
     return [GroupRow(*row) for row in cursor.fetchall()]
 
 
-def find(cursor: Any, topic: str, name: str) -> GroupRow:
+def find(cursor: Cursor, topic: str, name: str) -> GroupRow:
     """
     Return one group.
 
@@ -342,7 +343,7 @@ def find(cursor: Any, topic: str, name: str) -> GroupRow:
     return GroupRow(*row)
 
 
-def pause(cursor: Any, group_id: int, *, by: str = "", reason: str = "") -> bool:
+def pause(cursor: Cursor, group_id: int, *, by: str = "", reason: str = "") -> bool:
     """
     Let nobody claim a partition of the group; what is being read is finished.
 
@@ -359,13 +360,13 @@ def pause(cursor: Any, group_id: int, *, by: str = "", reason: str = "") -> bool
     return cursor.fetchone() is not None
 
 
-def resume(cursor: Any, group_id: int) -> bool:
+def resume(cursor: Cursor, group_id: int) -> bool:
     """End the pause of a group; False: it was not paused."""
     cursor.execute(RESUME, {"group": group_id})
     return cursor.fetchone() is not None
 
 
-def forget(cursor: Any, group_id: int) -> bool:
+def forget(cursor: Cursor, group_id: int) -> bool:
     """
     Delete a paused group and its positions; its messages stay.
 
@@ -378,11 +379,11 @@ def forget(cursor: Any, group_id: int) -> bool:
     return bool(cursor.fetchall())
 
 
-def _start(cursor: Any, declaration: Declaration) -> str:
+def _start(cursor: Cursor, declaration: Declaration) -> str:
     if declaration.ago is None:
         return declaration.start
     cursor.execute(AGO, {"ago": declaration.ago})
-    return str(cursor.fetchone()[0])
+    return str(one_row(cursor)[0])
 
 
 def _listed(names: Sequence[str]) -> str:

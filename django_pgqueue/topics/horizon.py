@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor
 
 # Locks: none; it reads the server's table of locks, 0.2 ms, and 5 ms with 5,000 locks.
 # On the primary alone: sql/horizons.sql.
@@ -56,7 +57,7 @@ class Horizons:
         return self.held.get(topic_id, self.highest)
 
 
-def horizons(cursor: Any) -> Horizons:
+def horizons(cursor: Cursor) -> Horizons:
     """
     Return up to which id each topic can be read: one round trip.
 

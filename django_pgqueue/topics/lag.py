@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django_pgqueue.postgres import keys
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.topics import horizon
 from django_pgqueue.topics.closed_days import closed_days
 from django_pgqueue.topics.positions import lowest
@@ -114,7 +114,7 @@ class Holder:
 
 
 def lag(
-    cursor: Any, group_id: int, topic_id: int, *, limit: int = COUNTED_MESSAGES_MAX
+    cursor: Cursor, group_id: int, topic_id: int, *, limit: int = COUNTED_MESSAGES_MAX
 ) -> list[PartitionLag]:
     """
     Return the lag of each partition of a group, in three short statements.
@@ -134,7 +134,7 @@ def lag(
     return [PartitionLag(*row) for row in cursor.fetchall()]
 
 
-def holders(cursor: Any, topic_id: int | None = None) -> list[Holder]:
+def holders(cursor: Cursor, topic_id: int | None = None) -> list[Holder]:
     """Return who holds the readers of a topic back, the longest first; None: of any."""
     cursor.execute(horizon.HOLDERS, {"class": keys.TOPICS})
     found = [Holder(*row) for row in cursor.fetchall()]

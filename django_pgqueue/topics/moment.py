@@ -9,9 +9,9 @@ one day, and no index of times is needed.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from django_pgqueue.bounds import TIME_MAX, TIME_MIN
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # The bounds of the day first, from the ends of its primary key; then each step looks at
 # the first message at or after the middle. Days are read through the parent, by a
@@ -47,7 +47,7 @@ SELECT coalesce(
 DAY = timedelta(days=1)
 
 
-def first_id(cursor: Any, moment: datetime) -> int:
+def first_id(cursor: Cursor, moment: datetime) -> int:
     """
     Return the id from which on messages were published at or after *moment*.
 
@@ -62,5 +62,5 @@ def first_id(cursor: Any, moment: datetime) -> int:
     moment = min(max(moment, TIME_MIN), TIME_MAX).astimezone(UTC)
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     cursor.execute(FIRST_ID, {"day": day, "end": day + DAY, "moment": moment})
-    found: int = cursor.fetchone()[0]
+    found: int = one_row(cursor)[0]
     return found

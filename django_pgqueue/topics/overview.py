@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Messages that are counted, per topic.
 COUNTED_MESSAGES_MAX = 10_000
@@ -60,7 +61,7 @@ class Day:
 
 
 def count_since(
-    cursor: Any, topic_ids: list[int], first_id: int, since: datetime
+    cursor: Cursor, topic_ids: list[int], first_id: int, since: datetime
 ) -> dict[int, int]:
     """
     Return how many messages each topic has had since then, up to COUNTED_MESSAGES_MAX.
@@ -83,14 +84,16 @@ def count_since(
     return dict(cursor.fetchall())
 
 
-def ends(cursor: Any, topic_id: int, partitions: int) -> tuple[int | None, int | None]:
+def ends(
+    cursor: Cursor, topic_id: int, partitions: int
+) -> tuple[int | None, int | None]:
     """Return the ids of a topic's oldest and newest message; None: it has none."""
     cursor.execute(ENDS, {"topic": topic_id, "partitions": partitions})
-    oldest, newest = cursor.fetchone()
+    oldest, newest = one_row(cursor)
     return oldest, newest
 
 
-def days(cursor: Any) -> list[Day]:
+def days(cursor: Cursor) -> list[Day]:
     """Return the days of the log, the oldest first, those that are made ahead too."""
     cursor.execute(DAYS)
     return [Day(*row) for row in cursor.fetchall()]

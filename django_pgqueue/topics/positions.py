@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import MessagesLost, SchemaError
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Entries kept of a position: the first failure and the latest ones, as of a job.
 ERRORS_MAX = 100
@@ -348,14 +349,14 @@ class Moved(NamedTuple):
     kept: Claimed | None
 
 
-def look(cursor: Any, group_id: int) -> list[Known]:
+def look(cursor: Cursor, group_id: int) -> list[Known]:
     """Return the positions of a group, in the order in which they have their turn."""
     cursor.execute(LOOK, {"group": group_id})
     return [Known(*row) for row in cursor.fetchall()]
 
 
 def claim(
-    cursor: Any,
+    cursor: Cursor,
     group_id: int,
     *,
     worker: str,
@@ -387,7 +388,7 @@ def claim(
 
 
 def claim_known(
-    cursor: Any,
+    cursor: Cursor,
     known: Sequence[Known],
     *,
     worker: str,
@@ -426,7 +427,7 @@ def claim_known(
 
 
 def advance(
-    cursor: Any,
+    cursor: Cursor,
     claimed: Claimed,
     to: int,
     *,
@@ -476,20 +477,20 @@ def advance(
     return Moved(tid, position, None if leased_by is None else kept)
 
 
-def release(cursor: Any, group_id: int, worker: str) -> list[int]:
+def release(cursor: Cursor, group_id: int, worker: str) -> list[int]:
     """Give back all that a reader has of a group; return which partitions."""
     cursor.execute(RELEASE, {"group": group_id, "worker": worker})
     return sorted(partition for (partition,) in cursor.fetchall())
 
 
-def free(cursor: Any, claimed: Claimed) -> bool:
+def free(cursor: Cursor, claimed: Claimed) -> bool:
     """Give a partition back as it is; False: it is not ours any more."""
     cursor.execute(FREE, _ours(claimed))
     return cursor.fetchone() is not None
 
 
 def fail(
-    cursor: Any,
+    cursor: Cursor,
     claimed: Claimed,
     *,
     delay: timedelta,
@@ -521,14 +522,14 @@ def fail(
     return cursor.fetchone() is not None
 
 
-def halt(cursor: Any, claimed: Claimed, *, error: str | None) -> bool:
+def halt(cursor: Cursor, claimed: Claimed, *, error: str | None) -> bool:
     """Let nobody read on until somebody resumes or seeks; False: it is not ours."""
     cursor.execute(HALT, {**_ours(claimed), "error": error})
     return cursor.fetchone() is not None
 
 
 def skip(
-    cursor: Any,
+    cursor: Cursor,
     claimed: Claimed,
     *,
     message_id: int,
@@ -560,7 +561,7 @@ def skip(
     return None if row is None else int(row[0])
 
 
-def lose(cursor: Any, workers: Sequence[str]) -> list[str]:
+def lose(cursor: Cursor, workers: Sequence[str]) -> list[str]:
     """Let what dead processes were reading be claimed at once; return of which topics.
 
     Readers are called "<process>/<number>".
@@ -569,19 +570,19 @@ def lose(cursor: Any, workers: Sequence[str]) -> list[str]:
     return sorted({topic for (topic,) in cursor.fetchall()})
 
 
-def hurry(cursor: Any, position_id: int) -> None:
+def hurry(cursor: Cursor, position_id: int) -> None:
     """End the back-off of a partition."""
     cursor.execute(HURRY, {"id": position_id})
 
 
-def limit_transaction(cursor: Any, seconds: float) -> None:
+def limit_transaction(cursor: Cursor, seconds: float) -> None:
     """Let the server end this transaction's session after *seconds*, at least 1 ms."""
     version = cursor.connection.info.server_version
     statement = LIMIT_ALL if version >= TRANSACTION_TIMEOUT_SINCE else LIMIT
     cursor.execute(statement.format(milliseconds=max(round(seconds * 1_000), 1)))
 
 
-def resume(cursor: Any, group_id: int, partition: int | None = None) -> list[int]:
+def resume(cursor: Cursor, group_id: int, partition: int | None = None) -> list[int]:
     """
     Let halted partitions be read again, with all attempts; return which.
 
@@ -606,7 +607,7 @@ def resume(cursor: Any, group_id: int, partition: int | None = None) -> list[int
     return sorted(each for (each,) in cursor.fetchall())
 
 
-def forward(cursor: Any, group_id: int, *, bound: int) -> list[int]:
+def forward(cursor: Cursor, group_id: int, *, bound: int) -> list[int]:
     """
     Move positions that have nothing to read up to *bound*; return which partitions.
 
@@ -619,10 +620,10 @@ def forward(cursor: Any, group_id: int, *, bound: int) -> list[int]:
     return sorted(partition for (partition,) in cursor.fetchall())
 
 
-def lowest(cursor: Any, group_id: int, *, halted: bool = False) -> int | None:
+def lowest(cursor: Cursor, group_id: int, *, halted: bool = False) -> int | None:
     """Return the lowest position, also of halted ones if so said; None: of none."""
     cursor.execute(LOWEST, {"group": group_id, "halted": halted})
-    (position,) = cursor.fetchone()
+    (position,) = one_row(cursor)
     return None if position is None else int(position)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
+from django_pgqueue.postgres.cursor import Cursor, one_row
 
 # Locks: one shared advisory lock for each transaction and topic, which no other
 # publisher waits for; readers look at it (horizon.py). The first message of a topic
@@ -38,7 +39,7 @@ class Stored(NamedTuple):
     has_groups: bool
 
 
-def publish(cursor: Any, topic: str, items: Sequence[Items]) -> Stored:
+def publish(cursor: Cursor, topic: str, items: Sequence[Items]) -> Stored:
     """
     Store messages of one topic, in one statement per 5,000, and return their ids.
 
@@ -54,7 +55,7 @@ def publish(cursor: Any, topic: str, items: Sequence[Items]) -> Stored:
     jobs, has_groups = 0, False
     for chunk in chunks(items, BULK_ROWS_MAX):
         cursor.execute(STORE, (topic, as_array(chunk)))
-        stored, woken, count, has_groups = cursor.fetchone()
+        stored, woken, count, has_groups = one_row(cursor)
         ids.extend(stored)
         queues.update(woken)
         jobs += count
@@ -62,7 +63,7 @@ def publish(cursor: Any, topic: str, items: Sequence[Items]) -> Stored:
 
 
 def publish_one(
-    cursor: Any, name: str, key: str | None, payload: str, headers: str
+    cursor: Cursor, name: str, key: str | None, payload: str, headers: str
 ) -> Stored:
     """
     Store one message, in one statement.
@@ -75,12 +76,12 @@ def publish_one(
         headers: JSON text of an object.
     """
     cursor.execute(STORE_ONE, (name, key, payload, headers))
-    message_id, has_groups, *made = json.loads(cursor.fetchone()[0])
+    message_id, has_groups, *made = json.loads(one_row(cursor)[0])
     jobs, queues = made or (0, ())
     return Stored([message_id], set(queues), jobs, has_groups)
 
 
-def jobs_of(cursor: Any, ids: Sequence[int]) -> list[int]:
+def jobs_of(cursor: Cursor, ids: Sequence[int]) -> list[int]:
     """Return the ids of the live jobs that these messages have."""
     cursor.execute(JOBS, {"ids": list(ids)})
     return [job_id for (job_id,) in cursor.fetchall()]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.topics.message import Message
 
 # With a filter: how many messages are looked at for each that may be handed over, and
@@ -117,7 +118,7 @@ class Batch(NamedTuple):
 
 
 def read(
-    cursor: Any,
+    cursor: Cursor,
     *,
     topic: str,
     topic_id: int,
@@ -172,7 +173,7 @@ def read(
 
 
 def _read_where(
-    cursor: Any,
+    cursor: Cursor,
     topic: str,
     params: dict[str, Any],
     where: str,

@@ -24,10 +24,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from psycopg import sql
 
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import DAY, first_kept
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 from django_pgqueue.topics import days as log
@@ -283,7 +284,7 @@ class Deleted(NamedTuple):
         return self.rows >= DELETE_ROWS_MAX
 
 
-def due(cursor: Any, *, default: timedelta | None) -> Due:
+def due(cursor: Cursor, *, default: timedelta | None) -> Due:
     """
     Return what is older than its topic keeps it, and can be removed.
 
@@ -328,12 +329,12 @@ def due(cursor: Any, *, default: timedelta | None) -> Due:
     return Due(tuple(going), free, end, kept, highest, is_held or len(free) < len(old))
 
 
-def is_kept(cursor: Any, topics: Sequence[int], day: date) -> bool:
+def is_kept(cursor: Cursor, topics: Sequence[int], day: date) -> bool:
     """Return whether one of some topics has a message in a day, attached or not."""
     return bool(present(cursor, topics, day))
 
 
-def present(cursor: Any, topics: Sequence[int], day: date) -> list[int]:
+def present(cursor: Cursor, topics: Sequence[int], day: date) -> list[int]:
     """Return which of some topics have a message in a day, attached or not."""
     if not topics:
         return []
@@ -344,7 +345,7 @@ def present(cursor: Any, topics: Sequence[int], day: date) -> list[int]:
     return [topic for (topic,) in cursor.fetchall()]
 
 
-def hold_topic(cursor: Any, topic_id: int) -> int:
+def hold_topic(cursor: Cursor, topic_id: int) -> int:
     """
     Return up to which id a topic's messages are removed; it stays so.
 
@@ -352,10 +353,10 @@ def hold_topic(cursor: Any, topic_id: int) -> int:
     there until the caller's transaction ends, and retention then sees what it wrote.
     """
     cursor.execute(HOLD_TOPIC, {"topic": topic_id})
-    return int(cursor.fetchone()[0])
+    return int(one_row(cursor)[0])
 
 
-def announce(cursor: Any, going: Going) -> list[Loss]:
+def announce(cursor: Cursor, going: Going) -> list[Loss]:
     """
     Say that messages go, and halt the groups that have not read them.
 
@@ -374,7 +375,7 @@ def announce(cursor: Any, going: Going) -> list[Loss]:
     topic = {"topic": going.topic_id, "since": going.since, "before": going.before}
     cursor.execute(log.PATIENCE, {"timeout": PATIENCE})
     cursor.execute(HIGHEST, {**topic, "partitions": PARTITIONS_MAX})
-    (highest,) = cursor.fetchone()
+    (highest,) = one_row(cursor)
     if highest is None:
         return []
     # Before positions are looked at: from here on, none moves back unseen.
@@ -393,7 +394,7 @@ def announce(cursor: Any, going: Going) -> list[Loss]:
     return _by_group([loss for _id, loss in lost])
 
 
-def inline_jobs(cursor: Any, due: Due, *, after: int) -> Slice:
+def inline_jobs(cursor: Cursor, due: Due, *, after: int) -> Slice:
     """
     Put messages that go into the jobs that refer to them, of one slice of all jobs.
 
@@ -405,13 +406,13 @@ def inline_jobs(cursor: Any, due: Due, *, after: int) -> Slice:
     return _inline(cursor, INLINE_JOBS, due, after)
 
 
-def inline_dead_letters(cursor: Any, due: Due, *, after: int) -> Slice:
+def inline_dead_letters(cursor: Cursor, due: Due, *, after: int) -> Slice:
     """Do as inline_jobs(), for dead letters."""
     return _inline(cursor, INLINE_DEAD_LETTERS, due, after)
 
 
 def delete_batch(
-    cursor: Any, topic_id: int, day: date, *, partition: int = -1, after: int = 0
+    cursor: Cursor, topic_id: int, day: date, *, partition: int = -1, after: int = 0
 ) -> Deleted:
     """
     Delete one batch of a topic's messages of one day.
@@ -448,7 +449,7 @@ def _free(
     return tuple(free)
 
 
-def _lost(cursor: Any, ids: Sequence[int], going: Going) -> list[tuple[int, Loss]]:
+def _lost(cursor: Cursor, ids: Sequence[int], going: Going) -> list[tuple[int, Loss]]:
     """Return what each of these positions loses, by its id."""
     params = {"since": going.since, "before": going.before}
     cursor.execute(LOST, {**params, "ids": list(ids), "limit": LOST_MAX})
@@ -457,7 +458,7 @@ def _lost(cursor: Any, ids: Sequence[int], going: Going) -> list[tuple[int, Loss
         first_id, last_id, first_at, last_at = rest
         if count > LOST_MAX:
             cursor.execute(LAST_LOST, {**params, "id": position})
-            last_id, last_at = cursor.fetchone()
+            last_id, last_at = one_row(cursor)
         loss = Loss(
             *(going.topic, group, task, (partition,)),
             *(min(count, LOST_MAX), count <= LOST_MAX),
@@ -510,7 +511,7 @@ def _sum(one: Loss, other: Loss) -> Loss:
     )
 
 
-def _inline(cursor: Any, statement: str, due: Due, after: int) -> Slice:
+def _inline(cursor: Cursor, statement: str, due: Due, after: int) -> Slice:
     cursor.execute(
         statement,
         {
@@ -524,7 +525,7 @@ def _inline(cursor: Any, statement: str, due: Due, after: int) -> Slice:
             "limit": INLINE_ROWS_MAX,
         },
     )
-    return Slice(*cursor.fetchone())
+    return Slice(*one_row(cursor))
 
 
 def _midnight(day: date) -> datetime:

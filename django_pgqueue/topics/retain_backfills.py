@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.topics.retain import LOST_MAX, Going
 
 # Which messages of a topic have no job of a back-fill yet: as backfill.FILL has it.
@@ -118,7 +119,7 @@ class BackfillBehind(NamedTuple):
         return f"{self.pattern} → {self.queue}"
 
 
-def announce_backfills(cursor: Any, going: Going) -> list[BackfillLoss]:
+def announce_backfills(cursor: Cursor, going: Going) -> list[BackfillLoss]:
     """
     Note what subscriptions lose, and return it; what was told before is left out.
 
@@ -152,7 +153,7 @@ def announce_backfills(cursor: Any, going: Going) -> list[BackfillLoss]:
 
 
 def behind_backfills(
-    cursor: Any, *, default: timedelta | None, share: float
+    cursor: Cursor, *, default: timedelta | None, share: float
 ) -> list[BackfillBehind]:
     """
     Return the back-fills whose oldest missing message has outlived a share of its time.
@@ -166,7 +167,7 @@ def behind_backfills(
     return [BackfillBehind(*row) for row in cursor.fetchall()]
 
 
-def lost_lately(cursor: Any, *, period: timedelta) -> list[tuple[str, str, str]]:
+def lost_lately(cursor: Cursor, *, period: timedelta) -> list[tuple[str, str, str]]:
     """Return what back-fills lost within *period*: (pattern, queue, message)."""
     cursor.execute(LOST_LATELY, {"period": period})
     return list(cursor.fetchall())

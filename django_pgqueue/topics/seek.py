@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.topics.horizon import horizons
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -95,7 +96,7 @@ class Sought(NamedTuple):
 
 
 def seek(
-    cursor: Any,
+    cursor: Cursor,
     group_id: int,
     to: int | str | datetime,
     *,
@@ -154,7 +155,7 @@ def seek(
 
 
 def starts_of(
-    cursor: Any,
+    cursor: Cursor,
     topic_id: int,
     removed_to: int,
     partitions: Sequence[int],
@@ -232,16 +233,16 @@ SELECT m.id, m.published_at FROM pgqueue_message m WHERE m.id > %(removed_to)s
 """
 
 
-def _before(cursor: Any, moment: datetime, low: int, high: int) -> int:
+def _before(cursor: Cursor, moment: datetime, low: int, high: int) -> int:
     cursor.execute(
         BEFORE,
         {"low": low, "high": high, "time": moment, "disorder": DISORDER_SECONDS},
     )
-    (found,) = cursor.fetchone()
+    (found,) = one_row(cursor)
     return int(found)
 
 
-def _check_position(cursor: Any, to: int, removed_to: int, bound: int) -> None:
+def _check_position(cursor: Cursor, to: int, removed_to: int, bound: int) -> None:
     if to < removed_to:
         raise MessagesLost(
             f"Retention has removed this topic's messages up to the id {removed_to:,}, "
@@ -255,7 +256,7 @@ def _check_position(cursor: Any, to: int, removed_to: int, bound: int) -> None:
         )
 
 
-def _refuse_lost(cursor: Any, moment: datetime, removed_to: int) -> None:
+def _refuse_lost(cursor: Cursor, moment: datetime, removed_to: int) -> None:
     """Raise if messages of that time may have been removed."""
     cursor.execute(OLDEST, {"removed_to": removed_to})
     row = cursor.fetchone()

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django_pgqueue.postgres import keys
+from django_pgqueue.postgres.cursor import Cursor
 
 # Code that declares a subscription says so at least this often while a worker runs.
 DECLARED_EVERY = timedelta(hours=1)
@@ -201,13 +202,13 @@ class Declared(NamedTuple):
     put_off: list[str]
 
 
-def find_all(cursor: Any) -> list[SubscriptionRow]:
+def find_all(cursor: Cursor) -> list[SubscriptionRow]:
     """Return all subscriptions, by queue, pattern and task."""
     cursor.execute(ALL)
     return _rows(cursor)
 
 
-def insert(cursor: Any, wanted: Wanted, *, source: str = "code") -> int | None:
+def insert(cursor: Cursor, wanted: Wanted, *, source: str = "code") -> int | None:
     """Make a subscription and return its id; None: there is one already."""
     params = {**_params(wanted), "source": source}
     cursor.execute(INSERT, params)
@@ -215,7 +216,9 @@ def insert(cursor: Any, wanted: Wanted, *, source: str = "code") -> int | None:
     return None if row is None else int(row[0])
 
 
-def declare_all(cursor: Any, wanted: Sequence[Wanted], *, migrates: bool) -> Declared:
+def declare_all(
+    cursor: Cursor, wanted: Sequence[Wanted], *, migrates: bool
+) -> Declared:
     """
     Write what code declares; the caller has a transaction open.
 
@@ -252,7 +255,7 @@ def declare_all(cursor: Any, wanted: Sequence[Wanted], *, migrates: bool) -> Dec
     return done
 
 
-def declare_again(cursor: Any, wanted: Sequence[Wanted]) -> None:
+def declare_again(cursor: Cursor, wanted: Sequence[Wanted]) -> None:
     """Note that code still declares these; once an hour it is written."""
     each = [(one, name) for one in wanted for name in one.names]
     cursor.execute(
@@ -266,7 +269,7 @@ def declare_again(cursor: Any, wanted: Sequence[Wanted]) -> None:
 
 
 def disable(
-    cursor: Any, subscription_id: int, *, by: str = "", reason: str = ""
+    cursor: Cursor, subscription_id: int, *, by: str = "", reason: str = ""
 ) -> bool:
     """
     Let messages make no jobs of it; False: it was disabled, or there is none.
@@ -281,13 +284,13 @@ def disable(
     return cursor.fetchone() is not None
 
 
-def enable(cursor: Any, subscription_id: int) -> bool:
+def enable(cursor: Cursor, subscription_id: int) -> bool:
     """Let it route again what is published from now on; False: it was enabled."""
     cursor.execute(ENABLE, {"id": subscription_id})
     return cursor.fetchone() is not None
 
 
-def delete(cursor: Any, subscription_id: int) -> bool:
+def delete(cursor: Cursor, subscription_id: int) -> bool:
     """Delete it; False: there is none, or code has declared it lately."""
     cursor.execute(DELETE, {"id": subscription_id})
     return cursor.fetchone() is not None
@@ -308,7 +311,7 @@ def _params(wanted: Wanted) -> dict[str, Any]:
     return {name: getattr(wanted, name) for name in Wanted._fields if name != "aliases"}
 
 
-def _rows(cursor: Any) -> list[SubscriptionRow]:
+def _rows(cursor: Cursor) -> list[SubscriptionRow]:
     names = [column[0] for column in cursor.description]
     rows = []
     for values in cursor.fetchall():

@@ -30,6 +30,7 @@ from django_pgqueue import telemetry
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TaskTimeout, UndecodablePayload
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.subscriptions import after_batch
 from django_pgqueue.subscriptions.after_batch import Again, Halted, Skipped
 from django_pgqueue.subscriptions.consume import Consumer
@@ -385,7 +386,7 @@ class Reader(Service):
         return is_ours
 
     def _move(
-        self, claimed: Claimed, batch: Batch, cursor: Any, keeps: bool = False
+        self, claimed: Claimed, batch: Batch, cursor: Cursor, keeps: bool = False
     ) -> bool:
         """Move the position past a batch, and renew the lease if the turn goes on."""
         at = time.monotonic()

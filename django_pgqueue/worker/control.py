@@ -19,6 +19,7 @@ import psycopg
 
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.context import has_ended
@@ -153,7 +154,7 @@ class Control:
         """Whether an atomic ack was begun and nobody has said what became of it."""
         return self._acked is not None and self.is_settled is None
 
-    def ack_within(self, cursor: Any, performed: Performed) -> bool | None:
+    def ack_within(self, cursor: Cursor, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in its own transaction; LeaseLost."""
         progress = self.acking(performed)
         worker = self._hands.worker

@@ -11,12 +11,12 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
-from typing import Any
 
 import psycopg
 
 from django_pgqueue import telemetry
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.rights import rights
 from django_pgqueue.tasks.registry import find_sender
@@ -101,7 +101,7 @@ class LogRetention:
             yield False
 
 
-def may_drop(cursor: Any, what: str) -> bool:
+def may_drop(cursor: Cursor, what: str) -> bool:
     """Whether the role can drop days; if not, nothing is begun that ends with it."""
     found = rights(cursor)
     if not found.owns:
@@ -114,7 +114,7 @@ def may_drop(cursor: Any, what: str) -> bool:
     return found.owns
 
 
-def _sweep(cursor: Any, due: Due) -> None:
+def _sweep(cursor: Cursor, due: Due) -> None:
     def may_go(day: date) -> bool:
         keepers = due.keepers(day)
         return day < due.end and not retain.is_kept(cursor, keepers, day)

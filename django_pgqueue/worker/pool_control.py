@@ -21,6 +21,7 @@ from datetime import timedelta
 from typing import Any
 
 from django_pgqueue.exceptions import LeaseLost
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.context import has_ended
 from django_pgqueue.tasks.perform import Performed
@@ -186,7 +187,7 @@ class RunnerControl:
         self._wait(asked)
         self.is_settled = True
 
-    def ack_within(self, cursor: Any, performed: Performed) -> bool | None:
+    def ack_within(self, cursor: Cursor, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in its own transaction; LeaseLost."""
         progress = self._ask("acking", pack(performed))
         return ack_within(

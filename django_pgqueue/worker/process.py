@@ -20,6 +20,7 @@ from typing import Any
 from django_pgqueue import __version__, signals, telemetry
 from django_pgqueue.exceptions import PgQueueError, ScheduleError, TaskTimeout
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.server import installation
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.publishing import registry
@@ -716,7 +717,7 @@ class Process:
                 *(read.get(name, 0) for name in CONSUMED_KINDS),
             )
 
-    def _register(self, cursor: Any) -> None:
+    def _register(self, cursor: Cursor) -> None:
         workers.register(
             cursor,
             name=self._name,

@@ -13,10 +13,10 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
-from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.queues import partitions, purge
 from django_pgqueue.queues.purge import Purged
@@ -124,7 +124,7 @@ class _Exported:
     else by a run of the export in the last days.
     """
 
-    def __init__(self, cursor: Any, target: str) -> None:
+    def __init__(self, cursor: Cursor, target: str) -> None:
         self._cursor = cursor
         self._target = target
         self._folder = export_files.local_folder(target)

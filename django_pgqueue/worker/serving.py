@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import doctor
 from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
 
@@ -29,7 +29,7 @@ def plan_of(worker: doctor.Seen) -> QueuePlan:
         return QueuePlan()
 
 
-def living_plans(cursor: Any) -> set[QueuePlan]:
+def living_plans(cursor: Cursor) -> set[QueuePlan]:
     """Return what living workers serve."""
     seen = doctor.workers_seen(cursor, limit=WORKERS_MAX)
     return {plan_of(worker) for worker in seen if is_alive(worker)}

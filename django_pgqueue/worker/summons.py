@@ -11,9 +11,9 @@ import contextlib
 import os
 import time
 from multiprocessing.context import BaseContext
-from typing import Any
 
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import suspects
 from django_pgqueue.worker.queue_plan import QueuePlan
 
@@ -72,7 +72,7 @@ class SuspectWatch:
                 self._summons.send()
 
 
-def served_suspects(cursor: Any, plan: QueuePlan) -> dict[str, int]:
+def served_suspects(cursor: Cursor, plan: QueuePlan) -> dict[str, int]:
     """Return how many jobs wait to run alone, by queue, of those that *plan* serves."""
     found = suspects.waiting(cursor)
     return {line.queue: line.jobs for line in found if plan.serves(line.queue)}

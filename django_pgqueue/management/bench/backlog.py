@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from typing import TYPE_CHECKING, cast
 
 from django.core.management.base import CommandError
 
@@ -25,6 +26,9 @@ from django_pgqueue.postgres.backlogs import QUEUE
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.pause import pause, resume
+
+if TYPE_CHECKING:
+    from django_pgqueue.postgres.cursor import Cursor
 
 CLAIM_BUFFERS_MAX = 500
 CLAIM_LIMIT = 10
@@ -73,7 +77,7 @@ def _claim_buffers(worker: Worker) -> float:
         backlogs.add_ready(cursor, task=batched.name, rows=CLAIM_LIMIT)
         explaining = gauges.Explaining(cursor)
         claim(
-            explaining,
+            cast("Cursor", explaining),  # It gives claim() no rows.
             queues=[QUEUE],
             worker="pgqueue bench",
             limit=CLAIM_LIMIT,

@@ -30,6 +30,7 @@ from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres.connect import connect
+from django_pgqueue.postgres.cursor import Cursor
 
 HELP = "Examine server, schema, workers and jobs; say what is wrong and what to do."
 
@@ -110,7 +111,7 @@ def _examine(settings: Settings) -> list[Finding]:
     return found
 
 
-def _try(examination: Examination, cursor: Any, settings: Settings) -> list[Finding]:
+def _try(examination: Examination, cursor: Cursor, settings: Settings) -> list[Finding]:
     """Run one examination; one that fails is a finding too."""
     try:
         if examination is examine_server.listening:

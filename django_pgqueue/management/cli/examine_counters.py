@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.postgres.counters import counters
+from django_pgqueue.postgres.cursor import Cursor
 
 
-def sequences(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def sequences(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Has a restore, or a TRUNCATE, left one behind what its rows have?"""
     behind = [each for each in counters(cursor) if each.is_behind]
     told = [

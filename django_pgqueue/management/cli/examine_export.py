@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import date, timedelta
-from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.finding import Finding
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import partitions
 from django_pgqueue.runs import export_files, exports
 
@@ -17,7 +17,7 @@ LATE_DAYS_MAX = 2
 RUN = "manage.py pgqueue_pipeline run export"
 
 
-def export(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def export(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Do days of the archive wait for their export, and does anybody export them?"""
     if settings.export is None:
         yield _unset(exports.latest_target(cursor))
@@ -55,7 +55,7 @@ def export(cursor: Any, settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _unseen(cursor: Any, target: str, days: list[date]) -> list[date]:
+def _unseen(cursor: Cursor, target: str, days: list[date]) -> list[date]:
     """Return the expired days that are exported, and whose files nobody has seen."""
     if not days or export_files.local_folder(target) is not None:
         return []
@@ -79,7 +79,7 @@ def _unset(target: str | None) -> Finding:
     )
 
 
-def _late(cursor: Any) -> date:
+def _late(cursor: Cursor) -> date:
     today: date = partitions.today(cursor)
     return today - timedelta(days=LATE_DAYS_MAX)
 

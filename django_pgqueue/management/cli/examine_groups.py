@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
@@ -11,6 +10,7 @@ from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.human import age
 from django_pgqueue.operators.states import oldest
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.subscriptions.consume import declared
 from django_pgqueue.topics.groups import GroupRow, find_all
 from django_pgqueue.topics.lag import PartitionLag, lag
@@ -21,7 +21,7 @@ from django_pgqueue.worker.serving import is_served, living_plans
 UNREAD_MESSAGES_MAX = 1_000
 
 
-def groups(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def groups(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Does a living worker read for every group, and does code still declare it?"""
     rows = find_all(cursor)
     # What the code here declares is not without code, however long no worker ran.
@@ -32,7 +32,7 @@ def groups(cursor: Any, settings: Settings) -> Iterator[Finding]:
     yield _stale(stale)
 
 
-def _unserved(cursor: Any, rows: list[GroupRow]) -> Iterator[Finding]:
+def _unserved(cursor: Cursor, rows: list[GroupRow]) -> Iterator[Finding]:
     plans = living_plans(cursor)
     is_found = False
     for row in rows:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.human import age, duration
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks.modules import failed_modules, said_of
@@ -39,7 +39,7 @@ TASK_ROWS_MAX = 10_000
 NAMES_MAX = 10
 
 
-def workers(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def workers(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Do workers live, and serve every queue that has jobs to run?"""
     seen = doctor.workers_seen(cursor, limit=WORKERS_MAX)
     alive = [worker for worker in seen if is_alive(worker)]
@@ -69,7 +69,7 @@ def workers(cursor: Any, settings: Settings) -> Iterator[Finding]:
     yield from _queues(cursor, plans)
 
 
-def _queues(cursor: Any, plans: set[QueuePlan]) -> Iterator[Finding]:
+def _queues(cursor: Cursor, plans: set[QueuePlan]) -> Iterator[Finding]:
     stats = queue_stats(cursor, None)
     unserved = [
         queue
@@ -155,7 +155,7 @@ def _waits(stats: list[QueueStats]) -> Iterator[Finding]:
     )
 
 
-def leases(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def leases(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Are there leases that ran out and that nobody takes over?"""
     count, seconds = doctor.lapsed_leases(cursor, limit=COUNT_MAX)
     is_old = seconds is not None and seconds > LAPSED_SECONDS_MAX
@@ -174,7 +174,7 @@ def leases(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def modules(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def modules(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Could every module that declares tasks be imported?"""
     for path, error in failed_modules().items():
         yield Finding(
@@ -186,7 +186,7 @@ def modules(cursor: Any, settings: Settings) -> Iterator[Finding]:
         )
 
 
-def tasks(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def tasks(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Do jobs wait whose task nobody declares?"""
     seen = doctor.tasks_in_use(cursor, limit=TASK_ROWS_MAX)
     unknown = [name for name in seen if find_sender(name) is None]
@@ -206,7 +206,7 @@ def tasks(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def dead_letters(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def dead_letters(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Did jobs give up lately?"""
     counts = doctor.new_dead_letters(
         cursor, period=DEAD_LETTERS_PERIOD, limit=COUNT_MAX

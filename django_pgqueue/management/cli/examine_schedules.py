@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.human import age
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.states import OVERDUE, state_of
 from django_pgqueue.tasks.registry import find_sender
 
 
-def schedules(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def schedules(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Are ticks issued, and is every schedule what somebody wants?"""
     rows, now = find_all(cursor), database_now(cursor)
     states = {row.name: state_of(row, now) for row in rows}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 
@@ -14,6 +13,7 @@ from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres import trusted_clock as clocks
 from django_pgqueue.postgres.connect import connect
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.postgres.rights import rights
 from django_pgqueue.postgres.server import facts, missing_indexes
@@ -31,7 +31,7 @@ DEAD_ROWS_MAX = 100_000
 TRUSTED_LATE_SECONDS_MAX = 3_600.0
 
 
-def server(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def server(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Is the server new enough?"""
     found = facts(cursor)
     is_old = found.version_number < VERSION_MIN
@@ -45,7 +45,7 @@ def server(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def migrations(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def migrations(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Has every migration been applied?"""
     alias = settings.database
     pending = pending_migrations(alias)
@@ -63,7 +63,7 @@ def migrations(cursor: Any, settings: Settings) -> Iterator[Finding]:
         )
 
 
-def indexes(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def indexes(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Are the indexes there, and valid?"""
     missing, invalid = missing_indexes(cursor), health.invalid_indexes(cursor)
     for name in missing:
@@ -89,7 +89,7 @@ def indexes(cursor: Any, settings: Settings) -> Iterator[Finding]:
         yield Finding(check="indexes", severity="ok", what="All indexes are valid.")
 
 
-def partitions(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def partitions(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Are the archive's tables of the next days there?"""
     today, days = archive_days(cursor)
     ahead = sum(1 for day in days if today < day <= today + timedelta(days=AHEAD))
@@ -107,7 +107,7 @@ def partitions(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def roles(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def roles(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Can this role make the days to come, and remove those that are over?"""
     found = rights(cursor)
     yield Finding(
@@ -121,7 +121,7 @@ def roles(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def listening(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def listening(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Does a NOTIFY arrive where workers listen?"""
     if not settings.listen:
         yield Finding(
@@ -168,7 +168,7 @@ def listening(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def connections(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def connections(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Is there room for more connections?"""
     allowed = facts(cursor).connections_max
     used, ours = health.connection_counts(cursor)
@@ -186,7 +186,7 @@ def connections(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def horizon(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def horizon(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Does a long transaction keep vacuum from removing finished jobs?"""
     held = health.horizon(cursor)
     if held is None or not _is_long(held):
@@ -217,7 +217,7 @@ def _is_long(held: health.Horizon) -> bool:
     return held.seconds > TRANSACTION_SECONDS_MAX
 
 
-def prepared(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def prepared(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Are there prepared transactions that nobody ends?"""
     count, seconds = health.prepared(cursor)
     is_old = seconds is not None and seconds > PREPARED_SECONDS_MAX
@@ -235,7 +235,7 @@ def prepared(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def notifications(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def notifications(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Does somebody who listens not read?"""
     usage = health.notification_usage(cursor)
     is_full = usage > NOTIFICATIONS_SHARE_MAX
@@ -252,7 +252,7 @@ def notifications(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def vacuum(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def vacuum(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Does vacuum keep up with the table of jobs?"""
     found = health.vacuum(cursor)
     if found is None:
@@ -275,7 +275,7 @@ def vacuum(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def clock(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def clock(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Do the clocks of this machine and of the database agree?"""
     # The best of three: the first one may have waited for a busy server.
     skew, doubt = min(
@@ -296,7 +296,7 @@ def clock(cursor: Any, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def trusted_clock(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def trusted_clock(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Has the database's clock jumped ahead, or has no worker led for long?"""
     late = clocks.behind(cursor).total_seconds()
     is_late = late > TRUSTED_LATE_SECONDS_MAX

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TopicError
@@ -12,6 +11,7 @@ from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.examine_topics import RETENTION_SHARE_MAX
 from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.operators.human import age, duration
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.topics.names import Pattern
 from django_pgqueue.topics.retain_backfills import (
@@ -29,7 +29,7 @@ from django_pgqueue.topics.subscriptions import (
 LOST_LATELY = timedelta(days=7)
 
 
-def subscriptions(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def subscriptions(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Does somebody want what every subscription routes, and can it run?"""
     rows = find_all(cursor)
     yield _stale([row for row in rows if row.is_stale])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.human import age, duration
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.topics import doctor
 
@@ -22,7 +22,7 @@ PUBLISHING_SECONDS_MAX = 60.0
 AHEAD_LEAST = 2
 
 
-def topics(cursor: Any, settings: Settings) -> Iterator[Finding]:
+def topics(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Can messages be published and read, and does retention take what is unread?"""
     yield from _days(doctor.log_days(cursor))
     yield _horizon(doctor.held_back(cursor, seconds=PUBLISHING_SECONDS_MAX))

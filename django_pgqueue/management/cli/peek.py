@@ -27,6 +27,7 @@ from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import plain_text, rows_count
 from django_pgqueue.models import Message, Topic
 from django_pgqueue.operators.human import distance
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.topics.browse import LOOK_ROWS_MAX, Found, Wanted, browse
 from django_pgqueue.topics.moment import first_id
@@ -167,7 +168,7 @@ def _find(topic: Any, start: Any, options: dict[str, Any]) -> Found:
         )
 
 
-def _first(cursor: Any, start: int | str | datetime) -> int:
+def _first(cursor: Cursor, start: int | str | datetime) -> int:
     return first_id(cursor, start) if isinstance(start, datetime) else int(start)
 
 

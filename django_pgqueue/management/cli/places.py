@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 from datetime import datetime
-from typing import Any
 
 from django_pgqueue.exceptions import TopicError, did_you_mean
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import ID_MAX
 from django_pgqueue.operators.human import in_utc
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.runs.schedules import database_now
 from django_pgqueue.topics.groups import GroupRow
 from django_pgqueue.topics.names import PARTITIONS_MAX, check_topic
@@ -80,7 +80,7 @@ def place(text: str) -> Place:
     )
 
 
-def resolved(cursor: Any, said: Place) -> int | str | datetime:
+def resolved(cursor: Cursor, said: Place) -> int | str | datetime:
     """Return a place with how long ago as a moment, by the database's clock."""
     if not isinstance(said, Start):
         return said

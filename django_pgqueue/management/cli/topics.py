@@ -17,6 +17,7 @@ from django_pgqueue.management.cli.text import shown
 from django_pgqueue.models import Topic
 from django_pgqueue.operators.human import age, count, duration, in_utc
 from django_pgqueue.operators.states import behind_of, subscription_state
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.runs.schedules import database_now
 from django_pgqueue.topics import groups, subscriptions
 from django_pgqueue.topics.groups import GroupRow
@@ -97,7 +98,7 @@ def _told(row: Any) -> dict[str, Any]:
     }
 
 
-def _add_counts(cursor: Any, rows: list[Any], told: list[dict[str, Any]]) -> None:
+def _add_counts(cursor: Cursor, rows: list[Any], told: list[dict[str, Any]]) -> None:
     held: dict[int, Holder] = {}
     for holder in holders(cursor):
         held.setdefault(holder.topic_id, holder)
@@ -115,7 +116,7 @@ def _add_counts(cursor: Any, rows: list[Any], told: list[dict[str, Any]]) -> Non
 
 
 def _add_listeners(
-    cursor: Any, rows: list[Any], told: list[dict[str, Any]], *, with_lag: bool
+    cursor: Cursor, rows: list[Any], told: list[dict[str, Any]], *, with_lag: bool
 ) -> None:
     wanting = subscriptions.find_all(cursor)
     reading = groups.find_all(cursor)
@@ -144,7 +145,9 @@ def _subscription(row: SubscriptionRow) -> dict[str, Any]:
     }
 
 
-def _group(cursor: Any, row: GroupRow, plans: set[QueuePlan] | None) -> dict[str, Any]:
+def _group(
+    cursor: Cursor, row: GroupRow, plans: set[QueuePlan] | None
+) -> dict[str, Any]:
     """Tell of a group; with what living workers serve, its state and lag, too."""
     told: dict[str, Any] = {"group": row.name, "queue": row.queue, "task": row.task}
     if plans is not None:

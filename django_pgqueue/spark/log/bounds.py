@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.spark.filters import moment
 
 # Locks: none. Which database this is, and whether it knows who publishes.
@@ -136,7 +137,7 @@ def topics(session: Any, names: Sequence[str] | None) -> dict[str, Topic]:
     return {name: known[name] for name in names}
 
 
-def check_topics(cursor: Any, names: Sequence[str]) -> None:
+def check_topics(cursor: Cursor, names: Sequence[str]) -> None:
     """
     Raise SparkOptionError unless there are the topics *names*.
 
@@ -145,7 +146,7 @@ def check_topics(cursor: Any, names: Sequence[str]) -> None:
         names: Those that are to be read.
     """
     cursor.execute(TOPICS)
-    _check_known(names, [name for _, name, *_ in cursor])
+    _check_known(names, [name for _, name, *_ in cursor.fetchall()])
 
 
 def _check_known(names: Sequence[str], known: Collection[str]) -> None:

@@ -1,0 +1,50 @@
+"""Cursor: what the statements of this package ask of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from psycopg.sql import SQL, Composed
+
+    Query = str | SQL | Composed
+
+Params = Sequence[Any] | Mapping[str, Any]
+
+
+class Cursor(Protocol):
+    """
+    A cursor: Django's, psycopg's, or that of a link of the worker.
+
+    Whoever calls decides about its connection, and so about the transaction. Rows are
+    tuples, whose columns only the statement knows.
+    """
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the last statement returned or changed."""
+
+    @property
+    def description(self) -> Any:
+        """The columns of the last result; ``None`` without one."""
+
+    @property
+    def connection(self) -> Any:
+        """The connection, Django's or psycopg's."""
+
+    def execute(self, query: Query, params: Params | None = None, /) -> Any:
+        """Run a statement."""
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """Return the next row; ``None``: there is no other."""
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return the rows that are left."""
+
+
+def one_row(cursor: Cursor) -> tuple[Any, ...]:
+    """Return the row of a statement that always returns one."""
+    row = cursor.fetchone()
+    assert row is not None, "no row of a statement that always returns one"
+    return row
