@@ -71,10 +71,12 @@ lint: ## format and style, without changing anything
 	$(DEV) ruff format --check
 	$(DEV) ruff check
 
-types: ## mypy
+types: ## mypy, of the package and of the example
 	@echo "== types"
 	@# mypy reads the settings, which start no server when they are given one.
 	@DATABASE_URL=postgres:///unused sh .ci/environment.sh dev mypy
+	@DATABASE_URL=postgres:///unused PYTHONPATH=example_project \
+		sh .ci/environment.sh dev mypy --config-file example_project/mypy.ini
 
 layers: ## the direction of imports
 	@echo "== layers"

@@ -62,7 +62,6 @@ def write_after(
     if isinstance(after, Halted):
         return Written(positions.halt(cursor, claimed, error=entry))
     if isinstance(after, Skipped):
-        assert first.published_at is not None
         dead = positions.skip(
             cursor,
             claimed,

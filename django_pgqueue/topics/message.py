@@ -21,7 +21,8 @@ class Message:
     # Messages of one key keep their order; None: of no key.
     key: str | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
-    # By the database's clock, in UTC.
-    published_at: datetime | None = None
+    # By the database's clock, in UTC. Every handler is given one: only a message that
+    # was made by hand, and so is of no log, may have None.
+    published_at: datetime = None  # type: ignore[assignment]
     # In which part of its topic's log it stands.
     partition: int = 0

@@ -88,25 +88,24 @@ def _read_database(evidence: Evidence, accepted: Mapping[int, Any]) -> dict[int,
     from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 
     rows = {row.pk: row for row in EmailMessage.objects.all()}
-    jobs: dict[int, tuple[str, str | None, list[dict[str, Any]]]] = {}
+    jobs: dict[int, tuple[str | None, str | None, list[dict[str, Any]]]] = {}
     for job_id in Job.objects.values_list("id", flat=True):
         jobs[job_id] = ("not finished", None, [])
-    for job_id, state, errors in ArchivedJob.objects.values_list(
-        "id", "state", "errors"
-    ):
+    ended = ArchivedJob.objects.values_list("id", "state", "errors")
+    for job_id, state, errors in ended:
         jobs[job_id] = (state, None, errors)
-    for job_id, reason, errors in DeadLetter.objects.values_list(
-        "id", "reason", "errors"
-    ):
+    dead = DeadLetter.objects.values_list("id", "reason", "errors")
+    for job_id, reason, errors in dead:
         jobs[job_id] = ("dead", reason, errors)
 
     for number in accepted:
         row = rows.get(number)
-        state, reason, errors = jobs.get(row.job if row else None, (None, None, []))
+        job = row.job if row else None
+        fate, why, errors = jobs.get(job or 0, (None, None, []))
         evidence.fates[number] = Fate(
-            status=row and row.status,
-            job=state,
-            reason=reason,
+            status=row.status if row else None,
+            job=fate,
+            reason=why,
             crashed=[
                 error["worker"] for error in errors if error.get("kind") in CRASHES
             ],

@@ -14,9 +14,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from example_project.demo.project import CHECKOUT, PROJECT
 
@@ -50,7 +50,7 @@ class Processes:
         listen: socket.socket | None = None,
         ends: bool = False,
         niceness: int = 0,
-        **environment: str,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> int:
         """
         Start a Python process and return its pid.
@@ -72,7 +72,7 @@ class Processes:
                     *(["--fd", str(handed[0])] if handed else []),
                 ],
                 cwd=CHECKOUT,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment,
+                env=os.environ | {"PYTHONUNBUFFERED": "1", **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -96,7 +96,9 @@ class Processes:
     ) -> int:
         """Start `manage.py …` and return its pid."""
         manage_py = str((PROJECT / "manage.py").relative_to(CHECKOUT))
-        return self.start(name, [manage_py, *arguments], ends=ends, **environment)
+        return self.start(
+            name, [manage_py, *arguments], ends=ends, environment=environment
+        )
 
     def ended(self, name: str) -> int | None:
         """Return the status of a process that has ended; None: it runs."""

@@ -73,7 +73,7 @@ class MailServer:
         return "250 OK"
 
 
-def has_hung_up(transport: asyncio.Transport | None) -> bool:
+def has_hung_up(transport: asyncio.BaseTransport | None) -> bool:
     """Whether the other end is closed, even if the event loop has not heard yet."""
     if transport is None or transport.is_closing():
         return True

@@ -68,7 +68,7 @@ def read_tally() -> Tally:
 
     from django_pgqueue.models import Message
 
-    statuses = {Status.SENT: "sent", Status.ERROR: "failed"}
+    statuses: dict[str, str] = {Status.SENT: "sent", Status.ERROR: "failed"}
     names = {events.SENT: "sent", events.FAILED: "failed"}
     rows = EmailMessage.objects.values_list("status").annotate(Count("pk")).order_by()
     messages = Message.objects.values_list("name").annotate(Count("pk")).order_by()

@@ -5,7 +5,7 @@ from postoffice.models import EmailMessage
 
 
 @admin.register(EmailMessage)
-class EmailMessageAdmin(admin.ModelAdmin):
+class EmailMessageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """To look at: a mail changes by being sent, and its job is redriven, not edited."""
 
     list_display = ("id", "status", "subject", "to", "error", "updated_at")

@@ -24,10 +24,9 @@ def end_mail(job: Any, reason: str, error: BaseException | None, **_: Any) -> No
     """Write down why the mail of a dead job was given up."""
     if job.task != send_email.name:
         return
-    said = error.why if isinstance(error, Reject) else error and described(error)
-    for email_id in EmailMessage.objects.filter(job=job.id).values_list(
-        "pk", flat=True
-    ):
+    said = None if error is None else _said(error)
+    mails = EmailMessage.objects.filter(job=job.id)
+    for email_id in mails.values_list("pk", flat=True):
         EmailMessage.objects.mark_error(email_id, explained(reason, said))
 
 
@@ -39,10 +38,15 @@ def end_forgotten_mails(**_: Any) -> None:
         job__in=DeadLetter.objects.values("id"),
     )
     for email_id, job_id in open_mails.values_list("pk", "job"):
+        assert job_id is not None  # It is the id of a dead letter.
         letter = DeadLetter.objects.filter(pk=job_id).first()
         if letter is not None:  # Else it was redriven meanwhile.
             said = letter.errors[-1]["message"] if letter.errors else None
             EmailMessage.objects.mark_error(email_id, explained(letter.reason, said))
+
+
+def _said(error: BaseException) -> str:
+    return error.why if isinstance(error, Reject) else described(error)
 
 
 def explained(reason: str, said: str | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from django.core.cache import cache
 from django.core.exceptions import RequestDataTooBig
@@ -179,7 +179,9 @@ def counts() -> dict[str, int]:
         total = noticed.aggregate(total=Sum("duplicates"))["total"]
         return {**by_status, "duplicates": total or 0}
 
-    return cache.get_or_set("postoffice.counts", count, COUNTS_SECONDS)
+    # Typed as if it might be None, which it is for a default of None alone.
+    counted = cache.get_or_set("postoffice.counts", count, COUNTS_SECONDS)
+    return cast("dict[str, int]", counted)
 
 
 def summary(message: EmailMessage) -> dict[str, Any]:

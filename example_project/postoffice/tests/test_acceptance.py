@@ -7,7 +7,6 @@ from typing import Any
 from unittest import mock
 
 from django.db import transaction
-from django.http import HttpResponse
 from django.test import TestCase, override_settings
 
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, capture
@@ -20,7 +19,7 @@ MAIL = {"subject": "Receipt", "to": ["ann@example.org"], "body": "Thank you."}
 
 
 class Posting(TestCase):
-    def post(self, posted: Any, content_type: str = "application/json") -> HttpResponse:
+    def post(self, posted: Any, content_type: str = "application/json") -> Any:
         body = posted if isinstance(posted, (bytes, str)) else json.dumps(posted)
         return self.client.post("/messages/", body, content_type=content_type)
 
@@ -30,7 +29,7 @@ class Posting(TestCase):
         *problems: tuple[int | None, str | None],
         status: int = 400,
         content_type: str = "application/json",
-    ) -> HttpResponse:
+    ) -> Any:
         """The answer names these (index, field), and nothing was stored."""
         response = self.post(posted, content_type)
         self.assertEqual(status, response.status_code, response.content)

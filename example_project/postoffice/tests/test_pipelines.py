@@ -49,7 +49,7 @@ class Planning(TransactionTestCase):
         mails = {job.kwargs["address"]: job.kwargs["mails"] for job in jobs}
         self.assertEqual(100, mails.pop("ann@example.org"))
         self.assertEqual({f"c{n}@example.org": 1 for n in range(100)}, mails)
-        due = [job.run_after for job in jobs]
+        due = [job.run_after for job in jobs if job.run_after is not None]
         self.assertEqual(101, len(due))
         self.assertLessEqual(minute, min(due))
         self.assertLess(max(due), datetime.now(UTC) + timedelta(hours=24))

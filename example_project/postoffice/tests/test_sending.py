@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 from config.mail import mail_settings
@@ -25,10 +27,10 @@ from postoffice.tests.mail_server import MailServer
 ANN, BOB, EVE = "ann@example.org", "bob@example.org", "eve@example.org"
 
 
-def accept_mail(**fields: list[str] | str) -> EmailMessage:
+def accept_mail(**fields: Any) -> EmailMessage:
     """Accept one mail and return its row."""
-    values = {"subject": "Receipt", "to": [ANN], "cc": [], "bcc": [], "body": "Hi"}
-    (email_id,) = accept([Draft(**{**values, **fields})])
+    usual = Draft(subject="Receipt", to=[ANN], cc=[], bcc=[], body="Hi")
+    (email_id,) = accept([replace(usual, **fields)])
     return EmailMessage.objects.get(pk=email_id)
 
 
