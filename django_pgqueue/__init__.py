@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         WrongState,
     )
     from django_pgqueue.models.job_field import JobField
+    from django_pgqueue.options.retry import Retry
     from django_pgqueue.publishing.publication import Publication
     from django_pgqueue.publishing.publish import (
         apublish,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from django_pgqueue.tasks.declare import task
     from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
     from django_pgqueue.tasks.result import JobResult
-    from django_pgqueue.tasks.retry import Retry
     from django_pgqueue.tasks.unique import Unique
     from django_pgqueue.topics.message import Message
 
@@ -84,7 +84,7 @@ _HOMES = {
     "TopicError": "exceptions",
     "Accumulate": "tasks.accumulate",
     "Call": "tasks.accumulate",
-    "Retry": "tasks.retry",
+    "Retry": "options.retry",
     "Cancel": "tasks.outcome",
     "JobContext": "tasks.context",
     "JobResult": "tasks.result",

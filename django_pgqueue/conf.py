@@ -21,50 +21,17 @@ from django_pgqueue.bounds import (
     EXPORT_FORMATS,
     EXPORT_TARGET,
     PAYLOAD_BYTES_DEFAULT,
-    PRIORITY_MAX,
-    PRIORITY_MIN,
     QUEUE_NAME,
 )
-from django_pgqueue.exceptions import SettingsError, did_you_mean
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidOption,
+    SettingsError,
+    did_you_mean,
+)
+from django_pgqueue.options.durations import DURATION_MAX, as_bytes, as_timedelta
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 
-DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.ASCII)
-UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-SIZE = re.compile(
-    r"(\d{1,15}(?:\.\d{1,15})?)\s*(B|kB|MB|GB|KiB|MiB|GiB)", re.ASCII | re.IGNORECASE
-)
-UNIT_BYTES = {
-    "b": 1,
-    "kb": 1_000,
-    "mb": 1_000_000,
-    "gb": 1_000_000_000,
-    "kib": 1_024,
-    "mib": 1_048_576,
-    "gib": 1_073_741_824,
-}
-
-# The longest duration accepted anywhere: ten years. Longer ones are typing errors,
-# and PostgreSQL would refuse the sum of now and a few more of them.
-DURATION_MAX = timedelta(days=3_653)
-
-SECONDS_MAX = int(DURATION_MAX.total_seconds())
-
-Duration = timedelta | int | float | str
-
-# Options that a queue or the whole project may set for its tasks, and nothing else.
-OPTION_KEYS = (
-    "priority",
-    "retries",
-    "timeout",
-    "settle",
-    "ack_policy",
-    "archive",
-    "middleware",
-)
-
-SETTLES = ("immediate", "batched")
-ACK_POLICIES = ("on_success", "first", "reject_on_error", "manual")
 MODES = ("normal", "immediate")
 
 
@@ -208,82 +175,6 @@ def readable_settings() -> Settings:
     from django.conf import settings
 
     return Settings(**_read(getattr(settings, "PGQUEUE", {}))[0])
-
-
-def as_timedelta(value: Duration, *, name: str, zero: bool = True) -> timedelta:
-    """
-    Turn seconds, a timedelta or text such as "5m" into a timedelta.
-
-    Args:
-        value: Seconds as a number, a timedelta, or digits with one of the units
-            ms, s, m, h, d, w.
-        name: What the value is, for the error.
-        zero: Whether a duration of zero is allowed.
-
-    Raises:
-        ValueError: Not a duration, negative, not finite, or beyond ten years.
-    """
-    try:
-        repr(value)
-    except Exception:
-        # Of 5,000 digits, or of an object whose __repr__ raises.
-        raise ValueError(
-            f"{name} is a {type(value).__qualname__} that cannot be shown; the "
-            f"longest duration is {DURATION_MAX.days} d."
-        ) from None
-    if isinstance(value, timedelta):
-        result = value
-    elif isinstance(value, str):
-        match = DURATION.fullmatch(value.strip())
-        if match is None:
-            raise ValueError(
-                f"{name} is {value!r}, which is no duration: write seconds, a "
-                f"timedelta, or text such as '90s', '5m', '24h', '7d'."
-            )
-        result = _seconds(float(match[1]) * UNIT_SECONDS[match[2]], name, value)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        result = _seconds(value, name, value)
-    else:
-        raise ValueError(
-            f"{name} is {value!r}, which is no duration: write seconds, a timedelta, "
-            f"or text such as '90s', '5m', '24h', '7d'."
-        )
-    if result < timedelta(0) or (not zero and not result):
-        raise ValueError(
-            f"{name} is {value!r}; it must be {'zero or ' if zero else ''}longer "
-            f"than zero."
-        )
-    if result > DURATION_MAX:
-        raise ValueError(f"{name} is {value!r}; the longest is {DURATION_MAX.days} d.")
-    return result
-
-
-def as_bytes(text: str, *, name: str) -> int:
-    """
-    Read a size such as "512MB".
-
-    Args:
-        text: A number and one of the units B, kB, MB, GB (powers of 1000), KiB, MiB,
-            GiB (powers of 1024); in any case.
-        name: What it is, for the error.
-
-    Raises:
-        ValueError: It is no size.
-    """
-    match = SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(
-            f"{name} is {text!r}, which is no size: write a number of bytes, or text "
-            f"such as '512MB' (of 1000 kB), '512MiB' (of 1024 KiB), '2GB'."
-        )
-    return int(float(match[1]) * UNIT_BYTES[match[2].lower()])
-
-
-def _seconds(seconds: float, name: str, value: object) -> timedelta:
-    # Compared before anything else: a huge int has no float.
-    if not -SECONDS_MAX <= seconds <= SECONDS_MAX:
-        raise ValueError(f"{name} is {value!r}; the longest is {DURATION_MAX.days} d.")
-    return timedelta(seconds=seconds)
 
 
 class _Frozen:
@@ -551,54 +442,21 @@ def _queues(key: str, value: Any) -> Mapping[str, Mapping[str, Any]]:
 def _options(key: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise SettingsError(f"{key} must be a dict of options, not {value!r}.")
-    for option in value:
-        if option not in OPTION_KEYS:
+    # Not at every start of Django: most of it is for those who declare tasks.
+    from django_pgqueue.options.table import OF_SETTINGS
+
+    for option, said in value.items():
+        if option not in OF_SETTINGS:
             raise SettingsError(
                 f"{key} has the unknown option {option!r}; known are "
-                f"{', '.join(OPTION_KEYS)}."
-                f"{did_you_mean(str(option), list(OPTION_KEYS))}"
+                f"{', '.join(OF_SETTINGS)}."
+                f"{did_you_mean(str(option), list(OF_SETTINGS))}"
             )
-        _check_option(f"{key}[{option!r}]", option, value[option])
-    return dict(value)
-
-
-def _check_option(key: str, option: str, value: Any) -> None:
-    if option == "priority" and not _is_int(value, PRIORITY_MIN, PRIORITY_MAX):
-        raise SettingsError(
-            f"{key} is {value!r}; it must be a whole number from {PRIORITY_MIN} to "
-            f"{PRIORITY_MAX}."
-        )
-    if option == "settle" and value not in SETTLES:
-        raise SettingsError(f"{key} is {value!r}; it must be {' or '.join(SETTLES)}.")
-    if option == "ack_policy" and value not in ACK_POLICIES:
-        raise SettingsError(f"{key} is {value!r}; it must be {_either(ACK_POLICIES)}.")
-    if option == "archive" and not isinstance(value, bool):
-        raise SettingsError(f"{key} is {value!r}; it must be True or False.")
-    if option == "middleware" and (
-        not isinstance(value, (list, tuple))
-        or not all(isinstance(item, str) or callable(item) for item in value)
-    ):
-        raise SettingsError(
-            f"{key} is {value!r}; it must be a list of functions or of their import "
-            f"paths."
-        )
-    # A Retry is known by what it has: this module is below the one that defines it.
-    if option == "retries" and not (
-        _is_int(value, 0, 32_766) or hasattr(value, "max_attempts")
-    ):
-        raise SettingsError(
-            f"{key} is {value!r}; it must be a whole number from 0 on, or Retry(…)."
-        )
-    if option == "timeout":
         try:
-            as_timedelta(value, name=key, zero=False)
-        except ValueError as error:
-            raise SettingsError(str(error)) from None
-
-
-def _is_int(value: Any, low: int, high: int) -> bool:
-    is_int = isinstance(value, int) and not isinstance(value, bool)
-    return is_int and low <= value <= high
+            OF_SETTINGS[option].check(said)
+        except (InvalidOption, DeclarationError) as error:
+            raise SettingsError(f"{key}: {error}") from None
+    return dict(value)
 
 
 READERS: dict[str, Callable[[str, Any], Any]] = {

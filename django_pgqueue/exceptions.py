@@ -326,6 +326,19 @@ class PipelineStopped(SparkError):
     """Raised inside a pipeline job that was told to stop, or lost its place."""
 
 
+# Characters of a value in an error.
+SHOWN_MAX = 80
+
+
+def shown(value: object) -> str:
+    """Return *value* as an error shows it; its __repr__ may be long, or raise."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"a {type(value).__qualname__}"
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
+
 def did_you_mean(word: str, known: list[str]) -> str:
     """Return ' Did you mean X?' for the nearest known word, else ''."""
     by_fold = {name.casefold(): name for name in known}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from django_pgqueue.tasks.shown import shown
+from django_pgqueue.exceptions import shown
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 

@@ -47,6 +47,8 @@ from django_pgqueue.models import (
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.models.job import LiveState
+from django_pgqueue.options.retry import Retry
+from django_pgqueue.options.table import OF_SETTINGS
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.spark import options
 from django_pgqueue.spark.job import declared_jobs
@@ -55,7 +57,6 @@ from django_pgqueue.spark.write.columns import Columns
 from django_pgqueue.spark.write.journal import WriteResult
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.result import JobResult
-from django_pgqueue.tasks.retry import Retry
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.tasks.unique import Unique
 
@@ -71,7 +72,7 @@ PAGES = [README, *sorted(DOCS.rglob("*.md"))]
 
 # Of what callers and settings may say, told in words or by another name.
 IN_OTHER_WORDS = {
-    "conf.SECONDS_MAX",
+    "options.durations.SECONDS_MAX",
     "bounds.ACCUMULATE_WITHIN_MAX",
     "bounds.FLOAT_PLAIN_MAX",
     "bounds.TIME_MAX",
@@ -340,7 +341,7 @@ def test_options_of_queues_are_documented():
     sentence = re.search(r"Options of a queue: (.*?), as", text)
 
     assert sentence
-    assert list(conf.OPTION_KEYS) == names_in(sentence[1])
+    assert list(OF_SETTINGS) == names_in(sentence[1])
 
 
 # Reference: events and exceptions ----------------------------------------------------
@@ -808,12 +809,12 @@ def test_every_state_and_reason_is_documented():
 
 
 def test_every_limit_of_what_callers_say_is_documented():
-    """limits.md names each of bounds.py and conf.py; of others, what users meet."""
+    """limits.md names each of bounds, settings and durations; of others, some."""
     declared = re.compile(r"^(?:[A-Z_]+, )?([A-Z_]+_MAX) =", re.MULTILINE)
     existing = {
         f"{module}.{name}"
-        for module in ("bounds", "conf")
-        for name in declared.findall(read(PACKAGE / f"{module}.py"))
+        for module in ("bounds", "conf", "options.durations")
+        for name in declared.findall(read(PACKAGE / f"{module.replace(*'./')}.py"))
     }
     named = {name for name, _ in constants_in_limits_md()}
 

@@ -21,9 +21,10 @@ from django_pgqueue.admin import payload
 from django_pgqueue.admin.edit import read_json
 from django_pgqueue.admin.redaction import redact_json, restore
 from django_pgqueue.admin.schedule_times import Preview, preview
-from django_pgqueue.conf import as_timedelta, get_settings
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import EnqueueError, ScheduleError, TopicError
 from django_pgqueue.models.schedule import Overlap
+from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.publishing.publish import message
 from django_pgqueue.schedules.definition import (
     NAME_CHARACTERS_MAX,

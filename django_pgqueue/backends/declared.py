@@ -8,9 +8,9 @@ From then on a worker runs its jobs as those of any other task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, make_dataclass
+from typing import Any, TypeVar, cast
 
 from django_pgqueue.backends.django_api import (
     AnyContext,
@@ -19,35 +19,38 @@ from django_pgqueue.backends.django_api import (
     InvalidTask,
 )
 from django_pgqueue.backends.events import listen
-from django_pgqueue.conf import Duration
 from django_pgqueue.exceptions import DeclarationError
+from django_pgqueue.options.table import options_of
 from django_pgqueue.tasks import task as tasks
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.declare import declare_task
-from django_pgqueue.tasks.options import AckPolicy, Middleware, Settle
-from django_pgqueue.tasks.retry import Retry
-from django_pgqueue.tasks.unique import Unique
+from django_pgqueue.tasks.options import TaskKeywords
+
+T = TypeVar("T")
 
 # What a task may be told beside Django's own options, in @task(…) or in OPTIONS.
-OPTIONS = (
-    "retries",
-    "timeout",
-    "settle",
-    "ack_policy",
-    "archive",
-    "atomic",
-    "tags",
-    "middleware",
-    "unique",
-    "by",
-    "debounce",
-    "max_wait",
-    "throttle",
-    "aliases",
-)
+OPTIONS = {
+    name: option
+    for name, option in options_of(TaskKeywords).items()
+    if name not in ("queue", "priority", "name")
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def with_options(base: type[T]) -> type[T]:
+    """Return *base* with a field for each option."""
+    made = make_dataclass(
+        base.__name__,
+        [(name, option.type, field(default=None)) for name, option in OPTIONS.items()],
+        bases=(base,),
+        namespace={"__doc__": base.__doc__, "__module__": base.__module__},
+        frozen=True,
+        slots=True,
+        kw_only=True,
+    )
+    return cast("type[T]", made)
+
+
+@with_options
 class PgQueueTask(AnyTask):
     """
     What Django's @task makes with this backend; None: what OPTIONS say.
@@ -55,20 +58,7 @@ class PgQueueTask(AnyTask):
     The options are those of ``django_pgqueue.task``, with the same meaning and limits.
     """
 
-    retries: Retry | int | None = None
-    timeout: Duration | None = None
-    settle: Settle | None = None
-    ack_policy: AckPolicy | None = None
-    archive: bool | None = None
-    atomic: bool | None = None
-    tags: Sequence[str] | None = None
-    middleware: Sequence[Middleware | str] | None = None
-    unique: Unique | None = None
-    by: str | Collection[str] | None = None
-    debounce: Duration | None = None
-    max_wait: Duration | None = None
-    throttle: str | None = None
-    aliases: Sequence[str] | None = None
+    __slots__ = ()
 
     def delay(self, *args: Any, **kwargs: Any) -> AnyResult:
         """Store one job: enqueue(), under the name that Celery gives it."""
@@ -140,32 +130,25 @@ def job_task(
     Raises:
         InvalidTask: Its options contradict each other, or its name is taken.
     """
+    options = {name: getattr(django_task, name, None) for name in OPTIONS}
     options = {
-        name: getattr(django_task, name, None) for name in OPTIONS if name != "aliases"
+        **{
+            name: defaults.get(name) if said is None else said
+            for name, said in options.items()
+        },
+        "name": django_task.module_path,
+        "takes_context": django_task.takes_context,
     }
-    options = {
-        name: defaults.get(name) if said is None else said
-        for name, said in options.items()
-    }
-    names = tuple(getattr(django_task, "aliases", None) or ())
     function = django_task.func
-    told = (options, names, django_task.takes_context)
     known = _job_tasks.get(function)
-    if known is not None and known[0] == told:
+    if known is not None and known[0] == options:
         return known[1]
     try:
-        made = declare_task(
-            function,
-            {name: value for name, value in options.items() if value is not None},
-            takes_context=django_task.takes_context,
-            name=django_task.module_path,
-            aliases=names,
-            kind=JobTask,
-        )
+        made = declare_task(function, options, kind=JobTask)
     except DeclarationError as error:
         raise InvalidTask(str(error)) from error
     assert isinstance(made, JobTask)
     made.django_task = django_task
     listen(made, backend)
-    _job_tasks[function] = (told, made)
+    _job_tasks[function] = (options, made)
     return made

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from django_pgqueue.exceptions import PayloadTooLarge
+from django_pgqueue.options.checks import check_headers
 from django_pgqueue.tasks import payload as payloads
-from django_pgqueue.tasks.options import check_headers
 from django_pgqueue.topics.names import check_key, check_name, topic_of
 
 EMPTY = "{}"

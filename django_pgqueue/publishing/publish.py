@@ -15,7 +15,7 @@ from django.db import connections, transaction
 
 from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import Settings, get_settings
-from django_pgqueue.exceptions import TopicError, WrongDatabase
+from django_pgqueue.exceptions import TopicError, WrongDatabase, shown
 from django_pgqueue.postgres.bulk import (
     BULK_CURSOR_CHARACTERS,
     BULK_ROWS_MAX,
@@ -31,7 +31,6 @@ from django_pgqueue.publishing.registry import schema_of
 from django_pgqueue.publishing.schema import to_payload
 from django_pgqueue.tasks.first_steps import with_way_out
 from django_pgqueue.tasks.open_transaction import open_alias
-from django_pgqueue.tasks.shown import shown
 from django_pgqueue.topics import publish as storage
 from django_pgqueue.topics.names import topic_of
 

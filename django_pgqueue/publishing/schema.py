@@ -10,8 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from django_pgqueue.exceptions import TopicError
-from django_pgqueue.tasks.shown import shown
+from django_pgqueue.exceptions import TopicError, shown
 
 
 def check_schema(topic: str, schema: Any) -> Any:

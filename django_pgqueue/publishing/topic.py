@@ -12,8 +12,9 @@ from typing import Any, overload
 
 from asgiref.sync import sync_to_async
 
-from django_pgqueue.conf import Duration, as_timedelta, get_settings
-from django_pgqueue.exceptions import TopicError
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import TopicError, shown
+from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.publishing import publish as publishing
 from django_pgqueue.publishing.group import Group
@@ -21,7 +22,6 @@ from django_pgqueue.publishing.publication import Publication
 from django_pgqueue.publishing.registry import Declared, declare, schema_of
 from django_pgqueue.publishing.schema import check_schema, from_payload
 from django_pgqueue.tasks.payload import encode_plain
-from django_pgqueue.tasks.shown import shown
 from django_pgqueue.topics.message import Message
 from django_pgqueue.topics.names import (
     PARTITIONS_DEFAULT,

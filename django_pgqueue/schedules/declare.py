@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from django_pgqueue.conf import Duration, as_timedelta
-from django_pgqueue.exceptions import DeclarationError, ScheduleError
+from django_pgqueue.exceptions import DeclarationError, ScheduleError, shown
+from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.publishing.publication import Publication
 from django_pgqueue.schedules.definition import Definition, check_every, define
-from django_pgqueue.tasks.shown import shown
 from django_pgqueue.tasks.task import Task
 
 T = TypeVar("T", bound=Task[Any, Any] | Publication)

@@ -10,17 +10,17 @@ from datetime import timedelta
 from typing import Any
 
 from django_pgqueue.bounds import PAYLOAD_BYTES_DEFAULT
-from django_pgqueue.conf import as_timedelta
 from django_pgqueue.exceptions import (
     EnqueueError,
     ScheduleError,
     UnknownTask,
     did_you_mean,
+    shown,
 )
+from django_pgqueue.options.checks import check_priority, check_queue
+from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.publishing.publication import EMPTY, Publication
-from django_pgqueue.tasks.options import check_priority, check_queue
 from django_pgqueue.tasks.registry import declared_names, find_task
-from django_pgqueue.tasks.shown import shown
 from django_pgqueue.timetable.catch_up import CatchUp
 from django_pgqueue.timetable.expression import Expression
 from django_pgqueue.timetable.zones import read_zone

@@ -17,13 +17,17 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from django_pgqueue.bounds import QUEUE_DEFAULT
-from django_pgqueue.conf import Duration, as_bytes, as_timedelta
-from django_pgqueue.exceptions import DeclarationError, InvalidArgument, TopicError
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidArgument,
+    TopicError,
+    shown,
+)
+from django_pgqueue.options.checks import AckPolicy, check_queue
+from django_pgqueue.options.durations import Duration, as_bytes, as_timedelta
+from django_pgqueue.options.retry import Retry, as_retry
 from django_pgqueue.subscriptions.subscribe import checked_where, subscribe
 from django_pgqueue.tasks.declare import declare_task
-from django_pgqueue.tasks.options import AckPolicy, check_queue
-from django_pgqueue.tasks.retry import Retry, as_retry
-from django_pgqueue.tasks.shown import shown
 from django_pgqueue.tasks.task import AsyncTask, Task
 from django_pgqueue.topics.names import check_topic
 from django_pgqueue.topics.read import BATCH_BYTES_DEFAULT
@@ -203,8 +207,10 @@ def consume(
             "retries": None if ack_policy in ONCE else retries,
             "atomic": atomic,
             "ack_policy": ack_policy,
+            "name": name,
+            "aliases": aliases,
         }
-        task = declare_task(function, options, name=name, aliases=aliases)
+        task = declare_task(function, options)
         _check_task(task)
         _add(Consumer(task=task, is_atomic=task.options.atomic, **told))
         return task

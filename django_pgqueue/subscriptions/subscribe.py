@@ -11,44 +11,37 @@ database, so that those who publish know nothing of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import (
     Any,
     Concatenate,
     Literal,
     ParamSpec,
     Protocol,
-    TypedDict,
     TypeVar,
     Unpack,
     overload,
 )
 
 from django_pgqueue.bounds import QUEUE_DEFAULT
-from django_pgqueue.conf import Duration
 from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidArgument,
     InvalidOption,
     TopicError,
+    shown,
+)
+from django_pgqueue.subscriptions.keywords import (
+    OF_JOBS,
+    OF_SUBSCRIBE,
+    SubscribeKeywords,
 )
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.declare import declare_task
-from django_pgqueue.tasks.options import (
-    AckPolicy,
-    Middleware,
-    Settle,
-    check_priority,
-    check_queue,
-    check_retries,
-    check_tags,
-)
-from django_pgqueue.tasks.retry import Retry
-from django_pgqueue.tasks.shown import shown
 from django_pgqueue.tasks.task import AsyncTask, Task
+from django_pgqueue.tasks.unknown_options import takes
 from django_pgqueue.topics.names import Pattern
 from django_pgqueue.topics.start import LATEST, Start
 
@@ -57,31 +50,6 @@ R = TypeVar("R")
 T = TypeVar("T", bound=Task[Any, Any])
 
 WHERE_BYTES_MAX = 8_192
-
-# What is said of the task itself, and not of one of its subscriptions.
-OF_TASK = (
-    *("takes_context", "timeout", "settle", "ack_policy", "archive", "atomic"),
-    *("middleware", "name", "aliases"),
-)
-
-
-class SubscribeKeywords(TypedDict, total=False):
-    """What @subscribe takes besides takes_context, for type checkers."""
-
-    queue: str | None
-    where: Mapping[str, Any] | None
-    start: str | datetime | timedelta
-    priority: int | None
-    retries: Retry | int | None
-    timeout: Duration | None
-    settle: Settle | None
-    ack_policy: AckPolicy | None
-    archive: bool | None
-    atomic: bool
-    middleware: Sequence[Middleware | str]
-    tags: Collection[str]
-    name: str | None
-    aliases: Sequence[str]
 
 
 class Subscribes(Protocol):
@@ -159,25 +127,8 @@ def subscribe(
     takes_context: Literal[False] = False,
     **options: Unpack[SubscribeKeywords],
 ) -> Subscribes: ...
-def subscribe(
-    pattern: Any,
-    *,
-    queue: str | None = None,
-    where: Mapping[str, Any] | None = None,
-    start: str | datetime | timedelta = LATEST,
-    takes_context: bool = False,
-    priority: int | None = None,
-    retries: Retry | int | None = None,
-    timeout: Duration | None = None,
-    settle: Settle | None = None,
-    ack_policy: AckPolicy | None = None,
-    archive: bool | None = None,
-    atomic: bool = False,
-    middleware: Sequence[Middleware | str] = (),
-    tags: Collection[str] = (),
-    name: str | None = None,
-    aliases: Sequence[str] = (),
-) -> Any:
+@takes("@subscribe", DeclarationError, OF_SUBSCRIBE)
+def subscribe(pattern: Any, **options: Any) -> Any:
     """
     Make a function the task of each message that a pattern selects.
 
@@ -194,27 +145,8 @@ def subscribe(
     Args:
         pattern: "orders": every message of that topic, "orders.created": those of that
             name, ``*`` for a word: ``"orders.*"``, ``"*.created"``; or a topic().
-        queue: Where its jobs go; the task's, else "default".
-        where: Only messages whose payload contains this JSON object, at most 8,192
-            bytes; the database looks, with ``@>``.
-        start: With which message a new subscription begins: "latest": what is published
-            from its commit on; "earliest": all that the log still has; a datetime, or
-            "60 days ago": what was published from then on. Each message makes one job.
-            An existing subscription does not look at it any more.
-        takes_context: As in task().
-        priority: Of its jobs, as in task().
-        retries: As in task(); above a task the number alone counts, and the back-off
-            stays the task's.
-        timeout: As in task().
-        settle: As in task().
-        ack_policy: As in task().
-        archive: As in task().
-        atomic: As in task().
-        middleware: As in task().
-        tags: Of its jobs; above a task, added to the task's.
-        name: Of the task.
-        aliases: As in task(); the row of an earlier name gets the new one when a
-            deploy migrates.
+        options: Those of the table; help() and the reference tell each. Above a task,
+            what is said of the jobs alone.
 
     Raises:
         TopicError: The pattern, where or start is wrong; or the function is subscribed
@@ -225,32 +157,16 @@ def subscribe(
             jobs that are made in the database.
     """
     selects = Pattern.parse(getattr(pattern, "name", pattern))
-    contains = checked_where(where)
-    begins = Start.parse(start)
-    of_task = {
-        "timeout": timeout,
-        "settle": settle,
-        "ack_policy": ack_policy,
-        "archive": archive,
-        "atomic": atomic,
-        "middleware": middleware,
-    }
-    named = {"takes_context": takes_context, "name": name, "aliases": aliases}
-    of_jobs = {"queue": queue, "priority": priority, "retries": retries, "tags": tags}
+    contains = checked_where(options.pop("where", None))
+    begins = Start.parse(options.pop("start", LATEST))
 
     def declare_it(function: Any) -> Task[Any, Any]:
         own: dict[str, Any] = {}
         if isinstance(function, Task):
-            _refuse_options_of_task(function, {**of_task, **named})
-            task, own = function, _own_options(of_jobs)
+            _refuse_options_of_task(function, options)
+            task, own = function, _own_options(options)
         else:
-            task = declare_task(
-                function,
-                {**of_task, **of_jobs},
-                takes_context=bool(takes_context),
-                name=name,
-                aliases=aliases,
-            )
+            task = declare_task(function, options)
         _check_task(task)
         declaration = Declaration(
             task=task,
@@ -325,7 +241,7 @@ def checked_where(where: object) -> str | None:
 
 
 def _refuse_options_of_task(task: Task[Any, Any], said: Mapping[str, Any]) -> None:
-    for option in OF_TASK:
+    for option in [name for name in said if name not in OF_JOBS]:
         if said[option] not in (None, False, (), []):
             raise DeclarationError(
                 f"@subscribe({option}=…) stands above the task {task.name}: that is "
@@ -336,17 +252,16 @@ def _refuse_options_of_task(task: Task[Any, Any], said: Mapping[str, Any]) -> No
 
 def _own_options(said: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a subscription says of its jobs beside their task."""
-    own: dict[str, Any] = {}
     try:
-        if said["queue"] is not None:
-            own["queue"] = check_queue(said["queue"])
-        if said["priority"] is not None:
-            own["priority"] = check_priority(said["priority"])
-        if said["retries"] is not None:
-            own["max_attempts"] = check_retries(said["retries"])
-        own["tags"] = check_tags(said["tags"])
+        own = {
+            name: option.check(said[name])
+            for name, option in OF_JOBS.items()
+            if said.get(name) is not None
+        }
     except InvalidOption as error:
         raise DeclarationError(f"@subscribe: {error}") from None
+    if "retries" in own:
+        own["max_attempts"] = own.pop("retries").max_attempts
     return own
 
 

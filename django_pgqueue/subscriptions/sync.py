@@ -6,9 +6,9 @@ import json
 import logging
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.options.checks import check_tags
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.subscriptions.subscribe import Declaration, declared
-from django_pgqueue.tasks.options import check_tags
 from django_pgqueue.topics import subscriptions
 from django_pgqueue.topics.subscriptions import Declared, Wanted
 

@@ -18,9 +18,8 @@ from django_pgqueue.bounds import (
     ACCUMULATE_WITHIN_MAX,
     KEY_CHARACTERS_MAX,
 )
-from django_pgqueue.conf import Duration, as_timedelta
-from django_pgqueue.exceptions import DeclarationError, InvalidOption
-from django_pgqueue.tasks.shown import shown
+from django_pgqueue.exceptions import DeclarationError, InvalidOption, shown
+from django_pgqueue.options.durations import Duration, as_timedelta
 
 # Of calls that were told none.
 NO_KEY = ""

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import uuid4
 
-from django_pgqueue.conf import Duration, as_timedelta
 from django_pgqueue.exceptions import WrongState
+from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.tasks.outcome import AskedAgain, Reject, RetryLater
 

@@ -12,7 +12,6 @@ import functools
 from collections import deque
 from collections.abc import (
     Callable,
-    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -20,14 +19,14 @@ from collections.abc import (
 )
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
 from django_pgqueue import signals
 from django_pgqueue.bounds import QUEUE_DEFAULT
-from django_pgqueue.conf import Duration, Settings, get_settings
+from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidArgument,
@@ -35,6 +34,8 @@ from django_pgqueue.exceptions import (
     PayloadTooLarge,
     WrongDatabase,
 )
+from django_pgqueue.options.checks import check_tags
+from django_pgqueue.options.durations import Duration
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.accumulate import (
@@ -64,13 +65,8 @@ from django_pgqueue.tasks.accumulate import NO_KEY, check_key
 from django_pgqueue.tasks.first_steps import with_way_out
 from django_pgqueue.tasks.from_queryset import check_queryset, select
 from django_pgqueue.tasks.open_transaction import open_alias
-from django_pgqueue.tasks.options import (
-    CallOptions,
-    When,
-    check_tags,
-)
+from django_pgqueue.tasks.options import OF_USING, CallOptions, UsingKeywords
 from django_pgqueue.tasks.result import JobResult
-from django_pgqueue.tasks.retry import Retry
 from django_pgqueue.tasks.spread import (
     as_spread,
     encode_spread,
@@ -78,8 +74,8 @@ from django_pgqueue.tasks.spread import (
     keyless,
     offset_of,
 )
-from django_pgqueue.tasks.unique import Rule, Unique
-from django_pgqueue.tasks.unknown_options import explains_unknown
+from django_pgqueue.tasks.unique import Rule
+from django_pgqueue.tasks.unknown_options import takes
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -114,24 +110,8 @@ class Enqueuer(Generic[P, R]):
         # The placement of the last job, and the settings that it is by.
         self._kept: tuple[Settings, Placement] | None = None
 
-    @explains_unknown("using()", InvalidOption)
-    def using(
-        self,
-        *,
-        queue: str | None = None,
-        priority: int | None = None,
-        retries: Retry | int | None = None,
-        run_after: When | None = None,
-        expires: When | None = None,
-        headers: Mapping[str, Any] | None = None,
-        tags: Collection[str] | None = None,
-        unique: Unique | Literal[False] | None = None,
-        key: str | int | None = None,
-        by: str | Collection[str] | None = None,
-        debounce: Duration | None = None,
-        max_wait: Duration | None = None,
-        throttle: str | None = None,
-    ) -> Enqueuer[P, R]:
+    @takes("using()", InvalidOption, OF_USING)
+    def using(self, **options: Unpack[UsingKeywords]) -> Enqueuer[P, R]:
         """
         Return this with other options; what is not given stays.
 
@@ -139,52 +119,21 @@ class Enqueuer(Generic[P, R]):
         them takes the place of what the task, or an earlier using(), has said.
 
         Args:
-            queue: A queue name.
-            priority: -100 to 100, higher first.
-            retries: How many retries the job has; the back-off stays the task's.
-            run_after: A datetime, or a duration from now on the database's clock.
-            expires: Likewise; a job not started by then is archived as expired.
-            headers: Merged into those given before; JSON, reserved keys refused.
-            tags: Added to those of the task, and to those given before.
-            unique: At most one live job for each key; False: none of the three.
-            key: The key itself, text of 1 to 1,000 characters or an int, in place of
-                arguments. Those of two tasks never meet. Of a task with accumulate:
-                which calls run together; up to 255 characters.
-            by: Of debounce and throttle: the parameters that make the key, as in
-                Unique; by default all arguments.
-            debounce: A duration: the job runs that long after the last call, with that
-                call's arguments.
-            max_wait: Of debounce: the longest that calls can put the job off, from the
-                first one on; a duration.
-            throttle: "N/period", such as "10/15m": further jobs are not stored. A
-                period begins with its first job.
+            options: Those of the table; help() and the reference tell each.
 
         Raises:
             InvalidOption: A value is out of its range, two contradict each other, or
                 the task has no use for one.
         """
         accumulate_key = None
-        if key is not None and self._task.options.accumulate is not None:
-            accumulate_key, key = check_key(key), None
-        options = self._options.with_(
-            queue=queue,
-            priority=priority,
-            retries=retries,
-            run_after=run_after,
-            expires=expires,
-            headers=headers,
-            tags=tags,
-            unique=unique,
-            key=key,
-            by=by,
-            debounce=debounce,
-            max_wait=max_wait,
-            throttle=throttle,
-        )
-        _check_rule(self._task, options)
+        if self._task.options.accumulate is not None:
+            key = options.pop("key", None)
+            accumulate_key = None if key is None else check_key(key)
+        changed = self._options.with_(**options)
+        _check_rule(self._task, changed)
         if accumulate_key is not None:
-            options = replace(options, accumulate_key=accumulate_key)
-        return Enqueuer(self._task, options)
+            changed = replace(changed, accumulate_key=accumulate_key)
+        return Enqueuer(self._task, changed)
 
     def spread(
         self, over: Duration, *, by: str | Sequence[str] | None = None

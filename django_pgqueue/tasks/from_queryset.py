@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.exceptions import InvalidArgument
+from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.queues.enqueue import Argument
 from django_pgqueue.tasks import payload
-from django_pgqueue.tasks.shown import shown
 
 if TYPE_CHECKING:
     from django.db.models import Field, QuerySet

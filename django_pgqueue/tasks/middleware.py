@@ -14,13 +14,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from django_pgqueue.bounds import ATTEMPTS_MAX
-from django_pgqueue.conf import Duration
-from django_pgqueue.exceptions import DeclarationError, LeaseLost
+from django_pgqueue.exceptions import DeclarationError, LeaseLost, shown
+from django_pgqueue.options.checks import Middleware
+from django_pgqueue.options.durations import Duration
+from django_pgqueue.options.retry import Backoff, Retry
 from django_pgqueue.tasks.context import JobContext
-from django_pgqueue.tasks.options import Middleware
 from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
-from django_pgqueue.tasks.retry import Backoff, Retry
-from django_pgqueue.tasks.shown import shown
 
 # What a task says on purpose is no failure that a policy of ours may turn round, and
 # neither is a job that is somebody else's by now.

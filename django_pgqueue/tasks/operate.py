@@ -26,7 +26,9 @@ from django_pgqueue.exceptions import (
     PayloadTooLarge,
     UnknownTask,
     WrongState,
+    shown,
 )
+from django_pgqueue.options.checks import check_queue
 from django_pgqueue.postgres.apart import make_apart
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake_after_commit
@@ -40,10 +42,8 @@ from django_pgqueue.queues.edit import Editable
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks import payload
-from django_pgqueue.tasks.options import check_queue
 from django_pgqueue.tasks.outcome import Reject
 from django_pgqueue.tasks.registry import find_task
-from django_pgqueue.tasks.shown import shown
 
 __all__ = [
     "CancelAnswer",

@@ -4,146 +4,133 @@ Options: what a task, a queue, the settings and a call may say about a job.
 Who wins: the call over the task over the queue over the settings.
 """
 
-from __future__ import annotations
+# Without postponed annotations: the rows of the table are read here.
 
-import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal, cast
+from functools import partial
+from typing import Annotated, Any, Literal, Self, TypedDict, Unpack, cast
 
 from asgiref.sync import iscoroutinefunction
 
-from django_pgqueue.bounds import (
-    PRIORITY_DEFAULT,
-    PRIORITY_MAX,
-    PRIORITY_MIN,
-    QUEUE_NAME,
-    RESERVED,
-    RESERVED_PREFIX,
-    TAG_CHARACTERS_MAX,
-    TAGS_MAX,
-    TIME_MAX,
-    TIME_MIN,
-)
-from django_pgqueue.conf import (
-    ACK_POLICIES,
-    SETTLES,
-    Duration,
-    Settings,
-    as_timedelta,
-)
+from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import DeclarationError, InvalidOption
-from django_pgqueue.tasks.accumulate import Accumulate
-from django_pgqueue.tasks.retry import Retry, as_retry
-from django_pgqueue.tasks.shown import shown
+from django_pgqueue.options.checks import (
+    AckPolicy,
+    Middleware,
+    When,
+    check_headers,
+    check_tags,
+    check_when,
+)
+from django_pgqueue.options.table import (
+    OF_SETTINGS,
+    ContextKeywords,
+    Declared,
+    DeclareKeywords,
+    JobKeywords,
+    OneByOneKeywords,
+    Option,
+    PlaceKeywords,
+    Resolved,
+    RuleKeywords,
+    options_of,
+)
+from django_pgqueue.tasks.accumulate import Accumulate, check_accumulate
 from django_pgqueue.tasks.spread import Spread, check_window
 from django_pgqueue.tasks.unique import Rule, Said, Unique, as_rule, checked_key
 
-Settle = Literal["immediate", "batched"]
-AckPolicy = Literal["on_success", "first", "reject_on_error", "manual"]
+UNIQUE = Option("At most one live job for each key, and what a second call does.")
 
-# What stands around a task: called with the job's context and a function without
-# arguments that goes on; returns what that returned, or something else.
-Middleware = Callable[[Any, Callable[[], Any]], Any]
 
-When = datetime | Duration
+class TaskKeywords(OneByOneKeywords, RuleKeywords, total=False):
+    """What @task takes besides takes_context and accumulate."""
+
+    unique: Annotated[Unique | None, UNIQUE]
+
+
+class CallsKeywords(DeclareKeywords, ContextKeywords, total=False):
+    """What @task takes besides of a task with accumulate."""
+
+
+class AccumulateKeywords(TypedDict, total=False):
+    """What changes the type of the function, too."""
+
+    accumulate: Annotated[
+        Accumulate | None,
+        Option(
+            "Many calls, one run: the function takes the list of its calls. Not with "
+            'atomic, nor with ack_policy "first" or "manual".',
+            check_accumulate,
+        ),
+    ]
+
+
+class SentKeywords(TypedDict, total=False):
+    """What calls may say of their jobs, in our words and in Celery's."""
+
+    expires: Annotated[
+        When | None,
+        Option(
+            "A datetime, or a duration from now on the database's clock; a job not "
+            "started by then is archived as expired.",
+            partial(check_when, "expires"),
+        ),
+    ]
+    headers: Annotated[
+        Mapping[str, Any] | None,
+        Option(
+            "A dict of JSON that travels with the job, merged into those given before; "
+            "reserved keys are refused.",
+            check_headers,
+        ),
+    ]
+
+
+class UsingKeywords(JobKeywords, SentKeywords, RuleKeywords, total=False):
+    """What using() takes."""
+
+    run_after: Annotated[
+        When | None,
+        Option(
+            "A datetime, or a duration from now on the database's clock.",
+            partial(check_when, "run_after"),
+        ),
+    ]
+    unique: Annotated[
+        Unique | Literal[False] | None,
+        Option(f"{UNIQUE.doc} False: neither that, nor debounce, nor throttle."),
+    ]
+    key: Annotated[
+        str | int | None,
+        Option(
+            "The key itself, text of 1 to 1,000 characters or an int, in place of "
+            "arguments. Those of two tasks never meet. Of a task with accumulate: "
+            "which calls run together; up to 255 characters."
+        ),
+    ]
+
+
+class ApplyKeywords(PlaceKeywords, SentKeywords, total=False):
+    """What apply_async() takes besides arguments, countdown and eta."""
+
+
+OF_TASK = options_of(TaskKeywords, AccumulateKeywords, ContextKeywords)
+OF_USING = options_of(UsingKeywords)
+OF_APPLY = options_of(ApplyKeywords)
+
+# Those that together make the rule for a second call.
+OF_RULE = (*RuleKeywords.__annotations__, "unique", "key")
 
 # Policies by which a job is acked while its task runs.
 ONE_BY_ONE: frozenset[AckPolicy] = frozenset({"first", "manual"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOptions:
-    """What @task declared; None: say the queue, the settings, the default."""
+class ResolvedOptions(Resolved):
+    """What holds for a job, and how its task is called."""
 
-    queue: str | None = None
-    priority: int | None = None
-    retries: Retry | None = None
-    timeout: timedelta | None = None
-    settle: Settle | None = None
-    ack_policy: AckPolicy | None = None
-    # False: a job that succeeded leaves nothing behind.
-    archive: bool | None = None
-    # Around the task, the first one outermost; those of the queue and of the settings
-    # are around them in turn.
-    middleware: tuple[Middleware, ...] = ()
-    # The ack is part of the task's own transaction. Sync tasks only.
-    atomic: bool = False
-    takes_context: bool = False
-    is_async: bool = False
-    # On every job of the task; a call adds its own.
-    tags: tuple[str, ...] = ()
-    # What becomes of a second call: unique, debounce or throttle.
-    rule: Rule | None = None
-    # One run of it takes many jobs.
-    accumulate: Accumulate | None = None
-
-    def for_queue(self, name: str, settings: Settings) -> ResolvedOptions:
-        """
-        Return what holds for a job of this task in the queue *name*.
-
-        Raises:
-            InvalidOption: A middleware of the settings does not fit the task.
-        """
-        by_queue = settings.queues.get(name, {})
-
-        def first(option: str, default: Any) -> Any:
-            for said in (
-                getattr(self, option),
-                by_queue.get(option),
-                settings.defaults.get(option),
-            ):
-                if said is not None:
-                    return said
-            return default
-
-        timeout = first("timeout", None)
-        return ResolvedOptions(
-            priority=check_priority(first("priority", PRIORITY_DEFAULT)),
-            retry=as_retry(first("retries", None)) or Retry(),
-            timeout=None
-            if timeout is None
-            else as_timedelta(timeout, name="timeout", zero=False),
-            # The ack of an atomic task is part of its transaction, whatever a queue or
-            # the settings say for the others.
-            settle="immediate"
-            if self.atomic
-            else check_settle(first("settle", "immediate")),
-            ack_policy="on_success"
-            if self.atomic
-            else self._fitting(check_ack_policy(first("ack_policy", "on_success"))),
-            archive=check_archive(first("archive", True)),
-            is_sync_call=not (self.takes_context or self.atomic or self.is_async),
-            accumulate=self.accumulate,
-            middleware=check_fit(
-                (
-                    *as_middleware(settings.defaults.get("middleware", ())),
-                    *as_middleware(by_queue.get("middleware", ())),
-                    *self.middleware,
-                ),
-                is_async=self.is_async,
-            ),
-        )
-
-    def _fitting(self, policy: AckPolicy) -> AckPolicy:
-        """Return the policy; one that no run of calls can have is not for this task."""
-        if self.accumulate is not None and policy in ONE_BY_ONE:
-            return "on_success"
-        return policy
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedOptions:
-    """What holds for a job, once every layer has been asked."""
-
-    priority: int
-    retry: Retry
-    timeout: timedelta | None
-    settle: Settle
-    ack_policy: AckPolicy = "on_success"
-    archive: bool = True
-    middleware: tuple[Middleware, ...] = ()
     # One run of it takes many jobs.
     accumulate: Accumulate | None = None
     # Called with its arguments alone, in a thread, and outside a transaction of ours.
@@ -160,6 +147,59 @@ class ResolvedOptions:
             and self.ack_policy in ("on_success", "reject_on_error")
         )
         object.__setattr__(self, "is_plain", is_plain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions(Declared):
+    """What @task declared: its options, and what follows from them."""
+
+    is_async: bool = False
+    # What becomes of a second call: unique, debounce or throttle.
+    rule: Rule | None = None
+    # One run of it takes many jobs.
+    accumulate: Accumulate | None = None
+
+    def for_queue(self, name: str, settings: Settings) -> ResolvedOptions:
+        """
+        Return what holds for a job of this task in the queue *name*.
+
+        Raises:
+            InvalidOption: A middleware of the settings does not fit the task.
+        """
+        layers = settings.queues.get(name, {}), settings.defaults
+        held = {
+            option: self._first(option, row, layers)
+            for option, row in OF_SETTINGS.items()
+        }
+        if self.atomic:
+            # Its ack is part of its transaction, whatever a queue or the settings say
+            # for the others.
+            held |= {"settle": "immediate", "ack_policy": "on_success"}
+        elif self.accumulate is not None and held["ack_policy"] in ONE_BY_ONE:
+            held["ack_policy"] = "on_success"
+        around = [
+            item for layer in layers[::-1] for item in layer.get("middleware", ())
+        ]
+        middleware = (*as_middleware(around), *self.middleware)
+        held["middleware"] = check_fit(middleware, is_async=self.is_async)
+        return ResolvedOptions(
+            retry=held.pop("retries"),
+            **held,
+            is_sync_call=not (self.takes_context or self.atomic or self.is_async),
+            accumulate=self.accumulate,
+        )
+
+    def _first(
+        self, option: str, row: Option, layers: Iterable[Mapping[str, Any]]
+    ) -> Any:
+        """Return what the task says, else the queue, the settings, the table."""
+        said = getattr(self, option)
+        if said is not None:
+            return said
+        for layer in layers:
+            if layer.get(option) is not None:
+                return row.check(layer[option])
+        return row.default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,54 +221,31 @@ class CallOptions:
     spread: Spread | None = None
 
     def with_(
-        self,
-        *,
-        queue: str | None = None,
-        priority: int | None = None,
-        retries: Retry | int | None = None,
-        run_after: When | None = None,
-        expires: When | None = None,
-        headers: Mapping[str, Any] | None = None,
-        tags: Collection[str] | None = None,
-        unique: Unique | Literal[False] | None = None,
-        key: str | int | None = None,
-        by: str | Collection[str] | None = None,
-        debounce: Duration | None = None,
-        max_wait: Duration | None = None,
-        throttle: str | None = None,
-        spread: Spread | None = None,
-    ) -> CallOptions:
+        self, *, spread: Spread | None = None, **said: Unpack[UsingKeywords]
+    ) -> Self:
         """
         Return these options with those that are given replaced.
 
         Raises:
             InvalidOption: A value is out of its range, or does not go with another.
         """
-        changed: dict[str, Any] = {}
-        if queue is not None:
-            changed["queue"] = check_queue(queue)
-        if priority is not None:
-            changed["priority"] = check_priority(priority)
-        if retries is not None:
-            changed["max_attempts"] = check_retries(retries)
-        if run_after is not None:
-            changed["run_at"], changed["delay"] = check_when("run_after", run_after)
-        if expires is not None:
-            at, after = check_when("expires", expires)
-            changed["expire_at"], changed["expire_in"] = at, after
-        if headers is not None:
-            changed["headers"] = {**self.headers, **check_headers(headers)}
-        if tags is not None:
-            changed["tags"] = check_tags([*self.tags, *check_tags(tags)])
+        given = {name: value for name, value in said.items() if value is not None}
+        kept = {name: OF_USING[name].check(value) for name, value in given.items()}
+        changed: dict[str, Any] = {
+            name: kept[name] for name in ("queue", "priority") if name in kept
+        }
+        if "retries" in kept:
+            changed["max_attempts"] = kept["retries"].max_attempts
+        if "run_after" in kept:
+            changed["run_at"], changed["delay"] = kept["run_after"]
+        if "expires" in kept:
+            changed["expire_at"], changed["expire_in"] = kept["expires"]
+        if "headers" in kept:
+            changed["headers"] = {**self.headers, **kept["headers"]}
+        if "tags" in kept:
+            changed["tags"] = check_tags([*self.tags, *kept["tags"]])
         try:
-            rule = as_rule(
-                unique=unique,
-                by=by,
-                debounce=debounce,
-                max_wait=max_wait,
-                throttle=throttle,
-                key=key,
-            )
+            rule = as_rule(**{name: kept[name] for name in OF_RULE if name in kept})
         except DeclarationError as error:
             raise InvalidOption(str(error)) from None
         if rule is not None:
@@ -236,8 +253,8 @@ class CallOptions:
         if rule is False or (rule is not None and rule.by is not None):
             # Arguments make the key from here on, or there is none.
             changed["key"] = None
-        if key is not None:
-            changed["key"] = checked_key(key)
+        if "key" in kept:
+            changed["key"] = checked_key(kept["key"])
         options = replace(self, **changed, spread=spread or self.spread)
         check_window(options)
         return options
@@ -245,68 +262,6 @@ class CallOptions:
     def rule_for(self, task: TaskOptions) -> Rule | None:
         """Return the rule that holds for a call of *task* with these options."""
         return (task.rule if self.rule is None else self.rule) or None
-
-
-def check_queue(name: object) -> str:
-    """Return *name*; raise InvalidOption when it is no valid queue name."""
-    if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
-        raise InvalidOption(
-            f"queue={shown(name)}: a queue name has 1 to 63 characters: letters, "
-            f"digits, '_', '.' and '-', the first no '.' or '-'."
-        )
-    return name
-
-
-def check_priority(value: object) -> int:
-    """Return *value*; raise InvalidOption unless it is an int from -100 to 100."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int)
-        or not PRIORITY_MIN <= value <= PRIORITY_MAX
-    ):
-        raise InvalidOption(
-            f"priority={shown(value)}: it must be a whole number from {PRIORITY_MIN} "
-            f"to {PRIORITY_MAX}; higher runs first."
-        )
-    return value
-
-
-def check_retries(value: Retry | int) -> int:
-    """Return the attempts that *value* allows; raise InvalidOption."""
-    try:
-        policy = as_retry(value)
-    except DeclarationError as error:
-        raise InvalidOption(str(error)) from None
-    assert policy is not None
-    return policy.max_attempts
-
-
-def check_settle(value: object) -> Settle:
-    """Return *value*; raise InvalidOption unless it is a settle strength."""
-    if value == "immediate":
-        return "immediate"
-    if value == "batched":
-        return "batched"
-    raise InvalidOption(
-        f"settle={shown(value)}: it must be one of {', '.join(SETTLES)}."
-    )
-
-
-def check_ack_policy(value: object) -> AckPolicy:
-    """Return *value*; raise InvalidOption unless it is an ack policy."""
-    for policy in ACK_POLICIES:
-        if value == policy:
-            return cast("AckPolicy", policy)
-    raise InvalidOption(
-        f"ack_policy={shown(value)}: it must be one of {', '.join(ACK_POLICIES)}."
-    )
-
-
-def check_archive(value: object) -> bool:
-    """Return *value*; raise InvalidOption unless it is True or False."""
-    if isinstance(value, bool):
-        return value
-    raise InvalidOption(f"archive={shown(value)}: it must be True or False.")
 
 
 def as_middleware(value: Sequence[Middleware | str]) -> tuple[Middleware, ...]:
@@ -336,77 +291,6 @@ def check_fit(
                     f"with def, or declare the task with async def."
                 )
     return middleware
-
-
-def check_tags(tags: object) -> tuple[str, ...]:
-    """Return *tags* without repeats; raise InvalidOption."""
-    if isinstance(tags, str) or not isinstance(tags, Collection):
-        raise InvalidOption(f"tags={shown(tags)}: it must be a list of texts.")
-    for tag in tags:
-        if (
-            not isinstance(tag, str)
-            or not 1 <= len(tag) <= TAG_CHARACTERS_MAX
-            or not tag.isprintable()
-        ):
-            raise InvalidOption(
-                f"tags has {shown(tag)}; a tag is text of 1 to {TAG_CHARACTERS_MAX} "
-                f"printable characters."
-            )
-    unique = tuple(dict.fromkeys(str.__str__(tag) for tag in tags))
-    if len(unique) > TAGS_MAX:
-        raise InvalidOption(f"tags has {len(unique)} tags; a job has up to {TAGS_MAX}.")
-    return unique
-
-
-def check_when(name: str, value: When) -> tuple[datetime | None, timedelta | None]:
-    """
-    Return a moment, or a delay from now on the database's clock: one of the two.
-
-    A naive datetime is taken in the current time zone, as Django does.
-
-    Raises:
-        InvalidOption: Neither, or outside of the years 1900 to 9000.
-    """
-    if not isinstance(value, datetime):
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidOption(f"{name}={shown(value)}: it must be finite.")
-        try:
-            return None, as_timedelta(value, name=name)
-        except ValueError as error:
-            raise InvalidOption(str(error)) from None
-    if value.tzinfo is None:
-        from django.utils import timezone
-
-        value = timezone.make_aware(value)
-    try:
-        is_readable = TIME_MIN <= value <= TIME_MAX
-    except Exception as error:
-        raise InvalidOption(
-            f"{name}: its time zone fails with {shown(error)}."
-        ) from error
-    if not is_readable:
-        raise InvalidOption(f"{name}={value}: it must be in the years 1900 to 9000.")
-    return value, None
-
-
-def check_headers(headers: object) -> Mapping[str, Any]:
-    """Return *headers*; raise InvalidOption for a reserved key or no dict."""
-    if not isinstance(headers, Mapping):
-        raise InvalidOption(f"headers={shown(headers)}: it must be a dict.")
-    for key in headers:
-        if not isinstance(key, str) or not key:
-            raise InvalidOption(f"headers has the key {shown(key)}; keys must be text.")
-        if key.startswith(RESERVED_PREFIX):
-            raise InvalidOption(
-                f"headers has the key {shown(key)}; keys that begin with "
-                f"{RESERVED_PREFIX!r} are reserved."
-            )
-        if key in RESERVED:
-            way_out = ": say using(tags=[…])" if key == "tags" else "; take another"
-            raise InvalidOption(
-                f"headers has the key {key!r}, which is reserved{way_out}."
-            )
-    return headers
 
 
 def _imported(path: str) -> Middleware:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django_pgqueue.conf import Duration, as_timedelta
 from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.options.durations import Duration, as_timedelta
+from django_pgqueue.options.retry import Retry
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.retry import Retry
 
 ON_SUCCESS = "on_success"
 REJECT_ON_ERROR = "reject_on_error"

@@ -31,11 +31,11 @@ from django_pgqueue.exceptions import (
     InvalidArgument,
     PayloadTooLarge,
     UndecodablePayload,
+    shown,
 )
 from django_pgqueue.tasks import messages, plain
 from django_pgqueue.tasks.outcome import Reject
 from django_pgqueue.tasks.plain import plain_items, plain_text
-from django_pgqueue.tasks.shown import shown
 from django_pgqueue.topics.message import Message
 
 INTEGER_LIMIT = 10**plain.INTEGER_DIGITS_MAX

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from django_pgqueue.conf import Duration, as_timedelta, get_settings
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
     JobFailed,
     JobNotFound,
@@ -18,6 +18,7 @@ from django_pgqueue.exceptions import (
     UndecodablePayload,
     WrongState,
 )
+from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.queues.find import Found, find
 from django_pgqueue.tasks.open_transaction import has_test_case, has_transaction
 from django_pgqueue.tasks.outcome import Reject

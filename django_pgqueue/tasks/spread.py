@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django_pgqueue.bounds import TIME_MAX
-from django_pgqueue.conf import Duration, as_timedelta
-from django_pgqueue.exceptions import InvalidArgument, InvalidOption, did_you_mean
+from django_pgqueue.exceptions import (
+    InvalidArgument,
+    InvalidOption,
+    did_you_mean,
+    shown,
+)
+from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues.enqueue import Argument
 from django_pgqueue.queues.spread import KeyPart
-from django_pgqueue.tasks.shown import shown
 from django_pgqueue.timetable.offset import (
     KEY_VALUES_MAX,
     MICROSECOND,

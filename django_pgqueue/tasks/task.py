@@ -6,39 +6,41 @@ import functools
 import inspect
 from collections.abc import (
     Callable,
-    Collection,
     Coroutine,
     Iterable,
     Mapping,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import markcoroutinefunction
 
-from django_pgqueue.conf import Duration, Settings
+from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import (
     InvalidArgument,
     InvalidOption,
     PayloadTooLarge,
 )
+from django_pgqueue.options.checks import When
+from django_pgqueue.options.durations import Duration
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import AnyArguments
 from django_pgqueue.tasks.context import JobContext, inline_context
 from django_pgqueue.tasks.enqueuer import Deferred, Enqueuer, Item
 from django_pgqueue.tasks.options import (
+    OF_APPLY,
+    OF_USING,
+    ApplyKeywords,
     CallOptions,
     ResolvedOptions,
     TaskOptions,
-    When,
+    UsingKeywords,
 )
 from django_pgqueue.tasks.parameters import Parameters
 from django_pgqueue.tasks.registry import declare
 from django_pgqueue.tasks.result import JobResult
-from django_pgqueue.tasks.retry import Retry
-from django_pgqueue.tasks.unique import Unique
-from django_pgqueue.tasks.unknown_options import explains_unknown
+from django_pgqueue.tasks.unknown_options import takes
 from django_pgqueue.topics.names import Pattern
 
 if TYPE_CHECKING:
@@ -141,40 +143,10 @@ class Task(Generic[P, R]):
             )
         return value
 
-    @explains_unknown("using()", InvalidOption)
-    def using(
-        self,
-        *,
-        queue: str | None = None,
-        priority: int | None = None,
-        retries: Retry | int | None = None,
-        run_after: When | None = None,
-        expires: When | None = None,
-        headers: Mapping[str, Any] | None = None,
-        tags: Collection[str] | None = None,
-        unique: Unique | Literal[False] | None = None,
-        key: str | int | None = None,
-        by: str | Collection[str] | None = None,
-        debounce: Duration | None = None,
-        max_wait: Duration | None = None,
-        throttle: str | None = None,
-    ) -> Enqueuer[P, R]:
+    @takes("using()", InvalidOption, OF_USING)
+    def using(self, **options: Unpack[UsingKeywords]) -> Enqueuer[P, R]:
         """Return this task with options for its next jobs; see Enqueuer.using."""
-        return self._enqueuer.using(
-            queue=queue,
-            priority=priority,
-            retries=retries,
-            run_after=run_after,
-            expires=expires,
-            headers=headers,
-            tags=tags,
-            unique=unique,
-            key=key,
-            by=by,
-            debounce=debounce,
-            max_wait=max_wait,
-            throttle=throttle,
-        )
+        return self._enqueuer.using(**options)
 
     @property
     def parameters(self) -> Parameters:
@@ -226,7 +198,7 @@ class Task(Generic[P, R]):
         """Store one job per row, from async code; see Enqueuer.from_queryset."""
         return await self._enqueuer.afrom_queryset(queryset, **fields)
 
-    @explains_unknown("apply_async()", InvalidOption)
+    @takes("apply_async()", InvalidOption, OF_APPLY)
     def apply_async(
         self,
         args: Sequence[Any] = (),
@@ -234,11 +206,7 @@ class Task(Generic[P, R]):
         *,
         countdown: Duration | None = None,
         eta: When | None = None,
-        expires: When | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        headers: Mapping[str, Any] | None = None,
-        tags: Collection[str] | None = None,
+        **options: Unpack[ApplyKeywords],
     ) -> JobResult[R]:
         """
         Store one job, in the words of Celery.
@@ -248,11 +216,7 @@ class Task(Generic[P, R]):
             kwargs: Keyword arguments.
             countdown: A duration from now; with eta, an error.
             eta: A moment.
-            expires: A moment or a duration.
-            queue: A queue name.
-            priority: -100 to 100, higher first (Django's scale, not the broker's).
-            headers: A dict that travels with the job.
-            tags: Texts that the job can be found by.
+            options: Of the job; priority is on Django's scale, not the broker's.
 
         Raises:
             InvalidArgument: args is no list or tuple, or kwargs no dict; or as delay().
@@ -269,14 +233,7 @@ class Task(Generic[P, R]):
             if not isinstance(value, kinds):
                 problem = f"is a {type(value).__qualname__}; it must be {name}"
                 raise InvalidArgument(task=self.name, path=path, problem=problem)
-        enqueuer = self.using(
-            queue=queue,
-            priority=priority,
-            run_after=countdown if eta is None else eta,
-            expires=expires,
-            headers=headers,
-            tags=tags,
-        )
+        enqueuer = self.using(run_after=countdown if eta is None else eta, **options)
         return enqueuer.store(args, kwargs)
 
     def encode(

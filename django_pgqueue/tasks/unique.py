@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from django_pgqueue.conf import UNIT_SECONDS, Duration, as_timedelta
-from django_pgqueue.exceptions import DeclarationError, InvalidOption, did_you_mean
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidOption,
+    did_you_mean,
+    shown,
+)
+from django_pgqueue.options.durations import UNIT_SECONDS, Duration, as_timedelta
 from django_pgqueue.queues.unique import Conflict, Dedup, Hold
 from django_pgqueue.redaction.names import Names
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.parameters import Parameters
-from django_pgqueue.tasks.shown import shown
 
 While = Literal["queued", "queued|running"]
 OnConflict = Literal["skip", "replace", "reschedule", "error"]

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
+import textwrap
 from collections.abc import Callable, Mapping
-from typing import ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from django_pgqueue.exceptions import PgQueueError, did_you_mean
+from django_pgqueue.options.table import Option
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Of a docstring: the argument that stands for all options.
+ALL_OPTIONS = re.compile(r"^( +)options: .*\n(?:\1 +.*\n)*", re.MULTILINE)
 
 TIMEOUT = "timeout=…, which raises TaskTimeout, and 15 s later gives the task up"
 RUN_AFTER = "run_after=…, a datetime or a duration"
@@ -55,33 +60,67 @@ CELERY: Mapping[str, str] = {
 }
 
 
-def explains_unknown(
-    where: str, error: type[PgQueueError]
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def takes(
+    where: str, error: type[PgQueueError], options: Mapping[str, Option]
+) -> Callable[[F], F]:
     """
-    Let a function refuse options that it does not have with the way out.
+    Let a function take options of the table, and refuse others with the way out.
+
+    Its signature has them in place of ``**options``, and its docstring in place of the
+    line about these.
 
     Args:
         where: What users call it: "@task" or "using()".
         error: What is raised, in place of Python's TypeError.
+        options: The rows, by name.
     """
 
-    def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        parameters = inspect.signature(function).parameters.values()
-        known = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
-        others = {each.name for each in parameters} - known
+    def wrap(function: F) -> F:
+        signature = inspect.signature(function)
+        *own, _ = signature.parameters.values()
+        named = {each.name for each in own if each.kind is not each.POSITIONAL_ONLY}
+        keywords = {each.name for each in own if each.kind is each.KEYWORD_ONLY}
 
         @functools.wraps(function)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            unknown = kwargs.keys() - known - others
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            unknown = kwargs.keys() - options.keys() - named
             if unknown:
-                told = [_about(where, name, sorted(known)) for name in sorted(unknown)]
+                known = sorted(keywords | options.keys())
+                told = [_about(where, name, known) for name in sorted(unknown)]
                 raise error(" ".join(told))
             return function(*args, **kwargs)
 
-        return checked
+        parameters = [*own, *(_parameter(*row) for row in options.items())]
+        vars(checked)["__signature__"] = signature.replace(parameters=parameters)
+        checked.__doc__ = _documented(function.__doc__ or "", options)
+        return cast("F", checked)
 
     return wrap
+
+
+def _parameter(name: str, option: Option) -> inspect.Parameter:
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        # Where settings speak, too, None asks them.
+        default=None if option.in_settings else option.default,
+        annotation=option.type,
+    )
+
+
+def _documented(text: str, options: Mapping[str, Option]) -> str:
+    """Return a docstring with a line of each option in place of that of all."""
+
+    def lines(match: re.Match[str]) -> str:
+        wrap = textwrap.TextWrapper(
+            width=88, initial_indent=match[1], subsequent_indent=f"{match[1]}    "
+        )
+        return "".join(
+            f"{wrap.fill(f'{name}: {option.doc}')}\n"
+            for name, option in options.items()
+        )
+
+    return ALL_OPTIONS.sub(lines, text)
 
 
 def _about(where: str, name: str, known: list[str]) -> str:

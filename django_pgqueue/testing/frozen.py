@@ -23,8 +23,9 @@ from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from django_pgqueue import signals
-from django_pgqueue.conf import Duration, as_timedelta, get_settings
+from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job
+from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.clock import server_now, told
 from django_pgqueue.tasks import inline
 from django_pgqueue.testing.access import explained

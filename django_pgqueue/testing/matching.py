@@ -17,9 +17,9 @@ from typing import Any
 
 from django.utils import timezone
 
-from django_pgqueue.conf import as_timedelta
 from django_pgqueue.exceptions import UndecodablePayload, did_you_mean
 from django_pgqueue.models import Job
+from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.outcome import Reject
 from django_pgqueue.tasks.payload import TAG

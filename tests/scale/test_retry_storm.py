@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pytest
 
+from django_pgqueue.options.retry import Retry
 from django_pgqueue.queues.settle import Ended, retry
-from django_pgqueue.tasks.retry import Retry
 
 JOBS = 10_000
 BATCH = 1_000

@@ -11,15 +11,14 @@ import pytest
 from django_pgqueue import InvalidOption, Retry, task
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job
-from django_pgqueue.tasks.options import (
-    CallOptions,
-    TaskOptions,
+from django_pgqueue.options.checks import (
     check_headers,
     check_priority,
     check_queue,
     check_settle,
     check_when,
 )
+from django_pgqueue.tasks.options import CallOptions, TaskOptions
 
 HOUR = timedelta(hours=1)
 

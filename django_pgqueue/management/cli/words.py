@@ -16,7 +16,7 @@ from django_pgqueue.exceptions import InvalidOption, did_you_mean
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.models.job import LiveState
-from django_pgqueue.tasks.options import check_queue
+from django_pgqueue.options.checks import check_queue
 from django_pgqueue.worker.queue_names import unknown_queue
 
 ID_MAX = 2**63 - 1

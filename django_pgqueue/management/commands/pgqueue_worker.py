@@ -13,9 +13,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
 from django_pgqueue import __version__
-from django_pgqueue.conf import Settings, as_timedelta, get_settings, read_number
+from django_pgqueue.conf import Settings, get_settings, read_number
 from django_pgqueue.exceptions import PgQueueError, SettingsError
 from django_pgqueue.operators.human import duration
+from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.tasks.modules import failed_modules, said_of
 from django_pgqueue.tasks.registry import (
     declared_names,

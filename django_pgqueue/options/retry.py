@@ -12,9 +12,8 @@ from typing import Literal, TypeAlias
 from asgiref.sync import iscoroutinefunction
 
 from django_pgqueue.bounds import ATTEMPTS_DEFAULT, ATTEMPTS_MAX
-from django_pgqueue.conf import Duration, as_timedelta
-from django_pgqueue.exceptions import DeclarationError
-from django_pgqueue.tasks.shown import shown
+from django_pgqueue.exceptions import DeclarationError, shown
+from django_pgqueue.options.durations import Duration, as_timedelta
 
 Backoff: TypeAlias = (
     Literal["exponential", "linear", "constant"]

@@ -1,0 +1,1 @@
+"""Options: what may be said of a job, by whoever says it."""

@@ -1,0 +1,195 @@
+"""Checks: what each option may be; each returns the value as it is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal, cast
+
+from django_pgqueue.bounds import (
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    QUEUE_NAME,
+    RESERVED,
+    RESERVED_PREFIX,
+    TAG_CHARACTERS_MAX,
+    TAGS_MAX,
+    TIME_MAX,
+    TIME_MIN,
+)
+from django_pgqueue.exceptions import DeclarationError, InvalidOption, shown
+from django_pgqueue.options.durations import Duration, as_timedelta
+from django_pgqueue.options.retry import Retry, as_retry
+
+Settle = Literal["immediate", "batched"]
+SETTLES = ("immediate", "batched")
+
+AckPolicy = Literal["on_success", "first", "reject_on_error", "manual"]
+ACK_POLICIES = ("on_success", "first", "reject_on_error", "manual")
+
+When = datetime | Duration
+
+# What stands around a task: called with the job's context and a function without
+# arguments that goes on; returns what that returned, or something else.
+Middleware = Callable[[Any, Callable[[], Any]], Any]
+
+
+def check_queue(name: object) -> str:
+    """Return *name*; raise InvalidOption when it is no valid queue name."""
+    if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
+        raise InvalidOption(
+            f"queue={shown(name)}: a queue name has 1 to 63 characters: letters, "
+            f"digits, '_', '.' and '-', the first no '.' or '-'."
+        )
+    return name
+
+
+def check_priority(value: object) -> int:
+    """Return *value*; raise InvalidOption unless it is an int from -100 to 100."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not PRIORITY_MIN <= value <= PRIORITY_MAX
+    ):
+        raise InvalidOption(
+            f"priority={shown(value)}: it must be a whole number from {PRIORITY_MIN} "
+            f"to {PRIORITY_MAX}; higher runs first."
+        )
+    return value
+
+
+def check_retries(value: Retry | int | None) -> Retry:
+    """Return the policy that *value* is; raise InvalidOption."""
+    try:
+        policy = as_retry(value)
+    except DeclarationError as error:
+        raise InvalidOption(str(error)) from None
+    if policy is None:
+        raise InvalidOption("retries=None: it must be a whole number, or Retry(…).")
+    return policy
+
+
+def check_timeout(value: Duration) -> timedelta:
+    """Return *value* as a timedelta; raise InvalidOption unless it is above zero."""
+    try:
+        return as_timedelta(value, name="timeout", zero=False)
+    except ValueError as error:
+        raise InvalidOption(str(error)) from None
+
+
+def check_settle(value: object) -> Settle:
+    """Return *value*; raise InvalidOption unless it is a settle strength."""
+    return cast("Settle", _one_of("settle", value, SETTLES))
+
+
+def check_ack_policy(value: object) -> AckPolicy:
+    """Return *value*; raise InvalidOption unless it is an ack policy."""
+    return cast("AckPolicy", _one_of("ack_policy", value, ACK_POLICIES))
+
+
+def check_archive(value: object) -> bool:
+    """Return *value*; raise InvalidOption unless it is True or False."""
+    if isinstance(value, bool):
+        return value
+    raise InvalidOption(f"archive={shown(value)}: it must be True or False.")
+
+
+def check_atomic(value: object) -> bool:
+    """Return *value*; raise DeclarationError unless it is True or False."""
+    if isinstance(value, bool):
+        return value
+    raise DeclarationError(f"@task(atomic={shown(value)}): it must be True or False.")
+
+
+def check_middleware(value: object) -> tuple[Middleware | str, ...]:
+    """Return *value*; raise InvalidOption unless it lists functions, or their paths."""
+    if not isinstance(value, (list, tuple)):
+        raise InvalidOption(
+            f"middleware={shown(value)}: it must be a list of functions, or of their "
+            f"import paths."
+        )
+    for item in value:
+        if not isinstance(item, str) and not callable(item):
+            raise InvalidOption(f"middleware {item!r} is not callable.")
+    return tuple(value)
+
+
+def check_tags(tags: object) -> tuple[str, ...]:
+    """Return *tags* without repeats; raise InvalidOption."""
+    if isinstance(tags, str) or not isinstance(tags, Collection):
+        raise InvalidOption(f"tags={shown(tags)}: it must be a list of texts.")
+    for tag in tags:
+        if (
+            not isinstance(tag, str)
+            or not 1 <= len(tag) <= TAG_CHARACTERS_MAX
+            or not tag.isprintable()
+        ):
+            raise InvalidOption(
+                f"tags has {shown(tag)}; a tag is text of 1 to {TAG_CHARACTERS_MAX} "
+                f"printable characters."
+            )
+    unique = tuple(dict.fromkeys(str.__str__(tag) for tag in tags))
+    if len(unique) > TAGS_MAX:
+        raise InvalidOption(f"tags has {len(unique)} tags; a job has up to {TAGS_MAX}.")
+    return unique
+
+
+def check_when(name: str, value: When) -> tuple[datetime | None, timedelta | None]:
+    """
+    Return a moment, or a delay from now on the database's clock: one of the two.
+
+    A naive datetime is taken in the current time zone, as Django does.
+
+    Raises:
+        InvalidOption: Neither, or outside of the years 1900 to 9000.
+    """
+    if not isinstance(value, datetime):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidOption(f"{name}={shown(value)}: it must be finite.")
+        try:
+            return None, as_timedelta(value, name=name)
+        except ValueError as error:
+            raise InvalidOption(str(error)) from None
+    if value.tzinfo is None:
+        from django.utils import timezone
+
+        value = timezone.make_aware(value)
+    try:
+        is_readable = TIME_MIN <= value <= TIME_MAX
+    except Exception as error:
+        raise InvalidOption(
+            f"{name}: its time zone fails with {shown(error)}."
+        ) from error
+    if not is_readable:
+        raise InvalidOption(f"{name}={value}: it must be in the years 1900 to 9000.")
+    return value, None
+
+
+def check_headers(headers: object) -> Mapping[str, Any]:
+    """Return *headers*; raise InvalidOption for a reserved key or no dict."""
+    if not isinstance(headers, Mapping):
+        raise InvalidOption(f"headers={shown(headers)}: it must be a dict.")
+    for key in headers:
+        if not isinstance(key, str) or not key:
+            raise InvalidOption(f"headers has the key {shown(key)}; keys must be text.")
+        if key.startswith(RESERVED_PREFIX):
+            raise InvalidOption(
+                f"headers has the key {shown(key)}; keys that begin with "
+                f"{RESERVED_PREFIX!r} are reserved."
+            )
+        if key in RESERVED:
+            way_out = ": say using(tags=[…])" if key == "tags" else "; take another"
+            raise InvalidOption(
+                f"headers has the key {key!r}, which is reserved{way_out}."
+            )
+    return headers
+
+
+def _one_of(option: str, value: object, known: tuple[str, ...]) -> str:
+    for each in known:
+        if value == each:
+            return each
+    raise InvalidOption(
+        f"{option}={shown(value)}: it must be one of {', '.join(known)}."
+    )

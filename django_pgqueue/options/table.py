@@ -1,0 +1,259 @@
+"""
+Table: every option of a task, declared once.
+
+A row has the name, the type, what it means, how it is checked, what holds where nobody
+says it, and whether settings may say it. The class that it stands in says who may:
+@task, @subscribe, using(), apply_async(), the backend of django.tasks and the settings
+have their types, signatures, docstrings and errors from these classes.
+"""
+
+# Without postponed annotations: the rows are read here.
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Annotated, Any, TypedDict
+
+from django_pgqueue.bounds import PRIORITY_DEFAULT
+from django_pgqueue.options.checks import (
+    AckPolicy,
+    Middleware,
+    Settle,
+    check_ack_policy,
+    check_archive,
+    check_atomic,
+    check_middleware,
+    check_priority,
+    check_queue,
+    check_retries,
+    check_settle,
+    check_tags,
+    check_timeout,
+)
+from django_pgqueue.options.durations import Duration
+from django_pgqueue.options.retry import Retry
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A row of the table, beside its name."""
+
+    doc: str
+    # Returns the value as it is kept; raises InvalidOption or DeclarationError.
+    check: Callable[[Any], Any] = _as_it_is
+    # Where nobody says it; None: nothing.
+    default: Any = None
+    # Whether QUEUES and DEFAULTS say it, too, for tasks that do not.
+    in_settings: bool = False
+    type: Any = None
+
+
+class PlaceKeywords(TypedDict, total=False):
+    """What every declaration and every call may say."""
+
+    queue: Annotated[
+        str | None, Option('Where its jobs go, a queue name; "default".', check_queue)
+    ]
+    priority: Annotated[
+        int | None,
+        Option(
+            f"-100 to 100, higher first; {PRIORITY_DEFAULT}.",
+            check_priority,
+            PRIORITY_DEFAULT,
+            in_settings=True,
+        ),
+    ]
+    tags: Annotated[
+        Collection[str] | None,
+        Option(
+            "Up to 20 texts that a job carries, to be found by. Those of a call or of "
+            "a subscription are added to the task's.",
+            check_tags,
+        ),
+    ]
+
+
+class JobKeywords(PlaceKeywords, total=False):
+    """Likewise, but for Celery's words."""
+
+    retries: Annotated[
+        Retry | int | None,
+        Option(
+            "How many retries follow a failed first attempt, or a Retry; by default "
+            "four, with exponential back-off from 5 s to 1 h and full jitter. Of a "
+            "call or of a subscription the number counts, and the back-off stays the "
+            "task's.",
+            check_retries,
+            Retry(),
+            in_settings=True,
+        ),
+    ]
+
+
+class DeclareKeywords(JobKeywords, total=False):
+    """What every declaration of a function may say."""
+
+    timeout: Annotated[
+        Duration | None,
+        Option(
+            "How long an attempt may run; then TaskTimeout is raised inside it.",
+            check_timeout,
+            in_settings=True,
+        ),
+    ]
+    settle: Annotated[
+        Settle | None,
+        Option(
+            '"immediate": the thread waits until its ack is committed, so a crash '
+            'repeats at most the one job per thread. "batched": it goes on to its next '
+            "job meanwhile; for tasks that may well repeat.",
+            check_settle,
+            "immediate",
+            in_settings=True,
+        ),
+    ]
+    ack_policy: Annotated[
+        AckPolicy | None,
+        Option(
+            'When a job counts as done. "on_success"; "first": before it runs, so at '
+            'most once; "reject_on_error": any failure is a dead letter at once; '
+            '"manual": the task says through its context.',
+            check_ack_policy,
+            "on_success",
+            in_settings=True,
+        ),
+    ]
+    archive: Annotated[
+        bool | None,
+        Option(
+            "False: a job that succeeded leaves no row and no result behind, which "
+            "spares the database a third of its work. Failures are kept as ever.",
+            check_archive,
+            True,
+            in_settings=True,
+        ),
+    ]
+    middleware: Annotated[
+        Sequence[Middleware | str],
+        Option(
+            "Functions of (context, call_next) around every job, the first one "
+            "outermost, or their import paths.",
+            check_middleware,
+            (),
+            in_settings=True,
+        ),
+    ]
+    name: Annotated[str | None, Option("The name stored in rows; ``module.qualname``.")]
+    aliases: Annotated[
+        Sequence[str],
+        Option("Names of earlier days, so that old rows still run.", default=()),
+    ]
+
+
+class ContextKeywords(TypedDict, total=False):
+    """What changes the type of the function."""
+
+    takes_context: Annotated[
+        bool,
+        Option("Whether the function takes a JobContext first.", bool, default=False),
+    ]
+
+
+class OneByOneKeywords(DeclareKeywords, total=False):
+    """What may be said of a task whose calls do not run together."""
+
+    atomic: Annotated[
+        bool,
+        Option(
+            "The ack is part of one transaction with what the task writes into the "
+            "database of the jobs, so that those writes happen exactly once. Not for "
+            "async def, and with no other settle or ack_policy.",
+            check_atomic,
+            default=False,
+        ),
+    ]
+
+
+class RuleKeywords(TypedDict, total=False):
+    """What becomes of a second call; with unique, they make one rule."""
+
+    by: Annotated[
+        str | Collection[str] | None,
+        Option(
+            "Of debounce and throttle: the parameters that make the key, as in Unique; "
+            "by default all arguments."
+        ),
+    ]
+    debounce: Annotated[
+        Duration | None,
+        Option(
+            "A duration: the job runs that long after the last call, with that call's "
+            "arguments."
+        ),
+    ]
+    max_wait: Annotated[
+        Duration | None,
+        Option(
+            "Of debounce: the longest that calls can put the job off, from the first "
+            "one on; a duration."
+        ),
+    ]
+    throttle: Annotated[
+        str | None,
+        Option(
+            '"N/period", such as "10/15m": further jobs are not stored. A period '
+            "begins with its first job."
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a task said, checked; None: say the queue, the settings, the default."""
+
+    queue: str | None = None
+    priority: int | None = None
+    tags: tuple[str, ...] = ()
+    retries: Retry | None = None
+    timeout: timedelta | None = None
+    settle: Settle | None = None
+    ack_policy: AckPolicy | None = None
+    archive: bool | None = None
+    middleware: tuple[Middleware, ...] = ()
+    atomic: bool = False
+    takes_context: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What holds for a job, once every layer has been asked."""
+
+    priority: int
+    retry: Retry
+    timeout: timedelta | None
+    settle: Settle
+    ack_policy: AckPolicy
+    archive: bool
+    middleware: tuple[Middleware, ...] = ()
+
+
+def options_of(*tables: type) -> Mapping[str, Option]:
+    """Return the rows of these classes, by name."""
+    rows = {}
+    for table in tables:
+        for name, row in table.__annotations__.items():
+            (option,) = row.__metadata__
+            rows[name] = replace(option, type=row.__origin__)
+    return rows
+
+
+# What QUEUES and DEFAULTS in the settings may say, too.
+OF_SETTINGS = {
+    name: option
+    for name, option in options_of(DeclareKeywords).items()
+    if option.in_settings
+}
