@@ -677,7 +677,7 @@ def test_every_log_line_of_the_worker_is_documented():
     """The first word of each line that the worker logs."""
     source = "\n".join(
         read(path)
-        for path in [*(PACKAGE / "worker").glob("*.py"), PACKAGE / "telemetry.py"]
+        for path in [*(PACKAGE / "worker").rglob("*.py"), PACKAGE / "telemetry.py"]
     )
     how = "debug|info|warning|error|exception|log"
     calls = re.findall(rf"logger\.(?:{how})\((?:\s*level,)?\s*\"([a-z]+) ", source)

@@ -1,12 +1,13 @@
 """
 Wake: tell idle workers to look now. A hint, never data.
 
-The fourth hop of a job's life, and with worker/listener.py its fifth. A transaction
-that has NOTIFYed takes a lock on the whole cluster at commit and holds it across its
-fsync, so NOTIFY never runs inside the caller's transaction: it is a statement of its
-own, right after the commit. Commits that come one by one are each announced; of a
-stream there is at most one wake per queue and WAKE_INTERVAL_SECONDS of a process, fewer
-while the server is busy. What this leaves out is found by the worker's re-checks.
+The fourth hop of a job's life, and with worker/claim/listener.py its fifth. A
+transaction that has NOTIFYed takes a lock on the whole cluster at commit and holds it
+across its fsync, so NOTIFY never runs inside the caller's transaction: it is a
+statement of its own, right after the commit. Commits that come one by one are each
+announced; of a stream there is at most one wake per queue and WAKE_INTERVAL_SECONDS of
+a process, fewer while the server is busy. What this leaves out is found by the worker's
+re-checks.
 """
 
 from __future__ import annotations

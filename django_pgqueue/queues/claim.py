@@ -1,8 +1,8 @@
 """
 Claim: lease due jobs to one worker, so that no other worker runs them.
 
-The seventh hop of a job's life: worker/claimer.py comes before it and
-worker/executor.py after it. A claim is one statement in its own short transaction.
+The seventh hop of a job's life: worker/claim/claimer.py comes before it and
+worker/run/executor.py after it. A claim is one statement in its own short transaction.
 Work is never run inside it: an open transaction would hold back vacuum on every table
 of the database for as long as the task takes.
 

@@ -29,8 +29,8 @@ class JobControl(Protocol):
     """
     What a context does to its job.
 
-    A worker's is in worker/control.py; without a worker it is Inline, below. Safe to
-    be called from any thread. Each call raises WrongState once the job has ended.
+    A worker's is in worker/run/control.py; without a worker it is Inline, below. Safe
+    to be called from any thread. Each call raises WrongState once the job has ended.
     """
 
     @property

@@ -16,7 +16,7 @@ import pytest
 
 from django_pgqueue import topic
 from django_pgqueue.postgres.connect import connection_params
-from django_pgqueue.worker.health import SILENT_SECONDS_MIN
+from django_pgqueue.worker.supervise.health import SILENT_SECONDS_MIN
 from tests.app import crash_tasks
 from tests.waiting import wait_for
 from tests.worker_process import enqueue, is_alive, wait_until_final

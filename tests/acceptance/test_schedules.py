@@ -14,8 +14,8 @@ from django_pgqueue.models import ArchivedJob, Schedule, Tick, Worker
 from django_pgqueue.schedules import operate
 from django_pgqueue.schedules.definition import define
 from django_pgqueue.schedules.sync import tell_workers
-from django_pgqueue.worker.heartbeat import SCHEDULES_INTERVAL_SECONDS
-from django_pgqueue.worker.scheduler import OVERDUE
+from django_pgqueue.worker.chores.heartbeat import SCHEDULES_INTERVAL_SECONDS
+from django_pgqueue.worker.chores.scheduler import OVERDUE
 from tests.system import require_system, wrong_clock
 from tests.waiting import wait_for
 from tests.worker_process import group_exists, live_row

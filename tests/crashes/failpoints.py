@@ -126,7 +126,8 @@ class FailpointsConfig(AppConfig):
         """Wrap what the worker calls; children inherit it through the fork."""
         settle_stale.connect(_note_stale)
         from django_pgqueue.queues import claim, lease
-        from django_pgqueue.worker import executor, settler
+        from django_pgqueue.worker.run import executor
+        from django_pgqueue.worker.settle import settler
 
         for verb in ("claim", "claim_from_floors"):
             setattr(claim, verb, _counted(getattr(claim, verb)))
@@ -151,7 +152,7 @@ def _put_into_ticks() -> None:
     """Put points behind each statement of a tick, before its commit and after it."""
     from django_pgqueue.runs import ticks
     from django_pgqueue.schedules import issue
-    from django_pgqueue.worker import scheduler
+    from django_pgqueue.worker.chores import scheduler
 
     ticks.advance = after("tick.advanced", ticks.advance)
     ticks.insert = after("tick.inserted", ticks.insert)

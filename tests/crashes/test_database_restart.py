@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from django_pgqueue.postgres.embedded import EmbeddedServer
-from django_pgqueue.worker.claimer import UNFLUSHED_JOBS_MAX
+from django_pgqueue.worker.claim.claimer import UNFLUSHED_JOBS_MAX
 from tests.waiting import wait_for
 from tests.worker_process import REPOSITORY, places, wait_until_final
 

@@ -69,7 +69,7 @@ BUILDS: dict[str, Broken] = {
         "jobs of a dead process are handed back without asking which were running",
         (
             Edit(
-                "worker/supervisor.py",
+                "worker/supervise/supervisor.py",
                 "running = [] if forced else child.slots.running()",
                 "running = []",
             ),
@@ -81,7 +81,7 @@ BUILDS: dict[str, Broken] = {
         "a settle is taken as written, whatever rows it matched",
         (
             Edit(
-                "worker/settler.py",
+                "worker/settle/settler.py",
                 "is_stale=item.job.id not in matched",
                 "is_stale=False",
                 times=2,
@@ -124,7 +124,7 @@ BUILDS: dict[str, Broken] = {
         (
             Edit("queues/claim.py", " AND NOT j.runs_alone\n", "\n", times=2),
             Edit(
-                "worker/executor.py",
+                "worker/run/executor.py",
                 "if job.runs_alone and self._on_suspect is not None:",
                 "if False:",
             ),
@@ -161,20 +161,20 @@ BUILDS: dict[str, Broken] = {
         "a process claims its own leases that ran out, before it renews them",
         (
             Edit(
-                "worker/claimer.py",
+                "worker/claim/claimer.py",
                 "barred = self._barred()",
                 "barred: list[int] = []",
                 times=2,
             ),
             Edit(
-                "worker/leases.py",
+                "worker/lease/leases.py",
                 "refused = [job for job in jobs if job.id in known]",
                 "refused: list[Claimed] = []",
             ),
             # And the heartbeat does not happen to be first: once the server is back it
             # waits for longer than the claimer does at most.
             Edit(
-                "worker/heartbeat.py",
+                "worker/chores/heartbeat.py",
                 "        is_missing = self._renew()\n",
                 "        if self._failures:\n"
                 '            self.link.connection.execute("SELECT 1")\n'
@@ -201,7 +201,7 @@ BUILDS: dict[str, Broken] = {
         "a tick, its job and the schedule's last tick are not one transaction",
         (
             Edit(
-                "worker/scheduler.py",
+                "worker/chores/scheduler.py",
                 "with connection.transaction(), connection.cursor() as cursor:\n"
                 "                issued = issue(",
                 "with connection.cursor() as cursor:\n                issued = issue(",
@@ -234,7 +234,7 @@ BUILDS: dict[str, Broken] = {
         "a scheduler goes by its own clock",
         (
             Edit(
-                "worker/scheduler.py",
+                "worker/chores/scheduler.py",
                 "now = database_now(cursor)",
                 "now = datetime.now().astimezone()",
             ),

@@ -37,61 +37,61 @@ class Guard:
 GUARDS: dict[str, Guard] = {
     "queue-forgotten": Guard(
         "a worker of all queues forgets one that is empty for a moment",
-        Edit("worker/claimer.py", "if now - at < KNOWN_SECONDS", "if now < at"),
-        "worker/test_claimer.py::test_a_queue_that_is_empty_for_a_moment_stays_known",
+        Edit("worker/claim/claimer.py", "if now - at < KNOWN_SECONDS", "if now < at"),
+        "worker/claim/test_claimer.py::test_a_queue_that_is_empty_for_a_moment_stays_known",
     ),
     "no-rechecks": Guard(
         "no round follows a wake that others may have stood behind",
         Edit(
-            "worker/rechecks.py",
+            "worker/claim/rechecks.py",
             "for seconds in RECHECK_SECONDS[1:]]",
             "for seconds in RECHECK_SECONDS[3:]]",
         ),
-        "worker/test_poller_never_stalls.py",
+        "worker/claim/test_poller_never_stalls.py",
     ),
     "told-too-late": Guard(
         "what becomes due during a look is compared with the plan before it",
-        Edit("worker/lookout.py", "        self._told.append(at)\n", ""),
-        "worker/test_claimer.py",
+        Edit("worker/claim/lookout.py", "        self._told.append(at)\n", ""),
+        "worker/claim/test_claimer.py",
     ),
     "floods": Guard(
         "each wake of many names is answered at once",
         Edit(
-            "worker/lookout.py",
+            "worker/claim/lookout.py",
             "            # A round answers it, and counts as empty until it finds"
             " something.\n            self._note_empty_wake()\n",
             "            pass\n",
         ),
-        "worker/test_claimer.py::test_a_flood_of_names_costs_few_looks",
+        "worker/claim/test_claimer.py::test_a_flood_of_names_costs_few_looks",
     ),
     "renewed-too-late": Guard(
         "what ran out here is claimed before it is renewed",
         Edit(
-            "worker/claimer.py",
+            "worker/claim/claimer.py",
             "            self._renewal.renew(self.link, lapsed)\n",
             "",
         ),
-        "worker/test_claimer.py::"
+        "worker/claim/test_claimer.py::"
         "test_what_runs_here_is_renewed_before_anything_is_claimed",
     ),
     "locked-is-lost": Guard(
         "a row that is locked when its lease runs out is taken for lost",
         Edit(
-            "worker/renewal.py",
+            "worker/lease/renewal.py",
             "            if held.job.id in ours:\n",
             "            if not ours:\n",
         ),
-        "worker/test_heartbeat.py::"
+        "worker/chores/test_heartbeat.py::"
         "test_a_row_that_is_locked_when_its_lease_runs_out_is_not_lost",
     ),
     "unheard": Guard(
         "nobody hands back what a claim without an answer has leased",
         Edit(
-            "worker/strays.py",
+            "worker/claim/strays.py",
             "                self.note()\n",
             "                pass\n",
         ),
-        "worker/test_claimer.py::"
+        "worker/claim/test_claimer.py::"
         "test_jobs_of_a_claim_without_an_answer_are_handed_back",
     ),
     "stuck-in-transaction": Guard(
@@ -102,20 +102,20 @@ GUARDS: dict[str, Guard] = {
     "deaf-to-signals": Guard(
         "a signal handler waits for a lock of its own thread",
         Edit(
-            "worker/bell.py",
+            "worker/claim/bell.py",
             "self._lock = threading.RLock()",
             "self._lock = threading.Lock()",
         ),
-        "worker/test_stop_signals.py",
+        "worker/supervise/test_stop_signals.py",
     ),
     "portion": Guard(
         "a claim over the role's statement_timeout is tried again at the same size",
         Edit(
-            "worker/claimer.py",
+            "worker/claim/claimer.py",
             "            self._portion.shrink(limit)\n",
             "",
         ),
-        "worker/test_claimer.py::"
+        "worker/claim/test_claimer.py::"
         "test_a_claim_that_is_cancelled_for_its_time_takes_fewer_jobs",
     ),
     "lone-calls": Guard(
@@ -130,29 +130,29 @@ GUARDS: dict[str, Guard] = {
     "large-batches": Guard(
         "a batch is bounded by messages alone",
         Edit(
-            "worker/consumer_reader.py",
+            "worker/read/consumer_reader.py",
             "                max_bytes=self.consumer.batch_bytes,\n",
             "                max_bytes=2**31 - 1,\n",
         ),
-        "worker/test_consumer_reader.py::test_large_messages_come_in_batches_that_fit",
+        "worker/read/test_consumer_reader.py::test_large_messages_come_in_batches_that_fit",
     ),
     "after-its-lease": Guard(
         "the handler of a group is called though its lease is over",
         Edit(
-            "worker/consumer_reader.py",
+            "worker/read/consumer_reader.py",
             "                lease_seconds=left,\n",
             "                lease_seconds=lambda: 1.0,\n",
         ),
-        "worker/test_consumer_reader.py::test_a_handler_is_not_called_after_its_lease",
+        "worker/read/test_consumer_reader.py::test_a_handler_is_not_called_after_its_lease",
     ),
     "fell-behind": Guard(
         "a log whose sequence fell behind its positions is read as if it were empty",
         Edit(
-            "worker/consumer_reader.py",
+            "worker/read/consumer_reader.py",
             "                positions.refuse_beyond(group, seen)\n",
             "",
         ),
-        "worker/test_consumer_reader.py::test_a_reader_whose_log_fell_behind_says_so",
+        "worker/read/test_consumer_reader.py::test_a_reader_whose_log_fell_behind_says_so",
     ),
     "any-clock": Guard(
         "days are closed by whatever the server's clock says",
@@ -162,7 +162,7 @@ GUARDS: dict[str, Guard] = {
             ' (SELECT trusted_at FROM pgqueue_clock))"',
             'TRUSTED_NOW = "statement_timestamp()"',
         ),
-        "worker/test_clock_keeper.py",
+        "worker/chores/test_clock_keeper.py",
     ),
     "other-installations": Guard(
         "publishers of another installation in the database hold readers back",

@@ -146,7 +146,9 @@ def _set_points() -> None:
     from django_pgqueue.queues import claim, suspects
     from django_pgqueue.runs import ticks
     from django_pgqueue.schedules import issue
-    from django_pgqueue.worker import executor, scheduler, settler
+    from django_pgqueue.worker.chores import scheduler
+    from django_pgqueue.worker.run import executor
+    from django_pgqueue.worker.settle import settler
 
     for verb in ("claim", "claim_from_floors"):
         setattr(claim, verb, _around(getattr(claim, verb), None, "claimed"))
@@ -164,7 +166,7 @@ def _set_points() -> None:
 
 def _let_all_schedule() -> None:
     """Let every worker issue ticks, and not the leader alone."""
-    from django_pgqueue.worker.scheduler import Scheduler
+    from django_pgqueue.worker.chores.scheduler import Scheduler
 
     Scheduler.is_at_work = property(lambda self: True)
 

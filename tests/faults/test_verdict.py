@@ -387,7 +387,9 @@ def test_a_job_handed_back_before_it_ran_costs_nothing():
 def test_an_interrupted_job_may_run_again():
     """It was handed back at a stop, and says so."""
     story = Story().claim().start(pid=1)
-    story.give_back(attempt=0, error_type="django_pgqueue.worker.process.Interrupted")
+    story.give_back(
+        attempt=0, error_type="django_pgqueue.worker.run.interruption.Interrupted"
+    )
     story.claim("b").start(pid=2).end().ack()
 
     assert set() == violations(verdict_on(story))

@@ -18,7 +18,7 @@ from django_pgqueue.queues.partitions import drop_partition, make_partitions
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.topics.days import LOG, close_days, drop_day, make_days
 from django_pgqueue.topics.publish import publish
-from django_pgqueue.worker import purger
+from django_pgqueue.worker.chores import purger
 from tests.factories import make_leased_job, make_message, make_topic
 
 DAY = timedelta(days=1)

@@ -14,7 +14,7 @@ from django_pgqueue import signals
 from django_pgqueue.models import Job, Schedule, Tick
 from django_pgqueue.runs import schedules, ticks
 from django_pgqueue.schedules import operate
-from django_pgqueue.worker.scheduler import (
+from django_pgqueue.worker.chores.scheduler import (
     LOOK_SECONDS,
     OVERDUE,
     REST_SECONDS,

@@ -21,7 +21,7 @@ from django_pgqueue.subscriptions import operate
 from django_pgqueue.tasks import payload
 from django_pgqueue.topics import backfill
 from django_pgqueue.topics.publish import publish as store
-from django_pgqueue.worker.backfills import Backfills
+from django_pgqueue.worker.chores.backfills import Backfills
 from tests.subscriptions.conftest import deploy
 from tests.waiting import wait_until_blocked
 

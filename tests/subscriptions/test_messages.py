@@ -17,8 +17,8 @@ from django_pgqueue.queues.claim import claim
 from django_pgqueue.tasks import operate, payload
 from django_pgqueue.tasks.messages import WholeMessage
 from django_pgqueue.topics import fetch
-from django_pgqueue.worker import message_prefetch
-from django_pgqueue.worker.message_prefetch import bring_messages
+from django_pgqueue.worker.claim import message_prefetch
+from django_pgqueue.worker.claim.message_prefetch import bring_messages
 from tests.factories import LEASE, make_job
 from tests.subscriptions.conftest import deploy
 

@@ -11,8 +11,8 @@ from django_pgqueue import signals
 from django_pgqueue.models import Job, LogState, Subscription
 from django_pgqueue.topics import retain, retain_backfills
 from django_pgqueue.topics.days import close_days
-from django_pgqueue.worker.backfills import Backfills
-from django_pgqueue.worker.log_retention import PAUSE_SECONDS, LogRetention
+from django_pgqueue.worker.chores.backfills import Backfills
+from django_pgqueue.worker.chores.log_retention import PAUSE_SECONDS, LogRetention
 from tests.factories import make_message, make_topic
 from tests.management.test_doctor import examined
 from tests.topics.rows import make_subscription

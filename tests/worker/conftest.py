@@ -9,7 +9,7 @@ import pytest
 
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.worker.leases import Leases
+from django_pgqueue.worker.lease.leases import Leases
 from tests.factories import LEASE
 
 WORKER = "worker"

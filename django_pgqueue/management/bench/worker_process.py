@@ -46,7 +46,7 @@ def _work(
     from django_pgqueue.management.bench.subprocesses import stop_with
     from django_pgqueue.management.commands.pgqueue_worker import show_log_lines
     from django_pgqueue.worker.options import WorkerOptions
-    from django_pgqueue.worker.supervisor import Supervisor
+    from django_pgqueue.worker.supervise.supervisor import Supervisor
 
     show_log_lines(verbosity=1)
     stop_with(os.getppid())

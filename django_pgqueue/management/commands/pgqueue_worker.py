@@ -23,7 +23,6 @@ from django_pgqueue.tasks.registry import (
     has_accumulating_tasks,
     has_async_tasks,
 )
-from django_pgqueue.worker.consumers import served
 from django_pgqueue.worker.options import (
     ASYNC_SLOTS_MAX,
     POOLS,
@@ -34,6 +33,7 @@ from django_pgqueue.worker.options import (
 )
 from django_pgqueue.worker.queue_names import mistaken_queue
 from django_pgqueue.worker.queue_plan import ORDERS, read_entry, read_plan
+from django_pgqueue.worker.read.consumers import served
 from django_pgqueue.worker.readiness import (
     Readiness,
     check_aliases,
@@ -41,7 +41,7 @@ from django_pgqueue.worker.readiness import (
     close_connections,
 )
 from django_pgqueue.worker.recycling import Limits, resident_bytes
-from django_pgqueue.worker.supervisor import Supervisor
+from django_pgqueue.worker.supervise.supervisor import Supervisor
 
 PORT_MAX = 65_535
 

@@ -24,12 +24,12 @@ class Broken:
 # Longer than any kill waits for (MOMENT_SECONDS of measure.py): what has ended is
 # unwritten whenever the process is killed. It alone has no awaited ack repeat more.
 LATE = Edit(
-    "worker/settler.py",
+    "worker/settle/settler.py",
     "        inbox, batch = self._inbox, self._batch\n",
     "        inbox, batch = self._inbox, self._batch\n        time.sleep(0.5)\n",
 )
 UNAWAITED = Edit(
-    "worker/executor.py",
+    "worker/run/executor.py",
     'if prepared.options.settle == "immediate":',
     "if False:",
 )

@@ -1,0 +1,250 @@
+"""
+Purger: deletes what its retention has outlived, a batch at a time with pauses.
+
+A chore of the leader. Days of the archive and of the log are made two weeks ahead and
+dropped whole; those of the archive, if PGQUEUE["EXPORT"] names a place for them, once
+they are exported there. Dead letters, results, periods of dedup keys and the rows of
+dead workers are deleted in bounded batches.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+
+from django_pgqueue.conf import Settings
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
+from django_pgqueue.queues import partitions, purge
+from django_pgqueue.queues.purge import Purged
+from django_pgqueue.runs import export_files, exports, ticks
+from django_pgqueue.topics import days
+from django_pgqueue.worker.chores.clock_keeper import ClockKeeper
+from django_pgqueue.worker.chores.log_retention import LogRetention, may_drop
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+PAUSE_SECONDS = 60.0
+# After a full batch: so many times what it took, so that the purge of millions takes a
+# fifth of one connection's time, on a fast server and on a slow one; at least and at
+# most this: a first batch walks over all that vacuum has not yet removed.
+PAUSE_SHARE = 4.0
+BATCH_PAUSE_SECONDS_MIN, BATCH_PAUSE_SECONDS_MAX = 0.02, 5.0
+# While there is more, the log hears of it so often.
+LOG_INTERVAL_SECONDS = 60.0
+PARTITIONS_PAUSE_SECONDS = 3_600.0
+
+# A day of the log is closed so long after its end. The trusted clock moves by less than
+# this while a wrong clock is right again within minutes, whatever the time of day.
+CLOSED_AFTER = timedelta(hours=2)
+
+# Ticks of schedules; the latest of each are kept for longer.
+TICKS_KEPT = timedelta(days=7)
+
+# A period that is over counts for nothing; while it is fresh, a call may meet its row.
+DEDUP_WINDOWS_KEPT = timedelta(minutes=1)
+
+# A worker killed without a good-bye stays visible this long.
+DEAD_WORKERS_KEPT = timedelta(hours=1)
+
+
+def chores(settings: Settings) -> list[Callable[[Link], float]]:
+    """Return the chores of the purge for these settings."""
+    retention = settings.retention
+    # The clock first: the others go by it.
+    result: list[Callable[[Link], float]] = [ClockKeeper(), _make_partitions]
+    if retention.archive is not None:
+        target = None if settings.export is None else settings.export.path
+        result.append(_partition_dropper(retention.archive, target))
+    if retention.dead_letters is not None:
+        result.append(
+            Batches("dead letters", purge.purge_dead_letters, retention.dead_letters)
+        )
+    keep = timedelta(seconds=settings.result_ttl_seconds)
+    result.append(Batches("results", purge.purge_results, keep))
+    result.append(
+        Batches("dedup windows", purge.purge_dedup_windows, DEDUP_WINDOWS_KEPT)
+    )
+    result.append(_purge_workers)
+    result.append(_purge_ticks)
+    # Also where all is kept for ever: a topic may say something else.
+    result += [_make_log_days, _close_log_days, LogRetention(retention.log)]
+    return result
+
+
+def _make_partitions(link: Link) -> float:
+    connection = link.connection
+    with connection.transaction(), connection.cursor() as cursor:
+        for day in partitions.make_partitions(cursor, days_ahead=AHEAD):
+            logger.info("made       archive partition day=%s", day)
+    return PARTITIONS_PAUSE_SECONDS
+
+
+def _make_log_days(link: Link) -> float:
+    connection = link.connection
+    with connection.transaction(), connection.cursor() as cursor:
+        for day in days.make_days(cursor, days_ahead=AHEAD):
+            logger.info("made       log partition day=%s", day)
+    return PARTITIONS_PAUSE_SECONDS
+
+
+def _close_log_days(link: Link) -> float:
+    with link.cursor() as cursor:
+        for day in days.close_days(cursor, margin=CLOSED_AFTER):
+            logger.info("closed     log day=%s", day)
+    return PAUSE_SECONDS
+
+
+def _partition_dropper(keep: timedelta, target: str | None) -> Callable[[Link], float]:
+    def drop(link: Link) -> float:
+        with link.cursor() as cursor:
+            if not may_drop(cursor, "the archive"):
+                return PARTITIONS_PAUSE_SECONDS
+            may_go = None if target is None else _Exported(cursor, target)
+            partitions.sweep(cursor, keep=keep, may_go=may_go)
+            expired = partitions.expired_partitions(cursor, keep=keep)
+            if may_go is not None:
+                expired = may_go.without_waiting(expired)
+            for day in expired:
+                if partitions.drop_partition(cursor, day, may_go=may_go):
+                    logger.info("dropped    archive partition day=%s", day)
+        return PARTITIONS_PAUSE_SECONDS
+
+    return drop
+
+
+class _Exported:
+    """
+    Lets a day of the archive go that is exported, with just the rows that it has.
+
+    Its files are looked at once more: by this process where it sees their folder, and
+    else by a run of the export in the last days.
+    """
+
+    def __init__(self, cursor: Cursor, target: str) -> None:
+        self._cursor = cursor
+        self._target = target
+        self._folder = export_files.local_folder(target)
+        self._known = exports.known(cursor, target)
+
+    def __call__(self, day: date, table: str) -> bool:
+        found = exports.content(self._cursor, table)
+        manifest = self._known.get(day)
+        if not found.rows:
+            return True
+        if manifest is not None and manifest.has(found):
+            return self._has_files(day)
+        logger.warning(
+            "kept       archive partition day=%s rows=%d: others were exported to %s",
+            day,
+            found.rows,
+            self._target,
+        )
+        exports.spoil(
+            self._cursor,
+            self._target,
+            day,
+            error=f"The archive has other rows of it: {found.rows:,} now.",
+        )
+        self._known.pop(day, None)
+        return False
+
+    def _has_files(self, day: date) -> bool:
+        """Whether the files of an exported day are there; if not, it is noted."""
+        files, is_checked = exports.files_of(self._cursor, self._target, day)
+        if self._folder is None:
+            if not is_checked:
+                logger.warning(
+                    "kept       archive partition day=%s: no run of export has seen "
+                    "its files at %s lately, and they are not on this host",
+                    day,
+                    self._target,
+                )
+            return is_checked
+        gone = export_files.missing(self._folder, files)
+        if gone is None and files:
+            return True
+        logger.warning(
+            "kept       archive partition day=%s: %s is gone from %s",
+            day,
+            gone or "every file",
+            self._target,
+        )
+        exports.spoil(self._cursor, self._target, day, error=exports.GONE)
+        self._known.pop(day, None)
+        return False
+
+    def without_waiting(self, days: list[date]) -> list[date]:
+        """Return the days that are exported; to detach others would be in vain."""
+        exported = [
+            day
+            for day in days
+            if day in self._known
+            and self._known[day].is_exported
+            and (not self._known[day].rows or self._has_files(day))
+        ]
+        if len(exported) < len(days):
+            logger.warning(
+                "kept       archive partitions=%d: they wait for their export to %s",
+                len(days) - len(exported),
+                self._target,
+            )
+        return exported
+
+
+class Batches:
+    """A chore that deletes what is too old, a batch each time that it is called."""
+
+    def __init__(
+        self, what: str, purge_batch: Callable[..., Purged], keep: timedelta
+    ) -> None:
+        self.what = what
+        self._purge_batch = purge_batch
+        self._keep = keep
+        # Where the last full batch ended; None: begin with the oldest.
+        self._floor: datetime | None = None
+        self._unlogged = 0
+        self._log_at = 0.0
+
+    def __call__(self, link: Link) -> float:
+        """Delete one batch; return how many seconds to wait for the next one."""
+        started = time.monotonic()
+        floor, self._floor = self._floor, None
+        with link.cursor() as cursor:
+            purged = self._purge_batch(cursor, keep=self._keep, floor=floor)
+        took = time.monotonic() - started
+        if purged.is_full:
+            self._floor = purged.floor
+        self._log(purged)
+        if not purged.is_full:
+            return PAUSE_SECONDS
+        pause = max(took * PAUSE_SHARE, BATCH_PAUSE_SECONDS_MIN)
+        return min(pause, BATCH_PAUSE_SECONDS_MAX)
+
+    def _log(self, purged: Purged) -> None:
+        if not self._unlogged:
+            self._log_at = time.monotonic() + LOG_INTERVAL_SECONDS
+        self._unlogged += purged.rows
+        is_due = not purged.is_full or time.monotonic() >= self._log_at
+        if self._unlogged and is_due:
+            logger.info("purged     %s=%d", self.what, self._unlogged)
+            self._unlogged = 0
+
+
+def _purge_workers(link: Link) -> float:
+    with link.cursor() as cursor:
+        count = purge.purge_workers(cursor, keep=DEAD_WORKERS_KEPT)
+    if count:
+        logger.info("purged     workers=%d", count)
+    return PAUSE_SECONDS
+
+
+def _purge_ticks(link: Link) -> float:
+    with link.cursor() as cursor:
+        count = ticks.purge(cursor, keep=TICKS_KEPT)
+    if count:
+        logger.info("purged     ticks=%d", count)
+    return PAUSE_SECONDS if count < ticks.PURGE_ROWS_MAX else BATCH_PAUSE_SECONDS_MAX

@@ -1,0 +1,1 @@
+"""When to look for jobs, where, and how they are leased."""

@@ -1,0 +1,513 @@
+"""
+Claimer: asks for as many jobs as can start soon.
+
+The sixth hop of a job's life. It waits for notifications itself, on the connection that
+the listener has made; one sets a flag, and this loop goes by the flags at its own pace.
+
+Threads and coroutines are room for different jobs, so there are two lookouts: one for
+the queues that have shown nothing but async jobs lately, one for all others. A worker
+without such a queue never asks the second.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+
+import psycopg
+
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.queues import claim as claims
+from django_pgqueue.queues.claim import Claimed, Line, Sight
+from django_pgqueue.worker.claim.bell import Bell
+from django_pgqueue.worker.claim.listener import Listener
+from django_pgqueue.worker.claim.lookout import SLICE_QUEUES, Lookout
+from django_pgqueue.worker.claim.message_prefetch import bring_messages
+from django_pgqueue.worker.claim.room import Kinds, Room
+from django_pgqueue.worker.claim.strays import Strays
+from django_pgqueue.worker.claim.turns import Key, Turns, run_order
+from django_pgqueue.worker.claim.wakes import Wakes
+from django_pgqueue.worker.lease.leases import Leases
+from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.portion import Portion
+from django_pgqueue.worker.queue_plan import PRIORITY, STRICT
+from django_pgqueue.worker.service import Service
+
+NO_CAPS: Mapping[str, int] = {}
+
+# A queue stays known for so long after it was woken, claimed from or seen with a job,
+# though it is empty for a moment: its next job may come without a wake. A round that
+# begins half as long after the list was made asks for it first.
+KNOWN_SECONDS = 2.0
+
+# Of these, besides those that had a job when the database was asked last, so many are
+# kept, as one look sees. A stranger's made-up names then cost no more than that; where
+# more come, rounds ask first which queues there are.
+EMPTY_QUEUES_MAX = SLICE_QUEUES
+
+# While enough waits to start, a wake is looked after no sooner than this after another:
+# what it announces may have to go first.
+EXTRA_SECONDS = 0.01
+
+# So few jobs are handed over first, and their leases made safe on the server's disk
+# right after. More of them wait for their threads longer than for the disk, and a crash
+# of the server would have all of them run again.
+UNFLUSHED_JOBS_MAX = 4
+
+# What has been notified is read this often while jobs are claimed without a pause.
+HEAR_SECONDS = 0.005
+
+
+class Put(Protocol):
+    """Who takes what was claimed."""
+
+    def __call__(self, jobs: list[Claimed], *, for_coroutines: bool) -> None:
+        """Take jobs, in run order, from a claim for one kind of room."""
+
+
+class Claimer(Service):
+    """Leases jobs and hands them to those who run them."""
+
+    name = "claimer"
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        worker: str,
+        options: WorkerOptions,
+        wakes: Wakes,
+        leases: Leases,
+        renewal: Renewal,
+        strays: Strays,
+        hand_back: Callable[[list[Claimed]], None],
+        kinds: Kinds,
+        room: Callable[[], Room],
+        extra_room: Callable[[], int] = lambda: 0,
+        put: Put,
+        bell: Bell | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        super().__init__(link)
+        self.wake = self._bell = Bell() if bell is None else bell
+        self._listener = listener
+        self._heard_at = 0.0
+        # Jobs whose leases the server may not have on disk.
+        self._unflushed = 0
+        self.options = options
+        self.plan = options.plan
+        self.kinds = kinds
+        # Served and not paused, as the database last said; and those that are paused.
+        self.queues: list[str] = []
+        self.paused: set[str] = set()
+        # When each queue that nobody has named was met last; and how many had a job
+        # when the database was asked last, and when that was. By the monotonic clock.
+        self._met_at: dict[str, float] = {}
+        self._live = 0
+        self._refreshed_at = -math.inf
+        # Mixed queues are left alone while no coroutine could start.
+        self.left_out: frozenset[str] = frozenset()
+        self._worker = worker
+        self._wakes = wakes
+        self._leases = leases
+        self._renewal = renewal
+        self._renew_at = 0.0
+        self._strays = strays
+        self._hand_back = hand_back
+        self._room = room
+        self._portion = Portion(claims.CLAIM_LIMIT_MAX)
+        self._extra_room = extra_room
+        self._extra_at = 0.0
+        self._put = put
+        self._rank = run_order(self.plan, options.settings.ageing_seconds)
+        self._poll_seconds = options.settings.poll_interval_seconds
+        self._queues_due_at = 0.0
+        self._pure: frozenset[str] = kinds.pure
+        self._for_threads, self._for_coroutines = (
+            Lookout(
+                Desk(self, for_coroutines),
+                Turns(self.plan, options.settings.ageing_seconds),
+                self._poll_seconds,
+            )
+            for for_coroutines in (False, True)
+        )
+
+    def retry_in(self, seconds: float) -> None:
+        """Note that a job of ours becomes visible again in *seconds*."""
+        at = time.monotonic() + seconds
+        is_sooner = [lookout.due_by(at) for lookout in self._lookouts()]
+        if any(is_sooner):
+            self.wake.set()
+
+    def look_now(self) -> None:
+        """Look at all queues at once; found_since_asked() says what came of it."""
+        self._queues_due_at = 0.0
+        for lookout in (self._for_threads, self._for_coroutines):
+            lookout.ask()
+        self.wake.set()
+
+    def found_since_asked(self) -> int | None:
+        """Return what looks that began after look_now() found; None: not yet."""
+        found = 0
+        for lookout in self._lookouts():
+            answer = lookout.found_since_asked()
+            if answer is None:
+                return None
+            found += answer
+        return found
+
+    def tick(self) -> float:
+        """Claim once for each kind of room, where there is a reason to look."""
+        try:
+            self._take_back_strays()
+            pause = min(self._look(), self._strays.seconds_until_due())
+            self._flush()
+            return pause
+        except Exception:
+            # The flags that this look took are gone with it, and its floors may be
+            # wrong by now: the next try looks at everything.
+            self._queues_due_at = 0.0
+            for lookout in self._lookouts():
+                lookout.start_over()
+            raise
+
+    def _flush(self) -> None:
+        """Make leases safe that may not be on the server's disk."""
+        if self._unflushed:
+            self.link.flush()
+            # Only now: one that was cancelled is tried again.
+            self._unflushed = 0
+
+    def _take_back_strays(self) -> None:
+        strays = self._strays
+        if strays.seconds_until_due():
+            return
+        if strays.take_back(self.link):
+            # No floor knows of what was put back.
+            for lookout in self._lookouts():
+                lookout.start_over()
+
+    def _rest(self, pause: float) -> None:
+        if self._listener is None:
+            super()._rest(pause)
+        elif pause > 0:
+            self._listener.wait(pause, self._bell)
+        elif time.monotonic() - self._heard_at >= HEAR_SECONDS:
+            self._heard_at = time.monotonic()
+            self._listener.hear()
+
+    def _end(self) -> None:
+        if self._strays.is_pending:
+            # Who comes after us knows nothing of them.
+            with suppress(psycopg.Error):
+                self._strays.finish(self.link)
+        super()._end()
+        self._bell.close()
+
+    def _look(self) -> float:
+        room, now = self._room_now(), time.monotonic()
+        if room.threads <= 0 and self._wakes.pending:
+            wait = self._extra_at - now
+            if wait > 0:
+                return wait
+            room = room._replace(threads=self._extra_room())
+            self._extra_at = now + EXTRA_SECONDS
+        if room.threads <= 0 and (room.coroutines <= 0 or not self._pure):
+            return self._poll_seconds
+        if now >= self._queues_due_at:
+            self.refresh_queues()
+        self._share_flags()
+        pause = self._poll_seconds
+        threads = self._threads_room(room)
+        if threads > 0:
+            pause = min(pause, self._for_threads.look(threads))
+        self._follow_kinds()
+        if self._pure:
+            # Asked again: the first look may have brought async jobs, too.
+            coroutines = self._room_now().coroutines
+            if coroutines > 0:
+                pause = min(pause, self._for_coroutines.look(coroutines))
+                self._follow_kinds()
+        return max(min(pause, self._queues_due_at - time.monotonic()), 0.0)
+
+    def _room_now(self) -> Room:
+        """Return how many more jobs could start soon, and may be claimed at once."""
+        room, rows = self._room(), self._portion.rows
+        if max(room) <= rows:
+            return room
+        return Room(min(room.threads, rows), min(room.coroutines, rows))
+
+    def _lookouts(self) -> tuple[Lookout, ...]:
+        if self._pure:
+            return self._for_threads, self._for_coroutines
+        return (self._for_threads,)
+
+    def _threads_room(self, room: Room) -> int:
+        """Return the limit of a look for threads, which may bring async jobs too."""
+        mixed = self.kinds.mixed
+        left_out = mixed if room.coroutines <= 0 else frozenset()
+        if self.left_out - left_out:
+            # Nobody has looked at these for a while.
+            self._for_threads.start_over()
+        self.left_out = left_out
+        if mixed and not left_out:
+            return min(room.threads, room.coroutines)
+        return room.threads
+
+    def _follow_kinds(self) -> None:
+        """Start over when a queue went from one lookout to the other."""
+        pure = self.kinds.pure
+        if pure is not self._pure:
+            self._pure = pure
+            self._for_threads.start_over()
+            self._for_coroutines.start_over()
+            self.wake.set()
+
+    def _share_flags(self) -> None:
+        if not self._wakes.pending:
+            return
+        names = self._wakes.take()
+        if names is None or not self._pure:
+            for lookout in self._lookouts():
+                lookout.flag(names)
+        else:
+            self._for_threads.flag(names - self._pure)
+            self._for_coroutines.flag(names & self._pure)
+
+    def refresh_queues(self) -> None:
+        """Ask which queues there are, and which are paused."""
+        with self.link.cursor() as cursor:
+            known = claims.known_queues(cursor)
+            paused = {queue.name for queue in known if queue.is_paused}
+            met = [queue for queue in known if self.plan.serves(queue.name)]
+            new = [queue.name for queue in met if not queue.has_row]
+            if new:
+                claims.remember_queues(cursor, new)
+        now = time.monotonic()
+        self._met_at = {
+            name: at for name, at in self._met_at.items() if now - at < KNOWN_SECONDS
+        }
+        self._met_at.update(dict.fromkeys((queue.name for queue in met), now))
+        self._live = len(met)
+        self.paused = paused
+        self._list_queues()
+        self._refreshed_at = now
+        self._queues_due_at = now + self._poll_seconds
+
+    def _list_queues(self) -> None:
+        served = dict.fromkeys([*self.plan.named, *self._met_at])
+        self.queues = [name for name in served if name not in self.paused]
+
+    def limit(self, queues: Sequence[str], room: int) -> int:
+        """
+        Return how many a claim from all lines of *queues* may take.
+
+        Zero: none, or it would not keep to the plan, whose order and caps are not those
+        of that statement.
+        """
+        is_one = len(queues) == 1
+        if not is_one and self.plan.order != PRIORITY:
+            return 0
+        if not self.plan.has_caps:
+            return room
+        free = self.free((queue, 0) for queue in queues)
+        if not free:
+            return room
+        return max(0, min(room, *free.values())) if is_one else 0
+
+    def free(self, lines: Iterable[Key]) -> Mapping[str, int]:
+        """
+        Return how many more jobs each queue of *lines* may have that has a cap.
+
+        All that this process holds counts: what runs, what waits to, and what has run
+        and is not settled.
+        """
+        if not self.plan.has_caps:
+            return NO_CAPS
+        caps = {queue: self.plan.cap(queue) for queue in {queue for queue, _ in lines}}
+        held = Counter(held.job.queue for held in self._leases.apart())
+        held.update(job.queue for job in self._leases.settled())
+        return {queue: cap - held[queue] for queue, cap in caps.items() if cap}
+
+    def see(self, queues: Sequence[str]) -> Sight:
+        """Return the lines of *queues*, and what stands first in each."""
+        with self.link.cursor() as cursor:
+            return claims.see(cursor, queues)
+
+    def claim(
+        self, queues: Sequence[str], limit: int, *, for_coroutines: bool
+    ) -> list[Claimed]:
+        """Lease what is due, without floors, and hand it over."""
+        barred = self._barred()
+        asked_at = time.monotonic()
+        with self._answered(limit) as cursor:
+            jobs = claims.claim(
+                cursor,
+                queues=queues,
+                worker=self._worker,
+                limit=limit,
+                lease=self.options.lease,
+                barred=barred,
+            )
+        return self._hand_over(jobs, asked_at, for_coroutines)
+
+    def claim_from_floors(
+        self, lines: Sequence[Line], limit: int, *, for_coroutines: bool
+    ) -> list[Claimed]:
+        """Lease what is due in known lines, and hand it over."""
+        barred = self._barred()
+        asked_at = time.monotonic()
+        with self._answered(limit) as cursor:
+            jobs = claims.claim_from_floors(
+                cursor,
+                lines=lines,
+                worker=self._worker,
+                limit=limit,
+                lease=self.options.lease,
+                barred=barred,
+            )
+        return self._hand_over(jobs, asked_at, for_coroutines)
+
+    @contextmanager
+    def _answered(self, limit: int) -> Iterator[psycopg.Cursor[Any]]:
+        """Lend a cursor for a claim of *limit* jobs; see Strays.answered()."""
+        try:
+            with self._strays.answered(self.link) as cursor:
+                yield cursor
+        except psycopg.errors.QueryCanceled:
+            self._portion.shrink(limit)
+            raise
+
+    def _barred(self) -> list[int]:
+        """Renew what has run out here; return the jobs that a claim must not get."""
+        leases, now = self._leases, time.monotonic()
+        lapsed = leases.lapsed(now)
+        if lapsed and now >= self._renew_at:
+            # Before the claim, and not in the heartbeat's own time: it could be later.
+            self._renewal.renew(self.link, lapsed)
+            self._renew_at = now + ASK_AGAIN_SECONDS
+            lapsed = leases.lapsed(now)
+        if not lapsed and not leases.lost():
+            return []
+        return [held.job.id for held in (*lapsed, *leases.lost())]
+
+    def _hand_over(
+        self, jobs: list[Claimed], asked_at: float, for_coroutines: bool
+    ) -> list[Claimed]:
+        if self.plan.order == STRICT:
+            # Claims are in the order of priority.
+            jobs.sort(key=self._rank)
+        if self.link.has_late_flush:
+            self._unflushed += len(jobs)
+        self._remember({job.queue for job in jobs})
+        jobs = bring_messages(self.link, jobs)
+        refused = self._leases.add(jobs, asked_at)
+        if refused:
+            # Leased anew after we had asked what runs out, and before we claimed.
+            self._hand_back(refused)
+            jobs = [job for job in jobs if job not in refused]
+        if self._unflushed > UNFLUSHED_JOBS_MAX:
+            try:
+                self._flush()
+            except BaseException:
+                # The server may have forgotten who holds them: nothing is started.
+                self._hand_back(jobs)
+                raise
+        self._put(jobs, for_coroutines=for_coroutines)
+        return jobs
+
+    def learn(self, names: set[str] | None) -> bool:
+        """Get to know *names*; None: ask which queues there are."""
+        if names is None or not names.issubset(self.queues):
+            self.refresh_queues()
+        return names is not None and self._remember(names)
+
+    def renew(self, *, anyway: bool) -> None:
+        """Ask which queues there are, if that was long ago or *anyway*."""
+        age = time.monotonic() - self._refreshed_at
+        if self.plan.is_open and (anyway or age >= KNOWN_SECONDS / 2):
+            self.refresh_queues()
+
+    def _remember(self, names: set[str]) -> bool:
+        """Keep *names* known for a while; False: they are too many, maybe noise."""
+        if not self.plan.is_open:
+            return True
+        names = set(filter(self.plan.serves, names))
+        new = names.difference(self._met_at)
+        if new and len(self._met_at) + len(new) > self._live + EMPTY_QUEUES_MAX:
+            return False
+        self._met_at.update(dict.fromkeys(names, time.monotonic()))
+        if new:
+            self._list_queues()
+        return True
+
+    def expect_new_queue(self) -> None:
+        """Ask which queues there are before the next look."""
+        self._queues_due_at = 0.0
+
+
+class Desk:
+    """The claimer, as one of its lookouts sees it."""
+
+    def __init__(self, claimer: Claimer, for_coroutines: bool) -> None:
+        self._claimer = claimer
+        self._for_coroutines = for_coroutines
+
+    def queues(self) -> list[str]:
+        """Return the queues of this lookout: served, not paused, not left out."""
+        claimer = self._claimer
+        pure = claimer.kinds.pure
+        if self._for_coroutines:
+            return [name for name in claimer.queues if name in pure]
+        if not pure and not claimer.left_out:
+            return claimer.queues
+        others = pure | claimer.left_out
+        return [name for name in claimer.queues if name not in others]
+
+    def served(self, names: set[str]) -> list[str]:
+        """Return those of *names* that this lookout may claim from."""
+        ours = [name for name in self.queues() if name in names]
+        plan = self._claimer.plan
+        if self._for_coroutines or not plan.is_open:
+            return ours
+        unheard = names.difference(self._claimer.queues, self._claimer.paused)
+        unheard = set(filter(plan.serves, unheard))
+        if unheard:
+            # Names never seen before: new queues, or somebody's noise.
+            self._claimer.expect_new_queue()
+        return [*ours, *unheard]
+
+    def learn(self, names: set[str] | None) -> bool:
+        """Get to know *names*; None: ask which queues there are."""
+        return self._claimer.learn(names)
+
+    def renew(self, *, anyway: bool) -> None:
+        """Ask which queues there are, if that was long ago or *anyway*."""
+        self._claimer.renew(anyway=anyway)
+
+    def claim(self, queues: Sequence[str], limit: int) -> list[Claimed]:
+        """Lease what is due, without floors, and hand it over."""
+        return self._claimer.claim(queues, limit, for_coroutines=self._for_coroutines)
+
+    def claim_from_floors(self, lines: Sequence[Line], limit: int) -> list[Claimed]:
+        """Lease what is due in known lines, and hand it over."""
+        return self._claimer.claim_from_floors(
+            lines, limit, for_coroutines=self._for_coroutines
+        )
+
+    def limit(self, queues: Sequence[str], room: int) -> int:
+        """Return how many a claim from all lines of *queues* may take; 0: see them."""
+        return self._claimer.limit(queues, room)
+
+    def free(self, lines: Iterable[Key]) -> Mapping[str, int]:
+        """Return how many more jobs each queue of *lines* may have that has a cap."""
+        return self._claimer.free(lines)
+
+    def see(self, queues: Sequence[str]) -> Sight:
+        """Return the lines of *queues*, and what stands first in each."""
+        return self._claimer.see(queues)

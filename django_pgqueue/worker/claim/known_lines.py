@@ -1,0 +1,169 @@
+"""
+Known lines: which have something due, and from where on a claim may look in each.
+
+A *floor* is the earliest visible_at that may still be found in a line. A claim that
+starts there does not walk over what is finished. It misses what becomes visible below:
+a transaction that commits late, a claim that rolls back. So lines are seen anew, from
+their beginning, all the time; and where that is dear, floors are taken with a margin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+
+from django_pgqueue.bounds import PRIORITY_MAX, PRIORITY_MIN
+from django_pgqueue.queues.claim import Claimed, Line, Sight
+from django_pgqueue.worker.claim.turns import Key
+
+# Lines and queues remembered; beyond it all are forgotten, and seen anew.
+LINES_MAX = 10_000
+
+# How far below its floor a line is looked at where seeing it anew is dear: for what
+# commits so much later than it was inserted.
+MARGIN = timedelta(seconds=1)
+
+
+# Lines taken for busy without having been seen; of more, a round is quicker.
+EXPECTED_MAX = 64
+
+
+class KnownLines:
+    """The lines of one lookout."""
+
+    def __init__(self) -> None:
+        # Those with something due, and the floor of each.
+        self.busy: dict[Key, datetime] = {}
+        self._floors: dict[Key, datetime] = {}
+        # When all lines of a queue were seen, or taken empty.
+        self._seen_at: dict[str, datetime] = {}
+        # The database's time at a monotonic one.
+        self._clock: tuple[datetime, float] | None = None
+
+    @property
+    def now(self) -> datetime | None:
+        """The time by the database's clock; None: it has not been asked."""
+        if self._clock is None:
+            return None
+        then, at = self._clock
+        return then + timedelta(seconds=time.monotonic() - at)
+
+    def see(self, queues: Collection[str], sight: Sight) -> tuple[int, float | None]:
+        """
+        Take what was seen of *queues*.
+
+        Returns:
+            How many lines have something due, and in how many seconds the next job of
+            another one becomes visible; None: none will.
+        """
+        now = sight.now
+        self._clock = now, time.monotonic()
+        names = set(queues)
+        for key in [key for key in self.busy if key[0] in names]:
+            del self.busy[key]
+        self._remember_seen(queues, now)
+        self._remember({(line.queue, line.priority): now for line in sight.lines})
+        count, upcoming = 0, None
+        for queue, priority, visible_at in sight.lines:
+            if visible_at <= now:
+                self.busy[queue, priority] = visible_at
+                count += 1
+            elif upcoming is None or visible_at < upcoming:
+                upcoming = visible_at
+        return count, None if upcoming is None else (upcoming - now).total_seconds()
+
+    def take(self, lines: Sequence[Line], jobs: Sequence[Claimed]) -> dict[Key, int]:
+        """Take what a claim from *lines* has brought; return how many of each."""
+        if len(lines) == 1:
+            (line,) = lines
+            got = {(line.queue, line.priority): len(jobs)}
+            last = {(line.queue, line.priority): jobs[-1].due_at} if jobs else {}
+        else:
+            got, last = {}, {}
+            for job in jobs:
+                key = job.queue, job.priority
+                got[key] = got.get(key, 0) + 1
+                # In a line, jobs are in the order of due_at.
+                last[key] = job.due_at
+        self._remember(last)
+        for queue, priority, _, limit in lines:
+            key = queue, priority
+            if got.get(key, 0) < limit:
+                self.busy.pop(key, None)
+            else:
+                self.busy[key] = last[key]
+        return got
+
+    def take_all(
+        self, queues: Sequence[str], jobs: Sequence[Claimed], *, has_more: bool
+    ) -> None:
+        """Take what a claim from all lines of *queues* has brought."""
+        now = self.now
+        if now is not None and not has_more:
+            self._remember_seen(queues, now)
+        last = {(job.queue, job.priority): job.due_at for job in jobs}
+        self._remember(last)
+        if has_more:
+            self.busy.update(last)
+
+    def at_floors(self, queues: Collection[str] | None, limit: int) -> list[Line]:
+        """
+        Return the lines that are known of *queues*, with a margin.
+
+        Args:
+            queues: Names; None: of all.
+            limit: Of each line.
+        """
+        keys = (key for key in self._floors if queues is None or key[0] in queues)
+        return [
+            Line(*key, self._floor(key) - MARGIN, limit)
+            for key in sorted(keys, key=lambda key: -key[1])
+        ]
+
+    def unknown(self, queue: str, limit: int) -> list[Line]:
+        """Return every line of *queue* that has never been met, with a margin."""
+        seen_at = self._seen_at.get(queue)
+        if seen_at is None:
+            return []
+        return [
+            Line(queue, priority, seen_at - MARGIN, limit)
+            for priority in range(PRIORITY_MAX, PRIORITY_MIN - 1, -1)
+            if (queue, priority) not in self._floors
+        ]
+
+    def expect(self, queues: Collection[str] | None) -> None:
+        """Take lines of *queues* (None: of all) for busy that have not been seen."""
+        lines = self.at_floors(queues, 1)
+        if len(lines) <= EXPECTED_MAX:
+            for line in lines:
+                self.busy.setdefault((line.queue, line.priority), line.floor)
+
+    def keep(self, queues: Collection[str]) -> None:
+        """Drop the busy lines of all others."""
+        for key in [key for key in self.busy if key[0] not in queues]:
+            del self.busy[key]
+
+    def forget(self) -> None:
+        """Know nothing."""
+        self.busy.clear()
+        self._floors.clear()
+        self._seen_at.clear()
+
+    def _floor(self, key: Key) -> datetime:
+        """Return from where on the line may have something that is due."""
+        if key in self.busy:
+            return self.busy[key]
+        # What there was when its queue was seen has been taken since.
+        return max(self._floors[key], self._seen_at.get(key[0], self._floors[key]))
+
+    def _remember(self, floors: dict[Key, datetime]) -> None:
+        if len(self._floors) + len(floors) > LINES_MAX:
+            self._floors.clear()
+        self._floors.update(floors)
+
+    def _remember_seen(self, queues: Iterable[str], now: datetime) -> None:
+        if len(self._seen_at) > LINES_MAX:
+            self._seen_at.clear()
+            self._floors.clear()
+        self._seen_at.update(dict.fromkeys(queues, now))

@@ -1,0 +1,164 @@
+"""
+Quarantine: the process in which jobs run alone that may have killed theirs.
+
+The supervisor starts it when such jobs wait, beside the processes that it keeps, and it
+leaves when none does. So everything else goes on meanwhile. It has the loops of any
+other process, but one: what claims here takes the next job, or the next half of a large
+crowd, only when the one before it is settled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+
+import psycopg
+
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.queues import suspects
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.worker.claim.claimer import Put
+from django_pgqueue.worker.claim.message_prefetch import bring_messages
+from django_pgqueue.worker.claim.strays import Strays
+from django_pgqueue.worker.claim.summons import served_suspects
+from django_pgqueue.worker.lease.leases import Leases
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.service import Service
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+# It leaves when it has found nothing for so long: the next crash is not far, and a
+# start takes longer than a look.
+IDLE_SECONDS = 2.0
+LOOK_SECONDS = 0.2
+
+# How often it is looked whether what runs is over: a tenth of its time so far.
+WAIT_SECONDS_SHORT, WAIT_SECONDS_LONG = 0.002, 0.1
+
+
+class Quarantine(Service):
+    """Leases jobs that run alone, one crowd after another."""
+
+    name = "claimer"
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        worker: str,
+        options: WorkerOptions,
+        leases: Leases,
+        strays: Strays,
+        hand_back: Callable[[list[Claimed]], None],
+        is_idle: Callable[[], bool],
+        put: Put,
+        on_empty: Callable[[], None],
+        on_more: Callable[[], None],
+    ) -> None:
+        """
+        Make it.
+
+        Args:
+            link: Its connection.
+            worker: The name of this process.
+            options: Whose queues are served.
+            leases: Of this process.
+            strays: Takes back what a claim without an answer has leased.
+            hand_back: Takes what was claimed and cannot run here.
+            is_idle: Tells whether everything that was put is settled.
+            put: Takes what was claimed.
+            on_empty: Called when no job has waited to run alone for a while.
+            on_more: Called when more of them wait than this process has taken.
+        """
+        super().__init__(link)
+        self._worker = worker
+        self._options = options
+        self._plan = options.plan
+        self._leases = leases
+        self._strays = strays
+        self._hand_back = hand_back
+        self._is_idle = is_idle
+        self._put = put
+        self._on_empty = on_empty
+        self._on_more = on_more
+        self._claimed_at = time.monotonic()
+        self._looked_at = 0.0
+        self._asked_at = 0.0
+        self._found: int | None = None
+
+    def retry_in(self, seconds: float) -> None:
+        """Do nothing: a job that waits for its next attempt may call another of us."""
+
+    def look_now(self) -> None:
+        """Look at once; found_since_asked() says what came of it."""
+        self._found, self._asked_at = None, time.monotonic()
+        self.wake.set()
+
+    def found_since_asked(self) -> int | None:
+        """Return what a look that began after look_now() found; None: not yet."""
+        return self._found if self._looked_at >= self._asked_at else None
+
+    def tick(self) -> float:
+        """Claim what runs next, if nothing does."""
+        now = time.monotonic()
+        if not self._strays.seconds_until_due():
+            self._strays.take_back(self.link)
+        if not self._is_idle():
+            ran = now - self._claimed_at
+            return min(max(ran / 10, WAIT_SECONDS_SHORT), WAIT_SECONDS_LONG)
+        jobs = self._claim()
+        self._looked_at, self._found = now, len(jobs)
+        if jobs:
+            self._claimed_at = now
+            self._hand_over(jobs, now)
+            return WAIT_SECONDS_SHORT
+        if now - self._claimed_at >= IDLE_SECONDS and not self._strays.is_pending:
+            self._on_empty()
+        return LOOK_SECONDS
+
+    def _end(self) -> None:
+        if self._strays.is_pending:
+            # Who comes after us knows nothing of them.
+            with contextlib.suppress(psycopg.Error):
+                self._strays.finish(self.link)
+        super()._end()
+
+    def _claim(self) -> list[Claimed]:
+        with self.link.cursor() as cursor:
+            queues = served_suspects(cursor, self._plan)
+        if not queues:
+            return []
+        with self._strays.answered(self.link) as cursor:
+            jobs = suspects.claim_suspects(
+                cursor,
+                queues=list(queues),
+                worker=self._worker,
+                limit=self._limit(),
+                lease=self._options.lease,
+            )
+        if sum(queues.values()) > len(jobs):
+            self._on_more()
+        return jobs
+
+    def _limit(self) -> int:
+        """Return how many may run at once: of a queue with a cap, one."""
+        if self._plan.has_caps:
+            return 1
+        return max(self._options.threads, self._options.async_slots)
+
+    def _hand_over(self, jobs: list[Claimed], asked_at: float) -> None:
+        logger.warning(
+            "alone      jobs=%d first=%d task=%s crashes=%d",
+            len(jobs),
+            jobs[0].id,
+            jobs[0].task,
+            jobs[0].crashes,
+        )
+        jobs = bring_messages(self.link, jobs)
+        refused = self._leases.add(jobs, asked_at)
+        if refused:
+            self._hand_back(refused)
+            jobs = [job for job in jobs if job not in refused]
+        self._put(jobs, for_coroutines=False)

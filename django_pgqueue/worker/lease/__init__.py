@@ -1,0 +1,1 @@
+"""The leases that this process holds, and how they last."""

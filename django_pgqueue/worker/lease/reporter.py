@@ -1,0 +1,192 @@
+"""
+Reporter: what running tasks ask of their rows: progress, and leases that last longer.
+
+It has a connection of its own, opened when the first task asks: a row that somebody
+keeps locked must hold up neither the heartbeat nor the settler. A job's last report is
+not written here but with its settle.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from django_pgqueue.exceptions import LeaseLost
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.queues import lease
+from django_pgqueue.worker.lease.leases import Held
+from django_pgqueue.worker.service import Service
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+# A job's progress is written at most this often.
+INTERVAL_SECONDS = 1.0
+
+# How long to sleep when no running task has reported anything.
+IDLE_SECONDS = 60.0
+
+# How long a statement may wait for a row that somebody has locked.
+STATEMENT_SECONDS = 2
+
+# How often a waiting task looks whether its timeout was raised: an exception from
+# outside does not arrive while a thread waits for a lock.
+LOOK_SECONDS = 0.2
+
+
+class Report:
+    """The progress of one job."""
+
+    __slots__ = ("due_at", "held", "lock", "said")
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+        self.said: str | None = None  # JSON text that is not written yet.
+        self.due_at = 0.0
+        # Held while the reporter writes, so that nothing older follows the last one.
+        self.lock = threading.Lock()
+
+
+class Extension:
+    """A task that waits for its lease to be extended."""
+
+    __slots__ = ("done", "error", "held", "seconds")
+
+    def __init__(self, held: Held, seconds: float) -> None:
+        self.held = held
+        self.seconds = seconds
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+
+
+class Reporter(Service):
+    """Writes what tasks say about themselves. Starts with the first that does."""
+
+    name = "reporter"
+
+    def __init__(self, link: Link, *, worker: str) -> None:
+        super().__init__(link)
+        self._worker = worker
+        self._lock = threading.Lock()
+        self._is_started = False
+        self._reports: dict[int, Report] = {}
+        self._extensions: list[Extension] = []
+
+    def report(self, report: Report, progress: Mapping[str, Any]) -> None:
+        """Keep a report until it is due; a later one replaces it."""
+        said = json.dumps(progress)
+        with self._lock:
+            report.said = said
+            is_new = report.held.job.id not in self._reports
+            self._reports[report.held.job.id] = report
+        if is_new:
+            self._call()
+
+    def take(self, report: Report) -> str | None:
+        """End a job's reports; return the last one if it is not written yet."""
+        with self._lock:
+            self._reports.pop(report.held.job.id, None)
+        # Waits for a write that is under way.
+        with report.lock:
+            return self._taken(report)
+
+    def extend(self, held: Held, seconds: float) -> None:
+        """
+        Let a lease end no sooner than *seconds* from now; returns when that is so.
+
+        Raises:
+            LeaseLost: It is somebody else's; or it ran out before there was an answer.
+        """
+        asked = Extension(held, seconds)
+        with self._lock:
+            self._extensions.append(asked)
+        self._call()
+        while not asked.done.wait(LOOK_SECONDS):
+            if time.monotonic() >= held.valid_until:
+                raise LeaseLost(held.job.id, held.job.delivery)
+        if asked.error is not None:
+            raise asked.error
+
+    def tick(self) -> float:
+        """Do what was asked for; then wait for the next report that is due."""
+        with self._lock:
+            extensions = list(self._extensions)
+        for asked in extensions:
+            self._extend(asked)
+        now = time.monotonic()
+        with self._lock:
+            due = [r for r in self._reports.values() if r.said and r.due_at <= now]
+        for report in due:
+            self._write(report)
+        with self._lock:
+            # A report that is replaced wakes nobody, so it is looked for.
+            return INTERVAL_SECONDS / 4 if self._reports else IDLE_SECONDS
+
+    def _call(self) -> None:
+        with self._lock:
+            if not self._is_started:
+                self._is_started = True
+                self.start()
+        self.wake.set()
+
+    def _extend(self, asked: Extension) -> None:
+        held, asked_at = asked.held, time.monotonic()
+        try:
+            with self.link.connection.transaction(), self.link.cursor() as cursor:
+                limit(cursor, seconds=STATEMENT_SECONDS, plans=Plans.BY_INDEX)
+                left = lease.extend(
+                    cursor,
+                    worker=self._worker,
+                    job_id=held.job.id,
+                    delivery=held.job.delivery,
+                    lease=timedelta(seconds=asked.seconds),
+                )
+        except psycopg.errors.QueryCanceled:
+            # Somebody keeps its row locked; asked again as long as the task waits.
+            if time.monotonic() < held.valid_until:
+                self.wake.set()
+                return
+            left = None
+        with self._lock:
+            self._extensions.remove(asked)
+        if left is None:
+            asked.error = LeaseLost(held.job.id, held.job.delivery)
+        else:
+            held.renewed_at = asked_at
+            held.valid_until = max(held.valid_until, asked_at + left)
+        asked.done.set()
+
+    def _write(self, report: Report) -> None:
+        held = report.held
+        with report.lock:
+            said = self._taken(report)
+            if said is None:
+                return
+            report.due_at = time.monotonic() + INTERVAL_SECONDS
+            try:
+                with self.link.connection.transaction(), self.link.cursor() as cursor:
+                    limit(cursor, seconds=STATEMENT_SECONDS, plans=Plans.BY_INDEX)
+                    lease.report_progress(
+                        cursor,
+                        worker=self._worker,
+                        job_id=held.job.id,
+                        delivery=held.job.delivery,
+                        progress=said,
+                    )
+            except BaseException as error:
+                with self._lock:
+                    report.said = report.said or said
+                if not isinstance(error, psycopg.errors.QueryCanceled):
+                    raise
+
+    def _taken(self, report: Report) -> str | None:
+        with self._lock:
+            said, report.said = report.said, None
+        return said

@@ -1,0 +1,1 @@
+"""The readers of topics: one for each group."""

@@ -1,0 +1,351 @@
+"""
+Async runner: one async job in the event loop, from its slot to its settle.
+
+What _take(), _perform() and _call() of the executor do in a thread, done here without
+ever blocking the loop: whatever waits for a lock, a thread or the database is awaited.
+
+On the way of a job that needs none of that nothing is awaited but its own code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
+
+from django_pgqueue import signals, telemetry
+from django_pgqueue.conf import Settings
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks.attempt import begin_run
+from django_pgqueue.tasks.gathered import Collected
+from django_pgqueue.tasks.payload import TAG
+from django_pgqueue.tasks.perform import Performed, Prepared, prepare
+from django_pgqueue.tasks.perform_async import perform_async
+from django_pgqueue.worker.lease.leases import Held
+from django_pgqueue.worker.run.admission import admit
+from django_pgqueue.worker.run.control import Control, Hands
+from django_pgqueue.worker.run.coroutine import Coroutine, current
+from django_pgqueue.worker.run.gatherer import Run
+from django_pgqueue.worker.run.interruption import Interrupted, interrupted
+from django_pgqueue.worker.run.isolation import Isolation
+from django_pgqueue.worker.run.run_control import RunControl
+from django_pgqueue.worker.run.slots import Slots
+from django_pgqueue.worker.run.sync_calls import SyncThreads
+from django_pgqueue.worker.run.watchdog import HARD_GRACE_SECONDS
+from django_pgqueue.worker.settle.salvage import salvage
+from django_pgqueue.worker.settle.settler import Settlement
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+class AsyncRunner:
+    """Runs jobs; used in the loop alone, except for Commits."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        settings: Settings,
+        slots: Slots,
+        hands: Hands,
+        isolation: Isolation,
+        installation: str,
+        grace_seconds: float,
+        on_suspect: Callable[[], None] | None,
+        on_turn: Callable[[], None],
+        on_end: Callable[[Coroutine], None],
+    ) -> None:
+        """
+        Make it.
+
+        Args:
+            loop: Where jobs run.
+            settings: For their arguments and results.
+            slots: Where running jobs are marked.
+            hands: What the controls of jobs work with.
+            isolation: Looks at what jobs leave behind.
+            installation: The uuid that begins idempotency keys.
+            grace_seconds: Of the worker's stop, for the log.
+            on_suspect: Called for a job that is to run alone, which is handed back;
+                None: it runs here.
+            on_turn: Called when an outcome was handed over: somebody must ring for the
+                settler at the end of this turn of the loop.
+            on_end: Called in the loop when a job needs its slot no longer.
+        """
+        self._loop = loop
+        self._settings = settings
+        self._slots = slots
+        self._hands = hands
+        self._isolation = isolation
+        self._installation = installation
+        self._grace_seconds = grace_seconds
+        self._on_suspect = on_suspect
+        self._on_turn = on_turn
+        self._on_end = on_end
+        self._commits = Commits(loop)
+
+    def give_back(self, job: Claimed) -> None:
+        """Return a job to its queue, as if never claimed."""
+        self._put(Settlement(job, None))
+
+    def admit(
+        self, job: Claimed, slot: int, threads: SyncThreads, now: float
+    ) -> Coroutine | None:
+        """
+        Return the coroutine of a job that may run; None: it is settled, or returned.
+
+        Args:
+            job: As it was claimed.
+            slot: A free one, which it takes.
+            threads: Run its sync calls.
+            now: Monotonic.
+        """
+        held = admit(job, now, self._hands.leases, self._settings)
+        if isinstance(held, Settlement):
+            self._put(held)
+            return None
+        if job.runs_alone and self._on_suspect is not None:
+            self.give_back(job)
+            self._on_suspect()
+            return None
+        return Coroutine(held, slot, threads, now)
+
+    async def run(self, coroutine: Coroutine) -> None:
+        """Run a job that was admitted; on_end() is called for it, then or later."""
+        current.set(coroutine)
+        is_settling = False
+        try:
+            is_settling = await self._run(coroutine)
+        except BaseException as error:
+            # Everything a job can do is caught in there; this is a bug of ours. The
+            # loop must live on, and the attempt is over.
+            logger.exception("failed     loop=coroutines job=%d", coroutine.job.id)
+            self._salvage(coroutine.job, error)
+        coroutine.forget()
+        if not is_settling:
+            self._end(coroutine)
+
+    def _salvage(self, job: Claimed, error: BaseException) -> None:
+        """Settle a job whose outcome a bug of ours has kept back."""
+        try:
+            self._hand_back_near(job)
+            salvage(
+                job,
+                error,
+                leases=self._hands.leases,
+                settler=self._hands.settler,
+                settings=self._settings,
+            )
+        except BaseException:
+            logger.exception("failed     loop=coroutines job=%d stays leased", job.id)
+
+    def _end(self, coroutine: Coroutine) -> None:
+        """Leave the slot."""
+        if coroutine.is_over:
+            return
+        coroutine.is_over = True
+        self._slots.leave(coroutine.slot)
+        self._on_end(coroutine)
+
+    def _put(self, settlement: Settlement) -> None:
+        """Hand an outcome to the settler, which is told at the end of this turn."""
+        self._hands.settler.put_soon(settlement)
+        self._on_turn()
+
+    async def _run(self, coroutine: Coroutine) -> bool:
+        """Run the job; return whether its slot waits for its settle."""
+        job = coroutine.job
+        # Before the arguments are read: they too can end a process.
+        self._slots.enter(coroutine.slot, job.id, job.delivery)
+        try:
+            if TAG in job.args or TAG in job.kwargs:
+                # There may be model instances in it, which are fetched.
+                prepared = await sync_to_async(prepare)(job, self._settings)
+            else:
+                prepared = prepare(job, self._settings)
+            if isinstance(prepared, Performed):
+                self._hand_back_near(job)
+                done = Commit(self._commits, coroutine, self._end)
+                self._put(Settlement(job, prepared, done))
+                return True
+            is_held = self._hands.leases.get(job) is not None
+            if not is_held or not prepared.task.options.is_async:
+                # Lost meanwhile; or declared meanwhile, and a thread's.
+                self._hand_back_near(job)
+                self.give_back(job)
+                return False
+            # A receiver may wait for whatever it likes, so it is called in a thread.
+            started = signals.job_started
+            if started.receivers and started.has_listeners(prepared.task):
+                await sync_to_async(telemetry.started)(prepared.task, job)
+            else:
+                telemetry.started(prepared.task, job)
+            run = collected = None
+            control = LoopControl(self._hands, coroutine.held, prepared)
+            if prepared.options.accumulate is not None:
+                # It asks the database, and calls may hold model instances.
+                gathered = sync_to_async(self._gathered)
+                run, collected = await gathered(coroutine.held, prepared)
+                prepared = collected.prepared
+                control = LoopRunControl(self._hands, run)
+            performed = await self._call(coroutine, prepared, control)
+        finally:
+            # Nothing of it may run on when another worker runs its next attempt.
+            await coroutine.end_calls()
+        # A hard timeout covers everything up to here.
+        coroutine.hard_at = None
+        coroutine.ran_seconds = performed.ran_seconds
+        if run is not None and collected is not None:
+            performed, run.ends = collected.shared(performed)
+            performed = run.settle_others(performed)
+        if control.has_reported:
+            # The last report may have to wait for one that is being written.
+            settlement = await asyncio.to_thread(control.close, performed)
+        else:
+            settlement = control.close(performed)
+        if settlement is None:
+            return False
+        waits = prepared.options.settle == "immediate"
+        if waits:
+            settlement.done = Commit(self._commits, coroutine, self._end)
+        self._put(settlement)
+        return waits
+
+    async def _call(
+        self, coroutine: Coroutine, prepared: Prepared, control: LoopControl
+    ) -> Performed:
+        """Call the task under its timeout; nothing that it started is left."""
+        control.when_cancelled(lambda: self._interrupt_soon(coroutine))
+        timer = None
+        timeout = prepared.options.timeout
+        if timeout is not None:
+            coroutine.timeout = timeout
+            seconds = timeout.total_seconds()
+            coroutine.hard_at = time.monotonic() + seconds + HARD_GRACE_SECONDS
+            timer = self._loop.call_later(seconds, coroutine.interrupt, "timeout")
+        coroutine.begin()
+        performed = await perform_async(
+            coroutine.job,
+            prepared,
+            self._settings,
+            installation=self._installation,
+            control=control,
+            why_cancelled=coroutine.why_cancelled,
+        )
+        coroutine.is_performing = False
+        if timer is not None:
+            timer.cancel()
+        await coroutine.forget_cancels()
+        if coroutine.started:
+            await coroutine.end_started()
+        if isinstance(performed.error, Interrupted) and not control.has_said:
+            return interrupted(
+                coroutine.job,
+                self._grace_seconds,
+                performed.ran_seconds,
+                performed.error.__cause__,
+            )
+        return performed
+
+    def _gathered(self, held: Held, prepared: Prepared) -> tuple[Run, Collected]:
+        """Return a run that this job leads, with its calls read. In a thread."""
+        run = self._hands.gatherer.gather(held, prepared)
+        return run, begin_run(held.job, prepared, run.other_jobs, self._settings)
+
+    def _hand_back_near(self, job: Claimed) -> None:
+        if job.accumulate_key is not None:
+            self._hands.gatherer.hand_back(job)
+
+    def _interrupt_soon(self, coroutine: Coroutine) -> None:
+        """Called in the heartbeat's thread: somebody has cancelled the job."""
+        self._loop.call_soon_threadsafe(coroutine.interrupt, "cancel")
+
+
+class LoopControl(Control):
+    """The control of an async job: what waits is refused in the loop itself."""
+
+    __slots__ = ()
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether the task has said something about its progress."""
+        return self._report is not None
+
+    def extend(self, duration: timedelta | None) -> None:
+        """As Control.extend(), in a thread."""
+        _refuse_in_loop("extend", "aextend")
+        super().extend(duration)
+
+    def say(self, error: BaseException | None) -> None:
+        """As Control.say(), in a thread."""
+        _refuse_in_loop("ack, reject or retry", "aack, areject or aretry")
+        super().say(error)
+
+
+class LoopRunControl(LoopControl, RunControl):
+    """The control of a run of many async calls."""
+
+    __slots__ = ()
+
+    def __init__(self, hands: Hands, run: Run) -> None:
+        RunControl.__init__(self, hands, run)
+
+
+def _refuse_in_loop(sync: str, twin: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise SynchronousOnlyOperation(
+        f"{sync} of a job's context waits for the database and would stop every "
+        f"coroutine of the process: await {twin} instead."
+    )
+
+
+class Commit:
+    """What a settlement releases, in the place of a thread's lock."""
+
+    __slots__ = ("_commits", "call", "coroutine")
+
+    def __init__(
+        self,
+        commits: Commits,
+        coroutine: Coroutine,
+        call: Callable[[Coroutine], None],
+    ) -> None:
+        self._commits = commits
+        self.coroutine = coroutine
+        self.call = call
+
+    def release(self) -> None:
+        """Let the slot go. Called in the settler's thread."""
+        self._commits.note(self)
+
+
+class Commits:
+    """Tells the loop what is settled; one wake of it for those of one write."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._committed: deque[Commit] = deque()
+        self._is_waking = False
+
+    def note(self, commit: Commit) -> None:
+        """Note that a settle is committed. Called in the settler's thread."""
+        self._committed.append(commit)
+        if not self._is_waking:
+            self._is_waking = True
+            self._loop.call_soon_threadsafe(self._release)
+
+    def _release(self) -> None:
+        # First: what is noted from here on wakes the loop again.
+        self._is_waking = False
+        while self._committed:
+            commit = self._committed.popleft()
+            commit.call(commit.coroutine)

@@ -1,0 +1,260 @@
+"""
+Control: what a task's context does to its job, in a worker.
+
+Between the context, which the task has, and the loops of the process. It outlives
+neither: once the job is handed to the settler, every call is refused, from whatever
+thread it comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from django_pgqueue.exceptions import LeaseLost
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.queues import settle
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks.context import has_ended
+from django_pgqueue.tasks.perform import Performed, Prepared, after_word
+from django_pgqueue.tasks.settlement import ack_within, is_noted
+from django_pgqueue.worker.lease.leases import Held, Leases
+from django_pgqueue.worker.lease.reporter import LOOK_SECONDS, Report, Reporter
+from django_pgqueue.worker.run.gatherer import Gatherer
+from django_pgqueue.worker.service import backoff_seconds
+from django_pgqueue.worker.settle.settler import Settlement, Settler
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+class Hands:
+    """What the controls of all jobs of a process work with."""
+
+    __slots__ = ("alias", "gatherer", "leases", "reporter", "settler", "worker")
+
+    def __init__(
+        self,
+        *,
+        worker: str,
+        alias: str,
+        leases: Leases,
+        settler: Settler,
+        reporter: Reporter,
+        gatherer: Gatherer,
+    ) -> None:
+        self.worker = worker
+        self.alias = alias
+        self.leases = leases
+        self.settler = settler
+        self.reporter = reporter
+        self.gatherer = gatherer
+
+
+class Control:
+    """
+    The JobControl of one job.
+
+    Any thread may call it; a lock keeps two of them from settling the job both.
+    """
+
+    __slots__ = (
+        "_acked",
+        "_hands",
+        "_has_ended",
+        "_held",
+        "_lock",
+        "_prepared",
+        "_report",
+        "has_said",
+        "is_settled",
+        "said",
+    )
+
+    def __init__(self, hands: Hands, held: Held, prepared: Prepared) -> None:
+        self._hands = hands
+        self._held = held
+        self._prepared = prepared
+        self._lock = threading.Lock()
+        self._has_ended = False
+        self._report: Report | None = None
+        self._acked: Performed | None = None
+        self.has_said = False
+        self.said: BaseException | None = None
+        self.is_settled: bool | None = None
+
+    @property
+    def job(self) -> Claimed:
+        """The job, as it was claimed."""
+        return self._held.job
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody has asked the job to stop."""
+        return self._held.is_cancelled
+
+    def when_cancelled(self, call: Callable[[], None]) -> None:
+        """Call this when is_cancelled becomes true; see Held.when_cancelled()."""
+        self._held.when_cancelled(call)
+
+    def extend(self, duration: timedelta | None) -> None:
+        """Let the lease end no sooner than this from now; LeaseLost, WrongState."""
+        if self._has_ended or self.has_said:
+            raise has_ended(self.job.id)
+        seconds = self._hands.leases.lease_seconds
+        if duration is not None:
+            seconds = duration.total_seconds()
+        self._hands.reporter.extend(self._held, seconds)
+
+    def report(self, progress: Mapping[str, Any]) -> None:
+        """Hand a report to the reporter; returns at once."""
+        with self._lock:
+            if self._has_ended or self.has_said:
+                raise has_ended(self.job.id)
+            if self._report is None:
+                self._report = Report(self._held)
+            self._hands.reporter.report(self._report, progress)
+
+    def say(self, error: BaseException | None) -> None:
+        """Settle the job now; returns when it is committed. LeaseLost, WrongState."""
+        with self._lock:
+            if self._has_ended or self.has_said:
+                raise has_ended(self.job.id)
+            self.has_said, self.said = True, error
+        performed = after_word(self.job, self._prepared, error)
+        performed.progress = self._last_report()
+        done = threading.Lock()
+        done.acquire()
+        word = Settlement(self.job, performed, done, goes_on=True)
+        self._hands.settler.put(word)
+        _wait(word)
+        self.is_settled = bool(word.is_written)
+        if not word.is_written:
+            raise LeaseLost(self.job.id, self.job.delivery)
+
+    def acking(self, performed: Performed) -> str | None:
+        """
+        Note that an atomic ack is about to be written, here or by a runner.
+
+        Returns:
+            The last report of the job, to be written with it.
+        """
+        performed.progress = self._last_report()
+        self._acked = performed
+        return performed.progress
+
+    @property
+    def may_be_acked(self) -> bool:
+        """Whether an atomic ack was begun and nobody has said what became of it."""
+        return self._acked is not None and self.is_settled is None
+
+    def ack_within(self, cursor: Cursor, performed: Performed) -> bool | None:
+        """Write the ack of an atomic task in its own transaction; LeaseLost."""
+        progress = self.acking(performed)
+        worker = self._hands.worker
+        return ack_within(cursor, self.job, performed, worker=worker, progress=progress)
+
+    def committed(self) -> None:
+        """Tell what the transaction of ack_within() has settled."""
+        assert self._acked is not None
+        self.is_settled = True
+        # Noted here and not by the settler, whose turn may come after finish().
+        self._hands.leases.goes_on(self.job)
+        self._hands.settler.put(Settlement(self.job, self._acked, told=True))
+
+    def is_applied(self) -> bool:
+        """
+        Find out whether the transaction of ack_within() was committed.
+
+        Waits for as long as the lost connection's session may still commit it, and for
+        a database that is away. On a connection of its own: that of the task is lost.
+        """
+        link = Link(self._hands.alias, name=f"pgqueue atomic {self._hands.worker}")
+        # Of a task without an archive, a row that is away is all that there is to see.
+        is_away = self._acked is not None and self._acked.leaves_no_trace
+        failures = 0
+        try:
+            while True:
+                try:
+                    with link.cursor() as cursor:
+                        job = self.job
+                        leases = [(job.id, job.delivery)]
+                        return bool(settle.applied(cursor, leases, is_away=is_away))
+                except psycopg.Error as error:
+                    failures += 1
+                    logger.warning("unknown    job=%d error=%s", self.job.id, error)
+                    link.drop()
+                    time.sleep(backoff_seconds(failures))
+        finally:
+            link.drop()
+
+    def finish(self, performed: Performed, done: Any = None) -> bool:
+        """
+        End the control, and hand to the settler what is left to be written.
+
+        Args:
+            performed: How the attempt ended.
+            done: A held lock that is released once it is settled.
+
+        Returns:
+            Whether that will happen; False: there is nothing to wait for.
+        """
+        settlement = self.close(performed)
+        if settlement is None:
+            return False
+        settlement.done = done
+        self._hands.settler.put(settlement)
+        return True
+
+    def close(self, performed: Performed) -> Settlement | None:
+        """
+        End the control; return what the caller hands to the settler.
+
+        Returns:
+            The outcome; None: it is written, and what came after it is handed over.
+        """
+        with self._lock:
+            self._has_ended = True
+        if performed.settled is None:
+            if self._report is not None:
+                performed.progress = self._last_report()
+            if self._acked is not None:
+                # Rolled back, and its last report with it.
+                performed.progress = performed.progress or self._acked.progress
+            return Settlement(self.job, performed)
+        if performed.settled is False:
+            if not self.has_said:
+                # The transaction rolled back; nobody else has counted it as stale.
+                self._hands.settler.put(Settlement(self.job, performed, told=False))
+        elif is_noted(performed, has_said=self.has_said):
+            self._hands.settler.put(Settlement(self.job, performed))
+        else:
+            self._hands.leases.ended(self.job)
+        return None
+
+    def _last_report(self) -> str | None:
+        if self._report is None:
+            return None
+        return self._hands.reporter.take(self._report)
+
+
+def _wait(word: Settlement) -> None:
+    """
+    Wait until *word* is settled, whatever is raised in this thread meanwhile.
+
+    Half-way, nobody could tell whether it is written.
+    """
+    interrupted: BaseException | None = None
+    while not word.is_done:
+        try:
+            word.done.acquire(timeout=LOOK_SECONDS)
+        except BaseException as error:
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted

@@ -1,0 +1,121 @@
+"""
+Dispatcher: gives each claimed job to a thread or to the event loop.
+
+A claim is for one kind of room and may bring jobs of the other kind, where a queue
+shows something new. As many as have room run; the rest is handed back, and the queue
+is known to be mixed from then on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.worker.claim.room import Kinds, Room
+from django_pgqueue.worker.lease.leases import Leases
+from django_pgqueue.worker.run.coroutines import Coroutines
+from django_pgqueue.worker.run.executor import Executor
+from django_pgqueue.worker.settle.settler import Settlement, Settler
+
+# Jobs that a process holds beside one for each thread: those that wait to start, and
+# those that have run and are not written yet. It claims no more while the database does
+# not take its outcomes, so that a crash then repeats no more. With many coroutines,
+# twice as many as those.
+HELD_MAX = 2_000
+
+
+class Dispatcher:
+    """Threads and coroutines, as one."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        coroutines: Coroutines,
+        settler: Settler,
+        kinds: Kinds,
+        leases: Leases,
+        on_room: Callable[[], None],
+    ) -> None:
+        self._executor = executor
+        self._coroutines = coroutines
+        self._settler = settler
+        self._kinds = kinds
+        self._leases = leases
+        self._on_room = on_room
+        self._held_max = max(HELD_MAX, 2 * coroutines.count) + executor.count
+
+    def room(self) -> Room:
+        """Return how many more jobs of each kind could start soon."""
+        # Said first: what is written from here on is told to the claimer.
+        self._settler.on_written = self._on_room
+        left = self._held_max - self._leases.load()
+        if left <= 0:
+            return Room(0, 0)
+        self._settler.on_written = None
+        threads, coroutines = self._executor.room(), self._coroutines.room()
+        return Room(min(threads, left), min(coroutines, left))
+
+    def extra_room(self) -> int:
+        """Return how many more jobs to claim for a wake while threads have no room."""
+        left = self._held_max - self._leases.load()
+        return max(0, min(self._executor.extra_room(), left))
+
+    def put(self, jobs: list[Claimed], *, for_coroutines: bool) -> None:
+        """Take claimed jobs, in run order, from a claim for one kind of room."""
+        sync_jobs: list[Claimed] = []
+        async_jobs: list[Claimed] = []
+        # Whole batches of one task are the rule, so tasks are asked, not jobs. Of an
+        # undeclared task: either side can say so.
+        tasks = {name: find_sender(name) for name in {job.task for job in jobs}}
+        is_async = {
+            name: for_coroutines if task is None else task.options.is_async
+            for name, task in tasks.items()
+        }
+        shown = Counter([(job.queue, job.task) for job in jobs])
+        for (queue, name), count in shown.items():
+            if tasks[name] is not None:
+                self._kinds.note(queue, is_async=is_async[name], count=count)
+        if not any(is_async.values()):
+            sync_jobs = jobs
+        elif all(is_async.values()):
+            async_jobs = jobs
+        else:
+            for job in jobs:
+                (async_jobs if is_async[job.task] else sync_jobs).append(job)
+        if for_coroutines:
+            sync_jobs = self._fitting(sync_jobs, self._executor.room())
+        else:
+            async_jobs = self._fitting(async_jobs, self._coroutines.room())
+        self._executor.put(sync_jobs)
+        self._coroutines.put(async_jobs)
+
+    def start(self) -> None:
+        """Start the threads; the event loop starts with its first job."""
+        self._executor.start()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs and nothing waits to."""
+        return self._executor.is_idle and self._coroutines.is_idle
+
+    def stop(self) -> None:
+        """Hand back what has not started; what runs goes on."""
+        self._executor.stop()
+        self._coroutines.stop()
+
+    def hand_back(self) -> None:
+        """Return every job that has not started to its queue, as if never claimed."""
+        self._executor.hand_back()
+        self._coroutines.hand_back()
+
+    def join(self, until: float) -> bool:
+        """Wait for what runs until the monotonic time *until*; False: some does."""
+        return self._executor.join(until) and self._coroutines.join(until)
+
+    def _fitting(self, jobs: list[Claimed], room: int) -> list[Claimed]:
+        """Return the jobs that have room; hand back the others."""
+        for job in jobs[room:]:
+            self._settler.put(Settlement(job, None))
+        return jobs[:room]

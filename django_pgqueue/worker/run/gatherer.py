@@ -1,0 +1,239 @@
+"""
+Gatherer: takes the other calls of a run, from what waits here and from the database.
+
+A worker that is about to run one job of a task with accumulate, the job that *leads*,
+takes as many others as the run may have. From then on they are leased as every job is:
+the heartbeat renews them, each is settled by its own fence, and a stop or the death of
+the process hands each of them back.
+
+The connection is opened when the first run comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import psycopg
+
+from django_pgqueue.conf import Settings
+from django_pgqueue.exceptions import LeaseLost
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.queues import lease
+from django_pgqueue.queues.accumulate import gather
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks.accumulate import Accumulate
+from django_pgqueue.tasks.gathered import heed_cancel, share
+from django_pgqueue.tasks.perform import Performed, Prepared
+from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.worker.claim.strays import Strays
+from django_pgqueue.worker.lease.leases import Held, Leases
+from django_pgqueue.worker.run.admission import admit
+from django_pgqueue.worker.service import is_broken
+from django_pgqueue.worker.settle.settler import Settlement, Settler
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+class Run:
+    """The jobs of one run of a task, and how each of them ended."""
+
+    def __init__(
+        self, held: Held, others: list[Held], prepared: Prepared, settler: Settler
+    ) -> None:
+        """
+        Make it.
+
+        Args:
+            held: The job that leads.
+            others: Leases of this process, by their ids.
+            prepared: The task of all of them.
+            settler: Writes the outcomes of the others.
+        """
+        self.held = held
+        self.others = others
+        self.prepared = prepared
+        self._settler = settler
+        # What became of the others; None: a runner did not live to say it. None of
+        # one: it did not start.
+        self.ends: Sequence[Performed | None] | None = None
+
+    @property
+    def other_jobs(self) -> list[Claimed]:
+        """The jobs of the others, as they were claimed."""
+        return [held.job for held in self.others]
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody has asked all of its jobs to stop."""
+        return all(held.is_cancelled for held in (self.held, *self.others))
+
+    def when_cancelled(self, call: Callable[[], None]) -> None:
+        """Call this when is_cancelled becomes true; as Held.when_cancelled()."""
+
+        def look() -> None:
+            if self.is_cancelled:
+                call()
+
+        for held in (self.held, *self.others):
+            held.when_cancelled(look)
+
+    def settle_others(self, performed: Performed) -> Performed:
+        """
+        Hand over what becomes of the others; return what becomes of the leading one.
+
+        Args:
+            performed: How the run ended.
+        """
+        ends = self.ends
+        if ends is None:
+            jobs = [self.held.job, *self.other_jobs]
+            performed, *ends = share(performed, jobs, self.prepared.options)
+        for held, end in zip(self.others, ends, strict=True):
+            if held.is_cancelled and end is not None:
+                heed_cancel(end)
+            self._settler.put_soon(Settlement(held.job, end))
+        if self.held.is_cancelled and self.others:
+            heed_cancel(performed)
+        return performed
+
+
+class Gatherer:
+    """Makes runs. Any thread may use it."""
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        worker: str,
+        leases: Leases,
+        settler: Settler,
+        strays: Strays,
+        settings: Settings,
+    ) -> None:
+        self._link = link
+        self._worker = worker
+        self._leases = leases
+        self._settler = settler
+        self._strays = strays
+        self._settings = settings
+        self._lock = threading.Lock()
+        # By the id of the job that leads: what was taken out of those that wait here.
+        self._near: dict[int, list[Claimed]] = {}
+
+    def take_near(self, job: Claimed, waiting: deque[Claimed]) -> int:
+        """
+        Take calls of the key of *job* out of those that wait here to start.
+
+        Call it before another thread can take the next of them.
+
+        Returns:
+            How many it took; gather() or hand_back() has them next.
+        """
+        task = find_sender(job.task)
+        told = None if task is None else task.options.accumulate
+        if told is None or job.runs_alone:
+            return 0
+        found: list[Claimed] = []
+        for other in list(waiting):
+            if len(found) >= told.size - 1:
+                break
+            if (
+                other.accumulate_key == job.accumulate_key
+                and other.task == job.task
+                and other.queue == job.queue
+                and not other.runs_alone
+            ):
+                # ValueError: another thread was first.
+                with contextlib.suppress(ValueError):
+                    waiting.remove(other)
+                    found.append(other)
+        if found:
+            self._near[job.id] = found
+        return len(found)
+
+    def hand_back(self, job: Claimed) -> None:
+        """Return what was taken for *job*, which does not run, to the queue."""
+        for other in self._near.pop(job.id, ()):
+            self._settler.put(Settlement(other, None))
+
+    def gather(self, held: Held, prepared: Prepared) -> Run:
+        """Return the run that *held* leads; its calls are not read yet."""
+        told = prepared.options.accumulate
+        assert told is not None
+        near = self._near.pop(held.job.id, ())
+        others = [own for job in near if (own := self._own(job))]
+        others += self._gathered(held.job, told, told.size - 1 - len(others))
+        others.sort(key=lambda other: other.job.id)
+        if others:
+            self._leases.lead(held.job, others)
+        return Run(held, others, prepared, self._settler)
+
+    def extend(self, others: list[Held], seconds: float) -> None:
+        """
+        Let the leases end no sooner than this from now, but for those that are locked.
+
+        Raises:
+            LeaseLost: The lease of one of them has run out by our clock.
+        """
+        asked_at = time.monotonic()
+        for held in others:
+            if held.is_lost or asked_at >= held.valid_until:
+                raise LeaseLost(held.job.id, held.job.delivery)
+        with self._lock, self._link.steady_cursor() as cursor:
+            renewed = lease.renew(
+                cursor,
+                worker=self._worker,
+                leases=[(held.job.id, held.job.delivery) for held in others],
+                lease=timedelta(seconds=seconds),
+            )
+        for held in others:
+            if held.job.id in renewed:
+                held.renewed_at = asked_at
+                held.valid_until = max(held.valid_until, asked_at + seconds)
+
+    def close(self) -> None:
+        """Give the connection back, unless a thread is left behind with it."""
+        if self._lock.acquire(blocking=False):
+            self._link.drop()
+            self._lock.release()
+
+    def _own(self, job: Claimed) -> Held | None:
+        """Return the lease of a job that waited here, unless it may not run."""
+        held = admit(job, time.monotonic(), self._leases, self._settings)
+        if isinstance(held, Settlement):
+            self._settler.put_soon(held)
+            return None
+        return held
+
+    def _gathered(self, job: Claimed, told: Accumulate, limit: int) -> list[Held]:
+        if limit <= 0:
+            return []
+        with self._lock, self._strays.claiming:
+            asked_at = time.monotonic()
+            try:
+                with self._link.steady_cursor(binary=True) as cursor:
+                    jobs = gather(
+                        cursor,
+                        job,
+                        within=told.window,
+                        worker=self._worker,
+                        limit=limit,
+                        lease=timedelta(seconds=self._leases.lease_seconds),
+                    )
+            except psycopg.Error as error:
+                # The run has what it has; the others are gathered by another one.
+                logger.warning("ungathered job=%d error=%s", job.id, error)
+                if is_broken(self._link, error):
+                    self._strays.note()
+                    self._link.drop()
+                return []
+            refused = self._leases.add(jobs, asked_at)
+        for other in refused:
+            self._settler.put_soon(Settlement(other, None))
+        return [held for other in jobs if (held := self._leases.get(other))]

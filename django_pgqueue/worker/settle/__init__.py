@@ -1,0 +1,1 @@
+"""Outcomes, on their way to the database."""

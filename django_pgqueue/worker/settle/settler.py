@@ -1,0 +1,543 @@
+"""
+Settler: writes outcomes, as many at once as are waiting anyway.
+
+The tenth hop of a job's life. Batching is natural: while one write is under way,
+finished jobs gather, and the next write takes them all. There is no timer, so an idle
+system acks at once; but a thread that is about to run another short job says so, and
+its acks share one write.
+
+An outcome whose write got no answer is written again when the database is back; what
+then no longer matches is looked up, because the first write may have been applied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from datetime import date, timedelta
+from typing import Any
+
+import psycopg
+
+from django_pgqueue import telemetry
+from django_pgqueue.postgres import wake
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.queues import lease, settle
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.queues.partitions import make_partitions
+from django_pgqueue.queues.settle import Ended
+from django_pgqueue.tasks.outcome import Crashed, Retried
+from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.tasks.settlement import WRITES, ended, kind_of, tell, write
+from django_pgqueue.worker.lease.leases import Leases
+from django_pgqueue.worker.portion import Portion
+from django_pgqueue.worker.service import Service, is_broken
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+BATCH_ROWS_MAX = 1_000
+WAIT_SECONDS = 1.0
+
+# Outcomes that are put soon wait for one another, up to so many.
+SOON_ROWS = 64
+
+# By kind; the statements of this loop alone.
+KINDS = dict(WRITES)
+
+# How nearly all jobs end.
+DONE = frozenset({"ack", "forget"})
+
+# After which others may run a job at once.
+FOR_OTHERS = frozenset({"release", "retry", "crash"})
+
+
+class Settlement:
+    """One outcome on its way to the database."""
+
+    __slots__ = (
+        "done",
+        "goes_on",
+        "is_done",
+        "is_written",
+        "job",
+        "performed",
+        "slot",
+        "told",
+        "written",
+    )
+
+    def __init__(
+        self,
+        job: Claimed,
+        performed: Performed | None,
+        done: Any = None,
+        *,
+        goes_on: bool = False,
+        told: bool | None = None,
+    ) -> None:
+        self.job = job
+        self.performed = performed  # None: hand the job back, it never started.
+        # Once this is settled: a held lock that is released, a slot that is free.
+        self.done = done
+        self.slot: int | None = None
+        self.goes_on = goes_on  # Its task does, after this.
+        # Nothing to be written any more: True: the job's own transaction was
+        # committed; False: it was rolled back, because the lease was lost.
+        self.told = told
+        self.written: Ended | None = None
+        self.is_written: bool | None = None  # False: stale. None: not yet, or refused.
+        self.is_done = False
+
+    @property
+    def kind(self) -> str:
+        """Which statement writes it."""
+        if self.performed is None:
+            return "release"
+        if self.told is not None:
+            return "told"
+        return kind_of(self.performed)
+
+
+class Settler(Service):
+    """Takes outcomes from the threads and writes them in batches."""
+
+    name = "settler"
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        worker: str,
+        leases: Leases,
+        on_retry: Callable[[float], None],
+    ) -> None:
+        super().__init__(link)
+        self._worker = worker
+        self._leases = leases
+        self._on_retry = on_retry
+        # An item leaves the inbox only when it is in the batch.
+        self._inbox: deque[Settlement] = deque()
+        self._batch: list[Settlement] = []
+        # Queues whose jobs other workers may run, and have not been told of.
+        self._unwoken: set[str] = set()
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._is_waiting = False
+        # Told of the slots of what was settled.
+        self.on_settled: Callable[[list[int]], None] = _nothing
+        self._slots: list[int] = []
+        # Called once after the next write, when somebody waits for it.
+        self.on_written: Callable[[], None] | None = None
+        # Whether the batch at hand may have been written without an answer.
+        self._is_uncertain = False
+        self._portion = Portion(BATCH_ROWS_MAX)
+        self._idle = threading.Condition()
+        self._waiting_for_idle = 0
+        self.counts: defaultdict[str, int] = defaultdict(int)
+
+    def put(self, settlement: Settlement) -> None:
+        """
+        Hand over an outcome; returns at once.
+
+        That of a job which is settled while its task goes on is only noted.
+        """
+        self.put_soon(settlement)
+        self.ring()
+
+    def put_soon(self, settlement: Settlement) -> None:
+        """
+        Hand over an outcome that may wait for a few others, until somebody rings.
+
+        For a thread that is about to run another short job, or to ring.
+        """
+        performed = settlement.performed
+        if performed is not None and self._leases.is_settled(settlement.job):
+            performed.settled = True
+        self._inbox.append(settlement)
+        if self._is_waiting and len(self._inbox) >= SOON_ROWS:
+            self.ring()
+
+    def ring(self) -> None:
+        """Let what was handed over be written now."""
+        # Once is enough; two threads that both ring do no harm.
+        if self._is_waiting and self._inbox:
+            self._is_waiting = False
+            self._bell.put(None)
+
+    @property
+    def is_kept_waiting(self) -> bool:
+        """Whether something was handed over and nobody has rung."""
+        return self._is_waiting and bool(self._inbox)
+
+    def has(self, job: Claimed) -> bool:
+        """Whether an outcome of this very delivery was handed over and is not done."""
+        # In this order: an item is in the batch before it leaves the inbox.
+        waiting = [*self._inbox, *self._batch]
+        return any(item.job is job for item in waiting)
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait until everything handed over is settled; False when it is not."""
+        if self._is_idle() or seconds <= 0:
+            return self._is_idle()
+        with self._idle:
+            self._waiting_for_idle += 1
+            try:
+                return self._idle.wait_for(self._is_idle, seconds)
+            finally:
+                self._waiting_for_idle -= 1
+
+    def _is_idle(self) -> bool:
+        return not (self._inbox or self._batch or self._unwoken)
+
+    def stop(self) -> None:
+        """End the loop; call it when everything is settled, or given up."""
+        super().stop()
+        self._bell.put(None)
+
+    def tick(self) -> float:
+        """Write what is waiting; wait up to a second for the first of it."""
+        if not self._batch and not self._unwoken:
+            self._gather()
+        if self._batch:
+            try:
+                self._write_batch()
+            finally:
+                self._free_slots()
+        if self._unwoken:
+            self._wake_others()
+        if self._waiting_for_idle:
+            with self._idle:
+                self._idle.notify_all()
+        return 0.0
+
+    def _gather(self) -> None:
+        if not self._inbox:
+            self._wait_for_bell()
+        inbox, batch = self._inbox, self._batch
+        for _ in range(min(len(inbox), BATCH_ROWS_MAX)):
+            batch.append(inbox[0])
+            inbox.popleft()
+
+    def _wait_for_bell(self) -> None:
+        self._is_waiting = True
+        # Asked after that was said: whoever comes from here on sees it.
+        if not self._inbox:
+            with contextlib.suppress(queue.Empty):
+                self._bell.get(timeout=WAIT_SECONDS)
+        self._is_waiting = False
+
+    def _write_batch(self) -> None:
+        by_kind: defaultdict[str, list[Settlement]] = defaultdict(list)
+        for item in self._batch:
+            by_kind[item.kind].append(item)
+        for kind, items in by_kind.items():
+            rows = self._portion.rows
+            for start in range(0, len(items), rows):
+                self._write_some(kind, items[start : start + rows])
+        self._is_uncertain = False
+
+    def _write_some(self, kind: str, items: list[Settlement]) -> None:
+        try:
+            self._write(kind, items)
+        except Exception as error:
+            if isinstance(error, psycopg.errors.QueryCanceled):
+                self._portion.shrink(len(items))
+            if _is_lost(self.link, error):
+                self._is_uncertain = True
+                raise
+            self._write_one_by_one(kind, items, error)
+
+    def _write(self, kind: str, items: list[Settlement]) -> None:
+        if kind == "told":
+            for item in items:
+                self._finish(item, "ack", is_stale=not item.told)
+            self._forget(items)
+            return
+        if kind == "release":
+            matched = self._release(items)
+        else:
+            self._write_progress(items)
+            matched = self._settle(kind, items)
+        if self._is_uncertain and len(matched) < len(items):
+            missing = [item.job for item in items if item.job.id not in matched]
+            leases = [(job.id, job.delivery) for job in missing]
+            with self.link.cursor() as cursor:
+                is_away = kind == "forget"
+                matched |= settle.applied(cursor, leases, is_away=is_away)
+        self._unwoken |= _for_others(kind, items, matched)
+        if (
+            kind in DONE
+            and len(matched) == len(items)
+            and not telemetry.tells_success()
+        ):
+            self._finish_silently(items)
+        else:
+            for item in items:
+                self._finish(item, kind, is_stale=item.job.id not in matched)
+        self._forget(items)
+
+    def _finish_silently(self, items: list[Settlement]) -> None:
+        """As _finish(), of jobs that are done as it should be and nobody is told."""
+        self.counts["ack"] += len(items)
+        for item in items:
+            item.is_written = True
+            self._release_waiting(item)
+
+    def _wake_others(self) -> None:
+        """
+        Tell other workers of jobs that any of them may run now.
+
+        What they are was written before: a connection that dies in between must not
+        leave them to the poll. So names are forgotten only when they were told.
+        """
+        with self.link.cursor() as cursor:
+            try:
+                wake.wake(cursor, self._unwoken)
+            except psycopg.Error as error:
+                # Not whatever may pass, as a full queue of notifications does: no
+                # outcome would be written until then.
+                if is_broken(self.link, error):
+                    raise
+                logger.warning(
+                    "unwoken    queues=%s: the database refused to notify: %s",
+                    ",".join(sorted(self._unwoken)),
+                    error,
+                )
+        self._unwoken = set()
+
+    def _forget(self, items: list[Settlement]) -> None:
+        """Take settled items out of the batch, and free their slots."""
+        self._free_slots()
+        if len(items) == len(self._batch):
+            self._batch = []
+        else:
+            self._batch = [item for item in self._batch if not item.is_done]
+
+    def _free_slots(self) -> None:
+        slots, self._slots = self._slots, []
+        if slots:
+            self.on_settled(slots)
+        call, self.on_written = self.on_written, None
+        if call is not None:
+            call()
+
+    def _write_progress(self, items: list[Settlement]) -> None:
+        """Write the last reports of jobs, before their rows move."""
+        for item in items:
+            if item.performed is not None and item.performed.progress is not None:
+                with self.link.cursor() as cursor:
+                    lease.report_progress(
+                        cursor,
+                        worker=self._worker,
+                        job_id=item.job.id,
+                        delivery=item.job.delivery,
+                        progress=item.performed.progress,
+                    )
+
+    def _settle(self, kind: str, items: list[Settlement]) -> set[int]:
+        return write(
+            KINDS[kind],
+            [self._row(item) for item in items],
+            worker=self._worker,
+            cursor=self.link.steady_cursor,
+            make_day=self._make_day,
+        )
+
+    def _make_day(self) -> list[date]:
+        connection = self.link.connection
+        with connection.transaction(), connection.cursor() as cursor:
+            return make_partitions(cursor)
+
+    def _row(self, item: Settlement) -> Ended:
+        if item.written is None:
+            job, performed = item.job, item.performed
+            assert performed is not None
+            waited = 0.0
+            if performed.error is not None or type(performed.outcome) is Crashed:
+                held = self._leases.get(job)
+                waited = 0.0 if held is None else time.monotonic() - held.claimed_at
+            try:
+                item.written = ended(job, performed, worker=self._worker, waited=waited)
+            except Exception:
+                # Code of the error's own class was called, and raised.
+                logger.exception("failed     loop=settler job=%d: its error", job.id)
+                bare = Performed(performed.outcome, None, performed.ran_seconds)
+                item.written = ended(job, bare, worker=self._worker, waited=waited)
+        return item.written
+
+    def _release(self, items: list[Settlement]) -> set[int]:
+        leases = [(i.job.id, i.job.delivery, i.job.due_at) for i in items]
+        with self.link.steady_cursor() as cursor:
+            released = lease.release(cursor, worker=self._worker, leases=leases)
+        self._unwoken |= {name for _, name in released}
+        return {job_id for job_id, _ in released}
+
+    def _write_one_by_one(
+        self, kind: str, items: list[Settlement], error: Exception
+    ) -> None:
+        """One row that cannot be written must not keep the others unsettled."""
+        for item in items:
+            try:
+                if len(items) > 1:
+                    self._write_alone(kind, item)
+                    continue
+            except Exception as refused:
+                if _is_lost(self.link, refused):
+                    raise
+                error = refused
+            try:
+                self._write_bare(kind, item, error)
+            except Exception as refused:
+                if _is_lost(self.link, refused):
+                    raise
+                self._give_up(kind, item, refused)
+
+    def _write_alone(self, kind: str, item: Settlement) -> None:
+        if kind == "release":
+            matched = self._release([item])
+        else:
+            matched = self._settle(kind, [item])
+        self._unwoken |= _for_others(kind, [item], matched)
+        self._batch.remove(item)
+        self._finish(item, kind, is_stale=item.job.id not in matched)
+
+    def _write_bare(self, kind: str, item: Settlement, error: Exception) -> None:
+        """Settle without the result and the error text that PostgreSQL refused."""
+        logger.error(
+            "refused    job=%d task=%s: the database refused what its %s would store; "
+            "settled without it: %s",
+            item.job.id,
+            item.job.task,
+            kind,
+            error,
+        )
+        if item.performed is None:
+            # Handed back by another statement, which changes less of the row.
+            item.performed = Performed(Retried(timedelta(0), gives_attempt_back=True))
+            self._write_alone("retry", item)
+            return
+        row = self._row(item)
+        item.written = Ended(
+            id=row.id,
+            delivery=row.delivery,
+            ran_seconds=row.ran_seconds,
+            reason=row.reason,
+            delay_seconds=row.delay_seconds,
+            gives_attempt_back=row.gives_attempt_back,
+            unknown_task=row.unknown_task,
+        )
+        self._write_alone(kind, item)
+
+    def _give_up(self, kind: str, item: Settlement, error: Exception) -> None:
+        """
+        Leave a job to its lease: no row for it can be written at all.
+
+        For one, whose id a dead letter has already, inserted by hand: the job runs
+        again when its lease has run out, and every other job goes on.
+        """
+        logger.error(
+            "unsettled  job=%d task=%s: the database refused its %s: %s",
+            item.job.id,
+            item.job.task,
+            kind,
+            error,
+        )
+        self.counts["unsettled"] += 1
+        self._batch.remove(item)
+        self._release_waiting(item)
+
+    def _finish(self, item: Settlement, kind: str, *, is_stale: bool) -> None:
+        item.is_written = not is_stale
+        try:
+            if kind == "note":
+                self._tell_note(item)
+            elif is_stale:
+                self.counts["stale"] += 1
+                telemetry.stale(find_sender(item.job.task), item.job, kind=kind)
+            else:
+                self._tell(item, kind)
+        except BaseException:
+            # It is written: who was to hear of it cannot undo that.
+            logger.exception("failed     loop=settler job=%d: telling", item.job.id)
+        self._release_waiting(item)
+
+    def _release_waiting(self, item: Settlement) -> None:
+        if item.goes_on and item.is_written:
+            self._leases.goes_on(item.job)
+        elif item.performed is not None and item.performed.settled:
+            self._leases.ended(item.job)
+        self._leases.drop(item.job)
+        item.is_done = True
+        if item.done is not None:
+            # RuntimeError: the event loop that would hear of it is closed.
+            with contextlib.suppress(RuntimeError):
+                item.done.release()
+        if item.slot is not None:
+            self._slots.append(item.slot)
+
+    def _tell(self, item: Settlement, kind: str) -> None:
+        job, performed = item.job, item.performed
+        if performed is None:
+            return
+        holder = None if item.written is None else item.written.superseded_by
+        if kind in DONE:
+            self.counts["ack"] += 1
+        elif holder is not None:
+            self.counts["cancel"] += 1
+        else:
+            self.counts[kind] += 1
+            if isinstance(performed.outcome, Retried):
+                self._on_retry(performed.outcome.delay.total_seconds())
+        tell(job, performed, holder=holder)
+
+    def _tell_note(self, item: Settlement) -> None:
+        assert item.performed is not None
+        error = item.performed.error
+        if error is not None:
+            logger.warning(
+                "late       job=%d task=%s failed after it was settled error=%s: %s",
+                item.job.id,
+                item.job.task,
+                type(error).__name__,
+                "noted in its archived row" if item.is_written else "not noted",
+            )
+
+
+def _nothing(slots: list[int]) -> None:
+    pass
+
+
+def _is_lost(link: Link, error: Exception) -> bool:
+    """Whether the write may be tried again as it is, on another connection."""
+    if not isinstance(error, psycopg.Error):
+        # A row of ours that cannot even be sent: nothing else is wrong.
+        if not link.is_idle:
+            link.drop()
+        return False
+    return isinstance(
+        error, (psycopg.OperationalError, psycopg.InterfaceError)
+    ) or is_broken(link, error)
+
+
+def _for_others(kind: str, items: list[Settlement], matched: set[int]) -> set[str]:
+    """Return the queues of jobs that any worker may run now, as after a stop."""
+    if kind not in FOR_OTHERS:
+        return set()
+    return {
+        item.job.queue
+        for item in items
+        if item.job.id in matched
+        and (
+            item.performed is None
+            or isinstance(item.performed.outcome, Crashed)
+            or (
+                isinstance(item.performed.outcome, Retried)
+                and not item.performed.outcome.delay
+            )
+        )
+    }

@@ -1,0 +1,1 @@
+"""The process that an operator starts, and the processes that it keeps."""

@@ -1,0 +1,376 @@
+"""
+Supervisor: the process that an operator starts. It starts children and watches them.
+
+It has no threads and, between two waits, no connection, so that a child inherits
+neither. When a child dies it takes its jobs back at once and starts another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import multiprocessing
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
+from typing import Any
+
+import psycopg
+
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.worker.claim.summons import Summons, served_suspects
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.recycling import Limits, Turn
+from django_pgqueue.worker.run.slots import Slots
+from django_pgqueue.worker.supervise.health import Health
+from django_pgqueue.worker.supervise.process import (
+    EXIT_CLEAN,
+    EXIT_LEFT_BEHIND,
+    EXIT_RECYCLE,
+    STOP_SIGNALS,
+    Process,
+)
+from django_pgqueue.worker.supervise.rescuer import Lost, Rescuer
+from django_pgqueue.worker.supervise.vitals import Vital
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+# A child that dies younger than this counts as one that could not start.
+YOUNG_SECONDS = 2.0
+RESTART_SECONDS_MAX = 30.0
+
+# After the grace, children get this long to write what they have and leave.
+KILL_AFTER_SECONDS = 10.0
+
+# What is left to take back after a forced stop is tried for this long.
+LAST_RESCUE_SECONDS = 5.0
+
+# How often the supervisor shows that it lives, where somebody asks.
+BEAT_SECONDS = 1.0
+
+HOSTNAME_CHARACTERS_MAX = 60
+
+
+@dataclass(slots=True)
+class Child:
+    """A running worker process."""
+
+    place: int
+    name: str
+    process: Any
+    slots: Slots
+    started_at: float
+
+
+class Supervisor:
+    """Keeps the asked-for number of children running until it is told to stop."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
+        self._context: Any = multiprocessing.get_context(
+            "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+        )
+        self._health = (
+            None if options.health_port is None else Health(options, self._context)
+        )
+        # Children that leave because of a limit do so one by one.
+        self._turn = (
+            Turn()
+            if options.limits and self._context.get_start_method() == "fork"
+            else None
+        )
+        self._children: dict[int, Child] = {}
+        # Places without a child, and the monotonic time to start one.
+        self._vacant = dict.fromkeys(range(options.processes), 0.0)
+        # The places beside them of processes in which jobs run alone, and the earliest
+        # time to start each again.
+        places = range(options.processes, 2 * options.processes)
+        self._quarantines = dict.fromkeys(places, 0.0)
+        self._summons = Summons(self._context)
+        self._young_deaths = dict.fromkeys(range(2 * options.processes), 0)
+        # Places whose child has told the database what this code declares. The next
+        # one does not: a newer deploy may have said something else meanwhile.
+        self._has_declared: set[int] = set()
+        self._link = Link(options.settings.database, name="pgqueue supervisor")
+        self._rescuer = Rescuer(
+            self._link,
+            options.lease,
+            on_crashed=self._expect_suspects,
+        )
+        self._signals = 0
+        self._stop_started_at: float | None = None
+        self._is_killed = False
+        self._left_behind = False
+        self._pipe = os.pipe()
+        os.set_blocking(self._pipe[0], False)
+        os.set_blocking(self._pipe[1], False)
+        # From here on a stop is orderly, also before the first child runs.
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def run(self) -> int:
+        """Run until stopped, or until everything is drained; return the status."""
+        while True:
+            self._follow_signals()
+            self._follow_health()
+            self._follow_summons()
+            self._start_children()
+            if not self._children and (
+                self._stop_started_at is not None or not self._vacant
+            ):
+                if self._stop_started_at is None and self._leaves_suspects():
+                    continue
+                break
+            self._wait()
+            self._collect()
+            self._rescuer.run()
+        self._rescue_the_rest()
+        if self._health is not None:
+            self._health.close()
+        return EXIT_LEFT_BEHIND if self._left_behind else EXIT_CLEAN
+
+    @property
+    def health_port(self) -> int | None:
+        """The port of the health server; None: there is none."""
+        return None if self._health is None else self._health.port
+
+    def _follow_health(self) -> None:
+        if self._health is not None:
+            self._health.follow(is_stopping=self._stop_started_at is not None)
+            for place in range(self._options.processes):
+                self._health.vitals.note_deaths(place, self._young_deaths[place])
+
+    def _follow_summons(self) -> None:
+        if self._summons.take():
+            self._expect_suspects()
+
+    def _expect_suspects(self) -> None:
+        """
+        See to it that somebody, or one more, runs what waits to run alone.
+
+        Each of them calls the next one while more jobs wait than it has taken.
+        """
+        for place, at in self._quarantines.items():
+            if place in self._vacant:
+                return  # It is about to be started.
+            if place not in self._children:
+                self._vacant[place] = at
+                return
+
+    def _leaves_suspects(self) -> bool:
+        """Whether a drained worker has left jobs that are to run alone."""
+        try:
+            with self._link.cursor() as cursor:
+                is_left = bool(served_suspects(cursor, self._options.plan))
+        except psycopg.Error as error:
+            logger.error("failed     loop=supervisor error=%s", str(error).strip())
+            return False
+        finally:
+            self._link.drop()
+        if is_left:
+            self._expect_suspects()
+        return is_left
+
+    def _start_children(self) -> None:
+        if self._stop_started_at is not None:
+            return
+        now = time.monotonic()
+        for place in [p for p, at in self._vacant.items() if at <= now]:
+            del self._vacant[place]
+            self._children[place] = self._start_child(place)
+
+    def _start_child(self, place: int) -> Child:
+        host = socket.gethostname()[:HOSTNAME_CHARACTERS_MAX]
+        is_quarantine = place in self._quarantines
+        shown = "alone" if is_quarantine else place
+        name = f"{host}-{os.getpid()}.{shown}-{secrets.token_hex(3)}"
+        slots = Slots(self._context, self._options.threads + self._options.async_slots)
+        # It does not live long enough for a limit.
+        options = self._options
+        if is_quarantine:
+            options = replace(options, limits=Limits())
+        process = self._context.Process(
+            target=run_child,
+            args=(options, name, slots, place, self._health, self._turn),
+            kwargs={
+                "declares": place not in self._has_declared and not is_quarantine,
+                "summons": self._summons,
+                "is_quarantine": is_quarantine,
+            },
+            name=name,
+        )
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # A signal between the fork and the child's own handlers would be lost on ours.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        return Child(place, name, process, slots, time.monotonic())
+
+    def _wait(self) -> None:
+        """Sleep until a child dies, a signal comes, or something is due."""
+        waits = [at - time.monotonic() for at in self._vacant.values()]
+        rescue = self._rescuer.seconds_until_due()
+        if rescue is not None:
+            waits.append(rescue)
+        if self._stop_started_at is not None:
+            waits.append(self._kill_at() - time.monotonic())
+        sentinels = [child.process.sentinel for child in self._children.values()]
+        if self._health is not None:
+            waits.append(BEAT_SECONDS)
+            sentinels += self._health.sentinels
+        timeout = max(min(waits), 0.0) if waits else None
+        wait([*sentinels, self._pipe[0], self._summons.reader], timeout)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._pipe[0], 1024)
+
+    def _collect(self) -> None:
+        for place, child in list(self._children.items()):
+            if child.process.exitcode is None:
+                continue
+            child.process.join()
+            del self._children[place]
+            if self._health is not None and place not in self._quarantines:
+                self._health.vitals.clear(place)
+            self._after_exit(child, child.process.exitcode)
+
+    def _after_exit(self, child: Child, status: int) -> None:
+        # A job may end its process with any status: ours count when it says so, too.
+        is_ours = child.slots.has_stopped
+        if is_ours and status == EXIT_LEFT_BEHIND:
+            self._left_behind = True
+            # What it could neither settle nor hand back itself; a stop is no crash.
+            self._rescuer.add(Lost(child.name, [], "Its worker stopped."))
+        if not is_ours or status not in (EXIT_CLEAN, EXIT_LEFT_BEHIND):
+            self._note_death(child, status)
+        if is_ours and status == EXIT_CLEAN and self._options.drain:
+            return  # Its place stays empty: nothing is due.
+        if child.place in self._quarantines:
+            # Whoever finds that jobs wait for it calls another one.
+            at = self._quarantines[child.place] = self._restart_at(child)
+            if not is_ours or status != EXIT_CLEAN:
+                self._vacant[child.place] = at
+            return
+        self._vacant[child.place] = self._restart_at(child)
+
+    def _note_death(self, child: Child, status: int) -> None:
+        cause = f"signal {-status}" if status < 0 else f"exit status {status}"
+        message = f"Its process {child.process.pid} ended with {cause} while it ran."
+        is_recycled = child.slots.has_stopped and status == EXIT_RECYCLE
+        if is_recycled:
+            logger.info("recycled   worker=%s pid=%d", child.name, child.process.pid)
+        else:
+            logger.error(
+                "died       worker=%s pid=%d cause=%r",
+                child.name,
+                child.process.pid,
+                cause,
+            )
+        # A process that we ended ourselves crashed nobody's job.
+        forced = self._is_killed or is_recycled
+        running = [] if forced else child.slots.running()
+        self._left_behind |= self._is_killed
+        self._rescuer.add(Lost(child.name, running, message))
+
+    def _restart_at(self, child: Child) -> float:
+        now = time.monotonic()
+        # A job that ends its process is no process that cannot start; how often it
+        # may do so is limited by its crashes. Nor is one that has reached a limit.
+        is_recycled = child.slots.has_stopped and child.process.exitcode == EXIT_RECYCLE
+        is_old = now - child.started_at >= YOUNG_SECONDS
+        if is_old or is_recycled:
+            self._has_declared.add(child.place)
+        if is_old or is_recycled or child.slots.running():
+            self._young_deaths[child.place] = 0
+            return now
+        self._young_deaths[child.place] += 1
+        # The first early death is an accident; more of them are a pattern.
+        deaths = self._young_deaths[child.place] - 1
+        return now + (min(0.5 * 2**deaths, RESTART_SECONDS_MAX) if deaths else 0.0)
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        self._signals += 1
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._pipe[1], b"!")
+
+    def _follow_signals(self) -> None:
+        if self._signals and self._stop_started_at is None:
+            self._stop_started_at = time.monotonic()
+            for child in self._children.values():
+                child.process.terminate()
+        late = self._stop_started_at is not None and time.monotonic() >= self._kill_at()
+        if (self._signals > 1 or late) and not self._is_killed and self._children:
+            self._is_killed = True
+            logger.warning(
+                "killed     processes=%d: %s",
+                len(self._children),
+                "the grace is over" if late else "a second signal came",
+            )
+            for child in self._children.values():
+                child.process.kill()
+
+    def _kill_at(self) -> float:
+        assert self._stop_started_at is not None
+        if self._is_killed:
+            return self._stop_started_at + 86_400.0
+        grace = self._options.grace_seconds
+        return self._stop_started_at + grace + KILL_AFTER_SECONDS
+
+    def _rescue_the_rest(self) -> None:
+        until = time.monotonic() + LAST_RESCUE_SECONDS
+        while not self._rescuer.is_done and time.monotonic() < until:
+            pause = self._rescuer.seconds_until_due() or 0.0
+            wait([self._pipe[0]], min(pause, until - time.monotonic()))
+            self._rescuer.run()
+
+
+def run_child(
+    options: WorkerOptions,
+    name: str,
+    slots: Slots,
+    place: int = 0,
+    health: Health | None = None,
+    turn: Turn | None = None,
+    summons: Summons | None = None,
+    *,
+    declares: bool = True,
+    is_quarantine: bool = False,
+) -> None:
+    """Be a worker process; never returns."""
+    import django
+    from django.apps import apps
+
+    if not apps.ready:  # Spawned rather than forked.
+        django.setup()
+    # What is loaded by now stays. Without this the garbage collector walks over all of
+    # it after every few hundred jobs, which takes as long as the jobs do.
+    gc.freeze()
+    vitals = None
+    if health is not None:
+        health.leave_socket()
+        # Who asks after a worker's health asks for the processes that it keeps.
+        vitals = None if is_quarantine else Vital(health.vitals, place)
+    status = Process(
+        options,
+        name,
+        slots,
+        vitals,
+        turn,
+        summons,
+        declares=declares,
+        is_quarantine=is_quarantine,
+    ).run()
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    # Not sys.exit: a thread of a task that does not end must not hold the process.
+    os._exit(status)

@@ -1,0 +1,126 @@
+"""Leader: runs each chore when it is due, while this worker leads."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from django_pgqueue.worker.chores import leader as module
+from django_pgqueue.worker.chores.leader import CHORES_INTERVAL_SECONDS, Leader
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+def chore(log, name, pause):
+    """A chore that notes that it ran, and asks to run again after *pause*."""
+
+    def run(link):
+        assert link.connection
+        log.append(name)
+        return pause
+
+    return run
+
+
+def test_who_does_not_lead_does_no_chores(link, clock):
+    """And holds no connection."""
+    log = []
+    assert link.connection
+    leader = Leader(link, [chore(log, "a", 10)])
+
+    assert CHORES_INTERVAL_SECONDS == leader.tick()
+    assert [] == log
+    assert not link.is_open
+
+
+def test_each_chore_runs_when_it_asked_to(link, clock):
+    """The wait is for the nearest."""
+    log = []
+    leader = Leader(link, [chore(log, "often", 10), chore(log, "seldom", 35)])
+    leader.set_leading(True)
+
+    pauses = []
+    for _ in range(5):
+        pauses.append(leader.tick())
+        clock.now += 10
+
+    assert ["often", "seldom", "often", "often", "often", "often", "seldom"] == log
+    assert [10, 10, 10, 5, 10] == pauses
+
+
+def test_a_chore_that_asks_for_an_hour_leaves_a_minute(link, clock):
+    """So that the loop notices that it leads no more."""
+    leader = Leader(link, [chore([], "a", 3_600)])
+    leader.set_leading(True)
+
+    assert CHORES_INTERVAL_SECONDS == leader.tick()
+
+
+def test_who_becomes_the_leader_starts_at_once(link, clock):
+    """It is woken then, and not at each heartbeat."""
+    leader = Leader(link, [])
+    leader.set_leading(False)
+    assert not leader.wake.is_set()
+    leader.set_leading(True)
+    assert leader.wake.is_set()
+    leader.wake.clear()
+    leader.set_leading(True)
+    assert not leader.wake.is_set()
+
+
+def test_who_leads_no_more_stops(link, clock):
+    """And starts again where it was when it leads again."""
+    log = []
+    leader = Leader(link, [chore(log, "a", 100)])
+    leader.set_leading(True)
+    leader.tick()
+    leader.set_leading(False)
+    clock.now += 200
+    leader.tick()
+    assert ["a"] == log
+
+    leader.set_leading(True)
+    leader.tick()
+    assert ["a", "a"] == log
+
+
+def test_a_stop_does_not_wait_for_all_chores(link, clock):
+    """The one that runs is the last."""
+    log = []
+    leader = Leader(link, [])
+    leader._chores = [
+        lambda link: leader.stop() or log.append("first") or 10.0,
+        chore(log, "second", 10),
+    ]
+    leader._due_at = [0.0, 0.0]
+    leader.set_leading(True)
+
+    leader.tick()
+
+    assert ["first"] == log
+
+
+def test_a_chore_that_fails_does_not_keep_the_others_from_running(link, clock):
+    """A partition that cannot be dropped is no reason to keep dead letters for ever."""
+    log = []
+
+    def fails(link):
+        log.append("fails")
+        raise ZeroDivisionError
+
+    leader = Leader(link, [fails, chore(log, "works", 100)])
+    leader.set_leading(True)
+
+    leader._tick_safely()
+    leader._tick_safely()
+    assert ["fails", "works"] == log
+
+    clock.now += CHORES_INTERVAL_SECONDS
+    leader._tick_safely()
+    assert ["fails", "works", "fails"] == log

@@ -1,0 +1,344 @@
+"""Purger: what its retention has outlived goes, a batch at a time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from django_pgqueue.conf import parse
+from django_pgqueue.models import ArchivedJob, DeadLetter, Export, Worker
+from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER
+from django_pgqueue.queues import purge
+from django_pgqueue.queues.partitions import day_of, partition_name
+from django_pgqueue.runs import exports
+from django_pgqueue.worker.chores.purger import (
+    BATCH_PAUSE_SECONDS_MIN,
+    PARTITIONS_PAUSE_SECONDS,
+    PAUSE_SECONDS,
+    Batches,
+    chores,
+)
+from tests.factories import make_archived_job, make_dead_letter
+
+DAY = timedelta(days=1)
+
+
+def run_all(link, settings):
+    """Run every chore once; return the pauses that they ask for."""
+    return [chore(link) for chore in chores(parse(settings))]
+
+
+@pytest.fixture
+def days(cursor):
+    """A function that returns the days of the archive; as before after the test."""
+
+    def days():
+        cursor.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits"
+            " WHERE inhparent = 'pgqueue_archived_job'::regclass"
+        )
+        return {day_of(name) for (name,) in cursor.fetchall()}
+
+    before = days()
+    yield days
+    for day in days() - before:
+        cursor.execute(f"DROP TABLE {partition_name(day)}")
+
+
+def test_all_is_kept_for_as_long_as_the_settings_say(link, days):
+    """Nothing is purged of what is young enough."""
+    make_archived_job(result=1)
+    make_dead_letter(finished_at=-89 * DAY)
+
+    assert [
+        PAUSE_SECONDS,
+        PARTITIONS_PAUSE_SECONDS,
+        PARTITIONS_PAUSE_SECONDS,
+        PAUSE_SECONDS,
+        PAUSE_SECONDS,
+        PAUSE_SECONDS,
+        PAUSE_SECONDS,
+        PAUSE_SECONDS,
+        PARTITIONS_PAUSE_SECONDS,
+        PAUSE_SECONDS,
+        PARTITIONS_PAUSE_SECONDS,
+    ] == run_all(link, {})
+
+    assert (1, 1) == (ArchivedJob.objects.count(), DeadLetter.objects.count())
+    assert 1 == ArchivedJob.objects.get().result
+
+
+def test_days_are_made_two_weeks_ahead(link, days, cursor, caplog):
+    """So that no ack has to make one."""
+    caplog.set_level("INFO", "django_pgqueue.worker")
+    last = datetime.now(UTC).date() + DAYS_AHEAD_OF_LEADER * DAY
+    run_all(link, {})
+    cursor.execute(f"DROP TABLE {partition_name(last)}")
+
+    run_all(link, {})
+
+    assert last in days()
+    assert f"made       archive partition day={last}" in caplog.messages
+
+
+def test_days_past_the_retention_are_dropped_whole(link, days, cursor, caplog):
+    """The youngest of them is a day older than the retention."""
+    caplog.set_level("INFO", "django_pgqueue.worker")
+    today = datetime.now(UTC).date()
+    for age in (8, 7, 5):
+        day = today - age * DAY
+        cursor.execute(f"DROP TABLE IF EXISTS {partition_name(day)}")
+        cursor.execute(
+            f"CREATE TABLE {partition_name(day)} PARTITION OF pgqueue_archived_job"
+            f" FOR VALUES FROM ('{day} 00:00+00') TO ('{day + DAY} 00:00+00')"
+        )
+
+    run_all(link, {"RETENTION": {"archive": "7d"}})
+
+    assert {today - 7 * DAY, today - 5 * DAY} <= days()
+    assert today - 8 * DAY not in days()
+    assert f"dropped    archive partition day={today - 8 * DAY}" in caplog.messages
+
+
+def test_what_is_kept_for_ever_has_no_chore(link, days):
+    """Not even a look."""
+    make_dead_letter(finished_at=-1_000 * DAY)
+
+    settings = {"RETENTION": {"archive": None, "dead_letters": None}}
+    run_all(link, settings)
+
+    assert 1 == DeadLetter.objects.count()
+    assert len(chores(parse({}))) - 2 == len(chores(parse(settings)))
+
+
+def batches(settings, what):
+    """Return the chore that purges *what*."""
+    (chore,) = [
+        chore
+        for chore in chores(parse(settings))
+        if isinstance(chore, Batches) and chore.what == what
+    ]
+    return chore
+
+
+def test_dead_letters_go_in_batches_with_pauses(link, days, monkeypatch, caplog):
+    """A full batch asks for the next one soon; the log hears of all of them at once."""
+    caplog.set_level("INFO", "django_pgqueue.worker")
+    monkeypatch.setattr(purge, "PURGE_ROWS_MAX", 2)
+    for _ in range(3):
+        make_dead_letter(finished_at=-91 * DAY)
+    young = make_dead_letter(finished_at=-DAY)
+    chore = batches({}, "dead letters")
+
+    assert BATCH_PAUSE_SECONDS_MIN <= chore(link) < PAUSE_SECONDS
+    assert 2 == DeadLetter.objects.count()
+    assert PAUSE_SECONDS == chore(link)
+
+    assert [young] == list(DeadLetter.objects.all())
+    assert ["purged     dead letters=3"] == caplog.messages
+
+
+def test_what_was_locked_is_purged_by_the_next_round(link, days, monkeypatch, cursor):
+    """A round goes on from batch to batch; the next one begins with the oldest."""
+    monkeypatch.setattr(purge, "PURGE_ROWS_MAX", 2)
+    letters = [make_dead_letter(finished_at=-n * DAY) for n in (96, 95, 94, 93, 92)]
+    chore = batches({}, "dead letters")
+
+    with cursor.connection.transaction():
+        cursor.execute(
+            "SELECT FROM pgqueue_dead_letter WHERE id = %s FOR UPDATE", [letters[0].pk]
+        )
+        chore(link)
+    chore(link)
+    assert [letters[0]] == list(DeadLetter.objects.all())
+    assert PAUSE_SECONDS == chore(link)
+    assert [letters[0]] == list(DeadLetter.objects.all())
+
+    chore(link)
+    assert not DeadLetter.objects.exists()
+
+
+def test_old_results_are_dropped_and_their_jobs_stay(link, days):
+    """RESULT_TTL_SECONDS, a day."""
+    today = make_archived_job(result=1)
+    make_archived_job(result=2, started_at=-DAY, finished_at=timedelta(0))
+
+    run_all(link, {"RESULT_TTL_SECONDS": 0})
+
+    assert [None, None] == list(ArchivedJob.objects.values_list("result", flat=True))
+    assert today.pk in ArchivedJob.objects.values_list("pk", flat=True)
+
+
+def test_workers_not_heard_of_for_an_hour_are_forgotten(link, days):
+    """They were killed without a good-bye."""
+    now = datetime.now(UTC)
+    for name, age in [("old", 61), ("young", 59)]:
+        Worker.objects.create(
+            name=name,
+            hostname="h",
+            pid=1,
+            queues=[],
+            threads=1,
+            version="0",
+            heartbeat_at=now - timedelta(minutes=age),
+        )
+
+    run_all(link, {})
+
+    assert ["young"] == list(Worker.objects.values_list("name", flat=True))
+
+
+# Days that are exported --------------------------------------------------------------
+
+TARGET = "/srv/export"
+EXPORTING = {"RETENTION": {"archive": "7d"}, "EXPORT": {"path": TARGET}}
+
+
+def add_day(cursor, day):
+    """Make the partition of *day*, with one row of it."""
+    cursor.execute(f"DROP TABLE IF EXISTS {partition_name(day)}")
+    cursor.execute(
+        f"CREATE TABLE {partition_name(day)} PARTITION OF pgqueue_archived_job"
+        f" FOR VALUES FROM ('{day} 00:00+00') TO ('{day + DAY} 00:00+00')"
+    )
+    make_archived_job(finished_at=datetime.combine(day, datetime.min.time(), UTC))
+
+
+def note_export(cursor, day, target=TARGET, files=()):
+    """Write the manifest of what *day* has now."""
+    found = exports.content(cursor, partition_name(day))
+    exports.begin(cursor, target, day, form="parquet", run=1)
+    assert exports.publish(cursor, target, day, run=1)
+    assert exports.record(
+        cursor, target, day, run=1, found=found, content="", files=files
+    )
+
+
+def test_retention_waits_for_the_export_of_a_day(link, days, cursor, caplog):
+    """Of each day, to the place that the settings name, with just its rows."""
+    today = datetime.now(UTC).date()
+    old = {age: today - age * DAY for age in (9, 10, 11, 12)}
+    for day in old.values():
+        add_day(cursor, day)
+    note_export(cursor, old[9])
+    note_export(cursor, old[10], "/srv/elsewhere")
+    note_export(cursor, old[11])
+    exports.begin(cursor, TARGET, old[11], form="parquet", run=2)
+
+    run_all(link, EXPORTING)
+
+    assert old[9] not in days()
+    assert {old[10], old[11], old[12]} <= days()
+    assert (
+        f"kept       archive partitions=3: they wait for their export to {TARGET}"
+        in caplog.messages
+    )
+    run_all(link, {"RETENTION": {"archive": "7d"}})
+    assert not set(old.values()) & days()
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_late_row_keeps_its_day(link, days, cursor, caplog, detached):
+    """Also where the purge died between detaching it and dropping it. The day is in the
+    archive again, and waits for its next export."""
+    day = datetime.now(UTC).date() - 9 * DAY
+    add_day(cursor, day)
+    note_export(cursor, day)
+    late = make_archived_job(
+        finished_at=datetime.combine(day, datetime.max.time(), UTC)
+    )
+    if detached:
+        cursor.execute(
+            f"ALTER TABLE pgqueue_archived_job DETACH PARTITION {partition_name(day)}"
+        )
+
+    run_all(link, EXPORTING)
+
+    assert day in days()
+    assert late.pk in ArchivedJob.objects.values_list("pk", flat=True)
+    kept = f"kept       archive partition day={day} rows=2: others were exported to "
+    assert kept + TARGET in caplog.messages
+    manifest = Export.objects.get()
+    assert ("stale", "The archive has other rows of it: 2 now.") == (
+        manifest.state,
+        manifest.error,
+    )
+    run_all(link, EXPORTING)
+    assert day in days()
+    note_export(cursor, day)
+    run_all(link, EXPORTING)
+    assert day not in days()
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize("left", [None, b"half", b"whole"])
+def test_a_day_is_dropped_while_its_files_are_there(
+    link, days, cursor, caplog, tmp_path, left, scheme
+):
+    """Each of them, with its bytes. Else the day stays and is exported anew."""
+    day = datetime.now(UTC).date() - 9 * DAY
+    file = tmp_path / f"day={day}" / "queue=a b" / "run-1-part.parquet"
+    file.parent.mkdir(parents=True)
+    add_day(cursor, day)
+    target = f"{scheme}{tmp_path}"
+    name = str(file.relative_to(tmp_path))
+    note_export(cursor, day, target, [{"path": name, "bytes": len(b"whole")}])
+    if left is not None:
+        file.write_bytes(left)
+
+    run_all(link, {**EXPORTING, "EXPORT": {"path": target}})
+
+    assert (left != b"whole") is (day in days())
+    manifest = Export.objects.get()
+    if left != b"whole":
+        assert ("stale", exports.GONE) == (manifest.state, manifest.error)
+        kept = f"kept       archive partition day={day}: {name} is gone from {target}"
+        assert kept in caplog.messages
+
+
+def test_a_day_in_a_place_of_spark_alone_is_dropped_once_a_run_has_seen_it(
+    link, days, cursor, caplog
+):
+    """Lately: this host cannot look there by itself."""
+    day = datetime.now(UTC).date() - 9 * DAY
+    target = "s3a://bucket/jobs"
+    exporting = {**EXPORTING, "EXPORT": {"path": target}}
+    add_day(cursor, day)
+    note_export(cursor, day, target, [{"path": "x", "bytes": 1}])
+    for seen in ("NULL", "now() - interval '49 hours'"):
+        cursor.execute(f"UPDATE pgqueue_export SET checked_at = {seen}")
+
+        run_all(link, exporting)
+
+        assert day in days()
+        assert "exported" == Export.objects.get().state
+    assert "no run of export has seen its files" in caplog.text
+    exports.seen(cursor, target, day, run=1, files=[{"path": "x", "bytes": 1}])
+    run_all(link, exporting)
+    assert day not in days()
+
+
+def test_another_row_of_the_same_number_keeps_its_day(link, days, cursor):
+    """Rows are told apart by more than their count."""
+    day = datetime.now(UTC).date() - 9 * DAY
+    add_day(cursor, day)
+    note_export(cursor, day)
+    cursor.execute("UPDATE pgqueue_archived_job SET id = id + 1000000")
+
+    run_all(link, EXPORTING)
+
+    assert day in days()
+
+
+def test_a_dropped_result_keeps_nothing(link, days, cursor):
+    """Results go before their rows do."""
+    day = datetime.now(UTC).date() - 9 * DAY
+    add_day(cursor, day)
+    cursor.execute("UPDATE pgqueue_archived_job SET result = '1'")
+    note_export(cursor, day)
+    cursor.execute("UPDATE pgqueue_archived_job SET result = NULL")
+
+    run_all(link, EXPORTING)
+
+    assert day not in days()

@@ -1,0 +1,289 @@
+"""Listener: hears NOTIFY, sets flags, and proves that it hears."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from django_pgqueue.postgres.wake import prove, wake
+from django_pgqueue.worker.claim import listener as module
+from django_pgqueue.worker.claim.bell import Bell
+from django_pgqueue.worker.claim.listener import (
+    LOOK_SECONDS,
+    PROOF_INTERVAL_SECONDS,
+    PROOF_PATIENCE_SECONDS,
+    Listener,
+)
+from django_pgqueue.worker.claim.wakes import Wakes
+from django_pgqueue.worker.queue_plan import QueuePlan
+from tests.waiting import wait_for
+
+
+class Clock:
+    """time, of which monotonic() is what a test says."""
+
+    def __init__(self):
+        self.now = 1_000.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def bell():
+    bell = Bell()
+    yield bell
+    bell.close()
+
+
+@pytest.fixture
+def wakes(bell):
+    return Wakes(QueuePlan(), bell)
+
+
+@pytest.fixture
+def listener(link, wakes, clock):
+    return Listener(link, wakes)
+
+
+@pytest.fixture
+def hear(listener, wakes, bell, cursor):
+    """A function that returns the queues of all that was notified until now."""
+
+    def hear():
+        names = wakes.take() or set()
+        wake(cursor, ["marker"])
+        while "marker" not in names:
+            listener.wait(10, bell)
+            bell.clear()
+            taken = wakes.take()
+            names |= {"*"} if taken is None else taken
+        return names - {"marker"}
+
+    return hear
+
+
+def test_a_notification_sets_the_flag_of_its_queue(listener, wakes, cursor, hear):
+    """The first tick listens, and flags everything: what came before was not heard."""
+    assert LOOK_SECONDS == listener.tick()
+    assert wakes.take() is None
+    wake(cursor, ["mail", "reports", "mail"])
+
+    assert {"mail", "reports"} == hear()
+
+
+def test_who_waits_is_woken_by_a_notification(listener, wakes, bell, cursor, in_thread):
+    """Long before the time is over."""
+    listener.tick()
+    wakes.take()
+    bell.clear()
+    waiter = in_thread(listener.wait, 60, bell)
+    wait_for(lambda: bell._sleeps, what="the thread waits")
+    wake(cursor, ["mail"])
+
+    waiter.join(10)
+    assert {"mail"} == wakes.take()
+
+
+def test_who_waits_is_woken_by_the_bell(listener, wakes, bell, in_thread):
+    """Also while there is no connection to wait on."""
+    for tick in (lambda: None, listener.tick):
+        tick()
+        wakes.take()
+        bell.clear()
+        waiter = in_thread(listener.wait, 60, bell)
+        wait_for(lambda: bell._sleeps, what="the thread waits")
+        bell.set()
+
+        waiter.join(10)
+        assert not wakes.pending
+
+
+def test_what_nobody_waits_for_is_read_by_the_tick(listener, wakes, cursor):
+    """A claimer that hangs does not fill the server's queue of notifications."""
+    listener.tick()
+    wakes.take()
+    wake(cursor, ["mail"])
+
+    wait_for(
+        lambda: listener.tick() and wakes.take() == {"mail"}, what="the tick reads it"
+    )
+
+
+def test_a_look_does_not_wait_for_who_waits(listener, wakes, bell, in_thread):
+    """He reads what comes; the looking thread has other things to do."""
+    listener.tick()
+    bell.clear()
+    waiter = in_thread(listener.wait, 60, bell)
+    wait_for(lambda: bell._sleeps, what="the thread waits")
+
+    listener.hear()
+    assert LOOK_SECONDS == listener.tick()
+
+    bell.set()
+    waiter.join(10)
+
+
+def test_other_channels_are_not_heard(listener, wakes, cursor, hear):
+    """Another schema's queue has a channel of its own."""
+    listener.tick()
+    wakes.take()
+    prove(cursor, channel="pgqueue_elsewhere", token="mail")
+
+    assert set() == hear()
+
+
+def test_after_a_reconnect_everything_is_flagged(
+    listener, wakes, link, bell, cursor, hear
+):
+    """What was notified meanwhile went by."""
+    listener.tick()
+    wakes.take()
+    pid = link.connection.info.backend_pid
+    cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+    bell.clear()
+    # The server's last words first, then the end.
+    wait_for(
+        lambda: listener.wait(10, bell) or listener.wake.is_set(), what="it is lost"
+    )
+    listener.wait(0, bell)
+
+    with pytest.raises(psycopg.OperationalError):
+        listener.tick()
+    listener.tick()
+    assert wakes.take() is None
+    wake(cursor, ["mail"])
+    assert {"mail"} == hear()
+
+
+def test_a_connection_that_broke_unseen_is_replaced(listener, wakes, link, cursor):
+    """Nobody waits; the tick meets it."""
+    listener.tick()
+    wakes.take()
+    pid = link.connection.info.backend_pid
+    cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+
+    wait_for(lambda: listener.tick() and listener.wake.is_set(), what="it is lost")
+    assert 0.1 <= listener._tick_safely() <= 0.2
+    listener.tick()
+    assert wakes.take() is None
+    assert pid != link.connection.info.backend_pid
+
+
+def test_a_connection_is_not_closed_under_who_waits(
+    listener, wakes, link, bell, in_thread
+):
+    """The next connection could get its descriptor; so he is woken first."""
+    listener.tick()
+    connection = link.connection
+    bell.clear()
+    closed = []
+
+    def wait():
+        listener.wait(60, bell)
+        closed.append(connection.closed)
+
+    waiter = in_thread(wait)
+    wait_for(lambda: bell._sleeps, what="the thread waits")
+    real, link.drop = link.drop, lambda: (waiter.join(10), real())
+    listener._end()
+
+    assert [False] == closed
+    assert connection.closed
+
+
+# The proof ---------------------------------------------------------------------------
+
+
+def test_a_token_is_due_every_fifteen_seconds(listener, clock, cursor, hear):
+    """Once it listens, and one at a time."""
+    assert listener.next_token() is None
+    listener.tick()
+    token = listener.next_token()
+    assert token is not None
+    assert listener.next_token() is None
+    prove(cursor, channel=listener.own_channel, token=token)
+    hear()
+    assert listener.next_token() is None
+
+    clock.now += PROOF_INTERVAL_SECONDS
+
+    assert listener.next_token() not in (None, token)
+    assert 15.0 == PROOF_INTERVAL_SECONDS
+
+
+def test_a_listener_that_hears_its_token_keeps_its_connection(
+    listener, wakes, clock, cursor, link, hear
+):
+    """And a token is no wake."""
+    listener.tick()
+    wakes.take()
+    connection = link.connection
+    prove(cursor, channel=listener.own_channel, token=listener.next_token())
+    assert set() == hear()
+    clock.now += PROOF_PATIENCE_SECONDS + 1
+    listener.tick()
+
+    assert connection is link.connection
+    assert not wakes.pending
+
+
+def test_a_listener_that_does_not_hear_its_token_reconnects(
+    listener, wakes, clock, link, cursor, caplog, hear
+):
+    """A pooler swallowed its LISTEN, or the connection is dead and looks open."""
+    listener.tick()
+    wakes.take()
+    deaf = link.connection
+    deaf.execute("UNLISTEN *")
+    prove(cursor, channel=listener.own_channel, token=listener.next_token())
+    listener.tick()
+    clock.now += PROOF_PATIENCE_SECONDS
+    listener.tick()
+    assert deaf is link.connection
+
+    clock.now += 0.1
+    listener.tick()
+
+    assert deaf is not link.connection
+    assert "deaf       loop=listener" in caplog.text
+    assert wakes.take() is None
+    wake(cursor, ["mail"])
+    assert {"mail"} == hear()
+
+
+def test_a_strangers_token_proves_nothing(listener, clock, cursor, link, hear):
+    """Nor does one of an earlier connection."""
+    listener.tick()
+    deaf = link.connection
+    assert listener.next_token()
+    prove(cursor, channel=listener.own_channel, token="not the one")
+    hear()
+    clock.now += PROOF_PATIENCE_SECONDS + 0.1
+    listener.tick()
+
+    assert deaf is not link.connection
+
+
+def test_a_token_that_could_not_be_sent_is_not_waited_for(listener, clock, link):
+    """The fault was the sender's."""
+    listener.tick()
+    connection = link.connection
+    assert listener.next_token()
+    listener.forget_token()
+    clock.now += PROOF_PATIENCE_SECONDS + 1
+    listener.tick()
+
+    assert connection is link.connection
+
+
+def test_two_listeners_have_channels_of_their_own(link, wakes):
+    """One's token must not prove the other."""
+    assert Listener(link, wakes).own_channel != Listener(link, wakes).own_channel

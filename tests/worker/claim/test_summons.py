@@ -1,0 +1,52 @@
+"""Summons: a supervisor hears that jobs wait to run alone, and nobody waits for it."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import pytest
+
+from django_pgqueue.worker.claim import summons as module
+from django_pgqueue.worker.claim.summons import Summons, SuspectWatch, served_suspects
+from django_pgqueue.worker.queue_plan import read_plan
+from tests.factories import make_job
+
+
+@pytest.fixture
+def summons():
+    return Summons(multiprocessing.get_context("fork"))
+
+
+def test_who_tells_often_is_heard_once(summons):
+    """And not again, until somebody tells again."""
+    for _ in range(100):
+        summons.send()
+
+    assert summons.take()
+    assert not summons.take()
+
+
+def test_nobody_waits_for_a_supervisor_that_does_not_listen(summons, monkeypatch):
+    """Its pipe is full: it is told already."""
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
+
+    for _ in range(20_000):
+        summons.send()
+
+    assert summons.take()
+    assert not summons.take()
+
+
+def test_it_is_told_of_what_waits_in_its_queues(summons, link, cursor):
+    """Looked for now and then, not at each beat of the heart."""
+    watch = SuspectWatch(read_plan(("mail",), None), summons)
+    make_job(queue="other", runs_alone=True)
+    watch.look(link)
+    assert not summons.take()
+
+    make_job(queue="mail", runs_alone=True)
+    watch.look(link)
+    assert not summons.take()
+    SuspectWatch(read_plan(("mail",), None), summons).look(link)
+    assert summons.take()
+    assert {"mail": 1} == served_suspects(cursor, read_plan(("mail",), None))

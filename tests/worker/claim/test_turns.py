@@ -1,0 +1,246 @@
+"""Turns: how a claim is divided among lines. Pure; real workers stand elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from django_pgqueue.worker.claim.turns import AGED_STARTS, Turns
+from django_pgqueue.worker.queue_plan import read_plan
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+class Bench:
+    """Lines that never run dry, or hold so many jobs, and what was started of each."""
+
+    def __init__(self, *entries, order=None, ageing_seconds=None, free=None):
+        self.turns = Turns(read_plan(entries, order), ageing_seconds)
+        self.lines: dict = {}
+        self.left: dict = {}
+        self.free = free or {}
+        self.starts: list = []
+
+    def line(self, queue, priority=0, *, jobs=10**9, floor=NOON):
+        self.lines[queue, priority] = floor
+        self.left[queue, priority] = jobs
+        return self
+
+    def claim(self, room, now=NOON):
+        """Claim once; return how many started of each line."""
+        lines = self.turns.share(self.lines, room, now=now, free=self.free)
+        assert sum(line.limit for line in lines) <= room
+        assert len(lines) == len({line[:2] for line in lines})
+        got = {}
+        for queue, priority, _, limit in lines:
+            key = queue, priority
+            assert limit > 0
+            count = min(limit, self.left[key])
+            self.left[key] -= count
+            if count:
+                got[key] = count
+            if count < limit:
+                del self.lines[key]
+        self.turns.took(lines, got)
+        self.starts += [key for key, count in got.items() for _ in range(count)]
+        return got
+
+    def claims(self, times, room, now=NOON):
+        """Return how many started of each queue."""
+        total = Counter()
+        for _ in range(times):
+            for (queue, _), count in self.claim(room, now).items():
+                total[queue] += count
+        return dict(total)
+
+
+# Shares ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 7, 500])
+def test_queues_of_equal_priority_get_equal_shares(room):
+    """Whatever the size of a claim: nobody is ahead by more than one start."""
+    bench = Bench().line("a").line("b").line("c")
+
+    started = bench.claims(100, room)
+
+    assert 100 * room == sum(started.values())
+    assert max(started.values()) - min(started.values()) <= 1
+
+
+@pytest.mark.parametrize("room", [1, 3, 10, 500])
+def test_weights_divide_the_starts(room):
+    """Three of one for one of another, within one start of each."""
+    bench = Bench("a=3", "b=1", "c").line("a").line("b").line("c")
+
+    started = bench.claims(100, room)
+
+    for queue, weight in [("a", 3), ("b", 1), ("c", 1)]:
+        assert started[queue] == pytest.approx(100 * room * weight / 5, abs=1.5)
+
+
+def test_weights_go_before_priorities_and_priorities_order_one_queue():
+    """A flood of high priority does not take the share of another queue."""
+    bench = Bench("a=1", "b=1").line("a", 50).line("a", 0).line("b", -5)
+
+    assert {("a", 50): 50, ("b", -5): 50} == bench.claim(100)
+
+
+def test_without_weights_the_highest_priority_goes_first_over_all_queues():
+    """The next one has its turn when that is dry."""
+    bench = Bench().line("a", 5, jobs=30).line("b", 0).line("c", 5, jobs=10)
+
+    assert {("a", 5): 30, ("c", 5): 10} == bench.claim(100)
+    assert {("b", 0): 100} == bench.claim(100)
+
+
+def test_in_strict_order_the_queue_that_is_named_earlier_goes_first():
+    """Whatever the priorities; these order the jobs of one queue."""
+    bench = Bench("a", "b", order="strict")
+    bench.line("a", 0, jobs=5).line("b", 100).line("a", 9, jobs=5)
+
+    assert [("a", 9)] == list(bench.claim(10))
+    assert [("a", 0)] == list(bench.claim(10))
+    assert [("b", 100)] == list(bench.claim(10))
+
+
+def test_queues_of_one_pattern_take_turns_in_strict_order():
+    """They stand at the same place."""
+    bench = Bench("a*", "b", order="strict").line("a1").line("a2").line("b")
+
+    assert {"a1": 50, "a2": 50} == bench.claims(1, 100)
+
+
+def test_a_queue_that_ran_dry_is_owed_nothing():
+    """When it has jobs again, it gets its share and no more."""
+    bench = Bench().line("a").line("b", jobs=1)
+    bench.claims(50, 10)
+    bench.line("b")
+
+    assert {"a": 5, "b": 5} == bench.claims(1, 10)
+
+
+def test_a_thousand_queues_have_their_turns():
+    """A claim takes from as many lines as it has room for, and no more."""
+    bench = Bench()
+    for number in range(1_000):
+        bench.line(f"q{number}")
+
+    assert 8 == len(bench.claim(8))
+    started = bench.claims(2 * 125 - 1, 8)
+    assert {1, 2} >= set(started.values())
+
+
+# Caps --------------------------------------------------------------------------------
+
+
+def test_a_cap_leaves_the_rest_to_others():
+    """Threads are not kept free for a queue that may have no more."""
+    bench = Bench("a:4", "b").line("a").line("b")
+    bench.free = {"a": 4}
+
+    assert {("a", 0): 4, ("b", 0): 16} == bench.claim(20)
+
+
+def test_a_cap_leaves_the_rest_to_lower_priorities_too():
+    """A queue at its cap is nobody's better."""
+    bench = Bench("a:4", "b", "c").line("a", 9).line("b", 5, jobs=10**9).line("c", 0)
+    bench.free = {"a": 4}
+    assert {("a", 9): 4, ("b", 5): 16} == bench.claim(20)
+
+    bench.free = {"a": 0}
+    assert {("b", 5): 20} == bench.claim(20)
+
+
+def test_a_cap_counts_all_lines_of_its_queue():
+    """Two priorities of one queue, one claim."""
+    bench = Bench("a:4", order="strict").line("a", 9, jobs=10).line("a", 0)
+    bench.free = {"a": 4}
+
+    assert 4 == sum(bench.claim(20).values())
+
+
+def test_when_all_are_at_their_caps_nothing_is_claimed():
+    """Also where there is but one line."""
+    bench = Bench("*:1").line("a")
+    bench.free = {"a": 0, "b": -1}
+    assert {} == bench.claim(5)
+
+    bench.line("b")
+    assert {} == bench.claim(5)
+
+
+# Ageing ------------------------------------------------------------------------------
+
+
+def aged(room, *, since=2 * SECOND):
+    """A flood of high priority, and a low line whose oldest job waits since then."""
+    bench = Bench(ageing_seconds=1).line("high", 50, floor=NOON)
+    return bench.line("low", -50, floor=NOON - since)
+
+
+@pytest.mark.parametrize("room", [1, 2, 7, 100])
+def test_one_start_of_twenty_goes_to_the_line_that_waited_longest(room):
+    """The first of them at once; all others stay with the highest priority."""
+    bench = aged(room)
+    assert 1 == bench.claim(room)["low", -50]
+
+    started = bench.claims(400, room)
+
+    assert started["low"] == pytest.approx(400 * room / AGED_STARTS, abs=room + 1)
+
+
+def test_who_has_not_waited_long_is_passed_over():
+    """Priorities mean what they say until then."""
+    bench = aged(10, since=SECOND / 2)
+
+    assert {"high": 1_000} == bench.claims(100, 10)
+
+
+def test_without_ageing_the_low_wait_for_ever():
+    """If that is what the project wants."""
+    bench = Bench().line("high", 50).line("low", -50, floor=NOON - 10**6 * SECOND)
+
+    assert {"high": 1_000} == bench.claims(100, 10)
+
+
+def test_the_longest_waiting_of_those_passed_over_is_let_in():
+    """By age alone, whatever its priority."""
+    bench = aged(10)
+    bench.line("older", -99, floor=NOON - 3 * SECOND)
+
+    assert ("older", -99) in bench.claim(10)
+
+
+@pytest.mark.parametrize(
+    "entries, order", [(("a", "b"), "strict"), (("a=9", "b=1"), None)]
+)
+def test_ageing_holds_in_every_order(entries, order):
+    """A later queue, or a low priority of one queue."""
+    bench = Bench(*entries, order=order, ageing_seconds=1)
+    bench.line("a", 0).line("b", 5).line("b", -5, floor=NOON - 2 * SECOND)
+
+    assert ("b", -5) in bench.claim(10)
+
+
+def test_a_queue_at_its_cap_is_not_let_in_for_its_age():
+    """A cap is a cap."""
+    bench = aged(10)
+    bench.free = {"low": 0}
+
+    assert {("high", 50): 10} == bench.claim(10)
+
+
+def test_a_cap_counts_what_was_let_in_for_its_age():
+    """Both lines of the queue together stay within it."""
+    bench = Bench("a:1", "b", ageing_seconds=1).line("a", 5).line("b", 5)
+    bench.line("a", 0, floor=NOON - 2 * SECOND)
+    bench.free = {"a": 1}
+
+    started = bench.claim(10)
+
+    assert 1 == started.get(("a", 5), 0) + started.get(("a", 0), 0)
+    assert 10 == sum(started.values())

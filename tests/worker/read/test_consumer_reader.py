@@ -1,0 +1,500 @@
+"""A reader of a group, a tick at a time."""
+
+import time
+from collections import Counter
+from itertools import groupby
+
+import psycopg
+import pytest
+from django.db import OperationalError, connections
+
+from django_pgqueue import Retry
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import SchemaError
+from django_pgqueue.models import DeadLetter, Message, Position
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.counters import repair
+from django_pgqueue.subscriptions import consume, run_batch
+from django_pgqueue.subscriptions.sync_groups import declaration_of
+from django_pgqueue.tasks import registry
+from django_pgqueue.topics import groups, positions
+from django_pgqueue.worker.read import consumer_bounds, consumer_reader
+from django_pgqueue.worker.read.consumer_bounds import Bounds
+from django_pgqueue.worker.read.consumer_reader import Reader
+from django_pgqueue.worker.read.known_positions import LOOK_SECONDS
+from django_pgqueue.worker.run.isolation import Isolation
+from django_pgqueue.worker.run.watchdog import Watchdog
+from tests.topics.log import make_topic, put
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _declarations(monkeypatch):
+    """Nothing is declared but what the test declares, and the tasks of the suite."""
+    monkeypatch.setattr(consume, "_declared", {})
+    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+
+
+@pytest.fixture
+def make_reader(cursor):
+    """A function that declares a group and returns a reader of it, not started."""
+    links, watchdogs = [], []
+
+    def link(name, **options):
+        links.append(Link("default", name=f"tests: {name}", **options))
+        return links[-1]
+
+    def make_reader(handler, *, worker="w/1", topic="clicks", **said):
+        said = {"group": "g", "start": "earliest", "name": "tests.handler", **said}
+        consume.consume(topic, **said)(handler)
+        (consumer,) = consume.declared()
+        with cursor.connection.transaction():
+            groups.declare(cursor, declaration_of(consumer))
+        watchdogs.append(Watchdog(lambda reader, error: None))
+        watchdogs[-1].start()
+        return Reader(
+            link("reader", steady=True, flushes_later=True),
+            name=worker,
+            consumer=consumer,
+            settings=get_settings(),
+            bounds=Bounds(link("horizon")),
+            watchdog=watchdogs[-1],
+            isolation=Isolation(threads=2, on_spoiled=lambda: None),
+            counts=Counter(),
+        )
+
+    yield make_reader
+    for each in watchdogs:
+        each.stop()
+    for each in links:
+        each.drop()
+
+
+class Clock:
+    """time, whose monotonic() can be put forward: as if the process were frozen."""
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def __getattr__(self, name):
+        return getattr(time, name)
+
+    def monotonic(self):
+        return time.monotonic() + self.ahead
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock by which a reader knows how much of its lease is left."""
+    made = Clock()
+    monkeypatch.setattr(consumer_reader, "time", made)
+    return made
+
+
+@pytest.fixture
+def freeze(monkeypatch, clock):
+    """A function that freezes the process for a minute after one of its functions."""
+
+    def freeze(module, name):
+        whole = getattr(module, name)
+
+        def frozen(*args, **said):
+            result = whole(*args, **said)
+            clock.ahead += 60
+            monkeypatch.setattr(module, name, whole)
+            return result
+
+        monkeypatch.setattr(module, name, frozen)
+
+    return freeze
+
+
+@pytest.mark.parametrize(
+    "said, module, name",
+    [
+        ({}, consumer_reader, "read"),
+        ({"ack_policy": "reject_on_error"}, consumer_reader, "read"),
+        ({"ack_policy": "first"}, consumer_reader, "read"),
+        ({"atomic": True}, consumer_reader, "read"),
+        # Within the handler's transaction, as where a connection took long to open.
+        ({"atomic": True}, run_batch, "limit_transaction"),
+    ],
+)
+def test_a_handler_is_not_called_after_its_lease(
+    cursor, make_reader, freeze, said, module, name
+):
+    """
+    Somebody else may have read on: its effects elsewhere would go back in time.
+
+    It counts as lost, and is no failure of the messages: they come again.
+    """
+    make_topic()
+    ids = put(cursor, 1, 2)
+    seen = []
+
+    def note(messages):
+        seen.append([each.id for each in messages])
+
+    reader = make_reader(note, lease="30s", **said)
+    freeze(module, name)
+    reader.tick()
+
+    row = Position.objects.get()
+    assert ([], 1, 0, None, 0, ids[1]) == (
+        seen,
+        reader._counts["stale"],
+        row.position,
+        row.leased_by,
+        row.failures,
+        row.single_to,
+    )
+    for _ in ids:
+        reader.tick()
+    assert ([[each] for each in ids], ids[1]) == (seen, Position.objects.get().position)
+
+
+def test_what_is_acked_first_is_not_called_after_its_lease(
+    cursor, make_reader, freeze, caplog
+):
+    """Its position has moved, so it comes to nobody: at most once, and it is told."""
+    make_topic()
+    (first,) = put(cursor, 1)
+    seen = []
+
+    def note(messages):
+        seen.append(messages)
+
+    reader = make_reader(note, ack_policy="first")
+    freeze(consumer_reader.positions, "advance")
+    reader.tick()
+
+    assert ([], first, 0) == (
+        seen,
+        Position.objects.get().position,
+        DeadLetter.objects.count(),
+    )
+    assert "after its position was moved" in caplog.text
+
+
+def test_a_reader_whose_log_fell_behind_says_so(cursor, make_reader):
+    """It does not rest as if everything were read."""
+    make_topic()
+    ids = put(cursor, 1, 2, 3)
+    reader = make_reader(nothing)
+    reader.tick()
+    assert ids[-1] == Position.objects.get().position
+    cursor.execute("SELECT setval('pgqueue_message_id_seq', 1)")
+    try:
+        with pytest.raises(SchemaError, match="pgqueue sequences repair"):
+            all(reader.tick() < 60 for _ in range(9))
+    finally:
+        repair(cursor)
+
+
+def nothing(messages):
+    """Take a batch."""
+
+
+def read_all(reader, ticks=100):
+    """Let a reader read until it has found nothing."""
+    for _ in range(ticks):
+        reader.look_now()
+        reader.tick()
+        if reader.found_nothing == reader.asked:
+            return
+    raise AssertionError(f"there was something to read {ticks} times")
+
+
+def test_large_messages_come_in_batches_that_fit(cursor, make_reader, monkeypatch):
+    """And the server is not asked for the text of many more than fit."""
+    make_topic()
+    ids = put(cursor, *[{"x": "x" * 100_000}] * 60)
+    asked, seen = [], []
+    whole = consumer_reader.read
+
+    def noted(*args, **said):
+        asked.append(said["limit"])
+        return whole(*args, **said)
+
+    def note(messages):
+        seen.append([each.id for each in messages])
+
+    monkeypatch.setattr(consumer_reader, "read", noted)
+    read_all(make_reader(note, batch=50, batch_bytes="1MB"))
+    assert ids == [each for some in seen for each in some]
+    assert {9} == {len(some) for some in seen[:-1]}
+    assert {18} == set(asked[1:-1])
+
+
+def test_a_batch_that_takes_readers_down_is_not_read_again(
+    cursor, make_reader, monkeypatch
+):
+    """Its messages come one by one, and the one that does it is put aside unread."""
+    make_topic()
+    ids = put(cursor, "small", "large", "small")
+    seen = []
+    whole = consumer_reader.read
+
+    def deadly(*args, **said):
+        batch = whole(*args, **said)
+        if "large" in [each.payload for each in batch.messages]:
+            raise SystemExit("out of memory")
+        return batch
+
+    def note(messages):
+        seen.append([each.id for each in messages])
+
+    monkeypatch.setattr(consumer_reader, "read", deadly)
+    make = {"batch": 10, "retries": Retry(max_attempts=3)}
+    deaths = 0
+    for number in range(9):
+        try:
+            read_all(make_reader(note, worker=f"w{number}/1", **make))
+        except SystemExit:
+            deaths += 1
+            positions.lose(cursor, [f"w{number}"])
+    assert [ids[:1], ids[2:]] == seen
+    assert (ids[1], "lease_expired") == DeadLetter.objects.values_list(
+        "message_id", "reason"
+    ).get()
+    assert 1 + 3 == deaths
+
+
+@pytest.mark.parametrize("error", ["statement_timeout", "unsendable"])
+def test_what_is_too_much_for_the_server_is_asked_for_in_parts(
+    cursor, make_reader, monkeypatch, error
+):
+    """And one message that it cannot send at all is a dead letter."""
+    make_topic()
+    ids = put(cursor, *range(9))
+    seen = []
+    whole = consumer_reader.read
+
+    def bounded(cursor, **said):
+        if not said["is_bare"]:
+            if error == "statement_timeout" and said["limit"] > 2:
+                raise psycopg.errors.QueryCanceled
+            if error == "unsendable" and said["after"] < ids[0] <= said["bound"]:
+                raise psycopg.errors.ProgramLimitExceeded
+        return whole(cursor, **said)
+
+    def note(messages):
+        seen.extend(each.id for each in messages)
+
+    monkeypatch.setattr(consumer_reader, "read", bounded)
+    reader = make_reader(note, batch=9)
+    for _ in range(20):
+        try:
+            read_all(reader)
+            break
+        except psycopg.Error:
+            Position.objects.update(leased_until=None, leased_by=None)
+    dead = [*DeadLetter.objects.values_list("message_id", "reason")]
+    assert {
+        "statement_timeout": (ids, []),
+        "unsendable": (ids[1:], [(ids[0], "undecodable")]),
+    }[error] == (seen, dead)
+
+
+def test_a_hint_for_nothing_is_followed_by_two_more_looks(make_reader):
+    """
+    Another reader was quicker, and may be busy with what it got.
+
+    The next message is perhaps in another partition, and its wake was left out.
+    """
+    make_topic("clicks")
+    reader = make_reader(lambda messages: None)
+    while reader.tick() < 1:
+        pass
+
+    reader.hint()
+
+    assert list(consumer_reader.DRY_SECONDS) == [reader.tick(), reader.tick()]
+    # Then it rests, until it looks at what others have done.
+    assert reader.tick() not in consumer_reader.DRY_SECONDS
+
+
+@pytest.fixture
+def count(monkeypatch):
+    """A function that counts calls of one of positions'."""
+
+    def count(name):
+        calls = []
+        whole = getattr(positions, name)
+
+        def counted(*args, **said):
+            calls.append(time.monotonic())
+            return whole(*args, **said)
+
+        monkeypatch.setattr(positions, name, counted)
+        return calls
+
+    return count
+
+
+@pytest.mark.parametrize("said", [{}, {"atomic": True}, {"ack_policy": "first"}])
+def test_a_partition_is_read_for_a_turn(cursor, make_reader, count, monkeypatch, said):
+    """Of ten batches; then the next one has its turn, and none is claimed for each."""
+    monkeypatch.setattr(consumer_reader, "TURN_SECONDS", 60.0)
+    make_topic(partitions=2)
+    ids = [*put(cursor, *range(45), key="a"), *put(cursor, *range(45), key="c")]
+    assert 2 == Message.objects.values("partition").distinct().count()
+    seen = []
+
+    def note(messages):
+        seen.append((messages[0].partition, [each.id for each in messages]))
+
+    claims = count("claim_known")
+    reader = make_reader(note, batch=2, **said)
+    read_all(reader)
+    assert sorted(ids) == sorted(each for _, some in seen for each in some)
+    turns = [(each, len([*some])) for each, some in groupby(seen, lambda one: one[0])]
+    first, second = turns[0][0], turns[1][0]
+    assert [(first, 10), (second, 10)] * 2 == turns[:4]
+    assert len(claims) <= 9
+    assert {(None, 0)} == set(Position.objects.values_list("leased_by", "failures"))
+
+
+def test_a_turn_is_short(cursor, make_reader, monkeypatch):
+    """After its time no other batch of the partition begins, nor when it is to stop."""
+    monkeypatch.setattr(consumer_reader, "TURN_SECONDS", 0.0)
+    make_topic()
+    put(cursor, *range(6))
+    seen = []
+
+    def note(messages):
+        seen.append(len(messages))
+
+    reader = make_reader(note, batch=2)
+    reader.tick()
+    assert [2] == seen
+    monkeypatch.setattr(consumer_reader, "TURN_SECONDS", 60.0)
+    reader.stop()
+    reader.tick()
+    assert ([2, 2], None) == (seen, Position.objects.get().leased_by)
+
+
+def test_a_reader_looks_at_all_positions_now_and_then(cursor, make_reader, count):
+    """In between it goes by what it remembers, also where there is nothing to read."""
+    make_topic(partitions=4)
+    seen = []
+
+    def note(messages):
+        seen.append(messages[0].payload)
+
+    reader = make_reader(note)
+    read_all(reader)
+    looks, started = count("look"), time.monotonic()
+    for n in range(30):
+        put(cursor, n, key=f"k{n}")
+        reader.hint()
+        reader.tick()
+        reader.tick()
+    seconds = time.monotonic() - started
+    assert list(range(30)) == seen
+    assert len(looks) <= 1 + seconds / LOOK_SECONDS
+
+
+@pytest.mark.parametrize("name", ["claim_known", "advance"])
+def test_what_was_leased_in_a_lost_answer_is_given_back(
+    cursor, make_reader, monkeypatch, name, caplog
+):
+    """At once, and it is no failure: nobody has died."""
+    make_topic()
+    ids = put(cursor, 1, 2, 3)
+    seen = []
+    whole = getattr(positions, name)
+
+    def lost(*args, **said):
+        whole(*args, **said)
+        monkeypatch.setattr(positions, name, whole)
+        raise psycopg.OperationalError("the connection is lost")
+
+    def note(messages):
+        seen.append([each.id for each in messages])
+
+    reader = make_reader(note, batch=1)
+    monkeypatch.setattr(positions, name, lost)
+    with pytest.raises(psycopg.OperationalError, match="is lost"):
+        reader.tick()
+    assert Position.objects.get().leased_by == "w/1"
+    read_all(reader)
+    assert ([[each] for each in ids], 0, None) == (
+        seen,
+        reader._counts["failed"],
+        Position.objects.get().errors,
+    )
+    assert "released   group=clicks/g partitions=0" in caplog.text
+
+
+def test_a_commit_without_an_answer_is_not_taken_for_a_failure(
+    cursor, make_reader, monkeypatch
+):
+    """It moved the position and kept the partition: what is next is not held up."""
+    make_topic()
+    ids = put(cursor, 1, 2)
+    seen = []
+
+    def note(messages):
+        seen.append([each.id for each in messages])
+
+    whole = connections["default"]._commit
+
+    def lost(*args, **said):
+        whole(*args, **said)
+        monkeypatch.undo()
+        raise OperationalError("the connection is lost")
+
+    reader = make_reader(note, batch=1, atomic=True)
+    monkeypatch.setattr(connections["default"], "_commit", lost)
+    reader.tick()
+    read_all(reader)
+    assert ([[each] for each in ids], None, 0) == (
+        seen,
+        Position.objects.get().retry_at,
+        Position.objects.get().failures,
+    )
+
+
+def test_a_bound_is_asked_anew_after_an_error(link, monkeypatch):
+    """By another connection: that one may be to a server that is a standby by now."""
+    bounds = Bounds(link)
+    first = link.connection
+    with monkeypatch.context() as broken:
+        broken.setattr(consumer_bounds, "horizons", fails)
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            bounds.now()
+    assert first.closed
+    assert bounds.now().highest >= 0
+
+
+def test_days_are_asked_for_again_once_something_was_published(
+    cursor, link, monkeypatch
+):
+    """While nothing is, a day that is reopened has nothing new for a reader."""
+    asked = []
+    real = consumer_bounds.closed_days
+    monkeypatch.setattr(
+        consumer_bounds, "closed_days", lambda cursor: asked.append(1) or real(cursor)
+    )
+    monkeypatch.setattr(consumer_bounds, "DAYS_SECONDS", 0.0)
+    monkeypatch.setattr(consumer_bounds, "BOUND_SECONDS", 0.0)
+    bounds = Bounds(link)
+
+    for _ in range(3):
+        bounds.now()
+        bounds.days()
+    assert [1] == asked
+    bounds.days(anew=True)
+    assert [1, 1] == asked
+    make_topic()
+    put(cursor, 1)
+    bounds.now()
+    bounds.days()
+    assert [1, 1, 1] == asked
+
+
+def fails(cursor):
+    """Answer as a standby does."""
+    raise psycopg.errors.ReadOnlySqlTransaction("not here")

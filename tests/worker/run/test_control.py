@@ -1,0 +1,73 @@
+"""Control: an atomic ack of a task that keeps no archive."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue.models import ArchivedJob, Job
+from django_pgqueue.tasks.outcome import Succeeded
+from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.worker.run.control import Control, Hands
+from django_pgqueue.worker.run.pool_control import RunnerControl
+from tests.factories import make_job
+from tests.worker.conftest import WORKER
+
+DONE = Performed(Succeeded(), None, 0.5, leaves_no_trace=True)
+
+
+@pytest.fixture
+def control(leases, claim_all):
+    """The control of a job whose ack was begun."""
+    make_job()
+    (job,) = claim_all()
+    hands = Hands(
+        worker=WORKER,
+        alias="default",
+        leases=leases,
+        settler=None,
+        reporter=None,
+        gatherer=None,
+    )
+    return Control(hands, leases.get(job), None)
+
+
+@pytest.mark.parametrize("was_committed", [True, False])
+def test_a_commit_without_an_answer_is_found_without_an_archive(
+    control, cursor, was_committed
+):
+    """The row is away, or it is still there."""
+    if was_committed:
+        assert control.ack_within(cursor, DONE)
+    else:
+        control.acking(DONE)
+
+    assert was_committed is control.is_applied()
+    assert was_committed is not Job.objects.exists()
+    assert not ArchivedJob.objects.exists()
+
+
+def test_a_row_that_is_away_proves_nothing_where_there_is_an_archive(control):
+    """Somebody has deleted it, and no ack is anywhere."""
+    control.acking(Performed(Succeeded(), None, 0.5))
+    Job.objects.all().delete()
+
+    assert not control.is_applied()
+
+
+@pytest.mark.parametrize("leaves_no_trace", [True, False])
+def test_a_runner_archives_as_a_thread_does(
+    claim_all, cursor, monkeypatch, leaves_no_trace
+):
+    """What is written in the transaction of the task."""
+    make_job()
+    (job,) = claim_all()
+    control = RunnerControl(
+        None, job, claimed_at=0.0, worker=WORKER, cancelled=lambda: False
+    )
+    monkeypatch.setattr(control, "_ask", lambda *said: None)
+    performed = Performed(Succeeded(), None, 0.5, leaves_no_trace=leaves_no_trace)
+
+    assert control.ack_within(cursor, performed)
+
+    assert not Job.objects.exists()
+    assert leaves_no_trace is not ArchivedJob.objects.exists()

@@ -1,0 +1,926 @@
+"""Coroutines: slots, room and hand-backs of an event loop, driven by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import threading
+import time
+import weakref
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connection
+
+from django_pgqueue import task
+from django_pgqueue.conf import parse
+from django_pgqueue.tasks import registry
+from django_pgqueue.tasks.outcome import GaveUp, Retried, Succeeded
+from django_pgqueue.worker.claim.room import Kinds, Room
+from django_pgqueue.worker.lease.leases import Held, Leases
+from django_pgqueue.worker.run import coroutine as coroutine_module
+from django_pgqueue.worker.run import coroutines as coroutines_module
+from django_pgqueue.worker.run import loop_watch, sync_calls
+from django_pgqueue.worker.run.async_runner import LoopControl
+from django_pgqueue.worker.run.cleanup import watch_connections
+from django_pgqueue.worker.run.control import Hands
+from django_pgqueue.worker.run.coroutine import Coroutine
+from django_pgqueue.worker.run.coroutines import Coroutines
+from django_pgqueue.worker.run.dispatcher import HELD_MAX, Dispatcher
+from django_pgqueue.worker.run.loop_watch import LoopWatch
+from django_pgqueue.worker.run.slots import Slots
+from django_pgqueue.worker.run.sync_calls import SyncThreads
+from tests.tasks.test_perform import claimed
+from tests.waiting import wait_for
+
+SETTINGS = parse({})
+
+
+class Settled:
+    """Where outcomes go: noted, and committed when the test says so."""
+
+    def __init__(self):
+        self.all = []
+        self.rung = 0
+        self.holds = False
+        self.on_put = lambda: None
+
+    def put(self, settlement):
+        self.put_soon(settlement)
+        self.ring()
+
+    def put_soon(self, settlement):
+        self.on_put()
+        self.all.append(settlement)
+        if not self.holds:
+            self.commit(settlement)
+
+    def ring(self):
+        self.rung += 1
+
+    def has(self, job):
+        return any(settlement.job is job for settlement in self.all)
+
+    def commit(self, settlement):
+        if settlement.done is not None:
+            settlement.done.release()
+
+    def commit_all(self):
+        for settlement in self.all:
+            self.commit(settlement)
+
+    def wait_until_idle(self, seconds):
+        return True
+
+    def outcomes(self):
+        return {
+            s.job.id: None if s.performed is None else s.performed.outcome
+            for s in list(self.all)
+        }
+
+
+class Rig:
+    """A real event loop with its runner; the database is left out."""
+
+    def __init__(self, count):
+        self.settled = Settled()
+        self.leases = Leases(60.0)
+        self.slots = Slots(multiprocessing.get_context("spawn"), 1 + count)
+        self.rooms = self.suspects = 0
+        self.hard = []
+        self.looked = []
+        self.coroutines = Coroutines(
+            count=count,
+            first_slot=1,
+            sync_threads=2,
+            settings=SETTINGS,
+            slots=self.slots,
+            hands=Hands(
+                worker="worker",
+                alias="default",
+                leases=self.leases,
+                settler=self.settled,
+                reporter=None,
+                gatherer=None,
+            ),
+            isolation=SimpleNamespace(look=lambda *args: self.looked.append(args)),
+            installation="uuid",
+            grace_seconds=1.0,
+            on_room=self._on_room,
+            on_suspect=self._on_suspect,
+            on_hard_timeout=lambda job, error: self.hard.append((job, error)),
+        )
+        self._ids = iter(range(1, 10_000))
+
+    def _on_room(self):
+        self.rooms += 1
+
+    def _on_suspect(self):
+        self.suspects += 1
+
+    def put(self, name, count=1, **fields):
+        jobs = [claimed(name, id=next(self._ids), **fields) for _ in range(count)]
+        self.leases.add(jobs, time.monotonic())
+        self.coroutines.put(jobs)
+        return jobs
+
+    def wait(self):
+        assert self.coroutines.join(time.monotonic() + 10)
+
+    def outcomes(self):
+        return self.settled.outcomes()
+
+
+@pytest.fixture
+def rig(monkeypatch):
+    """A factory of rigs, each closed after the test."""
+    # Jobs that wait behind others are handed back by one test alone.
+    monkeypatch.setattr(coroutines_module, "SPOT_SECONDS", 600.0)
+    rigs = []
+
+    def rig(count=3):
+        rigs.append(Rig(count))
+        return rigs[-1]
+
+    yield rig
+    for made in rigs:
+        made.settled.holds = False
+        made.settled.commit_all()
+        made.coroutines.interrupt()
+        made.coroutines.join(time.monotonic() + 5)
+        made.coroutines.close()
+
+
+@pytest.fixture
+def declare(monkeypatch):
+    """A function that declares an async task for this test."""
+    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+
+    def declare(function, **options):
+        task(name=f"test.{function.__name__}", **options)(function)
+        return f"test.{function.__name__}"
+
+    return declare
+
+
+@pytest.fixture
+def gated(declare):
+    """A task that waits until the test sets the event, and who has started it."""
+    started, opened = [], threading.Event()
+
+    async def gated_task():
+        started.append(threading.current_thread().name)
+        while not opened.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+    return SimpleNamespace(
+        name=declare(gated_task), started=started, open=opened.set, is_open=opened
+    )
+
+
+async def nothing():
+    """Return at once."""
+
+
+# Slots and room ----------------------------------------------------------------------
+
+
+def test_no_thread_runs_before_the_first_job(rig):
+    """A worker without async tasks does not pay for them."""
+    before = set(threading.enumerate())
+
+    made = rig()
+
+    # Threads of earlier tests may end meanwhile.
+    assert set() == set(threading.enumerate()) - before
+    assert made.coroutines.is_idle
+    assert 3 == made.coroutines.room()
+
+
+def test_a_running_job_has_a_slot_that_outlives_the_process(rig, gated):
+    """Marked before it runs, with its delivery; free when it is settled."""
+    made = rig(3)
+    jobs = made.put(gated.name, 5, delivery=4)
+    wait_for(lambda: len(gated.started) == 3, what="three run")
+
+    assert {(job.id, 4) for job in jobs[:3]} == set(made.slots.running())
+    assert {"pgqueue-loop"} == set(gated.started)
+    assert 0 == made.coroutines.room()
+    gated.open()
+    made.wait()
+
+    assert [] == made.slots.running()
+    assert {job.id: Succeeded() for job in jobs} == made.outcomes()
+    assert made.rooms > 0
+
+
+def test_with_settle_immediate_a_slot_is_held_until_the_ack_is_committed(rig, declare):
+    """The loop does not wait: other jobs run meanwhile."""
+    made = rig(2)
+    made.settled.holds = True
+    jobs = made.put(declare(nothing), 3)
+    wait_for(lambda: len(made.settled.all) == 2, what="two have ended")
+
+    assert {(job.id, 1) for job in jobs[:2]} == set(made.slots.running())
+    made.settled.commit(made.settled.all[0])
+    wait_for(lambda: len(made.settled.all) == 3, what="the third runs")
+    made.settled.commit_all()
+    made.wait()
+
+
+def test_with_settle_batched_it_is_free_at_once(rig, declare):
+    """The ack is on its way."""
+    made = rig(1)
+    made.settled.holds = True
+
+    made.put(declare(nothing, settle="batched"), 3)
+
+    made.wait()
+    assert {None} == {settlement.done for settlement in made.settled.all}
+
+
+def test_short_jobs_are_claimed_ahead_and_long_ones_are_not(rig, declare, gated):
+    """As far as they can start within a tenth of a second."""
+    made = rig(2)
+    made.put(declare(nothing), 20)
+    made.wait()
+    assert 2 < made.coroutines.room()
+    for _ in range(100):
+        made.coroutines._learn(3.0)
+
+    assert 2 == made.coroutines.room()
+    made.put(gated.name)
+    assert 1 == made.coroutines.room()
+    gated.open()
+
+
+def test_with_settle_immediate_the_wait_for_the_ack_counts_as_slot_time(rig, declare):
+    """Claimed ahead is what finds a slot soon, and those are taken until the ack."""
+    made = rig(1)
+    made.settled.holds = True
+    made.put(declare(nothing))
+    wait_for(lambda: made.settled.all, what="it has ended")
+    (running,) = made.coroutines.running()
+    running.taken_at -= 3.0
+    made.settled.commit_all()
+    made.wait()
+
+    assert 3.0 <= made.coroutines._mean_seconds
+    assert 1 == made.coroutines.room()
+
+
+def test_what_waits_behind_long_jobs_is_handed_back(rig, gated, monkeypatch):
+    """Other workers may have room for it; what runs goes on."""
+    monkeypatch.setattr(coroutines_module, "SPOT_SECONDS", 0.01)
+    made = rig(2)
+    jobs = made.put(gated.name, 5)
+    wait_for(lambda: len(made.settled.all) == 3, what="three are back")
+
+    assert {job.id: None for job in jobs[2:]} == made.outcomes()
+    assert 2 == len(made.coroutines.running())
+    gated.open()
+
+
+def test_no_more_is_claimed_ahead_while_all_slots_are_stuck(rig, gated):
+    """Though jobs were short before; a slot that is free is still room."""
+    made = rig(2)
+    made.coroutines._learn(0.001)
+    made.put(gated.name, 2)
+    wait_for(lambda: len(gated.started) == 2, what="two run")
+    made.coroutines._taken_at -= 1.0
+
+    assert 0 == made.coroutines.room()
+    gated.open()
+    made.wait()
+    assert 2 < made.coroutines.room()
+
+
+def test_jobs_of_higher_priority_start_before_others_that_wait(rig, declare):
+    """Each in the order of their claims."""
+    ran, opened = [], threading.Event()
+
+    async def gate():
+        await asyncio.to_thread(opened.wait)
+
+    async def notes(name):
+        ran.append(name)
+
+    made = rig(1)
+    made.put(declare(gate))
+    name = declare(notes)
+    for priority, letters in ((0, "ab"), (5, "cd"), (5, "e"), (0, "f")):
+        for letter in letters:
+            made.put(name, args=f'["{letter}"]', priority=priority)
+    opened.set()
+    made.wait()
+
+    assert "cdeabf" == "".join(ran)
+
+
+def test_what_ends_in_one_turn_of_the_loop_is_seen_to_at_once(rig, declare):
+    """One ring for the settler, one look for leftovers."""
+    made = rig(50)
+
+    jobs = made.put(declare(nothing), 50)
+    made.wait()
+
+    assert 50 == len(made.outcomes())
+    assert 1 == made.settled.rung
+    assert [(jobs[-1].id, jobs[-1].task)] == made.looked
+
+
+def test_a_job_leaves_nothing_for_the_garbage_collector(rig, declare):
+    """Which would walk over all that is alive to find it, thousands of times a day."""
+    left = []
+
+    async def notes():
+        left.append(weakref.ref(asyncio.current_task()))
+        await asyncio.sleep(0)
+
+    made = rig()
+    name = declare(notes, timeout=60)
+    gc.disable()
+    try:
+        made.put(name, 20)
+        made.wait()
+        wait_for(lambda: not any(ref() for ref in left), what="all are gone")
+    finally:
+        gc.enable()
+
+    assert 20 == len(left)
+
+
+def test_the_sync_calls_of_a_job_have_one_thread_and_two_jobs_have_two(rig, declare):
+    """Whoever calls: the job itself, or an asyncio task that it has started."""
+    threads = []
+
+    async def calls():
+        ident = sync_to_async(threading.get_ident)
+        mine = {await ident(), await asyncio.create_task(ident())}
+        threads.append(mine)
+        while len(threads) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        mine.add(await ident())
+
+    made = rig(2)
+    made.put(declare(calls), 2)
+    made.wait()
+
+    assert [1, 1] == [len(mine) for mine in threads]
+    assert 2 == len(threads[0] | threads[1])
+
+
+def test_a_job_that_calls_no_sync_code_needs_nothing_for_it(rig, gated):
+    """Most of thousands do not."""
+    made = rig()
+    made.put(gated.name)
+    wait_for(lambda: gated.started, what="it runs")
+
+    assert [None] == [running.calls for running in made.coroutines.running()]
+    gated.open()
+
+
+def test_thousands_run_at_once(rig, declare):
+    """Each in a slot of its own."""
+    started, everyone = [], asyncio.Event()
+
+    async def waits():
+        started.append(1)
+        if len(started) == 3_000:
+            everyone.set()
+        await everyone.wait()
+
+    made = rig(3_000)
+    jobs = made.put(declare(waits), 3_000)
+    made.wait()
+
+    assert {job.id: Succeeded() for job in jobs} == made.outcomes()
+    assert [] == made.slots.running()
+
+
+def test_a_stop_hands_back_what_has_not_started(rig, gated):
+    """What runs may finish."""
+    made = rig(2)
+    jobs = made.put(gated.name, 5)
+    wait_for(lambda: len(gated.started) == 2, what="two run")
+
+    made.coroutines.stop()
+    wait_for(lambda: len(made.settled.all) == 3, what="three are back")
+
+    assert {job.id: None for job in jobs[2:]} == made.outcomes()
+    gated.open()
+    made.wait()
+    assert {Succeeded()} == {made.outcomes()[job.id] for job in jobs[:2]}
+
+
+def test_a_job_whose_lease_has_run_out_is_not_started(rig, declare):
+    """Somebody else may be running it by now."""
+    made = rig()
+    job = claimed(declare(nothing))
+    made.leases.add([job], time.monotonic() - 61)
+    made.coroutines.put([job])
+
+    made.wait()
+
+    assert {job.id: None} == made.outcomes()
+
+
+def test_a_job_that_was_cancelled_while_it_waited_is_not_started(rig, gated):
+    """It ends as cancelled, without an attempt's time."""
+    made = rig(1)
+    _, waiting = made.put(gated.name, 2)
+    wait_for(lambda: gated.started, what="the first one runs")
+
+    made.leases.get(waiting).cancel()
+    gated.open()
+    made.wait()
+
+    assert "Cancelled()" == repr(made.outcomes()[waiting.id])
+    assert 1 == len(gated.started)
+
+
+def test_a_job_of_an_undeclared_task_is_held(rig):
+    """As a thread would have said."""
+    made = rig()
+    (job,) = made.put("nobody.knows")
+
+    made.wait()
+
+    assert made.outcomes()[job.id].unknown_task
+
+
+def test_a_sync_task_is_left_to_the_threads(rig):
+    """It was declared after the dispatcher had asked."""
+    made = rig()
+    (job,) = made.put("tests.app.tasks.noop")
+
+    made.wait()
+
+    assert {job.id: None} == made.outcomes()
+
+
+def test_an_error_of_our_own_is_told_and_costs_no_slot(rig, monkeypatch, caplog):
+    """Though the job's settle, which would have freed it, comes later."""
+
+    async def end_calls(self):
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(Coroutine, "end_calls", end_calls)
+    made = rig(2)
+    made.settled.holds = True
+    (job,) = made.put("nobody.knows")
+    made.wait()
+    made.settled.commit_all()
+    made.put("nobody.knows")
+    made.wait()
+
+    told = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert f"failed     loop=coroutines job={job.id}" == told[0]
+    assert 2 == len(told)
+    assert 2 == made.coroutines.room()
+
+
+# Alone -------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_to_run_alone_is_handed_back_and_told(rig, declare):
+    """A claim has found that out by its lapsed lease; others go on beside."""
+    ran = []
+
+    async def alone():
+        ran.append("alone")
+
+    async def other():
+        ran.append("other")
+
+    made = rig(5)
+    (job,) = made.put(declare(alone), runs_alone=True)
+    (beside,) = made.put(declare(other))
+    made.wait()
+
+    assert ["other"] == ran
+    assert {job.id: None, beside.id: Succeeded()} == made.outcomes()
+    assert 1 == made.suspects
+
+
+# Interrupts --------------------------------------------------------------------------
+
+
+def test_a_cancel_that_a_task_sends_to_itself_stays_its_own(rig, declare, caplog):
+    """It does not reach the settle of its job."""
+
+    async def cancels_itself():
+        asyncio.current_task().cancel()
+
+    made = rig()
+    made.settled.holds = True
+    (job,) = made.put(declare(cancels_itself))
+    wait_for(lambda: made.settled.all, what="it has ended")
+
+    made.settled.commit_all()
+    made.wait()
+
+    assert {job.id: Succeeded()} == made.outcomes()
+    assert [] == [line for line in caplog.messages if line.startswith("failed ")]
+
+
+def test_a_task_that_swallows_a_timeout_and_returns_has_succeeded(rig, declare):
+    """As with asyncio.timeout()."""
+
+    async def swallows():
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return
+
+    made = rig()
+    (job,) = made.put(declare(swallows, timeout=0.05))
+
+    made.wait()
+
+    assert {job.id: Succeeded()} == made.outcomes()
+
+
+def test_an_interrupt_gives_the_attempt_back(rig, gated):
+    """A stop of the worker is no failure of the job."""
+    made = rig()
+    (job,) = made.put(gated.name)
+    wait_for(lambda: gated.started, what="it runs")
+
+    made.coroutines.interrupt()
+    made.wait()
+
+    outcome = made.outcomes()[job.id]
+    assert isinstance(outcome, Retried)
+    assert outcome.gives_attempt_back
+
+
+def test_the_end_of_a_cancelled_sync_call_is_waited_for(rig, declare):
+    """It cannot be interrupted, and must not run beside the next attempt."""
+    opened, ended = threading.Event(), threading.Event()
+
+    async def calls():
+        await sync_to_async(slow)()
+
+    def slow():
+        opened.wait(10)
+        ended.set()
+
+    made = rig()
+    made.put(declare(calls, timeout=0.05), max_attempts=1)
+    wait_for(made.coroutines.running, what="it runs")
+    (running,) = made.coroutines.running()
+    wait_for(lambda: running.calls and running.calls._is_over, what="its time is up")
+    settled_after = []
+    made.settled.on_put = lambda: settled_after.append(ended.is_set())
+    opened.set()
+    made.wait()
+
+    assert [True] == settled_after
+    assert [GaveUp("timeout")] == list(made.outcomes().values())
+
+
+def test_sync_calls_after_the_end_of_a_job_are_refused(rig, declare, monkeypatch):
+    """Their connection is another job's by then."""
+    monkeypatch.setattr(coroutine_module, "LEFT_SECONDS", 0.05)
+    errors = []
+
+    async def lingers():
+        while True:
+            try:
+                await asyncio.sleep(0.05)
+                await sync_to_async(int)()
+            except asyncio.CancelledError:
+                pass
+            except RuntimeError as error:
+                errors.append(str(error))
+                return
+
+    async def leaves():
+        asyncio.get_running_loop().create_task(lingers())
+        await asyncio.sleep(0)
+
+    made = rig()
+    made.put(declare(leaves))
+    made.wait()
+
+    wait_for(lambda: errors, what="it was refused")
+    assert "The job is over" in errors[0]
+
+
+# Sync calls --------------------------------------------------------------------------
+
+
+@contextmanager
+def lent(threads, count):
+    """The sync calls of *count* jobs at once."""
+    made = SyncThreads(threads)
+    calls = [made.lend() for _ in range(count)]
+    yield calls
+    made.close()
+
+
+def ident(calls):
+    return calls.submit(threading.get_ident).result()
+
+
+def test_a_job_stays_on_its_thread_and_jobs_are_spread(transactional_db):
+    """A server-side cursor lives there between two calls."""
+    with lent(2, 4) as jobs:
+        first = [ident(calls) for calls in jobs]
+        again = {ident(jobs[0]) for _ in range(4)}
+
+    assert {first[0]} == again
+    assert 2 == len(set(first))
+    assert first[0] != first[1]
+
+
+def test_a_thread_is_taken_at_the_first_call(transactional_db):
+    """A job without a sync call keeps none from others."""
+    with lent(2, 4) as jobs:
+        assert 2 == len({ident(jobs[0]), ident(jobs[3])})
+
+
+def test_the_last_job_of_a_thread_closes_what_is_stale(transactional_db):
+    """Not before: others may be reading from a cursor of it."""
+
+    def backend():
+        connection.ensure_connection()
+        return connection.connection.info.backend_pid
+
+    def age():
+        connection.close_at = 0.0
+
+    with lent(1, 3) as (one, other, later):
+        pid = one.submit(backend).result()
+        other.submit(age).result()
+        asyncio.run(one.finish())
+        assert pid == other.submit(backend).result()
+        thread = other._thread
+        asyncio.run(other.finish())
+        closed = thread.executor.submit(lambda: connection.connection is None)
+        assert closed.result()
+        assert pid != later.submit(backend).result()
+
+
+def test_a_changed_session_is_told_once(transactional_db, caplog, monkeypatch):
+    """Not at every call of a task that everybody enqueues."""
+    monkeypatch.setattr(sync_calls, "_told", set())
+    watch_connections()  # As the threads' executor does, which starts first.
+
+    def change():
+        with connection.cursor() as cursor:
+            cursor.execute("SET work_mem = '9MB'")
+
+    with lent(1, 1) as (calls,):
+        for _ in range(3):
+            calls.submit(change).result()
+
+    told = [r for r in caplog.messages if "SET work_mem" in r]
+    assert 1 == len(told)
+
+
+# The context in the loop -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["extend", "say"])
+def test_what_waits_is_refused_in_the_loop_alone(word):
+    """In a thread it is right; the error names what to await."""
+    control = LoopControl(None, SimpleNamespace(job=claimed()), None)
+    control.has_said = True  # Whatever gets through fails with something else.
+
+    async def call():
+        getattr(control, word)(None)
+
+    with pytest.raises(SynchronousOnlyOperation, match="await a"):
+        asyncio.run(call())
+    with pytest.raises(Exception, match="its context can be used until"):
+        getattr(control, word)(None)
+
+
+# The watch ---------------------------------------------------------------------------
+
+
+class Watched:
+    """A loop whose time is the test's, with coroutines that have hard timeouts."""
+
+    def __init__(self, monkeypatch):
+        self.now = 100.0
+        self.expired = []
+        self.current = None
+        monkeypatch.setattr(
+            loop_watch, "time", SimpleNamespace(monotonic=lambda: self.now)
+        )
+        monkeypatch.setattr(
+            loop_watch.asyncio, "current_task", lambda loop: self.current
+        )
+        self.answers = []
+        loop = SimpleNamespace(call_soon_threadsafe=self.answers.append)
+        self.watch = LoopWatch(
+            loop, list, lambda job, error: self.expired.append((job.id, str(error)))
+        )
+
+    def coroutine(self, number, hard_at=None):
+        held = Held(claimed(f"task.{number}", id=number), 0.0, 60.0)
+        made = Coroutine(held, number, None, 0.0)
+        made.task = object()
+        made.hard_at = hard_at
+        return made
+
+    def look(self, *coroutines):
+        self.watch._look_once(list(coroutines))
+
+    def answer(self):
+        self.answers.pop()()
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    return Watched(monkeypatch)
+
+
+def test_the_watch_is_woken_when_there_is_something_to_see(rig, gated, monkeypatch):
+    """It sleeps again if it sees no coroutine, and is not woken for the next ones."""
+    made = rig()
+    seen = []
+    monkeypatch.setattr(
+        made.coroutines._watch, "look", lambda: seen.append(made.coroutines.running())
+    )
+
+    (job,) = made.put(gated.name)
+    wait_for(lambda: gated.started, what="it runs")
+    made.put(gated.name)
+    gated.open()
+    made.wait()
+
+    assert [[job.id]] == [[each.job.id for each in running] for running in seen]
+
+
+def test_the_watch_stays_awake_for_what_comes_as_it_goes_to_sleep(watched, monkeypatch):
+    """look() was called between its two looks."""
+    monkeypatch.undo()
+    told = threading.Event()
+    late = watched.coroutine(1, hard_at=0.0)
+    looks = iter([[]])
+    watch = LoopWatch(
+        SimpleNamespace(call_soon_threadsafe=lambda answer: answer()),
+        lambda: next(looks, [late]),
+        lambda job, error: told.set(),
+    )
+    watch._wanted.set()
+    watch.start()
+    try:
+        assert told.wait(10)
+    finally:
+        watch.stop()
+        watch.join()
+
+
+def test_a_loop_that_answers_is_asked_again(watched):
+    """And nothing is said."""
+    for _ in range(3):
+        watched.look()
+        watched.answer()
+        watched.now += 0.25
+
+    assert not watched.watch._is_told
+
+
+def test_a_block_is_told_once_and_the_next_one_again(watched, caplog):
+    """With the name of the task that is in the loop."""
+    one = watched.coroutine(1)
+    watched.current = one.task
+    for _ in range(2):
+        watched.look(one)
+        for _ in range(8):
+            watched.now += 0.25
+            watched.look(one)
+        watched.answer()
+        watched.now += 0.25
+
+    told = [m for m in caplog.messages if m.startswith("blocked ")]
+    assert 2 == len(told)
+    assert all("job=1 task=task.1" in message for message in told)
+
+
+def test_a_hard_timeout_in_a_loop_that_moves_is_the_tasks_own(watched):
+    """It swallowed its CancelledError."""
+    one, other = watched.coroutine(1, hard_at=100.0), watched.coroutine(2)
+
+    watched.look(one, other)
+
+    ((job, message),) = watched.expired
+    assert 1 == job
+    assert "its process was replaced" in message
+    assert one.hard_at is None
+
+
+def test_a_hard_timeout_in_a_blocked_loop_is_who_blocks_it(watched):
+    """Whose asyncio task is in there; or one that this has started."""
+    late, blocker = watched.coroutine(1, hard_at=102.0), watched.coroutine(2)
+    watched.current = object()
+    blocker.started.add(watched.current)
+    watched.look(late, blocker)
+    watched.now = 103.0
+
+    watched.look(late, blocker)
+
+    ((job, message),) = watched.expired
+    assert 2 == job
+    assert "task.2 kept the event loop busy for 3 s" in message
+
+
+# The dispatcher ----------------------------------------------------------------------
+
+
+class Takes:
+    """Threads or coroutines with a room that the test sets."""
+
+    def __init__(self):
+        self.free = self.count = 10
+        self.jobs = []
+
+    def room(self):
+        return self.free
+
+    def put(self, jobs):
+        self.jobs += jobs
+
+
+@pytest.fixture
+def dispatched():
+    """A dispatcher, and where its jobs go."""
+    threads, coroutines, settled, kinds = Takes(), Takes(), Settled(), Kinds()
+    leases, told = Leases(60.0), []
+    made = Dispatcher(
+        threads, coroutines, settled, kinds, leases, lambda: told.append("room")
+    )
+    return SimpleNamespace(
+        room=made.room,
+        put=made.put,
+        leases=leases,
+        told=told,
+        threads=threads,
+        coroutines=coroutines,
+        settled=settled,
+        kinds=kinds,
+    )
+
+
+def test_each_job_goes_where_its_task_runs(dispatched, declare):
+    """And its queue is remembered for it."""
+    calls = claimed(declare(nothing), id=1, queue="calls")
+    plain = claimed("tests.app.tasks.noop", id=2, queue="plain")
+
+    dispatched.put([calls, plain], for_coroutines=False)
+
+    assert ([calls], [plain]) == (dispatched.coroutines.jobs, dispatched.threads.jobs)
+    assert {"calls"} == dispatched.kinds.pure
+
+
+@pytest.mark.parametrize("for_coroutines", [True, False])
+def test_surprises_beyond_the_room_are_handed_back(dispatched, declare, for_coroutines):
+    """What a claim was for has room; of the other kind, as many as have."""
+    name = "tests.app.tasks.noop" if for_coroutines else declare(nothing)
+    dispatched.threads.free = dispatched.coroutines.free = 2
+    jobs = [claimed(name, id=n) for n in range(5)]
+
+    dispatched.put(jobs, for_coroutines=for_coroutines)
+
+    taken = dispatched.threads if for_coroutines else dispatched.coroutines
+    assert jobs[:2] == taken.jobs
+    assert {2: None, 3: None, 4: None} == dispatched.settled.outcomes()
+
+
+@pytest.mark.parametrize("for_coroutines", [True, False])
+def test_an_undeclared_task_is_settled_by_whoever_was_claimed_for(
+    dispatched, for_coroutines
+):
+    """It says nothing about its queue."""
+    job = claimed("nobody.knows", queue="calls")
+
+    dispatched.put([job], for_coroutines=for_coroutines)
+
+    taken = dispatched.coroutines if for_coroutines else dispatched.threads
+    assert [job] == taken.jobs
+    assert (set(), set()) == (dispatched.kinds.pure, dispatched.kinds.mixed)
+
+
+def test_no_more_is_claimed_than_a_process_may_hold(dispatched):
+    """What has run and is not written counts; a write tells the claimer of room."""
+    threads = dispatched.threads.count
+    held = [claimed("a", id=number) for number in range(HELD_MAX + threads)]
+    dispatched.leases.add(held, 0.0)
+
+    assert Room(0, 0) == dispatched.room()
+    dispatched.settled.on_written()
+    assert ["room"] == dispatched.told
+
+    for each in held[:3]:
+        dispatched.leases.drop(each)
+    assert Room(3, 3) == dispatched.room()
+    assert None is dispatched.settled.on_written

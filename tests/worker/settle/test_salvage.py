@@ -1,0 +1,156 @@
+"""Salvage: an attempt that a bug of ours has cut off ends, and so does its lease."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_pgqueue.conf import parse
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.tasks.outcome import Succeeded
+from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.worker.run.executor import Executor
+from django_pgqueue.worker.run.prefetch import Prefetch
+from django_pgqueue.worker.run.slots import Slots
+from django_pgqueue.worker.settle.salvage import salvage
+from django_pgqueue.worker.settle.settler import Settlement, Settler
+from tests.app.tasks import noop
+from tests.factories import make_job, make_jobs
+from tests.worker.conftest import WORKER
+
+BUG = RuntimeError("a bug of ours")
+SETTINGS = parse({})
+
+
+@pytest.fixture
+def settler(link, leases):
+    return Settler(link, worker=WORKER, leases=leases, on_retry=lambda seconds: None)
+
+
+@pytest.fixture
+def cut_off(leases, settler):
+    """A function that ends an attempt by a bug, and writes what follows."""
+
+    def cut_off(job):
+        salvage(job, BUG, leases=leases, settler=settler, settings=SETTINGS)
+        settler.tick()
+
+    return cut_off
+
+
+def test_the_attempt_has_failed_by_the_policy_of_its_task(cut_off, claim_all, leases):
+    """It is tried again while there are attempts, and is a dead letter after them."""
+    again, last = (
+        make_job(task=noop.name, max_attempts=attempts) for attempts in (5, 1)
+    )
+    for job in claim_all():
+        cut_off(job)
+
+    again.refresh_from_db()
+    assert (None, 1) == (again.leased_by, again.attempt)
+    assert "a bug of ours" == again.errors[-1]["message"]
+    assert "exhausted" == DeadLetter.objects.get(pk=last.pk).reason
+    assert 0 == len(leases)
+
+
+def test_a_job_whose_task_is_gone_is_tried_again(cut_off, claim_all, leases):
+    """Nobody can be asked for its policy."""
+    make_job(task="shop.gone")
+    (job,) = claim_all()
+
+    cut_off(job)
+
+    assert (None, 0) == (Job.objects.get().leased_by, len(leases))
+
+
+def test_an_outcome_that_is_on_its_way_stays(cut_off, claim_all, settler, caplog):
+    """The bug came after it was handed over, or even written."""
+    make_jobs(2, task=noop.name)
+    waiting, written = claim_all()
+    settler.put(Settlement(written, Performed(Succeeded(), None, 0.1)))
+    settler.tick()
+    settler.put(Settlement(waiting, Performed(Succeeded(), None, 0.1)))
+
+    cut_off(waiting)
+    settler.put(Settlement(make_claim(claim_all), None))
+    cut_off(written)
+
+    assert 2 == ArchivedJob.objects.filter(state="succeeded").count()
+    assert 0 == settler.counts["stale"]
+
+
+def make_claim(claim_all):
+    make_job(task=noop.name)
+    (job,) = claim_all()
+    return job
+
+
+def test_a_job_that_was_acked_first_gets_a_note(cut_off, claim_all, leases, settler):
+    """Its task went on after that, so a stop would wait for it."""
+    make_job(task=noop.name)
+    (job,) = claim_all()
+    settler.put(Settlement(job, Performed(Succeeded(), None, 0.1), goes_on=True))
+    settler.tick()
+    assert 1 == len(leases)
+
+    cut_off(job)
+
+    assert 0 == len(leases)
+    assert "a bug of ours" == ArchivedJob.objects.get().errors[-1]["message"]
+
+
+def test_all_jobs_of_a_run_are_settled(cut_off, claim_all, leases):
+    """Those that its job leads are held like any other."""
+    make_jobs(3, task=noop.name)
+    lead, *others = claim_all()
+    leases.lead(lead, [leases.get(other) for other in others])
+
+    cut_off(lead)
+
+    assert 0 == len(leases)
+    assert not Job.objects.running().exists()
+
+
+def test_a_thread_goes_on_after_a_bug_and_its_job_is_settled(
+    settler, leases, claim_all, caplog, monkeypatch
+):
+    """Its slot is free again."""
+    make_job(task=noop.name)
+    (job,) = claim_all()
+    executor = make_executor(settler, leases)
+
+    def take(*args):
+        raise BUG
+
+    monkeypatch.setattr(executor, "_take", take)
+
+    executor._start(0, 0, job, 0.0, False)
+    settler.tick()
+
+    assert [0] == executor._free
+    assert (None, 0) == (Job.objects.get().leased_by, len(leases))
+    assert f"failed     loop=executor job={job.id}" in caplog.messages
+
+
+class NoHands:
+    """What an executor without runs works with."""
+
+    class gatherer:  # noqa: N801
+        @staticmethod
+        def hand_back(job):
+            pass
+
+
+class NoBaton:
+    holder = 0
+
+
+def make_executor(settler, leases):
+    """Return as much of an executor as one start takes."""
+    import multiprocessing
+
+    executor = object.__new__(Executor)
+    executor._hands, executor._baton = NoHands, NoBaton
+    executor._settler, executor._leases, executor._settings = settler, leases, SETTINGS
+    executor._slots, executor._free = Slots(multiprocessing, 1), []
+    executor._prefetch, executor._was_full = Prefetch(1), False
+    return executor

@@ -1,0 +1,782 @@
+"""Settler: outcomes are written in batches, each once, whatever the database says."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from django_pgqueue import signals
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.postgres.wake import channel, listen
+from django_pgqueue.queues.partitions import partition_name
+from django_pgqueue.tasks.outcome import (
+    Cancelled,
+    Expired,
+    GaveUp,
+    Retried,
+    Succeeded,
+)
+from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.worker.settle import settler as module
+from django_pgqueue.worker.settle.settler import Settlement, Settler
+from tests.app.tasks import noop
+from tests.factories import make_dead_letter, make_job, make_jobs
+from tests.waiting import wait_for, wait_until_blocked
+from tests.worker.conftest import WORKER
+
+NOOP = noop.name
+DONE = Performed(Succeeded(), None, 0.5)
+AGAIN = timedelta(seconds=30)
+
+
+@pytest.fixture
+def retries():
+    """The delays that the claimer is told of."""
+    return []
+
+
+@pytest.fixture
+def settler(link, leases, retries):
+    return Settler(link, worker=WORKER, leases=leases, on_retry=retries.append)
+
+
+@pytest.fixture
+def writes(monkeypatch):
+    """The kinds of the statements that are sent, and how many rows each has."""
+    writes = []
+
+    def recorded(kind, write):
+        def call(cursor, *, worker, ended):
+            writes.append((kind, len(ended)))
+            return write(cursor, worker=worker, ended=ended)
+
+        return call
+
+    for kind, write in list(module.KINDS.items()):
+        monkeypatch.setitem(module.KINDS, kind, recorded(kind, write))
+    return writes
+
+
+@pytest.fixture
+def stale():
+    """What settle_stale tells."""
+    heard = []
+
+    def receiver(sender, signal, **fields):
+        heard.append(fields)
+
+    signals.settle_stale.connect(receiver)
+    yield heard
+    signals.settle_stale.disconnect(receiver)
+
+
+def settle(settler, jobs, performed=DONE):
+    for job in jobs:
+        settler.put(Settlement(job, performed))
+
+
+# Batches -----------------------------------------------------------------------------
+
+
+def test_what_is_waiting_is_one_statement_per_kind(
+    settler, writes, claim_all, leases, retries
+):
+    """However many jobs ended; each is where its outcome says."""
+    make_jobs(9, task=NOOP)
+    jobs = claim_all()
+    outcomes = [
+        Performed(Succeeded(), None, 0.5, "1"),
+        Performed(Succeeded(), None, 0.5, "2"),
+        Performed(Retried(AGAIN), ValueError("x"), 0.5),
+        Performed(Succeeded(), None, 0.5),
+        Performed(GaveUp("exhausted"), ValueError("y"), 0.5),
+        Performed(GaveUp("rejected"), None, 0.5),
+        Performed(Expired()),
+        Performed(Retried(timedelta(0), gives_attempt_back=True, is_failure=False)),
+        None,
+    ]
+    for job, performed in zip(jobs, outcomes, strict=True):
+        settler.put(Settlement(job, performed))
+
+    assert not settler.wait_until_idle(0)
+    assert 0.0 == settler.tick()
+    assert settler.wait_until_idle(0)
+
+    assert [("ack", 3), ("retry", 2), ("dead", 2), ("expire", 1)] == writes
+    ids = [job.id for job in jobs]
+    archived = dict(ArchivedJob.objects.values_list("pk", "state"))
+    assert {
+        **dict.fromkeys([ids[0], ids[1], ids[3]], "succeeded"),
+        ids[6]: "expired",
+    } == archived
+    assert [1, 2, None] == [
+        ArchivedJob.objects.get(pk=ids[n]).result for n in (0, 1, 3)
+    ]
+    assert {ids[4]: "exhausted", ids[5]: "rejected"} == dict(
+        DeadLetter.objects.values_list("pk", "reason")
+    )
+    assert {ids[2]: 1, ids[7]: 0, ids[8]: 0} == dict(
+        Job.objects.values_list("pk", "attempt")
+    )
+    assert {"ack": 3, "retry": 2, "dead": 2, "expire": 1} == settler.counts
+    assert [30.0, 0.0] == retries
+    assert 0 == len(leases)
+
+
+def test_a_thread_that_waits_is_let_go_when_its_ack_is_committed(settler, claim_all):
+    """Not before."""
+    make_job()
+    (job,) = claim_all()
+    done = threading.Lock()
+    done.acquire()
+    settler.put(Settlement(job, DONE, done))
+    assert done.locked()
+
+    settler.tick()
+
+    assert not done.locked()
+    assert 1 == ArchivedJob.objects.count()
+
+
+def test_a_batch_is_bounded(settler, writes, claim_all, monkeypatch):
+    """The rest comes with the next tick."""
+    monkeypatch.setattr(module, "BATCH_ROWS_MAX", 4)
+    make_jobs(6)
+    settle(settler, claim_all())
+
+    settler.tick()
+    assert [("ack", 4)] == writes
+    settler.tick()
+    assert [("ack", 4), ("ack", 2)] == writes
+
+
+def test_an_error_is_dated_by_the_clock_of_the_database(settler, claim_all, cursor):
+    """The claim's time, plus what passed since by our own clock."""
+    make_job()
+    (job,) = claim_all()
+    settle(settler, [job], Performed(GaveUp("exhausted"), ValueError("x"), 0.5))
+    settler.tick()
+
+    (entry,) = DeadLetter.objects.get().errors
+    cursor.execute(
+        "SELECT abs(extract(epoch FROM now() - %s::timestamptz)) < 5", [entry["at"]]
+    )
+    assert (True,) == cursor.fetchone()
+    assert (WORKER, "x") == (entry["worker"], entry["message"])
+
+
+def test_a_job_handed_back_wakes_other_workers(settler, claim_all, other_cursor):
+    """This one is stopping."""
+    name = channel(other_cursor)
+    listen(other_cursor, [name])
+    make_job(queue="mail")
+    settler.put(Settlement(claim_all(queues=["mail"])[0], None))
+
+    settler.tick()
+
+    (heard,) = other_cursor.connection.notifies(timeout=10, stop_after=1)
+    assert "mail" == heard.payload
+    job = Job.objects.get()
+    assert (0, 1, None) == (job.attempt, job.deliveries, job.leased_by)
+
+
+def test_a_retry_that_is_due_at_once_wakes_other_workers(
+    settler, claim_all, other_cursor
+):
+    """As a stop gives running jobs back."""
+    listen(other_cursor, [channel(other_cursor)])
+    make_job(queue="mail")
+    performed = Performed(Retried(timedelta(0), gives_attempt_back=True))
+    settle(settler, claim_all(queues=["mail"]), performed)
+
+    settler.tick()
+
+    (heard,) = other_cursor.connection.notifies(timeout=10, stop_after=1)
+    assert "mail" == heard.payload
+
+
+@pytest.fixture
+def woken(other_cursor):
+    """A function that waits for a wake, and returns whose."""
+    listen(other_cursor, [channel(other_cursor)])
+
+    def woken():
+        (heard,) = other_cursor.connection.notifies(timeout=10, stop_after=1)
+        return heard.payload
+
+    return woken
+
+
+AT_ONCE = Performed(Retried(timedelta(0)), ValueError("x"), 0.5)
+
+
+@pytest.mark.parametrize("performed", [None, AT_ONCE], ids=["release", "retry"])
+def test_others_are_woken_although_the_connection_dies_before(
+    settler, claim_all, woken, monkeypatch, performed
+):
+    """After the write and before its NOTIFY: another one wakes them."""
+    make_job(queue="mail")
+    settle(settler, claim_all(queues=["mail"]), performed)
+    with monkeypatch.context() as broken:
+        broken.setattr(module.wake, "wake", cut)
+        assert settler._tick_safely() > 0
+    assert Job.objects.get().leased_by is None
+    assert not settler.wait_until_idle(0)
+
+    settler._tick_safely()
+
+    assert "mail" == woken()
+    assert settler.wait_until_idle(0)
+    assert 0 == settler.counts["stale"]
+
+
+def cut(cursor, queues):
+    cursor.connection.close()
+    raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+
+def test_others_are_woken_for_an_outcome_without_an_answer(
+    settler, claim_all, woken, monkeypatch
+):
+    """It had been applied, and only the answer was lost."""
+    make_job(queue="mail")
+    settle(settler, claim_all(queues=["mail"]), AT_ONCE)
+    Cut(monkeypatch, "retry", "after")
+    assert settler._tick_safely() > 0
+
+    settler._tick_safely()
+
+    assert "mail" == woken()
+    assert (1, 0) == (settler.counts["retry"], settler.counts["stale"])
+
+
+def test_a_wake_that_the_server_refuses_keeps_no_outcome(
+    settler, claim_all, monkeypatch, caplog
+):
+    """It is a hint; the outcome is written, and is not stale."""
+    make_job(queue="mail")
+    settle(settler, claim_all(queues=["mail"]), AT_ONCE)
+    monkeypatch.setattr(module.wake, "NOTIFY", "SELECT pg_notify(no_such_channel())")
+
+    assert 0.0 == settler._tick_safely()
+
+    assert (1, 0) == (settler.counts["retry"], settler.counts["stale"])
+    assert settler.wait_until_idle(0)
+    assert 1 == caplog.text.count("unwoken    queues=mail")
+
+
+# Stale settles -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "performed, kind",
+    [
+        (DONE, "ack"),
+        (Performed(Retried(AGAIN), ValueError()), "retry"),
+        (Performed(GaveUp("rejected")), "dead"),
+        (Performed(Expired()), "expire"),
+        (None, "release"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_lease_that_was_taken_over_is_told_and_not_written(
+    settler, claim_all, leases, stale, caplog, performed, kind
+):
+    """Its neighbours in the batch are settled."""
+    make_jobs(2, task=NOOP)
+    lost, kept = claim_all()
+    Job.objects.filter(pk=lost.id).update(leased_by="other", deliveries=2)
+    settle(settler, [lost, kept], performed)
+
+    settler.tick()
+
+    job = Job.objects.get(pk=lost.id)
+    assert ("other", 2, 1) == (job.leased_by, job.deliveries, job.attempt)
+    assert [{"job_id": lost.id, "delivery": 1, "kind": kind}] == stale
+    assert 1 == settler.counts["stale"]
+    assert [f"stale      job={lost.id}"] == [
+        message[: len(f"stale      job={lost.id}")]
+        for message in caplog.messages
+        if message.startswith("stale")
+    ]
+    assert 0 == len(leases)
+    assert settler.wait_until_idle(0)
+
+
+def test_a_job_settled_twice_is_stale_the_second_time(settler, claim_all, stale):
+    """The hard timeout settles it while its thread still runs."""
+    make_job(task=NOOP)
+    (job,) = claim_all()
+    settle(settler, [job])
+    settler.tick()
+    settle(settler, [job])
+    settler.tick()
+
+    assert 1 == ArchivedJob.objects.count()
+    assert (1, 1) == (settler.counts["ack"], settler.counts["stale"])
+    assert 1 == len(stale)
+
+
+# What the database refuses -----------------------------------------------------------
+
+
+def test_a_missing_day_of_the_archive_is_made(settler, claim_all, cursor, caplog):
+    """Without a word to anybody: no ack is lost for it."""
+    cursor.execute("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date")
+    (today,) = cursor.fetchone()
+    cursor.execute(f"DROP TABLE {partition_name(today)}")
+    make_jobs(2)
+    settle(settler, claim_all())
+
+    settler.tick()
+
+    assert 2 == ArchivedJob.objects.count()
+    assert [] == caplog.records
+
+
+POISON = '{"a": "\\u0000"}'
+
+
+def test_a_row_that_the_database_refuses_is_settled_alone(settler, claim_all, caplog):
+    """Without what it would have stored; its neighbours with theirs."""
+    make_jobs(3)
+    jobs = claim_all()
+    for job, result in zip(jobs, ["1", POISON, "3"], strict=True):
+        settle(settler, [job], Performed(Succeeded(), None, 0.5, result))
+
+    settler.tick()
+
+    assert [1, None, 3] == list(
+        ArchivedJob.objects.order_by("pk").values_list("result", flat=True)
+    )
+    assert settler.wait_until_idle(0)
+    (record,) = caplog.records
+    assert logging.ERROR == record.levelno
+    assert f"refused    job={jobs[1].id}" in record.getMessage()
+
+
+def test_a_single_row_that_is_refused_is_settled_without_it(settler, claim_all):
+    """There is nobody to separate it from."""
+    make_job()
+    (job,) = claim_all()
+    settle(settler, [job], Performed(Succeeded(), None, 0.5, POISON))
+
+    settler.tick()
+
+    assert ("succeeded", None) == ArchivedJob.objects.values_list(
+        "state", "result"
+    ).get()
+    assert 1 == settler.counts["ack"]
+
+
+def test_a_row_that_cannot_be_written_at_all_is_left_to_its_lease(
+    settler, claim_all, leases, caplog
+):
+    """Somebody inserted it with the id of a dead letter; its neighbours are settled."""
+    dead = make_dead_letter()
+    make_job(id=dead.pk)
+    make_job()
+    settle(settler, claim_all(), Performed(GaveUp("rejected"), None, 0.5))
+
+    settler._tick_safely()
+
+    assert settler.wait_until_idle(0)
+    assert 2 == DeadLetter.objects.count()
+    assert [dead.pk] == list(Job.objects.values_list("pk", flat=True))
+    assert f"unsettled  job={dead.pk} " in caplog.text
+    assert 0 == len(leases)
+    assert (1, 1) == (settler.counts["dead"], settler.counts["unsettled"])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_hand_back_that_is_refused_keeps_no_other_one(
+    settler, claim_all, leases, monkeypatch, count
+):
+    """That one is handed back by another statement, with its attempt."""
+    real = module.lease.release
+
+    def release(cursor, *, worker, leases):
+        if any(job_id == bad.id for job_id, _, _ in leases):
+            raise psycopg.errors.CheckViolation("refused")
+        return real(cursor, worker=worker, leases=leases)
+
+    make_jobs(count)
+    jobs = claim_all()
+    bad = jobs[0]
+    monkeypatch.setattr(module.lease, "release", release)
+    for job in jobs:
+        settler.put(Settlement(job, None))
+
+    assert 0.0 == settler._tick_safely()
+
+    assert (True, 0, 1) == (
+        settler.wait_until_idle(0),
+        len(leases),
+        settler.counts["retry"],
+    )
+    assert {(None, 0)} == set(Job.objects.values_list("leased_by", "attempt"))
+
+
+class Odd(type):
+    """A metaclass whose classes cannot even be named."""
+
+    def __getattribute__(cls, name):
+        if name in ("__qualname__", "__name__"):
+            raise SystemExit("no name")
+        return super().__getattribute__(name)
+
+
+class Unnamed(Exception, metaclass=Odd):
+    def __str__(self):
+        raise SystemExit("no words")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unnamed(),
+        type("\udc80", (Exception,), {"__module__": "\x00"}) if False else None,
+    ],
+)
+def test_an_error_of_any_class_is_written(settler, claim_all, error):
+    """Its code is run as it is told, and may raise whatever it likes."""
+    make_jobs(2)
+    odd, plain = claim_all()
+    settle(settler, [odd], Performed(GaveUp("rejected"), Unnamed(), 0.5))
+    settle(settler, [plain])
+
+    assert 0.0 == settler._tick_safely()
+
+    assert (1, 1) == (DeadLetter.objects.count(), ArchivedJob.objects.count())
+
+
+def test_an_outcome_that_cannot_be_put_into_words_is_written_without_them(
+    settler, claim_all, monkeypatch, caplog
+):
+    """Whatever raises there, the attempt ends; and so do those beside it."""
+    make_jobs(2)
+    odd, plain = claim_all()
+    real = module.ended
+
+    def ended(job, performed, **options):
+        if performed.error is not None:
+            raise RuntimeError("no words")
+        return real(job, performed, **options)
+
+    monkeypatch.setattr(module, "ended", ended)
+    settle(settler, [odd], Performed(GaveUp("rejected"), ValueError("x"), 0.5))
+    settle(settler, [plain], Performed(GaveUp("rejected"), None, 0.5))
+
+    assert 0.0 == settler._tick_safely()
+
+    assert 2 == DeadLetter.objects.count()
+    assert f"failed     loop=settler job={odd.id}: its error" in caplog.messages
+
+
+def test_a_receiver_that_ends_the_thread_does_not(settler, claim_all, caplog):
+    """The outcome is written, and told to the others of its batch."""
+
+    def receiver(sender, signal, **fields):
+        raise SystemExit
+
+    signals.job_dead.connect(receiver)
+    try:
+        make_jobs(2)
+        settle(settler, claim_all(), Performed(GaveUp("rejected"), None, 0.5))
+        assert 0.0 == settler._tick_safely()
+    finally:
+        signals.job_dead.disconnect(receiver)
+
+    assert (2, True) == (DeadLetter.objects.count(), settler.wait_until_idle(0))
+    assert 0 == settler.counts["stale"]
+
+
+def test_a_wake_that_cannot_be_sent_keeps_no_outcome(
+    settler, claim_all, monkeypatch, caplog
+):
+    """The queue of notifications is full: it is a hint, and the poll finds the jobs."""
+
+    def wake(cursor, queues):
+        raise psycopg.errors.ProgramLimitExceeded("too many notifications")
+
+    monkeypatch.setattr(module.wake, "wake", wake)
+    make_jobs(2)
+    handed_back, again = claim_all()
+    settler.put(Settlement(handed_back, None))
+    settle(settler, [again], Performed(Retried(timedelta(0))))
+
+    assert 0.0 == settler._tick_safely()
+
+    assert (True, 0) == (settler.wait_until_idle(0), Job.objects.running().count())
+
+
+def test_a_batch_that_takes_too_long_is_written_in_parts(
+    settler, claim_all, monkeypatch
+):
+    """The role has a statement_timeout: half as many, until they are quick enough."""
+    asked = []
+    real = module.KINDS["ack"]
+
+    def ack(cursor, *, worker, ended):
+        asked.append(len(ended))
+        if len(ended) > 3:
+            raise psycopg.errors.QueryCanceled("statement timeout")
+        return real(cursor, worker=worker, ended=ended)
+
+    monkeypatch.setitem(module.KINDS, "ack", ack)
+    make_jobs(10)
+    settle(settler, claim_all())
+
+    pauses = [settler._tick_safely() for _ in range(3)]
+
+    assert ([10, 5, 2, 2, 2, 2, 2], 0.0) == (asked, pauses[-1])
+    assert (10, 0) == (ArchivedJob.objects.count(), settler.counts["stale"])
+
+
+# Lost answers ------------------------------------------------------------------------
+
+
+class Cut:
+    """A statement whose connection breaks: before it is applied, or after."""
+
+    def __init__(self, monkeypatch, kind, when, then=lambda: None):
+        self.real, self.when, self.then = module.KINDS[kind], when, then
+        self.calls = 0
+        monkeypatch.setitem(module.KINDS, kind, self)
+
+    def __call__(self, cursor, **options):
+        self.calls += 1
+        if self.calls > 1:
+            return self.real(cursor, **options)
+        if self.when == "after":
+            self.real(cursor, **options)
+        cursor.connection.close()
+        self.then()
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+
+OUTCOMES = {
+    "ack": (DONE, ArchivedJob),
+    "dead": (Performed(GaveUp("rejected"), None, 0.5), DeadLetter),
+    "retry": (Performed(Retried(AGAIN), ValueError("x"), 0.5), Job),
+    "expire": (Performed(Expired()), ArchivedJob),
+}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kind", OUTCOMES)
+def test_an_outcome_without_an_answer_is_settled_once(
+    settler, claim_all, monkeypatch, stale, kind, when
+):
+    """Whether the write had been applied or not; and it is no stale one."""
+    performed, table = OUTCOMES[kind]
+    make_jobs(2, task=NOOP)
+    settle(settler, claim_all(), performed)
+    Cut(monkeypatch, kind, when)
+
+    assert settler._tick_safely() > 0
+    assert not settler.wait_until_idle(0)
+    assert 0.0 == settler._tick_safely()
+
+    assert settler.wait_until_idle(0)
+    assert 2 == table.objects.count()
+    assert (2, 0) == (settler.counts[kind], settler.counts["stale"])
+    assert [] == stale
+    if kind == "retry":
+        assert [1, 1] == [len(job.errors) for job in Job.objects.all()]
+
+
+def test_a_job_that_was_taken_over_during_an_outage_is_stale(
+    settler, claim_all, monkeypatch, stale, cursor
+):
+    """Its lease ran out before the database was back."""
+    make_job(task=NOOP)
+    (job,) = claim_all()
+    settle(settler, [job])
+    Cut(
+        monkeypatch,
+        "ack",
+        "before",
+        lambda: Job.objects.update(leased_by="other", deliveries=2),
+    )
+    settler._tick_safely()
+    settler._tick_safely()
+
+    assert 1 == len(stale)
+    assert 1 == Job.objects.count()
+    assert 0 == ArchivedJob.objects.count()
+
+
+def test_a_connection_that_the_server_ends_costs_nothing(settler, claim_all, cursor):
+    """As a restart of the server does."""
+    make_jobs(3)
+    settle(settler, claim_all())
+    pid = settler.link.connection.info.backend_pid
+    cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+
+    assert settler._tick_safely() > 0
+    settler._tick_safely()
+
+    assert 3 == ArchivedJob.objects.count()
+    assert 3 == settler.counts["ack"]
+
+
+def test_what_is_put_during_a_write_comes_with_the_next_one(
+    settler, writes, claim_all, cursor, in_thread
+):
+    """Batching is natural: no timer, and nothing waits for company."""
+    make_jobs(5)
+    jobs = claim_all()
+    with cursor.connection.transaction():
+        cursor.execute(
+            "SELECT id FROM pgqueue_job WHERE id = %s FOR UPDATE", [jobs[0].id]
+        )
+        connection = settler.link.connection
+        settle(settler, jobs[:1])
+        thread = in_thread(settler.tick)
+        with psycopg.connect(cursor.connection.info.dsn, autocommit=True) as third:
+            wait_until_blocked(third.cursor(), connection)
+        settle(settler, jobs[1:])
+    thread.join(10)
+    settler.tick()
+
+    assert [("ack", 1), ("ack", 4)] == writes
+
+
+def test_the_loop_ends_when_it_is_told(settler, claim_all):
+    """At once, although it waits for outcomes; what it was given is written."""
+    make_job()
+    settler.start()
+    settle(settler, claim_all())
+    assert settler.wait_until_idle(10)
+
+    settler.stop()
+
+    assert settler.join(5)
+    wait_for(lambda: not settler.link.is_open)
+    assert 1 == ArchivedJob.objects.count()
+
+
+def test_waiting_for_it_gives_up_after_a_time(settler, claim_all):
+    """A database that is away must not keep a worker from stopping."""
+    make_job()
+    settle(settler, claim_all())
+
+    assert not settler.wait_until_idle(0.01)
+    assert not settler.wait_until_idle(-1)
+
+
+def test_a_failed_attempt_keeps_its_entry_through_an_outage(
+    settler, claim_all, monkeypatch
+):
+    """Dated when it failed, not when the database was back."""
+    make_job(task=NOOP)
+    (job,) = claim_all()
+    settle(settler, [job], Performed(GaveUp("exhausted"), ValueError("x"), 0.5))
+    Cut(monkeypatch, "dead", "before")
+    settler._tick_safely()
+    written = settler._batch[0].written
+    settler._tick_safely()
+
+    assert [json.loads(written.error)] == DeadLetter.objects.get().errors
+
+
+# Cancels, words and transactions -----------------------------------------------------
+
+
+def test_a_cancelled_job_is_archived_and_told(settler, claim_all, leases):
+    """With the error that it ended with, if any."""
+    heard = []
+
+    def receiver(sender, job, **fields):
+        heard.append(job.id)
+
+    make_jobs(2, task=NOOP)
+    jobs = claim_all()
+    signals.job_cancelled.connect(receiver)
+    try:
+        settle(settler, jobs[:1], Performed(Cancelled()))
+        settle(settler, jobs[1:], Performed(Cancelled(), ValueError("half-way"), 0.5))
+        settler.tick()
+    finally:
+        signals.job_cancelled.disconnect(receiver)
+
+    assert [job.id for job in jobs] == heard
+    rows = ArchivedJob.objects.order_by("pk")
+    assert [("cancelled", 0), ("cancelled", 1)] == [
+        (row.state, len(row.errors)) for row in rows
+    ]
+    assert {"cancel": 2} == settler.counts
+    assert 0 == len(leases)
+
+
+def test_the_last_report_is_written_with_the_settle(settler, claim_all):
+    """Wherever the row goes."""
+    make_jobs(3)
+    jobs = claim_all()
+    for n, outcome in enumerate([Succeeded(), GaveUp("rejected"), Retried(AGAIN)]):
+        performed = Performed(outcome, None, 0.5, progress=json.dumps({"done": n}))
+        settler.put(Settlement(jobs[n], performed))
+
+    settler.tick()
+
+    assert [{"done": 0}, {"done": 1}, {"done": 2}] == [
+        model.objects.get().progress for model in (ArchivedJob, DeadLetter, Job)
+    ]
+
+
+def test_a_word_leaves_its_task_to_be_waited_for(settler, claim_all, leases):
+    """Its lease is gone; what it comes to is only noted."""
+    make_job(task=NOOP)
+    (job,) = claim_all()
+    word = Settlement(job, Performed(Succeeded()), goes_on=True)
+    settler.put(word)
+    settler.tick()
+    assert (True, [], 1) == (word.is_written, leases.all(), len(leases))
+
+    settle(settler, [job], Performed(Succeeded(), ValueError("late"), 0.5, result="5"))
+    settler.tick()
+
+    row = ArchivedJob.objects.get()
+    assert ("succeeded", 5, ["late"]) == (
+        row.state,
+        row.result,
+        [entry["message"] for entry in row.errors],
+    )
+    assert 0 == len(leases)
+    assert {"ack": 1} == settler.counts
+
+
+def test_a_word_about_a_lost_job_is_stale(settler, claim_all, leases, stale):
+    """Whoever said it is told, and nothing goes on."""
+    make_job()
+    (job,) = claim_all()
+    Job.objects.update(deliveries=2, leased_by="somebody")
+    word = Settlement(job, Performed(Succeeded()), goes_on=True)
+    settler.put(word)
+    settler.tick()
+
+    assert word.is_done
+    assert False is word.is_written
+    assert 0 == len(leases)
+    assert ["ack"] == [fields["kind"] for fields in stale]
+
+
+@pytest.mark.parametrize("told, counts", [(True, {"ack": 1}), (False, {"stale": 1})])
+def test_what_a_transaction_has_settled_is_counted_and_not_written(
+    settler, writes, claim_all, leases, told, counts
+):
+    """The task's own transaction was committed, or rolled back for a lost lease."""
+    make_job(task=NOOP)
+    (job,) = claim_all()
+    settler.put(Settlement(job, DONE, told=told))
+
+    settler.tick()
+
+    assert ([], counts, 0) == (writes, dict(settler.counts), len(leases))
+    assert 1 == Job.objects.count()

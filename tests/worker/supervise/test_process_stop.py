@@ -1,0 +1,129 @@
+"""A process that stops: what it waits for, and what it settles last."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from django_pgqueue.conf import parse
+from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.models import ArchivedJob, DeadLetter
+from django_pgqueue.tasks.outcome import Succeeded
+from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.run.slots import Slots
+from django_pgqueue.worker.settle.settler import Settlement, Settler
+from django_pgqueue.worker.supervise.process import LOOK_SECONDS, Process
+from tests.app.tasks import noop
+from tests.factories import make_job, make_jobs
+from tests.worker.conftest import WORKER
+
+LATE = TaskTimeout("it ran too long")
+
+
+@pytest.fixture
+def settler(link, leases):
+    return Settler(link, worker=WORKER, leases=leases, on_retry=lambda seconds: None)
+
+
+@pytest.fixture
+def process(leases, settler):
+    """As much of a process as a stop looks at; nothing runs in its threads."""
+    process = Process(
+        WorkerOptions(settings=parse({})), WORKER, Slots(multiprocessing, 1)
+    )
+    process._leases, process._settler = leases, settler
+    process.joins = []
+    process._dispatcher = SimpleNamespace(
+        join=lambda until: process.joins.append(until) or True
+    )
+    yield process
+    process._woken.close()
+
+
+def test_a_stop_waits_for_outcomes_without_looking_all_the_time(
+    process, settler, claim_all
+):
+    """The database is away: nothing runs any more, and nothing can be written."""
+    make_job()
+    settler.put(Settlement(*claim_all(), Performed(Succeeded(), None, 0.1)))
+    burnt = time.thread_time()
+
+    assert not process._wait_for_jobs(time.monotonic() + 0.5)
+
+    assert len(process.joins) <= 0.5 / LOOK_SECONDS + 1
+    assert time.thread_time() - burnt < 0.1
+
+
+def test_a_stop_does_not_spin_for_what_nobody_has(process, claim_all):
+    """Neither a thread nor the settler: for the moment between the two."""
+    make_job()
+    claim_all()
+
+    assert not process._wait_for_jobs(time.monotonic() + 0.2)
+
+    assert len(process.joins) <= 0.2 / (LOOK_SECONDS / 10) + 1
+
+
+def test_a_job_that_ignores_its_timeout_is_settled_last(
+    process, settler, claim_all, leases, caplog
+):
+    """Its thread runs on until the process ends: no next attempt runs beside it."""
+    make_job(task=noop.name, max_attempts=1)
+    (job,) = claim_all()
+
+    process._on_hard_timeout(job, LATE)
+    assert (False, True) == (settler.has(job), process._is_done())
+    assert leases.get(job)
+    process._interrupt_running()
+    assert not settler.has(job)
+
+    process._settle_stuck()
+    settler.tick()
+
+    assert "timeout" == DeadLetter.objects.get(pk=job.id).reason
+    assert process._stop_asked
+    assert (
+        f"ignored    job={job.id} task={noop.name}: it did not react to its timeout; "
+        "its process is replaced"
+    ) in caplog.messages
+
+
+def test_a_job_that_ends_after_its_timeout_says_itself_how(
+    process, settler, claim_all, leases
+):
+    """While its neighbours had the grace to end. One without a lease is let be."""
+    make_jobs(2, task=noop.name)
+    job, gone = claim_all()
+    for each in (job, gone):
+        process._on_hard_timeout(each, LATE)
+    leases.drop(gone)
+    settler.put(Settlement(job, Performed(Succeeded(), None, 20.0)))
+
+    process._settle_stuck()
+    settler.tick()
+
+    assert ["succeeded"] == list(ArchivedJob.objects.values_list("state", flat=True))
+    assert not DeadLetter.objects.exists()
+    assert 0 == settler.counts["stale"]
+
+
+def test_an_acked_job_that_ignores_its_timeout_is_noted(
+    process, settler, claim_all, leases
+):
+    """It holds no lease; a stop waits for it no longer than for others."""
+    make_job(task=noop.name)
+    (job,) = claim_all()
+    settler.put(Settlement(job, Performed(Succeeded(), None, 0.1), goes_on=True))
+    settler.tick()
+
+    process._on_hard_timeout(job, LATE)
+    assert process._is_done()
+    process._settle_stuck()
+    settler.tick()
+
+    assert 0 == len(leases)
+    assert "it ran too long" == ArchivedJob.objects.get().errors[-1]["message"]
