@@ -51,13 +51,13 @@ GUARDS: dict[str, Guard] = {
     ),
     "told-too-late": Guard(
         "what becomes due during a look is compared with the plan before it",
-        Edit("worker/claim/lookout.py", "        self._told.append(at)\n", ""),
+        Edit("worker/claim/poller.py", "        self._told.append(at)\n", ""),
         "worker/claim/test_claimer.py",
     ),
     "floods": Guard(
         "each wake of many names is answered at once",
         Edit(
-            "worker/claim/lookout.py",
+            "worker/claim/poller.py",
             "            # A round answers it, and counts as empty until it finds"
             " something.\n            self._note_empty_wake()\n",
             "            pass\n",

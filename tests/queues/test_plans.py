@@ -29,7 +29,7 @@ from django_pgqueue.queues import settle as settles
 from django_pgqueue.queues.claim import Line, claim_from_floors
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.runs import failures, task_hours
-from django_pgqueue.worker.claim.lookout import SLICE_QUEUES, WAKE_QUEUES_MAX
+from django_pgqueue.worker.claim.poller import SLICE_QUEUES, WAKE_QUEUES_MAX
 from tests.factories import LEASE, make_jobs, make_leased_job
 
 ROWS = 200_000

@@ -24,7 +24,7 @@ from django_pgqueue.queues.claim import (
     see,
 )
 from django_pgqueue.queues.settle import Ended, ack
-from django_pgqueue.worker.claim.lookout import SLICE_QUEUES, WAKE_QUEUES_MAX
+from django_pgqueue.worker.claim.poller import SLICE_QUEUES, WAKE_QUEUES_MAX
 from tests.scale import shapes
 from tests.scale.plans import buffers, explain, faults
 

@@ -4,7 +4,7 @@ Claimer: asks for as many jobs as can start soon.
 The sixth hop of a job's life. It waits for notifications itself, on the connection that
 the listener has made; one sets a flag, and this loop goes by the flags at its own pace.
 
-Threads and coroutines are room for different jobs, so there are two lookouts: one for
+Threads and coroutines are room for different jobs, so there are two pollers: one for
 the queues that have shown nothing but async jobs lately, one for all others. A worker
 without such a queue never asks the second.
 """
@@ -25,8 +25,8 @@ from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Claimed, Line, Sight
 from django_pgqueue.worker.claim.bell import Bell
 from django_pgqueue.worker.claim.listener import Listener
-from django_pgqueue.worker.claim.lookout import SLICE_QUEUES, Lookout
 from django_pgqueue.worker.claim.message_prefetch import bring_messages
+from django_pgqueue.worker.claim.poller import SLICE_QUEUES, Poller
 from django_pgqueue.worker.claim.room import Kinds, Room
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.turns import Key, Turns, run_order
@@ -129,7 +129,7 @@ class Claimer(Service):
         self._queues_due_at = 0.0
         self._pure: frozenset[str] = kinds.pure
         self._for_threads, self._for_coroutines = (
-            Lookout(
+            Poller(
                 Desk(self, for_coroutines),
                 Turns(self.plan, options.settings.ageing_seconds),
                 self._poll_seconds,
@@ -140,22 +140,22 @@ class Claimer(Service):
     def retry_in(self, seconds: float) -> None:
         """Note that a job of ours becomes visible again in *seconds*."""
         at = time.monotonic() + seconds
-        is_sooner = [lookout.due_by(at) for lookout in self._lookouts()]
+        is_sooner = [poller.due_by(at) for poller in self._pollers()]
         if any(is_sooner):
             self.wake.set()
 
     def look_now(self) -> None:
         """Look at all queues at once; found_since_asked() says what came of it."""
         self._queues_due_at = 0.0
-        for lookout in (self._for_threads, self._for_coroutines):
-            lookout.ask()
+        for poller in (self._for_threads, self._for_coroutines):
+            poller.ask()
         self.wake.set()
 
     def found_since_asked(self) -> int | None:
         """Return what looks that began after look_now() found; None: not yet."""
         found = 0
-        for lookout in self._lookouts():
-            answer = lookout.found_since_asked()
+        for poller in self._pollers():
+            answer = poller.found_since_asked()
             if answer is None:
                 return None
             found += answer
@@ -172,8 +172,8 @@ class Claimer(Service):
             # The flags that this look took are gone with it, and its floors may be
             # wrong by now: the next try looks at everything.
             self._queues_due_at = 0.0
-            for lookout in self._lookouts():
-                lookout.start_over()
+            for poller in self._pollers():
+                poller.start_over()
             raise
 
     def _flush(self) -> None:
@@ -189,8 +189,8 @@ class Claimer(Service):
             return
         if strays.take_back(self.link):
             # No floor knows of what was put back.
-            for lookout in self._lookouts():
-                lookout.start_over()
+            for poller in self._pollers():
+                poller.start_over()
 
     def _rest(self, pause: float) -> None:
         if self._listener is None:
@@ -242,7 +242,7 @@ class Claimer(Service):
             return room
         return Room(min(room.threads, rows), min(room.coroutines, rows))
 
-    def _lookouts(self) -> tuple[Lookout, ...]:
+    def _pollers(self) -> tuple[Poller, ...]:
         if self._pure:
             return self._for_threads, self._for_coroutines
         return (self._for_threads,)
@@ -260,7 +260,7 @@ class Claimer(Service):
         return room.threads
 
     def _follow_kinds(self) -> None:
-        """Start over when a queue went from one lookout to the other."""
+        """Start over when a queue went from one poller to the other."""
         pure = self.kinds.pure
         if pure is not self._pure:
             self._pure = pure
@@ -273,8 +273,8 @@ class Claimer(Service):
             return
         names = self._wakes.take()
         if names is None or not self._pure:
-            for lookout in self._lookouts():
-                lookout.flag(names)
+            for poller in self._pollers():
+                poller.flag(names)
         else:
             self._for_threads.flag(names - self._pure)
             self._for_coroutines.flag(names & self._pure)
@@ -452,14 +452,14 @@ class Claimer(Service):
 
 
 class Desk:
-    """The claimer, as one of its lookouts sees it."""
+    """The claimer, as one of its pollers sees it."""
 
     def __init__(self, claimer: Claimer, for_coroutines: bool) -> None:
         self._claimer = claimer
         self._for_coroutines = for_coroutines
 
     def queues(self) -> list[str]:
-        """Return the queues of this lookout: served, not paused, not left out."""
+        """Return the queues of this poller: served, not paused, not left out."""
         claimer = self._claimer
         pure = claimer.kinds.pure
         if self._for_coroutines:
@@ -470,7 +470,7 @@ class Desk:
         return [name for name in claimer.queues if name not in others]
 
     def served(self, names: set[str]) -> list[str]:
-        """Return those of *names* that this lookout may claim from."""
+        """Return those of *names* that this poller may claim from."""
         ours = [name for name in self.queues() if name in names]
         plan = self._claimer.plan
         if self._for_coroutines or not plan.is_open:

@@ -30,7 +30,7 @@ EXPECTED_MAX = 64
 
 
 class KnownLines:
-    """The lines of one lookout."""
+    """The lines of one poller."""
 
     def __init__(self) -> None:
         # Those with something due, and the floor of each.

@@ -1,7 +1,7 @@
 """
 A world for one claimer: its clock, a table, producers that leave wakes out, others.
 
-The claimer, its lookouts, what it knows of lines and queues, its flags, and the pace at
+The claimer, its pollers, what it knows of lines and queues, its flags, and the pace at
 which producers send wakes are the real ones. The rest happens in virtual time, from a
 heap of events, and only while the claimer waits: for the server, or for a wake. So
 everything that can come between two of its steps does, and a seed says what.
@@ -27,7 +27,7 @@ from django_pgqueue.postgres.wake import Pace
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Claimed, KnownQueue, SeenLine, Sight
 from django_pgqueue.worker.claim import claimer as claimer_module
-from django_pgqueue.worker.claim import known_lines, lookout
+from django_pgqueue.worker.claim import known_lines, poller
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.room import Kinds, Room
 from django_pgqueue.worker.claim.strays import Strays
@@ -506,7 +506,7 @@ def play(monkeypatch: Any, seed: int, scene: Scene, limit_seconds: float) -> Sto
     world = World(seed, scene, limit_seconds)
     clock = SimpleNamespace(monotonic=lambda: world.now)
     with monkeypatch.context() as patched:
-        for module in (claimer_module, lookout, known_lines):
+        for module in (claimer_module, poller, known_lines):
             patched.setattr(module, "time", clock)
         for name in (
             "see",

@@ -16,14 +16,14 @@ from django_pgqueue.models import Job, Queue
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker.claim import claimer as module
-from django_pgqueue.worker.claim import known_lines, lookout, strays
+from django_pgqueue.worker.claim import known_lines, poller, strays
 from django_pgqueue.worker.claim.claimer import (
     EXTRA_SECONDS,
     UNFLUSHED_JOBS_MAX,
     Claimer,
 )
 from django_pgqueue.worker.claim.known_lines import EXPECTED_MAX
-from django_pgqueue.worker.claim.lookout import (
+from django_pgqueue.worker.claim.poller import (
     CAP_SECONDS_MAX,
     DEAR_LOOKS,
     DEAR_SECONDS,
@@ -81,7 +81,7 @@ class Desk:
         self._link, self._leases = link, leases
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(module, "time", clock)
-        monkeypatch.setattr(lookout, "time", clock)
+        monkeypatch.setattr(poller, "time", clock)
         for other in (known_lines, renewal, strays):
             monkeypatch.setattr(other, "time", clock)
         for name in ("see", "claim", "claim_from_floors"):
@@ -1249,7 +1249,7 @@ def make_calls(count, **fields):
     return [make_job(queue="calls", task="call", **fields) for _ in range(count)]
 
 
-def test_a_worker_without_async_jobs_has_one_lookout(desk):
+def test_a_worker_without_async_jobs_has_one_poller(desk):
     """The other one is never asked, however much room there is for coroutines."""
     make_jobs(30)
     desk.room = 0
@@ -1308,7 +1308,7 @@ def test_each_lookout_drains_from_its_own_floors(two):
 
 
 def test_what_waited_for_a_thread_is_found_when_there_is_one(two):
-    """A wake that came while no thread was idle is not lost to the other lookout."""
+    """A wake that came while no thread was idle is not lost to the other poller."""
     job = make_job()
     two.room = 0
     two.wakes.flag("default")
@@ -1402,7 +1402,7 @@ def test_who_asks_hears_of_both_kinds(two):
 
 
 def test_no_stream_of_async_jobs_starves_the_others(two):
-    """Each lookout keeps its own poll."""
+    """Each poller keeps its own poll."""
     sync = make_job(visible_at=-DAY)
     two.async_room = 1
     for _ in range(12):

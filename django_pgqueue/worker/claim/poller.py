@@ -1,5 +1,5 @@
 """
-Lookout: when to look for jobs, where, and from which floor on. For one kind of room.
+Poller: when to look for jobs, where, and from which floor on. For one kind of room.
 
 There are two ways to look. A *round* sees the lines of all queues, a slice at a time,
 and claims nothing by itself; what has something due is then drained from floors, in the
@@ -67,7 +67,7 @@ CLAIMS_MAX = 8
 
 
 class Desk(Protocol):
-    """What a lookout asks: the claimer, for one kind of room."""
+    """What a poller asks: the claimer, for one kind of room."""
 
     def queues(self) -> list[str]:
         """Return the queues to look at when all are meant."""
@@ -136,7 +136,7 @@ class Ration:
         return time.monotonic() < self.not_before
 
 
-class Lookout:
+class Poller:
     """Decides about looks; the desk takes them."""
 
     def __init__(self, desk: Desk, turns: Turns, poll_seconds: float) -> None:
