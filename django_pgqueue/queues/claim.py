@@ -6,7 +6,7 @@ worker/run/executor.py after it. A claim is one statement in its own short trans
 Work is never run inside it: an open transaction would hold back vacuum on every table
 of the database for as long as the task takes.
 
-A *line* is one priority of one queue: the rows that share the first two columns of the
+A *band* is one priority of one queue: the rows that share the first two columns of the
 index pgqueue_job_claim and stand there in the order of visible_at.
 """
 
@@ -18,8 +18,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.queues.bands import BANDS_OF_QUEUES, BANDS_SEEN, LIVE_QUEUES
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
-from django_pgqueue.queues.lines import LINES_OF_QUEUES, LINES_SEEN, LIVE_QUEUES
 
 CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
 
@@ -74,19 +74,19 @@ SELECT leased.*, candidate.due_at, candidate.cancel_requested
   FROM leased JOIN candidate ON candidate.id = leased.id
 """
 
-# Which lines exist is found by a loose index scan: one index probe per line, however
-# many rows a line has. It walks over dead index entries, so under a transaction that
+# Which bands exist is found by a loose index scan: one index probe per band, however
+# many rows a band has. It walks over dead index entries, so under a transaction that
 # holds back vacuum this form is dear, and the floored one below is for draining.
 CLAIM = f"""
-WITH RECURSIVE {LINES_OF_QUEUES},
+WITH RECURSIVE {BANDS_OF_QUEUES},
 candidate AS MATERIALIZED (
     SELECT due.id, due.due_at, due.cancel_requested
-      FROM (SELECT queue, priority FROM line ORDER BY priority DESC, place) AS line
+      FROM (SELECT queue, priority FROM band ORDER BY priority DESC, place) AS band
      CROSS JOIN LATERAL (
            SELECT j.id, j.visible_at AS due_at,
                   j.cancel_requested_at IS NOT NULL AS cancel_requested
              FROM pgqueue_job j
-            WHERE j.queue = line.queue AND j.priority = line.priority
+            WHERE j.queue = band.queue AND j.priority = band.priority
               AND j.visible_at <= statement_timestamp() AND NOT j.runs_alone
               AND j.id <> ALL(%(barred)s::bigint[])
             ORDER BY j.visible_at LIMIT %(limit)s
@@ -95,24 +95,24 @@ candidate AS MATERIALIZED (
 {LEASE_CANDIDATES}
 """
 
-# The same for lines that are known, each from its floor on: the earliest visible_at
+# The same for bands that are known, each from its floor on: the earliest visible_at
 # that may still be found there. Draining then never walks over what it has finished.
-# Each line has a limit of its own, so that one claim is shared as its caller wants.
+# Each band has a limit of its own, so that one claim is shared as its caller wants.
 CLAIM_FROM_FLOORS = f"""
 WITH candidate AS MATERIALIZED (
     SELECT due.id, due.due_at, due.cancel_requested
       FROM unnest(%(queues)s::text[], %(priorities)s::int2[],
                   %(floors)s::timestamptz[], %(limits)s::int4[])
-           AS line(queue, priority, floor, most)
+           AS band(queue, priority, floor, most)
      CROSS JOIN LATERAL (
            SELECT j.id, j.visible_at AS due_at,
                   j.cancel_requested_at IS NOT NULL AS cancel_requested
              FROM pgqueue_job j
-            WHERE j.queue = line.queue AND j.priority = line.priority
-              AND j.visible_at >= line.floor
+            WHERE j.queue = band.queue AND j.priority = band.priority
+              AND j.visible_at >= band.floor
               AND j.visible_at <= statement_timestamp() AND NOT j.runs_alone
               AND j.id <> ALL(%(barred)s::bigint[])
-            ORDER BY j.visible_at LIMIT line.most
+            ORDER BY j.visible_at LIMIT band.most
               FOR UPDATE SKIP LOCKED) due
      LIMIT %(limit)s),
 {LEASE_CANDIDATES}
@@ -135,13 +135,13 @@ SELECT name FROM unnest(%(names)s::text[]) name ORDER BY name
 ON CONFLICT (name) DO NOTHING
 """
 
-# Locks: none. Every line of these queues and the time of its first row that is not
-# parked; at least one row, for the time. One index probe per line; like CLAIM it walks
+# Locks: none. Every band of these queues and the time of its first row that is not
+# parked; at least one row, for the time. One index probe per band; like CLAIM it walks
 # over dead index entries. It does not tell whether somebody holds that row.
 SEE = f"""
-WITH RECURSIVE {LINES_SEEN}
-SELECT statement_timestamp(), line.queue, line.priority, line.visible_at
-  FROM (VALUES (1)) one LEFT JOIN line ON line.visible_at IS NOT NULL
+WITH RECURSIVE {BANDS_SEEN}
+SELECT statement_timestamp(), band.queue, band.priority, band.visible_at
+  FROM (VALUES (1)) one LEFT JOIN band ON band.visible_at IS NOT NULL
 """
 
 
@@ -172,7 +172,7 @@ class Claimed(NamedTuple):
 BY_DUE_AT, BY_PRIORITY = attrgetter("due_at"), attrgetter("priority")
 
 
-class Line(NamedTuple):
+class Band(NamedTuple):
     """One priority of one queue, where a claim starts in it, and what it may take."""
 
     queue: str
@@ -181,7 +181,7 @@ class Line(NamedTuple):
     limit: int = CLAIM_LIMIT_MAX
 
 
-class SeenLine(NamedTuple):
+class SeenBand(NamedTuple):
     """One priority of one queue, and when its first row is due that is not parked."""
 
     queue: str
@@ -190,10 +190,10 @@ class SeenLine(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """Lines as they were at one moment, by the database's clock."""
+    """Bands as they were at one moment, by the database's clock."""
 
     now: datetime
-    lines: list[SeenLine]
+    bands: list[SeenBand]
 
 
 class KnownQueue(NamedTuple):
@@ -249,29 +249,29 @@ def claim(
 def claim_from_floors(
     cursor: Cursor,
     *,
-    lines: Sequence[Line],
+    bands: Sequence[Band],
     worker: str,
     limit: int,
     lease: timedelta,
     barred: Sequence[int] = (),
 ) -> list[Claimed]:
     """
-    Lease up to *limit* due jobs of known *lines*, in their order; never waits.
+    Lease up to *limit* due jobs of known *bands*, in their order; never waits.
 
-    No line gives more than its own limit, even if another one has nothing. A line must
+    No band gives more than its own limit, even if another one has nothing. A band must
     not be given twice.
 
-    Misses rows below a line's floor and lines that are not given: both exist, so a
+    Misses rows below a band's floor and bands that are not given: both exist, so a
     caller that runs dry here asks claim() before it believes that nothing is due.
     """
     _check(limit, lease)
     cursor.execute(
         CLAIM_FROM_FLOORS,
         {
-            "queues": [line.queue for line in lines],
-            "priorities": [line.priority for line in lines],
-            "floors": [line.floor for line in lines],
-            "limits": [line.limit for line in lines],
+            "queues": [band.queue for band in bands],
+            "priorities": [band.priority for band in bands],
+            "floors": [band.floor for band in bands],
+            "limits": [band.limit for band in bands],
             "worker": worker,
             "limit": limit,
             "lease": lease,
@@ -294,16 +294,16 @@ def remember_queues(cursor: Cursor, names: Sequence[str]) -> None:
 
 def see(cursor: Cursor, queues: Sequence[str]) -> Sight:
     """
-    Return the lines of *queues*, and what stands first in each.
+    Return the bands of *queues*, and what stands first in each.
 
     Args:
         cursor: An open cursor.
-        queues: Names of queues; one that has no job has no line.
+        queues: Names of queues; one that has no job has no band.
     """
     cursor.execute(SEE, {"queues": list(dict.fromkeys(queues))})
     rows = cursor.fetchall()
-    lines = [SeenLine(*row[1:]) for row in rows if row[1] is not None]
-    return Sight(rows[0][0], lines)
+    bands = [SeenBand(*row[1:]) for row in rows if row[1] is not None]
+    return Sight(rows[0][0], bands)
 
 
 def _check(limit: int, lease: timedelta) -> None:

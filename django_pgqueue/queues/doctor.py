@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.queues import partitions
-from django_pgqueue.queues.lines import ALL_LINES
+from django_pgqueue.queues.bands import ALL_BANDS
 
 # Locks: none; so have all of these.
 # Leases that ran out and whose job nobody has taken: workers that died, and none that
-# lives. Of each line, the oldest due rows.
+# lives. Of each band, the oldest due rows.
 LAPSED = f"""
-WITH RECURSIVE {ALL_LINES}
+WITH RECURSIVE {ALL_BANDS}
 SELECT count(due.leased_by),
        extract(epoch FROM statement_timestamp() - min(due.visible_at)
                FILTER (WHERE due.leased_by IS NOT NULL))::float8
-  FROM line
+  FROM band
  CROSS JOIN LATERAL (
        SELECT j.leased_by, j.visible_at FROM pgqueue_job j
-        WHERE j.queue = line.queue AND j.priority = line.priority
+        WHERE j.queue = band.queue AND j.priority = band.priority
           AND j.visible_at <= statement_timestamp()
         ORDER BY j.visible_at LIMIT %(limit)s) due
 """

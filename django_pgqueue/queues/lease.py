@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.queues.bands import ALL_BANDS
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
-from django_pgqueue.queues.lines import ALL_LINES
 from django_pgqueue.queues.retake import IS_KEYLESS, retake
 from django_pgqueue.queues.settle import Ended
 
@@ -72,7 +72,7 @@ SELECT j.id FROM pgqueue_job j
 """
 
 # Locks: row locks on the rows handed back, for the statement. Handed back as if never
-# claimed: the attempt is given back and the job keeps its place in its line.
+# claimed: the attempt is given back and the job keeps its place in its band.
 # deliveries stays: it is a fencing token. But what was never started is no delivery of
 # which a job has had enough: from the tenth on each is noted, as those before a redrive
 # are, so that DELIVERIES_MAX does not count it. (A busy queue hands the same jobs back
@@ -99,7 +99,7 @@ RETURNING j.id, j.queue, {IS_KEYLESS}
 # supervisor must not hang behind a stranger's transaction, or behind a statement of
 # the dead client; what is skipped is named in the answer. Its leases end at
 # most one lease from now, and a lease end is what visible_at holds, so the claim index
-# finds them: one range per line, however long the backlog. Those that it was running
+# finds them: one range per band, however long the backlog. Those that it was running
 # crashed: the attempt is given back, crashes counted, and the job runs alone from now
 # on. The others were only claimed and go back as if never claimed.
 # So do the calls that a running job had gathered: whoever is of its queue, task and key
@@ -109,10 +109,10 @@ RETURNING j.id, j.queue, {IS_KEYLESS}
 # A process that lives takes back what it was leased by a claim without an answer. It
 # keeps what it knows of.
 # Not older than now: a lapsed lease is claimed as any due row is.
-# OFFSET 0 keeps the planner from flattening the range per line into one scan of the
+# OFFSET 0 keeps the planner from flattening the range per band into one scan of the
 # table, as PostgreSQL 15 did.
 RESCUE = f"""
-WITH RECURSIVE {ALL_LINES},
+WITH RECURSIVE {ALL_BANDS},
 runs AS MATERIALIZED (
     SELECT j.queue, j.task, j.accumulate_key
       FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS running(id, delivery)
@@ -129,11 +129,11 @@ held AS MATERIALIZED (
                             WHERE runs.accumulate_key = held.accumulate_key
                               AND runs.task = held.task
                               AND runs.queue = held.queue)) AS crashed
-      FROM line
+      FROM band
      CROSS JOIN LATERAL (
            SELECT j.id, j.queue, j.deliveries, j.task, j.accumulate_key
              FROM pgqueue_job j
-            WHERE j.queue = line.queue AND j.priority = line.priority
+            WHERE j.queue = band.queue AND j.priority = band.priority
               AND j.visible_at > statement_timestamp()
               AND j.visible_at <= statement_timestamp() + %(lease)s::interval
               AND j.leased_by = %(worker)s

@@ -2,7 +2,7 @@
 Leased: which jobs workers hold just now, for people to look at.
 
 As in a rescue (lease.py), the claim index finds them: a lease end is what visible_at
-holds. Jobs that are scheduled for the same minutes stand between them, so each line is
+holds. Jobs that are scheduled for the same minutes stand between them, so each band is
 read up to a limit.
 """
 
@@ -13,20 +13,20 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.queues.lines import ALL_LINES
+from django_pgqueue.queues.bands import ALL_BANDS
 
-# Rows read of each line, and lines, that is priorities of queues, read at all.
+# Rows read of each band, and bands, that is priorities of queues, read at all.
 LINE_ROWS_MAX = 2_000
-LINES_MAX = 500
+BANDS_MAX = 500
 
 # Locks: none. OFFSET 0: see RESCUE in lease.py.
 LEASED = f"""
-WITH RECURSIVE {ALL_LINES}
+WITH RECURSIVE {ALL_BANDS}
 SELECT near.id, near.task, near.queue, near.leased_by, near.leased_at
-  FROM (SELECT queue, priority FROM line LIMIT %(lines)s) line
+  FROM (SELECT queue, priority FROM band LIMIT %(bands)s) band
  CROSS JOIN LATERAL (
        SELECT j.id, j.task, j.queue, j.leased_by, j.leased_at FROM pgqueue_job j
-        WHERE j.queue = line.queue AND j.priority = line.priority
+        WHERE j.queue = band.queue AND j.priority = band.priority
           AND j.visible_at > statement_timestamp()
           AND j.visible_at <= statement_timestamp() + %(lease)s::interval
         ORDER BY j.visible_at LIMIT %(rows)s OFFSET 0) near
@@ -64,7 +64,7 @@ def leased(
             "lease": lease,
             "limit": limit,
             "rows": LINE_ROWS_MAX,
-            "lines": LINES_MAX,
+            "bands": BANDS_MAX,
         },
     )
     return [Leased(*row) for row in cursor.fetchall()]

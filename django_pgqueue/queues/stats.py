@@ -15,7 +15,7 @@ from typing import Any
 
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import suspects
-from django_pgqueue.queues.lines import LINES_OF_QUEUES, LIVE_QUEUES
+from django_pgqueue.queues.bands import BANDS_OF_QUEUES, LIVE_QUEUES
 
 # Rows looked at per queue and kind, unless the caller says otherwise.
 COUNT_MAX = 10_000
@@ -41,18 +41,18 @@ SELECT queue FROM live UNION SELECT queue FROM dead
 UNION SELECT name FROM pgqueue_queue
 """
 
-# Locks: none. One row per line, a priority of a queue; each of its three ranges of the
+# Locks: none. One row per band, a priority of a queue; each of its three ranges of the
 # index pgqueue_job_claim is read up to the limit: due, later, parked.
-LINES = f"""
-WITH RECURSIVE {LINES_OF_QUEUES}
-SELECT line.queue, ready.jobs, later.running, later.retrying,
+BANDS = f"""
+WITH RECURSIVE {BANDS_OF_QUEUES}
+SELECT band.queue, ready.jobs, later.running, later.retrying,
        later.jobs - later.running - later.retrying, parked.jobs, later.jobs,
        extract(epoch FROM statement_timestamp() - ready.oldest)::float8
-  FROM line
+  FROM band
  CROSS JOIN LATERAL (
        SELECT count(*) AS jobs, min(due.visible_at) AS oldest FROM (
               SELECT j.visible_at FROM pgqueue_job j
-               WHERE j.queue = line.queue AND j.priority = line.priority
+               WHERE j.queue = band.queue AND j.priority = band.priority
                  AND j.visible_at <= statement_timestamp()
                ORDER BY j.visible_at LIMIT %(limit)s) due) ready
  CROSS JOIN LATERAL (
@@ -60,13 +60,13 @@ SELECT line.queue, ready.jobs, later.running, later.retrying,
               count(*) FILTER (WHERE waiting.leased_by IS NULL
                                  AND waiting.attempt > 0) AS retrying
          FROM (SELECT j.leased_by, j.attempt FROM pgqueue_job j
-                WHERE j.queue = line.queue AND j.priority = line.priority
+                WHERE j.queue = band.queue AND j.priority = band.priority
                   AND j.visible_at > statement_timestamp()
                 ORDER BY j.visible_at LIMIT %(limit)s) waiting) later
  CROSS JOIN LATERAL (
        SELECT count(*) AS jobs FROM (
               SELECT 1 FROM pgqueue_job j
-               WHERE j.queue = line.queue AND j.priority = line.priority
+               WHERE j.queue = band.queue AND j.priority = band.priority
                  AND j.visible_at IS NULL LIMIT %(limit)s) held) parked
 """
 
@@ -154,7 +154,7 @@ def queue_stats(
     counts = _counts(cursor, names, limit)
     cursor.execute(QUEUES, {"queues": names, "limit": limit})
     rows = {row[0]: row for row in cursor.fetchall()}
-    alone = {line.queue: line.jobs for line in suspects.waiting(cursor, limit)}
+    alone = {band.queue: band.jobs for band in suspects.waiting(cursor, limit)}
     stats = []
     for name in names:
         _, paused_at, paused_by, pause_reason, dead = rows[name]
@@ -180,8 +180,8 @@ def all_names(cursor: Cursor) -> list[str]:
 
 
 def _counts(cursor: Cursor, names: list[str], limit: int) -> dict[str, dict[str, Any]]:
-    """Add up the lines of each queue."""
-    cursor.execute(LINES, {"queues": names, "limit": limit})
+    """Add up the bands of each queue."""
+    cursor.execute(BANDS, {"queues": names, "limit": limit})
     counts: dict[str, dict[str, Any]] = defaultdict(dict)
     for queue, *numbers, later, oldest in cursor.fetchall():
         count = counts[queue]

@@ -149,9 +149,9 @@ BUILDS: dict[str, Broken] = {
                 "              AND j.visible_at <= statement_timestamp()"
                 " AND NOT j.runs_alone\n"
                 "              AND j.id <> ALL(%(barred)s::bigint[])\n"
-                "            ORDER BY j.visible_at LIMIT line.most\n",
+                "            ORDER BY j.visible_at LIMIT band.most\n",
                 "              AND j.id <> ALL(%(barred)s::bigint[])\n"
-                "            ORDER BY j.visible_at LIMIT line.most\n",
+                "            ORDER BY j.visible_at LIMIT band.most\n",
             ),
         ),
         "K1-small",

@@ -11,8 +11,8 @@ from django.db import connection
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.queues.claim import (
     CLAIM_LIMIT_MAX,
+    Band,
     KnownQueue,
-    Line,
     claim,
     claim_from_floors,
     known_queues,
@@ -31,10 +31,10 @@ def claim_default(cursor, limit=10, *, queues=("default",), worker="a", lease=LE
     return claim(cursor, queues=queues, worker=worker, limit=limit, lease=lease)
 
 
-def claim_line(cursor, limit=10, *, floor=LONG_AGO, priority=0, worker="a"):
+def claim_band(cursor, limit=10, *, floor=LONG_AGO, priority=0, worker="a"):
     return claim_from_floors(
         cursor,
-        lines=[Line("default", priority, floor)],
+        bands=[Band("default", priority, floor)],
         worker=worker,
         limit=limit,
         lease=LEASE,
@@ -47,7 +47,7 @@ def ids(claimed):
 
 # A fact that holds for both statements is tested on both.
 either_claim = pytest.mark.parametrize(
-    "claim_jobs", [claim_default, claim_line], ids=["claim", "claim_from_floors"]
+    "claim_jobs", [claim_default, claim_band], ids=["claim", "claim_from_floors"]
 )
 
 
@@ -185,7 +185,7 @@ def test_the_limit_is_never_exceeded(cursor, claim_jobs, limit):
 
 
 def test_the_limit_holds_over_all_priorities_and_queues(cursor):
-    """It is a limit of the claim, not of each line."""
+    """It is a limit of the claim, not of each band."""
     for queue in ("a", "b", "c"):
         for priority in (1, 2, 3):
             make_jobs(5, queue=queue, priority=priority)
@@ -205,9 +205,9 @@ def test_lines_are_drained_in_the_order_they_are_given(cursor):
     """The caller sorts them: highest priority first."""
     make_jobs(2, priority=1)
     make_jobs(2, priority=9)
-    lines = [Line("default", 9, LONG_AGO), Line("default", 1, LONG_AGO)]
+    bands = [Band("default", 9, LONG_AGO), Band("default", 1, LONG_AGO)]
 
-    claimed = claim_from_floors(cursor, lines=lines, worker="a", limit=3, lease=LEASE)
+    claimed = claim_from_floors(cursor, bands=bands, worker="a", limit=3, lease=LEASE)
 
     assert [9, 9, 1] == [job.priority for job in claimed]
 
@@ -421,9 +421,9 @@ def test_a_line_is_seen_without_jobs_that_run_alone(cursor):
     later = make_job(visible_at=HOUR)
     make_job(queue="alone", runs_alone=True, crashes=1)
 
-    (line,) = see(cursor, ["default", "alone"]).lines
+    (band,) = see(cursor, ["default", "alone"]).bands
 
-    assert ("default", later.visible_at) == (line.queue, line.visible_at)
+    assert ("default", later.visible_at) == (band.queue, band.visible_at)
 
 
 @either_claim
@@ -488,8 +488,8 @@ def test_a_floor_skips_what_is_below_it_and_claim_finds_it(cursor):
     below = make_job(visible_at=-HOUR)
     above = make_job(visible_at=-SECOND)
 
-    assert [above.pk] == ids(claim_line(cursor, floor=above.visible_at))
-    assert [] == claim_line(cursor, floor=above.visible_at)
+    assert [above.pk] == ids(claim_band(cursor, floor=above.visible_at))
+    assert [] == claim_band(cursor, floor=above.visible_at)
     assert [below.pk] == ids(claim_default(cursor))
 
 
@@ -498,21 +498,21 @@ def test_a_line_that_is_not_given_is_not_looked_at(cursor):
     make_job(priority=5)
     make_job(queue="other")
 
-    assert [] == claim_line(cursor)
+    assert [] == claim_band(cursor)
 
 
-def test_a_floor_is_part_of_the_line(cursor):
+def test_a_floor_is_part_of_the_band(cursor):
     """A job that is due exactly at the floor is found."""
     job = make_job(visible_at=-SECOND)
 
-    assert [] == claim_line(cursor, floor=job.visible_at + timedelta(microseconds=1))
-    assert [job.pk] == ids(claim_line(cursor, floor=job.visible_at))
+    assert [] == claim_band(cursor, floor=job.visible_at + timedelta(microseconds=1))
+    assert [job.pk] == ids(claim_band(cursor, floor=job.visible_at))
 
 
 # When to look again ------------------------------------------------------------------
 
 
-def test_a_look_tells_the_first_of_each_line(cursor):
+def test_a_look_tells_the_first_of_each_band(cursor):
     """Schedules, back-offs and lease ends, in all priorities and queues asked."""
     due = make_job(queue="a", visible_at=-SECOND)
     make_job(queue="a")
@@ -527,8 +527,8 @@ def test_a_look_tells_the_first_of_each_line(cursor):
         (job.queue, job.priority, job.visible_at)
         for job in (due, scheduled, leased, retry)
     }
-    assert expected == set(sight.lines)
-    assert len(expected) == len(sight.lines)
+    assert expected == set(sight.bands)
+    assert len(expected) == len(sight.bands)
     assert due.visible_at <= sight.now < retry.visible_at
 
 
@@ -538,9 +538,9 @@ def test_a_line_of_parked_jobs_has_nothing_to_look_at(cursor):
     make_job(priority=3, visible_at=None)
     below = make_job(priority=-3)
 
-    assert [("default", -3, below.visible_at)] == see(cursor, ["default"]).lines
+    assert [("default", -3, below.visible_at)] == see(cursor, ["default"]).bands
     empty = see(cursor, [])
-    assert [] == empty.lines
+    assert [] == empty.bands
     assert empty.now > below.visible_at
 
 
@@ -548,14 +548,14 @@ def test_a_line_gives_no_more_than_its_own_limit(cursor):
     """Though there is room for more, and others have nothing."""
     make_jobs(5, queue="a")
     make_jobs(2, queue="b", priority=3)
-    lines = [
-        Line("a", 0, EVER, 3),
-        Line("b", 3, EVER, 4),
-        Line("c", 0, EVER, 50),
+    bands = [
+        Band("a", 0, EVER, 3),
+        Band("b", 3, EVER, 4),
+        Band("c", 0, EVER, 50),
     ]
 
     jobs = claim_from_floors(
-        cursor, lines=lines, worker="worker", limit=57, lease=LEASE
+        cursor, bands=bands, worker="worker", limit=57, lease=LEASE
     )
 
     assert ["b", "b", "a", "a", "a"] == [job.queue for job in jobs]

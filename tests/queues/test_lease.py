@@ -364,7 +364,7 @@ def test_nothing_of_other_workers_is_touched(cursor):
     assert before == [row(job) for job in others]
 
 
-def test_all_leases_of_the_dead_are_found_in_every_line(cursor):
+def test_all_leases_of_the_dead_are_found_in_every_band(cursor):
     """However many queues and priorities they are spread over, among other rows."""
     held = set()
     for queue in ("a", "b", "c"):

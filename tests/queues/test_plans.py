@@ -26,7 +26,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues import lease as leases
 from django_pgqueue.queues import settle as settles
-from django_pgqueue.queues.claim import Line, claim_from_floors
+from django_pgqueue.queues.claim import Band, claim_from_floors
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.runs import failures, task_hours
 from django_pgqueue.worker.claim.poller import SLICE_QUEUES, WAKE_QUEUES_MAX
@@ -77,7 +77,7 @@ VALUES = {
     "kwargs": "{}",
     "just_now": LEASE,
     "lease": LEASE,
-    "lines": 500,
+    "bands": 500,
     "limit": 10,
     "limits": [10],
     "locks": True,
@@ -418,7 +418,7 @@ EXPLAINED = {
     "settle.DEAD_LETTER",
     "settle.NOTE",
     "settle.RETRY",
-    "stats.LINES",
+    "stats.BANDS",
     "stats.NAMES",
     "stats.QUEUES",
     "tagged.TAGGED_ARCHIVED",
@@ -643,7 +643,7 @@ SHAPES = {
     "a thousand queues, never analysed": [QUEUES],
     "a thousand queues, analysed": [QUEUES, "ANALYZE pgqueue_job"],
 }
-# The most buffers, those for each line (a priority of a queue) that the statement has
+# The most buffers, those for each band (a priority of a queue) that the statement has
 # to look at, and the rows that there are to find; None: it depends on the shape.
 HOT = {
     "claim.CLAIM": (BUFFERS_MAX, 0, 10),
@@ -685,16 +685,16 @@ def test_hot_statements_use_indexes_whatever_the_table_holds(cursor, shape):
         "due": [NOON] * 10,
         "floors": [NOON],
     }
-    lines = 1_000 if QUEUES in SHAPES[shape] else 3
+    bands = 1_000 if QUEUES in SHAPES[shape] else 3
     wrong = {}
 
-    for name, (buffers_max, buffers_per_line, rows) in HOT.items():
+    for name, (buffers_max, buffers_per_band, rows) in HOT.items():
         params = parameters(name)
         params |= {key: ten[key] for key in params if key in ten}
         plan = explain(
             cursor, STATEMENTS[name], params, how="ANALYZE, BUFFERS, FORMAT JSON"
         )
-        if seq_scans(plan) or buffers(plan) > buffers_max + lines * buffers_per_line:
+        if seq_scans(plan) or buffers(plan) > buffers_max + bands * buffers_per_band:
             wrong[name] = (buffers(plan), json.dumps(plan, indent=1))
         if rows is not None and rows != plan["Actual Rows"]:
             wrong[f"{name} (rows)"] = plan["Actual Rows"]
@@ -721,7 +721,7 @@ MANY = {
 @pytest.mark.usefixtures("unanalysed")
 @pytest.mark.parametrize("analyse", [False, True], ids=["never analysed", "analysed"])
 def test_no_look_of_a_worker_reads_much_however_many_queues_there_are(cursor, analyse):
-    """A thousand queues are seen slice by slice; a claim has a line for each row."""
+    """A thousand queues are seen slice by slice; a claim has a band for each row."""
     cursor.execute(QUEUES.format(n=ROWS))
     if analyse:
         cursor.execute("ANALYZE pgqueue_job")
@@ -761,7 +761,7 @@ def test_a_batch_is_not_compared_row_by_row_in_a_table_that_was_empty(cursor, ro
         make_jobs(rows)
         claimed = claim_from_floors(
             cursor,
-            lines=[Line("default", 0, datetime(2000, 1, 1, tzinfo=UTC))],
+            bands=[Band("default", 0, datetime(2000, 1, 1, tzinfo=UTC))],
             worker="worker",
             limit=1_000,
             lease=LEASE,
@@ -820,7 +820,7 @@ def test_draining_does_not_walk_over_what_it_has_finished(cursor, other_cursor):
         for _ in range(18):
             claimed = claim_from_floors(
                 cursor,
-                lines=[Line("default", 0, floor)],
+                bands=[Band("default", 0, floor)],
                 worker="worker",
                 limit=batch,
                 lease=LEASE,

@@ -16,8 +16,8 @@ from typing import Any
 from django_pgqueue.queues.claim import (
     CLAIM,
     SEE,
+    Band,
     Claimed,
-    Line,
     claim,
     claim_from_floors,
     known_queues,
@@ -131,10 +131,10 @@ def _claim(cursor: Any, queues: list[str]) -> list[Claimed]:
     """Claim as a worker does: where there are many queues, it sees them first."""
     if len(queues) <= WAKE_QUEUES_MAX:
         return claim(cursor, queues=queues, worker="scale", limit=TEN, lease=LEASE)
-    seen = [line for some in _slices(queues) for line in see(cursor, some).lines]
-    lines = [Line(each.queue, each.priority, each.visible_at) for each in seen[:TEN]]
+    seen = [band for some in _slices(queues) for band in see(cursor, some).bands]
+    bands = [Band(each.queue, each.priority, each.visible_at) for each in seen[:TEN]]
     return claim_from_floors(
-        cursor, lines=lines, worker="scale", limit=TEN, lease=LEASE
+        cursor, bands=bands, worker="scale", limit=TEN, lease=LEASE
     )
 
 

@@ -35,8 +35,8 @@ CLAIM_BUFFERS_MAX = 500
 # Of one row: found by its key, written, and entered into each index of its table.
 ROW_BUFFERS = 25
 
-# What a line (a priority of a queue), and a queue, may cost those who look at all.
-LINE_BUFFERS = 12
+# What a band (a priority of a queue), and a queue, may cost those who look at all.
+BAND_BUFFERS = 12
 
 # A thousand are many of a small table's rows: there a scan may well be cheaper.
 STATS_LIMIT = shapes.ROWS // 1_000
@@ -113,12 +113,12 @@ BOUNDS = {
     "cancel.CANCEL (running)": ten("leased"),
     "claim.CLAIM": Bound(buffers=CLAIM_BUFFERS_MAX),
     "claim.CLAIM_FROM_FLOORS": Bound(buffers=CLAIM_BUFFERS_MAX),
-    "claim.KNOWN_QUEUES": Bound(buffers=100, per_queue=LINE_BUFFERS),
+    "claim.KNOWN_QUEUES": Bound(buffers=100, per_queue=BAND_BUFFERS),
     "claim.SEE": Bound(buffers=100),
     "claim_one.CLAIM_ONE": one("waiting"),
     "dead_letters.DELETE": ten("dead"),
     "dead_letters.SET_ASIDE": ten("dead"),
-    "doctor.LAPSED": Bound(buffers=CLAIM_BUFFERS_MAX, per_queue=2 * LINE_BUFFERS),
+    "doctor.LAPSED": Bound(buffers=CLAIM_BUFFERS_MAX, per_queue=2 * BAND_BUFFERS),
     "doctor.NEW_DEAD_LETTERS": one("dead"),
     "doctor.TASKS": one("waiting"),
     "edit.EDIT_DEAD_LETTER": one("dead"),
@@ -141,10 +141,10 @@ BOUNDS = {
     "lease.RELEASE": ten("leased"),
     "lease.RENEW": ten("leased"),
     "lease.RESCUE": Bound(
-        "leased", buffers=CLAIM_BUFFERS_MAX, per_queue=2 * LINE_BUFFERS
+        "leased", buffers=CLAIM_BUFFERS_MAX, per_queue=2 * BAND_BUFFERS
     ),
     "leased.LEASED": Bound(
-        buffers=CLAIM_BUFFERS_MAX, per_queue=2 * LINE_BUFFERS, params=(("rows", 100),)
+        buffers=CLAIM_BUFFERS_MAX, per_queue=2 * BAND_BUFFERS, params=(("rows", 100),)
     ),
     "purge.DEAD_LETTERS": batch(PURGE_LIMIT, 8, limit=PURGE_LIMIT),
     "purge.RESULTS": batch(
@@ -165,8 +165,8 @@ BOUNDS = {
     "settle.FORGET": ten("leased"),
     "settle.NOTE": ten("archived"),
     "settle.RETRY": ten("leased"),
-    "stats.LINES": batch(3 * 3 * STATS_LIMIT, 1, limit=STATS_LIMIT),
-    "stats.NAMES": Bound(buffers=100, per_queue=2 * LINE_BUFFERS),
+    "stats.BANDS": batch(3 * 3 * STATS_LIMIT, 1, limit=STATS_LIMIT),
+    "stats.NAMES": Bound(buffers=100, per_queue=2 * BAND_BUFFERS),
     # Every tenth dead letter is of this queue, so ten times as many may be met.
     "stats.QUEUES": Bound(
         buffers=STATS_LIMIT + 1_000,

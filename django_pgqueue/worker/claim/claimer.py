@@ -22,7 +22,7 @@ import psycopg
 
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
-from django_pgqueue.queues.claim import Claimed, Line, Sight
+from django_pgqueue.queues.claim import Band, Claimed, Sight
 from django_pgqueue.worker.claim.bell import Bell
 from django_pgqueue.worker.claim.listener import Listener
 from django_pgqueue.worker.claim.message_prefetch import bring_messages
@@ -305,7 +305,7 @@ class Claimer(Service):
 
     def limit(self, queues: Sequence[str], room: int) -> int:
         """
-        Return how many a claim from all lines of *queues* may take.
+        Return how many a claim from all bands of *queues* may take.
 
         Zero: none, or it would not keep to the plan, whose order and caps are not those
         of that statement.
@@ -320,22 +320,22 @@ class Claimer(Service):
             return room
         return max(0, min(room, *free.values())) if is_one else 0
 
-    def free(self, lines: Iterable[Key]) -> Mapping[str, int]:
+    def free(self, bands: Iterable[Key]) -> Mapping[str, int]:
         """
-        Return how many more jobs each queue of *lines* may have that has a cap.
+        Return how many more jobs each queue of *bands* may have that has a cap.
 
         All that this process holds counts: what runs, what waits to, and what has run
         and is not settled.
         """
         if not self.plan.has_caps:
             return NO_CAPS
-        caps = {queue: self.plan.cap(queue) for queue in {queue for queue, _ in lines}}
+        caps = {queue: self.plan.cap(queue) for queue in {queue for queue, _ in bands}}
         held = Counter(held.job.queue for held in self._leases.apart())
         held.update(job.queue for job in self._leases.settled())
         return {queue: cap - held[queue] for queue, cap in caps.items() if cap}
 
     def see(self, queues: Sequence[str]) -> Sight:
-        """Return the lines of *queues*, and what stands first in each."""
+        """Return the bands of *queues*, and what stands first in each."""
         with self.link.cursor() as cursor:
             return claims.see(cursor, queues)
 
@@ -357,15 +357,15 @@ class Claimer(Service):
         return self._hand_over(jobs, asked_at, for_coroutines)
 
     def claim_from_floors(
-        self, lines: Sequence[Line], limit: int, *, for_coroutines: bool
+        self, bands: Sequence[Band], limit: int, *, for_coroutines: bool
     ) -> list[Claimed]:
-        """Lease what is due in known lines, and hand it over."""
+        """Lease what is due in known bands, and hand it over."""
         barred = self._barred()
         asked_at = time.monotonic()
         with self._answered(limit) as cursor:
             jobs = claims.claim_from_floors(
                 cursor,
-                lines=lines,
+                bands=bands,
                 worker=self._worker,
                 limit=limit,
                 lease=self.options.lease,
@@ -494,20 +494,20 @@ class Desk:
         """Lease what is due, without floors, and hand it over."""
         return self._claimer.claim(queues, limit, for_coroutines=self._for_coroutines)
 
-    def claim_from_floors(self, lines: Sequence[Line], limit: int) -> list[Claimed]:
-        """Lease what is due in known lines, and hand it over."""
+    def claim_from_floors(self, bands: Sequence[Band], limit: int) -> list[Claimed]:
+        """Lease what is due in known bands, and hand it over."""
         return self._claimer.claim_from_floors(
-            lines, limit, for_coroutines=self._for_coroutines
+            bands, limit, for_coroutines=self._for_coroutines
         )
 
     def limit(self, queues: Sequence[str], room: int) -> int:
-        """Return how many a claim from all lines of *queues* may take; 0: see them."""
+        """Return how many a claim from all bands of *queues* may take; 0: see them."""
         return self._claimer.limit(queues, room)
 
-    def free(self, lines: Iterable[Key]) -> Mapping[str, int]:
-        """Return how many more jobs each queue of *lines* may have that has a cap."""
-        return self._claimer.free(lines)
+    def free(self, bands: Iterable[Key]) -> Mapping[str, int]:
+        """Return how many more jobs each queue of *bands* may have that has a cap."""
+        return self._claimer.free(bands)
 
     def see(self, queues: Sequence[str]) -> Sight:
-        """Return the lines of *queues*, and what stands first in each."""
+        """Return the bands of *queues*, and what stands first in each."""
         return self._claimer.see(queues)

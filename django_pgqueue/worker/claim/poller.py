@@ -1,7 +1,7 @@
 """
 Poller: when to look for jobs, where, and from which floor on. For one kind of room.
 
-There are two ways to look. A *round* sees the lines of all queues, a slice at a time,
+There are two ways to look. A *round* sees the bands of all queues, a slice at a time,
 and claims nothing by itself; what has something due is then drained from floors, in the
 order that the plan wants. A wake that comes while nothing is drained claims from its
 queue at once, in one statement. Rounds are made when a drain begins and ends, a few
@@ -17,13 +17,13 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from django_pgqueue.queues.claim import Claimed, Line, Sight
-from django_pgqueue.worker.claim.known_lines import KnownLines
+from django_pgqueue.queues.claim import Band, Claimed, Sight
+from django_pgqueue.worker.claim.floors import Floors
 from django_pgqueue.worker.claim.rechecks import Rechecks
 from django_pgqueue.worker.claim.turns import Key, Turns
 from django_pgqueue.worker.claim.wakes import NAMES_MAX
 
-# A line has something due that no claim gets: somebody holds it. It is looked at again
+# A band has something due that no claim gets: somebody holds it. It is looked at again
 # after so long, then less and less often.
 HELD_SECONDS_MIN, HELD_SECONDS_MAX = 0.25, 1.0
 
@@ -35,7 +35,7 @@ EMPTY_WAKES_FREE = 8
 EMPTY_WAKE_SECONDS_MIN, EMPTY_WAKE_SECONDS_MAX = 0.008, 0.25
 EMPTY_WAKES_FORGIVEN_SECONDS = 1.0
 
-# While lines keep us busy, all are seen this often: others join in then.
+# While bands keep us busy, all are seen this often: others join in then.
 SHARE_SECONDS = 0.1
 
 # Queues seen in one statement, so that none is long however many there are; and how
@@ -43,7 +43,7 @@ SHARE_SECONDS = 0.1
 SLICE_QUEUES = 40
 SLICES_SECONDS = 0.005
 
-# Queues whose lines are claimed from by a wake without having been seen.
+# Queues whose bands are claimed from by a wake without having been seen.
 WAKE_QUEUES_MAX = 16
 
 # A look that takes longer than this is dear, besides what its rows took. Several in a
@@ -55,7 +55,7 @@ ROW_SECONDS = 0.00005
 DEAR_LOOKS = 3
 RATION = 9.0
 
-# Queues of whose lines those that were never met are asked for by a rationed wake.
+# Queues of whose bands those that were never met are asked for by a rationed wake.
 UNKNOWN_QUEUES_MAX = 3
 
 # Every queue that could be claimed from is at its cap: looked at again after so long
@@ -87,19 +87,19 @@ class Desk(Protocol):
         """Return those of *names* that may be claimed from; unheard ones too."""
 
     def limit(self, queues: Sequence[str], room: int) -> int:
-        """Return how many a claim from all lines of *queues* may take; 0: see them."""
+        """Return how many a claim from all bands of *queues* may take; 0: see them."""
 
-    def free(self, lines: Iterable[Key]) -> Mapping[str, int]:
-        """Return how many more jobs each queue of *lines* may have that has a cap."""
+    def free(self, bands: Iterable[Key]) -> Mapping[str, int]:
+        """Return how many more jobs each queue of *bands* may have that has a cap."""
 
     def see(self, queues: Sequence[str]) -> Sight:
-        """Return the lines of *queues*, and what stands first in each."""
+        """Return the bands of *queues*, and what stands first in each."""
 
     def claim(self, queues: Sequence[str], limit: int) -> list[Claimed]:
         """Lease what is due, without floors, and hand it over."""
 
-    def claim_from_floors(self, lines: Sequence[Line], limit: int) -> list[Claimed]:
-        """Lease what is due in known lines, and hand it over."""
+    def claim_from_floors(self, bands: Sequence[Band], limit: int) -> list[Claimed]:
+        """Lease what is due in known bands, and hand it over."""
 
 
 class Round:
@@ -145,10 +145,10 @@ class Poller:
         self._poll_seconds = poll_seconds
         self._flagged: set[str] = set()
         self._flagged_any = False
-        self._lines = KnownLines()
+        self._floors = Floors()
         self._round: Round | None = None
         self._is_draining = False
-        # Lines have something due, and all of them are at their caps: since the last
+        # Bands have something due, and all of them are at their caps: since the last
         # claim, and since the last look.
         self._is_blocked = False
         self._is_capped = False
@@ -157,7 +157,7 @@ class Poller:
         self._is_wanted = True
         self._rechecks = Rechecks()
         # Monotonic times: when the next job is due; of the latest round that may not
-        # be put off; of the next one while lines keep us busy.
+        # be put off; of the next one while bands keep us busy.
         self._due_at = math.inf
         self._poll_at = 0.0
         self._share_at = 0.0
@@ -201,7 +201,7 @@ class Poller:
         self._round = None
         self._is_wanted = True
         self._is_draining = False
-        self._lines.forget()
+        self._floors.forget()
         # What was taken and is forgotten may have stood for more.
         self._rechecks.expect(time.monotonic(), is_any=True)
 
@@ -220,7 +220,7 @@ class Poller:
     def look(self, room: int) -> float:
         """Look for *room* jobs if there is a reason; return how long to wait then."""
         queues = self._desk.queues()
-        self._lines.keep(set(queues))
+        self._floors.keep(set(queues))
         now = time.monotonic()
         self._take_told()
         # Before the wakes, so that no stream of them can starve it.
@@ -232,12 +232,12 @@ class Poller:
                 # too many of those, as soon as the ration allows.
                 self._due_at = math.inf
                 self._is_wanted = True
-                self._lines.expect(None)
+                self._floors.expect(None)
         found = 0
         if self._is_flagged and (self._is_draining or now >= self._wake_not_before):
             found = self._look_where_flagged(room)
         self._go_on_round()
-        if self._lines.busy and found < room:
+        if self._floors.busy and found < room:
             found += self._drain(room - found)
         self._conclude(found, room)
         return self._pause()
@@ -328,12 +328,12 @@ class Poller:
             self._rechecks.once(now + min(pause, HELD_SECONDS_MAX))
 
     def _see(self, queues: Sequence[str]) -> tuple[float, bool, float | None]:
-        """See lines; return the time that took, if any is due, and the wait for one."""
+        """See bands; return the time that took, if any is due, and the wait for one."""
         started = time.monotonic()
         sight = self._desk.see(queues)
         took = time.monotonic() - started
         self._note_cost(queues, took, 0)
-        due, wait = self._lines.see(queues, sight)
+        due, wait = self._floors.see(queues, sight)
         return took, bool(due), wait
 
     # Wakes ----------------------------------------------------------------------------
@@ -358,7 +358,7 @@ class Poller:
             # A round, at once or when its ration allows; and the floors until then.
             self._is_wanted = True
             if self._ration.holds:
-                self._lines.expect(flagged)
+                self._floors.expect(flagged)
             elif self._round is None:
                 self._begin_round()
             return 0
@@ -368,7 +368,7 @@ class Poller:
         found = self._look_at(cheap, room) if cheap else 0
         if dear and found < room:
             found += self._look_at_dear(dear, room - found)
-        if self._is_draining or self._lines.busy:
+        if self._is_draining or self._floors.busy:
             return found
         if found:
             self._empty_wakes = 0
@@ -388,9 +388,9 @@ class Poller:
             self._wake_not_before = now + min(pause, EMPTY_WAKE_SECONDS_MAX)
 
     def _look_at(self, queues: Sequence[str], room: int) -> int:
-        """See the lines of *queues*, or claim from them if nothing else is due."""
+        """See the bands of *queues*, or claim from them if nothing else is due."""
         limit = 0
-        if not self._lines.busy and len(queues) <= WAKE_QUEUES_MAX:
+        if not self._floors.busy and len(queues) <= WAKE_QUEUES_MAX:
             limit = self._desk.limit(queues, room)
         if not limit:
             _, _, wait = self._see(queues)
@@ -401,7 +401,7 @@ class Poller:
         jobs = self._desk.claim(queues, limit)
         self._note_cost(queues, time.monotonic() - started, len(jobs))
         has_more = len(jobs) >= limit
-        self._lines.take_all(queues, jobs, has_more=has_more)
+        self._floors.take_all(queues, jobs, has_more=has_more)
         if has_more:
             # A drain begins: it is time to see who else has something.
             self._share_at = 0.0
@@ -422,58 +422,58 @@ class Poller:
 
     def _look_at_dear(self, queues: Sequence[str], room: int) -> int:
         """Claim from floors what a wake has come for, of whatever priority."""
-        if self._lines.busy:
-            self._lines.expect(set(queues))
+        if self._floors.busy:
+            self._floors.expect(set(queues))
             return 0
         found = 0
         for number, queue in enumerate(queues):
             limit = self._desk.limit([queue], room - found) if found < room else 0
             if not limit:
-                self._lines.expect({queue})
+                self._floors.expect({queue})
                 continue
-            jobs = self._claim_from(self._lines.at_floors({queue}, limit), limit)
+            jobs = self._claim_from(self._floors.at_floors({queue}, limit), limit)
             if not jobs and number < UNKNOWN_QUEUES_MAX:
-                jobs = self._claim_from(self._lines.unknown(queue, limit), limit)
+                jobs = self._claim_from(self._floors.unknown(queue, limit), limit)
             found += jobs
         return found
 
-    def _claim_from(self, lines: Sequence[Line], limit: int) -> int:
-        if not lines:
+    def _claim_from(self, bands: Sequence[Band], limit: int) -> int:
+        if not bands:
             return 0
-        jobs = self._desk.claim_from_floors(lines, limit)
+        jobs = self._desk.claim_from_floors(bands, limit)
         has_more = len(jobs) >= limit
-        self._lines.take_all([], jobs, has_more=has_more)
+        self._floors.take_all([], jobs, has_more=has_more)
         if has_more:
-            self._lines.expect({line.queue for line in lines})
+            self._floors.expect({band.queue for band in bands})
         return len(jobs)
 
     # Draining -------------------------------------------------------------------------
 
     def _drain(self, room: int) -> int:
-        """Claim from the lines that have something, until *room* is full."""
+        """Claim from the bands that have something, until *room* is full."""
         found = 0
         self._is_blocked = False
         for _ in range(CLAIMS_MAX):
-            if found >= room or not self._lines.busy:
+            if found >= room or not self._floors.busy:
                 break
-            lines = self._turns.share(
-                self._lines.busy,
+            bands = self._turns.share(
+                self._floors.busy,
                 room - found,
-                now=self._lines.now,
-                free=self._desk.free(self._lines.busy),
+                now=self._floors.now,
+                free=self._desk.free(self._floors.busy),
             )
-            if not lines:
+            if not bands:
                 self._is_blocked = True
                 break
-            jobs = self._desk.claim_from_floors(lines, room - found)
-            self._turns.took(lines, self._lines.take(lines, jobs))
+            jobs = self._desk.claim_from_floors(bands, room - found)
+            self._turns.took(bands, self._floors.take(bands, jobs))
             found += len(jobs)
         return found
 
     def _conclude(self, found: int, room: int) -> None:
         """Decide what comes next, from what was found."""
         was_busy = self._is_draining or self._is_capped
-        is_busy = bool(self._lines.busy)
+        is_busy = bool(self._floors.busy)
         self._is_capped = is_busy and self._is_blocked
         self._is_draining = is_busy and not self._is_blocked
         if found:

@@ -1,9 +1,9 @@
 """
-Turns: from which lines the next claim takes, and how many jobs of each. Pure.
+Turns: from which bands the next claim takes, and how many jobs of each. Pure.
 
 Who goes first is said by the plan. Among those that may go, each queue gets its share
 of the claim; what does not come out even is owed, so that claims of a single job are
-fair, too. And one of so many starts is kept for the line that has waited longest and
+fair, too. And one of so many starts is kept for the band that has waited longest and
 would be passed over: a job of low priority is late behind others, but not for ever.
 """
 
@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from django_pgqueue.queues.claim import Claimed, Line
+from django_pgqueue.queues.claim import Band, Claimed
 from django_pgqueue.worker.queue_plan import STRICT, WEIGHTED, QueuePlan
 
-# One of so many starts goes to the longest-waiting line that is passed over, once its
+# One of so many starts goes to the longest-waiting band that is passed over, once its
 # oldest job has waited for AGEING_SECONDS.
 AGED_STARTS = 20
 
-# A line: one priority of one queue.
+# A band: one priority of one queue.
 Key = tuple[str, int]
 Rank = tuple[int, int]
 
@@ -61,43 +61,43 @@ class Turns:
         self._owed: dict[str, float] = {}
         # Starts since one went to who had waited longest.
         self._starts = AGED_STARTS
-        # Of the latest claim: the line that has waited longest, if it was let in; and
+        # Of the latest claim: the band that has waited longest, if it was let in; and
         # the queues that have shared it.
         self._aged: Key | None = None
         self._sharing: set[str] = set()
 
     def share(
         self,
-        lines: Mapping[Key, datetime],
+        bands: Mapping[Key, datetime],
         room: int,
         *,
         now: datetime | None,
         free: Mapping[str, int],
-    ) -> list[Line]:
+    ) -> list[Band]:
         """
-        Return the lines to claim from, each with its limit, in order.
+        Return the bands to claim from, each with its limit, in order.
 
         Their limits come to *room*, or to less where caps allow no more. Empty: every
         queue is at its cap.
 
         Args:
-            lines: The lines that have something due, and where to start in each.
+            bands: The bands that have something due, and where to start in each.
             room: Jobs wanted, from 1 on.
             now: By the database's clock; None: unknown, nobody is aged.
             free: Of each queue with a cap, how many more jobs it may have.
         """
         self._aged = None
         self._sharing.clear()
-        if len(lines) == 1:
-            ((queue, priority), floor) = next(iter(lines.items()))
+        if len(bands) == 1:
+            ((queue, priority), floor) = next(iter(bands.items()))
             limit = min(room, free.get(queue, room))
-            return [Line(queue, priority, floor, limit)] if limit > 0 else []
-        ranks = self._ranks(lines, free)
+            return [Band(queue, priority, floor, limit)] if limit > 0 else []
+        ranks = self._ranks(bands, free)
         if not ranks:
             return []
         left = dict(free)
         limits: dict[Key, int] = {}
-        self._give_to_aged(lines, room, now, left, limits, ranks[min(ranks)])
+        self._give_to_aged(bands, room, now, left, limits, ranks[min(ranks)])
         room -= sum(limits.values())
         for rank in sorted(ranks):
             if room <= 0:
@@ -111,14 +111,14 @@ class Turns:
                     if queue in left:
                         left[queue] -= limit
         return [
-            Line(queue, priority, lines[queue, priority], limit)
+            Band(queue, priority, bands[queue, priority], limit)
             for (queue, priority), limit in limits.items()
         ]
 
-    def took(self, lines: Sequence[Line], got: Mapping[Key, int]) -> None:
-        """Note what came of a claim from *lines*."""
+    def took(self, bands: Sequence[Band], got: Mapping[Key, int]) -> None:
+        """Note what came of a claim from *bands*."""
         total = sum(got.values())
-        for queue, priority, _, limit in lines:
+        for queue, priority, _, limit in bands:
             count = got.get((queue, priority), 0)
             if (queue, priority) == self._aged:
                 self._starts -= min(count * AGED_STARTS, self._starts)
@@ -130,13 +130,13 @@ class Turns:
         self._starts = min(self._starts + total, max(AGED_STARTS, total))
 
     def _ranks(
-        self, lines: Iterable[Key], free: Mapping[str, int]
+        self, bands: Iterable[Key], free: Mapping[str, int]
     ) -> dict[Rank, dict[str, int]]:
-        """Return the lines by rank, lower first: of each queue its highest priority."""
+        """Return the bands by rank, lower first: of each queue its highest priority."""
         plan = self._plan
         is_strict, is_weighted = plan.order == STRICT, plan.order == WEIGHTED
         ranks: dict[Rank, dict[str, int]] = {}
-        for queue, priority in lines:
+        for queue, priority in bands:
             if free.get(queue, 1) <= 0:
                 continue
             rank = (
@@ -150,7 +150,7 @@ class Turns:
 
     def _give_to_aged(
         self,
-        lines: Mapping[Key, datetime],
+        bands: Mapping[Key, datetime],
         room: int,
         now: datetime | None,
         left: dict[str, int],
@@ -163,7 +163,7 @@ class Turns:
         since, key = min(
             (
                 (floor, key)
-                for key, floor in lines.items()
+                for key, floor in bands.items()
                 if first.get(key[0]) != key[1] and left.get(key[0], 1) > 0
             ),
             default=(now, None),

@@ -1,7 +1,7 @@
 """
 A world for one claimer: its clock, a table, producers that leave wakes out, others.
 
-The claimer, its pollers, what it knows of lines and queues, its flags, and the pace at
+The claimer, its pollers, what it knows of bands and queues, its flags, and the pace at
 which producers send wakes are the real ones. The rest happens in virtual time, from a
 heap of events, and only while the claimer waits: for the server, or for a wake. So
 everything that can come between two of its steps does, and a seed says what.
@@ -25,9 +25,9 @@ from django_pgqueue.conf import parse
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.wake import Pace
 from django_pgqueue.queues import claim as claims
-from django_pgqueue.queues.claim import Claimed, KnownQueue, SeenLine, Sight
+from django_pgqueue.queues.claim import Claimed, KnownQueue, SeenBand, Sight
 from django_pgqueue.worker.claim import claimer as claimer_module
-from django_pgqueue.worker.claim import known_lines, poller
+from django_pgqueue.worker.claim import floors, poller
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.room import Kinds, Room
 from django_pgqueue.worker.claim.strays import Strays
@@ -242,13 +242,13 @@ class World:
     def see(self, cursor: Any, queues: Any) -> Sight:
         """As claims.see()."""
         with self.statement(len(queues)):
-            lines: dict[tuple[str, int], float] = {}
+            bands: dict[tuple[str, int], float] = {}
             for queue in queues:
                 for row in self.rows.get(queue, {}).values():
                     key = queue, row.priority
-                    lines[key] = min(row.visible_at, lines.get(key, row.visible_at))
+                    bands[key] = min(row.visible_at, bands.get(key, row.visible_at))
             now = self.moment(self.now)
-            seen = [SeenLine(*key, self.moment(at)) for key, at in lines.items()]
+            seen = [SeenBand(*key, self.moment(at)) for key, at in bands.items()]
         return Sight(now, seen)
 
     def claim(
@@ -262,19 +262,19 @@ class World:
             return self._lease(due[:limit])
 
     def claim_from_floors(
-        self, cursor: Any, *, lines: Any, limit: int, **options: Any
+        self, cursor: Any, *, bands: Any, limit: int, **options: Any
     ) -> list[Claimed]:
         """As claims.claim_from_floors()."""
-        with self.statement(len(lines)):
+        with self.statement(len(bands)):
             due: list[Row] = []
-            for line in lines:
+            for band in bands:
                 some = [
                     row
-                    for row in self._due(line.queue)
-                    if row.priority == line.priority
-                    and self.moment(row.visible_at) >= line.floor
+                    for row in self._due(band.queue)
+                    if row.priority == band.priority
+                    and self.moment(row.visible_at) >= band.floor
                 ]
-                due += sorted(some, key=lambda row: row.visible_at)[: line.limit]
+                due += sorted(some, key=lambda row: row.visible_at)[: band.limit]
             return self._lease(due[:limit])
 
     def _due(self, queue: str) -> list[Row]:
@@ -506,7 +506,7 @@ def play(monkeypatch: Any, seed: int, scene: Scene, limit_seconds: float) -> Sto
     world = World(seed, scene, limit_seconds)
     clock = SimpleNamespace(monotonic=lambda: world.now)
     with monkeypatch.context() as patched:
-        for module in (claimer_module, poller, known_lines):
+        for module in (claimer_module, poller, floors):
             patched.setattr(module, "time", clock)
         for name in (
             "see",

@@ -16,13 +16,13 @@ from django_pgqueue.models import Job, Queue
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker.claim import claimer as module
-from django_pgqueue.worker.claim import known_lines, poller, strays
+from django_pgqueue.worker.claim import floors, poller, strays
 from django_pgqueue.worker.claim.claimer import (
     EXTRA_SECONDS,
     UNFLUSHED_JOBS_MAX,
     Claimer,
 )
-from django_pgqueue.worker.claim.known_lines import EXPECTED_MAX
+from django_pgqueue.worker.claim.floors import EXPECTED_MAX
 from django_pgqueue.worker.claim.poller import (
     CAP_SECONDS_MAX,
     DEAR_LOOKS,
@@ -82,7 +82,7 @@ class Desk:
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(poller, "time", clock)
-        for other in (known_lines, renewal, strays):
+        for other in (floors, renewal, strays):
             monkeypatch.setattr(other, "time", clock)
         for name in ("see", "claim", "claim_from_floors"):
             monkeypatch.setattr(
@@ -131,8 +131,8 @@ class Desk:
             if self.meanwhile is not None:
                 do, self.meanwhile = self.meanwhile, None
                 do()
-            asked = queues or options["lines"]
-            count = len(found.lines if kind == "see" else found)
+            asked = queues or options["bands"]
+            count = len(found.bands if kind == "see" else found)
             look = {"asked": asked, "limit": options.get("limit"), "found": count}
             self.looks.append(SimpleNamespace(kind=kind, **look))
             return found
@@ -313,7 +313,7 @@ def test_a_look_that_claims_nothing_flushes_nothing(late_desk):
 
 
 def test_leases_are_on_disk_before_the_next_look_though_there_is_no_pause(late_desk):
-    """Lines that have more, or a round over many queues, keep none waiting for it."""
+    """Bands that have more, or a round over many queues, keep none waiting for it."""
     desk, deeds = late_desk
     make_jobs(100)
     desk.room = 2
@@ -427,15 +427,15 @@ def test_a_drain_after_a_wake_ends_with_a_full_look_too(desk):
 
 
 def test_a_floor_is_the_latest_time_that_was_claimed(desk):
-    """Of its own line."""
+    """Of its own band."""
     times = [-timedelta(hours=3), -timedelta(hours=2), -timedelta(hours=1)]
     jobs = [make_job(visible_at=at) for at in times]
     desk.room = 2
     desk.tick()
     desk.tick()
 
-    (line,) = desk.looks[2].asked
-    assert ("default", 0, jobs[1].visible_at, 2) == line
+    (band,) = desk.looks[2].asked
+    assert ("default", 0, jobs[1].visible_at, 2) == band
     assert 1 == desk.looks[2].found
 
 
@@ -523,7 +523,7 @@ def test_a_claim_takes_from_no_more_lines_than_it_has_room_for(desk):
     desk.tick()
 
     (look,) = [look for look in desk.looks if look.kind == "claim_from_floors"]
-    assert [1] * 10 == [line.limit for line in look.asked]
+    assert [1] * 10 == [band.limit for band in look.asked]
 
 
 def test_a_wake_beside_many_queues_is_served_in_one_look(desk):
@@ -1135,7 +1135,7 @@ def test_however_dear_there_is_a_full_look_in_a_poll_interval(desk):
 
 
 def test_a_rationed_wake_brings_a_job_of_a_priority_that_was_never_met(desk):
-    """All lines that its queue could have are looked at, from the last look on."""
+    """All bands that its queue could have are looked at, from the last look on."""
     make_job(visible_at=DAY)
     desk.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
     job = make_job(priority=77)
@@ -1173,7 +1173,7 @@ def test_a_wake_for_a_cheap_queue_is_not_rationed(desk):
 
 
 def test_a_job_that_falls_due_during_a_ration_starts_at_its_time(desk):
-    """From the floor of its line, since nobody wakes us for it."""
+    """From the floor of its band, since nobody wakes us for it."""
     job = make_job(visible_at=DAY)
     desk.look_dear(3.0, DEAR_LOOKS)
     retry(desk, job, 0.3)
@@ -1186,7 +1186,7 @@ def test_a_job_that_falls_due_during_a_ration_starts_at_its_time(desk):
 
 
 def test_a_job_that_falls_due_is_not_forgotten_during_a_ration(desk):
-    """Of too many lines to try each: it is looked for as soon as a round may be."""
+    """Of too many bands to try each: it is looked for as soon as a round may be."""
     for number in range(EXPECTED_MAX):
         make_job(priority=number, visible_at=DAY)
     job = make_job(priority=-1, visible_at=DAY)
@@ -1291,7 +1291,7 @@ def test_coroutines_are_claimed_for_while_no_thread_is_idle(two):
 
 
 def test_each_lookout_drains_from_its_own_floors(two):
-    """Nothing of a line is missed when only the other kind had room."""
+    """Nothing of a band is missed when only the other kind had room."""
     make_calls(7)
     make_jobs(7)
     two.room, two.async_room = 2, 3
@@ -1304,7 +1304,7 @@ def test_each_lookout_drains_from_its_own_floors(two):
     assert 14 == len(two.put)
     for look in two.looks:
         if look.kind == "claim_from_floors":
-            assert 1 == len({line.queue for line in look.asked})
+            assert 1 == len({band.queue for band in look.asked})
 
 
 def test_what_waited_for_a_thread_is_found_when_there_is_one(two):

@@ -1,4 +1,4 @@
-"""Turns: how a claim is divided among lines. Pure; real workers stand elsewhere."""
+"""Turns: how a claim is divided among bands. Pure; real workers stand elsewhere."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ SECOND = timedelta(seconds=1)
 
 
 class Bench:
-    """Lines that never run dry, or hold so many jobs, and what was started of each."""
+    """Bands that never run dry, or hold so many jobs, and what was started of each."""
 
     def __init__(self, *entries, order=None, ageing_seconds=None, free=None):
         self.turns = Turns(read_plan(entries, order), ageing_seconds)
-        self.lines: dict = {}
+        self.bands: dict = {}
         self.left: dict = {}
         self.free = free or {}
         self.starts: list = []
 
-    def line(self, queue, priority=0, *, jobs=10**9, floor=NOON):
-        self.lines[queue, priority] = floor
+    def band(self, queue, priority=0, *, jobs=10**9, floor=NOON):
+        self.bands[queue, priority] = floor
         self.left[queue, priority] = jobs
         return self
 
     def claim(self, room, now=NOON):
-        """Claim once; return how many started of each line."""
-        lines = self.turns.share(self.lines, room, now=now, free=self.free)
-        assert sum(line.limit for line in lines) <= room
-        assert len(lines) == len({line[:2] for line in lines})
+        """Claim once; return how many started of each band."""
+        bands = self.turns.share(self.bands, room, now=now, free=self.free)
+        assert sum(band.limit for band in bands) <= room
+        assert len(bands) == len({band[:2] for band in bands})
         got = {}
-        for queue, priority, _, limit in lines:
+        for queue, priority, _, limit in bands:
             key = queue, priority
             assert limit > 0
             count = min(limit, self.left[key])
@@ -43,8 +43,8 @@ class Bench:
             if count:
                 got[key] = count
             if count < limit:
-                del self.lines[key]
-        self.turns.took(lines, got)
+                del self.bands[key]
+        self.turns.took(bands, got)
         self.starts += [key for key, count in got.items() for _ in range(count)]
         return got
 
@@ -63,7 +63,7 @@ class Bench:
 @pytest.mark.parametrize("room", [1, 2, 3, 7, 500])
 def test_queues_of_equal_priority_get_equal_shares(room):
     """Whatever the size of a claim: nobody is ahead by more than one start."""
-    bench = Bench().line("a").line("b").line("c")
+    bench = Bench().band("a").band("b").band("c")
 
     started = bench.claims(100, room)
 
@@ -74,7 +74,7 @@ def test_queues_of_equal_priority_get_equal_shares(room):
 @pytest.mark.parametrize("room", [1, 3, 10, 500])
 def test_weights_divide_the_starts(room):
     """Three of one for one of another, within one start of each."""
-    bench = Bench("a=3", "b=1", "c").line("a").line("b").line("c")
+    bench = Bench("a=3", "b=1", "c").band("a").band("b").band("c")
 
     started = bench.claims(100, room)
 
@@ -84,14 +84,14 @@ def test_weights_divide_the_starts(room):
 
 def test_weights_go_before_priorities_and_priorities_order_one_queue():
     """A flood of high priority does not take the share of another queue."""
-    bench = Bench("a=1", "b=1").line("a", 50).line("a", 0).line("b", -5)
+    bench = Bench("a=1", "b=1").band("a", 50).band("a", 0).band("b", -5)
 
     assert {("a", 50): 50, ("b", -5): 50} == bench.claim(100)
 
 
 def test_without_weights_the_highest_priority_goes_first_over_all_queues():
     """The next one has its turn when that is dry."""
-    bench = Bench().line("a", 5, jobs=30).line("b", 0).line("c", 5, jobs=10)
+    bench = Bench().band("a", 5, jobs=30).band("b", 0).band("c", 5, jobs=10)
 
     assert {("a", 5): 30, ("c", 5): 10} == bench.claim(100)
     assert {("b", 0): 100} == bench.claim(100)
@@ -100,7 +100,7 @@ def test_without_weights_the_highest_priority_goes_first_over_all_queues():
 def test_in_strict_order_the_queue_that_is_named_earlier_goes_first():
     """Whatever the priorities; these order the jobs of one queue."""
     bench = Bench("a", "b", order="strict")
-    bench.line("a", 0, jobs=5).line("b", 100).line("a", 9, jobs=5)
+    bench.band("a", 0, jobs=5).band("b", 100).band("a", 9, jobs=5)
 
     assert [("a", 9)] == list(bench.claim(10))
     assert [("a", 0)] == list(bench.claim(10))
@@ -109,25 +109,25 @@ def test_in_strict_order_the_queue_that_is_named_earlier_goes_first():
 
 def test_queues_of_one_pattern_take_turns_in_strict_order():
     """They stand at the same place."""
-    bench = Bench("a*", "b", order="strict").line("a1").line("a2").line("b")
+    bench = Bench("a*", "b", order="strict").band("a1").band("a2").band("b")
 
     assert {"a1": 50, "a2": 50} == bench.claims(1, 100)
 
 
 def test_a_queue_that_ran_dry_is_owed_nothing():
     """When it has jobs again, it gets its share and no more."""
-    bench = Bench().line("a").line("b", jobs=1)
+    bench = Bench().band("a").band("b", jobs=1)
     bench.claims(50, 10)
-    bench.line("b")
+    bench.band("b")
 
     assert {"a": 5, "b": 5} == bench.claims(1, 10)
 
 
 def test_a_thousand_queues_have_their_turns():
-    """A claim takes from as many lines as it has room for, and no more."""
+    """A claim takes from as many bands as it has room for, and no more."""
     bench = Bench()
     for number in range(1_000):
-        bench.line(f"q{number}")
+        bench.band(f"q{number}")
 
     assert 8 == len(bench.claim(8))
     started = bench.claims(2 * 125 - 1, 8)
@@ -139,7 +139,7 @@ def test_a_thousand_queues_have_their_turns():
 
 def test_a_cap_leaves_the_rest_to_others():
     """Threads are not kept free for a queue that may have no more."""
-    bench = Bench("a:4", "b").line("a").line("b")
+    bench = Bench("a:4", "b").band("a").band("b")
     bench.free = {"a": 4}
 
     assert {("a", 0): 4, ("b", 0): 16} == bench.claim(20)
@@ -147,7 +147,7 @@ def test_a_cap_leaves_the_rest_to_others():
 
 def test_a_cap_leaves_the_rest_to_lower_priorities_too():
     """A queue at its cap is nobody's better."""
-    bench = Bench("a:4", "b", "c").line("a", 9).line("b", 5, jobs=10**9).line("c", 0)
+    bench = Bench("a:4", "b", "c").band("a", 9).band("b", 5, jobs=10**9).band("c", 0)
     bench.free = {"a": 4}
     assert {("a", 9): 4, ("b", 5): 16} == bench.claim(20)
 
@@ -157,19 +157,19 @@ def test_a_cap_leaves_the_rest_to_lower_priorities_too():
 
 def test_a_cap_counts_all_lines_of_its_queue():
     """Two priorities of one queue, one claim."""
-    bench = Bench("a:4", order="strict").line("a", 9, jobs=10).line("a", 0)
+    bench = Bench("a:4", order="strict").band("a", 9, jobs=10).band("a", 0)
     bench.free = {"a": 4}
 
     assert 4 == sum(bench.claim(20).values())
 
 
 def test_when_all_are_at_their_caps_nothing_is_claimed():
-    """Also where there is but one line."""
-    bench = Bench("*:1").line("a")
+    """Also where there is but one band."""
+    bench = Bench("*:1").band("a")
     bench.free = {"a": 0, "b": -1}
     assert {} == bench.claim(5)
 
-    bench.line("b")
+    bench.band("b")
     assert {} == bench.claim(5)
 
 
@@ -177,9 +177,9 @@ def test_when_all_are_at_their_caps_nothing_is_claimed():
 
 
 def aged(room, *, since=2 * SECOND):
-    """A flood of high priority, and a low line whose oldest job waits since then."""
-    bench = Bench(ageing_seconds=1).line("high", 50, floor=NOON)
-    return bench.line("low", -50, floor=NOON - since)
+    """A flood of high priority, and a low band whose oldest job waits since then."""
+    bench = Bench(ageing_seconds=1).band("high", 50, floor=NOON)
+    return bench.band("low", -50, floor=NOON - since)
 
 
 @pytest.mark.parametrize("room", [1, 2, 7, 100])
@@ -202,7 +202,7 @@ def test_who_has_not_waited_long_is_passed_over():
 
 def test_without_ageing_the_low_wait_for_ever():
     """If that is what the project wants."""
-    bench = Bench().line("high", 50).line("low", -50, floor=NOON - 10**6 * SECOND)
+    bench = Bench().band("high", 50).band("low", -50, floor=NOON - 10**6 * SECOND)
 
     assert {"high": 1_000} == bench.claims(100, 10)
 
@@ -210,7 +210,7 @@ def test_without_ageing_the_low_wait_for_ever():
 def test_the_longest_waiting_of_those_passed_over_is_let_in():
     """By age alone, whatever its priority."""
     bench = aged(10)
-    bench.line("older", -99, floor=NOON - 3 * SECOND)
+    bench.band("older", -99, floor=NOON - 3 * SECOND)
 
     assert ("older", -99) in bench.claim(10)
 
@@ -221,7 +221,7 @@ def test_the_longest_waiting_of_those_passed_over_is_let_in():
 def test_ageing_holds_in_every_order(entries, order):
     """A later queue, or a low priority of one queue."""
     bench = Bench(*entries, order=order, ageing_seconds=1)
-    bench.line("a", 0).line("b", 5).line("b", -5, floor=NOON - 2 * SECOND)
+    bench.band("a", 0).band("b", 5).band("b", -5, floor=NOON - 2 * SECOND)
 
     assert ("b", -5) in bench.claim(10)
 
@@ -235,9 +235,9 @@ def test_a_queue_at_its_cap_is_not_let_in_for_its_age():
 
 
 def test_a_cap_counts_what_was_let_in_for_its_age():
-    """Both lines of the queue together stay within it."""
-    bench = Bench("a:1", "b", ageing_seconds=1).line("a", 5).line("b", 5)
-    bench.line("a", 0, floor=NOON - 2 * SECOND)
+    """Both bands of the queue together stay within it."""
+    bench = Bench("a:1", "b", ageing_seconds=1).band("a", 5).band("b", 5)
+    bench.band("a", 0, floor=NOON - 2 * SECOND)
     bench.free = {"a": 1}
 
     started = bench.claim(10)

@@ -1,9 +1,9 @@
 """
-Known lines: which have something due, and from where on a claim may look in each.
+Floors: which bands have something due, and from where on a claim may look in each.
 
-A *floor* is the earliest visible_at that may still be found in a line. A claim that
+A *floor* is the earliest visible_at that may still be found in a band. A claim that
 starts there does not walk over what is finished. It misses what becomes visible below:
-a transaction that commits late, a claim that rolls back. So lines are seen anew, from
+a transaction that commits late, a claim that rolls back. So bands are seen anew, from
 their beginning, all the time; and where that is dear, floors are taken with a margin.
 """
 
@@ -14,29 +14,28 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django_pgqueue.bounds import PRIORITY_MAX, PRIORITY_MIN
-from django_pgqueue.queues.claim import Claimed, Line, Sight
+from django_pgqueue.queues.claim import Band, Claimed, Sight
 from django_pgqueue.worker.claim.turns import Key
 
-# Lines and queues remembered; beyond it all are forgotten, and seen anew.
-LINES_MAX = 10_000
+# Bands and queues remembered; beyond it all are forgotten, and seen anew.
+BANDS_MAX = 10_000
 
-# How far below its floor a line is looked at where seeing it anew is dear: for what
+# How far below its floor a band is looked at where seeing it anew is dear: for what
 # commits so much later than it was inserted.
 MARGIN = timedelta(seconds=1)
 
-
-# Lines taken for busy without having been seen; of more, a round is quicker.
+# Bands taken for busy without having been seen; of more, a round is quicker.
 EXPECTED_MAX = 64
 
 
-class KnownLines:
-    """The lines of one poller."""
+class Floors:
+    """What one poller knows of bands."""
 
     def __init__(self) -> None:
         # Those with something due, and the floor of each.
         self.busy: dict[Key, datetime] = {}
         self._floors: dict[Key, datetime] = {}
-        # When all lines of a queue were seen, or taken empty.
+        # When all bands of a queue were seen, or taken empty.
         self._seen_at: dict[str, datetime] = {}
         # The database's time at a monotonic one.
         self._clock: tuple[datetime, float] | None = None
@@ -54,7 +53,7 @@ class KnownLines:
         Take what was seen of *queues*.
 
         Returns:
-            How many lines have something due, and in how many seconds the next job of
+            How many bands have something due, and in how many seconds the next job of
             another one becomes visible; None: none will.
         """
         now = sight.now
@@ -63,9 +62,9 @@ class KnownLines:
         for key in [key for key in self.busy if key[0] in names]:
             del self.busy[key]
         self._remember_seen(queues, now)
-        self._remember({(line.queue, line.priority): now for line in sight.lines})
+        self._remember({(band.queue, band.priority): now for band in sight.bands})
         count, upcoming = 0, None
-        for queue, priority, visible_at in sight.lines:
+        for queue, priority, visible_at in sight.bands:
             if visible_at <= now:
                 self.busy[queue, priority] = visible_at
                 count += 1
@@ -73,21 +72,21 @@ class KnownLines:
                 upcoming = visible_at
         return count, None if upcoming is None else (upcoming - now).total_seconds()
 
-    def take(self, lines: Sequence[Line], jobs: Sequence[Claimed]) -> dict[Key, int]:
-        """Take what a claim from *lines* has brought; return how many of each."""
-        if len(lines) == 1:
-            (line,) = lines
-            got = {(line.queue, line.priority): len(jobs)}
-            last = {(line.queue, line.priority): jobs[-1].due_at} if jobs else {}
+    def take(self, bands: Sequence[Band], jobs: Sequence[Claimed]) -> dict[Key, int]:
+        """Take what a claim from *bands* has brought; return how many of each."""
+        if len(bands) == 1:
+            (band,) = bands
+            got = {(band.queue, band.priority): len(jobs)}
+            last = {(band.queue, band.priority): jobs[-1].due_at} if jobs else {}
         else:
             got, last = {}, {}
             for job in jobs:
                 key = job.queue, job.priority
                 got[key] = got.get(key, 0) + 1
-                # In a line, jobs are in the order of due_at.
+                # In a band, jobs are in the order of due_at.
                 last[key] = job.due_at
         self._remember(last)
-        for queue, priority, _, limit in lines:
+        for queue, priority, _, limit in bands:
             key = queue, priority
             if got.get(key, 0) < limit:
                 self.busy.pop(key, None)
@@ -98,7 +97,7 @@ class KnownLines:
     def take_all(
         self, queues: Sequence[str], jobs: Sequence[Claimed], *, has_more: bool
     ) -> None:
-        """Take what a claim from all lines of *queues* has brought."""
+        """Take what a claim from all bands of *queues* has brought."""
         now = self.now
         if now is not None and not has_more:
             self._remember_seen(queues, now)
@@ -107,40 +106,40 @@ class KnownLines:
         if has_more:
             self.busy.update(last)
 
-    def at_floors(self, queues: Collection[str] | None, limit: int) -> list[Line]:
+    def at_floors(self, queues: Collection[str] | None, limit: int) -> list[Band]:
         """
-        Return the lines that are known of *queues*, with a margin.
+        Return the bands that are known of *queues*, with a margin.
 
         Args:
             queues: Names; None: of all.
-            limit: Of each line.
+            limit: Of each band.
         """
         keys = (key for key in self._floors if queues is None or key[0] in queues)
         return [
-            Line(*key, self._floor(key) - MARGIN, limit)
+            Band(*key, self._floor(key) - MARGIN, limit)
             for key in sorted(keys, key=lambda key: -key[1])
         ]
 
-    def unknown(self, queue: str, limit: int) -> list[Line]:
-        """Return every line of *queue* that has never been met, with a margin."""
+    def unknown(self, queue: str, limit: int) -> list[Band]:
+        """Return every band of *queue* that has never been met, with a margin."""
         seen_at = self._seen_at.get(queue)
         if seen_at is None:
             return []
         return [
-            Line(queue, priority, seen_at - MARGIN, limit)
+            Band(queue, priority, seen_at - MARGIN, limit)
             for priority in range(PRIORITY_MAX, PRIORITY_MIN - 1, -1)
             if (queue, priority) not in self._floors
         ]
 
     def expect(self, queues: Collection[str] | None) -> None:
-        """Take lines of *queues* (None: of all) for busy that have not been seen."""
-        lines = self.at_floors(queues, 1)
-        if len(lines) <= EXPECTED_MAX:
-            for line in lines:
-                self.busy.setdefault((line.queue, line.priority), line.floor)
+        """Take bands of *queues* (None: of all) for busy that have not been seen."""
+        bands = self.at_floors(queues, 1)
+        if len(bands) <= EXPECTED_MAX:
+            for band in bands:
+                self.busy.setdefault((band.queue, band.priority), band.floor)
 
     def keep(self, queues: Collection[str]) -> None:
-        """Drop the busy lines of all others."""
+        """Drop the busy bands of all others."""
         for key in [key for key in self.busy if key[0] not in queues]:
             del self.busy[key]
 
@@ -151,19 +150,19 @@ class KnownLines:
         self._seen_at.clear()
 
     def _floor(self, key: Key) -> datetime:
-        """Return from where on the line may have something that is due."""
+        """Return from where on the band may have something that is due."""
         if key in self.busy:
             return self.busy[key]
         # What there was when its queue was seen has been taken since.
         return max(self._floors[key], self._seen_at.get(key[0], self._floors[key]))
 
     def _remember(self, floors: dict[Key, datetime]) -> None:
-        if len(self._floors) + len(floors) > LINES_MAX:
+        if len(self._floors) + len(floors) > BANDS_MAX:
             self._floors.clear()
         self._floors.update(floors)
 
     def _remember_seen(self, queues: Iterable[str], now: datetime) -> None:
-        if len(self._seen_at) > LINES_MAX:
+        if len(self._seen_at) > BANDS_MAX:
             self._seen_at.clear()
             self._floors.clear()
         self._seen_at.update(dict.fromkeys(queues, now))
