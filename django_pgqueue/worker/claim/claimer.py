@@ -4,9 +4,9 @@ Claimer: asks for as many jobs as can start soon.
 The sixth hop of a job's life. It waits for notifications itself, on the connection that
 the listener has made; one sets a flag, and this loop goes by the flags at its own pace.
 
-Threads and coroutines are room for different jobs, so there are two pollers: one for
-the queues that have shown nothing but async jobs lately, one for all others. A worker
-without such a queue never asks the second.
+Threads are capacity for some jobs and coroutines for others, so there are two pollers:
+one for the queues that have shown nothing but async jobs lately, one for all others. A
+worker without such a queue never asks the second.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Band, Claimed, Sight
 from django_pgqueue.worker.claim.bell import Bell
+from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
+from django_pgqueue.worker.claim.fair_share import FairShare, Key, run_order
 from django_pgqueue.worker.claim.listener import Listener
 from django_pgqueue.worker.claim.message_prefetch import bring_messages
 from django_pgqueue.worker.claim.poller import SLICE_QUEUES, Poller
-from django_pgqueue.worker.claim.room import Kinds, Room
 from django_pgqueue.worker.claim.strays import Strays
-from django_pgqueue.worker.claim.turns import Key, Turns, run_order
 from django_pgqueue.worker.claim.wakes import Wakes
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
@@ -67,7 +67,7 @@ class Put(Protocol):
     """Who takes what was claimed."""
 
     def __call__(self, jobs: list[Claimed], *, for_coroutines: bool) -> None:
-        """Take jobs, in run order, from a claim for one kind of room."""
+        """Take jobs, in run order, from a claim for one kind of capacity."""
 
 
 class Claimer(Service):
@@ -86,9 +86,9 @@ class Claimer(Service):
         renewal: Renewal,
         strays: Strays,
         hand_back: Callable[[list[Claimed]], None],
-        kinds: Kinds,
-        room: Callable[[], Room],
-        extra_room: Callable[[], int] = lambda: 0,
+        mix: QueueMix,
+        capacity: Callable[[], Capacity],
+        extra_capacity: Callable[[], int] = lambda: 0,
         put: Put,
         bell: Bell | None = None,
         listener: Listener | None = None,
@@ -101,7 +101,7 @@ class Claimer(Service):
         self._unflushed = 0
         self.options = options
         self.plan = options.plan
-        self.kinds = kinds
+        self.mix = mix
         # Served and not paused, as the database last said; and those that are paused.
         self.queues: list[str] = []
         self.paused: set[str] = set()
@@ -119,19 +119,19 @@ class Claimer(Service):
         self._renew_at = 0.0
         self._strays = strays
         self._hand_back = hand_back
-        self._room = room
+        self._capacity = capacity
         self._portion = Portion(claims.CLAIM_LIMIT_MAX)
-        self._extra_room = extra_room
+        self._extra_capacity = extra_capacity
         self._extra_at = 0.0
         self._put = put
         self._rank = run_order(self.plan, options.settings.ageing_seconds)
         self._poll_seconds = options.settings.poll_interval_seconds
         self._queues_due_at = 0.0
-        self._pure: frozenset[str] = kinds.pure
+        self._pure: frozenset[str] = mix.pure
         self._for_threads, self._for_coroutines = (
             Poller(
                 Desk(self, for_coroutines),
-                Turns(self.plan, options.settings.ageing_seconds),
+                FairShare(self.plan, options.settings.ageing_seconds),
                 self._poll_seconds,
             )
             for for_coroutines in (False, True)
@@ -162,7 +162,7 @@ class Claimer(Service):
         return found
 
     def tick(self) -> float:
-        """Claim once for each kind of room, where there is a reason to look."""
+        """Claim once for each kind of capacity, where there is a reason to look."""
         try:
             self._take_back_strays()
             pause = min(self._look(), self._strays.seconds_until_due())
@@ -210,58 +210,58 @@ class Claimer(Service):
         self._bell.close()
 
     def _look(self) -> float:
-        room, now = self._room_now(), time.monotonic()
-        if room.threads <= 0 and self._wakes.pending:
+        capacity, now = self._capacity_now(), time.monotonic()
+        if capacity.threads <= 0 and self._wakes.pending:
             wait = self._extra_at - now
             if wait > 0:
                 return wait
-            room = room._replace(threads=self._extra_room())
+            capacity = capacity._replace(threads=self._extra_capacity())
             self._extra_at = now + EXTRA_SECONDS
-        if room.threads <= 0 and (room.coroutines <= 0 or not self._pure):
+        if capacity.threads <= 0 and (capacity.coroutines <= 0 or not self._pure):
             return self._poll_seconds
         if now >= self._queues_due_at:
             self.refresh_queues()
         self._share_flags()
         pause = self._poll_seconds
-        threads = self._threads_room(room)
+        threads = self._threads_capacity(capacity)
         if threads > 0:
             pause = min(pause, self._for_threads.look(threads))
-        self._follow_kinds()
+        self._follow_mix()
         if self._pure:
             # Asked again: the first look may have brought async jobs, too.
-            coroutines = self._room_now().coroutines
+            coroutines = self._capacity_now().coroutines
             if coroutines > 0:
                 pause = min(pause, self._for_coroutines.look(coroutines))
-                self._follow_kinds()
+                self._follow_mix()
         return max(min(pause, self._queues_due_at - time.monotonic()), 0.0)
 
-    def _room_now(self) -> Room:
+    def _capacity_now(self) -> Capacity:
         """Return how many more jobs could start soon, and may be claimed at once."""
-        room, rows = self._room(), self._portion.rows
-        if max(room) <= rows:
-            return room
-        return Room(min(room.threads, rows), min(room.coroutines, rows))
+        capacity, rows = self._capacity(), self._portion.rows
+        if max(capacity) <= rows:
+            return capacity
+        return Capacity(min(capacity.threads, rows), min(capacity.coroutines, rows))
 
     def _pollers(self) -> tuple[Poller, ...]:
         if self._pure:
             return self._for_threads, self._for_coroutines
         return (self._for_threads,)
 
-    def _threads_room(self, room: Room) -> int:
+    def _threads_capacity(self, capacity: Capacity) -> int:
         """Return the limit of a look for threads, which may bring async jobs too."""
-        mixed = self.kinds.mixed
-        left_out = mixed if room.coroutines <= 0 else frozenset()
+        mixed = self.mix.mixed
+        left_out = mixed if capacity.coroutines <= 0 else frozenset()
         if self.left_out - left_out:
             # Nobody has looked at these for a while.
             self._for_threads.start_over()
         self.left_out = left_out
         if mixed and not left_out:
-            return min(room.threads, room.coroutines)
-        return room.threads
+            return min(capacity.threads, capacity.coroutines)
+        return capacity.threads
 
-    def _follow_kinds(self) -> None:
+    def _follow_mix(self) -> None:
         """Start over when a queue went from one poller to the other."""
-        pure = self.kinds.pure
+        pure = self.mix.pure
         if pure is not self._pure:
             self._pure = pure
             self._for_threads.start_over()
@@ -303,7 +303,7 @@ class Claimer(Service):
         served = dict.fromkeys([*self.plan.named, *self._met_at])
         self.queues = [name for name in served if name not in self.paused]
 
-    def limit(self, queues: Sequence[str], room: int) -> int:
+    def limit(self, queues: Sequence[str], capacity: int) -> int:
         """
         Return how many a claim from all bands of *queues* may take.
 
@@ -314,11 +314,11 @@ class Claimer(Service):
         if not is_one and self.plan.order != PRIORITY:
             return 0
         if not self.plan.has_caps:
-            return room
+            return capacity
         free = self.free((queue, 0) for queue in queues)
         if not free:
-            return room
-        return max(0, min(room, *free.values())) if is_one else 0
+            return capacity
+        return max(0, min(capacity, *free.values())) if is_one else 0
 
     def free(self, bands: Iterable[Key]) -> Mapping[str, int]:
         """
@@ -461,7 +461,7 @@ class Desk:
     def queues(self) -> list[str]:
         """Return the queues of this poller: served, not paused, not left out."""
         claimer = self._claimer
-        pure = claimer.kinds.pure
+        pure = claimer.mix.pure
         if self._for_coroutines:
             return [name for name in claimer.queues if name in pure]
         if not pure and not claimer.left_out:
@@ -500,9 +500,9 @@ class Desk:
             bands, limit, for_coroutines=self._for_coroutines
         )
 
-    def limit(self, queues: Sequence[str], room: int) -> int:
+    def limit(self, queues: Sequence[str], capacity: int) -> int:
         """Return how many a claim from all bands of *queues* may take; 0: see them."""
-        return self._claimer.limit(queues, room)
+        return self._claimer.limit(queues, capacity)
 
     def free(self, bands: Iterable[Key]) -> Mapping[str, int]:
         """Return how many more jobs each queue of *bands* may have that has a cap."""

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from django_pgqueue.bounds import PRIORITY_MAX, PRIORITY_MIN
 from django_pgqueue.queues.claim import Band, Claimed, Sight
-from django_pgqueue.worker.claim.turns import Key
+from django_pgqueue.worker.claim.fair_share import Key
 
 # Bands and queues remembered; beyond it all are forgotten, and seen anew.
 BANDS_MAX = 10_000

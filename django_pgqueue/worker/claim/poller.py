@@ -1,5 +1,5 @@
 """
-Poller: when to look for jobs, where, and from which floor on. For one kind of room.
+Poller: when to look for jobs, where, and from which floor on. For one kind of capacity.
 
 There are two ways to look. A *round* sees the bands of all queues, a slice at a time,
 and claims nothing by itself; what has something due is then drained from floors, in the
@@ -18,9 +18,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from django_pgqueue.queues.claim import Band, Claimed, Sight
+from django_pgqueue.worker.claim.fair_share import FairShare, Key
 from django_pgqueue.worker.claim.floors import Floors
 from django_pgqueue.worker.claim.rechecks import Rechecks
-from django_pgqueue.worker.claim.turns import Key, Turns
 from django_pgqueue.worker.claim.wakes import NAMES_MAX
 
 # A band has something due that no claim gets: somebody holds it. It is looked at again
@@ -67,7 +67,7 @@ CLAIMS_MAX = 8
 
 
 class Desk(Protocol):
-    """What a poller asks: the claimer, for one kind of room."""
+    """What a poller asks: the claimer, for one kind of capacity."""
 
     def queues(self) -> list[str]:
         """Return the queues to look at when all are meant."""
@@ -86,7 +86,7 @@ class Desk(Protocol):
     def served(self, names: set[str]) -> list[str]:
         """Return those of *names* that may be claimed from; unheard ones too."""
 
-    def limit(self, queues: Sequence[str], room: int) -> int:
+    def limit(self, queues: Sequence[str], capacity: int) -> int:
         """Return how many a claim from all bands of *queues* may take; 0: see them."""
 
     def free(self, bands: Iterable[Key]) -> Mapping[str, int]:
@@ -139,9 +139,9 @@ class Ration:
 class Poller:
     """Decides about looks; the desk takes them."""
 
-    def __init__(self, desk: Desk, turns: Turns, poll_seconds: float) -> None:
+    def __init__(self, desk: Desk, fair_share: FairShare, poll_seconds: float) -> None:
         self._desk = desk
-        self._turns = turns
+        self._fair_share = fair_share
         self._poll_seconds = poll_seconds
         self._flagged: set[str] = set()
         self._flagged_any = False
@@ -217,8 +217,8 @@ class Poller:
             return None
         return self._last_round[1]
 
-    def look(self, room: int) -> float:
-        """Look for *room* jobs if there is a reason; return how long to wait then."""
+    def look(self, capacity: int) -> float:
+        """Look for *capacity* jobs if there is a reason; return the wait until then."""
         queues = self._desk.queues()
         self._floors.keep(set(queues))
         now = time.monotonic()
@@ -235,11 +235,11 @@ class Poller:
                 self._floors.expect(None)
         found = 0
         if self._is_flagged and (self._is_draining or now >= self._wake_not_before):
-            found = self._look_where_flagged(room)
+            found = self._look_where_flagged(capacity)
         self._go_on_round()
-        if self._floors.busy and found < room:
-            found += self._drain(room - found)
-        self._conclude(found, room)
+        if self._floors.busy and found < capacity:
+            found += self._drain(capacity - found)
+        self._conclude(found, capacity)
         return self._pause()
 
     @property
@@ -352,7 +352,7 @@ class Poller:
             self._note_empty_wake()
         return flagged
 
-    def _look_where_flagged(self, room: int) -> int:
+    def _look_where_flagged(self, capacity: int) -> int:
         flagged = self._take_flags()
         if flagged is None or len(flagged) > SLICE_QUEUES:
             # A round, at once or when its ration allows; and the floors until then.
@@ -365,9 +365,9 @@ class Poller:
         names = self._desk.served(flagged)
         dear = [name for name in names if self._is_dear(name)]
         cheap = [name for name in names if name not in dear] if dear else names
-        found = self._look_at(cheap, room) if cheap else 0
-        if dear and found < room:
-            found += self._look_at_dear(dear, room - found)
+        found = self._look_at(cheap, capacity) if cheap else 0
+        if dear and found < capacity:
+            found += self._look_at_dear(dear, capacity - found)
         if self._is_draining or self._floors.busy:
             return found
         if found:
@@ -387,11 +387,11 @@ class Poller:
             pause = EMPTY_WAKE_SECONDS_MIN * 2**times
             self._wake_not_before = now + min(pause, EMPTY_WAKE_SECONDS_MAX)
 
-    def _look_at(self, queues: Sequence[str], room: int) -> int:
+    def _look_at(self, queues: Sequence[str], capacity: int) -> int:
         """See the bands of *queues*, or claim from them if nothing else is due."""
         limit = 0
         if not self._floors.busy and len(queues) <= WAKE_QUEUES_MAX:
-            limit = self._desk.limit(queues, room)
+            limit = self._desk.limit(queues, capacity)
         if not limit:
             _, _, wait = self._see(queues)
             if wait is not None:
@@ -420,14 +420,15 @@ class Poller:
         ration = self._rations.get(queue)
         return ration is not None and ration.holds
 
-    def _look_at_dear(self, queues: Sequence[str], room: int) -> int:
+    def _look_at_dear(self, queues: Sequence[str], capacity: int) -> int:
         """Claim from floors what a wake has come for, of whatever priority."""
         if self._floors.busy:
             self._floors.expect(set(queues))
             return 0
         found = 0
         for number, queue in enumerate(queues):
-            limit = self._desk.limit([queue], room - found) if found < room else 0
+            left = capacity - found
+            limit = self._desk.limit([queue], left) if left > 0 else 0
             if not limit:
                 self._floors.expect({queue})
                 continue
@@ -449,28 +450,28 @@ class Poller:
 
     # Draining -------------------------------------------------------------------------
 
-    def _drain(self, room: int) -> int:
-        """Claim from the bands that have something, until *room* is full."""
+    def _drain(self, capacity: int) -> int:
+        """Claim from the bands that have something, until *capacity* is full."""
         found = 0
         self._is_blocked = False
         for _ in range(CLAIMS_MAX):
-            if found >= room or not self._floors.busy:
+            if found >= capacity or not self._floors.busy:
                 break
-            bands = self._turns.share(
+            bands = self._fair_share.share(
                 self._floors.busy,
-                room - found,
+                capacity - found,
                 now=self._floors.now,
                 free=self._desk.free(self._floors.busy),
             )
             if not bands:
                 self._is_blocked = True
                 break
-            jobs = self._desk.claim_from_floors(bands, room - found)
-            self._turns.took(bands, self._floors.take(bands, jobs))
+            jobs = self._desk.claim_from_floors(bands, capacity - found)
+            self._fair_share.took(bands, self._floors.take(bands, jobs))
             found += len(jobs)
         return found
 
-    def _conclude(self, found: int, room: int) -> None:
+    def _conclude(self, found: int, capacity: int) -> None:
         """Decide what comes next, from what was found."""
         was_busy = self._is_draining or self._is_capped
         is_busy = bool(self._floors.busy)

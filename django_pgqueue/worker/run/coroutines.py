@@ -7,7 +7,7 @@ as it runs and, with settle="immediate", until its ack is committed.
 
 A *turn* is one round of the event loop. What can be done once for all jobs that end in
 the same turn is done at its end: the settler is told, what they left behind is looked
-for, others start in their slots, the claimer hears of room.
+for, others start in their slots, the claimer hears of capacity.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class Coroutines:
         isolation: Isolation,
         installation: str,
         grace_seconds: float,
-        on_room: Callable[[], None],
+        on_capacity: Callable[[], None],
         on_suspect: Callable[[], None] | None,
         on_hard_timeout: Callable[[Claimed, TaskTimeout], None],
     ) -> None:
         self.count = count
         self._hands = hands
         self._isolation = isolation
-        self._on_room = on_room
+        self._on_capacity = on_capacity
         # No thread runs until the first job comes.
         self._loop = asyncio.new_event_loop()
         self._loop.set_task_factory(start_task)
@@ -132,15 +132,15 @@ class Coroutines:
         self._put += len(jobs)
         self._call(self._begin, jobs)
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Return how many more jobs could start within the horizon; 0: none."""
         held = self._put - self._ended
         ahead = self._prefetch() if held < self.count or not self._is_stuck() else 0
-        room = self.count + ahead - held
+        capacity = self.count + ahead - held
         # Not one by one, as in the executor.
-        if held > self.count and 2 * room < ahead:
+        if held > self.count and 2 * capacity < ahead:
             return 0
-        return max(0, min(room, CLAIM_LIMIT_MAX))
+        return max(0, min(capacity, CLAIM_LIMIT_MAX))
 
     @property
     def is_idle(self) -> bool:
@@ -264,7 +264,7 @@ class Coroutines:
         if not self._waiting:
             return
         # Not by the clock alone: a turn of a busy loop may take longer than that, and
-        # those that end in this one make room only at its end.
+        # those that end in this one free their slots only at its end.
         if self._taken_at == self._spotted_at and not self._is_turning:
             self._hand_back()
         else:
@@ -314,8 +314,8 @@ class Coroutines:
             self._gone = 0
             self._has_ended.set()
             self._fill()
-            if not self._stopping and self.room():
-                self._on_room()
+            if not self._stopping and self.capacity():
+                self._on_capacity()
 
     def _learn(self, seconds: float, jobs: int = 1) -> None:
         """Note how long some jobs had their slots, in the mean."""

@@ -1,9 +1,9 @@
 """
 Dispatcher: gives each claimed job to a thread or to the event loop.
 
-A claim is for one kind of room and may bring jobs of the other kind, where a queue
-shows something new. As many as have room run; the rest is handed back, and the queue
-is known to be mixed from then on.
+A claim is for one kind of capacity and may bring jobs of the other kind, where a queue
+shows something new. As many as there is capacity for run; the rest is handed back, and
+the queue is known to be mixed from then on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.registry import find_sender
-from django_pgqueue.worker.claim.room import Kinds, Room
+from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.run.coroutines import Coroutines
 from django_pgqueue.worker.run.executor import Executor
@@ -34,36 +34,36 @@ class Dispatcher:
         executor: Executor,
         coroutines: Coroutines,
         settler: Settler,
-        kinds: Kinds,
+        mix: QueueMix,
         leases: Leases,
-        on_room: Callable[[], None],
+        on_capacity: Callable[[], None],
     ) -> None:
         self._executor = executor
         self._coroutines = coroutines
         self._settler = settler
-        self._kinds = kinds
+        self._mix = mix
         self._leases = leases
-        self._on_room = on_room
+        self._on_capacity = on_capacity
         self._held_max = max(HELD_MAX, 2 * coroutines.count) + executor.count
 
-    def room(self) -> Room:
+    def capacity(self) -> Capacity:
         """Return how many more jobs of each kind could start soon."""
         # Said first: what is written from here on is told to the claimer.
-        self._settler.on_written = self._on_room
+        self._settler.on_written = self._on_capacity
         left = self._held_max - self._leases.load()
         if left <= 0:
-            return Room(0, 0)
+            return Capacity(0, 0)
         self._settler.on_written = None
-        threads, coroutines = self._executor.room(), self._coroutines.room()
-        return Room(min(threads, left), min(coroutines, left))
+        threads, coroutines = self._executor.capacity(), self._coroutines.capacity()
+        return Capacity(min(threads, left), min(coroutines, left))
 
-    def extra_room(self) -> int:
-        """Return how many more jobs to claim for a wake while threads have no room."""
+    def extra_capacity(self) -> int:
+        """Return how many more jobs to claim for a wake while no thread is free."""
         left = self._held_max - self._leases.load()
-        return max(0, min(self._executor.extra_room(), left))
+        return max(0, min(self._executor.extra_capacity(), left))
 
     def put(self, jobs: list[Claimed], *, for_coroutines: bool) -> None:
-        """Take claimed jobs, in run order, from a claim for one kind of room."""
+        """Take claimed jobs, in run order, from a claim for one kind of capacity."""
         sync_jobs: list[Claimed] = []
         async_jobs: list[Claimed] = []
         # Whole batches of one task are the rule, so tasks are asked, not jobs. Of an
@@ -76,7 +76,7 @@ class Dispatcher:
         shown = Counter([(job.queue, job.task) for job in jobs])
         for (queue, name), count in shown.items():
             if tasks[name] is not None:
-                self._kinds.note(queue, is_async=is_async[name], count=count)
+                self._mix.note(queue, is_async=is_async[name], count=count)
         if not any(is_async.values()):
             sync_jobs = jobs
         elif all(is_async.values()):
@@ -85,9 +85,9 @@ class Dispatcher:
             for job in jobs:
                 (async_jobs if is_async[job.task] else sync_jobs).append(job)
         if for_coroutines:
-            sync_jobs = self._fitting(sync_jobs, self._executor.room())
+            sync_jobs = self._fitting(sync_jobs, self._executor.capacity())
         else:
-            async_jobs = self._fitting(async_jobs, self._coroutines.room())
+            async_jobs = self._fitting(async_jobs, self._coroutines.capacity())
         self._executor.put(sync_jobs)
         self._coroutines.put(async_jobs)
 
@@ -114,8 +114,8 @@ class Dispatcher:
         """Wait for what runs until the monotonic time *until*; False: some does."""
         return self._executor.join(until) and self._coroutines.join(until)
 
-    def _fitting(self, jobs: list[Claimed], room: int) -> list[Claimed]:
-        """Return the jobs that have room; hand back the others."""
-        for job in jobs[room:]:
+    def _fitting(self, jobs: list[Claimed], capacity: int) -> list[Claimed]:
+        """Return the jobs that there is capacity for; hand back the others."""
+        for job in jobs[capacity:]:
             self._settler.put(Settlement(job, None))
-        return jobs[:room]
+        return jobs[:capacity]

@@ -72,7 +72,7 @@ class Executor:
         hands: Hands,
         isolation: Isolation,
         installation: str,
-        on_room: Callable[[], None],
+        on_capacity: Callable[[], None],
         rank: Callable[[Claimed], int],
         on_suspect: Callable[[], None] | None,
         pool: ProcessPool | None = None,
@@ -84,7 +84,7 @@ class Executor:
         self._settler = settler
         self._watchdog = watchdog
         self._installation = installation
-        self._on_room = on_room
+        self._on_capacity = on_capacity
         # Of those that wait here, the lowest goes first.
         self._rank = rank
         # Called for a job that is to run alone, which is handed back. None: it runs.
@@ -101,7 +101,7 @@ class Executor:
         self._unsettled: set[int] = set()
         self._stopping = False
         self._stopped = threading.Event()
-        # The claimer was told that there is no room, and waits to hear of some.
+        # The claimer was told that there is no capacity, and waits to hear of some.
         self._was_full = False
         self._full_at = 0
         self._prefetch = Prefetch(threads)
@@ -140,23 +140,23 @@ class Executor:
         if not self._watch.is_set():
             self._watch.set()
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Return how many more jobs could start within the horizon; 0: none."""
-        # Said first: a thread that makes room after this tells the claimer.
+        # Said first: a thread that becomes free after this tells the claimer.
         self._full_at, self._was_full = 0, True
         idle, buffered, prefetch = len(self._free), len(self._buffer), 0
         if (idle and not buffered) or not self._prefetch.is_stuck():
             prefetch = self._prefetch.ahead()
-        room = idle + prefetch - buffered
+        capacity = idle + prefetch - buffered
         # Not one by one: a claim of half of what fits costs hardly more than of one.
         self._full_at = idle + prefetch // 2 if prefetch else 0
-        if room <= 0 or (buffered and 2 * room < prefetch):
+        if capacity <= 0 or (buffered and 2 * capacity < prefetch):
             return 0
         self._was_full = False
-        return min(room, CLAIM_LIMIT_MAX)
+        return min(capacity, CLAIM_LIMIT_MAX)
 
-    def extra_room(self) -> int:
-        """Return how many jobs to claim, beyond room(), for what a wake announced."""
+    def extra_capacity(self) -> int:
+        """Return how many jobs to claim for a wake, beyond capacity()."""
         ahead = self._prefetch.ahead()
         is_flowing = ahead and not self._prefetch.is_stuck()
         if not is_flowing:
@@ -256,7 +256,7 @@ class Executor:
             if self._baton.holder != thread:
                 self._baton.work_came()
         if self._was_full and len(self._buffer) <= self._full_at:
-            self._tell_room()
+            self._tell_capacity()
 
     def _salvage(self, job: Claimed, error: BaseException) -> None:
         """Settle a job whose outcome a bug of ours has kept back."""
@@ -272,10 +272,10 @@ class Executor:
         except BaseException:
             logger.exception("failed     loop=executor job=%d stays leased", job.id)
 
-    def _tell_room(self) -> None:
+    def _tell_capacity(self) -> None:
         self._was_full = False
         if not self._stopping:
-            self._on_room()
+            self._on_capacity()
 
     def _settled(self, slots: list[int]) -> None:
         """Take back the slots of jobs that are settled. Called by the settler."""
@@ -289,7 +289,7 @@ class Executor:
         self._free.extend(slots)
         self._baton.work_came()
         if self._was_full and not self._buffer:
-            self._tell_room()
+            self._tell_capacity()
 
     def _take(
         self, thread: int, slot: int, job: Claimed, now: float, is_rested: bool

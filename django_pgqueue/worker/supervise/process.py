@@ -41,13 +41,13 @@ from django_pgqueue.worker.chores.leader import Leader
 from django_pgqueue.worker.chores.repeats import repeat
 from django_pgqueue.worker.chores.scheduler import Scheduler
 from django_pgqueue.worker.claim.bell import Bell
+from django_pgqueue.worker.claim.capacity import MEMORY_JOBS, QueueMix
 from django_pgqueue.worker.claim.claimer import Claimer
+from django_pgqueue.worker.claim.fair_share import run_order
 from django_pgqueue.worker.claim.listener import Listener
 from django_pgqueue.worker.claim.quarantine import Quarantine
-from django_pgqueue.worker.claim.room import MEMORY_JOBS, Kinds
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.summons import Summons, SuspectWatch
-from django_pgqueue.worker.claim.turns import run_order
 from django_pgqueue.worker.claim.wakes import Wakes
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.lease.renewal import Renewal
@@ -305,7 +305,7 @@ class Process:
             hands=hands,
             isolation=self._isolation,
             installation=installation,
-            on_room=self._on_room,
+            on_capacity=self._on_capacity,
             rank=run_order(options.plan, settings.ageing_seconds),
             # Runners run alone anyway.
             on_suspect=None if self._pool is not None else on_suspect,
@@ -321,21 +321,21 @@ class Process:
             isolation=self._isolation,
             installation=installation,
             grace_seconds=options.grace_seconds,
-            on_room=self._on_room,
+            on_capacity=self._on_capacity,
             on_suspect=on_suspect,
             on_hard_timeout=self._on_hard_timeout,
         )
         # A queue is forgotten no sooner than it could fill all slots.
-        kinds = Kinds(max(MEMORY_JOBS, options.async_slots))
+        mix = QueueMix(max(MEMORY_JOBS, options.async_slots))
         self._dispatcher = Dispatcher(
             executor,
             self._coroutines,
             self._settler,
-            kinds,
+            mix,
             self._leases,
-            self._on_room,
+            self._on_capacity,
         )
-        self._kinds = kinds
+        self._mix = mix
         bell = Bell()
         self._scheduler = Scheduler(self._link("scheduler"))
         self._consumers = Consumers(
@@ -398,9 +398,9 @@ class Process:
             renewal=self._renewal,
             strays=self._strays,
             hand_back=self._hand_back,
-            kinds=self._kinds,
-            room=self._dispatcher.room,
-            extra_room=self._dispatcher.extra_room,
+            mix=self._mix,
+            capacity=self._dispatcher.capacity,
+            extra_capacity=self._dispatcher.extra_capacity,
             put=self._dispatcher.put,
             bell=bell,
             listener=self._listener,
@@ -630,7 +630,7 @@ class Process:
         for job in jobs:
             self._settler.put(Settlement(job, None))
 
-    def _on_room(self) -> None:
+    def _on_capacity(self) -> None:
         self._claimer.wake.set()
 
     def _on_retry(self, seconds: float) -> None:

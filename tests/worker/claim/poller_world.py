@@ -28,8 +28,8 @@ from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Claimed, KnownQueue, SeenBand, Sight
 from django_pgqueue.worker.claim import claimer as claimer_module
 from django_pgqueue.worker.claim import floors, poller
+from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.claim.claimer import Claimer
-from django_pgqueue.worker.claim.room import Kinds, Room
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.wakes import Wakes
 from django_pgqueue.worker.lease.leases import Leases
@@ -93,7 +93,7 @@ class Scene:
 
 @dataclass(slots=True)
 class Late:
-    """A job that waited too long while there was room for it."""
+    """A job that waited too long while there was capacity for it."""
 
     row: Row
     seconds: float
@@ -127,16 +127,16 @@ class World:
         self.paces = [Pace() for _ in range(scene.producers)]
         self.running = 0
         self.was_full = False
-        # Seconds that the claimer could do nothing: no room, or no database.
+        # Seconds that the claimer could do nothing: no capacity, or no database.
         self.away = 0.0
         self.away_since: float | None = None
         self.ready_away: dict[int, float] = {}
         self.story = Story()
         self.spins = (0.0, 0)
         self.bell = VirtualBell()
-        self.kinds = Kinds()
+        self.mix = QueueMix()
         for queue in scene.async_queues:
-            self.kinds.note(queue, is_async=True)
+            self.mix.note(queue, is_async=True)
         settings = parse({"POLL_INTERVAL_SECONDS": POLL})
         options = WorkerOptions(
             settings=settings, queues=scene.served, queue_order=scene.order
@@ -152,8 +152,8 @@ class World:
             renewal=Renewal(self.leases, worker="model"),
             strays=NoStrays(self.leases, worker="model"),
             hand_back=lambda jobs: None,
-            kinds=self.kinds,
-            room=self.room,
+            mix=self.mix,
+            capacity=self.capacity,
             put=self.put,
             bell=self.bell,
             listener=self,
@@ -336,21 +336,21 @@ class World:
         """Whether nothing more may start."""
         return self.running >= self.scene.threads
 
-    def room(self) -> Room:
-        """Return the room, as a dispatcher does."""
+    def capacity(self) -> Capacity:
+        """Return the capacity, as a dispatcher does."""
         self._look_for_spins()
         self.was_full = self.is_full
         if self.is_full and self.away_since is None:
             self.away_since = self.now
         free = max(self.scene.threads - self.running, 0)
-        return Room(free, free)
+        return Capacity(free, free)
 
     def put(self, jobs: list[Claimed], *, for_coroutines: bool) -> None:
         """Run jobs, as a dispatcher does."""
         for job in jobs:
             self.running += 1
             is_async = job.queue in self.scene.async_queues
-            self.kinds.note(job.queue, is_async=is_async)
+            self.mix.note(job.queue, is_async=is_async)
             seconds = self.random.expovariate(1 / self.scene.runs_seconds)
             self.after(seconds, lambda job=job: self._settle(job))
 

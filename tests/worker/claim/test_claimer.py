@@ -17,6 +17,12 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker.claim import claimer as module
 from django_pgqueue.worker.claim import floors, poller, strays
+from django_pgqueue.worker.claim.capacity import (
+    MEMORY_JOBS,
+    QUEUES_MAX,
+    Capacity,
+    QueueMix,
+)
 from django_pgqueue.worker.claim.claimer import (
     EXTRA_SECONDS,
     UNFLUSHED_JOBS_MAX,
@@ -36,7 +42,6 @@ from django_pgqueue.worker.claim.poller import (
     SLICES_SECONDS,
 )
 from django_pgqueue.worker.claim.rechecks import RECHECK_SECONDS
-from django_pgqueue.worker.claim.room import MEMORY_JOBS, QUEUES_MAX, Kinds, Room
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.wakes import Wakes
 from django_pgqueue.worker.lease import renewal
@@ -63,12 +68,12 @@ class Desk:
 
     def __init__(self, link, leases, monkeypatch):
         self.now = 1_000.0
-        self.room = 10
-        self.extra_room = 0
-        # Room for coroutines, and the tasks that are async.
-        self.async_room = 100
+        self.capacity = 10
+        self.extra_capacity = 0
+        # Capacity for coroutines, and the tasks that are async.
+        self.async_capacity = 100
         self.async_tasks: set[str] = set()
-        self.shown = Kinds()
+        self.shown = QueueMix()
         self.put: list = []
         self.handed_back: list = []
         self.strays = Strays(leases, worker=WORKER)
@@ -104,9 +109,9 @@ class Desk:
             renewal=Renewal(self._leases, worker=WORKER),
             strays=self.strays,
             hand_back=self.handed_back.extend,
-            kinds=self.shown,
-            room=lambda: Room(self.room, self.async_room),
-            extra_room=lambda: self.extra_room,
+            mix=self.shown,
+            capacity=lambda: Capacity(self.capacity, self.async_capacity),
+            extra_capacity=lambda: self.extra_capacity,
             put=self._take,
         )
         self.wakes = self.claimer._wakes
@@ -200,19 +205,19 @@ def test_the_first_look_is_at_all_queues(desk, leases):
 def test_without_room_nothing_is_asked(desk):
     """The executor says when there is some."""
     make_job()
-    desk.room = 0
+    desk.capacity = 0
 
     assert (POLL, []) == desk.tick()
     assert not desk.claimer.link.is_open
-    desk.room = 1
+    desk.capacity = 1
     assert 1 == desk.tick()[1][0].found
 
 
 def test_a_wake_is_followed_although_enough_waits_to_start(desk):
-    """What it announces may have to go first: a few are claimed beyond the room."""
+    """What it announces may have to go first: a few are claimed beyond the capacity."""
     desk.tick()
     make_jobs(5)
-    desk.room, desk.extra_room = 0, 3
+    desk.capacity, desk.extra_capacity = 0, 3
     assert (POLL, []) == desk.tick()
 
     desk.wakes.flag("default")
@@ -225,7 +230,7 @@ def test_wakes_are_followed_so_at_most_once_in_ten_milliseconds(desk):
     """A stream of them costs a hundred small claims a second."""
     desk.tick()
     make_jobs(5)
-    desk.room, desk.extra_room = 0, 1
+    desk.capacity, desk.extra_capacity = 0, 1
     for at, claimed in [(0, 1), (0.004, 1), (0.0099, 1), (0.0101, 2), (0.011, 2)]:
         desk.now = 2_000.0 + at
         desk.wakes.flag("default")
@@ -236,14 +241,14 @@ def test_wakes_are_followed_so_at_most_once_in_ten_milliseconds(desk):
 
 
 def test_a_wake_waits_while_nothing_flows(desk):
-    """Long jobs fill the threads: the flag is kept for when there is room."""
+    """Long jobs fill the threads: the flag is kept for when there is capacity."""
     desk.tick()
     make_jobs(1)
-    desk.room = desk.extra_room = 0
+    desk.capacity = desk.extra_capacity = 0
     desk.wakes.flag("default")
     assert (POLL, []) == desk.tick()
 
-    desk.room, desk.now = 1, desk.now + 0.02
+    desk.capacity, desk.now = 1, desk.now + 0.02
     desk.tick()
 
     assert 1 == len(desk.put)
@@ -316,7 +321,7 @@ def test_leases_are_on_disk_before_the_next_look_though_there_is_no_pause(late_d
     """Bands that have more, or a round over many queues, keep none waiting for it."""
     desk, deeds = late_desk
     make_jobs(100)
-    desk.room = 2
+    desk.capacity = 2
 
     pauses = [desk.tick()[0] for _ in range(3)]
 
@@ -340,7 +345,7 @@ def test_looks_of_one_round_start_no_more_than_a_few_unflushed(late_desk):
 def test_no_more_is_claimed_than_can_start(desk):
     """The rest stays for others."""
     make_jobs(5)
-    desk.room = 2
+    desk.capacity = 2
 
     desk.tick()
 
@@ -382,7 +387,7 @@ def test_queues_take_turns_at_being_first(desk):
     """Where the limit is short, who is first is served first."""
     for queue in "abc":
         make_jobs(4, queue=queue)
-    desk.room = 1
+    desk.capacity = 1
 
     for _ in range(6):
         desk.claimer.look_now()
@@ -397,7 +402,7 @@ def test_queues_take_turns_at_being_first(desk):
 def test_a_drain_starts_at_floors_and_ends_with_a_full_look(desk):
     """A short answer from the floors may have missed what committed below them."""
     make_jobs(5, visible_at=-DAY)
-    desk.room = 2
+    desk.capacity = 2
 
     pauses = [desk.tick()[0] for _ in range(4)]
 
@@ -411,7 +416,7 @@ def test_a_drain_after_a_wake_ends_with_a_full_look_too(desk):
     """At once, not when the next look had been due."""
     desk.run_dry()
     make_jobs(5)
-    desk.room = 2
+    desk.capacity = 2
     desk.wakes.flag("default")
     desk.looks.clear()
     for _ in range(3):
@@ -430,7 +435,7 @@ def test_a_floor_is_the_latest_time_that_was_claimed(desk):
     """Of its own band."""
     times = [-timedelta(hours=3), -timedelta(hours=2), -timedelta(hours=1)]
     jobs = [make_job(visible_at=at) for at in times]
-    desk.room = 2
+    desk.capacity = 2
     desk.tick()
     desk.tick()
 
@@ -442,7 +447,7 @@ def test_a_floor_is_the_latest_time_that_was_claimed(desk):
 def test_what_commits_below_a_floor_is_found_when_the_drain_ends(desk):
     """An older visible_at, of a transaction that took its time."""
     make_jobs(4)
-    desk.room = 2
+    desk.capacity = 2
     desk.tick()
     late = make_job(visible_at=-DAY)
 
@@ -455,7 +460,7 @@ def test_what_commits_below_a_floor_is_found_when_the_drain_ends(desk):
 def test_lines_of_equal_priority_share_a_drain(desk):
     """A second queue that fills up meanwhile is not kept waiting for the first."""
     make_jobs(60, queue="deep")
-    desk.room = 1
+    desk.capacity = 1
     desk.tick()
     make_jobs(60, queue="second")
     desk.wakes.flag("second")
@@ -472,7 +477,7 @@ def test_lines_of_equal_priority_share_a_drain(desk):
 def test_a_wake_in_the_middle_of_a_drain_is_heard(desk):
     """It may be for a job of higher priority."""
     make_jobs(10)
-    desk.room = 2
+    desk.capacity = 2
     desk.tick()
     urgent = make_job(priority=50)
     desk.wakes.flag("default")
@@ -518,7 +523,7 @@ def test_a_slice_that_takes_long_is_the_last_one_of_its_tick(desk):
 def test_a_claim_takes_from_no_more_lines_than_it_has_room_for(desk):
     """So its cost is that of its rows."""
     make_queues(2 * SLICE_QUEUES)
-    desk.room = 10
+    desk.capacity = 10
 
     desk.tick()
 
@@ -540,10 +545,10 @@ def test_a_wake_beside_many_queues_is_served_in_one_look(desk):
 
 
 def test_the_highest_priority_of_many_queues_is_found_within_a_round(desk):
-    """Whichever slice it is in, and though others fill all room."""
+    """Whichever slice it is in, and though others fill all capacity."""
     make_queues(4 * SLICE_QUEUES)
     urgent = make_job(queue="q0001", priority=9)
-    desk.room = 1
+    desk.capacity = 1
 
     for _ in range(5):
         desk.tick()
@@ -669,7 +674,7 @@ def test_several_queues_woken_at_once_keep_to_the_order(desk):
     desk.serve("a", "b", order="strict")
     desk.run_dry()
     desk.looks.clear()
-    desk.room = 2
+    desk.capacity = 2
     make_jobs(2, queue="b", priority=50)
     make_jobs(2, queue="a")
     desk.wakes.flag("b")
@@ -1229,7 +1234,7 @@ def test_without_any_queue_a_look_finds_nothing(desk):
     assert [] == desk.looks
 
 
-# Two kinds of room -------------------------------------------------------------------
+# Two kinds of capacity ---------------------------------------------------------------
 
 
 @pytest.fixture
@@ -1250,19 +1255,19 @@ def make_calls(count, **fields):
 
 
 def test_a_worker_without_async_jobs_has_one_poller(desk):
-    """The other one is never asked, however much room there is for coroutines."""
+    """The other one is never asked, however much capacity there is for coroutines."""
     make_jobs(30)
-    desk.room = 0
+    desk.capacity = 0
 
     assert (POLL, []) == desk.tick()
     assert not desk.claimer.link.is_open
 
 
 def test_a_queue_of_async_jobs_alone_is_claimed_for_coroutines(two):
-    """As many as those have room for; threads do not matter."""
+    """As many as those have capacity for; threads do not matter."""
     calls = make_calls(30)
     make_jobs(30)
-    two.room, two.async_room = 2, 20
+    two.capacity, two.async_capacity = 2, 20
     two.wakes.flag("calls")
     two.wakes.flag("default")
 
@@ -1277,13 +1282,13 @@ def test_coroutines_are_claimed_for_while_no_thread_is_idle(two):
     """And threads while no coroutine could start."""
     make_calls(3)
     make_jobs(3)
-    two.room = 0
+    two.capacity = 0
     two.claimer.look_now()
     two.tick()
     assert [["calls"]] == [look.asked for look in two.looks if look.kind == "see"]
 
     two.looks.clear()
-    two.room, two.async_room = 5, 0
+    two.capacity, two.async_capacity = 5, 0
     two.claimer.look_now()
     two.tick()
     assert [["default"]] == [look.asked for look in two.looks if look.kind == "see"]
@@ -1291,10 +1296,10 @@ def test_coroutines_are_claimed_for_while_no_thread_is_idle(two):
 
 
 def test_each_lookout_drains_from_its_own_floors(two):
-    """Nothing of a band is missed when only the other kind had room."""
+    """Nothing of a band is missed when only the other kind had capacity."""
     make_calls(7)
     make_jobs(7)
-    two.room, two.async_room = 2, 3
+    two.capacity, two.async_capacity = 2, 3
     two.wakes.flag_any()
 
     for _ in range(8):
@@ -1310,14 +1315,14 @@ def test_each_lookout_drains_from_its_own_floors(two):
 def test_what_waited_for_a_thread_is_found_when_there_is_one(two):
     """A wake that came while no thread was idle is not lost to the other poller."""
     job = make_job()
-    two.room = 0
+    two.capacity = 0
     two.wakes.flag("default")
     for _ in range(3):
         two.tick()
         two.now += 0.01
     assert [] == two.put
 
-    two.room = 1
+    two.capacity = 1
     two.tick()
 
     assert [job.pk] == [claimed.id for claimed in two.put]
@@ -1330,7 +1335,7 @@ def test_a_mixed_queue_is_claimed_for_what_both_kinds_have_room_for(two):
     two.tick()
     two.now += 1
     make_calls(9)
-    two.room, two.async_room = 4, 3
+    two.capacity, two.async_capacity = 4, 3
     two.claimer.look_now()
 
     two.tick()
@@ -1347,7 +1352,7 @@ def test_a_mixed_queue_waits_while_no_coroutine_could_start(two):
     two.tick()
     two.looks.clear()
     late = make_calls(1)[0]
-    two.async_room = 0
+    two.async_capacity = 0
     two.wakes.flag("calls")
     make_job()
     two.wakes.flag("default")
@@ -1356,7 +1361,7 @@ def test_a_mixed_queue_waits_while_no_coroutine_could_start(two):
         two.now += 0.3
     assert all("calls" not in look.asked for look in two.looks)
 
-    two.async_room = 1
+    two.async_capacity = 1
     two.tick()
 
     assert late.pk == two.put[-1].id
@@ -1389,11 +1394,11 @@ def test_who_asks_hears_of_both_kinds(two):
     """A drained worker leaves when both found nothing."""
     make_calls(1)
     two.claimer.look_now()
-    two.room = 0
+    two.capacity = 0
     two.tick()
     assert two.claimer.found_since_asked() is None
 
-    two.room = 1
+    two.capacity = 1
     two.tick()
     assert 1 == two.claimer.found_since_asked()
     two.claimer.look_now()
@@ -1404,7 +1409,7 @@ def test_who_asks_hears_of_both_kinds(two):
 def test_no_stream_of_async_jobs_starves_the_others(two):
     """Each poller keeps its own poll."""
     sync = make_job(visible_at=-DAY)
-    two.async_room = 1
+    two.async_capacity = 1
     for _ in range(12):
         make_calls(2)
         two.wakes.flag("calls")
@@ -1425,7 +1430,7 @@ def test_queues_remembered_have_a_limit(desk):
 def test_a_queue_that_is_paused_during_a_drain_is_left_at_once(desk):
     """Its floor is kept, and not used."""
     make_jobs(10, queue="a")
-    desk.room = 2
+    desk.capacity = 2
     desk.tick()
     Queue.objects.filter(name="a").update(paused_at="2026-11-20T00:00:00Z")
     desk.claimer.refresh_queues()
@@ -1655,7 +1660,7 @@ def test_a_worker_that_stops_hands_back_what_it_never_heard_of(lossy, monkeypatc
 def test_a_claim_that_is_cancelled_for_its_time_takes_fewer_jobs(desk, monkeypatch):
     """The role has a statement_timeout: half as many, until they are quick enough."""
     make_jobs(40)
-    desk.room = 32
+    desk.capacity = 32
     asked = []
     real = claims.claim_from_floors
 

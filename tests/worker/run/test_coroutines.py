@@ -1,4 +1,4 @@
-"""Coroutines: slots, room and hand-backs of an event loop, driven by hand."""
+"""Coroutines: slots, capacity and hand-backs of an event loop, driven by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from django_pgqueue import task
 from django_pgqueue.conf import parse
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.outcome import GaveUp, Retried, Succeeded
-from django_pgqueue.worker.claim.room import Kinds, Room
+from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.lease.leases import Held, Leases
 from django_pgqueue.worker.run import coroutine as coroutine_module
 from django_pgqueue.worker.run import coroutines as coroutines_module
@@ -90,7 +90,7 @@ class Rig:
         self.settled = Settled()
         self.leases = Leases(60.0)
         self.slots = Slots(multiprocessing.get_context("spawn"), 1 + count)
-        self.rooms = self.suspects = 0
+        self.freed = self.suspects = 0
         self.hard = []
         self.looked = []
         self.coroutines = Coroutines(
@@ -110,14 +110,14 @@ class Rig:
             isolation=SimpleNamespace(look=lambda *args: self.looked.append(args)),
             installation="uuid",
             grace_seconds=1.0,
-            on_room=self._on_room,
+            on_capacity=self._on_capacity,
             on_suspect=self._on_suspect,
             on_hard_timeout=lambda job, error: self.hard.append((job, error)),
         )
         self._ids = iter(range(1, 10_000))
 
-    def _on_room(self):
-        self.rooms += 1
+    def _on_capacity(self):
+        self.freed += 1
 
     def _on_suspect(self):
         self.suspects += 1
@@ -186,7 +186,7 @@ async def nothing():
     """Return at once."""
 
 
-# Slots and room ----------------------------------------------------------------------
+# Slots and capacity ------------------------------------------------------------------
 
 
 def test_no_thread_runs_before_the_first_job(rig):
@@ -198,7 +198,7 @@ def test_no_thread_runs_before_the_first_job(rig):
     # Threads of earlier tests may end meanwhile.
     assert set() == set(threading.enumerate()) - before
     assert made.coroutines.is_idle
-    assert 3 == made.coroutines.room()
+    assert 3 == made.coroutines.capacity()
 
 
 def test_a_running_job_has_a_slot_that_outlives_the_process(rig, gated):
@@ -209,13 +209,13 @@ def test_a_running_job_has_a_slot_that_outlives_the_process(rig, gated):
 
     assert {(job.id, 4) for job in jobs[:3]} == set(made.slots.running())
     assert {"pgqueue-loop"} == set(gated.started)
-    assert 0 == made.coroutines.room()
+    assert 0 == made.coroutines.capacity()
     gated.open()
     made.wait()
 
     assert [] == made.slots.running()
     assert {job.id: Succeeded() for job in jobs} == made.outcomes()
-    assert made.rooms > 0
+    assert made.freed > 0
 
 
 def test_with_settle_immediate_a_slot_is_held_until_the_ack_is_committed(rig, declare):
@@ -248,13 +248,13 @@ def test_short_jobs_are_claimed_ahead_and_long_ones_are_not(rig, declare, gated)
     made = rig(2)
     made.put(declare(nothing), 20)
     made.wait()
-    assert 2 < made.coroutines.room()
+    assert 2 < made.coroutines.capacity()
     for _ in range(100):
         made.coroutines._learn(3.0)
 
-    assert 2 == made.coroutines.room()
+    assert 2 == made.coroutines.capacity()
     made.put(gated.name)
-    assert 1 == made.coroutines.room()
+    assert 1 == made.coroutines.capacity()
     gated.open()
 
 
@@ -270,11 +270,11 @@ def test_with_settle_immediate_the_wait_for_the_ack_counts_as_slot_time(rig, dec
     made.wait()
 
     assert 3.0 <= made.coroutines._mean_seconds
-    assert 1 == made.coroutines.room()
+    assert 1 == made.coroutines.capacity()
 
 
 def test_what_waits_behind_long_jobs_is_handed_back(rig, gated, monkeypatch):
-    """Other workers may have room for it; what runs goes on."""
+    """Other workers may have capacity for it; what runs goes on."""
     monkeypatch.setattr(coroutines_module, "SPOT_SECONDS", 0.01)
     made = rig(2)
     jobs = made.put(gated.name, 5)
@@ -286,17 +286,17 @@ def test_what_waits_behind_long_jobs_is_handed_back(rig, gated, monkeypatch):
 
 
 def test_no_more_is_claimed_ahead_while_all_slots_are_stuck(rig, gated):
-    """Though jobs were short before; a slot that is free is still room."""
+    """Though jobs were short before; a slot that is free is still capacity."""
     made = rig(2)
     made.coroutines._learn(0.001)
     made.put(gated.name, 2)
     wait_for(lambda: len(gated.started) == 2, what="two run")
     made.coroutines._taken_at -= 1.0
 
-    assert 0 == made.coroutines.room()
+    assert 0 == made.coroutines.capacity()
     gated.open()
     made.wait()
-    assert 2 < made.coroutines.room()
+    assert 2 < made.coroutines.capacity()
 
 
 def test_jobs_of_higher_priority_start_before_others_that_wait(rig, declare):
@@ -481,7 +481,7 @@ def test_an_error_of_our_own_is_told_and_costs_no_slot(rig, monkeypatch, caplog)
     told = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert f"failed     loop=coroutines job={job.id}" == told[0]
     assert 2 == len(told)
-    assert 2 == made.coroutines.room()
+    assert 2 == made.coroutines.capacity()
 
 
 # Alone -------------------------------------------------------------------------------
@@ -838,13 +838,13 @@ def test_a_hard_timeout_in_a_blocked_loop_is_who_blocks_it(watched):
 
 
 class Takes:
-    """Threads or coroutines with a room that the test sets."""
+    """Threads or coroutines with a capacity that the test sets."""
 
     def __init__(self):
         self.free = self.count = 10
         self.jobs = []
 
-    def room(self):
+    def capacity(self):
         return self.free
 
     def put(self, jobs):
@@ -854,20 +854,20 @@ class Takes:
 @pytest.fixture
 def dispatched():
     """A dispatcher, and where its jobs go."""
-    threads, coroutines, settled, kinds = Takes(), Takes(), Settled(), Kinds()
+    threads, coroutines, settled, mix = Takes(), Takes(), Settled(), QueueMix()
     leases, told = Leases(60.0), []
     made = Dispatcher(
-        threads, coroutines, settled, kinds, leases, lambda: told.append("room")
+        threads, coroutines, settled, mix, leases, lambda: told.append("capacity")
     )
     return SimpleNamespace(
-        room=made.room,
+        capacity=made.capacity,
         put=made.put,
         leases=leases,
         told=told,
         threads=threads,
         coroutines=coroutines,
         settled=settled,
-        kinds=kinds,
+        mix=mix,
     )
 
 
@@ -879,12 +879,12 @@ def test_each_job_goes_where_its_task_runs(dispatched, declare):
     dispatched.put([calls, plain], for_coroutines=False)
 
     assert ([calls], [plain]) == (dispatched.coroutines.jobs, dispatched.threads.jobs)
-    assert {"calls"} == dispatched.kinds.pure
+    assert {"calls"} == dispatched.mix.pure
 
 
 @pytest.mark.parametrize("for_coroutines", [True, False])
 def test_surprises_beyond_the_room_are_handed_back(dispatched, declare, for_coroutines):
-    """What a claim was for has room; of the other kind, as many as have."""
+    """What a claim was for all runs; of the other kind, as many as fit."""
     name = "tests.app.tasks.noop" if for_coroutines else declare(nothing)
     dispatched.threads.free = dispatched.coroutines.free = 2
     jobs = [claimed(name, id=n) for n in range(5)]
@@ -907,20 +907,20 @@ def test_an_undeclared_task_is_settled_by_whoever_was_claimed_for(
 
     taken = dispatched.coroutines if for_coroutines else dispatched.threads
     assert [job] == taken.jobs
-    assert (set(), set()) == (dispatched.kinds.pure, dispatched.kinds.mixed)
+    assert (set(), set()) == (dispatched.mix.pure, dispatched.mix.mixed)
 
 
 def test_no_more_is_claimed_than_a_process_may_hold(dispatched):
-    """What has run and is not written counts; a write tells the claimer of room."""
+    """What has run and is not written counts; a write tells the claimer of capacity."""
     threads = dispatched.threads.count
     held = [claimed("a", id=number) for number in range(HELD_MAX + threads)]
     dispatched.leases.add(held, 0.0)
 
-    assert Room(0, 0) == dispatched.room()
+    assert Capacity(0, 0) == dispatched.capacity()
     dispatched.settled.on_written()
-    assert ["room"] == dispatched.told
+    assert ["capacity"] == dispatched.told
 
     for each in held[:3]:
         dispatched.leases.drop(each)
-    assert Room(3, 3) == dispatched.room()
+    assert Capacity(3, 3) == dispatched.capacity()
     assert None is dispatched.settled.on_written

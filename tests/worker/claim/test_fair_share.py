@@ -1,4 +1,4 @@
-"""Turns: how a claim is divided among bands. Pure; real workers stand elsewhere."""
+"""How a claim is divided among bands. Pure; real workers stand elsewhere."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from django_pgqueue.worker.claim.turns import AGED_STARTS, Turns
+from django_pgqueue.worker.claim.fair_share import AGED_STARTS, FairShare
 from django_pgqueue.worker.queue_plan import read_plan
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -18,7 +18,7 @@ class Bench:
     """Bands that never run dry, or hold so many jobs, and what was started of each."""
 
     def __init__(self, *entries, order=None, ageing_seconds=None, free=None):
-        self.turns = Turns(read_plan(entries, order), ageing_seconds)
+        self.fair_share = FairShare(read_plan(entries, order), ageing_seconds)
         self.bands: dict = {}
         self.left: dict = {}
         self.free = free or {}
@@ -29,10 +29,10 @@ class Bench:
         self.left[queue, priority] = jobs
         return self
 
-    def claim(self, room, now=NOON):
+    def claim(self, capacity, now=NOON):
         """Claim once; return how many started of each band."""
-        bands = self.turns.share(self.bands, room, now=now, free=self.free)
-        assert sum(band.limit for band in bands) <= room
+        bands = self.fair_share.share(self.bands, capacity, now=now, free=self.free)
+        assert sum(band.limit for band in bands) <= capacity
         assert len(bands) == len({band[:2] for band in bands})
         got = {}
         for queue, priority, _, limit in bands:
@@ -44,15 +44,15 @@ class Bench:
                 got[key] = count
             if count < limit:
                 del self.bands[key]
-        self.turns.took(bands, got)
+        self.fair_share.took(bands, got)
         self.starts += [key for key, count in got.items() for _ in range(count)]
         return got
 
-    def claims(self, times, room, now=NOON):
+    def claims(self, times, capacity, now=NOON):
         """Return how many started of each queue."""
         total = Counter()
         for _ in range(times):
-            for (queue, _), count in self.claim(room, now).items():
+            for (queue, _), count in self.claim(capacity, now).items():
                 total[queue] += count
         return dict(total)
 
@@ -60,26 +60,26 @@ class Bench:
 # Shares ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("room", [1, 2, 3, 7, 500])
-def test_queues_of_equal_priority_get_equal_shares(room):
+@pytest.mark.parametrize("capacity", [1, 2, 3, 7, 500])
+def test_queues_of_equal_priority_get_equal_shares(capacity):
     """Whatever the size of a claim: nobody is ahead by more than one start."""
     bench = Bench().band("a").band("b").band("c")
 
-    started = bench.claims(100, room)
+    started = bench.claims(100, capacity)
 
-    assert 100 * room == sum(started.values())
+    assert 100 * capacity == sum(started.values())
     assert max(started.values()) - min(started.values()) <= 1
 
 
-@pytest.mark.parametrize("room", [1, 3, 10, 500])
-def test_weights_divide_the_starts(room):
+@pytest.mark.parametrize("capacity", [1, 3, 10, 500])
+def test_weights_divide_the_starts(capacity):
     """Three of one for one of another, within one start of each."""
     bench = Bench("a=3", "b=1", "c").band("a").band("b").band("c")
 
-    started = bench.claims(100, room)
+    started = bench.claims(100, capacity)
 
     for queue, weight in [("a", 3), ("b", 1), ("c", 1)]:
-        assert started[queue] == pytest.approx(100 * room * weight / 5, abs=1.5)
+        assert started[queue] == pytest.approx(100 * capacity * weight / 5, abs=1.5)
 
 
 def test_weights_go_before_priorities_and_priorities_order_one_queue():
@@ -124,7 +124,7 @@ def test_a_queue_that_ran_dry_is_owed_nothing():
 
 
 def test_a_thousand_queues_have_their_turns():
-    """A claim takes from as many bands as it has room for, and no more."""
+    """A claim takes from as many bands as it has capacity for, and no more."""
     bench = Bench()
     for number in range(1_000):
         bench.band(f"q{number}")
@@ -176,21 +176,23 @@ def test_when_all_are_at_their_caps_nothing_is_claimed():
 # Ageing ------------------------------------------------------------------------------
 
 
-def aged(room, *, since=2 * SECOND):
+def aged(capacity, *, since=2 * SECOND):
     """A flood of high priority, and a low band whose oldest job waits since then."""
     bench = Bench(ageing_seconds=1).band("high", 50, floor=NOON)
     return bench.band("low", -50, floor=NOON - since)
 
 
-@pytest.mark.parametrize("room", [1, 2, 7, 100])
-def test_one_start_of_twenty_goes_to_the_line_that_waited_longest(room):
+@pytest.mark.parametrize("capacity", [1, 2, 7, 100])
+def test_one_start_of_twenty_goes_to_the_line_that_waited_longest(capacity):
     """The first of them at once; all others stay with the highest priority."""
-    bench = aged(room)
-    assert 1 == bench.claim(room)["low", -50]
+    bench = aged(capacity)
+    assert 1 == bench.claim(capacity)["low", -50]
 
-    started = bench.claims(400, room)
+    started = bench.claims(400, capacity)
 
-    assert started["low"] == pytest.approx(400 * room / AGED_STARTS, abs=room + 1)
+    assert started["low"] == pytest.approx(
+        400 * capacity / AGED_STARTS, abs=capacity + 1
+    )
 
 
 def test_who_has_not_waited_long_is_passed_over():

@@ -1,5 +1,5 @@
 """
-Turns: from which bands the next claim takes, and how many jobs of each. Pure.
+Fair share: from which bands the next claim takes, and how many jobs of each. Pure.
 
 Who goes first is said by the plan. Among those that may go, each queue gets its share
 of the claim; what does not come out even is owed, so that claims of a single job are
@@ -51,7 +51,7 @@ def run_order(
     return rank
 
 
-class Turns:
+class FairShare:
     """Who is next, and what is owed to whom."""
 
     def __init__(self, plan: QueuePlan, ageing_seconds: float | None) -> None:
@@ -69,7 +69,7 @@ class Turns:
     def share(
         self,
         bands: Mapping[Key, datetime],
-        room: int,
+        capacity: int,
         *,
         now: datetime | None,
         free: Mapping[str, int],
@@ -77,12 +77,12 @@ class Turns:
         """
         Return the bands to claim from, each with its limit, in order.
 
-        Their limits come to *room*, or to less where caps allow no more. Empty: every
-        queue is at its cap.
+        Their limits come to *capacity*, or to less where caps allow no more. Empty:
+        every queue is at its cap.
 
         Args:
             bands: The bands that have something due, and where to start in each.
-            room: Jobs wanted, from 1 on.
+            capacity: Jobs wanted, from 1 on.
             now: By the database's clock; None: unknown, nobody is aged.
             free: Of each queue with a cap, how many more jobs it may have.
         """
@@ -90,24 +90,24 @@ class Turns:
         self._sharing.clear()
         if len(bands) == 1:
             ((queue, priority), floor) = next(iter(bands.items()))
-            limit = min(room, free.get(queue, room))
+            limit = min(capacity, free.get(queue, capacity))
             return [Band(queue, priority, floor, limit)] if limit > 0 else []
         ranks = self._ranks(bands, free)
         if not ranks:
             return []
         left = dict(free)
         limits: dict[Key, int] = {}
-        self._give_to_aged(bands, room, now, left, limits, ranks[min(ranks)])
-        room -= sum(limits.values())
+        self._give_to_aged(bands, capacity, now, left, limits, ranks[min(ranks)])
+        capacity -= sum(limits.values())
         for rank in sorted(ranks):
-            if room <= 0:
+            if capacity <= 0:
                 break
             queues = ranks[rank]
-            for queue, limit in self._split(queues, room, left).items():
+            for queue, limit in self._split(queues, capacity, left).items():
                 if limit:
                     key = queue, queues[queue]
                     limits[key] = limits.get(key, 0) + limit
-                    room -= limit
+                    capacity -= limit
                     if queue in left:
                         left[queue] -= limit
         return [
@@ -151,7 +151,7 @@ class Turns:
     def _give_to_aged(
         self,
         bands: Mapping[Key, datetime],
-        room: int,
+        capacity: int,
         now: datetime | None,
         left: dict[str, int],
         limits: dict[Key, int],
@@ -170,54 +170,54 @@ class Turns:
         )
         if key is None or now - since < self._ageing:
             return
-        limit = min(self._starts // AGED_STARTS, room, left.get(key[0], room))
+        limit = min(self._starts // AGED_STARTS, capacity, left.get(key[0], capacity))
         self._aged = key
         limits[key] = limit
         if key[0] in left:
             left[key[0]] -= limit
 
     def _split(
-        self, queues: Iterable[str], room: int, free: Mapping[str, int]
+        self, queues: Iterable[str], capacity: int, free: Mapping[str, int]
     ) -> dict[str, int]:
-        """Divide *room* among queues of one rank by weight, and what is owed."""
+        """Divide *capacity* among queues of one rank by weight, and what is owed."""
         names = [queue for queue in queues if free.get(queue, 1) > 0]
         if len(names) == 1:
-            return {names[0]: min(room, free.get(names[0], room))}
+            return {names[0]: min(capacity, free.get(names[0], capacity))}
         self._sharing.update(names)
         owed = self._owed
-        for queue, share in self._shares(names, room, free).items():
-            owed[queue] = min(owed.get(queue, 0.0) + share, float(room))
+        for queue, share in self._shares(names, capacity, free).items():
+            owed[queue] = min(owed.get(queue, 0.0) + share, float(capacity))
         limits: dict[str, int] = {}
-        left = room
+        left = capacity
         names.sort(key=owed.__getitem__, reverse=True)
         for queue in names:
-            limit = max(0, min(int(owed[queue]), left, free.get(queue, room)))
+            limit = max(0, min(int(owed[queue]), left, free.get(queue, capacity)))
             limits[queue] = limit
             left -= limit
         if left:
             # What does not come out even; those it is owed to most go first.
             names.sort(key=lambda queue: limits[queue] - owed[queue])
             for queue in names:
-                if left and limits[queue] < free.get(queue, room):
+                if left and limits[queue] < free.get(queue, capacity):
                     limits[queue] += 1
                     left -= 1
             for queue in names:
-                more = min(left, free.get(queue, room) - limits[queue])
+                more = min(left, free.get(queue, capacity) - limits[queue])
                 limits[queue] += more
                 left -= more
         return limits
 
     def _shares(
-        self, names: Sequence[str], room: int, free: Mapping[str, int]
+        self, names: Sequence[str], capacity: int, free: Mapping[str, int]
     ) -> dict[str, float]:
         """Return the share of each queue; what caps leave over goes to the others."""
         is_weighted = self._plan.order == WEIGHTED
         weights = {q: self._plan.weight(q) if is_weighted else 1 for q in names}
         shares: dict[str, float] = {}
-        left = float(room)
+        left = float(capacity)
         while weights:
             each = left / sum(weights.values())
-            full = [q for q in weights if free.get(q, room) < each * weights[q]]
+            full = [q for q in weights if free.get(q, capacity) < each * weights[q]]
             if not full:
                 return shares | {q: each * weight for q, weight in weights.items()}
             for queue in full:

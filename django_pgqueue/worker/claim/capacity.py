@@ -1,9 +1,9 @@
 """
-Room: how many more jobs could start soon, and which queues hold which kind of job.
+Capacity: how many more jobs could start soon, and which queues hold which kind of job.
 
-A thread and a coroutine are room for different jobs, and a claim does not know which
-kind a row is: the row has a task's name, and no index has it. So what a queue has shown
-lately decides which room its claims are for.
+Threads are capacity for some jobs and coroutines for others, and a claim does not know
+which kind a row is: the row has a task's name, and no index has it. So what a queue has
+shown lately, its mix, decides which capacity its claims are for.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ MEMORY_JOBS = 1_000
 QUEUES_MAX = 10_000
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """How many more jobs could start soon."""
 
     threads: int  # Sync jobs.
     coroutines: int  # Async jobs.
 
 
-class Kinds:
+class QueueMix:
     """
-    Which queues hold async jobs. Used by the claimer's thread alone.
+    Queue mix: which queues hold async jobs. Used by the claimer's thread alone.
 
     *pure*: async jobs, and no sync one among the latest. *mixed*: both.
     """
