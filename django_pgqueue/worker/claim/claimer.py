@@ -130,9 +130,10 @@ class Claimer(Service):
         self._pure: frozenset[str] = mix.pure
         self._for_threads, self._for_coroutines = (
             Poller(
-                Desk(self, for_coroutines),
+                self,
                 FairShare(self.plan, options.settings.ageing_seconds),
                 self._poll_seconds,
+                for_coroutines=for_coroutines,
             )
             for for_coroutines in (False, True)
         )
@@ -303,6 +304,30 @@ class Claimer(Service):
         served = dict.fromkeys([*self.plan.named, *self._met_at])
         self.queues = [name for name in served if name not in self.paused]
 
+    def queues_for(self, *, for_coroutines: bool) -> list[str]:
+        """Return the queues of a poller: served, not paused, not left out."""
+        pure = self.mix.pure
+        if for_coroutines:
+            return [name for name in self.queues if name in pure]
+        if not pure and not self.left_out:
+            return self.queues
+        others = pure | self.left_out
+        return [name for name in self.queues if name not in others]
+
+    def served(self, names: set[str], *, for_coroutines: bool) -> list[str]:
+        """Return those of *names* that a poller may claim from."""
+        queues = self.queues_for(for_coroutines=for_coroutines)
+        ours = [name for name in queues if name in names]
+        if for_coroutines or not self.plan.is_open:
+            return ours
+        unheard = names.difference(self.queues, self.paused)
+        unheard = set(filter(self.plan.serves, unheard))
+        if unheard:
+            # Names never seen before: new queues, or somebody's noise. Asked before
+            # the next look.
+            self._queues_due_at = 0.0
+        return [*ours, *unheard]
+
     def limit(self, queues: Sequence[str], capacity: int) -> int:
         """
         Return how many a claim from all bands of *queues* may take.
@@ -445,69 +470,3 @@ class Claimer(Service):
         if new:
             self._list_queues()
         return True
-
-    def expect_new_queue(self) -> None:
-        """Ask which queues there are before the next look."""
-        self._queues_due_at = 0.0
-
-
-class Desk:
-    """The claimer, as one of its pollers sees it."""
-
-    def __init__(self, claimer: Claimer, for_coroutines: bool) -> None:
-        self._claimer = claimer
-        self._for_coroutines = for_coroutines
-
-    def queues(self) -> list[str]:
-        """Return the queues of this poller: served, not paused, not left out."""
-        claimer = self._claimer
-        pure = claimer.mix.pure
-        if self._for_coroutines:
-            return [name for name in claimer.queues if name in pure]
-        if not pure and not claimer.left_out:
-            return claimer.queues
-        others = pure | claimer.left_out
-        return [name for name in claimer.queues if name not in others]
-
-    def served(self, names: set[str]) -> list[str]:
-        """Return those of *names* that this poller may claim from."""
-        ours = [name for name in self.queues() if name in names]
-        plan = self._claimer.plan
-        if self._for_coroutines or not plan.is_open:
-            return ours
-        unheard = names.difference(self._claimer.queues, self._claimer.paused)
-        unheard = set(filter(plan.serves, unheard))
-        if unheard:
-            # Names never seen before: new queues, or somebody's noise.
-            self._claimer.expect_new_queue()
-        return [*ours, *unheard]
-
-    def learn(self, names: set[str] | None) -> bool:
-        """Get to know *names*; None: ask which queues there are."""
-        return self._claimer.learn(names)
-
-    def renew(self, *, anyway: bool) -> None:
-        """Ask which queues there are, if that was long ago or *anyway*."""
-        self._claimer.renew(anyway=anyway)
-
-    def claim(self, queues: Sequence[str], limit: int) -> list[Claimed]:
-        """Lease what is due, without floors, and hand it over."""
-        return self._claimer.claim(queues, limit, for_coroutines=self._for_coroutines)
-
-    def claim_from_floors(self, bands: Sequence[Band], limit: int) -> list[Claimed]:
-        """Lease what is due in known bands, and hand it over."""
-        return self._claimer.claim_from_floors(
-            bands, limit, for_coroutines=self._for_coroutines
-        )
-
-    def limit(self, queues: Sequence[str], capacity: int) -> int:
-        """Return how many a claim from all bands of *queues* may take; 0: see them."""
-        return self._claimer.limit(queues, capacity)
-
-    def free(self, bands: Iterable[Key]) -> Mapping[str, int]:
-        """Return how many more jobs each queue of *bands* may have that has a cap."""
-        return self._claimer.free(bands)
-
-    def see(self, queues: Sequence[str]) -> Sight:
-        """Return the bands of *queues*, and what stands first in each."""
-        return self._claimer.see(queues)

@@ -66,10 +66,14 @@ CAP_SECONDS_MIN, CAP_SECONDS_MAX = 0.001, 0.1
 CLAIMS_MAX = 8
 
 
-class Desk(Protocol):
-    """What a poller asks: the claimer, for one kind of capacity."""
+class Source(Protocol):
+    """
+    What a poller asks: the claimer.
 
-    def queues(self) -> list[str]:
+    *for_coroutines* says for which kind of capacity the poller looks.
+    """
+
+    def queues_for(self, *, for_coroutines: bool) -> list[str]:
         """Return the queues to look at when all are meant."""
 
     def learn(self, names: set[str] | None) -> bool:
@@ -77,13 +81,13 @@ class Desk(Protocol):
         Get to know *names*; None: ask which queues there are.
 
         Returns:
-            Whether all that are meant will be among queues() for a while.
+            Whether all that are meant will be among queues_for() for a while.
         """
 
     def renew(self, *, anyway: bool) -> None:
         """Ask which queues there are, if that was long ago or *anyway*."""
 
-    def served(self, names: set[str]) -> list[str]:
+    def served(self, names: set[str], *, for_coroutines: bool) -> list[str]:
         """Return those of *names* that may be claimed from; unheard ones too."""
 
     def limit(self, queues: Sequence[str], capacity: int) -> int:
@@ -95,10 +99,14 @@ class Desk(Protocol):
     def see(self, queues: Sequence[str]) -> Sight:
         """Return the bands of *queues*, and what stands first in each."""
 
-    def claim(self, queues: Sequence[str], limit: int) -> list[Claimed]:
+    def claim(
+        self, queues: Sequence[str], limit: int, *, for_coroutines: bool
+    ) -> list[Claimed]:
         """Lease what is due, without floors, and hand it over."""
 
-    def claim_from_floors(self, bands: Sequence[Band], limit: int) -> list[Claimed]:
+    def claim_from_floors(
+        self, bands: Sequence[Band], limit: int, *, for_coroutines: bool
+    ) -> list[Claimed]:
         """Lease what is due in known bands, and hand it over."""
 
 
@@ -137,10 +145,18 @@ class Ration:
 
 
 class Poller:
-    """Decides about looks; the desk takes them."""
+    """Decides about looks; the claimer takes them."""
 
-    def __init__(self, desk: Desk, fair_share: FairShare, poll_seconds: float) -> None:
-        self._desk = desk
+    def __init__(
+        self,
+        source: Source,
+        fair_share: FairShare,
+        poll_seconds: float,
+        *,
+        for_coroutines: bool,
+    ) -> None:
+        self._source = source
+        self._for_coroutines = for_coroutines
         self._fair_share = fair_share
         self._poll_seconds = poll_seconds
         self._flagged: set[str] = set()
@@ -219,7 +235,7 @@ class Poller:
 
     def look(self, capacity: int) -> float:
         """Look for *capacity* jobs if there is a reason; return the wait until then."""
-        queues = self._desk.queues()
+        queues = self._queues()
         self._floors.keep(set(queues))
         now = time.monotonic()
         self._take_told()
@@ -241,6 +257,9 @@ class Poller:
             found += self._drain(capacity - found)
         self._conclude(found, capacity)
         return self._pause()
+
+    def _queues(self) -> list[str]:
+        return self._source.queues_for(for_coroutines=self._for_coroutines)
 
     @property
     def _is_flagged(self) -> bool:
@@ -290,8 +309,8 @@ class Poller:
         if now >= self._wake_not_before:
             # What is flagged now is seen now. A new queue may be among it.
             self._take_flags()
-        self._desk.renew(anyway=is_any)
-        self._round = Round(list(self._desk.queues()), self._asked)
+        self._source.renew(anyway=is_any)
+        self._round = Round(list(self._queues()), self._asked)
         self._due_at = math.inf
 
     def _go_on_round(self) -> None:
@@ -330,7 +349,7 @@ class Poller:
     def _see(self, queues: Sequence[str]) -> tuple[float, bool, float | None]:
         """See bands; return the time that took, if any is due, and the wait for one."""
         started = time.monotonic()
-        sight = self._desk.see(queues)
+        sight = self._source.see(queues)
         took = time.monotonic() - started
         self._note_cost(queues, took, 0)
         due, wait = self._floors.see(queues, sight)
@@ -345,7 +364,7 @@ class Poller:
         if flagged is None or flagged:
             # Whoever sent the next ones may have left them out; and what this one was
             # about may be in other hands already.
-            is_any = not self._desk.learn(flagged)
+            is_any = not self._source.learn(flagged)
             self._expect_more(is_any=is_any)
         if flagged is None or len(flagged) > SLICE_QUEUES:
             # A round answers it, and counts as empty until it finds something.
@@ -362,7 +381,7 @@ class Poller:
             elif self._round is None:
                 self._begin_round()
             return 0
-        names = self._desk.served(flagged)
+        names = self._source.served(flagged, for_coroutines=self._for_coroutines)
         dear = [name for name in names if self._is_dear(name)]
         cheap = [name for name in names if name not in dear] if dear else names
         found = self._look_at(cheap, capacity) if cheap else 0
@@ -391,14 +410,14 @@ class Poller:
         """See the bands of *queues*, or claim from them if nothing else is due."""
         limit = 0
         if not self._floors.busy and len(queues) <= WAKE_QUEUES_MAX:
-            limit = self._desk.limit(queues, capacity)
+            limit = self._source.limit(queues, capacity)
         if not limit:
             _, _, wait = self._see(queues)
             if wait is not None:
                 self._due_at = min(self._due_at, _moment_in(wait))
             return 0
         started = time.monotonic()
-        jobs = self._desk.claim(queues, limit)
+        jobs = self._source.claim(queues, limit, for_coroutines=self._for_coroutines)
         self._note_cost(queues, time.monotonic() - started, len(jobs))
         has_more = len(jobs) >= limit
         self._floors.take_all(queues, jobs, has_more=has_more)
@@ -428,7 +447,7 @@ class Poller:
         found = 0
         for number, queue in enumerate(queues):
             left = capacity - found
-            limit = self._desk.limit([queue], left) if left > 0 else 0
+            limit = self._source.limit([queue], left) if left > 0 else 0
             if not limit:
                 self._floors.expect({queue})
                 continue
@@ -441,12 +460,17 @@ class Poller:
     def _claim_from(self, bands: Sequence[Band], limit: int) -> int:
         if not bands:
             return 0
-        jobs = self._desk.claim_from_floors(bands, limit)
+        jobs = self._claim_floors(bands, limit)
         has_more = len(jobs) >= limit
         self._floors.take_all([], jobs, has_more=has_more)
         if has_more:
             self._floors.expect({band.queue for band in bands})
         return len(jobs)
+
+    def _claim_floors(self, bands: Sequence[Band], limit: int) -> list[Claimed]:
+        return self._source.claim_from_floors(
+            bands, limit, for_coroutines=self._for_coroutines
+        )
 
     # Draining -------------------------------------------------------------------------
 
@@ -461,12 +485,12 @@ class Poller:
                 self._floors.busy,
                 capacity - found,
                 now=self._floors.now,
-                free=self._desk.free(self._floors.busy),
+                free=self._source.free(self._floors.busy),
             )
             if not bands:
                 self._is_blocked = True
                 break
-            jobs = self._desk.claim_from_floors(bands, capacity - found)
+            jobs = self._claim_floors(bands, capacity - found)
             self._fair_share.took(bands, self._floors.take(bands, jobs))
             found += len(jobs)
         return found

@@ -63,7 +63,7 @@ def moments_ahead(delta):
     return timezone.now() + delta
 
 
-class Desk:
+class Rig:
     """A claimer, the clock it reads, and a record of every look it took."""
 
     def __init__(self, link, leases, monkeypatch):
@@ -183,308 +183,308 @@ class Desk:
 
 
 @pytest.fixture
-def desk(link, leases, monkeypatch):
-    return Desk(link, leases, monkeypatch).serve()
+def rig(link, leases, monkeypatch):
+    return Rig(link, leases, monkeypatch).serve()
 
 
 # What a look does --------------------------------------------------------------------
 
 
-def test_the_first_look_is_at_all_queues(desk, leases):
+def test_the_first_look_is_at_all_queues(rig, leases):
     """What it finds is leased and put into the buffer, in run order."""
     low, high = make_job(queue="a"), make_job(queue="b", priority=5)
 
-    desk.tick()
+    rig.tick()
 
-    assert [high.pk, low.pk] == [job.id for job in desk.put]
-    assert {"a", "b"} == set(desk.looks[0].asked)
+    assert [high.pk, low.pk] == [job.id for job in rig.put]
+    assert {"a", "b"} == set(rig.looks[0].asked)
     assert {1_000.0} == {held.claimed_at for held in leases.all()}
     assert 2 == len(leases) == Job.objects.running().count()
 
 
-def test_without_room_nothing_is_asked(desk):
+def test_without_room_nothing_is_asked(rig):
     """The executor says when there is some."""
     make_job()
-    desk.capacity = 0
+    rig.capacity = 0
 
-    assert (POLL, []) == desk.tick()
-    assert not desk.claimer.link.is_open
-    desk.capacity = 1
-    assert 1 == desk.tick()[1][0].found
+    assert (POLL, []) == rig.tick()
+    assert not rig.claimer.link.is_open
+    rig.capacity = 1
+    assert 1 == rig.tick()[1][0].found
 
 
-def test_a_wake_is_followed_although_enough_waits_to_start(desk):
+def test_a_wake_is_followed_although_enough_waits_to_start(rig):
     """What it announces may have to go first: a few are claimed beyond the capacity."""
-    desk.tick()
+    rig.tick()
     make_jobs(5)
-    desk.capacity, desk.extra_capacity = 0, 3
-    assert (POLL, []) == desk.tick()
+    rig.capacity, rig.extra_capacity = 0, 3
+    assert (POLL, []) == rig.tick()
 
-    desk.wakes.flag("default")
-    desk.tick()
+    rig.wakes.flag("default")
+    rig.tick()
 
-    assert 3 == len(desk.put)
+    assert 3 == len(rig.put)
 
 
-def test_wakes_are_followed_so_at_most_once_in_ten_milliseconds(desk):
+def test_wakes_are_followed_so_at_most_once_in_ten_milliseconds(rig):
     """A stream of them costs a hundred small claims a second."""
-    desk.tick()
+    rig.tick()
     make_jobs(5)
-    desk.capacity, desk.extra_capacity = 0, 1
+    rig.capacity, rig.extra_capacity = 0, 1
     for at, claimed in [(0, 1), (0.004, 1), (0.0099, 1), (0.0101, 2), (0.011, 2)]:
-        desk.now = 2_000.0 + at
-        desk.wakes.flag("default")
-        pause, _ = desk.tick()
-        assert claimed == len(desk.put), at
+        rig.now = 2_000.0 + at
+        rig.wakes.flag("default")
+        pause, _ = rig.tick()
+        assert claimed == len(rig.put), at
 
     assert 0 < pause < EXTRA_SECONDS == 0.01
 
 
-def test_a_wake_waits_while_nothing_flows(desk):
+def test_a_wake_waits_while_nothing_flows(rig):
     """Long jobs fill the threads: the flag is kept for when there is capacity."""
-    desk.tick()
+    rig.tick()
     make_jobs(1)
-    desk.capacity = desk.extra_capacity = 0
-    desk.wakes.flag("default")
-    assert (POLL, []) == desk.tick()
+    rig.capacity = rig.extra_capacity = 0
+    rig.wakes.flag("default")
+    assert (POLL, []) == rig.tick()
 
-    desk.capacity, desk.now = 1, desk.now + 0.02
-    desk.tick()
+    rig.capacity, rig.now = 1, rig.now + 0.02
+    rig.tick()
 
-    assert 1 == len(desk.put)
+    assert 1 == len(rig.put)
 
 
 @pytest.fixture
-def late_desk(transactional_db, leases, monkeypatch):
-    """A desk whose link flushes later, and what it did, in order."""
+def late_rig(transactional_db, leases, monkeypatch):
+    """A rig whose link flushes later, and what it did, in order."""
     link = Link("default", name="tests: late", steady=True, flushes_later=True)
-    desk = Desk(link, leases, monkeypatch).serve("default", "a")
+    rig = Rig(link, leases, monkeypatch).serve("default", "a")
     deeds = []
-    take, flush = desk.claimer._put, link.flush
+    take, flush = rig.claimer._put, link.flush
     monkeypatch.setattr(
-        desk.claimer,
+        rig.claimer,
         "_put",
         lambda jobs, **kind: deeds.append("put") or take(jobs, **kind),
     )
     monkeypatch.setattr(link, "flush", lambda: deeds.append("flush") or flush())
-    yield desk, deeds
+    yield rig, deeds
     link.drop()
 
 
-def test_leases_of_a_few_are_on_disk_right_after_their_jobs_were_handed_over(late_desk):
+def test_leases_of_a_few_are_on_disk_right_after_their_jobs_were_handed_over(late_rig):
     """Not before: the jobs need not wait for it."""
-    desk, deeds = late_desk
+    rig, deeds = late_rig
     make_jobs(UNFLUSHED_JOBS_MAX)
 
-    desk.tick()
+    rig.tick()
 
-    assert UNFLUSHED_JOBS_MAX == len(desk.put)
+    assert UNFLUSHED_JOBS_MAX == len(rig.put)
     assert ["put", "flush"] == deeds
 
 
-def test_leases_of_many_are_on_disk_before_their_jobs_are_handed_over(late_desk):
+def test_leases_of_many_are_on_disk_before_their_jobs_are_handed_over(late_rig):
     """A crash of the server does not have all that were claimed ahead run again."""
-    desk, deeds = late_desk
+    rig, deeds = late_rig
     make_jobs(UNFLUSHED_JOBS_MAX + 1)
 
-    desk.tick()
+    rig.tick()
 
-    assert UNFLUSHED_JOBS_MAX + 1 == len(desk.put)
+    assert UNFLUSHED_JOBS_MAX + 1 == len(rig.put)
     assert ["flush", "put"] == deeds
 
 
-def test_what_cannot_be_made_safe_is_handed_back_and_not_started(late_desk):
+def test_what_cannot_be_made_safe_is_handed_back_and_not_started(late_rig):
     """The server that crashed may have forgotten whose they are."""
-    desk, _ = late_desk
+    rig, _ = late_rig
     make_jobs(UNFLUSHED_JOBS_MAX + 1)
-    desk.claimer.link.flush = Mock(side_effect=psycopg.OperationalError("gone"))
+    rig.claimer.link.flush = Mock(side_effect=psycopg.OperationalError("gone"))
 
     with pytest.raises(psycopg.OperationalError, match="gone"):
-        desk.tick()
+        rig.tick()
 
-    assert [] == desk.put
-    assert UNFLUSHED_JOBS_MAX + 1 == len(desk.handed_back)
+    assert [] == rig.put
+    assert UNFLUSHED_JOBS_MAX + 1 == len(rig.handed_back)
 
 
-def test_a_look_that_claims_nothing_flushes_nothing(late_desk):
+def test_a_look_that_claims_nothing_flushes_nothing(late_rig):
     """An idle worker writes nothing."""
-    desk, deeds = late_desk
+    rig, deeds = late_rig
 
-    desk.run_dry()
-    desk.wakes.flag("default")
-    desk.tick()
+    rig.run_dry()
+    rig.wakes.flag("default")
+    rig.tick()
 
     assert {"put"} == set(deeds)
 
 
-def test_leases_are_on_disk_before_the_next_look_though_there_is_no_pause(late_desk):
+def test_leases_are_on_disk_before_the_next_look_though_there_is_no_pause(late_rig):
     """Bands that have more, or a round over many queues, keep none waiting for it."""
-    desk, deeds = late_desk
+    rig, deeds = late_rig
     make_jobs(100)
-    desk.capacity = 2
+    rig.capacity = 2
 
-    pauses = [desk.tick()[0] for _ in range(3)]
+    pauses = [rig.tick()[0] for _ in range(3)]
 
     assert [0, 0, 0] == pauses
     assert ["put", "flush"] * 3 == deeds
 
 
-def test_looks_of_one_round_start_no_more_than_a_few_unflushed(late_desk):
+def test_looks_of_one_round_start_no_more_than_a_few_unflushed(late_rig):
     """What one brings for threads counts with what the other brings for coroutines."""
-    desk, deeds = late_desk
-    desk.async_tasks.add("call")
-    desk.shown.note("a", is_async=True)
+    rig, deeds = late_rig
+    rig.async_tasks.add("call")
+    rig.shown.note("a", is_async=True)
     make_jobs(UNFLUSHED_JOBS_MAX)
     make_job(queue="a", task="call")
 
-    desk.tick()
+    rig.tick()
 
     assert ["put", "flush", "put"] == deeds
 
 
-def test_no_more_is_claimed_than_can_start(desk):
+def test_no_more_is_claimed_than_can_start(rig):
     """The rest stays for others."""
     make_jobs(5)
-    desk.capacity = 2
+    rig.capacity = 2
 
-    desk.tick()
+    rig.tick()
 
-    assert 2 == len(desk.put) == Job.objects.running().count()
+    assert 2 == len(rig.put) == Job.objects.running().count()
 
 
-def test_a_worker_of_named_queues_asks_for_those_alone(desk):
+def test_a_worker_of_named_queues_asks_for_those_alone(rig):
     """In the order in which they were named."""
     make_job(queue="other")
-    desk.serve("mail", "reports")
+    rig.serve("mail", "reports")
 
-    desk.tick()
+    rig.tick()
 
-    assert ["mail", "reports"] == sorted(desk.looks[0].asked)
-    assert [] == desk.put
+    assert ["mail", "reports"] == sorted(rig.looks[0].asked)
+    assert [] == rig.put
 
 
-def test_a_paused_queue_is_left_and_found_again_when_resumed(desk):
+def test_a_paused_queue_is_left_and_found_again_when_resumed(rig):
     """Within a poll interval, whatever its wakes say."""
     make_job(queue="a")
     make_job(queue="b")
     paused = Queue.objects.create(name="a", paused_at="2026-11-20T00:00:00Z")
 
-    desk.tick()
-    desk.wakes.flag("a")
-    desk.now += 1
-    desk.tick()
-    assert ["b"] == [job.queue for job in desk.put]
-    assert all("a" not in look.asked for look in desk.looks)
+    rig.tick()
+    rig.wakes.flag("a")
+    rig.now += 1
+    rig.tick()
+    assert ["b"] == [job.queue for job in rig.put]
+    assert all("a" not in look.asked for look in rig.looks)
 
     paused.paused_at = None
     paused.save()
-    desk.now += POLL
-    desk.tick()
-    assert ["b", "a"] == [job.queue for job in desk.put]
+    rig.now += POLL
+    rig.tick()
+    assert ["b", "a"] == [job.queue for job in rig.put]
 
 
-def test_queues_take_turns_at_being_first(desk):
+def test_queues_take_turns_at_being_first(rig):
     """Where the limit is short, who is first is served first."""
     for queue in "abc":
         make_jobs(4, queue=queue)
-    desk.capacity = 1
+    rig.capacity = 1
 
     for _ in range(6):
-        desk.claimer.look_now()
-        desk.tick()
+        rig.claimer.look_now()
+        rig.tick()
 
-    assert sorted("abcabc") == sorted(job.queue for job in desk.put)
+    assert sorted("abcabc") == sorted(job.queue for job in rig.put)
 
 
 # Draining ----------------------------------------------------------------------------
 
 
-def test_a_drain_starts_at_floors_and_ends_with_a_full_look(desk):
+def test_a_drain_starts_at_floors_and_ends_with_a_full_look(rig):
     """A short answer from the floors may have missed what committed below them."""
     make_jobs(5, visible_at=-DAY)
-    desk.capacity = 2
+    rig.capacity = 2
 
-    pauses = [desk.tick()[0] for _ in range(4)]
+    pauses = [rig.tick()[0] for _ in range(4)]
 
     kinds = ["see", *["claim_from_floors"] * 3, "see"]
-    assert kinds == desk.kinds()
-    assert [1, 2, 2, 1, 1] == [look.found for look in desk.looks]
+    assert kinds == rig.kinds()
+    assert [1, 2, 2, 1, 1] == [look.found for look in rig.looks]
     assert pytest.approx([0, 0, 0, RECHECK_SECONDS[0]]) == pauses
 
 
-def test_a_drain_after_a_wake_ends_with_a_full_look_too(desk):
+def test_a_drain_after_a_wake_ends_with_a_full_look_too(rig):
     """At once, not when the next look had been due."""
-    desk.run_dry()
+    rig.run_dry()
     make_jobs(5)
-    desk.capacity = 2
-    desk.wakes.flag("default")
-    desk.looks.clear()
+    rig.capacity = 2
+    rig.wakes.flag("default")
+    rig.looks.clear()
     for _ in range(3):
-        desk.tick()
-    assert ["claim", "see", *["claim_from_floors"] * 2] == desk.kinds()
-    assert 1 == desk.looks[-1].found
+        rig.tick()
+    assert ["claim", "see", *["claim_from_floors"] * 2] == rig.kinds()
+    assert 1 == rig.looks[-1].found
     make_job(visible_at=-DAY)
 
-    desk.tick()
+    rig.tick()
 
-    assert ["see", "claim_from_floors"] == desk.kinds()[4:]
-    assert 6 == len(desk.put)
+    assert ["see", "claim_from_floors"] == rig.kinds()[4:]
+    assert 6 == len(rig.put)
 
 
-def test_a_floor_is_the_latest_time_that_was_claimed(desk):
+def test_a_floor_is_the_latest_time_that_was_claimed(rig):
     """Of its own band."""
     times = [-timedelta(hours=3), -timedelta(hours=2), -timedelta(hours=1)]
     jobs = [make_job(visible_at=at) for at in times]
-    desk.capacity = 2
-    desk.tick()
-    desk.tick()
+    rig.capacity = 2
+    rig.tick()
+    rig.tick()
 
-    (band,) = desk.looks[2].asked
+    (band,) = rig.looks[2].asked
     assert ("default", 0, jobs[1].visible_at, 2) == band
-    assert 1 == desk.looks[2].found
+    assert 1 == rig.looks[2].found
 
 
-def test_what_commits_below_a_floor_is_found_when_the_drain_ends(desk):
+def test_what_commits_below_a_floor_is_found_when_the_drain_ends(rig):
     """An older visible_at, of a transaction that took its time."""
     make_jobs(4)
-    desk.capacity = 2
-    desk.tick()
+    rig.capacity = 2
+    rig.tick()
     late = make_job(visible_at=-DAY)
 
     for _ in range(4):
-        desk.tick()
+        rig.tick()
 
-    assert late.pk in {job.id for job in desk.put}
+    assert late.pk in {job.id for job in rig.put}
 
 
-def test_lines_of_equal_priority_share_a_drain(desk):
+def test_lines_of_equal_priority_share_a_drain(rig):
     """A second queue that fills up meanwhile is not kept waiting for the first."""
     make_jobs(60, queue="deep")
-    desk.capacity = 1
-    desk.tick()
+    rig.capacity = 1
+    rig.tick()
     make_jobs(60, queue="second")
-    desk.wakes.flag("second")
+    rig.wakes.flag("second")
 
     for _ in range(40):
-        desk.now += SHARE_SECONDS / 5
-        desk.tick()
+        rig.now += SHARE_SECONDS / 5
+        rig.tick()
 
-    served = [job.queue for job in desk.put]
+    served = [job.queue for job in rig.put]
     assert served.count("second") > 10
     assert served.count("deep") > 10
 
 
-def test_a_wake_in_the_middle_of_a_drain_is_heard(desk):
+def test_a_wake_in_the_middle_of_a_drain_is_heard(rig):
     """It may be for a job of higher priority."""
     make_jobs(10)
-    desk.capacity = 2
-    desk.tick()
+    rig.capacity = 2
+    rig.tick()
     urgent = make_job(priority=50)
-    desk.wakes.flag("default")
+    rig.wakes.flag("default")
 
-    desk.tick()
+    rig.tick()
 
-    assert urgent.pk == desk.put[2].id
+    assert urgent.pk == rig.put[2].id
 
 
 # Many queues -------------------------------------------------------------------------
@@ -497,770 +497,770 @@ def make_queues(count, **columns):
     )
 
 
-def test_many_queues_are_seen_slice_by_slice(desk):
+def test_many_queues_are_seen_slice_by_slice(rig):
     """Each once in a round, however many; then it is over until the poll."""
     make_queues(3 * SLICE_QUEUES - 1, visible_at=moments_ahead(DAY))
-    desk.tick()
-    while desk.claimer.found_since_asked() is None:
-        desk.tick()
+    rig.tick()
+    while rig.claimer.found_since_asked() is None:
+        rig.tick()
 
-    slices = [look.asked for look in desk.looks]
+    slices = [look.asked for look in rig.looks]
     assert [SLICE_QUEUES - 1, SLICE_QUEUES, SLICE_QUEUES] == sorted(map(len, slices))
     assert 3 * SLICE_QUEUES - 1 == len({name for some in slices for name in some})
 
 
-def test_a_slice_that_takes_long_is_the_last_one_of_its_tick(desk):
+def test_a_slice_that_takes_long_is_the_last_one_of_its_tick(rig):
     """Jobs are claimed between slices, so that nobody waits for the whole round."""
     make_queues(3 * SLICE_QUEUES)
-    desk.takes = 2 * SLICES_SECONDS
+    rig.takes = 2 * SLICES_SECONDS
 
-    _, looks = desk.tick()
+    _, looks = rig.tick()
 
     assert ["see", "claim_from_floors"] == [look.kind for look in looks]
-    assert 10 == len(desk.put)
+    assert 10 == len(rig.put)
 
 
-def test_a_claim_takes_from_no_more_lines_than_it_has_room_for(desk):
+def test_a_claim_takes_from_no_more_lines_than_it_has_room_for(rig):
     """So its cost is that of its rows."""
     make_queues(2 * SLICE_QUEUES)
-    desk.capacity = 10
+    rig.capacity = 10
 
-    desk.tick()
+    rig.tick()
 
-    (look,) = [look for look in desk.looks if look.kind == "claim_from_floors"]
+    (look,) = [look for look in rig.looks if look.kind == "claim_from_floors"]
     assert [1] * 10 == [band.limit for band in look.asked]
 
 
-def test_a_wake_beside_many_queues_is_served_in_one_look(desk):
+def test_a_wake_beside_many_queues_is_served_in_one_look(rig):
     """By its name: no round comes before it."""
     make_queues(5 * SLICE_QUEUES, visible_at=moments_ahead(DAY))
-    desk.run_dry()
+    rig.run_dry()
     job = make_job(queue="q0007")
-    desk.wakes.flag("q0007")
+    rig.wakes.flag("q0007")
 
-    _, looks = desk.tick()
+    _, looks = rig.tick()
 
     assert [("claim", ["q0007"])] == [(look.kind, look.asked) for look in looks]
-    assert [job.pk] == [claimed.id for claimed in desk.put]
+    assert [job.pk] == [claimed.id for claimed in rig.put]
 
 
-def test_the_highest_priority_of_many_queues_is_found_within_a_round(desk):
+def test_the_highest_priority_of_many_queues_is_found_within_a_round(rig):
     """Whichever slice it is in, and though others fill all capacity."""
     make_queues(4 * SLICE_QUEUES)
     urgent = make_job(queue="q0001", priority=9)
-    desk.capacity = 1
+    rig.capacity = 1
 
     for _ in range(5):
-        desk.tick()
+        rig.tick()
 
-    assert urgent.pk in {job.id for job in desk.put}
+    assert urgent.pk in {job.id for job in rig.put}
 
 
 # Orders and caps ---------------------------------------------------------------------
 
 
-def test_in_strict_order_a_claim_is_in_the_order_of_its_queues(desk):
+def test_in_strict_order_a_claim_is_in_the_order_of_its_queues(rig):
     """Also where it brings jobs of several."""
-    desk.serve("a", "b", order="strict")
+    rig.serve("a", "b", order="strict")
     b = make_job(queue="b", priority=50)
     low, high = make_job(queue="a", priority=-1), make_job(queue="a", priority=1)
 
     for _ in range(3):
-        desk.tick()
+        rig.tick()
 
-    assert [high.pk, low.pk, b.pk] == [job.id for job in desk.put]
+    assert [high.pk, low.pk, b.pk] == [job.id for job in rig.put]
 
 
-def test_in_strict_order_what_a_cap_lets_in_beside_comes_after(desk):
+def test_in_strict_order_what_a_cap_lets_in_beside_comes_after(rig):
     """One claim of two queues, though the later has the higher priority."""
-    desk.serve("a:1", "b", order="strict")
+    rig.serve("a:1", "b", order="strict")
     (b,) = make_jobs(1, queue="b", priority=50)
     a = make_jobs(2, queue="a")
 
-    desk.tick()
+    rig.tick()
 
-    assert [a[0], b] == [job.id for job in desk.put]
+    assert [a[0], b] == [job.id for job in rig.put]
 
 
-def test_a_cap_counts_what_this_process_holds(desk, leases):
+def test_a_cap_counts_what_this_process_holds(rig, leases):
     """Until it is settled; then the next ones come, at once."""
     make_jobs(6, queue="a")
     make_jobs(3, queue="b")
-    desk.serve("a:2", "b")
+    rig.serve("a:2", "b")
     for _ in range(6):
-        desk.tick()
-    assert ["a", "a", "b", "b", "b"] == sorted(job.queue for job in desk.put)
+        rig.tick()
+    assert ["a", "a", "b", "b", "b"] == sorted(job.queue for job in rig.put)
 
-    for job in [job for job in desk.put if job.queue == "a"]:
+    for job in [job for job in rig.put if job.queue == "a"]:
         leases.drop(job)
-    pause, _ = desk.tick()
-    assert 7 == len(desk.put)
+    pause, _ = rig.tick()
+    assert 7 == len(rig.put)
     assert pause <= CAP_SECONDS_MAX
 
 
-def test_a_cap_counts_tasks_that_go_on_after_their_settle(desk, leases):
+def test_a_cap_counts_tasks_that_go_on_after_their_settle(rig, leases):
     """They run, though they have no lease any more."""
     make_jobs(3, queue="a")
-    desk.serve("a:1")
-    desk.tick()
-    (job,) = desk.put
+    rig.serve("a:1")
+    rig.tick()
+    (job,) = rig.put
     leases.goes_on(job)
     leases.drop(job)
 
-    desk.now += CAP_SECONDS_MAX
-    desk.tick()
-    assert 1 == len(desk.put)
+    rig.now += CAP_SECONDS_MAX
+    rig.tick()
+    assert 1 == len(rig.put)
 
     leases.ended(job)
-    desk.now += CAP_SECONDS_MAX
-    desk.tick()
-    assert 2 == len(desk.put)
+    rig.now += CAP_SECONDS_MAX
+    rig.tick()
+    assert 2 == len(rig.put)
 
 
-def test_waiting_for_a_cap_asks_the_database_nothing(desk):
+def test_waiting_for_a_cap_asks_the_database_nothing(rig):
     """
     Only what this process holds is counted, ten times a second. After a claim, others
     are looked at some times, and then no more before the poll.
     """
     make_jobs(3, queue="a")
-    desk.serve("a:1")
-    until = desk.now + 1
-    while desk.now < until:
-        desk.now += desk.tick()[0] + 0.001
-    desk.looks.clear()
+    rig.serve("a:1")
+    until = rig.now + 1
+    while rig.now < until:
+        rig.now += rig.tick()[0] + 0.001
+    rig.looks.clear()
 
     pauses = []
     while sum(pauses) < 2.5 * POLL:
-        pauses.append(desk.tick()[0])
-        desk.now += pauses[-1]
+        pauses.append(rig.tick()[0])
+        rig.now += pauses[-1]
 
     # The poll, for what else may have come.
-    assert ["see", "see"] == desk.kinds()
+    assert ["see", "see"] == rig.kinds()
     assert pauses[-1] == pytest.approx(CAP_SECONDS_MAX)
 
 
-def test_a_queue_beside_a_cap_is_looked_at_again_after_it_ran_dry(desk):
+def test_a_queue_beside_a_cap_is_looked_at_again_after_it_ran_dry(rig):
     """What coalesced wakes leave out does not wait for the poll."""
     make_jobs(3, queue="a")
     make_job(queue="b")
-    desk.serve("a:1", "b")
+    rig.serve("a:1", "b")
     for _ in range(10):
-        desk.tick()
-    assert ["a", "b"] == sorted(job.queue for job in desk.put)
+        rig.tick()
+    assert ["a", "b"] == sorted(job.queue for job in rig.put)
 
     make_job(queue="b")  # Nobody says so.
-    until = desk.now + 2 * SHARE_SECONDS
-    while desk.now < until:
-        desk.now += desk.tick()[0] + 0.001
+    until = rig.now + 2 * SHARE_SECONDS
+    while rig.now < until:
+        rig.now += rig.tick()[0] + 0.001
 
-    assert ["a", "b", "b"] == sorted(job.queue for job in desk.put)
+    assert ["a", "b", "b"] == sorted(job.queue for job in rig.put)
 
 
-def test_a_wake_for_a_queue_with_a_cap_brings_no_more_than_that(desk):
+def test_a_wake_for_a_queue_with_a_cap_brings_no_more_than_that(rig):
     """In one statement, when it is the only one."""
-    desk.serve("a:2", "b")
-    desk.run_dry()
+    rig.serve("a:2", "b")
+    rig.run_dry()
     make_jobs(5, queue="a")
-    desk.wakes.flag("a")
+    rig.wakes.flag("a")
 
-    _, looks = desk.tick()
+    _, looks = rig.tick()
 
     assert [("claim", 2)] == [(look.kind, look.limit) for look in looks]
-    assert 2 == len(desk.put)
+    assert 2 == len(rig.put)
 
 
-def test_several_queues_woken_at_once_keep_to_the_order(desk):
+def test_several_queues_woken_at_once_keep_to_the_order(rig):
     """They are seen first, where priorities are not what decides."""
-    desk.serve("a", "b", order="strict")
-    desk.run_dry()
-    desk.looks.clear()
-    desk.capacity = 2
+    rig.serve("a", "b", order="strict")
+    rig.run_dry()
+    rig.looks.clear()
+    rig.capacity = 2
     make_jobs(2, queue="b", priority=50)
     make_jobs(2, queue="a")
-    desk.wakes.flag("b")
-    desk.wakes.flag("a")
+    rig.wakes.flag("b")
+    rig.wakes.flag("a")
 
-    desk.tick()
+    rig.tick()
 
-    assert ["see", "claim_from_floors"] == desk.kinds()
-    assert ["a", "a"] == [job.queue for job in desk.put]
+    assert ["see", "claim_from_floors"] == rig.kinds()
+    assert ["a", "a"] == [job.queue for job in rig.put]
 
 
-def test_a_scheduled_job_is_not_put_off_by_a_stream_of_wakes(desk):
+def test_a_scheduled_job_is_not_put_off_by_a_stream_of_wakes(rig):
     """Its time is known, and kept."""
     make_job(queue="b", visible_at=timedelta(seconds=0.6))
-    desk.run_dry()
+    rig.run_dry()
     wait_for(Job.objects.due().exists, what="it is due")
-    until = desk.now + 0.7
-    while desk.now < until:
+    until = rig.now + 0.7
+    while rig.now < until:
         make_job(queue="a")
-        desk.wakes.flag("a")
-        desk.tick()
-        desk.now += 0.01
+        rig.wakes.flag("a")
+        rig.tick()
+        rig.now += 0.01
 
-    assert "b" in {job.queue for job in desk.put}
+    assert "b" in {job.queue for job in rig.put}
 
 
 # Running dry -------------------------------------------------------------------------
 
 
-def test_after_running_dry_it_looks_three_times_and_then_waits_for_the_poll(desk):
+def test_after_running_dry_it_looks_three_times_and_then_waits_for_the_poll(rig):
     """What coalesced wakes and crashes before a NOTIFY leave out is found."""
-    pauses = desk.run_dry()
+    pauses = rig.run_dry()
 
     assert [*RECHECK_PAUSES, POLL] == pytest.approx(pauses, abs=0.4)
     assert (0.015, 0.075, 0.325) == RECHECK_SECONDS
     # A queue that nobody has named is not asked about.
-    assert [] == desk.looks
+    assert [] == rig.looks
     assert pytest.approx(RECHECK_PAUSES) == pauses[:3]
 
 
-def test_rechecks_begin_anew_after_every_job(desk):
+def test_rechecks_begin_anew_after_every_job(rig):
     """Its like may be on its way."""
     make_job()
-    desk.run_dry()
+    rig.run_dry()
     make_job()
-    desk.wakes.flag("default")
-    desk.now += 1
+    rig.wakes.flag("default")
+    rig.now += 1
 
-    assert pytest.approx(RECHECK_PAUSES) == desk.run_dry()[:3]
+    assert pytest.approx(RECHECK_PAUSES) == rig.run_dry()[:3]
 
 
-def test_a_job_is_waited_for_to_its_time(desk):
+def test_a_job_is_waited_for_to_its_time(rig):
     """Not until the poll."""
     make_job(visible_at=timedelta(seconds=2))
 
-    pauses = desk.run_dry()
+    pauses = rig.run_dry()
 
     assert 1.0 < pauses[-1] <= 2.001
 
 
-def test_a_job_far_away_is_not_waited_for_beyond_the_poll(desk):
+def test_a_job_far_away_is_not_waited_for_beyond_the_poll(rig):
     """The poll comes first."""
     make_job(visible_at=DAY)
 
-    assert POLL >= desk.run_dry()[-1] > POLL - 0.5
+    assert POLL >= rig.run_dry()[-1] > POLL - 0.5
 
 
-def test_a_row_that_somebody_holds_is_looked_for_again(desk, other_cursor):
+def test_a_row_that_somebody_holds_is_looked_for_again(rig, other_cursor):
     """A claim that rolls back gives it back, and nobody notifies."""
     make_job()
     with other_cursor.connection.transaction():
         other_cursor.execute("SELECT id FROM pgqueue_job FOR UPDATE")
         for _ in range(10):
-            pause, _ = desk.tick()
+            pause, _ = rig.tick()
             assert pause <= HELD_SECONDS_MAX
-            desk.now += pause
-    assert [] == desk.put
+            rig.now += pause
+    assert [] == rig.put
 
-    desk.tick()
+    rig.tick()
 
-    assert 1 == len(desk.put)
+    assert 1 == len(rig.put)
 
 
-def test_a_retry_of_ours_is_looked_for_when_it_is_due(desk):
+def test_a_retry_of_ours_is_looked_for_when_it_is_due(rig):
     """Nobody will notify us of it."""
-    desk.run_dry()
-    desk.now += 0.1
-    desk.claimer.wake.clear()
+    rig.run_dry()
+    rig.now += 0.1
+    rig.claimer.wake.clear()
 
-    desk.claimer.retry_in(3_600)
-    assert not desk.claimer.wake.is_set()
-    desk.claimer.retry_in(1.5)
-    assert desk.claimer.wake.is_set()
-    assert pytest.approx(1.5) == desk.tick()[0]
+    rig.claimer.retry_in(3_600)
+    assert not rig.claimer.wake.is_set()
+    rig.claimer.retry_in(1.5)
+    assert rig.claimer.wake.is_set()
+    assert pytest.approx(1.5) == rig.tick()[0]
 
 
-def test_a_retry_that_is_committed_during_the_last_look_is_waited_for(desk):
+def test_a_retry_that_is_committed_during_the_last_look_is_waited_for(rig):
     """The look's snapshot is older than it, and no other look would come."""
     make_job(visible_at=DAY)
-    desk.run_dry()
+    rig.run_dry()
     retried = []
 
     def retry():
         retried.append(make_job().pk)
-        desk.claimer.retry_in(0.1)
+        rig.claimer.retry_in(0.1)
 
-    desk.now += POLL
-    desk.meanwhile = retry
+    rig.now += POLL
+    rig.meanwhile = retry
 
-    assert retried == desk.live(0.2)
+    assert retried == rig.live(0.2)
 
 
 # Nothing is left to the poll ---------------------------------------------------------
 
 
-def test_a_queue_that_is_empty_for_a_moment_stays_known(desk):
+def test_a_queue_that_is_empty_for_a_moment_stays_known(rig):
     """Its next job may come without a wake, while another queue is met."""
-    desk.run_dry()
+    rig.run_dry()
     make_job(queue="a")
-    desk.wakes.flag("a")
-    desk.tick()
+    rig.wakes.flag("a")
+    rig.tick()
     Job.objects.all().delete()  # It is done.
     make_job(queue="brand-new")
-    desk.wakes.flag("brand-new")
-    desk.tick()
+    rig.wakes.flag("brand-new")
+    rig.tick()
 
     unannounced = make_job(queue="a")
 
-    assert [unannounced.pk] == desk.live(0.1)
+    assert [unannounced.pk] == rig.live(0.1)
 
 
-def test_a_queue_whose_job_another_worker_took_stays_known(desk):
+def test_a_queue_whose_job_another_worker_took_stays_known(rig):
     """Its wake was all that this worker has seen of it."""
-    desk.run_dry()
-    desk.wakes.flag("a")
-    desk.tick()
+    rig.run_dry()
+    rig.wakes.flag("a")
+    rig.tick()
     make_job(queue="brand-new")
-    desk.wakes.flag("brand-new")
-    desk.tick()
+    rig.wakes.flag("brand-new")
+    rig.tick()
 
     unannounced = make_job(queue="a")
 
-    assert [unannounced.pk] == desk.live(0.1)
+    assert [unannounced.pk] == rig.live(0.1)
 
 
-def test_a_queue_is_forgotten_some_time_after_its_last_job(desk):
+def test_a_queue_is_forgotten_some_time_after_its_last_job(rig):
     """So rounds do not look at all that there has ever been."""
     make_job(queue="a")
-    desk.run_dry()
-    assert ["a"] == desk.claimer.queues
+    rig.run_dry()
+    assert ["a"] == rig.claimer.queues
     Job.objects.all().delete()
 
-    desk.live(2 * POLL)
+    rig.live(2 * POLL)
 
-    assert [] == desk.claimer.queues
+    assert [] == rig.claimer.queues
 
 
-def test_made_up_names_are_known_up_to_a_limit(desk, monkeypatch):
+def test_made_up_names_are_known_up_to_a_limit(rig, monkeypatch):
     """Beyond it rounds ask which queues there are, instead of remembering."""
     monkeypatch.setattr(module, "EMPTY_QUEUES_MAX", 5)
-    desk.run_dry()
+    rig.run_dry()
     for number in range(30):
-        desk.wakes.flag(f"noise{number}")
-        desk.tick()
-        desk.now += 0.001
-    assert len(desk.claimer.queues) <= 5
-    desk.wakes.flag("a")
-    desk.now += EMPTY_WAKE_SECONDS_MAX
-    desk.tick()
+        rig.wakes.flag(f"noise{number}")
+        rig.tick()
+        rig.now += 0.001
+    assert len(rig.claimer.queues) <= 5
+    rig.wakes.flag("a")
+    rig.now += EMPTY_WAKE_SECONDS_MAX
+    rig.tick()
 
     unannounced = make_job(queue="a")
 
-    assert [unannounced.pk] == desk.live(0.1)
+    assert [unannounced.pk] == rig.live(0.1)
 
 
-def test_a_round_over_several_ticks_is_followed_by_others(desk):
+def test_a_round_over_several_ticks_is_followed_by_others(rig):
     """Though what it found was claimed in an earlier tick than its last."""
     make_queues(3 * SLICE_QUEUES, visible_at=moments_ahead(DAY))
-    desk.run_dry()
-    make_job(queue=desk.claimer.queues[-1])
-    desk.takes = 1.2 * SLICES_SECONDS
-    desk.claimer.look_now()
-    while desk.claimer.found_since_asked() is None:
-        desk.tick()
-    assert 1 == desk.claimer.found_since_asked()
+    rig.run_dry()
+    make_job(queue=rig.claimer.queues[-1])
+    rig.takes = 1.2 * SLICES_SECONDS
+    rig.claimer.look_now()
+    while rig.claimer.found_since_asked() is None:
+        rig.tick()
+    assert 1 == rig.claimer.found_since_asked()
 
     unannounced = make_job(queue="q0001")
 
-    assert [unannounced.pk] == desk.live(0.3)
+    assert [unannounced.pk] == rig.live(0.3)
 
 
-def test_a_reconnect_in_the_midst_of_a_round_is_followed_by_another(desk):
+def test_a_reconnect_in_the_midst_of_a_round_is_followed_by_another(rig):
     """What was notified meanwhile may be in a queue that this one has seen already."""
     make_queues(3 * SLICE_QUEUES, visible_at=moments_ahead(DAY))
-    desk.run_dry()
-    desk.now += POLL
-    desk.takes = 1.2 * SLICES_SECONDS
-    desk.tick()
-    missed = make_job(queue=desk.looks[-1].asked[0])
+    rig.run_dry()
+    rig.now += POLL
+    rig.takes = 1.2 * SLICES_SECONDS
+    rig.tick()
+    missed = make_job(queue=rig.looks[-1].asked[0])
 
-    desk.wakes.flag_any()
+    rig.wakes.flag_any()
 
-    assert [missed.pk] == desk.live(0.1)
+    assert [missed.pk] == rig.live(0.1)
 
 
-def test_a_look_that_failed_is_followed_by_others(desk):
+def test_a_look_that_failed_is_followed_by_others(rig):
     """The wake that it has lost may have stood for jobs that come without one."""
     make_job(queue="a", visible_at=DAY)
-    desk.run_dry()
-    desk.wakes.flag("a")
-    desk.fails = psycopg.OperationalError("cut off")
+    rig.run_dry()
+    rig.wakes.flag("a")
+    rig.fails = psycopg.OperationalError("cut off")
     with pytest.raises(psycopg.OperationalError):
-        desk.tick()
-    desk.tick()
+        rig.tick()
+    rig.tick()
 
     unannounced = make_job(queue="a")
 
-    assert [unannounced.pk] == desk.live(0.1)
+    assert [unannounced.pk] == rig.live(0.1)
 
 
-def test_no_stream_of_wakes_puts_off_what_was_left_out(desk):
+def test_no_stream_of_wakes_puts_off_what_was_left_out(rig):
     """A job whose wake was left out is found while others come, and not after them."""
     make_job(queue="b", visible_at=DAY)
-    desk.run_dry()
+    rig.run_dry()
     unannounced = make_job(queue="b")
     for _ in range(20):
         make_job(queue="a")
-        desk.wakes.flag("a")
-        desk.tick()
-        desk.now += 0.005
+        rig.wakes.flag("a")
+        rig.tick()
+        rig.now += 0.005
 
-    assert unannounced.pk in {job.id for job in desk.put}
+    assert unannounced.pk in {job.id for job in rig.put}
 
 
 # Wakes and the poll ------------------------------------------------------------------
 
 
-def test_a_wake_asks_for_its_queue_alone(desk):
+def test_a_wake_asks_for_its_queue_alone(rig):
     """The others have not said anything."""
     make_job(queue="a", visible_at=DAY)
     make_job(queue="b", visible_at=DAY)
-    desk.run_dry()
+    rig.run_dry()
     job = make_job(queue="b")
-    desk.wakes.flag("b")
+    rig.wakes.flag("b")
 
-    _, looks = desk.tick()
+    _, looks = rig.tick()
 
     assert [["b"]] == [look.asked for look in looks]
-    assert [job.pk] == [claimed.id for claimed in desk.put]
+    assert [job.pk] == [claimed.id for claimed in rig.put]
 
 
-def test_a_worker_of_all_queues_learns_a_new_one_from_its_wake(desk):
+def test_a_worker_of_all_queues_learns_a_new_one_from_its_wake(rig):
     """And makes its row."""
-    desk.run_dry()
+    rig.run_dry()
     make_job(queue="brand-new")
-    desk.wakes.flag("brand-new")
+    rig.wakes.flag("brand-new")
 
-    desk.tick()
+    rig.tick()
 
-    assert ["brand-new"] == [job.queue for job in desk.put]
+    assert ["brand-new"] == [job.queue for job in rig.put]
     assert Queue.objects.filter(name="brand-new").exists()
 
 
-def test_no_stream_of_wakes_starves_the_poll(desk):
+def test_no_stream_of_wakes_starves_the_poll(rig):
     """All queues are looked at once in every poll interval."""
     make_job(queue="a", visible_at=DAY)
     make_job(queue="b", visible_at=DAY)
-    desk.run_dry()
-    desk.looks.clear()
+    rig.run_dry()
+    rig.looks.clear()
     at = []
-    while desk.now < 1_060:
-        desk.wakes.flag("a")
-        pause, looks = desk.tick()
-        at += [desk.now for look in looks if "b" in look.asked]
-        desk.now += min(pause, 0.01) or 0.001
+    while rig.now < 1_060:
+        rig.wakes.flag("a")
+        pause, looks = rig.tick()
+        at += [rig.now for look in looks if "b" in look.asked]
+        rig.now += min(pause, 0.01) or 0.001
 
     gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
     assert 10 <= len(at)
     assert max(gaps) < POLL + 0.1
 
 
-def test_no_stream_of_jobs_starves_the_poll(desk):
+def test_no_stream_of_jobs_starves_the_poll(rig):
     """A queue that keeps us busy does not hide one that nobody woke us for."""
     make_job(queue="a", visible_at=DAY)
     make_job(queue="b", visible_at=DAY)
-    desk.run_dry()
+    rig.run_dry()
     unannounced = make_job(queue="b")
     for _ in range(12):
         make_job(queue="a")
-        desk.wakes.flag("a")
-        desk.tick()
-        desk.now += 0.5
+        rig.wakes.flag("a")
+        rig.tick()
+        rig.now += 0.5
 
-    assert unannounced.pk in {job.id for job in desk.put}
+    assert unannounced.pk in {job.id for job in rig.put}
 
 
-def test_empty_wakes_back_off(desk):
+def test_empty_wakes_back_off(rig):
     """Ten seconds of 10 000 foreign notifications a second cost few claims."""
     make_job(queue="a", visible_at=DAY)
-    desk.run_dry()
-    desk.looks.clear()
-    end = desk.now + 10
-    while desk.now < end:
-        desk.wakes.flag("a")
-        desk.tick()
-        desk.now += 0.001
+    rig.run_dry()
+    rig.looks.clear()
+    end = rig.now + 10
+    while rig.now < end:
+        rig.wakes.flag("a")
+        rig.tick()
+        rig.now += 0.001
 
-    assert 10 / EMPTY_WAKE_SECONDS_MAX <= len(desk.looks) < 150
+    assert 10 / EMPTY_WAKE_SECONDS_MAX <= len(rig.looks) < 150
 
 
-def test_a_flood_of_names_costs_few_looks(desk):
+def test_a_flood_of_names_costs_few_looks(rig):
     """A wake a millisecond, each with more names than one look sees, for a second."""
     make_job(queue="a", visible_at=DAY)
-    desk.run_dry()
-    desk.looks.clear()
+    rig.run_dry()
+    rig.looks.clear()
 
     for flood in range(1_000):
         for name in range(SLICE_QUEUES + 1):
-            desk.wakes.flag(f"made-up-{flood}-{name}")
-        desk.tick()
-        desk.now += 0.001
+            rig.wakes.flag(f"made-up-{flood}-{name}")
+        rig.tick()
+        rig.now += 0.001
 
-    assert 1 <= len(desk.looks) < 60
+    assert 1 <= len(rig.looks) < 60
 
 
-def test_a_few_empty_wakes_put_off_no_other(desk):
+def test_a_few_empty_wakes_put_off_no_other(rig):
     """Another worker has taken what they told of; the next job is for this one."""
     make_job(queue="a", visible_at=DAY)
-    desk.run_dry()
+    rig.run_dry()
     for _ in range(EMPTY_WAKES_FREE):
-        desk.wakes.flag("a")
-        desk.tick()
-        desk.now += 0.002
+        rig.wakes.flag("a")
+        rig.tick()
+        rig.now += 0.002
     job = make_job(queue="a")
-    desk.wakes.flag("a")
+    rig.wakes.flag("a")
 
-    desk.tick()
+    rig.tick()
 
-    assert [job.pk] == [claimed.id for claimed in desk.put]
+    assert [job.pk] == [claimed.id for claimed in rig.put]
 
 
-def test_a_wake_that_finds_a_job_ends_the_back_off(desk):
+def test_a_wake_that_finds_a_job_ends_the_back_off(rig):
     """The next one is served at once."""
     make_job(queue="a", visible_at=DAY)
-    desk.run_dry()
+    rig.run_dry()
     for _ in range(2 * EMPTY_WAKES_FREE):
-        desk.wakes.flag("a")
-        desk.tick()
-        desk.now += EMPTY_WAKE_SECONDS_MAX
+        rig.wakes.flag("a")
+        rig.tick()
+        rig.now += EMPTY_WAKE_SECONDS_MAX
     make_job(queue="a")
-    desk.wakes.flag("a")
-    desk.tick()
-    assert 1 == len(desk.put)
+    rig.wakes.flag("a")
+    rig.tick()
+    assert 1 == len(rig.put)
     make_job(queue="a")
-    desk.wakes.flag("a")
+    rig.wakes.flag("a")
 
-    desk.tick()
+    rig.tick()
 
-    assert 2 == len(desk.put)
+    assert 2 == len(rig.put)
 
 
-def test_a_wake_that_was_taken_in_a_look_that_failed_is_not_lost(desk):
+def test_a_wake_that_was_taken_in_a_look_that_failed_is_not_lost(rig):
     """The next look is at everything, without floors."""
     make_job(queue="a", visible_at=DAY)
     make_job(queue="b", visible_at=DAY)
-    desk.run_dry()
+    rig.run_dry()
     job = make_job(queue="a")
-    desk.wakes.flag("a")
-    desk.fails = psycopg.OperationalError("cut off")
+    rig.wakes.flag("a")
+    rig.fails = psycopg.OperationalError("cut off")
     with pytest.raises(psycopg.OperationalError):
-        desk.tick()
+        rig.tick()
 
-    _, (look, _) = desk.tick()
+    _, (look, _) = rig.tick()
 
     assert ("see", {"a", "b"}) == (look.kind, set(look.asked))
-    assert [job.pk] == [claimed.id for claimed in desk.put]
+    assert [job.pk] == [claimed.id for claimed in rig.put]
 
 
 # Dear looks --------------------------------------------------------------------------
 
 
-def test_dear_looks_are_rationed_and_wakes_served_from_the_floors(desk):
+def test_dear_looks_are_rationed_and_wakes_served_from_the_floors(rig):
     """A tenth of the loop's time, while vacuum is held back."""
     for _ in range(DEAR_LOOKS):
         make_job()
-        desk.look_dear(10 * DEAR_SECONDS, 1)
-    free_at = desk.now + 10 * DEAR_SECONDS * RATION
+        rig.look_dear(10 * DEAR_SECONDS, 1)
+    free_at = rig.now + 10 * DEAR_SECONDS * RATION
     job = make_job()
-    desk.wakes.flag("default")
-    desk.now += 0.01
+    rig.wakes.flag("default")
+    rig.now += 0.01
 
-    desk.tick()
+    rig.tick()
 
-    assert ["claim_from_floors"] == desk.kinds()
-    assert job.pk == desk.put[-1].id
-    while desk.now < free_at - 0.02:
-        desk.wakes.flag("default")
-        desk.tick()
-        desk.now += 0.01
-    assert {"claim_from_floors"} == set(desk.kinds())
-    desk.now = free_at + 0.01
-    desk.tick()
-    assert "see" in desk.kinds()
+    assert ["claim_from_floors"] == rig.kinds()
+    assert job.pk == rig.put[-1].id
+    while rig.now < free_at - 0.02:
+        rig.wakes.flag("default")
+        rig.tick()
+        rig.now += 0.01
+    assert {"claim_from_floors"} == set(rig.kinds())
+    rig.now = free_at + 0.01
+    rig.tick()
+    assert "see" in rig.kinds()
 
 
-def test_a_dear_look_that_finds_nothing_keeps_the_floors(desk):
+def test_a_dear_look_that_finds_nothing_keeps_the_floors(rig):
     """Else the wakes of the ration would wait for its end."""
     make_job()
-    desk.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
+    rig.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
     job = make_job()
-    desk.wakes.flag("default")
-    desk.now += 0.01
+    rig.wakes.flag("default")
+    rig.now += 0.01
 
-    desk.tick()
+    rig.tick()
 
-    assert ["claim_from_floors"] == desk.kinds()
-    assert job.pk == desk.put[-1].id
+    assert ["claim_from_floors"] == rig.kinds()
+    assert job.pk == rig.put[-1].id
 
 
 @pytest.mark.parametrize(
     "seconds, times", [(DEAR_SECONDS / 2, 10), (10 * DEAR_SECONDS, DEAR_LOOKS - 1)]
 )
-def test_cheap_looks_and_a_few_dear_ones_are_not_rationed(desk, seconds, times):
+def test_cheap_looks_and_a_few_dear_ones_are_not_rationed(rig, seconds, times):
     """One may have waited for a lock, or for a busy processor."""
     make_job(visible_at=DAY)
-    desk.look_dear(seconds, times)
+    rig.look_dear(seconds, times)
     make_job()
-    desk.wakes.flag("default")
+    rig.wakes.flag("default")
 
-    desk.tick()
+    rig.tick()
 
-    assert ["claim"] == desk.kinds()
-    assert 1 == len(desk.put)
+    assert ["claim"] == rig.kinds()
+    assert 1 == len(rig.put)
 
 
-def test_a_cheap_look_ends_the_ration(desk):
+def test_a_cheap_look_ends_the_ration(rig):
     """The next dear one is the first again."""
     make_job(visible_at=DAY)
-    desk.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
-    desk.now += POLL
-    desk.look_dear(0.0, 1)
-    desk.look_dear(10 * DEAR_SECONDS, 1)
+    rig.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
+    rig.now += POLL
+    rig.look_dear(0.0, 1)
+    rig.look_dear(10 * DEAR_SECONDS, 1)
     make_job()
-    desk.wakes.flag("default")
+    rig.wakes.flag("default")
 
-    desk.tick()
+    rig.tick()
 
-    assert ["claim"] == desk.kinds()
+    assert ["claim"] == rig.kinds()
 
 
-def test_however_dear_there_is_a_full_look_in_a_poll_interval(desk):
+def test_however_dear_there_is_a_full_look_in_a_poll_interval(rig):
     """A tenth of the time would be less."""
     make_job(visible_at=DAY)
-    desk.look_dear(3.0, DEAR_LOOKS)
-    desk.now += POLL - 0.1
-    desk.tick()
-    assert [] == desk.looks
+    rig.look_dear(3.0, DEAR_LOOKS)
+    rig.now += POLL - 0.1
+    rig.tick()
+    assert [] == rig.looks
 
-    desk.now += 0.2
-    desk.tick()
+    rig.now += 0.2
+    rig.tick()
 
-    assert ["see"] == desk.kinds()
+    assert ["see"] == rig.kinds()
 
 
-def test_a_rationed_wake_brings_a_job_of_a_priority_that_was_never_met(desk):
+def test_a_rationed_wake_brings_a_job_of_a_priority_that_was_never_met(rig):
     """All bands that its queue could have are looked at, from the last look on."""
     make_job(visible_at=DAY)
-    desk.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
+    rig.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
     job = make_job(priority=77)
-    desk.wakes.flag("default")
+    rig.wakes.flag("default")
 
-    desk.tick()
+    rig.tick()
 
-    assert {"claim_from_floors"} == set(desk.kinds())
-    assert [job.pk] == [claimed.id for claimed in desk.put]
+    assert {"claim_from_floors"} == set(rig.kinds())
+    assert [job.pk] == [claimed.id for claimed in rig.put]
 
 
-def test_a_rationed_wake_brings_what_was_committed_a_little_late(desk):
+def test_a_rationed_wake_brings_what_was_committed_a_little_late(rig):
     """Floors are taken with a margin then."""
     make_job()
-    desk.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
+    rig.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
     late = make_job(visible_at=-timedelta(seconds=0.5))
-    desk.wakes.flag("default")
+    rig.wakes.flag("default")
 
-    desk.tick()
+    rig.tick()
 
-    assert [late.pk] == [claimed.id for claimed in desk.put[1:]]
+    assert [late.pk] == [claimed.id for claimed in rig.put[1:]]
 
 
-def test_a_wake_for_a_cheap_queue_is_not_rationed(desk):
+def test_a_wake_for_a_cheap_queue_is_not_rationed(rig):
     """Only those that were looked at beside what is dear."""
     make_job(visible_at=DAY)
-    desk.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
+    rig.look_dear(10 * DEAR_SECONDS, DEAR_LOOKS)
     job = make_job(queue="other")
-    desk.wakes.flag("other")
+    rig.wakes.flag("other")
 
-    desk.tick()
+    rig.tick()
 
-    assert ["claim"] == desk.kinds()
-    assert [job.pk] == [claimed.id for claimed in desk.put]
+    assert ["claim"] == rig.kinds()
+    assert [job.pk] == [claimed.id for claimed in rig.put]
 
 
-def test_a_job_that_falls_due_during_a_ration_starts_at_its_time(desk):
+def test_a_job_that_falls_due_during_a_ration_starts_at_its_time(rig):
     """From the floor of its band, since nobody wakes us for it."""
     job = make_job(visible_at=DAY)
-    desk.look_dear(3.0, DEAR_LOOKS)
-    retry(desk, job, 0.3)
-    desk.now += 0.31
+    rig.look_dear(3.0, DEAR_LOOKS)
+    retry(rig, job, 0.3)
+    rig.now += 0.31
 
-    desk.tick()
+    rig.tick()
 
-    assert ["claim_from_floors"] == desk.kinds()
-    assert 1 == len(desk.put)
+    assert ["claim_from_floors"] == rig.kinds()
+    assert 1 == len(rig.put)
 
 
-def test_a_job_that_falls_due_is_not_forgotten_during_a_ration(desk):
+def test_a_job_that_falls_due_is_not_forgotten_during_a_ration(rig):
     """Of too many bands to try each: it is looked for as soon as a round may be."""
     for number in range(EXPECTED_MAX):
         make_job(priority=number, visible_at=DAY)
     job = make_job(priority=-1, visible_at=DAY)
-    desk.look_dear(5 * DEAR_SECONDS, DEAR_LOOKS)
-    desk.now += POLL  # Else a re-check would find it.
-    desk.look_dear(5 * DEAR_SECONDS, 1)
-    retry(desk, job, 0.3)
+    rig.look_dear(5 * DEAR_SECONDS, DEAR_LOOKS)
+    rig.now += POLL  # Else a re-check would find it.
+    rig.look_dear(5 * DEAR_SECONDS, 1)
+    retry(rig, job, 0.3)
 
-    assert [job.pk] == desk.live(5 * DEAR_SECONDS * RATION + 0.01)
+    assert [job.pk] == rig.live(5 * DEAR_SECONDS * RATION + 0.01)
 
 
-def retry(desk, job, seconds):
+def retry(rig, job, seconds):
     """Let a job of ours be due again, and tell of it, as the settler does."""
     Job.objects.filter(pk=job.pk).update(visible_at=timezone.now())
-    desk.claimer.retry_in(seconds)
+    rig.claimer.retry_in(seconds)
 
 
 # Being asked -------------------------------------------------------------------------
 
 
-def test_who_asks_for_a_look_hears_what_came_of_it(desk):
+def test_who_asks_for_a_look_hears_what_came_of_it(rig):
     """Of one that began after the question."""
     make_job()
-    desk.tick()
-    assert 1 == desk.claimer.found_since_asked()
+    rig.tick()
+    assert 1 == rig.claimer.found_since_asked()
 
-    desk.claimer.look_now()
-    assert desk.claimer.found_since_asked() is None
-    assert desk.claimer.wake.is_set()
-    desk.tick()
-    assert 0 == desk.claimer.found_since_asked()
+    rig.claimer.look_now()
+    assert rig.claimer.found_since_asked() is None
+    assert rig.claimer.wake.is_set()
+    rig.tick()
+    assert 0 == rig.claimer.found_since_asked()
 
 
-def test_without_any_queue_a_look_finds_nothing(desk):
+def test_without_any_queue_a_look_finds_nothing(rig):
     """And still answers who asked."""
-    desk.claimer.look_now()
-    desk.tick()
+    rig.claimer.look_now()
+    rig.tick()
 
-    assert 0 == desk.claimer.found_since_asked()
-    assert [] == desk.looks
+    assert 0 == rig.claimer.found_since_asked()
+    assert [] == rig.looks
 
 
 # Two kinds of capacity ---------------------------------------------------------------
 
 
 @pytest.fixture
-def two(desk):
-    """A desk whose queue "calls" has shown an async job, and "default" a sync one."""
-    desk.async_tasks.add("call")
+def two(rig):
+    """A rig whose queue "calls" has shown an async job, and "default" a sync one."""
+    rig.async_tasks.add("call")
     make_job(queue="calls", task="call")
     make_job()
-    desk.tick()
-    desk.run_dry()
-    desk.looks.clear()
-    desk.put.clear()
-    return desk
+    rig.tick()
+    rig.run_dry()
+    rig.looks.clear()
+    rig.put.clear()
+    return rig
 
 
 def make_calls(count, **fields):
     return [make_job(queue="calls", task="call", **fields) for _ in range(count)]
 
 
-def test_a_worker_without_async_jobs_has_one_poller(desk):
+def test_a_worker_without_async_jobs_has_one_poller(rig):
     """The other one is never asked, however much capacity there is for coroutines."""
     make_jobs(30)
-    desk.capacity = 0
+    rig.capacity = 0
 
-    assert (POLL, []) == desk.tick()
-    assert not desk.claimer.link.is_open
+    assert (POLL, []) == rig.tick()
+    assert not rig.claimer.link.is_open
 
 
 def test_a_queue_of_async_jobs_alone_is_claimed_for_coroutines(two):
@@ -1419,25 +1419,25 @@ def test_no_stream_of_async_jobs_starves_the_others(two):
     assert sync.pk in {job.id for job in two.put}
 
 
-def test_queues_remembered_have_a_limit(desk):
+def test_queues_remembered_have_a_limit(rig):
     """Beyond it all are learnt anew."""
     for number in range(QUEUES_MAX + 1):
-        desk.shown.note(f"q{number}", is_async=True)
+        rig.shown.note(f"q{number}", is_async=True)
 
-    assert {f"q{QUEUES_MAX}"} == desk.shown.pure
+    assert {f"q{QUEUES_MAX}"} == rig.shown.pure
 
 
-def test_a_queue_that_is_paused_during_a_drain_is_left_at_once(desk):
+def test_a_queue_that_is_paused_during_a_drain_is_left_at_once(rig):
     """Its floor is kept, and not used."""
     make_jobs(10, queue="a")
-    desk.capacity = 2
-    desk.tick()
+    rig.capacity = 2
+    rig.tick()
     Queue.objects.filter(name="a").update(paused_at="2026-11-20T00:00:00Z")
-    desk.claimer.refresh_queues()
+    rig.claimer.refresh_queues()
 
-    desk.tick()
+    rig.tick()
 
-    assert 2 == len(desk.put)
+    assert 2 == len(rig.put)
 
 
 # After an outage ---------------------------------------------------------------------
@@ -1451,94 +1451,94 @@ def lapse(*jobs):
     Job.objects.filter(pk__in=[job.pk for job in jobs]).update(visible_at=past)
 
 
-def test_what_runs_here_is_renewed_before_anything_is_claimed(desk, leases):
+def test_what_runs_here_is_renewed_before_anything_is_claimed(rig, leases):
     """A lease that ran out while the database was away is not taken by its worker."""
     running = make_job()
-    desk.tick()
-    (job,) = desk.put
-    desk.now += LEASE_SECONDS + 1
+    rig.tick()
+    (job,) = rig.put
+    rig.now += LEASE_SECONDS + 1
     lapse(running)
     other = make_job()
 
-    desk.claimer.look_now()
-    desk.tick()
+    rig.claimer.look_now()
+    rig.tick()
 
-    assert [running.pk, other.pk] == [job.id for job in desk.put]
+    assert [running.pk, other.pk] == [job.id for job in rig.put]
     running.refresh_from_db()
     assert (1, 0) == (running.deliveries, running.crashes)
     assert running.visible_at > timezone.now()
-    assert desk.now + LEASE_SECONDS == leases.get(job).valid_until
+    assert rig.now + LEASE_SECONDS == leases.get(job).valid_until
 
 
 def test_a_row_that_is_locked_meanwhile_is_not_claimed_either(
-    desk, leases, other_cursor
+    rig, leases, other_cursor
 ):
     """It could be free again between the renewal and the claim."""
     running = make_job()
-    desk.tick()
-    desk.now += LEASE_SECONDS + 1
+    rig.tick()
+    rig.now += LEASE_SECONDS + 1
     lapse(running)
     with other_cursor.connection.transaction():
         other_cursor.execute("SELECT id FROM pgqueue_job FOR UPDATE")
-        desk.claimer.look_now()
-        desk.tick()
+        rig.claimer.look_now()
+        rig.tick()
 
     # Free, and not asked for again yet.
-    desk.claimer.look_now()
-    desk.tick()
+    rig.claimer.look_now()
+    rig.tick()
     running.refresh_from_db()
     assert 1 == running.deliveries
-    desk.now += ASK_AGAIN_SECONDS
-    desk.claimer.look_now()
-    desk.tick()
+    rig.now += ASK_AGAIN_SECONDS
+    rig.claimer.look_now()
+    rig.tick()
 
     running.refresh_from_db()
-    assert (1, 1) == (running.deliveries, len(desk.put))
+    assert (1, 1) == (running.deliveries, len(rig.put))
     assert running.visible_at > timezone.now()
 
 
-def test_a_job_that_was_lost_is_claimed_again_when_it_has_ended_here(desk, leases):
+def test_a_job_that_was_lost_is_claimed_again_when_it_has_ended_here(rig, leases):
     """Another worker took it and died, while its first run goes on here."""
     make_job()
-    desk.tick()
-    (job,) = desk.put
+    rig.tick()
+    (job,) = rig.put
     leases.lose(leases.get(job))
     Job.objects.update(
         leased_by=None, deliveries=2, visible_at=timezone.now() - timedelta(seconds=1)
     )
-    desk.claimer.look_now()
-    desk.tick()
-    assert 1 == len(desk.put)
+    rig.claimer.look_now()
+    rig.tick()
+    assert 1 == len(rig.put)
 
     leases.drop(job)
-    desk.now += HELD_SECONDS_MAX
-    desk.claimer.look_now()
-    desk.tick()
+    rig.now += HELD_SECONDS_MAX
+    rig.claimer.look_now()
+    rig.tick()
 
-    assert [(job.id, 1), (job.id, 3)] == [(job.id, job.delivery) for job in desk.put]
+    assert [(job.id, 1), (job.id, 3)] == [(job.id, job.delivery) for job in rig.put]
 
 
-def test_what_is_claimed_and_still_runs_here_is_handed_back(desk, leases):
+def test_what_is_claimed_and_still_runs_here_is_handed_back(rig, leases):
     """The process was stopped right before its claim was sent."""
     make_jobs(2)
-    desk.tick()
-    first, second = desk.put
+    rig.tick()
+    first, second = rig.put
     Job.objects.filter(pk=first.id).update(
         leased_by=None, visible_at=timezone.now() - timedelta(seconds=1)
     )
-    desk.claimer.look_now()
-    desk.tick()
+    rig.claimer.look_now()
+    rig.tick()
 
-    assert [first, second] == desk.put
-    assert [(first.id, 2)] == [(job.id, job.delivery) for job in desk.handed_back]
+    assert [first, second] == rig.put
+    assert [(first.id, 2)] == [(job.id, job.delivery) for job in rig.handed_back]
     assert leases.get(first).is_lost
     # Until it is back, and as long as it runs here, no claim brings it.
     Job.objects.filter(pk=first.id).update(
         leased_by=None, visible_at=timezone.now() - timedelta(seconds=1)
     )
-    desk.claimer.look_now()
-    desk.tick()
-    assert 1 == len(desk.handed_back)
+    rig.claimer.look_now()
+    rig.tick()
+    assert 1 == len(rig.handed_back)
 
 
 # The lost answer ---------------------------------------------------------------------
@@ -1546,9 +1546,9 @@ def test_what_is_claimed_and_still_runs_here_is_handed_back(desk, leases):
 
 @pytest.fixture
 def lossy(transactional_db, leases, monkeypatch):
-    """A desk whose claims are committed as they are answered; and its link."""
+    """A rig whose claims are committed as they are answered; and its link."""
     link = Link("default", name="tests: lossy", steady=True)
-    yield Desk(link, leases, monkeypatch).serve(), link
+    yield Rig(link, leases, monkeypatch).serve(), link
     link.drop()
 
 
@@ -1570,48 +1570,48 @@ def lose_answer(monkeypatch, link, name="claim_from_floors"):
 def test_jobs_of_a_claim_without_an_answer_are_handed_back(lossy, monkeypatch):
     """As if never claimed: no crash, and no lease that nobody works off."""
     ids = make_jobs(3)
-    desk, link = lossy
+    rig, link = lossy
     lose_answer(monkeypatch, link)
     with pytest.raises(psycopg.OperationalError, match="closed the connection"):
-        desk.tick()
+        rig.tick()
     assert 3 == Job.objects.running().count()
 
-    desk.tick()
+    rig.tick()
 
-    assert sorted(ids) == sorted(job.id for job in desk.put)
-    assert {(2, 1, 0)} == {(job.delivery, job.attempt, job.crashes) for job in desk.put}
+    assert sorted(ids) == sorted(job.id for job in rig.put)
+    assert {(2, 1, 0)} == {(job.delivery, job.attempt, job.crashes) for job in rig.put}
 
 
 def test_what_is_held_is_not_handed_back(lossy, leases, monkeypatch):
     """Only what nobody here knows of, by its delivery; and nobody else's."""
-    desk, link = lossy
+    rig, link = lossy
     make_jobs(2)
-    desk.tick()
+    rig.tick()
     before = list(Job.objects.order_by("pk").values_list("pk", "visible_at"))
     theirs = make_job(leased_by="other", deliveries=1, visible_at=timedelta(seconds=30))
     make_job()
     lose_answer(monkeypatch, link, "claim")
-    desk.wakes.flag("default")
+    rig.wakes.flag("default")
     with pytest.raises(psycopg.OperationalError, match="closed the connection"):
-        desk.tick()
+        rig.tick()
 
-    desk.tick()
+    rig.tick()
 
-    assert 3 == len(desk.put) == len(leases)
+    assert 3 == len(rig.put) == len(leases)
     after = Job.objects.filter(pk__in=[pk for pk, _ in before]).order_by("pk")
     assert before == list(after.values_list("pk", "visible_at"))
     theirs.refresh_from_db()
     assert "other" == theirs.leased_by
 
 
-def test_a_statement_that_commits_late_is_looked_after(desk):
+def test_a_statement_that_commits_late_is_looked_after(rig):
     """A dead client's claim may still be under way: again and again, for a lease."""
-    desk.strays.note()
+    rig.strays.note()
     looks = []
     pauses = []
-    while desk.strays.is_pending:
-        pause, _ = desk.tick()
-        if desk.now == 1_000.0:
+    while rig.strays.is_pending:
+        pause, _ = rig.tick()
+        if rig.now == 1_000.0:
             # It has just committed.
             make_job(
                 leased_by=WORKER,
@@ -1619,48 +1619,48 @@ def test_a_statement_that_commits_late_is_looked_after(desk):
                 attempt=1,
                 visible_at=timedelta(seconds=30),
             )
-        looks.append(desk.now)
+        looks.append(rig.now)
         pauses.append(pause)
-        desk.now += max(min(desk.strays.seconds_until_due(), 1_000), 0.001)
+        rig.now += max(min(rig.strays.seconds_until_due(), 1_000), 0.001)
 
     assert [0, 1, 3, 7, 15, 31, 63] == [round(at - 1_000.0) for at in looks]
-    assert [1, 1] == [job.attempt for job in (*desk.put, Job.objects.get())]
+    assert [1, 1] == [job.attempt for job in (*rig.put, Job.objects.get())]
     assert all(pause <= 2**n for n, pause in enumerate(pauses))
 
 
-def test_an_answer_that_says_no_has_leased_nothing(desk):
+def test_an_answer_that_says_no_has_leased_nothing(rig):
     """Nothing has to be looked for."""
     make_job()
-    desk.fails = psycopg.errors.QueryCanceled("canceling statement due to user request")
+    rig.fails = psycopg.errors.QueryCanceled("canceling statement due to user request")
     with pytest.raises(psycopg.errors.QueryCanceled, match="user request"):
-        desk.tick()
+        rig.tick()
 
-    assert not desk.strays.is_pending
+    assert not rig.strays.is_pending
 
 
 def test_a_worker_that_stops_hands_back_what_it_never_heard_of(lossy, monkeypatch):
     """Now, and once more when the claim is a second old: nobody comes after it."""
     make_jobs(3)
-    desk, link = lossy
+    rig, link = lossy
     lose_answer(monkeypatch, link)
     with pytest.raises(psycopg.OperationalError, match="closed the connection"):
-        desk.tick()
+        rig.tick()
     slept = []
     monkeypatch.setattr(strays.time, "sleep", slept.append, raising=False)
 
-    desk.claimer._end()
+    rig.claimer._end()
 
     assert {None} == set(Job.objects.values_list("leased_by", flat=True))
-    assert ([1.0], False) == (slept, desk.strays.is_pending)
+    assert ([1.0], False) == (slept, rig.strays.is_pending)
 
 
 # Statements that take too long -------------------------------------------------------
 
 
-def test_a_claim_that_is_cancelled_for_its_time_takes_fewer_jobs(desk, monkeypatch):
+def test_a_claim_that_is_cancelled_for_its_time_takes_fewer_jobs(rig, monkeypatch):
     """The role has a statement_timeout: half as many, until they are quick enough."""
     make_jobs(40)
-    desk.capacity = 32
+    rig.capacity = 32
     asked = []
     real = claims.claim_from_floors
 
@@ -1673,9 +1673,9 @@ def test_a_claim_that_is_cancelled_for_its_time_takes_fewer_jobs(desk, monkeypat
     monkeypatch.setattr(claims, "claim_from_floors", claim_from_floors)
     for _ in range(3):
         with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
-            desk.tick()
-    desk.tick()
+            rig.tick()
+    rig.tick()
 
     assert [32, 16, 8, 4] == asked[:4]
-    assert len(desk.put) >= 4
-    assert not desk.strays.is_pending
+    assert len(rig.put) >= 4
+    assert not rig.strays.is_pending
