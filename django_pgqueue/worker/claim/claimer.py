@@ -23,7 +23,6 @@ import psycopg
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Band, Claimed, Sight
-from django_pgqueue.worker.claim.bell import Bell
 from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.claim.fair_share import FairShare, Key, run_order
 from django_pgqueue.worker.claim.listener import Listener
@@ -31,6 +30,7 @@ from django_pgqueue.worker.claim.message_prefetch import bring_messages
 from django_pgqueue.worker.claim.poller import SLICE_QUEUES, Poller
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.wakes import Wakes
+from django_pgqueue.worker.claim.wakeup import Wakeup
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.options import WorkerOptions
@@ -90,11 +90,11 @@ class Claimer(Service):
         capacity: Callable[[], Capacity],
         extra_capacity: Callable[[], int] = lambda: 0,
         put: Put,
-        bell: Bell | None = None,
+        wakeup: Wakeup | None = None,
         listener: Listener | None = None,
     ) -> None:
         super().__init__(link)
-        self.wake = self._bell = Bell() if bell is None else bell
+        self.wake = self._wakeup = Wakeup() if wakeup is None else wakeup
         self._listener = listener
         self._heard_at = 0.0
         # Jobs whose leases the server may not have on disk.
@@ -197,7 +197,7 @@ class Claimer(Service):
         if self._listener is None:
             super()._rest(pause)
         elif pause > 0:
-            self._listener.wait(pause, self._bell)
+            self._listener.wait(pause, self._wakeup)
         elif time.monotonic() - self._heard_at >= HEAR_SECONDS:
             self._heard_at = time.monotonic()
             self._listener.hear()
@@ -208,7 +208,7 @@ class Claimer(Service):
             with suppress(psycopg.Error):
                 self._strays.finish(self.link)
         super()._end()
-        self._bell.close()
+        self._wakeup.close()
 
     def _look(self) -> float:
         capacity, now = self._capacity_now(), time.monotonic()

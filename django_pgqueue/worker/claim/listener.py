@@ -23,8 +23,8 @@ import psycopg
 
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.worker.claim.bell import Bell
 from django_pgqueue.worker.claim.wakes import Wakes
+from django_pgqueue.worker.claim.wakeup import Wakeup
 from django_pgqueue.worker.service import Service
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -86,9 +86,9 @@ class Listener(Service):
         self.hear()
         return LOOK_SECONDS
 
-    def wait(self, seconds: float, bell: Bell) -> None:
+    def wait(self, seconds: float, wakeup: Wakeup) -> None:
         """
-        Wait for a notification, for *bell* or for *seconds*; hear what has come.
+        Wait for a notification, for *wakeup* or for *seconds*; hear what has come.
 
         For one thread, which may be another than the listener's. Never raises.
         """
@@ -96,12 +96,12 @@ class Listener(Service):
             connection = self._ear
             if connection is not None:
                 try:
-                    if bell.wait(seconds, connection.fileno()):
+                    if wakeup.wait(seconds, connection.fileno()):
                         self._hear(connection)
                 except psycopg.Error as error:
                     self._lost(error)
                 return
-        bell.wait(seconds)
+        wakeup.wait(seconds)
 
     def hear(self) -> None:
         """Hear what has come, unless somebody waits for it already. Never raises."""
@@ -154,7 +154,7 @@ class Listener(Service):
     def _take_back(self) -> None:
         """Wait until nobody uses the connection any more."""
         self._ear = None
-        self._wakes.ring()
+        self._wakes.wake_up()
         with self._ear_lock:
             pass
 

@@ -73,7 +73,7 @@ class Wakes:
         if self._on_topic is not None:
             self._on_topic(None)
 
-    def ring(self) -> None:
+    def wake_up(self) -> None:
         """End the claimer's wait, without a flag."""
         self._signal.set()
 

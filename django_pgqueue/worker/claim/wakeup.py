@@ -1,5 +1,5 @@
 """
-Bell: an event that can be waited for together with a socket, and rung by a signal.
+Wakeup: an event that is waited for together with a socket, and set by signals too.
 
 A loop that waits for other threads and for the server at once needs one thing to wait
 on. threading.Event is none: it would take a second thread, which costs each wake the
@@ -21,44 +21,44 @@ import threading
 PIPE_BYTES = 64
 
 
-class Bell:
+class Wakeup:
     """
-    As threading.Event: any thread and any signal handler may ring, one thread waits.
+    As threading.Event: any thread and any signal handler may set it, one thread waits.
 
-    Only a ring while that thread sleeps costs a system call. The pipe is made when it
-    is first waited, and closed with close().
+    Only to set it while that thread sleeps costs a system call. The pipe is made by the
+    first wait, and closed with close().
     """
 
     def __init__(self) -> None:
-        self._is_rung = False
+        self._is_set = False
         self._sleeps = False
         self._pipe: tuple[int, int] | None = None
-        # Keeps a ring from writing into a pipe that is being closed. A handler may ring
-        # while its own thread holds it.
+        # Keeps set() from writing into a pipe that is being closed. A handler may call
+        # it while its own thread holds the lock.
         self._lock = threading.RLock()
 
     def set(self) -> None:
-        """Ring: the wait that is under way, or else the next one, ends at once."""
-        self._is_rung = True
+        """End the wait that is under way, or else the next one, at once."""
+        self._is_set = True
         # Asked after that was said; wait() does it the other way round.
         if self._sleeps:
             with self._lock:
                 if self._pipe is not None:
-                    # Full: of rings that nobody has heard yet.
+                    # Full: of wakeups that nobody has read yet.
                     with contextlib.suppress(BlockingIOError):
                         os.write(self._pipe[1], b"!")
 
     def clear(self) -> None:
-        """Forget the rings until now."""
-        self._is_rung = False
+        """Let the next wait last."""
+        self._is_set = False
 
     def is_set(self) -> bool:
-        """Whether it was rung since it was last cleared."""
-        return self._is_rung
+        """Whether it was set since it was last cleared."""
+        return self._is_set
 
     def wait(self, seconds: float, socket: int | None = None) -> bool:
         """
-        Wait for a ring, for *socket* to have something to read, or for *seconds*.
+        Wait for set(), for *socket* to have something to read, or for *seconds*.
 
         Returns:
             Whether *socket* has something to read, or an error to tell.
@@ -71,7 +71,7 @@ class Bell:
         self._sleeps = True
         try:
             # Rounded up: a wait that ends too early is followed by another one.
-            pause = 0 if self._is_rung else math.ceil(max(seconds, 0) * 1_000)
+            pause = 0 if self._is_set else math.ceil(max(seconds, 0) * 1_000)
             found = [descriptor for descriptor, _ in poll.poll(pause)]
         finally:
             self._sleeps = False

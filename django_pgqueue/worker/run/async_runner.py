@@ -74,7 +74,7 @@ class AsyncRunner:
             grace_seconds: Of the worker's stop, for the log.
             on_suspect: Called for a job that is to run alone, which is handed back;
                 None: it runs here.
-            on_turn: Called when an outcome was handed over: somebody must ring for the
+            on_turn: Called when an outcome was handed over: somebody must wake the
                 settler at the end of this turn of the loop.
             on_end: Called in the loop when a job needs its slot no longer.
         """

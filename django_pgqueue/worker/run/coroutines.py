@@ -302,7 +302,7 @@ class Coroutines:
 
     def _end_turn(self) -> None:
         self._is_turning = False
-        self._hands.settler.ring()
+        self._hands.settler.wake_up()
         last, self._last_ended = self._last_ended, None
         if last is not None:
             self._isolation.look(last.id, last.task)

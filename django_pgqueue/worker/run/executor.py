@@ -24,7 +24,6 @@ from django_pgqueue.tasks.attempt import attempt
 from django_pgqueue.tasks.perform import Performed, Prepared, prepare
 from django_pgqueue.worker.lease.leases import Held, Leases
 from django_pgqueue.worker.run.admission import admit
-from django_pgqueue.worker.run.baton import Baton
 from django_pgqueue.worker.run.cleanup import (
     clean_after_job,
     clean_connections,
@@ -41,6 +40,7 @@ from django_pgqueue.worker.run.isolation import (
 from django_pgqueue.worker.run.pool import ProcessPool
 from django_pgqueue.worker.run.prefetch import Prefetch
 from django_pgqueue.worker.run.run_control import RunControl
+from django_pgqueue.worker.run.run_token import RunToken
 from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.settle.salvage import salvage
@@ -105,7 +105,7 @@ class Executor:
         self._was_full = False
         self._full_at = 0
         self._prefetch = Prefetch(threads)
-        self._baton = Baton(threads, self._has_work)
+        self._run_token = RunToken(threads, self._has_work)
         self._threads = [
             new_thread(self._run, n, name=f"pgqueue-task-{n}") for n in range(threads)
         ]
@@ -136,7 +136,7 @@ class Executor:
             buffer.extend(jobs)
         else:
             self._merge(jobs)
-        self._baton.work_came()
+        self._run_token.work_came()
         if not self._watch.is_set():
             self._watch.set()
 
@@ -174,7 +174,7 @@ class Executor:
         """Hand back what has not started; the threads end after their job."""
         self._stopping = True
         self.hand_back()
-        self._baton.over()
+        self._run_token.over()
         self._stopped.set()
         self._watch.set()
 
@@ -208,14 +208,15 @@ class Executor:
 
     def _run(self, thread: int) -> None:
         keep_caches()
-        baton = self._baton
+        token = self._run_token
         is_rested = True
         while True:
-            if baton.holder != thread or self._stopping:
-                # Who has it may be at rest, and has rung before this thread's outcome.
+            if token.holder != thread or self._stopping:
+                # Who has it may be at rest, and have woken the settler before this
+                # thread's outcome.
                 is_rested = True
-                self._settler.ring()
-                if not baton.take(thread):
+                self._settler.wake_up()
+                if not token.take(thread):
                     return
             try:
                 slot = self._free.pop()
@@ -234,8 +235,8 @@ class Executor:
 
     def _rest(self, thread: int) -> bool:
         """Wait for something to do; what was done may be settled meanwhile."""
-        self._settler.ring()
-        self._baton.wait_for_work(thread)
+        self._settler.wake_up()
+        self._run_token.wait_for_work(thread)
         return True
 
     def _start(
@@ -253,8 +254,8 @@ class Executor:
             self._prefetch.took(time.monotonic() - now)
             self._slots.leave(slot)
             self._free.append(slot)
-            if self._baton.holder != thread:
-                self._baton.work_came()
+            if self._run_token.holder != thread:
+                self._run_token.work_came()
         if self._was_full and len(self._buffer) <= self._full_at:
             self._tell_capacity()
 
@@ -287,7 +288,7 @@ class Executor:
             self._slots.leave(slot)
         self._unsettled.difference_update(slots)
         self._free.extend(slots)
-        self._baton.work_came()
+        self._run_token.work_came()
         if self._was_full and not self._buffer:
             self._tell_capacity()
 
@@ -309,8 +310,8 @@ class Executor:
         if job.accumulate_key is not None:
             self._hands.gatherer.take_near(job, self._buffer)
         if self._pool is not None or not self._prefetch.is_short(job.task):
-            self._baton.pass_on(thread)
-            self._settler.ring()
+            self._run_token.pass_on(thread)
+            self._settler.wake_up()
         return self._perform(thread, slot, held, is_rested)
 
     def _perform(self, thread: int, slot: int, held: Held, is_rested: bool) -> bool:
@@ -386,7 +387,7 @@ class Executor:
         """
         See to it that jobs which could start do, and that no others wait here.
 
-        A job that was taken for a short one and is not keeps the baton, and the acks
+        A job that was taken for a short one and is not keeps the token, and the acks
         before it from being written; and jobs that wait behind long ones are handed
         back, for other workers.
         """
@@ -401,11 +402,11 @@ class Executor:
                 self._watch.set()
             if self._prefetch.taken_at != taken_at or self._stopping:
                 continue
-            self._settler.ring()
+            self._settler.wake_up()
             if self._free:
-                self._baton.take_away(self._baton.holder)
-                self._baton.work_came()
+                self._run_token.take_away(self._run_token.holder)
+                self._run_token.work_came()
             elif self._prefetch.is_stuck() and not self._unsettled:
                 # Not for slow acks, which are slow for other workers too.
                 self.hand_back()
-                self._settler.ring()
+                self._settler.wake_up()

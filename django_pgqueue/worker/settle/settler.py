@@ -126,7 +126,7 @@ class Settler(Service):
         self._batch: list[Settlement] = []
         # Queues whose jobs other workers may run, and have not been told of.
         self._unwoken: set[str] = set()
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wakeup: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_waiting = False
         # Told of the slots of what was settled.
         self.on_settled: Callable[[list[int]], None] = _nothing
@@ -147,31 +147,31 @@ class Settler(Service):
         That of a job which is settled while its task goes on is only noted.
         """
         self.put_soon(settlement)
-        self.ring()
+        self.wake_up()
 
     def put_soon(self, settlement: Settlement) -> None:
         """
-        Hand over an outcome that may wait for a few others, until somebody rings.
+        Hand over an outcome that may wait for a few others, until wake_up().
 
-        For a thread that is about to run another short job, or to ring.
+        For a thread that is about to run another short job, or to wake us up.
         """
         performed = settlement.performed
         if performed is not None and self._leases.is_settled(settlement.job):
             performed.settled = True
         self._inbox.append(settlement)
         if self._is_waiting and len(self._inbox) >= SOON_ROWS:
-            self.ring()
+            self.wake_up()
 
-    def ring(self) -> None:
+    def wake_up(self) -> None:
         """Let what was handed over be written now."""
-        # Once is enough; two threads that both ring do no harm.
+        # Once is enough; two threads that both do it do no harm.
         if self._is_waiting and self._inbox:
             self._is_waiting = False
-            self._bell.put(None)
+            self._wakeup.put(None)
 
     @property
     def is_kept_waiting(self) -> bool:
-        """Whether something was handed over and nobody has rung."""
+        """Whether something was handed over, and wake_up() not called since."""
         return self._is_waiting and bool(self._inbox)
 
     def has(self, job: Claimed) -> bool:
@@ -197,7 +197,7 @@ class Settler(Service):
     def stop(self) -> None:
         """End the loop; call it when everything is settled, or given up."""
         super().stop()
-        self._bell.put(None)
+        self._wakeup.put(None)
 
     def tick(self) -> float:
         """Write what is waiting; wait up to a second for the first of it."""
@@ -217,18 +217,18 @@ class Settler(Service):
 
     def _gather(self) -> None:
         if not self._inbox:
-            self._wait_for_bell()
+            self._wait_for_wakeup()
         inbox, batch = self._inbox, self._batch
         for _ in range(min(len(inbox), BATCH_ROWS_MAX)):
             batch.append(inbox[0])
             inbox.popleft()
 
-    def _wait_for_bell(self) -> None:
+    def _wait_for_wakeup(self) -> None:
         self._is_waiting = True
         # Asked after that was said: whoever comes from here on sees it.
         if not self._inbox:
             with contextlib.suppress(queue.Empty):
-                self._bell.get(timeout=WAIT_SECONDS)
+                self._wakeup.get(timeout=WAIT_SECONDS)
         self._is_waiting = False
 
     def _write_batch(self) -> None:

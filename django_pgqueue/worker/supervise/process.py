@@ -40,7 +40,6 @@ from django_pgqueue.worker.chores.heartbeat import Heartbeat
 from django_pgqueue.worker.chores.leader import Leader
 from django_pgqueue.worker.chores.repeats import repeat
 from django_pgqueue.worker.chores.scheduler import Scheduler
-from django_pgqueue.worker.claim.bell import Bell
 from django_pgqueue.worker.claim.capacity import MEMORY_JOBS, QueueMix
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.fair_share import run_order
@@ -49,6 +48,7 @@ from django_pgqueue.worker.claim.quarantine import Quarantine
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.summons import Summons, SuspectWatch
 from django_pgqueue.worker.claim.wakes import Wakes
+from django_pgqueue.worker.claim.wakeup import Wakeup
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.lease.renewal import Renewal
 from django_pgqueue.worker.lease.reporter import Reporter
@@ -129,9 +129,9 @@ class Process:
         self._settings = options.settings
         self._name = name
         self._slots = slots
-        # Rung by a signal handler, which runs between any two steps of the main thread:
+        # Set by a signal handler, which runs between any two steps of the main thread:
         # threading.Event would then wait for a lock that this very thread holds.
-        self._woken = Bell()
+        self._woken = Wakeup()
         self._stop_asked = False
         self._is_recycling = False
         self._is_broken = False
@@ -336,7 +336,7 @@ class Process:
             self._on_capacity,
         )
         self._mix = mix
-        bell = Bell()
+        wakeup = Wakeup()
         self._scheduler = Scheduler(self._link("scheduler"))
         self._consumers = Consumers(
             worker=name,
@@ -348,7 +348,7 @@ class Process:
         )
         self._wakes = Wakes(
             options.plan,
-            bell,
+            wakeup,
             self._on_cancel,
             self._scheduler.hint,
             self._consumers.hint,
@@ -357,7 +357,7 @@ class Process:
         if settings.listen and not self._is_quarantine:
             alias = settings.listen_database or settings.database
             self._listener = Listener(self._link("listener", alias), self._wakes)
-        self._claimer = self._make_claimer(bell)
+        self._claimer = self._make_claimer(wakeup)
         self._leader = Leader(
             self._link("leader"), [repeat, *purger.chores(settings), Backfills()]
         )
@@ -374,7 +374,7 @@ class Process:
             stands=not self._is_quarantine,
         )
 
-    def _make_claimer(self, bell: Bell) -> Claimer | Quarantine:
+    def _make_claimer(self, wakeup: Wakeup) -> Claimer | Quarantine:
         options = self._options
         if self._is_quarantine:
             return Quarantine(
@@ -402,7 +402,7 @@ class Process:
             capacity=self._dispatcher.capacity,
             extra_capacity=self._dispatcher.extra_capacity,
             put=self._dispatcher.put,
-            bell=bell,
+            wakeup=wakeup,
             listener=self._listener,
         )
 

@@ -133,7 +133,7 @@ class World:
         self.ready_away: dict[int, float] = {}
         self.story = Story()
         self.spins = (0.0, 0)
-        self.bell = VirtualBell()
+        self.wakeup = VirtualWakeup()
         self.mix = QueueMix()
         for queue in scene.async_queues:
             self.mix.note(queue, is_async=True)
@@ -142,7 +142,7 @@ class World:
             settings=settings, queues=scene.served, queue_order=scene.order
         )
         self.leases = Leases(LEASE.total_seconds())
-        self.wakes = Wakes(options.plan, self.bell)
+        self.wakes = Wakes(options.plan, self.wakeup)
         self.claimer = Claimer(
             VirtualLink(),
             worker="model",
@@ -155,7 +155,7 @@ class World:
             mix=self.mix,
             capacity=self.capacity,
             put=self.put,
-            bell=self.bell,
+            wakeup=self.wakeup,
             listener=self,
         )
         self.plan = options.plan
@@ -178,12 +178,12 @@ class World:
             do()
         self.now = until
 
-    def wait(self, seconds: float, bell: VirtualBell) -> None:
-        """Wait as a listener does: for a wake, for the bell, or for *seconds*."""
+    def wait(self, seconds: float, wakeup: VirtualWakeup) -> None:
+        """Wait as a listener does: for a wake, for the wakeup, or for *seconds*."""
         until = self.now + seconds
         if self.claimer.failures and self.away_since is None:
             self.away_since = self.now
-        while not (self.socket or bell.is_set()) and self.now < until:
+        while not (self.socket or wakeup.is_set()) and self.now < until:
             ahead = self.events[0][0] if self.events else until
             self.live(max(min(ahead, until) - self.now, 0.0))
         self.live(0.000_05)
@@ -370,7 +370,7 @@ class World:
         self.running -= 1
         if self.was_full:
             self.was_full = False
-            self.bell.set()
+            self.wakeup.set()
         if not self.is_full and not self.claimer.failures:
             self._is_back()
 
@@ -455,23 +455,23 @@ class World:
         self.after(self.random.choice((0.001, 0.05, 0.3)), give_back)
 
 
-class VirtualBell:
-    """As worker.bell.Bell; who waits is the world."""
+class VirtualWakeup:
+    """As claim.wakeup.Wakeup; who waits is the world."""
 
     def __init__(self) -> None:
-        self._is_rung = False
+        self._is_set = False
 
     def set(self) -> None:
-        """Ring."""
-        self._is_rung = True
+        """End the wait."""
+        self._is_set = True
 
     def clear(self) -> None:
-        """Forget the rings until now."""
-        self._is_rung = False
+        """Let the next wait last."""
+        self._is_set = False
 
     def is_set(self) -> bool:
-        """Whether it was rung."""
-        return self._is_rung
+        """Whether it was set."""
+        return self._is_set
 
     def close(self) -> None:
         """Nothing is open."""

@@ -7,7 +7,6 @@ import pytest
 
 from django_pgqueue.postgres.wake import prove, wake
 from django_pgqueue.worker.claim import listener as module
-from django_pgqueue.worker.claim.bell import Bell
 from django_pgqueue.worker.claim.listener import (
     LOOK_SECONDS,
     PROOF_INTERVAL_SECONDS,
@@ -15,6 +14,7 @@ from django_pgqueue.worker.claim.listener import (
     Listener,
 )
 from django_pgqueue.worker.claim.wakes import Wakes
+from django_pgqueue.worker.claim.wakeup import Wakeup
 from django_pgqueue.worker.queue_plan import QueuePlan
 from tests.waiting import wait_for
 
@@ -37,15 +37,15 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def bell():
-    bell = Bell()
-    yield bell
-    bell.close()
+def wakeup():
+    wakeup = Wakeup()
+    yield wakeup
+    wakeup.close()
 
 
 @pytest.fixture
-def wakes(bell):
-    return Wakes(QueuePlan(), bell)
+def wakes(wakeup):
+    return Wakes(QueuePlan(), wakeup)
 
 
 @pytest.fixture
@@ -54,15 +54,15 @@ def listener(link, wakes, clock):
 
 
 @pytest.fixture
-def hear(listener, wakes, bell, cursor):
+def hear(listener, wakes, wakeup, cursor):
     """A function that returns the queues of all that was notified until now."""
 
     def hear():
         names = wakes.take() or set()
         wake(cursor, ["marker"])
         while "marker" not in names:
-            listener.wait(10, bell)
-            bell.clear()
+            listener.wait(10, wakeup)
+            wakeup.clear()
             taken = wakes.take()
             names |= {"*"} if taken is None else taken
         return names - {"marker"}
@@ -79,28 +79,30 @@ def test_a_notification_sets_the_flag_of_its_queue(listener, wakes, cursor, hear
     assert {"mail", "reports"} == hear()
 
 
-def test_who_waits_is_woken_by_a_notification(listener, wakes, bell, cursor, in_thread):
+def test_who_waits_is_woken_by_a_notification(
+    listener, wakes, wakeup, cursor, in_thread
+):
     """Long before the time is over."""
     listener.tick()
     wakes.take()
-    bell.clear()
-    waiter = in_thread(listener.wait, 60, bell)
-    wait_for(lambda: bell._sleeps, what="the thread waits")
+    wakeup.clear()
+    waiter = in_thread(listener.wait, 60, wakeup)
+    wait_for(lambda: wakeup._sleeps, what="the thread waits")
     wake(cursor, ["mail"])
 
     waiter.join(10)
     assert {"mail"} == wakes.take()
 
 
-def test_who_waits_is_woken_by_the_bell(listener, wakes, bell, in_thread):
+def test_who_waits_is_woken_by_the_wakeup(listener, wakes, wakeup, in_thread):
     """Also while there is no connection to wait on."""
     for tick in (lambda: None, listener.tick):
         tick()
         wakes.take()
-        bell.clear()
-        waiter = in_thread(listener.wait, 60, bell)
-        wait_for(lambda: bell._sleeps, what="the thread waits")
-        bell.set()
+        wakeup.clear()
+        waiter = in_thread(listener.wait, 60, wakeup)
+        wait_for(lambda: wakeup._sleeps, what="the thread waits")
+        wakeup.set()
 
         waiter.join(10)
         assert not wakes.pending
@@ -117,17 +119,17 @@ def test_what_nobody_waits_for_is_read_by_the_tick(listener, wakes, cursor):
     )
 
 
-def test_a_look_does_not_wait_for_who_waits(listener, wakes, bell, in_thread):
+def test_a_look_does_not_wait_for_who_waits(listener, wakes, wakeup, in_thread):
     """He reads what comes; the looking thread has other things to do."""
     listener.tick()
-    bell.clear()
-    waiter = in_thread(listener.wait, 60, bell)
-    wait_for(lambda: bell._sleeps, what="the thread waits")
+    wakeup.clear()
+    waiter = in_thread(listener.wait, 60, wakeup)
+    wait_for(lambda: wakeup._sleeps, what="the thread waits")
 
     listener.hear()
     assert LOOK_SECONDS == listener.tick()
 
-    bell.set()
+    wakeup.set()
     waiter.join(10)
 
 
@@ -141,19 +143,19 @@ def test_other_channels_are_not_heard(listener, wakes, cursor, hear):
 
 
 def test_after_a_reconnect_everything_is_flagged(
-    listener, wakes, link, bell, cursor, hear
+    listener, wakes, link, wakeup, cursor, hear
 ):
     """What was notified meanwhile went by."""
     listener.tick()
     wakes.take()
     pid = link.connection.info.backend_pid
     cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
-    bell.clear()
+    wakeup.clear()
     # The server's last words first, then the end.
     wait_for(
-        lambda: listener.wait(10, bell) or listener.wake.is_set(), what="it is lost"
+        lambda: listener.wait(10, wakeup) or listener.wake.is_set(), what="it is lost"
     )
-    listener.wait(0, bell)
+    listener.wait(0, wakeup)
 
     with pytest.raises(psycopg.OperationalError):
         listener.tick()
@@ -178,20 +180,20 @@ def test_a_connection_that_broke_unseen_is_replaced(listener, wakes, link, curso
 
 
 def test_a_connection_is_not_closed_under_who_waits(
-    listener, wakes, link, bell, in_thread
+    listener, wakes, link, wakeup, in_thread
 ):
     """The next connection could get its descriptor; so he is woken first."""
     listener.tick()
     connection = link.connection
-    bell.clear()
+    wakeup.clear()
     closed = []
 
     def wait():
-        listener.wait(60, bell)
+        listener.wait(60, wakeup)
         closed.append(connection.closed)
 
     waiter = in_thread(wait)
-    wait_for(lambda: bell._sleeps, what="the thread waits")
+    wait_for(lambda: wakeup._sleeps, what="the thread waits")
     real, link.drop = link.drop, lambda: (waiter.join(10), real())
     listener._end()
 

@@ -45,13 +45,13 @@ class Settled:
 
     def __init__(self):
         self.all = []
-        self.rung = 0
+        self.wakeups = 0
         self.holds = False
         self.on_put = lambda: None
 
     def put(self, settlement):
         self.put_soon(settlement)
-        self.ring()
+        self.wake_up()
 
     def put_soon(self, settlement):
         self.on_put()
@@ -59,8 +59,8 @@ class Settled:
         if not self.holds:
             self.commit(settlement)
 
-    def ring(self):
-        self.rung += 1
+    def wake_up(self):
+        self.wakeups += 1
 
     def has(self, job):
         return any(settlement.job is job for settlement in self.all)
@@ -322,14 +322,14 @@ def test_jobs_of_higher_priority_start_before_others_that_wait(rig, declare):
 
 
 def test_what_ends_in_one_turn_of_the_loop_is_seen_to_at_once(rig, declare):
-    """One ring for the settler, one look for leftovers."""
+    """One wakeup for the settler, one look for leftovers."""
     made = rig(50)
 
     jobs = made.put(declare(nothing), 50)
     made.wait()
 
     assert 50 == len(made.outcomes())
-    assert 1 == made.settled.rung
+    assert 1 == made.settled.wakeups
     assert [(jobs[-1].id, jobs[-1].task)] == made.looked
 
 

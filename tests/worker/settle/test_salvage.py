@@ -140,7 +140,7 @@ class NoHands:
             pass
 
 
-class NoBaton:
+class NoToken:
     holder = 0
 
 
@@ -149,7 +149,7 @@ def make_executor(settler, leases):
     import multiprocessing
 
     executor = object.__new__(Executor)
-    executor._hands, executor._baton = NoHands, NoBaton
+    executor._hands, executor._run_token = NoHands, NoToken
     executor._settler, executor._leases, executor._settings = settler, leases, SETTINGS
     executor._slots, executor._free = Slots(multiprocessing, 1), []
     executor._prefetch, executor._was_full = Prefetch(1), False

@@ -1,4 +1,4 @@
-"""Stop signals: their handlers ring, whatever the main thread does at that moment."""
+"""Stop signals: their handlers wake, whatever the main thread does at that moment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from django_pgqueue.spark.stop_flag import StopFlag
-from django_pgqueue.worker.claim.bell import Bell
+from django_pgqueue.worker.claim.wakeup import Wakeup
 
 # Signals in a storm, faster than the loop turns: each interrupts it at another step,
 # and now and then the handler of the one before.
@@ -23,11 +23,11 @@ import multiprocessing
 process = module.Process(
     WorkerOptions(settings=parse({})), "storm", Slots(multiprocessing, 1)
 )
-rings = 0
+stops = 0
 
 def handler(number, frame):
-    global rings
-    rings += 1
+    global stops
+    stops += 1
     process._on_term(number, frame)
 
 signal.signal(signal.SIGALRM, handler)
@@ -39,7 +39,7 @@ while time.monotonic() < until:
     process._woken.clear()
     process._recycle()
 signal.setitimer(signal.ITIMER_REAL, 0)
-print("went on" if rings > 200 and process._stop_asked else rings)
+print("went on" if stops > 200 and process._stop_asked else stops)
 """
 
 
@@ -56,22 +56,22 @@ def test_a_storm_of_stops_does_not_block_the_main_thread():
     assert ("went on", 0) == (done.stdout.strip(), done.returncode), done.stderr
 
 
-def test_a_handler_rings_while_its_own_thread_holds_the_bell(in_thread):
-    """As one does that interrupts the main thread in a ring, or in a close."""
-    bell = Bell()
-    bell.wait(0)
-    bell._sleeps = True
+def test_a_handler_wakes_while_its_own_thread_holds_the_lock(in_thread):
+    """As one does that interrupts the main thread in a set(), or in a close()."""
+    wakeup = Wakeup()
+    wakeup.wait(0)
+    wakeup._sleeps = True
 
     def interrupted():
-        with bell._lock:
-            bell.set()
+        with wakeup._lock:
+            wakeup.set()
 
     thread = in_thread(interrupted)
     thread.join(10)
 
     assert not thread.is_alive()
-    bell._sleeps = False
-    bell.close()
+    wakeup._sleeps = False
+    wakeup.close()
 
 
 def test_a_flag_is_set_once_and_for_all():

@@ -1,4 +1,4 @@
-"""Baton: one thread at a time takes jobs, and none is left waiting beside work."""
+"""Run token: one thread at a time takes jobs, and none is left waiting beside work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 
 import pytest
 
-from django_pgqueue.worker.run.baton import NOBODY, Baton
+from django_pgqueue.worker.run.run_token import NOBODY, RunToken
 from tests.waiting import wait_for
 
 
@@ -17,7 +17,7 @@ class Bench:
 
     def __init__(self, in_thread, threads, run):
         self.work = deque()
-        self.baton = Baton(threads, lambda: bool(self.work))
+        self.token = RunToken(threads, lambda: bool(self.work))
         self.done = deque()
         self._run_one = run
         for thread in range(threads):
@@ -25,16 +25,16 @@ class Bench:
 
     def add(self, *items):
         self.work.extend(items)
-        self.baton.work_came()
+        self.token.work_came()
 
     def _run(self, thread):
-        while self.baton.take(thread):
+        while self.token.take(thread):
             try:
                 item = self.work.popleft()
             except IndexError:
-                self.baton.wait_for_work(thread)
+                self.token.wait_for_work(thread)
                 continue
-            self._run_one(self.baton, thread, item)
+            self._run_one(self.token, thread, item)
             self.done.append((thread, item))
 
 
@@ -43,13 +43,13 @@ def bench(in_thread):
     """A function that makes a Bench, which is over at the end."""
     made = []
 
-    def bench(threads, run=lambda baton, thread, item: None):
+    def bench(threads, run=lambda token, thread, item: None):
         made.append(Bench(in_thread, threads, run))
         return made[-1]
 
     yield bench
     for each in made:
-        each.baton.over()
+        each.token.over()
 
 
 def test_short_work_is_done_by_one_thread_in_order(bench):
@@ -68,8 +68,8 @@ def test_who_passes_it_on_lets_others_work_beside_it(bench):
     """As many as there are threads, each on one item."""
     inside, gate = threading.Semaphore(0), threading.Event()
 
-    def long(baton, thread, item):
-        baton.pass_on(thread)
+    def long(token, thread, item):
+        token.pass_on(thread)
         inside.release()
         assert gate.wait(10)
 
@@ -86,14 +86,14 @@ def test_work_that_comes_while_nobody_has_it_wakes_a_thread(bench):
     """The one that let go of it found nothing to do for another."""
     gate = threading.Event()
 
-    def long(baton, thread, item):
-        baton.pass_on(thread)
+    def long(token, thread, item):
+        token.pass_on(thread)
         if item == "long":
             assert gate.wait(10)
 
     two = bench(2, long)
     two.add("long")
-    wait_for(lambda: two.baton.holder == NOBODY and not two.work, what="it was let go")
+    wait_for(lambda: two.token.holder == NOBODY and not two.work, what="it was let go")
 
     two.add("next")
 
@@ -106,7 +106,7 @@ def test_it_can_be_taken_from_who_keeps_it_for_too_long(bench):
     """The other thread takes what waits; the first one parks after its item."""
     gate, begun = threading.Event(), threading.Event()
 
-    def surprise(baton, thread, item):
+    def surprise(token, thread, item):
         if item == "long":
             begun.set()
             assert gate.wait(10)
@@ -114,13 +114,13 @@ def test_it_can_be_taken_from_who_keeps_it_for_too_long(bench):
     two = bench(2, surprise)
     two.add("long", "short")
     assert begun.wait(10)
-    first = two.baton.holder
+    first = two.token.holder
 
-    two.baton.take_away(first)
+    two.token.take_away(first)
 
     wait_for(lambda: two.done, what="the other thread has done it")
     assert "short" == two.done[0][1]
-    assert two.baton.holder != first
+    assert two.token.holder != first
     gate.set()
     wait_for(lambda: len(two.done) == 2, what="all is done")
 
@@ -129,19 +129,19 @@ def test_taking_it_away_from_who_lost_it_already_changes_nothing(bench):
     """The watching thread's look is old by the time it acts."""
     gate = threading.Event()
 
-    def long(baton, thread, item):
-        baton.pass_on(thread)
+    def long(token, thread, item):
+        token.pass_on(thread)
         assert gate.wait(10)
 
     three = bench(3, long)
     three.add("a")
-    wait_for(lambda: three.baton.holder == NOBODY, what="it was let go")
+    wait_for(lambda: three.token.holder == NOBODY, what="it was let go")
 
-    three.baton.take_away(0)
-    three.baton.take_away(1)
-    three.baton.take_away(2)
+    three.token.take_away(0)
+    three.token.take_away(1)
+    three.token.take_away(2)
 
-    assert NOBODY == three.baton.holder
+    assert NOBODY == three.token.holder
     gate.set()
 
 
@@ -149,9 +149,9 @@ def test_no_work_is_left_behind_whoever_passes_on_takes_away_and_adds(bench):
     """Four threads, two that add, one that takes it away: 20 000 items, each once."""
     chance = random.Random(7)
 
-    def run(baton, thread, item):
+    def run(token, thread, item):
         if item % 3 == 0:
-            baton.pass_on(thread)
+            token.pass_on(thread)
 
     four = bench(4, run)
     stop = threading.Event()
@@ -162,7 +162,7 @@ def test_no_work_is_left_behind_whoever_passes_on_takes_away_and_adds(bench):
 
     def disturb():
         while not stop.is_set():
-            four.baton.take_away(chance.randrange(4))
+            four.token.take_away(chance.randrange(4))
 
     adders = [threading.Thread(target=add, args=(n * 10_000,)) for n in range(2)]
     disturber = threading.Thread(target=disturb)
@@ -183,8 +183,8 @@ def test_no_work_is_left_behind_whoever_passes_on_takes_away_and_adds(bench):
 def test_all_threads_end_when_it_is_over(bench):
     """Those that are parked, the one that waits for work, and none is left."""
     eight = bench(8)
-    wait_for(lambda: eight.baton.holder != NOBODY, what="somebody has it")
+    wait_for(lambda: eight.token.holder != NOBODY, what="somebody has it")
 
-    eight.baton.over()
+    eight.token.over()
 
     # The fixture of the threads joins them.

@@ -1,14 +1,14 @@
 """
-Baton: which thread takes the next job.
+Run token: which thread takes the next job.
 
 Threads that run Python code take turns whatever one does, and each turn costs as much
-as a short job. So one thread at a time has the baton: it takes jobs, and runs those
-that are known to be short one after the other. Before any other job it passes the baton
+as a short job. So one thread at a time has the token: it takes jobs, and runs those
+that are known to be short one after the other. Before any other job it passes the token
 on, so that jobs that wait for something run side by side, as many as there are threads.
 
-Each thread has a bell of its own, so that exactly one is woken: that which has the
-baton and nothing to do, or one of those that are parked without it. A bell that rings
-for nothing costs a look.
+Each thread waits for a wakeup of its own, so that exactly one is woken: that which has
+the token and nothing to do, or one of those that are parked without it. A wakeup for
+nothing costs a look.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable
 NOBODY = -1
 
 
-class Baton:
+class RunToken:
     """
     Handed from thread to thread; threads are known by their number.
 
@@ -34,7 +34,7 @@ class Baton:
         self._holder = NOBODY
         self._lock = threading.Lock()
         self._parked: list[int] = []
-        self._bells = [queue.SimpleQueue[None]() for _ in range(threads)]
+        self._wakeups = [queue.SimpleQueue[None]() for _ in range(threads)]
         self._sleeps = [False] * threads
         self._is_over = False
 
@@ -53,15 +53,15 @@ class Baton:
                     return True
                 if thread not in self._parked:
                     self._parked.append(thread)
-            self._bells[thread].get()
+            self._wakeups[thread].get()
         return False
 
     def wait_for_work(self, thread: int) -> None:
         """Wait until has_work(), or a little less; for the thread that has it."""
         self._sleeps[thread] = True
-        # Asked after that was said: what comes from here on rings the bell.
+        # Asked after that was said: what comes from here on wakes us.
         if not self._has_work() and not self._is_over:
-            self._bells[thread].get()
+            self._wakeups[thread].get()
         self._sleeps[thread] = False
 
     def pass_on(self, thread: int) -> None:
@@ -79,7 +79,7 @@ class Baton:
                     if self._holder == NOBODY:
                         self._hand_over()
         elif self._sleeps[holder]:
-            self._bells[holder].put(None)
+            self._wakeups[holder].put(None)
 
     def take_away(self, thread: int) -> None:
         """Take it from *thread*, whose job turned out to be no short one."""
@@ -90,8 +90,8 @@ class Baton:
     def over(self) -> None:
         """Let all threads end, each after its job."""
         self._is_over = True
-        for bell in self._bells:
-            bell.put(None)
+        for wakeup in self._wakeups:
+            wakeup.put(None)
 
     def _hand_over(self) -> None:
         """Under the lock: to a parked thread, if there is work; or to nobody."""
@@ -100,4 +100,4 @@ class Baton:
         if self._parked and self._has_work():
             # The last one that was parked: its connections are the freshest.
             self._holder = self._parked.pop()
-            self._bells[self._holder].put(None)
+            self._wakeups[self._holder].put(None)
