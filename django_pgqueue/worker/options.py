@@ -55,11 +55,11 @@ class WorkerOptions:
 
         Each process: claimer, settler, heartbeat, the reporter once a task reports
         progress, and one per thread for its task's queries; the listener where it
-        listens, and the gatherer where a task accumulates. Coroutines share as many
-        threads again for theirs. A reader of a consumer group has two, and a process
-        one more for all of them. One process of the fleet also leads; the supervisor
-        opens one for a moment after a crash. Not counted are processes in which jobs
-        run alone after one: four each, and one for each job that runs there.
+        listens, and the call collector where a task accumulates. Coroutines share as
+        many threads again for theirs. A reader of a consumer group has two, and a
+        process one more for all of them. One process of the fleet also leads; the
+        supervisor opens one for a moment after a crash. Not counted are processes in
+        which jobs run alone after one: four each, and one for each job that runs there.
         """
         loops = 4 + self.settings.listen + self.has_accumulating_tasks
         threads = self.threads + self.sync_threads * self.has_async_tasks

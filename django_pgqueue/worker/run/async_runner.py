@@ -29,9 +29,9 @@ from django_pgqueue.tasks.perform import Performed, Prepared, prepare
 from django_pgqueue.tasks.perform_async import perform_async
 from django_pgqueue.worker.lease.leases import Held
 from django_pgqueue.worker.run.admission import admit
-from django_pgqueue.worker.run.control import Control, Hands
+from django_pgqueue.worker.run.call_collector import Run
+from django_pgqueue.worker.run.control import Control, JobServices
 from django_pgqueue.worker.run.coroutine import Coroutine, current
-from django_pgqueue.worker.run.gatherer import Run
 from django_pgqueue.worker.run.interruption import Interrupted, interrupted
 from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.run_control import RunControl
@@ -53,7 +53,7 @@ class AsyncRunner:
         *,
         settings: Settings,
         slots: Slots,
-        hands: Hands,
+        services: JobServices,
         isolation: Isolation,
         installation: str,
         grace_seconds: float,
@@ -68,7 +68,7 @@ class AsyncRunner:
             loop: Where jobs run.
             settings: For their arguments and results.
             slots: Where running jobs are marked.
-            hands: What the controls of jobs work with.
+            services: What the controls of jobs work with.
             isolation: Looks at what jobs leave behind.
             installation: The uuid that begins idempotency keys.
             grace_seconds: Of the worker's stop, for the log.
@@ -81,7 +81,7 @@ class AsyncRunner:
         self._loop = loop
         self._settings = settings
         self._slots = slots
-        self._hands = hands
+        self._services = services
         self._isolation = isolation
         self._installation = installation
         self._grace_seconds = grace_seconds
@@ -106,7 +106,7 @@ class AsyncRunner:
             threads: Run its sync calls.
             now: Monotonic.
         """
-        held = admit(job, now, self._hands.leases, self._settings)
+        held = admit(job, now, self._services.leases, self._settings)
         if isinstance(held, Settlement):
             self._put(held)
             return None
@@ -138,8 +138,8 @@ class AsyncRunner:
             salvage(
                 job,
                 error,
-                leases=self._hands.leases,
-                settler=self._hands.settler,
+                leases=self._services.leases,
+                settler=self._services.settler,
                 settings=self._settings,
             )
         except BaseException:
@@ -155,7 +155,7 @@ class AsyncRunner:
 
     def _put(self, settlement: Settlement) -> None:
         """Hand an outcome to the settler, which is told at the end of this turn."""
-        self._hands.settler.put_soon(settlement)
+        self._services.settler.put_soon(settlement)
         self._on_turn()
 
     async def _run(self, coroutine: Coroutine) -> bool:
@@ -174,7 +174,7 @@ class AsyncRunner:
                 done = Commit(self._commits, coroutine, self._end)
                 self._put(Settlement(job, prepared, done))
                 return True
-            is_held = self._hands.leases.get(job) is not None
+            is_held = self._services.leases.get(job) is not None
             if not is_held or not prepared.task.options.is_async:
                 # Lost meanwhile; or declared meanwhile, and a thread's.
                 self._hand_back_near(job)
@@ -187,13 +187,13 @@ class AsyncRunner:
             else:
                 telemetry.started(prepared.task, job)
             run = collected = None
-            control = LoopControl(self._hands, coroutine.held, prepared)
+            control = LoopControl(self._services, coroutine.held, prepared)
             if prepared.options.accumulate is not None:
                 # It asks the database, and calls may hold model instances.
-                gathered = sync_to_async(self._gathered)
+                gathered = sync_to_async(self._collected)
                 run, collected = await gathered(coroutine.held, prepared)
                 prepared = collected.prepared
-                control = LoopRunControl(self._hands, run)
+                control = LoopRunControl(self._services, run)
             performed = await self._call(coroutine, prepared, control)
         finally:
             # Nothing of it may run on when another worker runs its next attempt.
@@ -253,14 +253,14 @@ class AsyncRunner:
             )
         return performed
 
-    def _gathered(self, held: Held, prepared: Prepared) -> tuple[Run, Collected]:
+    def _collected(self, held: Held, prepared: Prepared) -> tuple[Run, Collected]:
         """Return a run that this job leads, with its calls read. In a thread."""
-        run = self._hands.gatherer.gather(held, prepared)
+        run = self._services.collector.collect(held, prepared)
         return run, begin_run(held.job, prepared, run.other_jobs, self._settings)
 
     def _hand_back_near(self, job: Claimed) -> None:
         if job.accumulate_key is not None:
-            self._hands.gatherer.hand_back(job)
+            self._services.collector.hand_back(job)
 
     def _interrupt_soon(self, coroutine: Coroutine) -> None:
         """Called in the heartbeat's thread: somebody has cancelled the job."""
@@ -293,8 +293,8 @@ class LoopRunControl(LoopControl, RunControl):
 
     __slots__ = ()
 
-    def __init__(self, hands: Hands, run: Run) -> None:
-        RunControl.__init__(self, hands, run)
+    def __init__(self, services: JobServices, run: Run) -> None:
+        RunControl.__init__(self, services, run)
 
 
 def _refuse_in_loop(sync: str, twin: str) -> None:

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -27,34 +28,23 @@ from django_pgqueue.tasks.perform import Performed, Prepared, after_word
 from django_pgqueue.tasks.settlement import ack_within, is_noted
 from django_pgqueue.worker.lease.leases import Held, Leases
 from django_pgqueue.worker.lease.reporter import LOOK_SECONDS, Report, Reporter
-from django_pgqueue.worker.run.gatherer import Gatherer
+from django_pgqueue.worker.run.call_collector import CallCollector
 from django_pgqueue.worker.service import backoff_seconds
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 
-class Hands:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobServices:
     """What the controls of all jobs of a process work with."""
 
-    __slots__ = ("alias", "gatherer", "leases", "reporter", "settler", "worker")
-
-    def __init__(
-        self,
-        *,
-        worker: str,
-        alias: str,
-        leases: Leases,
-        settler: Settler,
-        reporter: Reporter,
-        gatherer: Gatherer,
-    ) -> None:
-        self.worker = worker
-        self.alias = alias
-        self.leases = leases
-        self.settler = settler
-        self.reporter = reporter
-        self.gatherer = gatherer
+    worker: str
+    alias: str
+    leases: Leases
+    settler: Settler
+    reporter: Reporter
+    collector: CallCollector
 
 
 class Control:
@@ -66,19 +56,19 @@ class Control:
 
     __slots__ = (
         "_acked",
-        "_hands",
         "_has_ended",
         "_held",
         "_lock",
         "_prepared",
         "_report",
+        "_services",
         "has_said",
         "is_settled",
         "said",
     )
 
-    def __init__(self, hands: Hands, held: Held, prepared: Prepared) -> None:
-        self._hands = hands
+    def __init__(self, services: JobServices, held: Held, prepared: Prepared) -> None:
+        self._services = services
         self._held = held
         self._prepared = prepared
         self._lock = threading.Lock()
@@ -107,10 +97,10 @@ class Control:
         """Let the lease end no sooner than this from now; LeaseLost, WrongState."""
         if self._has_ended or self.has_said:
             raise has_ended(self.job.id)
-        seconds = self._hands.leases.lease_seconds
+        seconds = self._services.leases.lease_seconds
         if duration is not None:
             seconds = duration.total_seconds()
-        self._hands.reporter.extend(self._held, seconds)
+        self._services.reporter.extend(self._held, seconds)
 
     def report(self, progress: Mapping[str, Any]) -> None:
         """Hand a report to the reporter; returns at once."""
@@ -119,7 +109,7 @@ class Control:
                 raise has_ended(self.job.id)
             if self._report is None:
                 self._report = Report(self._held)
-            self._hands.reporter.report(self._report, progress)
+            self._services.reporter.report(self._report, progress)
 
     def say(self, error: BaseException | None) -> None:
         """Settle the job now; returns when it is committed. LeaseLost, WrongState."""
@@ -132,7 +122,7 @@ class Control:
         done = threading.Lock()
         done.acquire()
         word = Settlement(self.job, performed, done, goes_on=True)
-        self._hands.settler.put(word)
+        self._services.settler.put(word)
         _wait(word)
         self.is_settled = bool(word.is_written)
         if not word.is_written:
@@ -157,7 +147,7 @@ class Control:
     def ack_within(self, cursor: Cursor, performed: Performed) -> bool | None:
         """Write the ack of an atomic task in its own transaction; LeaseLost."""
         progress = self.acking(performed)
-        worker = self._hands.worker
+        worker = self._services.worker
         return ack_within(cursor, self.job, performed, worker=worker, progress=progress)
 
     def committed(self) -> None:
@@ -165,8 +155,8 @@ class Control:
         assert self._acked is not None
         self.is_settled = True
         # Noted here and not by the settler, whose turn may come after finish().
-        self._hands.leases.goes_on(self.job)
-        self._hands.settler.put(Settlement(self.job, self._acked, told=True))
+        self._services.leases.goes_on(self.job)
+        self._services.settler.put(Settlement(self.job, self._acked, told=True))
 
     def is_applied(self) -> bool:
         """
@@ -175,7 +165,9 @@ class Control:
         Waits for as long as the lost connection's session may still commit it, and for
         a database that is away. On a connection of its own: that of the task is lost.
         """
-        link = Link(self._hands.alias, name=f"pgqueue atomic {self._hands.worker}")
+        link = Link(
+            self._services.alias, name=f"pgqueue atomic {self._services.worker}"
+        )
         # Of a task without an archive, a row that is away is all that there is to see.
         is_away = self._acked is not None and self._acked.leaves_no_trace
         failures = 0
@@ -209,7 +201,7 @@ class Control:
         if settlement is None:
             return False
         settlement.done = done
-        self._hands.settler.put(settlement)
+        self._services.settler.put(settlement)
         return True
 
     def close(self, performed: Performed) -> Settlement | None:
@@ -231,17 +223,17 @@ class Control:
         if performed.settled is False:
             if not self.has_said:
                 # The transaction rolled back; nobody else has counted it as stale.
-                self._hands.settler.put(Settlement(self.job, performed, told=False))
+                self._services.settler.put(Settlement(self.job, performed, told=False))
         elif is_noted(performed, has_said=self.has_said):
-            self._hands.settler.put(Settlement(self.job, performed))
+            self._services.settler.put(Settlement(self.job, performed))
         else:
-            self._hands.leases.ended(self.job)
+            self._services.leases.ended(self.job)
         return None
 
     def _last_report(self) -> str | None:
         if self._report is None:
             return None
-        return self._hands.reporter.take(self._report)
+        return self._services.reporter.take(self._report)
 
 
 def _wait(word: Settlement) -> None:

@@ -26,7 +26,7 @@ from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
 from django_pgqueue.worker.run.async_runner import AsyncRunner
-from django_pgqueue.worker.run.control import Hands
+from django_pgqueue.worker.run.control import JobServices
 from django_pgqueue.worker.run.coroutine import BY_CALLER, Coroutine, start_task
 from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.loop_watch import LoopWatch
@@ -58,7 +58,7 @@ class Coroutines:
         sync_threads: int,
         settings: Settings,
         slots: Slots,
-        hands: Hands,
+        services: JobServices,
         isolation: Isolation,
         installation: str,
         grace_seconds: float,
@@ -67,7 +67,7 @@ class Coroutines:
         on_hard_timeout: Callable[[Claimed, TaskTimeout], None],
     ) -> None:
         self.count = count
-        self._hands = hands
+        self._services = services
         self._isolation = isolation
         self._on_capacity = on_capacity
         # No thread runs until the first job comes.
@@ -85,7 +85,7 @@ class Coroutines:
             self._loop,
             settings=settings,
             slots=slots,
-            hands=hands,
+            services=services,
             isolation=isolation,
             installation=installation,
             grace_seconds=grace_seconds,
@@ -238,7 +238,7 @@ class Coroutines:
                 self._note_gone()
                 continue
             if job.accumulate_key is not None:
-                for _ in range(self._hands.gatherer.take_near(job, waiting)):
+                for _ in range(self._services.collector.take_near(job, waiting)):
                     self._note_gone()
             self._running[free.pop()] = coroutine
             coroutine.task = asyncio.Task(
@@ -302,7 +302,7 @@ class Coroutines:
 
     def _end_turn(self) -> None:
         self._is_turning = False
-        self._hands.settler.wake_up()
+        self._services.settler.wake_up()
         last, self._last_ended = self._last_ended, None
         if last is not None:
             self._isolation.look(last.id, last.task)

@@ -24,13 +24,13 @@ from django_pgqueue.tasks.attempt import attempt
 from django_pgqueue.tasks.perform import Performed, Prepared, prepare
 from django_pgqueue.worker.lease.leases import Held, Leases
 from django_pgqueue.worker.run.admission import admit
+from django_pgqueue.worker.run.call_collector import Run
 from django_pgqueue.worker.run.cleanup import (
     clean_after_job,
     clean_connections,
     watch_connections,
 )
-from django_pgqueue.worker.run.control import Control, Hands
-from django_pgqueue.worker.run.gatherer import Run
+from django_pgqueue.worker.run.control import Control, JobServices
 from django_pgqueue.worker.run.isolation import (
     Isolation,
     in_own_context,
@@ -69,7 +69,7 @@ class Executor:
         leases: Leases,
         settler: Settler,
         watchdog: Watchdog,
-        hands: Hands,
+        services: JobServices,
         isolation: Isolation,
         installation: str,
         on_capacity: Callable[[], None],
@@ -89,7 +89,7 @@ class Executor:
         self._rank = rank
         # Called for a job that is to run alone, which is handed back. None: it runs.
         self._on_suspect = on_suspect
-        self._hands = hands
+        self._services = services
         self._isolation = isolation
         # Runs the jobs in other processes; None: they run here.
         self._pool = pool
@@ -262,7 +262,7 @@ class Executor:
     def _salvage(self, job: Claimed, error: BaseException) -> None:
         """Settle a job whose outcome a bug of ours has kept back."""
         try:
-            self._hands.gatherer.hand_back(job)
+            self._services.collector.hand_back(job)
             salvage(
                 job,
                 error,
@@ -308,7 +308,7 @@ class Executor:
             self._on_suspect()
             return False
         if job.accumulate_key is not None:
-            self._hands.gatherer.take_near(job, self._buffer)
+            self._services.collector.take_near(job, self._buffer)
         if self._pool is not None or not self._prefetch.is_short(job.task):
             self._run_token.pass_on(thread)
             self._settler.wake_up()
@@ -332,14 +332,14 @@ class Executor:
         prepared = prepare(job, self._settings) if pool is None else pool.prepare(job)
         if isinstance(prepared, Performed):
             if job.accumulate_key is not None:
-                self._hands.gatherer.hand_back(job)
+                self._services.collector.hand_back(job)
             return self._settle(Settlement(job, prepared), slot)
         run = None
         if prepared.options.accumulate is None:
-            control = Control(self._hands, held, prepared)
+            control = Control(self._services, held, prepared)
         else:
-            run = self._hands.gatherer.gather(held, prepared)
-            control = RunControl(self._hands, run)
+            run = self._services.collector.collect(held, prepared)
+            control = RunControl(self._services, run)
         if pool is None:
             performed = self._perform_here(job, prepared, control, run)
         else:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from django_pgqueue.worker.run.control import Control, Hands
-from django_pgqueue.worker.run.gatherer import Run
+from django_pgqueue.worker.run.call_collector import Run
+from django_pgqueue.worker.run.control import Control, JobServices
 
 
 class RunControl(Control):
@@ -19,8 +19,8 @@ class RunControl(Control):
 
     __slots__ = ("run",)
 
-    def __init__(self, hands: Hands, run: Run) -> None:
-        super().__init__(hands, run.held, run.prepared)
+    def __init__(self, services: JobServices, run: Run) -> None:
+        super().__init__(services, run.held, run.prepared)
         self.run = run
 
     @property
@@ -35,8 +35,8 @@ class RunControl(Control):
     def extend(self, duration: timedelta | None) -> None:
         """Let all leases end no sooner than this from now; LeaseLost, WrongState."""
         super().extend(duration)
-        seconds = self._hands.leases.lease_seconds
+        seconds = self._services.leases.lease_seconds
         if duration is not None:
             seconds = duration.total_seconds()
         if self.run.others:
-            self._hands.gatherer.extend(self.run.others, seconds)
+            self._services.collector.extend(self.run.others, seconds)

@@ -55,11 +55,11 @@ from django_pgqueue.worker.lease.reporter import Reporter
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.read.consumers import Consumers
 from django_pgqueue.worker.recycling import Turn
-from django_pgqueue.worker.run.control import Hands
+from django_pgqueue.worker.run.call_collector import CallCollector
+from django_pgqueue.worker.run.control import JobServices
 from django_pgqueue.worker.run.coroutines import Coroutines
 from django_pgqueue.worker.run.dispatcher import Dispatcher
 from django_pgqueue.worker.run.executor import Executor
-from django_pgqueue.worker.run.gatherer import Gatherer
 from django_pgqueue.worker.run.interruption import interrupted
 from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.pool import ProcessPool
@@ -266,7 +266,7 @@ class Process:
         )
         self._watchdog = Watchdog(self._on_hard_timeout)
         self._reporter = Reporter(self._link("reporter"), worker=name)
-        self._gatherer = Gatherer(
+        self._collector = CallCollector(
             self._link("gatherer", steady=True),
             worker=name,
             leases=self._leases,
@@ -274,13 +274,13 @@ class Process:
             strays=self._strays,
             settings=settings,
         )
-        hands = Hands(
+        services = JobServices(
             worker=name,
             alias=settings.database,
             leases=self._leases,
             settler=self._settler,
             reporter=self._reporter,
-            gatherer=self._gatherer,
+            collector=self._collector,
         )
         self._pool = None
         if self._forker is not None:
@@ -302,7 +302,7 @@ class Process:
             leases=self._leases,
             settler=self._settler,
             watchdog=self._watchdog,
-            hands=hands,
+            services=services,
             isolation=self._isolation,
             installation=installation,
             on_capacity=self._on_capacity,
@@ -317,7 +317,7 @@ class Process:
             sync_threads=options.sync_threads,
             settings=settings,
             slots=self._slots,
-            hands=hands,
+            services=services,
             isolation=self._isolation,
             installation=installation,
             grace_seconds=options.grace_seconds,
@@ -541,7 +541,7 @@ class Process:
             self._heartbeat,
         ):
             service.stop()
-        self._gatherer.close()
+        self._collector.close()
         self._watchdog.stop()
         if self._pool is not None:
             self._pool.stop()

@@ -7,7 +7,7 @@ import pytest
 from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.tasks.outcome import Succeeded
 from django_pgqueue.tasks.perform import Performed
-from django_pgqueue.worker.run.control import Control, Hands
+from django_pgqueue.worker.run.control import Control, JobServices
 from django_pgqueue.worker.run.pool_control import RunnerControl
 from tests.factories import make_job
 from tests.worker.conftest import WORKER
@@ -20,15 +20,15 @@ def control(leases, claim_all):
     """The control of a job whose ack was begun."""
     make_job()
     (job,) = claim_all()
-    hands = Hands(
+    services = JobServices(
         worker=WORKER,
         alias="default",
         leases=leases,
         settler=None,
         reporter=None,
-        gatherer=None,
+        collector=None,
     )
-    return Control(hands, leases.get(job), None)
+    return Control(services, leases.get(job), None)
 
 
 @pytest.mark.parametrize("was_committed", [True, False])

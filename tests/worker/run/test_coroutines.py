@@ -27,7 +27,7 @@ from django_pgqueue.worker.run import coroutines as coroutines_module
 from django_pgqueue.worker.run import loop_watch, sync_calls
 from django_pgqueue.worker.run.async_runner import LoopControl
 from django_pgqueue.worker.run.cleanup import watch_connections
-from django_pgqueue.worker.run.control import Hands
+from django_pgqueue.worker.run.control import JobServices
 from django_pgqueue.worker.run.coroutine import Coroutine
 from django_pgqueue.worker.run.coroutines import Coroutines
 from django_pgqueue.worker.run.dispatcher import HELD_MAX, Dispatcher
@@ -99,13 +99,13 @@ class Rig:
             sync_threads=2,
             settings=SETTINGS,
             slots=self.slots,
-            hands=Hands(
+            services=JobServices(
                 worker="worker",
                 alias="default",
                 leases=self.leases,
                 settler=self.settled,
                 reporter=None,
-                gatherer=None,
+                collector=None,
             ),
             isolation=SimpleNamespace(look=lambda *args: self.looked.append(args)),
             installation="uuid",

@@ -131,10 +131,10 @@ def test_a_thread_goes_on_after_a_bug_and_its_job_is_settled(
     assert f"failed     loop=executor job={job.id}" in caplog.messages
 
 
-class NoHands:
+class NoServices:
     """What an executor without runs works with."""
 
-    class gatherer:  # noqa: N801
+    class collector:  # noqa: N801
         @staticmethod
         def hand_back(job):
             pass
@@ -149,7 +149,7 @@ def make_executor(settler, leases):
     import multiprocessing
 
     executor = object.__new__(Executor)
-    executor._hands, executor._run_token = NoHands, NoToken
+    executor._services, executor._run_token = NoServices, NoToken
     executor._settler, executor._leases, executor._settings = settler, leases, SETTINGS
     executor._slots, executor._free = Slots(multiprocessing, 1), []
     executor._prefetch, executor._was_full = Prefetch(1), False

@@ -1,5 +1,5 @@
 """
-Gatherer: takes the other calls of a run, from what waits here and from the database.
+Call collector: takes the other calls of a run, of those here and from the database.
 
 A worker that is about to run one job of a task with accumulate, the job that *leads*,
 takes as many others as the run may have. From then on they are leased as every job is:
@@ -103,7 +103,7 @@ class Run:
         return performed
 
 
-class Gatherer:
+class CallCollector:
     """Makes runs. Any thread may use it."""
 
     def __init__(
@@ -133,15 +133,15 @@ class Gatherer:
         Call it before another thread can take the next of them.
 
         Returns:
-            How many it took; gather() or hand_back() has them next.
+            How many it took; collect() or hand_back() has them next.
         """
         task = find_sender(job.task)
-        told = None if task is None else task.options.accumulate
-        if told is None or job.runs_alone:
+        accumulate = None if task is None else task.options.accumulate
+        if accumulate is None or job.runs_alone:
             return 0
         found: list[Claimed] = []
         for other in list(waiting):
-            if len(found) >= told.size - 1:
+            if len(found) >= accumulate.size - 1:
                 break
             if (
                 other.accumulate_key == job.accumulate_key
@@ -162,13 +162,15 @@ class Gatherer:
         for other in self._near.pop(job.id, ()):
             self._settler.put(Settlement(other, None))
 
-    def gather(self, held: Held, prepared: Prepared) -> Run:
+    def collect(self, held: Held, prepared: Prepared) -> Run:
         """Return the run that *held* leads; its calls are not read yet."""
-        told = prepared.options.accumulate
-        assert told is not None
+        accumulate = prepared.options.accumulate
+        assert accumulate is not None
         near = self._near.pop(held.job.id, ())
         others = [own for job in near if (own := self._own(job))]
-        others += self._gathered(held.job, told, told.size - 1 - len(others))
+        others += self._collected(
+            held.job, accumulate, accumulate.size - 1 - len(others)
+        )
         others.sort(key=lambda other: other.job.id)
         if others:
             self._leases.lead(held.job, others)
@@ -211,7 +213,9 @@ class Gatherer:
             return None
         return held
 
-    def _gathered(self, job: Claimed, told: Accumulate, limit: int) -> list[Held]:
+    def _collected(
+        self, job: Claimed, accumulate: Accumulate, limit: int
+    ) -> list[Held]:
         if limit <= 0:
             return []
         with self._lock, self._strays.claiming:
@@ -221,7 +225,7 @@ class Gatherer:
                     jobs = gather(
                         cursor,
                         job,
-                        within=told.window,
+                        within=accumulate.window,
                         worker=self._worker,
                         limit=limit,
                         lease=timedelta(seconds=self._leases.lease_seconds),
