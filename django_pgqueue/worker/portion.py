@@ -29,9 +29,9 @@ class Portion:
             self._hold()
         return self._rows
 
-    def shrink(self, asked: int) -> None:
-        """Note that a statement over *asked* rows was cancelled."""
-        self._rows = max(min(self._rows, asked) // 2, 1)
+    def shrink(self, rows: int) -> None:
+        """Note that a statement over *rows* rows was cancelled."""
+        self._rows = max(min(self._rows, rows) // 2, 1)
         self._hold()
 
     def _hold(self) -> None:

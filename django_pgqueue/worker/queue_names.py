@@ -48,11 +48,11 @@ def mistaken_queue(names: Sequence[str]) -> str | None:
 def _known() -> set[str]:
     """Return the queues that have a job, a row, a task, a group or a setting."""
     settings = get_settings()
-    said = [find_task(name).options.queue for name in declared_names()]
-    said += [group.queue for group in declared_groups()]
+    declared = [find_task(name).options.queue for name in declared_names()]
+    declared += [group.queue for group in declared_groups()]
     with connections[settings.database].cursor() as cursor:
         stored = all_names(cursor)
-    return {QUEUE_DEFAULT, *filter(None, said), *settings.queues, *stored}
+    return {QUEUE_DEFAULT, *filter(None, declared), *settings.queues, *stored}
 
 
 def _near(name: str, known: set[str]) -> str:

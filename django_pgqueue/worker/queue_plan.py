@@ -117,8 +117,8 @@ class QueuePlan:
         return None if entry is None else entry.cap
 
     def __str__(self) -> str:
-        told = ", ".join(map(str, self.entries)) or "all"
-        return told if self.order == PRIORITY else f"{told} ({self.order} order)"
+        text = ", ".join(map(str, self.entries)) or "all"
+        return text if self.order == PRIORITY else f"{text} ({self.order} order)"
 
     def _find(self, queue: str) -> Entry | None:
         if not self.entries:

@@ -52,14 +52,14 @@ class Limits:
         )
 
     def __str__(self) -> str:
-        said = []
+        parts = []
         if self.jobs is not None:
-            said.append(f"{self.jobs:,} jobs")
+            parts.append(f"{self.jobs:,} jobs")
         if self.age_seconds is not None:
-            said.append(f"{self.age_seconds:g} s")
+            parts.append(f"{self.age_seconds:g} s")
         if self.memory_bytes is not None:
-            said.append(f"{self.memory_bytes / MEBIBYTE:,.0f} MiB of memory")
-        return " or ".join(said)
+            parts.append(f"{self.memory_bytes / MEBIBYTE:,.0f} MiB of memory")
+        return " or ".join(parts)
 
 
 class Turn:

@@ -51,7 +51,7 @@ GUARDS: dict[str, Guard] = {
     ),
     "told-too-late": Guard(
         "what becomes due during a look is compared with the plan before it",
-        Edit("worker/claim/poller.py", "        self._told.append(at)\n", ""),
+        Edit("worker/claim/poller.py", "        self._due_times.append(at)\n", ""),
         "worker/claim/test_claimer.py",
     ),
     "floods": Guard(

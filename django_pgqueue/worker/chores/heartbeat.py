@@ -141,12 +141,12 @@ class Heartbeat(Service):
     def _renew(self) -> bool:
         """Renew old leases; True when some must be asked for again."""
         lease_seconds = self._leases.lease_seconds
-        asked_at = time.monotonic()
+        sent_at = time.monotonic()
         old = [
             held
             for held in self._leases.all()
             # A task may have extended it for longer than a lease.
-            if not held.is_lost and held.valid_until - asked_at <= lease_seconds * 2 / 3
+            if not held.is_lost and held.valid_until - sent_at <= lease_seconds * 2 / 3
         ]
         return self._renewal.renew(self.link, old)
 

@@ -22,7 +22,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.runs import ticks
 from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
 from django_pgqueue.schedules.issue import issue, reckon, tell, wake_for
-from django_pgqueue.worker.chores.later import Later
+from django_pgqueue.worker.chores.backoff import Backoff
 from django_pgqueue.worker.service import Service, is_broken
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -61,7 +61,7 @@ class Scheduler(Service):
         self._stands_in_until = 0.0
         self._reckon_at = 0.0
         self._second_look_at = 0.0
-        self._later = Later()
+        self._backoff = Backoff()
 
     @property
     def is_at_work(self) -> bool:
@@ -94,7 +94,7 @@ class Scheduler(Service):
         if time.monotonic() >= self._reckon_at:
             self._reckon_all()
             self._reckon_at = time.monotonic() + RECKON_SECONDS
-        but, until_again = self._later.waiting()
+        but, until_again = self._backoff.waiting()
         with self.link.cursor() as cursor:
             seconds = ticks.until_next(cursor, but)
             if seconds is None or seconds > 0:
@@ -124,10 +124,10 @@ class Scheduler(Service):
             is_done = row.next_tick is not None and self._issue(row, now)
             # Nothing is due: its row may say so by an older tz database.
             if is_done or self._reckon(row):
-                self._later.forget(row)
+                self._backoff.forget(row)
             else:
                 # Another scheduler has it; or somebody has locked its row.
-                self._later.add(row, AGAIN_SECONDS, LOOK_SECONDS)
+                self._backoff.add(row, AGAIN_SECONDS, LOOK_SECONDS)
 
     @contextmanager
     def _apart(self, row: ScheduleRow) -> Iterator[None]:
@@ -137,7 +137,7 @@ class Scheduler(Service):
         except Exception as error:
             if self._has_lost_link(error):
                 raise
-            pause = self._later.add(row, FAILED_SECONDS, FAILED_SECONDS_MAX)
+            pause = self._backoff.add(row, FAILED_SECONDS, FAILED_SECONDS_MAX)
             self._note(row, error, pause)
 
     def _issue(self, row: ScheduleRow, now: datetime) -> bool:
@@ -167,13 +167,13 @@ class Scheduler(Service):
 
     def _note(self, row: ScheduleRow, error: Exception, pause: float) -> None:
         """Say why a schedule's tick could not be issued, in the log and in its row."""
-        said = f"{type(error).__name__}: {str(error).strip()}".split("\n")[0]
+        problem = f"{type(error).__name__}: {str(error).strip()}".split("\n")[0]
         logger.error(
             "failed     schedule=%s: its tick is tried again in %.0f s: %s",
             row.name,
             pause,
-            said,
+            problem,
             exc_info=None if isinstance(error, psycopg.Error) else error,
         )
         with self.link.cursor() as cursor:
-            ticks.reckon(cursor, row, row.next_tick, said)
+            ticks.reckon(cursor, row, row.next_tick, problem)

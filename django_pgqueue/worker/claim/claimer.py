@@ -146,17 +146,17 @@ class Claimer(Service):
             self.wake.set()
 
     def look_now(self) -> None:
-        """Look at all queues at once; found_since_asked() says what came of it."""
+        """Look at all queues at once; found_since_requested() says what came of it."""
         self._queues_due_at = 0.0
         for poller in (self._for_threads, self._for_coroutines):
-            poller.ask()
+            poller.request()
         self.wake.set()
 
-    def found_since_asked(self) -> int | None:
+    def found_since_requested(self) -> int | None:
         """Return what looks that began after look_now() found; None: not yet."""
         found = 0
         for poller in self._pollers():
-            answer = poller.found_since_asked()
+            answer = poller.found_since_requested()
             if answer is None:
                 return None
             found += answer
@@ -369,7 +369,7 @@ class Claimer(Service):
     ) -> list[Claimed]:
         """Lease what is due, without floors, and hand it over."""
         barred = self._barred()
-        asked_at = time.monotonic()
+        sent_at = time.monotonic()
         with self._answered(limit) as cursor:
             jobs = claims.claim(
                 cursor,
@@ -379,14 +379,14 @@ class Claimer(Service):
                 lease=self.options.lease,
                 barred=barred,
             )
-        return self._hand_over(jobs, asked_at, for_coroutines)
+        return self._hand_over(jobs, sent_at, for_coroutines)
 
     def claim_from_floors(
         self, bands: Sequence[Band], limit: int, *, for_coroutines: bool
     ) -> list[Claimed]:
         """Lease what is due in known bands, and hand it over."""
         barred = self._barred()
-        asked_at = time.monotonic()
+        sent_at = time.monotonic()
         with self._answered(limit) as cursor:
             jobs = claims.claim_from_floors(
                 cursor,
@@ -396,7 +396,7 @@ class Claimer(Service):
                 lease=self.options.lease,
                 barred=barred,
             )
-        return self._hand_over(jobs, asked_at, for_coroutines)
+        return self._hand_over(jobs, sent_at, for_coroutines)
 
     @contextmanager
     def _answered(self, limit: int) -> Iterator[psycopg.Cursor[Any]]:
@@ -422,7 +422,7 @@ class Claimer(Service):
         return [held.job.id for held in (*lapsed, *leases.lost())]
 
     def _hand_over(
-        self, jobs: list[Claimed], asked_at: float, for_coroutines: bool
+        self, jobs: list[Claimed], sent_at: float, for_coroutines: bool
     ) -> list[Claimed]:
         if self.plan.order == STRICT:
             # Claims are in the order of priority.
@@ -431,7 +431,7 @@ class Claimer(Service):
             self._unflushed += len(jobs)
         self._remember({job.queue for job in jobs})
         jobs = bring_messages(self.link, jobs)
-        refused = self._leases.add(jobs, asked_at)
+        refused = self._leases.add(jobs, sent_at)
         if refused:
             # Leased anew after we had asked what runs out, and before we claimed.
             self._hand_back(refused)

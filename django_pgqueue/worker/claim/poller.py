@@ -113,10 +113,10 @@ class Source(Protocol):
 class Round:
     """A look at all queues, slice by slice."""
 
-    def __init__(self, queues: list[str], asked: int) -> None:
+    def __init__(self, queues: list[str], requests: int) -> None:
         self.left = queues
-        # What ask() had counted when it began.
-        self.asked = asked
+        # What request() had counted when it began.
+        self.requests = requests
         self.found = 0
         self.has_due = False
         self.next_at = math.inf
@@ -179,7 +179,7 @@ class Poller:
         self._share_at = 0.0
         # When jobs of ours become due, told by other threads; and until when pause()
         # has last said that nothing is to be done.
-        self._told: deque[float] = deque()
+        self._due_times: deque[float] = deque()
         self._sleeps_until = math.inf
         self._round_not_before = 0.0
         self._held_looks = 0
@@ -189,9 +189,9 @@ class Poller:
         self._ration = Ration()
         # Of queues that are dear to look at, as far as one can tell: of a dear look.
         self._rations: dict[str, Ration] = {}
-        # How often ask() was called; and, of the last round, that number when it began
-        # and how many jobs were found.
-        self._asked = 0
+        # How often request() was called; and, of the last round, that number when it
+        # began and how many jobs were found.
+        self._requests = 0
         self._last_round: tuple[int, int] | None = None
 
     def flag(self, names: Collection[str] | None) -> None:
@@ -208,7 +208,7 @@ class Poller:
         Any thread may call it, also during a look, whose snapshot may be older than
         what is told here.
         """
-        self._told.append(at)
+        self._due_times.append(at)
         # Asked after that was said; _pause() does it the other way round.
         return at < self._sleeps_until
 
@@ -221,15 +221,15 @@ class Poller:
         # What was taken and is forgotten may have stood for more.
         self._rechecks.expect(time.monotonic(), is_any=True)
 
-    def ask(self) -> None:
-        """Look at all queues at once; found_since_asked() says what came of it."""
-        self._asked += 1
+    def request(self) -> None:
+        """Look at all queues at once; found_since_requested() says what came of it."""
+        self._requests += 1
         self._round = None
         self._is_wanted = True
 
-    def found_since_asked(self) -> int | None:
-        """Return what a round that began after ask() found; None: not yet."""
-        if self._last_round is None or self._last_round[0] != self._asked:
+    def found_since_requested(self) -> int | None:
+        """Return what a round that began after request() found; None: not yet."""
+        if self._last_round is None or self._last_round[0] != self._requests:
             return None
         return self._last_round[1]
 
@@ -238,7 +238,7 @@ class Poller:
         queues = self._queues()
         self._floors.keep(set(queues))
         now = time.monotonic()
-        self._take_told()
+        self._take_due_times()
         # Before the wakes, so that no stream of them can starve it.
         if self._round is None and now >= self._round_at:
             if not self._ration.holds:
@@ -276,13 +276,12 @@ class Poller:
             until = min(until, now + self._cap_seconds)
             self._cap_seconds = min(2 * self._cap_seconds, CAP_SECONDS_MAX)
         self._sleeps_until = until
-        self._take_told()
+        self._take_due_times()
         return max(min(until, self._due_at) - now, 0.0)
 
-    def _take_told(self) -> None:
-        told = self._told
-        while told:
-            self._due_at = min(self._due_at, told.popleft())
+    def _take_due_times(self) -> None:
+        while self._due_times:
+            self._due_at = min(self._due_at, self._due_times.popleft())
 
     def _expect_more(self, *, is_any: bool = False) -> None:
         """Note a sign that more may have come: rounds follow it."""
@@ -310,7 +309,7 @@ class Poller:
             # What is flagged now is seen now. A new queue may be among it.
             self._take_flags()
         self._source.renew(anyway=is_any)
-        self._round = Round(list(self._queues()), self._asked)
+        self._round = Round(list(self._queues()), self._requests)
         self._due_at = math.inf
 
     def _go_on_round(self) -> None:
@@ -333,7 +332,7 @@ class Poller:
     def _end_round(self, round_: Round) -> None:
         self._round = None
         now = time.monotonic()
-        self._last_round = round_.asked, round_.found
+        self._last_round = round_.requests, round_.found
         self._poll_at = now + self._poll_seconds
         self._share_at = now + min(SHARE_SECONDS, self._poll_seconds)
         self._ration.note(round_.is_dear, round_.took_seconds, self._poll_seconds)

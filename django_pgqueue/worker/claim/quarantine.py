@@ -85,20 +85,20 @@ class Quarantine(Service):
         self._on_more = on_more
         self._claimed_at = time.monotonic()
         self._looked_at = 0.0
-        self._asked_at = 0.0
+        self._requested_at = 0.0
         self._found: int | None = None
 
     def retry_in(self, seconds: float) -> None:
         """Do nothing: a job that waits for its next attempt may call another of us."""
 
     def look_now(self) -> None:
-        """Look at once; found_since_asked() says what came of it."""
-        self._found, self._asked_at = None, time.monotonic()
+        """Look at once; found_since_requested() says what came of it."""
+        self._found, self._requested_at = None, time.monotonic()
         self.wake.set()
 
-    def found_since_asked(self) -> int | None:
+    def found_since_requested(self) -> int | None:
         """Return what a look that began after look_now() found; None: not yet."""
-        return self._found if self._looked_at >= self._asked_at else None
+        return self._found if self._looked_at >= self._requested_at else None
 
     def tick(self) -> float:
         """Claim what runs next, if nothing does."""
@@ -148,7 +148,7 @@ class Quarantine(Service):
             return 1
         return max(self._options.threads, self._options.async_slots)
 
-    def _hand_over(self, jobs: list[Claimed], asked_at: float) -> None:
+    def _hand_over(self, jobs: list[Claimed], sent_at: float) -> None:
         logger.warning(
             "alone      jobs=%d first=%d task=%s crashes=%d",
             len(jobs),
@@ -157,7 +157,7 @@ class Quarantine(Service):
             jobs[0].crashes,
         )
         jobs = bring_messages(self.link, jobs)
-        refused = self._leases.add(jobs, asked_at)
+        refused = self._leases.add(jobs, sent_at)
         if refused:
             self._hand_back(refused)
             jobs = [job for job in jobs if job not in refused]

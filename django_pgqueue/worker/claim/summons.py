@@ -46,11 +46,11 @@ class Summons:
 
     def take(self) -> bool:
         """Return whether anybody has told since the last call."""
-        is_told = False
+        is_called = False
         while self.reader.poll():
             self.reader.recv_bytes()
-            is_told = True
-        return is_told
+            is_called = True
+        return is_called
 
 
 class SuspectWatch:

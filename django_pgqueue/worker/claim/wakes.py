@@ -45,9 +45,9 @@ class Wakes:
     def flag(self, queue: str) -> None:
         """Note that *queue* got jobs, if this worker serves it."""
         if queue in self._hints:
-            told = self._hints[queue]
-            if told is not None:
-                told()
+            on_hint = self._hints[queue]
+            if on_hint is not None:
+                on_hint()
             return
         if queue.startswith(TOPIC_HINT):
             if self._on_topic is not None:
@@ -67,9 +67,9 @@ class Wakes:
         with self._lock:
             self._any = True
         self._signal.set()
-        for told in self._hints.values():
-            if told is not None:
-                told()
+        for on_hint in self._hints.values():
+            if on_hint is not None:
+                on_hint()
         if self._on_topic is not None:
             self._on_topic(None)
 

@@ -28,13 +28,13 @@ class Held:
         "valid_until",
     )
 
-    def __init__(self, job: Claimed, asked_at: float, lease_seconds: float) -> None:
+    def __init__(self, job: Claimed, sent_at: float, lease_seconds: float) -> None:
         self.job = job
         # Before the claim was sent, so that our end of the lease is never later than
         # the database's. Monotonic seconds.
-        self.claimed_at = asked_at
-        self.renewed_at = asked_at
-        self.valid_until = asked_at + lease_seconds
+        self.claimed_at = sent_at
+        self.renewed_at = sent_at
+        self.valid_until = sent_at + lease_seconds
         self.is_lost = False
         # Since when its row was found to be no longer ours; None: it is.
         self.missing_since: float | None = None
@@ -85,9 +85,9 @@ class Leases:
         # No lease runs out before this, by our clock.
         self._lapse_at = math.inf
 
-    def add(self, jobs: list[Claimed], asked_at: float) -> list[Claimed]:
+    def add(self, jobs: list[Claimed], sent_at: float) -> list[Claimed]:
         """
-        Note what a claim that was sent at *asked_at* returned.
+        Note what a claim that was sent at *sent_at* returned.
 
         Returns:
             The jobs whose earlier delivery is still held here. They are not noted, and
@@ -98,8 +98,8 @@ class Leases:
         for job in refused:
             self.lose(known[job.id])
         fresh = [job for job in jobs if job not in refused] if refused else jobs
-        known.update([(job.id, Held(job, asked_at, seconds)) for job in fresh])
-        self._lapse_at = min(self._lapse_at, asked_at + seconds)
+        known.update([(job.id, Held(job, sent_at, seconds)) for job in fresh])
+        self._lapse_at = min(self._lapse_at, sent_at + seconds)
         return refused
 
     def lapsed(self, now: float) -> list[Held]:

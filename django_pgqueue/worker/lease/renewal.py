@@ -51,7 +51,7 @@ class Renewal:
 
     def _renew_some(self, link: Link, old: list[Held]) -> bool:
         lease_seconds = self._leases.lease_seconds
-        asked_at = time.monotonic()
+        sent_at = time.monotonic()
         with link.cursor() as cursor:
             renewed = lease.renew(
                 cursor,
@@ -61,8 +61,8 @@ class Renewal:
             )
         for held in old:
             if held.job.id in renewed:
-                held.renewed_at = asked_at
-                held.valid_until = max(held.valid_until, asked_at + lease_seconds)
+                held.renewed_at = sent_at
+                held.valid_until = max(held.valid_until, sent_at + lease_seconds)
                 held.missing_since = None
         missing = [held for held in old if held.job.id not in renewed]
         return bool(missing) and self._look_after(link, missing)

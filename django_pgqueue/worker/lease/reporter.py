@@ -44,11 +44,11 @@ LOOK_SECONDS = 0.2
 class Report:
     """The progress of one job."""
 
-    __slots__ = ("due_at", "held", "lock", "said")
+    __slots__ = ("due_at", "held", "lock", "unwritten")
 
     def __init__(self, held: Held) -> None:
         self.held = held
-        self.said: str | None = None  # JSON text that is not written yet.
+        self.unwritten: str | None = None  # JSON text that is not written yet.
         self.due_at = 0.0
         # Held while the reporter writes, so that nothing older follows the last one.
         self.lock = threading.Lock()
@@ -81,9 +81,9 @@ class Reporter(Service):
 
     def report(self, report: Report, progress: Mapping[str, Any]) -> None:
         """Keep a report until it is due; a later one replaces it."""
-        said = json.dumps(progress)
+        text = json.dumps(progress)
         with self._lock:
-            report.said = said
+            report.unwritten = text
             is_new = report.held.job.id not in self._reports
             self._reports[report.held.job.id] = report
         if is_new:
@@ -104,25 +104,25 @@ class Reporter(Service):
         Raises:
             LeaseLost: It is somebody else's; or it ran out before there was an answer.
         """
-        asked = Extension(held, seconds)
+        extension = Extension(held, seconds)
         with self._lock:
-            self._extensions.append(asked)
+            self._extensions.append(extension)
         self._call()
-        while not asked.done.wait(LOOK_SECONDS):
+        while not extension.done.wait(LOOK_SECONDS):
             if time.monotonic() >= held.valid_until:
                 raise LeaseLost(held.job.id, held.job.delivery)
-        if asked.error is not None:
-            raise asked.error
+        if extension.error is not None:
+            raise extension.error
 
     def tick(self) -> float:
         """Do what was asked for; then wait for the next report that is due."""
         with self._lock:
             extensions = list(self._extensions)
-        for asked in extensions:
-            self._extend(asked)
+        for extension in extensions:
+            self._extend(extension)
         now = time.monotonic()
         with self._lock:
-            due = [r for r in self._reports.values() if r.said and r.due_at <= now]
+            due = [r for r in self._reports.values() if r.unwritten and r.due_at <= now]
         for report in due:
             self._write(report)
         with self._lock:
@@ -136,8 +136,8 @@ class Reporter(Service):
                 self.start()
         self.wake.set()
 
-    def _extend(self, asked: Extension) -> None:
-        held, asked_at = asked.held, time.monotonic()
+    def _extend(self, extension: Extension) -> None:
+        held, sent_at = extension.held, time.monotonic()
         try:
             with self.link.connection.transaction(), self.link.cursor() as cursor:
                 limit(cursor, seconds=STATEMENT_SECONDS, plans=Plans.BY_INDEX)
@@ -146,7 +146,7 @@ class Reporter(Service):
                     worker=self._worker,
                     job_id=held.job.id,
                     delivery=held.job.delivery,
-                    lease=timedelta(seconds=asked.seconds),
+                    lease=timedelta(seconds=extension.seconds),
                 )
         except psycopg.errors.QueryCanceled:
             # Somebody keeps its row locked; asked again as long as the task waits.
@@ -155,19 +155,19 @@ class Reporter(Service):
                 return
             left = None
         with self._lock:
-            self._extensions.remove(asked)
+            self._extensions.remove(extension)
         if left is None:
-            asked.error = LeaseLost(held.job.id, held.job.delivery)
+            extension.error = LeaseLost(held.job.id, held.job.delivery)
         else:
-            held.renewed_at = asked_at
-            held.valid_until = max(held.valid_until, asked_at + left)
-        asked.done.set()
+            held.renewed_at = sent_at
+            held.valid_until = max(held.valid_until, sent_at + left)
+        extension.done.set()
 
     def _write(self, report: Report) -> None:
         held = report.held
         with report.lock:
-            said = self._taken(report)
-            if said is None:
+            text = self._taken(report)
+            if text is None:
                 return
             report.due_at = time.monotonic() + INTERVAL_SECONDS
             try:
@@ -178,15 +178,15 @@ class Reporter(Service):
                         worker=self._worker,
                         job_id=held.job.id,
                         delivery=held.job.delivery,
-                        progress=said,
+                        progress=text,
                     )
             except BaseException as error:
                 with self._lock:
-                    report.said = report.said or said
+                    report.unwritten = report.unwritten or text
                 if not isinstance(error, psycopg.errors.QueryCanceled):
                     raise
 
     def _taken(self, report: Report) -> str | None:
         with self._lock:
-            said, report.said = report.said, None
-        return said
+            text, report.unwritten = report.unwritten, None
+        return text

@@ -183,9 +183,9 @@ class CallCollector:
         Raises:
             LeaseLost: The lease of one of them has run out by our clock.
         """
-        asked_at = time.monotonic()
+        sent_at = time.monotonic()
         for held in others:
-            if held.is_lost or asked_at >= held.valid_until:
+            if held.is_lost or sent_at >= held.valid_until:
                 raise LeaseLost(held.job.id, held.job.delivery)
         with self._lock, self._link.steady_cursor() as cursor:
             renewed = lease.renew(
@@ -196,8 +196,8 @@ class CallCollector:
             )
         for held in others:
             if held.job.id in renewed:
-                held.renewed_at = asked_at
-                held.valid_until = max(held.valid_until, asked_at + seconds)
+                held.renewed_at = sent_at
+                held.valid_until = max(held.valid_until, sent_at + seconds)
 
     def close(self) -> None:
         """Give the connection back, unless a thread is left behind with it."""
@@ -219,7 +219,7 @@ class CallCollector:
         if limit <= 0:
             return []
         with self._lock, self._strays.claiming:
-            asked_at = time.monotonic()
+            sent_at = time.monotonic()
             try:
                 with self._link.steady_cursor(binary=True) as cursor:
                     jobs = gather(
@@ -237,7 +237,7 @@ class CallCollector:
                     self._strays.note()
                     self._link.drop()
                 return []
-            refused = self._leases.add(jobs, asked_at)
+            refused = self._leases.add(jobs, sent_at)
         for other in refused:
             self._settler.put_soon(Settlement(other, None))
         return [held for other in jobs if (held := self._leases.get(other))]

@@ -156,7 +156,7 @@ class Control:
         self.is_settled = True
         # Noted here and not by the settler, whose turn may come after finish().
         self._services.leases.goes_on(self.job)
-        self._services.settler.put(Settlement(self.job, self._acked, told=True))
+        self._services.settler.put(Settlement(self.job, self._acked, committed=True))
 
     def is_applied(self) -> bool:
         """
@@ -223,7 +223,8 @@ class Control:
         if performed.settled is False:
             if not self.has_said:
                 # The transaction rolled back; nobody else has counted it as stale.
-                self._services.settler.put(Settlement(self.job, performed, told=False))
+                settlement = Settlement(self.job, performed, committed=False)
+                self._services.settler.put(settlement)
         elif is_noted(performed, has_said=self.has_said):
             self._services.settler.put(Settlement(self.job, performed))
         else:

@@ -51,9 +51,9 @@ class LoopWatch(threading.Thread):
         self._wanted = threading.Event()
         self._stopping = threading.Event()
         self._loop_ident: int | None = None
-        # Monotonic time of a question that is not answered yet.
-        self._asked_at: float | None = None
-        self._is_told = False
+        # Monotonic time of a probe that is not answered yet.
+        self._probed_at: float | None = None
+        self._is_logged = False
 
     def look(self) -> None:
         """Be awake: something runs. Called in the loop."""
@@ -70,7 +70,7 @@ class LoopWatch(threading.Thread):
         while not self._stopping.is_set():
             self._wanted.wait()
             coroutines = list(self._coroutines())
-            if not coroutines and self._asked_at is None:
+            if not coroutines and self._probed_at is None:
                 self._wanted.clear()
                 coroutines = list(self._coroutines())
                 if not coroutines:
@@ -85,15 +85,15 @@ class LoopWatch(threading.Thread):
 
     def _look_once(self, coroutines: list[Coroutine]) -> None:
         now = time.monotonic()
-        asked_at = self._asked_at
-        if asked_at is None:
-            self._asked_at = now
-            self._is_told = False
+        probed_at = self._probed_at
+        if probed_at is None:
+            self._probed_at = now
+            self._is_logged = False
             self._loop.call_soon_threadsafe(self._answer)
-        blocked_seconds = 0.0 if asked_at is None else now - asked_at
+        blocked_seconds = 0.0 if probed_at is None else now - probed_at
         is_blocked = blocked_seconds > BLOCKED_SECONDS
-        if is_blocked and not self._is_told:
-            self._is_told = True
+        if is_blocked and not self._is_logged:
+            self._is_logged = True
             self._tell(coroutines, blocked_seconds)
         for coroutine in coroutines:
             if coroutine.hard_at is not None and now >= coroutine.hard_at:
@@ -102,7 +102,7 @@ class LoopWatch(threading.Thread):
                 self._expire(coroutine, blamed or coroutine, blocked_seconds)
 
     def _answer(self) -> None:
-        self._asked_at = None
+        self._probed_at = None
 
     def _blocker(self, coroutines: list[Coroutine]) -> Coroutine | None:
         task = asyncio.current_task(self._loop)

@@ -93,7 +93,7 @@ class ProcessPool:
         self._on_broken = on_broken
         self._on_crashed = on_crashed
         self._runners: list[Runner | None] = [None] * threads
-        # Of the jobs of each place; see pool_cells.py.
+        # Of the jobs of each place; see PoolFlags.
         self._numbers = [0] * threads
         self._is_interrupted = False
 
@@ -184,8 +184,8 @@ class ProcessPool:
     ) -> Performed:
         """Give the job to *runner*, and do what its task asks for until it ends."""
         job, number, timeout = held.job, self._numbers[place], prepared.options.timeout
-        cells = self._forker.told.cells
-        control.when_cancelled(functools.partial(cells.cancel, place, number))
+        flags = self._forker.options.flags
+        control.when_cancelled(functools.partial(flags.cancel, place, number))
         run = control.run if isinstance(control, RunControl) else None
         others = [] if run is None else run.other_jobs
         started = time.monotonic()
@@ -243,7 +243,7 @@ class ProcessPool:
         if self._is_interrupted:
             return self._settled(control, interrupted(held.job, self._grace_seconds))
         logger.error("died       runner pid=%s cause=%r", runner.pid, runner.cause)
-        if not self._forker.told.cells.has_begun(place, self._numbers[place]):
+        if not self._forker.options.flags.has_begun(place, self._numbers[place]):
             return None
         self._on_crashed()
         message = f"Its process {runner.pid} ended with {runner.cause} while it ran."

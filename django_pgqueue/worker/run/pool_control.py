@@ -35,7 +35,7 @@ from django_pgqueue.worker.run.pool_messages import Answer, Call, Channel, pack,
 REPORT_SECONDS = 0.2
 
 
-class Asked:
+class PendingCall:
     """A call on its way."""
 
     __slots__ = ("answer", "call", "done", "is_done")
@@ -53,9 +53,9 @@ class Caller:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._inbox: queue.SimpleQueue[Asked | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
         self._report: deque[Mapping[str, Any]] = deque(maxlen=1)
-        self._is_told = False
+        self._has_report = False
         self._report_at = 0.0
         self._is_used = False
 
@@ -63,27 +63,27 @@ class Caller:
         """Start the thread."""
         new_thread(self._run, name="pgqueue-pool-caller").start()
 
-    def put(self, call: Call) -> Asked:
+    def put(self, call: Call) -> PendingCall:
         """Send a call; returns at once."""
         self._is_used = True
-        asked = Asked(call)
-        self._inbox.put(asked)
-        return asked
+        pending = PendingCall(call)
+        self._inbox.put(pending)
+        return pending
 
     def report(self, progress: Mapping[str, Any]) -> None:
         """Send a report when it is due; a later one replaces it."""
         self._is_used = True
         self._report.append(progress)
-        if not self._is_told:
-            self._is_told = True
+        if not self._has_report:
+            self._has_report = True
             self._inbox.put(None)
 
     def finish(self) -> None:
         """Return when everything is sent and answered; no task runs any more."""
         if self._is_used:
-            asked = Asked(None)
-            self._inbox.put(asked)
-            asked.done.acquire()
+            pending = PendingCall(None)
+            self._inbox.put(pending)
+            pending.done.acquire()
             self._is_used = False
 
     def _run(self) -> None:
@@ -93,26 +93,26 @@ class Caller:
                 if self._report:
                     seconds = max(self._report_at - time.monotonic(), 0.0)
                 try:
-                    asked = self._inbox.get(timeout=seconds)
+                    pending = self._inbox.get(timeout=seconds)
                 except queue.Empty:
                     self._send_report()
                     continue
-                if asked is not None:
-                    self._send(asked)
+                if pending is not None:
+                    self._send(pending)
         except EOFError:
             # The worker process is gone, and with it whatever this one is good for.
             os._exit(1)
 
-    def _send(self, asked: Asked) -> None:
+    def _send(self, pending: PendingCall) -> None:
         # What was reported before is known before.
         self._send_report()
-        if asked.call is not None:
-            asked.answer = self._exchange(asked.call)
-        asked.is_done = True
-        asked.done.release()
+        if pending.call is not None:
+            pending.answer = self._exchange(pending.call)
+        pending.is_done = True
+        pending.done.release()
 
     def _send_report(self) -> None:
-        self._is_told = False
+        self._has_report = False
         try:
             progress = self._report.pop()
         except IndexError:
@@ -183,8 +183,8 @@ class RunnerControl:
             if self._has_ended or self.has_said:
                 raise has_ended(self._job.id)
             self.has_said, self.said = True, error
-            asked = self._caller.put(Call("say", word_of(error)))
-        self._wait(asked)
+            pending = self._caller.put(Call("say", word_of(error)))
+        self._wait(pending)
         self.is_settled = True
 
     def ack_within(self, cursor: Cursor, performed: Performed) -> bool | None:
@@ -214,18 +214,18 @@ class RunnerControl:
             # A thread that the task has left behind: the next job has the socket.
             if self._has_ended:
                 raise has_ended(self._job.id)
-            asked = self._caller.put(Call(verb, argument))
-        return self._wait(asked)
+            pending = self._caller.put(Call(verb, argument))
+        return self._wait(pending)
 
-    def _wait(self, asked: Asked) -> Any:
+    def _wait(self, pending: PendingCall) -> Any:
         """Return the answer, whatever is raised in this thread meanwhile."""
         interrupted: BaseException | None = None
-        while not asked.is_done:
+        while not pending.is_done:
             try:
-                asked.done.acquire(timeout=LOOK_SECONDS)
+                pending.done.acquire(timeout=LOOK_SECONDS)
             except BaseException as error:
                 interrupted = error
-        answer = asked.answer
+        answer = pending.answer
         if answer.problem == "lost":
             self.is_settled = False if self.has_said else None
             raise LeaseLost(self._job.id, self._job.delivery)

@@ -32,7 +32,12 @@ from typing import Any, NoReturn
 
 from django_pgqueue.worker.run.isolation import new_thread
 from django_pgqueue.worker.run.pool_messages import Channel
-from django_pgqueue.worker.run.pool_runner import NUDGE, Told, ignore, run_runner
+from django_pgqueue.worker.run.pool_runner import (
+    NUDGE,
+    RunnerOptions,
+    ignore,
+    run_runner,
+)
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -72,10 +77,10 @@ class Runner:
 class Forker:
     """The forker, as the worker process knows it."""
 
-    def __init__(self, context: BaseContext, told: Told) -> None:
+    def __init__(self, context: BaseContext, options: RunnerOptions) -> None:
         """Start the process; call it before there are threads."""
         ours, theirs = socket.socketpair()
-        self.told = told
+        self.options = options
         self._socket = ours
         self._lock = threading.Lock()
         self._runners: dict[int, Runner] = {}
@@ -84,7 +89,9 @@ class Forker:
         self._on_death: Callable[[], None] = lambda: None
         make: Any = context
         self._process = make.Process(
-            target=_run, args=(ours, theirs, told, os.getpid()), name="pgqueue-forker"
+            target=_run,
+            args=(ours, theirs, options, os.getpid()),
+            name="pgqueue-forker",
         )
         sys.stdout.flush()
         sys.stderr.flush()
@@ -177,7 +184,9 @@ def _exactly(end: socket.socket, size: int) -> bytes:
 # The process --------------------------------------------------------------------------
 
 
-def _run(far: socket.socket, near: socket.socket, told: Told, parent: int) -> None:
+def _run(
+    far: socket.socket, near: socket.socket, options: RunnerOptions, parent: int
+) -> None:
     far.close()
     _die_with(parent)
     for number in SIGNALS:
@@ -186,14 +195,14 @@ def _run(far: socket.socket, near: socket.socket, told: Told, parent: int) -> No
     # What is here now stays: no collection should touch, and so copy, shared pages.
     gc.collect()
     gc.freeze()
-    _Forker(near, told).run()
+    _Forker(near, options).run()
     os._exit(0)
 
 
 class _Forker:
-    def __init__(self, control: socket.socket, told: Told) -> None:
+    def __init__(self, control: socket.socket, options: RunnerOptions) -> None:
         self._control = control
-        self._told = told
+        self._options = options
         self._numbers: dict[int, int] = {}  # By process id.
         self._woken, self._wake = socket.socketpair()
         self._woken.setblocking(False)
@@ -268,7 +277,7 @@ class _Forker:
             _die_with(parent)
             name = f"pgqueue-runner-{place}"
             multiprocessing.current_process().name = name
-            run_runner(self._told, Channel(end), place)
+            run_runner(self._options, Channel(end), place)
         finally:
             os._exit(1)
 

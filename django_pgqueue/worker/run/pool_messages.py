@@ -9,6 +9,7 @@ in the database, and an exception becomes words.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import pickle
 import socket
 import struct
@@ -16,6 +17,7 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache
+from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import RemoteError
@@ -33,6 +35,8 @@ HEAD = struct.Struct("=Q")
 CHUNK_BYTES = 65_536
 
 GONE = "The other process is gone."
+
+FLAGS = 2  # The number of the job that was begun last, and of that to be cancelled.
 
 
 class Ready(NamedTuple):
@@ -273,3 +277,32 @@ def error_of(word: tuple[str, Any]) -> BaseException | None:
     if kind == "later":
         return RetryLater(timedelta(seconds=value))
     return AskedAgain()
+
+
+class PoolFlags:
+    """
+    What a worker process and its runners tell each other without a message.
+
+    Two numbers for each place in the pool, in shared memory that is made before the
+    runners: the worker sees whether a job was begun by a runner that is dead, and the
+    runner whether its job was asked to stop.
+    """
+
+    def __init__(self, context: BaseContext, places: int) -> None:
+        self._numbers: Any = context.RawArray(ctypes.c_longlong, places * FLAGS)
+
+    def begin(self, place: int, number: int) -> None:
+        """Note that the runner in *place* takes job *number* in hand."""
+        self._numbers[place * FLAGS] = number
+
+    def has_begun(self, place: int, number: int) -> bool:
+        """Whether it has."""
+        return bool(self._numbers[place * FLAGS] == number)
+
+    def cancel(self, place: int, number: int) -> None:
+        """Note that job *number* of the runner in *place* is to stop."""
+        self._numbers[place * FLAGS + 1] = number
+
+    def is_cancelled(self, place: int, number: int) -> bool:
+        """Whether it is."""
+        return bool(self._numbers[place * FLAGS + 1] == number)

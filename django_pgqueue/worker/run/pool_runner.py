@@ -30,12 +30,12 @@ from django_pgqueue.tasks.perform import Performed, prepare
 from django_pgqueue.worker.recycling import Limits
 from django_pgqueue.worker.run.cleanup import clean_connections, watch_connections
 from django_pgqueue.worker.run.isolation import Isolation, in_own_context, keep_caches
-from django_pgqueue.worker.run.pool_cells import Cells
 from django_pgqueue.worker.run.pool_control import Caller, RunnerControl
 from django_pgqueue.worker.run.pool_messages import (
     Channel,
     Ended,
     Packed,
+    PoolFlags,
     Ready,
     Work,
     pack,
@@ -54,20 +54,20 @@ NUDGE = signal.SIGURG
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What runners of a worker process are told, all of them the same."""
+class RunnerOptions:
+    """What all runners of a worker process go by."""
 
     worker: str
     settings: Settings
     limits: Limits
-    cells: Cells
+    flags: PoolFlags
 
 
 class Runner:
     """What a runner has."""
 
-    def __init__(self, told: Told, channel: Channel, place: int) -> None:
-        self._told = told
+    def __init__(self, options: RunnerOptions, channel: Channel, place: int) -> None:
+        self._options = options
         self._channel = channel
         self._place = place
         self._jobs = 0
@@ -98,7 +98,7 @@ class Runner:
     def _run(self, work: Work) -> None:
         job = work.job
         # From here on its death is the job's doing.
-        self._told.cells.begin(self._place, work.number)
+        self._options.flags.begin(self._place, work.number)
         clean_connections()
         performed, others = in_own_context(self._call, work)
         self._channel.send(Ended(pack(performed), others))
@@ -108,8 +108,8 @@ class Runner:
         self._jobs += 1
 
     def _call(self, work: Work) -> tuple[Performed, list[Packed | Outcome | None]]:
-        job, told = work.job, self._told
-        prepared = prepare(job, told.settings)
+        job, options = work.job, self._options
+        prepared = prepare(job, options.settings)
         if isinstance(prepared, Performed):
             # Nobody leads the others.
             return prepared, [None] * len(work.others)
@@ -117,15 +117,15 @@ class Runner:
             self._caller,
             job,
             claimed_at=work.claimed_at,
-            worker=told.worker,
+            worker=options.worker,
             cancelled=functools.partial(
-                told.cells.is_cancelled, self._place, work.number
+                options.flags.is_cancelled, self._place, work.number
             ),
         )
         performed, ends = attempt(
             job,
             prepared,
-            told.settings,
+            options.settings,
             installation=work.installation,
             control=control,
             guard=self._watchdog.guard(job, prepared.options.timeout),
@@ -136,7 +136,7 @@ class Runner:
 
     def _look_at_limits(self) -> None:
         if self._leaves_because is None and self._jobs:
-            self._leaves_because = self._told.limits.reached(
+            self._leaves_because = self._options.limits.reached(
                 jobs=self._jobs, age_seconds=time.monotonic() - self._started_at
             )
 
@@ -153,13 +153,13 @@ def _interrupt_main() -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, NUDGE)
 
 
-def run_runner(told: Told, channel: Channel, place: int) -> None:
+def run_runner(options: RunnerOptions, channel: Channel, place: int) -> None:
     """Be a runner; never returns."""
     status = 1
     try:
-        status = Runner(told, channel, place).run()
+        status = Runner(options, channel, place).run()
     except BaseException:
-        logger.exception("failed     loop=runner worker=%s", told.worker)
+        logger.exception("failed     loop=runner worker=%s", options.worker)
     finally:
         _flush()
         os._exit(status)

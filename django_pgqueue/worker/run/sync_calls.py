@@ -40,8 +40,8 @@ OPEN = (
 )
 
 # Each statement is told of once, and so many of them.
-TOLD_MAX = 100
-_told: set[str] = set()
+LOGGED_MAX = 100
+_logged: set[str] = set()
 
 
 class SyncThread:
@@ -202,8 +202,8 @@ def _has_changed(connection: Any) -> bool:
     watched: session.Watch | None = getattr(connection.connection, session.MARK, None)
     if watched is None or watched.change is None:
         return False
-    if watched.change not in _told and len(_told) < TOLD_MAX:
-        _told.add(watched.change)
+    if watched.change not in _logged and len(_logged) < LOGGED_MAX:
+        _logged.add(watched.change)
         logger.warning(
             "session    a sync call of an async task may have changed the session of "
             "its connection (%s): replaced, since the next call may be another job's. "

@@ -61,6 +61,7 @@ class Settlement:
     """One outcome on its way to the database."""
 
     __slots__ = (
+        "committed",
         "done",
         "goes_on",
         "is_done",
@@ -68,7 +69,6 @@ class Settlement:
         "job",
         "performed",
         "slot",
-        "told",
         "written",
     )
 
@@ -79,7 +79,7 @@ class Settlement:
         done: Any = None,
         *,
         goes_on: bool = False,
-        told: bool | None = None,
+        committed: bool | None = None,
     ) -> None:
         self.job = job
         self.performed = performed  # None: hand the job back, it never started.
@@ -89,7 +89,7 @@ class Settlement:
         self.goes_on = goes_on  # Its task does, after this.
         # Nothing to be written any more: True: the job's own transaction was
         # committed; False: it was rolled back, because the lease was lost.
-        self.told = told
+        self.committed = committed
         self.written: Ended | None = None
         self.is_written: bool | None = None  # False: stale. None: not yet, or refused.
         self.is_done = False
@@ -99,8 +99,8 @@ class Settlement:
         """Which statement writes it."""
         if self.performed is None:
             return "release"
-        if self.told is not None:
-            return "told"
+        if self.committed is not None:
+            return "atomic"
         return kind_of(self.performed)
 
 
@@ -253,9 +253,9 @@ class Settler(Service):
             self._write_one_by_one(kind, items, error)
 
     def _write(self, kind: str, items: list[Settlement]) -> None:
-        if kind == "told":
+        if kind == "atomic":
             for item in items:
-                self._finish(item, "ack", is_stale=not item.told)
+                self._finish(item, "ack", is_stale=not item.committed)
             self._forget(items)
             return
         if kind == "release":

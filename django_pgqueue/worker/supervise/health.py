@@ -28,7 +28,12 @@ from typing import Any
 
 from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.supervise.vitals import Life, Row, State, Vitals
+from django_pgqueue.worker.supervise.health_table import (
+    HealthTable,
+    Life,
+    ProcessHealth,
+    State,
+)
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -69,7 +74,7 @@ class Health:
             InvalidOption: It cannot be taken.
         """
         assert options.health_port is not None
-        self.vitals = Vitals(context, options.processes)
+        self.table = HealthTable(context, options.processes)
         self._silent_seconds_max = min(
             max(options.settings.lease_seconds / 2, SILENT_SECONDS_MIN),
             SILENT_SECONDS_MAX,
@@ -87,7 +92,7 @@ class Health:
 
     def follow(self, *, is_stopping: bool) -> None:
         """Say that the supervisor lives; start the process when there is none."""
-        self.vitals.note_supervisor(is_stopping=is_stopping)
+        self.table.note_supervisor(is_stopping=is_stopping)
         now = time.monotonic()
         if self._process is not None and self._process.exitcode is not None:
             self._process.join()
@@ -96,7 +101,7 @@ class Health:
         if self._process is None and now >= self._start_at:
             self._process = self._context.Process(
                 target=_serve,
-                args=(self._socket, self.vitals, self._silent_seconds_max),
+                args=(self._socket, self.table, self._silent_seconds_max),
                 name="pgqueue-health",
             )
             self._process.start()
@@ -114,25 +119,25 @@ class Health:
             self._process = None
 
 
-def unlivable(vitals: Vitals, silent_seconds_max: float) -> list[str]:
+def unlivable(table: HealthTable, silent_seconds_max: float) -> list[str]:
     """Return what a restart of the worker would fix."""
     reasons = []
-    silent = vitals.head().silent_seconds
+    silent = table.head().silent_seconds
     if silent > SUPERVISOR_SECONDS_MAX:
         reasons.append(f"supervisor: silent for {silent:.0f} s")
-    for place, row in enumerate(vitals.rows()):
+    for place, row in enumerate(table.rows()):
         reasons += [
             f"process {place}: {reason}" for reason in _hung(row, silent_seconds_max)
         ]
     return reasons
 
 
-def unready(vitals: Vitals, silent_seconds_max: float) -> list[str]:
+def unready(table: HealthTable, silent_seconds_max: float) -> list[str]:
     """Return why the worker is not taking jobs, or not all that it could."""
-    reasons = unlivable(vitals, silent_seconds_max)
-    if vitals.head().is_stopping:
+    reasons = unlivable(table, silent_seconds_max)
+    if table.head().is_stopping:
         reasons.append("stopping")
-    for place, row in enumerate(vitals.rows()):
+    for place, row in enumerate(table.rows()):
         if row.state is State.RUNNING:
             reasons += [f"process {place}: {reason}" for reason in _cut_off(row)]
         else:
@@ -140,7 +145,7 @@ def unready(vitals: Vitals, silent_seconds_max: float) -> list[str]:
     return reasons
 
 
-def _hung(row: Row, silent_seconds_max: float) -> Iterator[str]:
+def _hung(row: ProcessHealth, silent_seconds_max: float) -> Iterator[str]:
     if row.state is not State.RUNNING:
         # What starts may be waiting for the database, and what stops for its jobs: the
         # supervisor ends it when its grace is over.
@@ -156,7 +161,7 @@ def _hung(row: Row, silent_seconds_max: float) -> Iterator[str]:
             yield f"{loop.name} hangs for {loop.stuck_seconds:.0f} s"
 
 
-def _cut_off(row: Row) -> Iterator[str]:
+def _cut_off(row: ProcessHealth) -> Iterator[str]:
     for loop in row.loops:
         if loop.failures:
             yield f"{loop.name} fails"
@@ -188,19 +193,21 @@ def _bound(host: str, port: int) -> socket.socket:
 # The process --------------------------------------------------------------------------
 
 
-def _serve(server: socket.socket, vitals: Vitals, silent_seconds_max: float) -> None:
+def _serve(
+    server: socket.socket, table: HealthTable, silent_seconds_max: float
+) -> None:
     # A stop is told by the supervisor, through the table: until the worker has ended,
     # there is an answer.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_Server(vitals, silent_seconds_max).run(server))
+        asyncio.run(_Server(table, silent_seconds_max).run(server))
 
 
 class _Server:
-    def __init__(self, vitals: Vitals, silent_seconds_max: float) -> None:
-        self._vitals = vitals
+    def __init__(self, table: HealthTable, silent_seconds_max: float) -> None:
+        self._table = table
         self._silent_seconds_max = silent_seconds_max
         self._clients: dict[asyncio.Task[None], None] = {}
 
@@ -248,14 +255,14 @@ class _Server:
             )
         judges = {b"/livez": unlivable, b"/readyz": unready}
         if target not in judges:
-            told: dict[str, Any] = {"status": "there are /livez and /readyz"}
-            return _response(HTTPStatus.NOT_FOUND, told, is_head=method == b"HEAD")
-        reasons = judges[target](self._vitals, self._silent_seconds_max)
+            answer: dict[str, Any] = {"status": "there are /livez and /readyz"}
+            return _response(HTTPStatus.NOT_FOUND, answer, is_head=method == b"HEAD")
+        reasons = judges[target](self._table, self._silent_seconds_max)
         status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
-        told = {"status": "unavailable" if reasons else "ok"}
+        answer = {"status": "unavailable" if reasons else "ok"}
         if reasons:
-            told["reasons"] = reasons
-        return _response(status, told, is_head=method == b"HEAD")
+            answer["reasons"] = reasons
+        return _response(status, answer, is_head=method == b"HEAD")
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes | None:
@@ -267,9 +274,9 @@ async def _head(reader: asyncio.StreamReader) -> bytes | None:
 
 
 def _response(
-    status: HTTPStatus, told: dict[str, Any], more: str = "", *, is_head: bool = False
+    status: HTTPStatus, answer: dict[str, Any], more: str = "", *, is_head: bool = False
 ) -> bytes:
-    body = json.dumps(told).encode() + b"\n"
+    body = json.dumps(answer).encode() + b"\n"
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"

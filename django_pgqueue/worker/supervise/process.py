@@ -63,14 +63,14 @@ from django_pgqueue.worker.run.executor import Executor
 from django_pgqueue.worker.run.interruption import interrupted
 from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.pool import ProcessPool
-from django_pgqueue.worker.run.pool_cells import Cells
 from django_pgqueue.worker.run.pool_forker import Forker
-from django_pgqueue.worker.run.pool_runner import Told
+from django_pgqueue.worker.run.pool_messages import PoolFlags
+from django_pgqueue.worker.run.pool_runner import RunnerOptions
 from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.service import Service, backoff_seconds
 from django_pgqueue.worker.settle.settler import Settlement, Settler
-from django_pgqueue.worker.supervise.vitals import State, Vital
+from django_pgqueue.worker.supervise.health_table import HealthRow, State
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -114,7 +114,7 @@ class Process:
         options: WorkerOptions,
         name: str,
         slots: Slots,
-        vital: Vital | None = None,
+        health_row: HealthRow | None = None,
         turn: Turn | None = None,
         summons: Summons | None = None,
         *,
@@ -125,19 +125,19 @@ class Process:
         # Whether it is for jobs that run alone, and for no others.
         self._is_quarantine = is_quarantine
         # None: nobody asks after our health.
-        self._vital = vital
+        self._health_row = health_row
         self._settings = options.settings
         self._name = name
         self._slots = slots
         # Set by a signal handler, which runs between any two steps of the main thread:
         # threading.Event would then wait for a lock that this very thread holds.
         self._woken = Wakeup()
-        self._stop_asked = False
+        self._stop_requested = False
         self._is_recycling = False
         self._is_broken = False
         # It leaves because of a limit, so what runs gets all the time that it needs.
         self._is_patient = False
-        self._told_at: float | None = None
+        self._stop_requested_at: float | None = None
         # Jobs that ignored their timeout, and run still, by id.
         self._stuck: dict[int, tuple[Claimed, TaskTimeout]] = {}
         self._turn = turn
@@ -145,7 +145,7 @@ class Process:
         self._summons = summons
         # Whether it writes what the code declares of schedules and subscriptions.
         self._declares = declares
-        self._asked_when_idle = False
+        self._looked_when_idle = False
         self._grace_seconds = options.grace_seconds
         self._parent = os.getppid()
 
@@ -174,7 +174,7 @@ class Process:
             return EXIT_CLEAN
         self._wire(first)
         self._start()
-        while not self._stop_asked:
+        while not self._stop_requested:
             self._woken.wait(self._chore())
             self._woken.clear()
         return self._stop()
@@ -184,19 +184,19 @@ class Process:
             return None
         # The supervisor's way to make processes was "fork" as well; see options.
         context = multiprocessing.get_context("fork")
-        told = Told(
+        runner_options = RunnerOptions(
             worker=self._name,
             settings=self._settings,
             limits=self._options.limits,
-            cells=Cells(context, self._options.threads),
+            flags=PoolFlags(context, self._options.threads),
         )
-        return Forker(context, told)
+        return Forker(context, runner_options)
 
     def _connect_first(self) -> str | None:
         """Wait for the database; return the installation's uuid."""
         failures = 0
         self._note(State.STARTING)
-        while not self._stop_asked and os.getppid() == self._parent:
+        while not self._stop_requested and os.getppid() == self._parent:
             link = self._link("start")
             try:
                 with link.cursor() as cursor:
@@ -439,11 +439,11 @@ class Process:
         return [*loops, self._claimer]
 
     def _note(self, state: State) -> None:
-        if self._vital is not None:
+        if self._health_row is not None:
             loops: list[Service] = []
             if state is State.RUNNING:
                 loops = [*self._services(), *self._consumers.readers]
-            self._vital.note(state, loops)
+            self._health_row.note(state, loops)
 
     def _chore(self) -> float:
         """Do what the main thread does between waits; return the next wait."""
@@ -452,7 +452,7 @@ class Process:
         if os.getppid() != self._parent:
             logger.error("orphaned   worker=%s: its supervisor is gone", self._name)
             self._grace_seconds = min(self._grace_seconds, ORPHAN_GRACE_SECONDS)
-            self._stop_asked = True
+            self._stop_requested = True
             return 0.0
         if now >= self._summary_at:
             self._summary_at = now + SUMMARY_INTERVAL_SECONDS
@@ -465,7 +465,7 @@ class Process:
     def _look_at_limits(self, now: float) -> None:
         """Leave, when it is this process's turn, if it has reached a limit."""
         limits = self._options.limits
-        if self._stop_asked or self._pool is not None or not limits:
+        if self._stop_requested or self._pool is not None or not limits:
             return
         jobs = sum(self._settler.counts.get(kind, 0) for kind in RUN_KINDS)
         # One that has run nothing would be replaced by its like.
@@ -478,16 +478,16 @@ class Process:
     def _drain_step(self) -> float:
         """Ask to stop once a look that began when nothing ran found nothing."""
         if not self._has_nothing() or not self._consumers.found_nothing:
-            self._asked_when_idle = False
-        elif not self._asked_when_idle:
-            self._asked_when_idle = True
+            self._looked_when_idle = False
+        elif not self._looked_when_idle:
+            self._looked_when_idle = True
             self._claimer.look_now()
             self._consumers.look_now()
-        elif self._claimer.found_since_asked() == 0:
-            self._stop_asked = True
+        elif self._claimer.found_since_requested() == 0:
+            self._stop_requested = True
             return 0.0
-        elif self._claimer.found_since_asked():
-            self._asked_when_idle = False
+        elif self._claimer.found_since_requested():
+            self._looked_when_idle = False
         return 0.01
 
     def _has_nothing(self) -> bool:
@@ -515,8 +515,8 @@ class Process:
         self._claimer.join(JOIN_SECONDS)
         self._dispatcher.stop()
         finished = self._wait_patiently() or self._wait_for_jobs(
-            self._told_at + self._grace_seconds
-            if self._is_patient and self._told_at
+            self._stop_requested_at + self._grace_seconds
+            if self._is_patient and self._stop_requested_at
             else until
         )
         if not finished:
@@ -596,13 +596,13 @@ class Process:
 
     def _wait_patiently(self) -> bool:
         """Wait until nothing runs any more; False when somebody wants a stop."""
-        while self._is_patient and self._told_at is None:
+        while self._is_patient and self._stop_requested_at is None:
             if self._is_done():
                 return True
             self._wait_a_little(time.monotonic() + LOOK_SECONDS)
             if os.getppid() != self._parent:
                 self._grace_seconds = min(self._grace_seconds, ORPHAN_GRACE_SECONDS)
-                self._told_at = time.monotonic()
+                self._stop_requested_at = time.monotonic()
         return False
 
     def _interrupt_running(self) -> None:
@@ -621,8 +621,8 @@ class Process:
     def _on_term(self, number: int, frame: Any) -> None:
         # A second one is ignored: a container's init may send it to the whole group
         # besides the supervisor. To leave at once, the supervisor kills.
-        self._stop_asked = True
-        self._told_at = self._told_at or time.monotonic()
+        self._stop_requested = True
+        self._stop_requested_at = self._stop_requested_at or time.monotonic()
         self._woken.set()
 
     def _hand_back(self, jobs: list[Claimed]) -> None:
@@ -673,13 +673,13 @@ class Process:
 
     def _leave(self) -> None:
         """End in order: there is nothing left to do."""
-        self._stop_asked = True
+        self._stop_requested = True
         self._woken.set()
 
     def _recycle(self) -> None:
         """Let another process take this one's place; what runs gets the grace."""
         self._is_recycling = True
-        self._stop_asked = True
+        self._stop_requested = True
         self._woken.set()
 
     def _on_broken(self) -> None:

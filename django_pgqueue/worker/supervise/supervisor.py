@@ -29,6 +29,7 @@ from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.recycling import Limits, Turn
 from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.supervise.health import Health
+from django_pgqueue.worker.supervise.health_table import HealthRow
 from django_pgqueue.worker.supervise.process import (
     EXIT_CLEAN,
     EXIT_LEFT_BEHIND,
@@ -37,7 +38,6 @@ from django_pgqueue.worker.supervise.process import (
     Process,
 )
 from django_pgqueue.worker.supervise.rescuer import Lost, Rescuer
-from django_pgqueue.worker.supervise.vitals import Vital
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -144,7 +144,7 @@ class Supervisor:
         if self._health is not None:
             self._health.follow(is_stopping=self._stop_started_at is not None)
             for place in range(self._options.processes):
-                self._health.vitals.note_deaths(place, self._young_deaths[place])
+                self._health.table.note_deaths(place, self._young_deaths[place])
 
     def _follow_summons(self) -> None:
         if self._summons.take():
@@ -239,7 +239,7 @@ class Supervisor:
             child.process.join()
             del self._children[place]
             if self._health is not None and place not in self._quarantines:
-                self._health.vitals.clear(place)
+                self._health.table.clear(place)
             self._after_exit(child, child.process.exitcode)
 
     def _after_exit(self, child: Child, status: int) -> None:
@@ -353,16 +353,16 @@ def run_child(
     # What is loaded by now stays. Without this the garbage collector walks over all of
     # it after every few hundred jobs, which takes as long as the jobs do.
     gc.freeze()
-    vitals = None
+    health_row = None
     if health is not None:
         health.leave_socket()
         # Who asks after a worker's health asks for the processes that it keeps.
-        vitals = None if is_quarantine else Vital(health.vitals, place)
+        health_row = None if is_quarantine else HealthRow(health.table, place)
     status = Process(
         options,
         name,
         slots,
-        vitals,
+        health_row,
         turn,
         summons,
         declares=declares,

@@ -501,7 +501,7 @@ def test_many_queues_are_seen_slice_by_slice(rig):
     """Each once in a round, however many; then it is over until the poll."""
     make_queues(3 * SLICE_QUEUES - 1, visible_at=moments_ahead(DAY))
     rig.tick()
-    while rig.claimer.found_since_asked() is None:
+    while rig.claimer.found_since_requested() is None:
         rig.tick()
 
     slices = [look.asked for look in rig.looks]
@@ -857,9 +857,9 @@ def test_a_round_over_several_ticks_is_followed_by_others(rig):
     make_job(queue=rig.claimer.queues[-1])
     rig.takes = 1.2 * SLICES_SECONDS
     rig.claimer.look_now()
-    while rig.claimer.found_since_asked() is None:
+    while rig.claimer.found_since_requested() is None:
         rig.tick()
-    assert 1 == rig.claimer.found_since_asked()
+    assert 1 == rig.claimer.found_since_requested()
 
     unannounced = make_job(queue="q0001")
 
@@ -1216,13 +1216,13 @@ def test_who_asks_for_a_look_hears_what_came_of_it(rig):
     """Of one that began after the question."""
     make_job()
     rig.tick()
-    assert 1 == rig.claimer.found_since_asked()
+    assert 1 == rig.claimer.found_since_requested()
 
     rig.claimer.look_now()
-    assert rig.claimer.found_since_asked() is None
+    assert rig.claimer.found_since_requested() is None
     assert rig.claimer.wake.is_set()
     rig.tick()
-    assert 0 == rig.claimer.found_since_asked()
+    assert 0 == rig.claimer.found_since_requested()
 
 
 def test_without_any_queue_a_look_finds_nothing(rig):
@@ -1230,7 +1230,7 @@ def test_without_any_queue_a_look_finds_nothing(rig):
     rig.claimer.look_now()
     rig.tick()
 
-    assert 0 == rig.claimer.found_since_asked()
+    assert 0 == rig.claimer.found_since_requested()
     assert [] == rig.looks
 
 
@@ -1396,14 +1396,14 @@ def test_who_asks_hears_of_both_kinds(two):
     two.claimer.look_now()
     two.capacity = 0
     two.tick()
-    assert two.claimer.found_since_asked() is None
+    assert two.claimer.found_since_requested() is None
 
     two.capacity = 1
     two.tick()
-    assert 1 == two.claimer.found_since_asked()
+    assert 1 == two.claimer.found_since_requested()
     two.claimer.look_now()
     two.tick()
-    assert 0 == two.claimer.found_since_asked()
+    assert 0 == two.claimer.found_since_requested()
 
 
 def test_no_stream_of_async_jobs_starves_the_others(two):

@@ -669,7 +669,7 @@ def test_the_last_job_of_a_thread_closes_what_is_stale(transactional_db):
 
 def test_a_changed_session_is_told_once(transactional_db, caplog, monkeypatch):
     """Not at every call of a task that everybody enqueues."""
-    monkeypatch.setattr(sync_calls, "_told", set())
+    monkeypatch.setattr(sync_calls, "_logged", set())
     watch_connections()  # As the threads' executor does, which starts first.
 
     def change():
@@ -787,7 +787,7 @@ def test_a_loop_that_answers_is_asked_again(watched):
         watched.answer()
         watched.now += 0.25
 
-    assert not watched.watch._is_told
+    assert not watched.watch._is_logged
 
 
 def test_a_block_is_told_once_and_the_next_one_again(watched, caplog):

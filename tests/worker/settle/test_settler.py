@@ -774,7 +774,7 @@ def test_what_a_transaction_has_settled_is_counted_and_not_written(
     """The task's own transaction was committed, or rolled back for a lost lease."""
     make_job(task=NOOP)
     (job,) = claim_all()
-    settler.put(Settlement(job, DONE, told=told))
+    settler.put(Settlement(job, DONE, committed=told))
 
     settler.tick()
 

@@ -85,7 +85,7 @@ def test_a_job_that_ignores_its_timeout_is_settled_last(
     settler.tick()
 
     assert "timeout" == DeadLetter.objects.get(pk=job.id).reason
-    assert process._stop_asked
+    assert process._stop_requested
     assert (
         f"ignored    job={job.id} task={noop.name}: it did not react to its timeout; "
         "its process is replaced"

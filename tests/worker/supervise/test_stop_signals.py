@@ -39,7 +39,7 @@ while time.monotonic() < until:
     process._woken.clear()
     process._recycle()
 signal.setitimer(signal.ITIMER_REAL, 0)
-print("went on" if stops > 200 and process._stop_asked else stops)
+print("went on" if stops > 200 and process._stop_requested else stops)
 """
 
 

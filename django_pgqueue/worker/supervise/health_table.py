@@ -1,5 +1,5 @@
 """
-Vitals: signs of life of every process and loop, in memory that all of them share.
+Health table: signs of life of every process and loop, in memory that all of them share.
 
 A process writes its own row about once a second; the supervisor writes a few cells
 beside it; the health server reads. So whoever asks after a worker's health needs no
@@ -65,7 +65,7 @@ class Loop(NamedTuple):
     waiting_seconds: float  # In one round, for the database.
 
 
-class Row(NamedTuple):
+class ProcessHealth(NamedTuple):
     """One process."""
 
     state: State
@@ -81,20 +81,20 @@ class Head(NamedTuple):
     is_stopping: bool
 
 
-class Vital:
+class HealthRow:
     """What one process writes: its own row of the table."""
 
-    def __init__(self, vitals: Vitals, place: int) -> None:
-        self._vitals = vitals
+    def __init__(self, table: HealthTable, place: int) -> None:
+        self._table = table
         self._place = place
 
     def note(self, state: State, services: Iterable[Service] = ()) -> None:
         """Write what this process is doing, and how its loops are."""
-        self._vitals.note_loops(self._place, services)
-        self._vitals.note_process(self._place, state)
+        self._table.note_loops(self._place, services)
+        self._table.note_process(self._place, state)
 
 
-class Vitals:
+class HealthTable:
     """The table; made by the supervisor before it starts any process."""
 
     def __init__(self, context: BaseContext, processes: int) -> None:
@@ -147,11 +147,11 @@ class Vitals:
         beat, is_stopping = self._cells[:HEAD_CELLS]
         return Head(time.monotonic() - beat, bool(is_stopping))
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ProcessHealth]:
         """Read what the processes wrote."""
         return [self._row(place) for place in range(self.processes)]
 
-    def _row(self, place: int) -> Row:
+    def _row(self, place: int) -> ProcessHealth:
         start = self._start(place)
         cells = list(self._cells[start : start + ROW_CELLS])
         loops = []
@@ -161,7 +161,7 @@ class Vitals:
             loops.append(Loop(name, Life(int(life)), int(failures), stuck, waiting))
         state, beat, deaths = cells[:PROCESS_CELLS]
         silent_seconds = time.monotonic() - beat
-        return Row(State(int(state)), silent_seconds, int(deaths), loops)
+        return ProcessHealth(State(int(state)), silent_seconds, int(deaths), loops)
 
     @staticmethod
     def _start(place: int) -> int:
