@@ -130,29 +130,29 @@ GUARDS: dict[str, Guard] = {
     "large-batches": Guard(
         "a batch is bounded by messages alone",
         Edit(
-            "worker/read/consumer_reader.py",
+            "worker/read/reader.py",
             "                max_bytes=self.consumer.batch_bytes,\n",
             "                max_bytes=2**31 - 1,\n",
         ),
-        "worker/read/test_consumer_reader.py::test_large_messages_come_in_batches_that_fit",
+        "worker/read/test_reader.py::test_large_messages_come_in_batches_that_fit",
     ),
     "after-its-lease": Guard(
         "the handler of a group is called though its lease is over",
         Edit(
-            "worker/read/consumer_reader.py",
+            "worker/read/reader.py",
             "                lease_seconds=left,\n",
             "                lease_seconds=lambda: 1.0,\n",
         ),
-        "worker/read/test_consumer_reader.py::test_a_handler_is_not_called_after_its_lease",
+        "worker/read/test_reader.py::test_a_handler_is_not_called_after_its_lease",
     ),
     "fell-behind": Guard(
         "a log whose sequence fell behind its positions is read as if it were empty",
         Edit(
-            "worker/read/consumer_reader.py",
+            "worker/read/reader.py",
             "                positions.refuse_beyond(group, seen)\n",
             "",
         ),
-        "worker/read/test_consumer_reader.py::test_a_reader_whose_log_fell_behind_says_so",
+        "worker/read/test_reader.py::test_a_reader_whose_log_fell_behind_says_so",
     ),
     "any-clock": Guard(
         "days are closed by whatever the server's clock says",

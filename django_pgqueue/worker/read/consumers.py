@@ -15,8 +15,8 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.subscriptions.consume import Consumer, declared
 from django_pgqueue.topics import positions
 from django_pgqueue.worker.queue_plan import QueuePlan
-from django_pgqueue.worker.read.consumer_bounds import Bounds
-from django_pgqueue.worker.read.consumer_reader import Reader, timeout_words
+from django_pgqueue.worker.read.bounds import Bounds
+from django_pgqueue.worker.read.reader import Reader, timeout_words
 from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.watchdog import Watchdog
 
@@ -90,7 +90,7 @@ class Consumers:
     @property
     def found_nothing(self) -> bool:
         """Whether each has looked in vain since look_now()."""
-        return all(each.found_nothing == each.asked for each in list(self.readers))
+        return all(each.found_nothing == each.requests for each in list(self.readers))
 
     def stop(self) -> None:
         """Let each reader end after its batch; does not wait."""

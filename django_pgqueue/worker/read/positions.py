@@ -1,5 +1,5 @@
 """
-Known positions: what a reader remembers of its group's, so that it need not look.
+Positions: what a reader remembers of its group's, so that it need not look.
 
 A look at all of them sees every version of their rows that an old snapshot keeps, be it
 of a backup or of a report: a few more with each batch. So a reader looks now and then,

@@ -1,5 +1,5 @@
 """
-Consumer bounds: up to where logs can be read, asked once for all readers of a process.
+Bounds: up to where logs can be read, asked once for all readers of a process.
 
 A bound stays true however old it is, so readers share one answer for some milliseconds.
 So do they what is known of days that are over.
@@ -35,7 +35,7 @@ class Bounds:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._lock = threading.Lock()
-        self._asked_at = -BOUND_SECONDS
+        self._read_at = -BOUND_SECONDS
         self._horizons: Horizons | None = None
         self._days_at = -DAYS_SECONDS
         self._days = Days()
@@ -55,11 +55,11 @@ class Bounds:
         with self._lock:
             now = time.monotonic()
             known = self._horizons
-            is_fresh = now - self._asked_at < BOUND_SECONDS
-            if known is not None and is_fresh and self._asked_at >= not_before:
+            is_fresh = now - self._read_at < BOUND_SECONDS
+            if known is not None and is_fresh and self._read_at >= not_before:
                 return known
             known = self._ask(horizons)
-            self._asked_at, self._horizons = now, known
+            self._read_at, self._horizons = now, known
             return known
 
     def days(self, *, anew: bool = False) -> Days:

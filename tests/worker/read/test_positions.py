@@ -3,7 +3,7 @@
 import pytest
 
 from django_pgqueue.topics.positions import Known
-from django_pgqueue.worker.read.known_positions import KnownPositions
+from django_pgqueue.worker.read.positions import KnownPositions
 
 POLL = 600.0
 

@@ -18,10 +18,11 @@ from django_pgqueue.subscriptions import consume, run_batch
 from django_pgqueue.subscriptions.sync_groups import declaration_of
 from django_pgqueue.tasks import registry
 from django_pgqueue.topics import groups, positions
-from django_pgqueue.worker.read import consumer_bounds, consumer_reader
-from django_pgqueue.worker.read.consumer_bounds import Bounds
-from django_pgqueue.worker.read.consumer_reader import Reader
-from django_pgqueue.worker.read.known_positions import LOOK_SECONDS
+from django_pgqueue.worker.read import bounds as bounds_module
+from django_pgqueue.worker.read import reader as reader_module
+from django_pgqueue.worker.read.bounds import Bounds
+from django_pgqueue.worker.read.positions import LOOK_SECONDS
+from django_pgqueue.worker.read.reader import Reader
 from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.watchdog import Watchdog
 from tests.topics.log import make_topic, put
@@ -88,7 +89,7 @@ class Clock:
 def clock(monkeypatch):
     """The clock by which a reader knows how much of its lease is left."""
     made = Clock()
-    monkeypatch.setattr(consumer_reader, "time", made)
+    monkeypatch.setattr(reader_module, "time", made)
     return made
 
 
@@ -113,10 +114,10 @@ def freeze(monkeypatch, clock):
 @pytest.mark.parametrize(
     "said, module, name",
     [
-        ({}, consumer_reader, "read"),
-        ({"ack_policy": "reject_on_error"}, consumer_reader, "read"),
-        ({"ack_policy": "first"}, consumer_reader, "read"),
-        ({"atomic": True}, consumer_reader, "read"),
+        ({}, reader_module, "read"),
+        ({"ack_policy": "reject_on_error"}, reader_module, "read"),
+        ({"ack_policy": "first"}, reader_module, "read"),
+        ({"atomic": True}, reader_module, "read"),
         # Within the handler's transaction, as where a connection took long to open.
         ({"atomic": True}, run_batch, "limit_transaction"),
     ],
@@ -166,7 +167,7 @@ def test_what_is_acked_first_is_not_called_after_its_lease(
         seen.append(messages)
 
     reader = make_reader(note, ack_policy="first")
-    freeze(consumer_reader.positions, "advance")
+    freeze(reader_module.positions, "advance")
     reader.tick()
 
     assert ([], first, 0) == (
@@ -201,7 +202,7 @@ def read_all(reader, ticks=100):
     for _ in range(ticks):
         reader.look_now()
         reader.tick()
-        if reader.found_nothing == reader.asked:
+        if reader.found_nothing == reader.requests:
             return
     raise AssertionError(f"there was something to read {ticks} times")
 
@@ -211,7 +212,7 @@ def test_large_messages_come_in_batches_that_fit(cursor, make_reader, monkeypatc
     make_topic()
     ids = put(cursor, *[{"x": "x" * 100_000}] * 60)
     asked, seen = [], []
-    whole = consumer_reader.read
+    whole = reader_module.read
 
     def noted(*args, **said):
         asked.append(said["limit"])
@@ -220,7 +221,7 @@ def test_large_messages_come_in_batches_that_fit(cursor, make_reader, monkeypatc
     def note(messages):
         seen.append([each.id for each in messages])
 
-    monkeypatch.setattr(consumer_reader, "read", noted)
+    monkeypatch.setattr(reader_module, "read", noted)
     read_all(make_reader(note, batch=50, batch_bytes="1MB"))
     assert ids == [each for some in seen for each in some]
     assert {9} == {len(some) for some in seen[:-1]}
@@ -234,7 +235,7 @@ def test_a_batch_that_takes_readers_down_is_not_read_again(
     make_topic()
     ids = put(cursor, "small", "large", "small")
     seen = []
-    whole = consumer_reader.read
+    whole = reader_module.read
 
     def deadly(*args, **said):
         batch = whole(*args, **said)
@@ -245,7 +246,7 @@ def test_a_batch_that_takes_readers_down_is_not_read_again(
     def note(messages):
         seen.append([each.id for each in messages])
 
-    monkeypatch.setattr(consumer_reader, "read", deadly)
+    monkeypatch.setattr(reader_module, "read", deadly)
     make = {"batch": 10, "retries": Retry(max_attempts=3)}
     deaths = 0
     for number in range(9):
@@ -269,7 +270,7 @@ def test_what_is_too_much_for_the_server_is_asked_for_in_parts(
     make_topic()
     ids = put(cursor, *range(9))
     seen = []
-    whole = consumer_reader.read
+    whole = reader_module.read
 
     def bounded(cursor, **said):
         if not said["is_bare"]:
@@ -282,7 +283,7 @@ def test_what_is_too_much_for_the_server_is_asked_for_in_parts(
     def note(messages):
         seen.extend(each.id for each in messages)
 
-    monkeypatch.setattr(consumer_reader, "read", bounded)
+    monkeypatch.setattr(reader_module, "read", bounded)
     reader = make_reader(note, batch=9)
     for _ in range(20):
         try:
@@ -310,9 +311,9 @@ def test_a_hint_for_nothing_is_followed_by_two_more_looks(make_reader):
 
     reader.hint()
 
-    assert list(consumer_reader.DRY_SECONDS) == [reader.tick(), reader.tick()]
+    assert list(reader_module.DRY_SECONDS) == [reader.tick(), reader.tick()]
     # Then it rests, until it looks at what others have done.
-    assert reader.tick() not in consumer_reader.DRY_SECONDS
+    assert reader.tick() not in reader_module.DRY_SECONDS
 
 
 @pytest.fixture
@@ -336,7 +337,7 @@ def count(monkeypatch):
 @pytest.mark.parametrize("said", [{}, {"atomic": True}, {"ack_policy": "first"}])
 def test_a_partition_is_read_for_a_turn(cursor, make_reader, count, monkeypatch, said):
     """Of ten batches; then the next one has its turn, and none is claimed for each."""
-    monkeypatch.setattr(consumer_reader, "TURN_SECONDS", 60.0)
+    monkeypatch.setattr(reader_module, "TURN_SECONDS", 60.0)
     make_topic(partitions=2)
     ids = [*put(cursor, *range(45), key="a"), *put(cursor, *range(45), key="c")]
     assert 2 == Message.objects.values("partition").distinct().count()
@@ -358,7 +359,7 @@ def test_a_partition_is_read_for_a_turn(cursor, make_reader, count, monkeypatch,
 
 def test_a_turn_is_short(cursor, make_reader, monkeypatch):
     """After its time no other batch of the partition begins, nor when it is to stop."""
-    monkeypatch.setattr(consumer_reader, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(reader_module, "TURN_SECONDS", 0.0)
     make_topic()
     put(cursor, *range(6))
     seen = []
@@ -369,7 +370,7 @@ def test_a_turn_is_short(cursor, make_reader, monkeypatch):
     reader = make_reader(note, batch=2)
     reader.tick()
     assert [2] == seen
-    monkeypatch.setattr(consumer_reader, "TURN_SECONDS", 60.0)
+    monkeypatch.setattr(reader_module, "TURN_SECONDS", 60.0)
     reader.stop()
     reader.tick()
     assert ([2, 2], None) == (seen, Position.objects.get().leased_by)
@@ -462,7 +463,7 @@ def test_a_bound_is_asked_anew_after_an_error(link, monkeypatch):
     bounds = Bounds(link)
     first = link.connection
     with monkeypatch.context() as broken:
-        broken.setattr(consumer_bounds, "horizons", fails)
+        broken.setattr(bounds_module, "horizons", fails)
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
             bounds.now()
     assert first.closed
@@ -474,12 +475,12 @@ def test_days_are_asked_for_again_once_something_was_published(
 ):
     """While nothing is, a day that is reopened has nothing new for a reader."""
     asked = []
-    real = consumer_bounds.closed_days
+    real = bounds_module.closed_days
     monkeypatch.setattr(
-        consumer_bounds, "closed_days", lambda cursor: asked.append(1) or real(cursor)
+        bounds_module, "closed_days", lambda cursor: asked.append(1) or real(cursor)
     )
-    monkeypatch.setattr(consumer_bounds, "DAYS_SECONDS", 0.0)
-    monkeypatch.setattr(consumer_bounds, "BOUND_SECONDS", 0.0)
+    monkeypatch.setattr(bounds_module, "DAYS_SECONDS", 0.0)
+    monkeypatch.setattr(bounds_module, "BOUND_SECONDS", 0.0)
     bounds = Bounds(link)
 
     for _ in range(3):

@@ -41,8 +41,8 @@ from django_pgqueue.topics import groups, positions
 from django_pgqueue.topics.groups import GroupRow
 from django_pgqueue.topics.positions import Claimed, Moved
 from django_pgqueue.topics.read import Batch, read
-from django_pgqueue.worker.read.consumer_bounds import Bounds
-from django_pgqueue.worker.read.known_positions import KnownPositions
+from django_pgqueue.worker.read.bounds import Bounds
+from django_pgqueue.worker.read.positions import KnownPositions
 from django_pgqueue.worker.run.cleanup import clean_after_job, clean_connections
 from django_pgqueue.worker.run.isolation import Isolation, in_own_context, keep_caches
 from django_pgqueue.worker.run.watchdog import Watchdog
@@ -113,7 +113,7 @@ class Reader(Service):
         self._is_prepared = False
         # How often somebody has asked whether there is nothing to read, and the last
         # of those askings which a look has answered with no.
-        self.asked = 0
+        self.requests = 0
         self.found_nothing = -1
         self._woken_at = 0.0
         # How many messages it asks for, since large ones come in smaller batches.
@@ -138,12 +138,12 @@ class Reader(Service):
 
     def look_now(self) -> None:
         """Answer once more whether there is nothing to read."""
-        self.asked += 1
+        self.requests += 1
         self.wake.set()
 
     def tick(self) -> float:
         """Read a partition for a turn; return how long to wait for the next one."""
-        asked = self.asked
+        requests = self.requests
         if self._woken_at != self._answered_at:
             # Another reader may be quicker, and then be busy with what it got; and the
             # next message may come without a hint.
@@ -156,13 +156,13 @@ class Reader(Service):
         bounds = self._bounds.now(self._woken_at)
         bound = bounds.of(group.topic_id)
         claimed = self._claim(group, bound)
-        if claimed is None and asked > self.found_nothing:
+        if claimed is None and requests > self.found_nothing:
             # Somebody wants to know: what is remembered may be old.
             self._known.forget()
             claimed = self._claim(group, bound)
         if claimed is None:
             self._may_hold = False
-            self.found_nothing = asked
+            self.found_nothing = requests
             return self._idle(group.topic_id in bounds.held)
         self._dry, self._held_seconds = 0, HELD_SECONDS
         self._may_hold = self._read_on(group, claimed, bound)
@@ -341,8 +341,8 @@ class Reader(Service):
                 raise
             bare = self._read(group, claimed, bound, is_bare=True)
             first = bare.messages[0]
-            said = UndecodablePayload(f"The server cannot send it: {error}")
-            return Batch([first], first.id, True, said)
+            problem = UndecodablePayload(f"The server cannot send it: {error}")
+            return Batch([first], first.id, True, problem)
         most = 2 * (len(batch.messages) if batch.is_cut else self._limit)
         self._limit = min(most, self.consumer.batch)
         return batch
