@@ -10,14 +10,11 @@ from tests.faults.guards import GUARDS
 from tests.faults.windows import broken as windows
 
 EDITS = [
-    pytest.param(edit, id=f"{name}-{number}")
-    for name, build in BUILDS.items()
+    pytest.param(edit, id=f"{kind}-{name}-{number}")
+    for kind, builds in {"build": BUILDS, "windows": windows.BUILDS}.items()
+    for name, build in builds.items()
     for number, edit in enumerate(build.edits)
-] + [
-    pytest.param(each.edit, id=f"{kind}-{name}")
-    for kind, those in {"windows": windows.BUILDS, "guard": GUARDS}.items()
-    for name, each in those.items()
-]
+] + [pytest.param(guard.edit, id=f"guard-{name}") for name, guard in GUARDS.items()]
 
 
 @pytest.mark.parametrize("edit", EDITS)
