@@ -12,8 +12,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,10 +23,9 @@ from django.db import connections
 
 from tests import ledger
 from tests.crashes.failpoints import Failpoint
+from tests.fork_server import REPOSITORY, start
 from tests.ledger import Ledger
 from tests.waiting import wait_for
-
-REPOSITORY = Path(__file__).resolve().parent.parent
 
 # For what happens within a second on an idle machine.
 PATIENCE_SECONDS = 40.0
@@ -61,14 +58,8 @@ class WorkerProcess:
     ) -> None:
         self.log = log
         with log.open("ab") as output:
-            self.popen = subprocess.Popen(
-                [sys.executable, "-m", "django", "pgqueue_worker", *arguments],
-                cwd=REPOSITORY,
-                env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+            self.popen = start(
+                ["pgqueue_worker", *arguments], {**os.environ, **environment}, output
             )
 
     @property
@@ -172,7 +163,7 @@ def start_worker(
     ``start_worker("--queues", "mail", threads=2)`` returns once every process of it
     is ready to claim; ``wait=False`` at once. Other keywords: ``processes``;
     ``failpoint``; ``pgqueue``, keys of PGQUEUE; ``databases``, changes by alias;
-    ``environment``.
+    ``environment``, with PGQUEUE_TEST_FRESH for a new Python.
     """
     # What earlier tests rolled back would make the first looks dear, and a worker then
     # looks less often.

@@ -6,9 +6,16 @@ import pytest
 from django.db import connection, connections
 
 from tests.app import crash_tasks
+from tests.fork_server import FRESH
 from tests.worker_process import enqueue, wait_until_final
 
 EXIT_REFUSED, EXIT_USAGE = 1, 2
+
+
+@pytest.fixture(autouse=True)
+def _by_a_new_python(monkeypatch):
+    """Nothing of Django is imported beforehand: it is the start that is tested."""
+    monkeypatch.setenv(FRESH, "1")
 
 
 def refused(worker, *words):
