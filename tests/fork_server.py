@@ -41,7 +41,6 @@ PRELOADED = [
     "multiprocessing.popen_fork",
     "django.core.cache",
     "django_pgqueue.management.commands.pgqueue_worker",
-    "django_pgqueue.worker.process",
 ]
 
 
