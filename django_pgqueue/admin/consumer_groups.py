@@ -19,7 +19,6 @@ from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.filter_form import FilterForm
 from django_pgqueue.admin.group_acts import PAUSE, READ_ON, RESUME
 from django_pgqueue.admin.group_seek import SeekableAdmin
-from django_pgqueue.admin.keyset import Alphabetical
 from django_pgqueue.admin.listeners import (
     LISTED_MESSAGES_MAX,
     group_badge,
@@ -34,6 +33,7 @@ from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position, Topic
 from django_pgqueue.operators import human
+from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.states import behind_of, partition_state
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag
 from django_pgqueue.topics.names import TOPIC_CHARACTERS_MAX
@@ -82,7 +82,7 @@ class Trouble:
 class ConsumerGroupAdmin(SeekableAdmin):
     """Each group, by topic and name."""
 
-    keyset = Alphabetical(("topic", "name", "id"))
+    keyset = Keyset(("topic", "name", "id"), is_by_time=False)
     # For each of them, the messages behind its positions are counted.
     list_per_page = 25
     filter_form = GroupFilters

@@ -25,7 +25,6 @@ from django_pgqueue.admin.acts import may
 from django_pgqueue.admin.edit import SAVE, SAVE_AND_REDRIVE, EditableAdmin
 from django_pgqueue.admin.filter_form import FilterForm, JobFilterForm, choice_field
 from django_pgqueue.admin.groups import GROUPED_ROWS_MAX, error_class, groups
-from django_pgqueue.admin.keyset import Keyset
 from django_pgqueue.admin.kinds import LETTERS_MAX, kind_of, letters_of
 from django_pgqueue.admin.log import tell
 from django_pgqueue.admin.names import name
@@ -35,6 +34,7 @@ from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import DeadLetter, Failure
 from django_pgqueue.models.dead_letter import Reason
+from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.tasks import operate
 

@@ -19,6 +19,7 @@ from django.http import HttpRequest
 from django.utils.text import capfirst
 
 from django_pgqueue.admin.filter_form import FilterForm
+from django_pgqueue.topics.browse import LOOK_ROWS_MAX
 
 if TYPE_CHECKING:
     from django_pgqueue.admin.read_only import ReadOnlyAdmin
@@ -26,12 +27,6 @@ if TYPE_CHECKING:
 # Parameters of the URL: show rows older than a place, or newer than it, or the oldest.
 BEFORE, AFTER, OLDEST = "before", "after", "oldest"
 PLACES = (BEFORE, AFTER, OLDEST)
-
-# With a filter that no index serves, a window of this many rows is looked through, and
-# the page says how far it looked and offers to look further. The window is bounded by
-# key on both sides, and time_limit.py keeps sequential scans away: otherwise it was
-# planned as a scan of a million rows wherever the table had not been analysed yet.
-SCAN_ROWS_MAX = 30_000
 
 
 class KeysetList(ChangeList):
@@ -48,7 +43,7 @@ class KeysetList(ChangeList):
     newer_url: str | None = None
     older_url: str | None = None
     oldest_url: str | None = None
-    # Set when the filter was applied to SCAN_ROWS_MAX rows and there are more.
+    # Set when the filter was applied to LOOK_ROWS_MAX rows and there are more.
     looked_through: int | None = None
     # Whether the next page that it looked towards is the newer one.
     goes_up = False
@@ -65,9 +60,7 @@ class KeysetList(ChangeList):
         """Return the rows that the filters ask for; no other lookup is possible."""
         self.filter_form = self.model_admin.filters(request)
         rows = self.model_admin.list_rows(request, self.root_queryset)
-        return self.filter_form.narrow(rows).order_by(
-            *self.model_admin.keyset.falling()
-        )
+        return self.filter_form.narrow(rows).order_by(*self.order())
 
     def get_results(self, request: HttpRequest) -> None:
         """Read one page, and find out which links lead on from it."""
@@ -116,7 +109,7 @@ class KeysetList(ChangeList):
             # The newest rows: shown as a whole page, not as what was left over.
             return self._page({})
         if end is not None:
-            self.looked_through = SCAN_ROWS_MAX
+            self.looked_through = LOOK_ROWS_MAX
         self.goes_up = rising
         if rising:
             rows.reverse()
@@ -129,39 +122,37 @@ class KeysetList(ChangeList):
 
         Also where the search was given up, or None when it was not.
         """
-        here = self._beyond(start, rising=rising) if start else Q()
-        order, wanted = self._order(rising), self.list_per_page + 1
+        keyset, wanted = self.model_admin.keyset, self.list_per_page + 1
+        here = Q()
+        if start:
+            here = keyset.beyond(keyset.values(self.model, start), back=rising)
+        matching = self.queryset.filter(here).order_by(*self.order(rising))
         if not self.filter_form.is_active or self.filter_form.names_one_row:
-            return list(self.queryset.filter(here).order_by(*order)[:wanted]), None
+            return list(matching[:wanted]), None
         few = self.model_admin.few_rows(self.filter_form)
         if few is not None:
-            matching = self.queryset.filter(here, pk__in=few)
-            return list(matching.order_by(*order)[:wanted]), None
-        first = self._place_at(0, here, rising=rising)
+            return list(matching.filter(pk__in=few)[:wanted]), None
+        # A window of the table, bounded by key on both sides; and time_limit.py keeps
+        # sequential scans away. Otherwise it was planned as a scan of a million rows
+        # wherever the table had not been analysed yet.
+        rows = self.root_queryset.filter(here)
+        first = keyset.at(rows, back=rising)
         if first is None or not self.filter_form.is_readable:
             return [], None
-        end = self._place_at(SCAN_ROWS_MAX - 1, here, rising=rising)
-        last = end or self._place_at(0, here, rising=not rising) or first
-        window = self._beyond(first, rising=rising, including=True)
-        window &= self._beyond(last, rising=not rising, including=True)
-        found = list(self.queryset.filter(window).order_by(*order)[:wanted])
-        return found, None if len(found) == wanted else end
+        end = keyset.at(rows, LOOK_ROWS_MAX - 1, back=rising)
+        last = end or keyset.at(rows, back=not rising) or first
+        window = keyset.beyond(first, back=rising, including=True)
+        window &= keyset.beyond(last, back=not rising, including=True)
+        found = list(
+            self.queryset.filter(window).order_by(*self.order(rising))[:wanted]
+        )
+        if end is None or len(found) == wanted:
+            return found, None
+        return found, keyset.text(end)
 
-    def _place_at(self, offset: int, here: Q, *, rising: bool) -> str | None:
-        """Return the place of the row *offset* rows onward, filtered or not."""
-        keyset = self.model_admin.keyset
-        rows = self.root_queryset.filter(here).order_by(*self._order(rising))
-        places = rows.values_list(*keyset.columns)[offset : offset + 1]
-        return next((keyset.text(values) for values in places), None)
-
-    def _beyond(self, place: str, *, rising: bool, including: bool = False) -> Q:
-        keyset = self.model_admin.keyset
-        beyond = keyset.above if rising else keyset.below
-        return beyond(self.model, place, including=including)
-
-    def _order(self, rising: bool) -> list[str]:
-        keyset = self.model_admin.keyset
-        return keyset.rising() if rising else keyset.falling()
+    def order(self, rising: bool = False) -> list[str]:
+        """Return the order of the list, or the opposite."""
+        return self.model_admin.keyset.order(back=rising)
 
     def _link(
         self, rows: list[Any], *, rising: bool, start: str, onward: str | None

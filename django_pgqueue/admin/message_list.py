@@ -120,7 +120,7 @@ class MessageList(KeysetList):
             found = browse(
                 cursor, wanted, limit=self.list_per_page + 1, is_oldest_first=rising
             )
-        rows = self.queryset.filter(pk__in=found.ids).order_by(*self._order(rising))
+        rows = self.queryset.filter(pk__in=found.ids).order_by(*self.order(rising))
         return list(rows), None if found.end is None else str(found.end)
 
     def _wanted(self, name: str, start: str, *, rising: bool) -> Wanted | None:

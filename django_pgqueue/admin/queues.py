@@ -15,7 +15,6 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.keyset import Keyset
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.queue_acts import PAUSE, RESUME
 from django_pgqueue.admin.read_only import Fact
@@ -23,6 +22,7 @@ from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import DeadLetter, Job, Queue
 from django_pgqueue.operators import human
+from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 
 # How far jobs are counted, per queue and state.

@@ -40,7 +40,6 @@ from django.utils.translation import gettext as _
 from django_pgqueue.admin import payload
 from django_pgqueue.admin.acts import Button
 from django_pgqueue.admin.filter_form import FilterForm
-from django_pgqueue.admin.keyset import Keyset
 from django_pgqueue.admin.keyset_list import KeysetList
 from django_pgqueue.admin.time_limit import (
     STATEMENT_SECONDS_MAX,
@@ -49,6 +48,7 @@ from django_pgqueue.admin.time_limit import (
 )
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.postgres.limits import Plans
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acts import may
 from django_pgqueue.admin.filter_form import FilterForm, choice_field
-from django_pgqueue.admin.keyset import Alphabetical
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.read_only import Fact
@@ -32,6 +31,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.schedule import TickOutcome
 from django_pgqueue.operators import human
+from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.runs import ticks
 from django_pgqueue.runs.ticks import TickRow
 from django_pgqueue.schedules.declare import declared
@@ -111,7 +111,7 @@ class Run:
 class ScheduleAdmin(ScheduleForms):
     """Each schedule, by name."""
 
-    keyset = Alphabetical(("name",))
+    keyset = Keyset(("name",), is_by_time=False)
     list_per_page = 100
     filter_form = ScheduleFilters
     acts = (RUN_NOW, PAUSE, RESUME, RESET, DELETE)

@@ -18,7 +18,6 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.filter_form import FilterForm, choice_field
-from django_pgqueue.admin.keyset import Alphabetical
 from django_pgqueue.admin.listeners import is_stale, subscription_badge, where_of
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.notes import Note
@@ -26,6 +25,7 @@ from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.subscription_acts import DELETE, DISABLE, ENABLE
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job, Message, Subscription, Topic
+from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.topics.horizon import horizons
 from django_pgqueue.topics.names import MESSAGE_NAME_CHARACTERS_MAX
 from django_pgqueue.topics.subscriptions import STALE_AFTER
@@ -84,7 +84,7 @@ class SubscriptionFilters(FilterForm):
 class SubscriptionAdmin(ActingAdmin):
     """Each subscription, by pattern."""
 
-    keyset = Alphabetical(("pattern", "id"))
+    keyset = Keyset(("pattern", "id"), is_by_time=False)
     list_per_page = 100
     filter_form = SubscriptionFilters
     acts = (DISABLE, ENABLE, DELETE)

@@ -19,7 +19,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin import moments
-from django_pgqueue.admin.keyset import Alphabetical
 from django_pgqueue.admin.listeners import group_lines, subscription_lines
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.notes import Note
@@ -28,6 +27,7 @@ from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, Message, Subscription, Topic
 from django_pgqueue.operators import human
+from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.topics.lag import Holder, holders
 from django_pgqueue.topics.moment import first_id
 from django_pgqueue.topics.overview import (
@@ -57,7 +57,7 @@ class Difference:
 class TopicAdmin(ReadOnlyAdmin):
     """Each topic, by name."""
 
-    keyset = Alphabetical(("name",))
+    keyset = Keyset(("name",), is_by_time=False)
     change_form_template = "admin/pgqueue/topic.html"
     list_display = (
         *("title", "partition_count", "retention", "lately"),

@@ -13,12 +13,12 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.keyset import Keyset
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job, Worker
+from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.queues.leased import leased
 
 # Jobs that the page of a worker shows.

@@ -22,7 +22,7 @@ ID_MAX = 2**63 - 1
 # So many of each partition, along the index. A partition that has more of them leaves
 # what lies beyond its last one unseen; nothing beyond the nearest of these ends is
 # told, since what comes next may be there. Locks: none.
-NEWEST = """
+PAGE = """
 WITH looked AS MATERIALIZED (
     SELECT m.id, m.partition, m.matches
       FROM unnest(%(partitions)s::smallint[]) part(partition)
@@ -35,43 +35,20 @@ WITH looked AS MATERIALIZED (
           FROM pgqueue_message m
          WHERE m.topic_id = %(topic)s AND m.partition = part.partition
            AND m.id > %(above)s AND m.id < %(below)s
-         ORDER BY m.id DESC LIMIT %(rows)s) m
+         ORDER BY m.id {order} LIMIT %(rows)s) m
 ), ends AS (
-    SELECT max(last) AS id
-      FROM (SELECT min(id) AS last FROM looked GROUP BY partition
+    SELECT {nearest}(last) AS id
+      FROM (SELECT {farthest}(id) AS last FROM looked GROUP BY partition
             HAVING count(*) >= %(rows)s) full_ones
 )
 SELECT ARRAY(SELECT id FROM looked
-              WHERE matches AND id >= coalesce((SELECT id FROM ends), 0)
-              ORDER BY id DESC LIMIT %(limit)s),
+              WHERE matches AND (id {within} (SELECT id FROM ends)) IS NOT FALSE
+              ORDER BY id {order} LIMIT %(limit)s),
        (SELECT id FROM ends)
 """
-
-# The same from the other end. Locks: none.
-OLDEST = """
-WITH looked AS MATERIALIZED (
-    SELECT m.id, m.partition, m.matches
-      FROM unnest(%(partitions)s::smallint[]) part(partition)
-     CROSS JOIN LATERAL (
-        SELECT m.id, m.partition,
-               (%(part)s::text IS NULL
-                OR strpos(lower(m.name), lower(%(part)s)) > 0)
-               AND (%(name)s::text IS NULL OR m.name = %(name)s)
-               AND (%(key)s::text IS NULL OR m.key = %(key)s) AS matches
-          FROM pgqueue_message m
-         WHERE m.topic_id = %(topic)s AND m.partition = part.partition
-           AND m.id > %(above)s AND m.id < %(below)s
-         ORDER BY m.id LIMIT %(rows)s) m
-), ends AS (
-    SELECT min(last) AS id
-      FROM (SELECT max(id) AS last FROM looked GROUP BY partition
-            HAVING count(*) >= %(rows)s) full_ones
-)
-SELECT ARRAY(SELECT id FROM looked
-              WHERE matches AND id <= coalesce((SELECT id FROM ends), %(below)s)
-              ORDER BY id LIMIT %(limit)s),
-       (SELECT id FROM ends)
-"""
+NEWEST = PAGE.format(order="DESC", nearest="max", farthest="min", within=">=")
+OLDEST = PAGE.format(order="ASC", nearest="min", farthest="max", within="<=")
+del PAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ def test_messages_are_narrowed(admin_client, query, fits):
 @pytest.mark.parametrize("topic", ["", "&topic=orders", "&topic=orders&key=c1"])
 def test_messages_from_a_time_on(admin_client, monkeypatch, topic):
     """Nothing older is shown, nor looked through."""
-    monkeypatch.setattr(keyset_list, "SCAN_ROWS_MAX", 12)
+    monkeypatch.setattr(keyset_list, "LOOK_ROWS_MAX", 12)
     ids = fill(30)
     time = datetime.now(UTC) - 9.5 * MINUTE
     expected = ids[21:][::-1]
@@ -108,7 +108,7 @@ def test_messages_from_a_time_on(admin_client, monkeypatch, topic):
 
 def test_a_small_topic_is_found_among_the_messages_of_others(admin_client, monkeypatch):
     """By the index of its log: nobody looks through what is not its own."""
-    monkeypatch.setattr(keyset_list, "SCAN_ROWS_MAX", 12)
+    monkeypatch.setattr(keyset_list, "LOOK_ROWS_MAX", 12)
     rare = [make_message("rare").pk for _ in range(2)]
     fill(30)
 

@@ -113,7 +113,7 @@ def test_an_empty_list_says_so(admin_client):
 @pytest.mark.parametrize("window", [1, 2, 7, 50, 51, 1_000])
 def test_filtered_rows_are_found_in_windows(admin_client, monkeypatch, window):
     """Down and up, each matching row once, however small the windows are."""
-    monkeypatch.setattr(keyset_list, "SCAN_ROWS_MAX", window)
+    monkeypatch.setattr(keyset_list, "LOOK_ROWS_MAX", window)
     for _ in range(8):
         make_jobs(9)
         make_jobs(7, queue="mail")
@@ -133,7 +133,7 @@ def test_a_search_looks_through_a_bounded_number_of_rows(
     admin_client, monkeypatch, name
 ):
     """It says how far it looked, and leads on to the rest."""
-    monkeypatch.setattr(keyset_list, "SCAN_ROWS_MAX", 30)
+    monkeypatch.setattr(keyset_list, "LOOK_ROWS_MAX", 30)
     make = {
         "job": make_job,
         "archivedjob": make_archived_job,
@@ -157,7 +157,7 @@ def test_a_search_looks_through_a_bounded_number_of_rows(
 
 def test_an_id_is_found_without_a_search(admin_client, monkeypatch):
     """The primary key serves it, so there is nothing to look through."""
-    monkeypatch.setattr(keyset_list, "SCAN_ROWS_MAX", 0)
+    monkeypatch.setattr(keyset_list, "LOOK_ROWS_MAX", 0)
     ids = make_jobs(3)
 
     shown = page(admin_client, f"{JOBS}?q={ids[0]}")

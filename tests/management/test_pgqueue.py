@@ -17,10 +17,11 @@ from django.core.management.base import CommandError
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue.management.cli import acting, rows
+from django_pgqueue.management.cli import acting
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.text import cut, padded, shown, width
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
+from django_pgqueue.operators import paging
 from tests.app.tasks import noop
 from tests.factories import (
     make_archived_job,
@@ -231,7 +232,7 @@ def test_pages_go_by_id_over_all_tables(transactional_db):
 
 def test_a_rare_job_is_looked_for_in_steps(transactional_db, monkeypatch):
     """So that no look walks a whole table; it says where to go on."""
-    monkeypatch.setattr(rows, "SCAN_ROWS_MAX", 10)
+    monkeypatch.setattr(paging, "LOOK_ROWS_MAX", 10)
     rare = make_job(queue="rare").pk
     make_jobs(25)
 
@@ -251,7 +252,7 @@ def test_a_rare_job_is_looked_for_in_steps(transactional_db, monkeypatch):
 
 def test_a_rare_state_is_looked_for_in_steps(transactional_db, monkeypatch):
     """A step is as long in rows of the table, whatever the state of these is."""
-    monkeypatch.setattr(rows, "SCAN_ROWS_MAX", 10)
+    monkeypatch.setattr(paging, "LOOK_ROWS_MAX", 10)
     rare = make_archived_job(state="expired").pk
     for _ in range(25):
         make_archived_job()
@@ -269,7 +270,7 @@ def test_no_job_is_left_out_where_tables_are_looked_through_at_different_paces(
     transactional_db, monkeypatch, django_assert_num_queries
 ):
     """What one table has below the end of the look in another one waits."""
-    monkeypatch.setattr(rows, "SCAN_ROWS_MAX", 4)
+    monkeypatch.setattr(paging, "LOOK_ROWS_MAX", 4)
     wanted = []
     for kinds in ("ljlljdd", "dddddddd", "lldjld", "llllllll"):
         for kind in kinds:
@@ -529,7 +530,7 @@ def test_a_redrive_names_the_job_that_has_the_dedup_key(transactional_db):
 
 def test_an_action_looks_through_its_table_in_steps(transactional_db, monkeypatch):
     """All that match are found, and no statement reads more than one step."""
-    monkeypatch.setattr(rows, "SCAN_ROWS_MAX", 4)
+    monkeypatch.setattr(paging, "LOOK_ROWS_MAX", 4)
     wanted = []
     for number in range(21):
         reason = "timeout" if number % 5 == 0 else "exhausted"

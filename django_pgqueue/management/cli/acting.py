@@ -23,9 +23,10 @@ from django.db.models import Max, QuerySet
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.management.cli.output import Output
-from django_pgqueue.management.cli.rows import Filters, in_order, windows
+from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import job_id
+from django_pgqueue.operators.paging import in_order, windows
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.redrive import holders
 from django_pgqueue.queues.stats import queue_stats
@@ -180,10 +181,10 @@ def _is_confirmed(verb: Verb, count: int, out: Output) -> bool:
 def _count(rows: QuerySet[Any], top: int, out: Output) -> int:
     """Return how many of *rows* have an id up to *top*; no further than COUNT_MAX."""
     count = 0
-    for window in windows(rows.model, top):
+    for end, window in windows(rows, top):
         with in_order():
-            count += rows.filter(**window).count()
-        out.progress(f"{count:,} found up to id {window['id__lte']:,} of {top:,}")
+            count += window.count()
+        out.progress(f"{count:,} found up to id {end:,} of {top:,}")
         if count > COUNT_MAX:
             break
     out.end_progress()
@@ -191,10 +192,9 @@ def _count(rows: QuerySet[Any], top: int, out: Output) -> int:
 
 
 def _ids_of(rows: QuerySet[Any], top: int) -> Iterator[int]:
-    for window in windows(rows.model, top):
+    for _end, window in windows(rows, top):
         with in_order():
-            ids = rows.filter(**window).order_by("id").values_list("id", flat=True)
-            found = list(ids)
+            found = list(window.order_by("id").values_list("id", flat=True))
         yield from found
 
 

@@ -13,6 +13,7 @@ from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.words import add_filters
 from django_pgqueue.operators.human import distance
+from django_pgqueue.operators.paging import floor_of
 from django_pgqueue.redaction.text import redact_text
 
 HELP = "List dead letters, the newest ids first, and count them by reason."
@@ -67,7 +68,7 @@ def run(options: dict[str, Any], out: Output) -> int:
 
 def _count(filters: rows.Filters) -> tuple[dict[str, int], bool]:
     """Return how many of the newest have each reason, and whether those are all."""
-    floor = rows.floor_of(rows.dead())
+    floor = floor_of(rows.dead())
     newest = rows.dead().filter(id__gte=floor or 0).order_by("-id")
     reasons = filters.apply(newest).values_list("reason", flat=True)
     found = list(reasons[: COUNT_MAX + 1])

@@ -16,6 +16,7 @@ from django_pgqueue.management.cli.words import (
     state,
 )
 from django_pgqueue.operators.human import distance
+from django_pgqueue.topics.browse import LOOK_ROWS_MAX
 
 HELP = "List jobs by filters, the newest first."
 
@@ -80,7 +81,7 @@ def say_next(page: rows.Page, out: Output) -> None:
     """Say that there are more, or may be, and how to see them."""
     if page.is_cut:
         out.note(
-            f"{rows.SCAN_ROWS_MAX:,} jobs were looked through; there may be more: "
+            f"{LOOK_ROWS_MAX:,} jobs were looked through; there may be more: "
             f"--before {page.next_before}"
         )
     elif page.next_before is not None:

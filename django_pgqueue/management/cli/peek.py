@@ -21,12 +21,12 @@ from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
 from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.places import partition, place, resolved, topic_name
-from django_pgqueue.management.cli.rows import in_order
 from django_pgqueue.management.cli.show import UNREADABLE
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import plain_text, rows_count
 from django_pgqueue.models import Message, Topic
 from django_pgqueue.operators.human import distance
+from django_pgqueue.operators.paging import in_order
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.topics.browse import LOOK_ROWS_MAX, Found, Wanted, browse

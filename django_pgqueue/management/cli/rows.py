@@ -1,8 +1,7 @@
 """
 Rows: jobs of the three tables, by filters, a page at a time.
 
-Pages go by id, the newest first, and never count or skip rows. A filter that few rows
-pass would walk a whole table, so one page looks through SCAN_ROWS_MAX rows of each
+Pages go by id, the newest first. One page looks through LOOK_ROWS_MAX rows of each
 table, and says where to go on.
 """
 
@@ -11,11 +10,10 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Left, Now
 
@@ -23,12 +21,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.job import LiveState, live_state
-from django_pgqueue.postgres.limits import Plans, limited
-
-SCAN_ROWS_MAX = 30_000
-
-# Longer than any statement over so many rows takes.
-STATEMENT_SECONDS_MAX = 60
+from django_pgqueue.operators.paging import floor_of, in_order
 
 # Characters of the last error that lists show.
 MESSAGE_CHARACTERS_MAX = 300
@@ -119,31 +112,6 @@ def page(filters: Filters, *, before: int | None, limit: int) -> Page:
     return Page(kept, floor or None, is_cut=floor > 0 and len(kept) < limit)
 
 
-def in_order() -> AbstractContextManager[None]:
-    """Open a transaction in which rows are read along the index of their ids."""
-    return limited(
-        get_settings().database, seconds=STATEMENT_SECONDS_MAX, plans=Plans.IN_ORDER
-    )
-
-
-def windows(model: type[Model], top: int) -> Iterator[dict[str, int]]:
-    """
-    Yield conditions for ids up to *top*, each for SCAN_ROWS_MAX rows of the table.
-
-    A filter that few rows pass must walk the whole table. Window by window no statement
-    takes long, so none holds back vacuum, and whoever waits can be told how far it is.
-    """
-    rows = model._default_manager.using(get_settings().database)
-    last = 0
-    while last < top:
-        with in_order():
-            ids = rows.filter(id__gt=last, id__lte=top).order_by("id")
-            ends = ids.values_list("id", flat=True)[SCAN_ROWS_MAX - 1 : SCAN_ROWS_MAX]
-            end = next(iter(ends), top)
-        yield {"id__gt": last, "id__lte": end}
-        last = end
-
-
 def live(filters: Filters) -> QuerySet[Any]:
     """Return the jobs that wait, run or are parked and pass."""
     rows = Job.objects.using(get_settings().database)
@@ -189,9 +157,3 @@ def _values(rows: QuerySet[Any]) -> Any:
         for key in ("type", "kind", "message")
     }
     return rows.annotate(**heads).values(*ENDED_COLUMNS, "reason", *ERROR_COLUMNS)
-
-
-def floor_of(rows: QuerySet[Any]) -> int | None:
-    """Return the lowest id of those that one look goes through; None: all."""
-    ids = rows.order_by("-id").values_list("id", flat=True)
-    return next(iter(ids[SCAN_ROWS_MAX : SCAN_ROWS_MAX + 1]), None)
