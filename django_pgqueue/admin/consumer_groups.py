@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from django import forms
 from django.contrib import admin
-from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.http import urlencode
@@ -16,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.filter_form import FilterForm
+from django_pgqueue.admin.filter_form import FilterForm, text_field
 from django_pgqueue.admin.group_acts import PAUSE, READ_ON, RESUME
 from django_pgqueue.admin.group_seek import SeekableAdmin
 from django_pgqueue.admin.listeners import (
@@ -33,6 +32,7 @@ from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position, Topic
 from django_pgqueue.operators import human
+from django_pgqueue.operators.filters import Meaning, equal, part_of
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.states import behind_of, partition_state
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag
@@ -42,17 +42,16 @@ from django_pgqueue.topics.names import TOPIC_CHARACTERS_MAX
 class GroupFilters(FilterForm):
     """A part of the group's name, and a topic."""
 
-    topic = forms.CharField(
-        label=gettext_lazy("Topic"),
-        required=False,
-        max_length=TOPIC_CHARACTERS_MAX,
-        empty_value="",
-        widget=forms.TextInput({"placeholder": gettext_lazy("its whole name")}),
-    )
+    meanings: ClassVar[Mapping[str, Meaning]] = {
+        "q": part_of("name"),
+        "topic": equal("topic"),
+    }
 
-    def condition(self, name: str, value: str) -> Q:
-        """Take the topic as a whole."""
-        return Q(topic=value) if name == "topic" else super().condition(name, value)
+    topic = text_field(
+        gettext_lazy("Topic"),
+        gettext_lazy("its whole name"),
+        characters=TOPIC_CHARACTERS_MAX,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
@@ -34,6 +35,7 @@ from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import DeadLetter, Failure
 from django_pgqueue.models.dead_letter import Reason
+from django_pgqueue.operators.filters import JOBS, Meaning
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.tasks import operate
@@ -52,6 +54,14 @@ AGES = {
 class DeadLetterFilters(JobFilterForm):
     """A reason and an age besides what every list can be narrowed to."""
 
+    meanings: ClassVar[Mapping[str, Meaning]] = {
+        **JOBS,
+        "age": lambda key: Q(finished_at__gte=Now() - AGES[key][0]),
+        # No column holds it: few_rows() has found all of them.
+        "kind": lambda fingerprint: Q(),
+        "error": lambda name: Q(Exact(error_class(), Value(name))),
+    }
+
     reason = choice_field(_("Reason"), Reason.choices)
     age = choice_field(
         _("Gave up"), [(key, label) for key, (_age, label) in AGES.items()]
@@ -68,17 +78,6 @@ class DeadLetterFilters(JobFilterForm):
     error = forms.CharField(
         required=False, strip=False, empty_value="", widget=forms.HiddenInput
     )
-
-    def condition(self, name: str, value: str) -> Q:
-        """Take an age for a time on the database's clock."""
-        if name == "age":
-            return Q(finished_at__gte=Now() - AGES[value][0])
-        if name == "kind":
-            # No column holds it: few_rows() has found all of them.
-            return Q()
-        if name == "error":
-            return Q(Exact(error_class(), Value(value)))
-        return super().condition(name, value)
 
 
 @admin.register(DeadLetter)
@@ -128,7 +127,7 @@ class DeadLetterAdmin(EditableAdmin):
     def few_rows(self, filter_form: FilterForm) -> list[int] | None:
         """Return those of the kind that is asked for, and of those with the tag."""
         few = super().few_rows(filter_form)
-        kind = filter_form.cleaned_data.get("kind") if filter_form.is_readable else None
+        kind = filter_form.asked("kind")
         if not kind:
             return few
         letters = DeadLetter.objects.using(get_settings().database)

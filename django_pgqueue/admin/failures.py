@@ -33,6 +33,7 @@ from django_pgqueue.admin.chart import (
     spots,
     stacked,
 )
+from django_pgqueue.admin.filter_form import PeriodForm, text_field
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
 from django_pgqueue.admin.run_links import run_url
 from django_pgqueue.admin.scale import scale
@@ -59,7 +60,7 @@ PERIOD_DEFAULT = "24h"
 DRAWN = "7d"
 
 
-class FailuresForm(forms.Form):
+class FailuresForm(PeriodForm):
     """What the list is narrowed to."""
 
     period = forms.ChoiceField(
@@ -67,32 +68,8 @@ class FailuresForm(forms.Form):
         required=False,
         choices=[(key, period.label) for key, period in PERIODS.items()],
     )
-    q = forms.CharField(
-        label=gettext_lazy("Class, message or place"),
-        required=False,
-        max_length=255,
-        empty_value="",
-    )
-    task = forms.CharField(
-        label=gettext_lazy("Task"),
-        required=False,
-        max_length=255,
-        empty_value="",
-        widget=forms.TextInput({"placeholder": gettext_lazy("its whole name")}),
-    )
-
-    def __init__(self, data: Any) -> None:
-        super().__init__(data, auto_id="pgqueue-filter-%s")
-        self.is_readable = self.is_valid()
-
-    @property
-    def is_active(self) -> bool:
-        """Whether anything but the period is asked for."""
-        return bool(self.value("q") or self.value("task"))
-
-    def value(self, field: str) -> str:
-        """Return what *field* holds; "" where it cannot be read."""
-        return str(self.cleaned_data.get(field) or "")
+    q = text_field(gettext_lazy("Class, message or place"))
+    task = text_field(gettext_lazy("Task"), gettext_lazy("its whole name"))
 
 
 @dataclass(frozen=True, slots=True)

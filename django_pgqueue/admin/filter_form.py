@@ -8,27 +8,71 @@ Parameters that are no field of the form are ignored.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django import forms
-from django.db.models import Q, QuerySet, Value
-from django.db.models.functions import Concat
-from django.db.models.lookups import Exact
+from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.operators.filters import (
+    JOBS,
+    Meaning,
+    is_number,
+    narrow,
+    part_of,
+)
 
-class FilterForm(forms.Form):
-    """One field: part of a name."""
 
-    # The column in which "q" is looked for.
-    searched: ClassVar[str] = "name"
+def text_field(
+    label: Any, hint: Any = "", *, characters: int = 255, strip: bool = True, **at: str
+) -> forms.CharField:
+    """Return a field for a name, or a part of one: the *hint* says which."""
+    return forms.CharField(
+        label=label,
+        required=False,
+        max_length=characters,
+        strip=strip,
+        empty_value="",
+        widget=forms.TextInput({**at, "placeholder": hint} if hint else at),
+    )
 
-    q = forms.CharField(label=_("Name"), required=False, max_length=255, empty_value="")
+
+def queue_field(**at: str) -> forms.CharField:
+    """Return a field for the whole name of a queue."""
+    hint = _("its whole name")
+    return text_field(_("Queue"), hint, characters=63, strip=False, **at)
+
+
+def choice_field(label: Any, choices: list[tuple[str, Any]]) -> forms.ChoiceField:
+    """Return a field with static *choices* beside "all"."""
+    return forms.ChoiceField(
+        label=label, required=False, choices=[("", _("all")), *choices]
+    )
+
+
+class ListForm(forms.Form):
+    """The fields above a list."""
 
     def __init__(self, data: Any) -> None:
         # Ids of our own: the page has other fields, called "id_…".
         super().__init__(data, auto_id="pgqueue-filter-%s")
         self.is_readable = self.is_valid()
+
+    def asked(self, name: str) -> Any:
+        """Return what the field *name* asks for; None: nothing that can be read."""
+        return self.cleaned_data.get(name) or None
+
+
+class FilterForm(ListForm):
+    """One field: part of a name."""
+
+    # What the fields mean, by their names.
+    meanings: ClassVar[Mapping[str, Meaning]] = {"q": part_of("name")}
+    # Whether a number in "q" is an id.
+    has_ids: ClassVar[bool] = False
+
+    q = text_field(_("Name"))
 
     @property
     def is_active(self) -> bool:
@@ -38,80 +82,35 @@ class FilterForm(forms.Form):
     @property
     def names_one_row(self) -> bool:
         """Whether the primary key finds what is asked for."""
-        return False
+        return self.has_ids and self.is_readable and is_number(self.asked("q") or "")
 
     def narrow(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Return those of *rows* that are asked for; none when a field is wrong."""
         if not self.is_readable:
             return rows.none()
-        for name, value in self.cleaned_data.items():
-            if value:
-                rows = rows.filter(self.condition(name, value))
-        return rows
-
-    def condition(self, name: str, value: str) -> Q:
-        """Return what rows must fulfil for *value* in the field *name*."""
-        lookup = f"{self.searched}__icontains" if name == "q" else name
-        return Q(**{lookup: value})
+        asked = {name: value for name, value in self.cleaned_data.items() if value}
+        return narrow(rows, self.meanings, asked)
 
 
 class JobFilterForm(FilterForm):
     """What every list of jobs can be narrowed to."""
 
-    searched = "task"
+    meanings = JOBS
+    has_ids = True
 
-    q = forms.CharField(
-        label=_("Id or task"),
-        required=False,
-        max_length=255,
-        empty_value="",
-        widget=forms.TextInput({"placeholder": _("4711, or part of a name")}),
-    )
-    queue = forms.CharField(
-        label=_("Queue"),
-        required=False,
-        max_length=63,
-        strip=False,
-        empty_value="",
-        widget=forms.TextInput({"placeholder": _("its whole name")}),
-    )
+    q = text_field(_("Id or task"), _("4711, or part of a name"))
+    queue = queue_field()
+    tag = text_field(_("Tag"), _("a whole tag"), characters=63, strip=False)
 
-    tag = forms.CharField(
-        label=_("Tag"),
-        required=False,
-        max_length=63,
-        strip=False,
-        empty_value="",
-        widget=forms.TextInput({"placeholder": _("a whole tag")}),
-    )
+
+class PeriodForm(ListForm):
+    """A period, which always has a value, and what else a page asks for."""
 
     @property
-    def names_one_row(self) -> bool:
-        """Whether "q" is an id."""
-        return self.is_readable and is_number(self.cleaned_data["q"])
+    def is_active(self) -> bool:
+        """Whether anything but the period is asked for."""
+        return any(self.asked(name) for name in self.fields if name != "period")
 
-    def condition(self, name: str, value: str) -> Q:
-        """Take a number in "q" for an id; queue and tag without their indexes."""
-        if name == "queue":
-            # queue || '': rows are found by windows of the list's own order. An index
-            # on the queue as well led to plans that read it whole, window by window.
-            return Q(Exact(Concat("queue", Value("")), value))
-        if name == "tag":
-            # As for the queue: an index of tags serves headers -> 'tags', and not this.
-            return Q(headers__contains={"tags": [value]})
-        if name != "q" or not is_number(value):
-            return super().condition(name, value)
-        # A number beyond bigint is no error: Django knows that no row can have it.
-        return Q(pk=int(value))
-
-
-def is_number(text: str) -> bool:
-    """Return whether *text* is written as ids are."""
-    return text.isascii() and text.isdecimal()
-
-
-def choice_field(label: Any, choices: list[tuple[str, Any]]) -> forms.ChoiceField:
-    """Return a field with static *choices* beside "all"."""
-    return forms.ChoiceField(
-        label=label, required=False, choices=[("", _("all")), *choices]
-    )
+    def value(self, name: str) -> str:
+        """Return what the field *name* holds; "" where it cannot be read."""
+        return self.asked(name) or ""

@@ -60,7 +60,7 @@ class JobAdminColumns(ActingAdmin):
 
     def few_rows(self, filter_form: FilterForm) -> list[int] | None:
         """Return the rows that have the tag that is asked for, unless they are many."""
-        tag = filter_form.cleaned_data.get("tag") if filter_form.is_readable else None
+        tag = filter_form.asked("tag")
         if not tag:
             return None
         with (

@@ -7,8 +7,9 @@ there. With a topic chosen, its partitions are read instead: topics/browse.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.db import connections
@@ -16,11 +17,12 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.filter_form import FilterForm, is_number
+from django_pgqueue.admin.filter_form import FilterForm, text_field
 from django_pgqueue.admin.keyset_list import KeysetList
 from django_pgqueue.admin.moment_field import MomentField
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Topic
+from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.topics.browse import ID_MAX, Wanted, browse
 from django_pgqueue.topics.moment import first_id
@@ -34,42 +36,25 @@ from django_pgqueue.topics.names import (
 class PlainMessageFilters(FilterForm):
     """An id or part of a name, a topic, a partition, and a time."""
 
-    q = forms.CharField(
-        label=_("Id or name"),
-        required=False,
-        max_length=MESSAGE_NAME_CHARACTERS_MAX,
-        empty_value="",
-        widget=forms.TextInput({"placeholder": _("4711, or part of a name")}),
+    has_ids = True
+    meanings: ClassVar[Mapping[str, Meaning]] = {
+        "q": id_or(part_of("name")),
+        "topic": lambda name: Q(topic_id__in=_topics(name).values("id")),
+        "key": equal("key"),
+        "partition": lambda text: Q(partition=int(text)),
+        "since": equal("published_at__gte"),
+    }
+
+    q = text_field(
+        _("Id or name"),
+        _("4711, or part of a name"),
+        characters=MESSAGE_NAME_CHARACTERS_MAX,
     )
-    topic = forms.CharField(
-        label=_("Topic"),
-        required=False,
-        max_length=TOPIC_CHARACTERS_MAX,
-        empty_value="",
-        widget=forms.TextInput({"placeholder": _("its whole name")}),
-    )
+    topic = text_field(_("Topic"), _("its whole name"), characters=TOPIC_CHARACTERS_MAX)
     partition = forms.RegexField(
         r"\A[0-9]{1,4}\Z", label=_("Partition"), required=False, empty_value=""
     )
     since = MomentField(label=_("From"), required=False)
-
-    @property
-    def names_one_row(self) -> bool:
-        """Whether "q" is an id."""
-        return self.is_readable and is_number(self.cleaned_data["q"])
-
-    def condition(self, name: str, value: Any) -> Q:
-        """Take a number in "q" for an id, and a topic for those of its messages."""
-        if name == "q" and is_number(value):
-            return Q(pk=int(value))
-        if name == "topic":
-            topics = Topic.objects.using(get_settings().database).filter(name=value)
-            return Q(topic_id__in=topics.values("id"))
-        if name == "partition":
-            return Q(partition=int(value))
-        if name == "since":
-            return Q(published_at__gte=value)
-        return super().condition(name, value)
 
 
 class MessageFilters(PlainMessageFilters):
@@ -77,13 +62,8 @@ class MessageFilters(PlainMessageFilters):
 
     field_order = ("q", "topic", "key", "partition", "since")
 
-    key = forms.CharField(
-        label=_("Key"),
-        required=False,
-        max_length=KEY_CHARACTERS_MAX,
-        strip=False,
-        empty_value="",
-        widget=forms.TextInput({"placeholder": _("the whole key")}),
+    key = text_field(
+        _("Key"), _("the whole key"), characters=KEY_CHARACTERS_MAX, strip=False
     )
 
 
@@ -100,7 +80,7 @@ class MessageList(KeysetList):
     ) -> QuerySet[Any]:
         """Leave out, by their ids, messages of before the time that is asked for."""
         rows = super().get_queryset(request, exclude_parameters)
-        since = self._asked("since")
+        since = self.filter_form.asked("since")
         if since is None:
             return rows
         self.first_id = _first_id(since)
@@ -110,8 +90,9 @@ class MessageList(KeysetList):
 
     def find(self, start: str, *, rising: bool) -> tuple[list[Any], str | None]:
         """Look into the partitions of the topic, if one is chosen."""
-        name = self._asked("topic")
-        if name is None or self.filter_form.names_one_row:
+        name = self.filter_form.asked("topic")
+        is_readable = self.filter_form.is_readable
+        if name is None or self.filter_form.names_one_row or not is_readable:
             return super().find(start, rising=rising)
         wanted = self._wanted(name, start, rising=rising)
         if wanted is None:
@@ -124,11 +105,10 @@ class MessageList(KeysetList):
         return list(rows), None if found.end is None else str(found.end)
 
     def _wanted(self, name: str, start: str, *, rising: bool) -> Wanted | None:
-        topics = Topic.objects.using(get_settings().database)
-        topic = topics.only("partitions").filter(name=name).first()
+        topic = _topics(name).only("partitions").first()
         if topic is None:
             return None
-        partition = self._asked("partition")
+        partition = self.filter_form.asked("partition")
         beyond: dict[str, int] = {}
         if start:
             (place,) = self.model_admin.keyset.values(self.model, start)
@@ -141,17 +121,15 @@ class MessageList(KeysetList):
             if partition is None
             # A partition that no topic can have has no messages.
             else [each for each in [int(partition)] if each < 2**15],
-            name_part=self._asked("q"),
-            key=self._asked("key"),
+            name_part=self.filter_form.asked("q"),
+            key=self.filter_form.asked("key"),
             above=beyond.get("above", -1),
             below=beyond.get("below", ID_MAX),
         )
 
-    def _asked(self, field: str) -> Any:
-        """Return what a field asks for; None: nothing, or nothing readable."""
-        if not self.filter_form.is_readable:
-            return None
-        return self.filter_form.cleaned_data.get(field) or None
+
+def _topics(name: str) -> QuerySet[Topic]:
+    return Topic.objects.using(get_settings().database).filter(name=name)
 
 
 def _first_id(since: datetime) -> int:

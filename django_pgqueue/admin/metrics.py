@@ -33,6 +33,7 @@ from django_pgqueue.admin.chart import (
     spots,
     stacked,
 )
+from django_pgqueue.admin.filter_form import PeriodForm, queue_field, text_field
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
 from django_pgqueue.admin.run_links import run_url
 from django_pgqueue.admin.scale import number, scale, time_scale
@@ -56,7 +57,7 @@ PERIODS = {
 PERIOD_DEFAULT = "24h"
 
 
-class MetricsForm(forms.Form):
+class MetricsForm(PeriodForm):
     """What the charts are narrowed to."""
 
     period = forms.ChoiceField(
@@ -64,34 +65,10 @@ class MetricsForm(forms.Form):
         required=False,
         choices=[(key, period.label) for key, period in PERIODS.items()],
     )
-    queue = forms.CharField(
-        label=gettext_lazy("Queue"),
-        required=False,
-        max_length=63,
-        strip=False,
-        empty_value="",
-        widget=forms.TextInput(
-            {"list": "pgqueue-queues", "placeholder": gettext_lazy("its whole name")}
-        ),
+    queue = queue_field(list="pgqueue-queues")
+    task = text_field(
+        gettext_lazy("Task"), gettext_lazy("its whole name"), list="pgqueue-tasks"
     )
-    task = forms.CharField(
-        label=gettext_lazy("Task"),
-        required=False,
-        max_length=255,
-        empty_value="",
-        widget=forms.TextInput(
-            {"list": "pgqueue-tasks", "placeholder": gettext_lazy("its whole name")}
-        ),
-    )
-
-    def __init__(self, data: Any) -> None:
-        super().__init__(data, auto_id="pgqueue-filter-%s")
-        self.is_readable = self.is_valid()
-
-    @property
-    def is_active(self) -> bool:
-        """Whether anything but the period is asked for."""
-        return bool(self.value("queue") or self.value("task"))
 
     @property
     def period_key(self) -> str:
@@ -102,10 +79,6 @@ class MetricsForm(forms.Form):
         """Return the parameters of this page with some *changed*."""
         values = {name: changed.get(name, self.value(name)) for name in self.fields}
         return urlencode({name: value for name, value in values.items() if value})
-
-    def value(self, name: str) -> str:
-        """Return what the field *name* holds; "" where it cannot be read."""
-        return str(self.cleaned_data.get(name) or "")
 
 
 @dataclass(frozen=True, slots=True)

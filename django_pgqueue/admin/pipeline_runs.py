@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
@@ -25,7 +26,7 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import may
-from django_pgqueue.admin.filter_form import FilterForm, choice_field, is_number
+from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
 from django_pgqueue.admin.log import log
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.notes import Note
@@ -44,6 +45,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.models import Job, PipelineRun
 from django_pgqueue.models.pipeline_run import RunState
+from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
 
 if TYPE_CHECKING:
     from django_pgqueue.admin.run_form import RunForm
@@ -69,28 +71,14 @@ def shown_state() -> Case:
 class RunFilters(FilterForm):
     """A part of the job's name, or the id of a run; and a state."""
 
-    searched = "job"
+    has_ids = True
+    meanings: ClassVar[Mapping[str, Meaning]] = {
+        "q": id_or(part_of("job")),
+        "state": equal("shown_state"),
+    }
 
-    q = forms.CharField(
-        label=gettext_lazy("Id or pipeline job"),
-        required=False,
-        max_length=100,
-        empty_value="",
-    )
+    q = text_field(gettext_lazy("Id or pipeline job"), characters=100)
     state = choice_field(gettext_lazy("State"), RunState.choices)
-
-    @property
-    def names_one_row(self) -> bool:
-        """Whether "q" is an id."""
-        return self.is_readable and is_number(self.cleaned_data["q"])
-
-    def condition(self, name: str, value: str) -> Q:
-        """Take a number for an id, and the state for what is shown of it."""
-        if name == "state":
-            return Q(shown_state=value)
-        if is_number(value):
-            return Q(pk=int(value))
-        return super().condition(name, value)
 
 
 @admin.register(PipelineRun)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from django import forms
 from django.contrib import admin
 from django.db import connections
 from django.db.models import Case, Model, Q, QuerySet, TextField, Value, When
@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acts import may
-from django_pgqueue.admin.filter_form import FilterForm, choice_field
+from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.read_only import Fact
@@ -31,6 +31,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.schedule import TickOutcome
 from django_pgqueue.operators import human
+from django_pgqueue.operators.filters import Meaning, equal, part_of
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.runs import ticks
 from django_pgqueue.runs.ticks import TickRow
@@ -74,25 +75,18 @@ def shown_state() -> Case:
 class ScheduleFilters(FilterForm):
     """Parts of names, a state and a source."""
 
-    task = forms.CharField(
-        label=gettext_lazy("Task"),
-        required=False,
-        max_length=255,
-        empty_value="",
-        widget=forms.TextInput({"placeholder": gettext_lazy("part of its name")}),
-    )
+    meanings: ClassVar[Mapping[str, Meaning]] = {
+        "q": part_of("name"),
+        "task": part_of("task", "message_name"),
+        "state": equal("shown_state"),
+        "source": lambda source: (
+            Q(overridden_at__isnull=False) if source == CHANGED else Q(source=source)
+        ),
+    }
+
+    task = text_field(gettext_lazy("Task"), gettext_lazy("part of its name"))
     state = choice_field(gettext_lazy("State"), STATES)
     source = choice_field(gettext_lazy("Source"), SOURCES)
-
-    def condition(self, name: str, value: str) -> Q:
-        """Take the state for what is shown of it."""
-        if name == "state":
-            return Q(shown_state=value)
-        if name == "task":
-            return Q(task__icontains=value) | Q(message_name__icontains=value)
-        if name == "source" and value == CHANGED:
-            return Q(overridden_at__isnull=False)
-        return super().condition(name, value)
 
 
 @dataclass(frozen=True, slots=True)

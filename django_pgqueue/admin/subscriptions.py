@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from django import forms
 from django.contrib import admin
 from django.db import connections
 from django.db.models import Model, Q, QuerySet
@@ -17,7 +17,12 @@ from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.filter_form import FilterForm, choice_field
+from django_pgqueue.admin.filter_form import (
+    FilterForm,
+    choice_field,
+    queue_field,
+    text_field,
+)
 from django_pgqueue.admin.listeners import is_stale, subscription_badge, where_of
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.notes import Note
@@ -25,6 +30,7 @@ from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.subscription_acts import DELETE, DISABLE, ENABLE
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job, Message, Subscription, Topic
+from django_pgqueue.operators.filters import Meaning, equal, part_of
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.topics.horizon import horizons
 from django_pgqueue.topics.names import MESSAGE_NAME_CHARACTERS_MAX
@@ -41,43 +47,22 @@ STATES = [
 class SubscriptionFilters(FilterForm):
     """A part of the pattern, a queue, a part of the task's name, and a state."""
 
-    searched = "pattern"
+    meanings: ClassVar[Mapping[str, Meaning]] = {
+        "q": part_of("pattern"),
+        "queue": equal("queue"),
+        "task": part_of("task"),
+        "state": {
+            "enabled": Q(disabled_at=None),
+            "disabled": Q(disabled_at__isnull=False),
+            "stale": Q(is_stale=True),
+            "backfill": Q(backfill_position__isnull=False),
+        }.__getitem__,
+    }
 
-    q = forms.CharField(
-        label=gettext_lazy("Pattern"),
-        required=False,
-        max_length=MESSAGE_NAME_CHARACTERS_MAX,
-        empty_value="",
-    )
-    queue = forms.CharField(
-        label=gettext_lazy("Queue"),
-        required=False,
-        max_length=63,
-        strip=False,
-        empty_value="",
-        widget=forms.TextInput({"placeholder": gettext_lazy("its whole name")}),
-    )
-    task = forms.CharField(
-        label=gettext_lazy("Task"),
-        required=False,
-        max_length=255,
-        empty_value="",
-        widget=forms.TextInput({"placeholder": gettext_lazy("part of its name")}),
-    )
+    q = text_field(gettext_lazy("Pattern"), characters=MESSAGE_NAME_CHARACTERS_MAX)
+    queue = queue_field()
+    task = text_field(gettext_lazy("Task"), gettext_lazy("part of its name"))
     state = choice_field(gettext_lazy("State"), STATES)
-
-    def condition(self, name: str, value: str) -> Q:
-        """Take the state for what is shown of it."""
-        if name == "task":
-            return Q(task__icontains=value)
-        if name == "state":
-            return {
-                "enabled": Q(disabled_at=None),
-                "disabled": Q(disabled_at__isnull=False),
-                "stale": Q(is_stale=True),
-                "backfill": Q(backfill_position__isnull=False),
-            }[value]
-        return super().condition(name, value)
 
 
 @admin.register(Subscription)

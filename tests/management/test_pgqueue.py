@@ -682,6 +682,7 @@ def test_a_reason_that_is_too_long_is_a_wrong_command_line(transactional_db):
         (["jobs", "--limit", "0"], "from 1 to 10,000"),
         (["jobs", "--limit", "9" * 5_000], "from 1 to 10,000"),
         (["jobs", "--state", "redy"], "Did you mean 'ready'?"),
+        (["cancel", "--state", "dead", "--yes"], "'dead' is no state of a live job"),
         (["dead", "--reason", "timeot"], "Did you mean 'timeout'?"),
         (["jobs", "--queue", ""], "a queue name has 1 to 63 characters"),
         (["jobs", "--queue", "a b"], "a queue name"),

@@ -15,7 +15,7 @@ from django_pgqueue.management.cli.acting import (
 )
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.cli.rows import Filters, live
-from django_pgqueue.management.cli.words import add_filters, state
+from django_pgqueue.management.cli.words import add_filters, live_state
 from django_pgqueue.models.job import LiveState
 from django_pgqueue.tasks import operate
 
@@ -29,7 +29,7 @@ def add_arguments(parser: Any) -> None:
     parser.add_argument(
         "--state",
         action="append",
-        type=state,
+        type=live_state,
         metavar="STATE",
         help=f"In this state; may be given again: {', '.join(LiveState.values)}.",
     )
@@ -45,7 +45,7 @@ def run(options: dict[str, Any], out: Output) -> int:
         return [*answered.cancelled, *answered.requested]
 
     verb = Verb("cancel", "cancelled", cancel)
-    jobs = live(Filters.of(options))
+    jobs = live(Filters.of(options).states)
     done = act(verb, jobs, options, out)
     if requested and not out.as_json:
         out.note(

@@ -6,7 +6,7 @@ from typing import Any
 
 from django_pgqueue.management.cli.acting import Verb, act, add_selection, answer
 from django_pgqueue.management.cli.output import Output
-from django_pgqueue.management.cli.rows import Filters, live
+from django_pgqueue.management.cli.rows import live
 from django_pgqueue.management.cli.words import add_filters
 from django_pgqueue.tasks import operate
 
@@ -23,5 +23,5 @@ def add_arguments(parser: Any) -> None:
 
 def run(options: dict[str, Any], out: Output) -> int:
     """Retry; by filters, only what has failed and waits for its next attempt."""
-    waiting = live(Filters(states=frozenset({"retrying"})))
+    waiting = live({"retrying"})
     return answer(VERB, act(VERB, waiting, options, out), options, out)

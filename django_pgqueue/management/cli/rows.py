@@ -7,9 +7,8 @@ table, and says where to go on.
 
 from __future__ import annotations
 
-import functools
 import operator
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.job import LiveState, live_state
+from django_pgqueue.operators.filters import JOBS, narrow
 from django_pgqueue.operators.paging import floor_of, in_order
 
 # Characters of the last error that lists show.
@@ -41,6 +41,8 @@ LIVE_COLUMNS = (*COLUMNS, "visible_at", "leased_by", "leased_at")
 ENDED_COLUMNS = (*COLUMNS, "started_at", "finished_at", "worker")
 ERROR_COLUMNS = ("error_type", "error_kind", "error_message")
 
+NAMES = ("queue", "task", "tag", "reason")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
@@ -55,7 +57,7 @@ class Filters:
     @classmethod
     def of(cls, options: dict[str, Any]) -> Filters:
         """Return what the command line said."""
-        given = {name: options.get(name) for name in ("queue", "task", "tag", "reason")}
+        given = {name: options.get(name) for name in NAMES}
         return cls(**given, states=frozenset(options.get("state") or ()))
 
     @property
@@ -65,15 +67,9 @@ class Filters:
 
     def apply(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Return the rows that pass, their state aside."""
-        if self.queue is not None:
-            rows = rows.filter(queue=self.queue)
-        if self.task is not None:
-            rows = rows.filter(task=self.task)
-        if self.tag is not None:
-            rows = rows.filter(headers__tags__contains=[self.tag])
-        if self.reason is not None:
-            rows = rows.filter(reason=self.reason)
-        return rows
+        given = {name: getattr(self, name) for name in NAMES}
+        asked = {name: value for name, value in given.items() if value is not None}
+        return narrow(rows, JOBS, asked)
 
 
 class Page(NamedTuple):
@@ -112,13 +108,10 @@ def page(filters: Filters, *, before: int | None, limit: int) -> Page:
     return Page(kept, floor or None, is_cut=floor > 0 and len(kept) < limit)
 
 
-def live(filters: Filters) -> QuerySet[Any]:
-    """Return the jobs that wait, run or are parked and pass."""
-    rows = Job.objects.using(get_settings().database)
-    asked = [state for state in LiveState.values if state in filters.states]
-    if asked and len(asked) < len(LiveState.values):
-        rows = functools.reduce(operator.or_, map(rows.in_state, asked))
-    return rows.all()
+def live(states: Collection[str] = ()) -> QuerySet[Any]:
+    """Return the jobs that wait, run or are parked, with their state: one of these."""
+    rows = Job.objects.using(get_settings().database).annotate(state=live_state())
+    return narrow(rows, JOBS, {"states": states}) if states else rows
 
 
 def dead() -> QuerySet[Any]:
@@ -136,7 +129,7 @@ def last_error(row: dict[str, Any]) -> str:
 def _tables(filters: Filters) -> Iterator[QuerySet[Any]]:
     alias, states = get_settings().database, filters.states
     if not states or states & set(LiveState.values):
-        yield live(filters)
+        yield live(states)
     archived = states & set(ArchivedState.values)
     if archived:
         rows = ArchivedJob.objects.using(alias)
@@ -148,7 +141,7 @@ def _tables(filters: Filters) -> Iterator[QuerySet[Any]]:
 def _values(rows: QuerySet[Any]) -> Any:
     rows = rows.annotate(clock=Now(), tags=KeyTransform("tags", "headers"))
     if rows.model is Job:
-        return rows.annotate(state=live_state()).values(*LIVE_COLUMNS, "state")
+        return rows.values(*LIVE_COLUMNS, "state")
     if rows.model is ArchivedJob:
         return rows.values(*ENDED_COLUMNS, "state")
     last = KeyTransform(-1, "errors")

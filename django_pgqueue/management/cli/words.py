@@ -56,6 +56,11 @@ def state(text: str) -> str:
     return _one_of(text, STATES, "state")
 
 
+def live_state(text: str) -> str:
+    """Read a state of a job that is not done."""
+    return _one_of(text, tuple(LiveState.values), "state of a live job")
+
+
 def reason(text: str) -> str:
     """Read a reason of dead letters."""
     return _one_of(text, tuple(Reason.values), "reason")
