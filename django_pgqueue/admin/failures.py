@@ -11,7 +11,6 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db import connections
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
 from django.utils.formats import date_format
@@ -39,11 +38,11 @@ from django_pgqueue.admin.run_links import run_url
 from django_pgqueue.admin.scale import scale
 from django_pgqueue.admin.spans import HOUR_SECONDS, Period, local, named, starts, when
 from django_pgqueue.admin.time_limit import limited
-from django_pgqueue.conf import get_settings
 from django_pgqueue.models import DeadLetter, Failure, Job
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.runs import failure_kinds
 from django_pgqueue.runs.failure_kinds import Kind
+from django_pgqueue.tasks import database
 
 # Failures on the page, and names of tasks of one in the list.
 KINDS_SHOWN_MAX, TASKS_NAMED_MAX = 50, 3
@@ -110,7 +109,7 @@ class FailureAdmin(ReadOnlyAdmin):
         period = PERIODS[form.value("period") or PERIOD_DEFAULT]
         may_see = payload.may_see(request)
         with limited(Plans.IN_ORDER):
-            with connections[get_settings().database].cursor() as cursor:
+            with database.cursor() as cursor:
                 now = failure_kinds.clock(cursor)
                 spans = starts(period, now)
                 since = datetime.fromtimestamp(spans[0], UTC)
@@ -221,7 +220,7 @@ class FailureAdmin(ReadOnlyAdmin):
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the trend, the sample, and the dead letters of this kind."""
         period = PERIODS[DRAWN]
-        with connections[get_settings().database].cursor() as cursor:
+        with database.cursor() as cursor:
             spans = starts(period, failure_kinds.clock(cursor))
             trends = failure_kinds.trends(
                 cursor,

@@ -6,7 +6,6 @@ import json
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db import connections
 from django.db.models import Model, QuerySet, TextField
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast, Left
@@ -23,10 +22,10 @@ from django_pgqueue.admin.names import name
 from django_pgqueue.admin.progress import Progress, read_progress
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.time_limit import limited
-from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Message, Schedule
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.queues.tagged import tagged
+from django_pgqueue.tasks import database
 
 # Characters of the tags of a job, as JSON: 20 tags of 63 characters, and more.
 TAGS_CHARACTERS_MAX = 2_000
@@ -65,7 +64,7 @@ class JobAdminColumns(ActingAdmin):
             return None
         with (
             limited(Plans.BY_INDEX),
-            connections[get_settings().database].cursor() as cursor,
+            database.cursor() as cursor,
         ):
             return tagged(
                 cursor,

@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections
 from django.db.models import BooleanField, Case, Model, Q, QuerySet, Value, When
 from django.db.models.functions import Now
 from django.utils.html import format_html
@@ -20,6 +19,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, Subscription
 from django_pgqueue.operators import human
 from django_pgqueue.operators.states import Behind, behind_of, subscription_state
+from django_pgqueue.tasks import database
 from django_pgqueue.topics.lag import PartitionLag, lag
 from django_pgqueue.topics.subscriptions import STALE_AFTER
 from django_pgqueue.worker.queue_plan import QueuePlan
@@ -122,13 +122,13 @@ def group_lines(page: ReadOnlyAdmin, topic: Any) -> list[Line]:
 
 def read_lag(row: Any, *, limit: int) -> list[PartitionLag]:
     """Return how far a group is behind in each of its partitions."""
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         return lag(cursor, row.pk, row.topic_id, limit=limit)
 
 
 def read_plans() -> set[QueuePlan]:
     """Return what living workers serve."""
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         return living_plans(cursor)
 
 

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from django import forms
-from django.db import connections
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
@@ -24,6 +23,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Topic
 from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
 from django_pgqueue.operators.human import in_utc
+from django_pgqueue.tasks import database
 from django_pgqueue.topics.browse import ID_MAX, Wanted, browse
 from django_pgqueue.topics.moment import first_id
 from django_pgqueue.topics.names import (
@@ -97,7 +97,7 @@ class MessageList(KeysetList):
         wanted = self._wanted(name, start, rising=rising)
         if wanted is None:
             return [], None
-        with connections[get_settings().database].cursor() as cursor:
+        with database.cursor() as cursor:
             found = browse(
                 cursor, wanted, limit=self.list_per_page + 1, is_oldest_first=rising
             )
@@ -133,5 +133,5 @@ def _topics(name: str) -> QuerySet[Topic]:
 
 
 def _first_id(since: datetime) -> int:
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         return first_id(cursor, in_utc(since))

@@ -10,7 +10,6 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db import connections
 from django.db.models.functions import Now
 from django.http import (
     HttpRequest,
@@ -45,6 +44,7 @@ from django_pgqueue.operators.human import duration
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.runs import task_hour_charts
 from django_pgqueue.runs.task_hour_charts import Summed, Sums, together
+from django_pgqueue.tasks import database
 
 # Tasks in the table and among the bars of failures, and names that a filter offers.
 TASKS_SHOWN_MAX, FAILING_SHOWN_MAX, NAMES_OFFERED_MAX = 100, 10, 200
@@ -116,7 +116,7 @@ class TaskHourAdmin(ReadOnlyAdmin):
         form = MetricsForm({"period": PERIOD_DEFAULT, **request.GET.dict()})
         period = PERIODS[form.period_key]
         with limited(Plans.IN_ORDER):
-            with connections[get_settings().database].cursor() as cursor:
+            with database.cursor() as cursor:
                 extent = task_hour_charts.extent(cursor)
                 begins = starts(period, extent.now, extent.first)
                 summed = task_hour_charts.sums(

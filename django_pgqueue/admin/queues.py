@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.db import connections
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.http import urlencode
@@ -19,11 +18,11 @@ from django_pgqueue.admin.names import name
 from django_pgqueue.admin.queue_acts import PAUSE, RESUME
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.states import badge
-from django_pgqueue.conf import get_settings
 from django_pgqueue.models import DeadLetter, Job, Queue
 from django_pgqueue.operators import human
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.queues.stats import QueueStats, queue_stats
+from django_pgqueue.tasks import database
 
 # How far jobs are counted, per queue and state.
 COUNTED_JOBS_MAX = 10_000
@@ -160,7 +159,7 @@ class QueueAdmin(ActingAdmin):
 
 def read_stats(names: list[str]) -> dict[str, QueueStats]:
     """Return the stats of these queues, by name."""
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         found = queue_stats(cursor, names, COUNTED_JOBS_MAX)
     return {stats.name: stats for stats in found}
 

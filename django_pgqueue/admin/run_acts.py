@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
-from django.db import connections
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -17,10 +16,10 @@ from django_pgqueue.admin.acts import Act, Confirm
 from django_pgqueue.admin.log import log, tell, who
 from django_pgqueue.admin.pipeline_queue import enqueue_run
 from django_pgqueue.admin.run_permissions import may_run
-from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.redaction.names import PLACEHOLDER
 from django_pgqueue.runs import pipelines
+from django_pgqueue.tasks import database
 
 PERMISSIONS = ("run_pipeline",)
 
@@ -80,7 +79,7 @@ def _stop(
     """Ask live runs to stop."""
     rows = page.rows_by_key(request, ids)
     asked, dead = [], 0
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         for row in rows.values():
             if row.cancel_requested_at is not None:
                 continue

@@ -7,7 +7,6 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.admin.models import ADDITION
 from django.contrib.admin.utils import unquote
-from django.db import connections
 from django.db.models.functions import Now
 from django.http import (
     HttpRequest,
@@ -29,10 +28,10 @@ from django_pgqueue.admin.run_permissions import may_call
 from django_pgqueue.admin.schedule_form import ScheduleForm, is_plain
 from django_pgqueue.admin.schedule_times import preview
 from django_pgqueue.admin.time_limit import limited
-from django_pgqueue.conf import get_settings
 from django_pgqueue.runs.schedules import database_now
 from django_pgqueue.schedules import operate
 from django_pgqueue.schedules.definition import Definition
+from django_pgqueue.tasks import database
 from django_pgqueue.tasks.registry import declared_names
 from django_pgqueue.timetable.zones import zone_names
 
@@ -210,7 +209,7 @@ class ScheduleForms(ActingAdmin):
         self, request: HttpRequest, form: ScheduleForm, row: Any = None
     ) -> dict[str, Any]:
         """Return what the form's page shows; a form that was sent has been read."""
-        with connections[get_settings().database].cursor() as cursor:
+        with database.cursor() as cursor:
             now = database_now(cursor)
         shown = None
         if form.is_bound:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db import connections
 from django.db.models import Case, Model, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Now
 from django.http import HttpRequest
@@ -27,7 +26,6 @@ from django_pgqueue.admin.schedule_drift import drift
 from django_pgqueue.admin.schedule_edit import ADD, ScheduleForms
 from django_pgqueue.admin.schedule_times import preview, raw, reckoned, words, zone_of
 from django_pgqueue.admin.states import badge
-from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.schedule import TickOutcome
 from django_pgqueue.operators import human
@@ -37,6 +35,7 @@ from django_pgqueue.runs import ticks
 from django_pgqueue.runs.ticks import TickRow
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.states import OVERDUE, RESTS
+from django_pgqueue.tasks import database
 from django_pgqueue.timetable.catch_up import MISSED_MAX
 
 # Ticks that the page of a schedule lists, the latest.
@@ -403,7 +402,7 @@ def _code(text: str | None) -> SafeString | None:
 
 
 def _latest(keys: list[int], limit: int) -> list[TickRow]:
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         return ticks.latest(cursor, keys, limit)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db import connections
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
@@ -32,6 +31,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job, Message, Subscription, Topic
 from django_pgqueue.operators.filters import Meaning, equal, part_of
 from django_pgqueue.operators.paging import Keyset
+from django_pgqueue.tasks import database
 from django_pgqueue.topics.horizon import horizons
 from django_pgqueue.topics.names import MESSAGE_NAME_CHARACTERS_MAX
 from django_pgqueue.topics.subscriptions import STALE_AFTER
@@ -196,7 +196,7 @@ class SubscriptionAdmin(ActingAdmin):
     def _back_fill(self, row: Any) -> str | None:
         if row.backfill_position is None:
             return None
-        with connections[get_settings().database].cursor() as cursor:
+        with database.cursor() as cursor:
             highest = horizons(cursor).highest
         return _(
             "messages of before it began have their jobs up to id %(id)s of %(end)s"

@@ -28,6 +28,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, Message, Subscription, Topic
 from django_pgqueue.operators import human
 from django_pgqueue.operators.paging import Keyset
+from django_pgqueue.tasks import database
 from django_pgqueue.topics.lag import Holder, holders
 from django_pgqueue.topics.moment import first_id
 from django_pgqueue.topics.overview import (
@@ -176,7 +177,7 @@ class TopicAdmin(ReadOnlyAdmin):
 
     def facts(self, row: Any) -> list[Fact]:
         """Say what the log holds, for how long, and who declared it."""
-        with connections[get_settings().database].cursor() as cursor:
+        with database.cursor() as cursor:
             oldest, newest = ends(cursor, row.pk, row.partitions)
             log = days(cursor)
         clock = row.clock

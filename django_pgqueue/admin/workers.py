@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
-from django.db import connections
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
@@ -20,6 +19,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.queues.leased import leased
+from django_pgqueue.tasks import database
 
 # Jobs that the page of a worker shows.
 HELD_JOBS_MAX = 50
@@ -107,7 +107,7 @@ class WorkerAdmin(ActingAdmin):
         if not request.user.has_perm("pgqueue.view_job"):
             return {}
         lease = timedelta(seconds=get_settings().lease_seconds)
-        with connections[get_settings().database].cursor() as cursor:
+        with database.cursor() as cursor:
             held = leased(
                 cursor,
                 workers=[row.name],

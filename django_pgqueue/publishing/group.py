@@ -9,14 +9,13 @@ Group: a consumer group, to be asked and moved.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.publishing import operate_groups
+from django_pgqueue.tasks import database
 from django_pgqueue.topics import groups
 from django_pgqueue.topics.groups import GroupRow
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
@@ -45,7 +44,7 @@ class Group:
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise TopicError(f"lag(limit={limit!r}): it must be a whole number from 1.")
-        with _cursor() as cursor:
+        with database.cursor() as cursor:
             row = self._row(cursor)
             return lag(cursor, row.id, row.topic_id, limit=limit)
 
@@ -119,7 +118,7 @@ class Group:
 
     def row(self) -> GroupRow:
         """Return what its row says; raises as lag()."""
-        with _cursor() as cursor:
+        with database.cursor() as cursor:
             return self._row(cursor)
 
     def _row(self, cursor: Cursor) -> GroupRow:
@@ -136,9 +135,3 @@ class Group:
 
     def __repr__(self) -> str:
         return f"topic({self.topic!r}).group({self.name!r})"
-
-
-def _cursor() -> Any:
-    from django.db import connections
-
-    return connections[get_settings().database].cursor()

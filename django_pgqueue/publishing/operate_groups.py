@@ -16,6 +16,7 @@ from typing import Any
 from django_pgqueue.conf import get_settings
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.publishing.publish import HINT
+from django_pgqueue.tasks import database
 from django_pgqueue.tasks.atomic import read_committed
 from django_pgqueue.tasks.operate import (
     BY_CHARACTERS_MAX,
@@ -143,13 +144,12 @@ def _said(by: str, reason: str) -> tuple[str, str]:
 @contextmanager
 def _cursor() -> Iterator[tuple[Any, Any]]:
     """Open a transaction on the database of the log; give its connection, a cursor."""
-    from django.db import connections, transaction
+    from django.db import connections
 
     connection = connections[get_settings().database]
     is_inside = connection.in_atomic_block
     with (
         nullcontext() if is_inside else read_committed(connection),
-        transaction.atomic(using=connection.alias),
-        connection.cursor() as cursor,
+        database.transaction() as opened,
     ):
-        yield connection, cursor
+        yield opened

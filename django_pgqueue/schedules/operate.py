@@ -8,12 +8,8 @@ commit. Texts that name a person or a reason have the limits of tasks/operate.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
-from django_pgqueue.conf import get_settings
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.runs import schedules
@@ -23,6 +19,7 @@ from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import Definition
 from django_pgqueue.schedules.issue import Issued
 from django_pgqueue.schedules.sync import tell_workers
+from django_pgqueue.tasks import database
 from django_pgqueue.tasks.operate import (
     BY_CHARACTERS_MAX,
     REASON_CHARACTERS_MAX,
@@ -47,7 +44,7 @@ def pause(name: str, *, by: str = "", reason: str = "") -> bool:
     """
     by = checked_text("by", by, BY_CHARACTERS_MAX)
     reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
-    with _cursor() as (connection, cursor):
+    with database.transaction() as (connection, cursor):
         done = schedules.pause(cursor, name, by=by, reason=reason)
         tell_workers(connection)
     return done
@@ -60,7 +57,7 @@ def resume(name: str) -> bool:
     Returns:
         False if there is none, or it was not paused.
     """
-    with _cursor() as (connection, cursor):
+    with database.transaction() as (connection, cursor):
         done = schedules.resume(cursor, name)
         tell_workers(connection)
     return done
@@ -81,7 +78,7 @@ def run_now(name: str, *, by: str = "") -> Issued | None:
         task; None: there is no such schedule.
     """
     by = checked_text("by", by, BY_CHARACTERS_MAX)
-    with _cursor() as (connection, cursor):
+    with database.transaction() as (connection, cursor):
         row = schedules.find_one(cursor, name)
         if row is None:
             return None
@@ -107,7 +104,7 @@ def add(definition: Definition, *, by: str = "") -> int | None:
     by = checked_text("by", by, BY_CHARACTERS_MAX)
     if definition.name in {each.name for each in declared()}:
         return None
-    with _cursor() as (connection, cursor):
+    with database.transaction() as (connection, cursor):
         made = schedules.insert(
             cursor, definition.name, definition.values(), source="user", by=by
         )
@@ -129,7 +126,7 @@ def change(definition: Definition, *, revision: int, by: str = "") -> list[str] 
         is gone, and nothing was changed.
     """
     by = checked_text("by", by, BY_CHARACTERS_MAX)
-    with _cursor() as (connection, cursor):
+    with database.transaction() as (connection, cursor):
         row = _taken(cursor, definition.name)
         if row is None or row.revision != revision:
             return None
@@ -151,7 +148,7 @@ def reset(name: str) -> bool:
     Returns:
         False if there is none, or it was so already.
     """
-    with _cursor() as (connection, cursor):
+    with database.transaction() as (connection, cursor):
         row = _taken(cursor, name)
         if row is None or row.declared is None or row.overridden_at is None:
             return False
@@ -167,7 +164,7 @@ def delete(name: str) -> bool:
     Returns:
         False if there is none, or code declares it.
     """
-    with _cursor() as (connection, cursor):
+    with database.transaction() as (connection, cursor):
         done = schedules.delete(cursor, name)
         tell_workers(connection)
     return done
@@ -176,16 +173,3 @@ def delete(name: str) -> bool:
 def _taken(cursor: Cursor, name: str) -> ScheduleRow | None:
     """Return the schedule, locked for this transaction."""
     return next(iter(schedules.take(cursor, [name])), None)
-
-
-@contextmanager
-def _cursor() -> Iterator[tuple[Any, Any]]:
-    """Open a transaction on the database of the jobs; give its connection, a cursor."""
-    from django.db import connections, transaction
-
-    connection = connections[get_settings().database]
-    with (
-        transaction.atomic(using=connection.alias),
-        connection.cursor() as cursor,
-    ):
-        yield connection, cursor

@@ -7,11 +7,7 @@ jobs of what is published meanwhile, and nothing makes up for that; its back-fil
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
-from django_pgqueue.conf import get_settings
+from django_pgqueue.tasks import database
 from django_pgqueue.tasks.operate import (
     BY_CHARACTERS_MAX,
     REASON_CHARACTERS_MAX,
@@ -39,7 +35,7 @@ def disable(subscription_id: int, *, by: str = "", reason: str = "") -> bool:
     """
     by = checked_text("by", by, BY_CHARACTERS_MAX)
     reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
-    with _cursor() as cursor:
+    with database.transaction() as (_connection, cursor):
         return subscriptions.disable(cursor, subscription_id, by=by, reason=reason)
 
 
@@ -50,7 +46,7 @@ def enable(subscription_id: int) -> bool:
     Returns:
         False if it was enabled, or there is none.
     """
-    with _cursor() as cursor:
+    with database.transaction() as (_connection, cursor):
         return subscriptions.enable(cursor, subscription_id)
 
 
@@ -61,14 +57,5 @@ def delete(subscription_id: int) -> bool:
     Returns:
         False if code has declared it lately, or there is none.
     """
-    with _cursor() as cursor:
+    with database.transaction() as (_connection, cursor):
         return subscriptions.delete(cursor, subscription_id)
-
-
-@contextmanager
-def _cursor() -> Iterator[Any]:
-    from django.db import connections, transaction
-
-    connection = connections[get_settings().database]
-    with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
-        yield cursor

@@ -14,8 +14,7 @@ from __future__ import annotations
 import json
 import operator
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from django_pgqueue.conf import get_settings
@@ -41,7 +40,7 @@ from django_pgqueue.queues.cancel import ASK_AGAIN_SECONDS, CancelAnswer
 from django_pgqueue.queues.edit import Editable
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.partitions import make_partitions
-from django_pgqueue.tasks import payload
+from django_pgqueue.tasks import database, payload
 from django_pgqueue.tasks.outcome import Reject
 from django_pgqueue.tasks.registry import find_task
 
@@ -93,7 +92,7 @@ def retry(ids: Iterable[int]) -> list[int]:
             hand; nothing is done.
     """
     wanted = _checked_ids(ids)
-    with _cursor() as (connection, cursor):
+    with database.transaction() as (connection, cursor):
         moved = redrives.retry_now(cursor, wanted)
         # Those that give up just now are found here.
         moved += redrives.redrive(cursor, wanted)
@@ -115,7 +114,7 @@ def redrive(ids: Iterable[int], *, queue: str | None = None) -> list[int]:
     wanted = _checked_ids(ids)
     if queue is not None:
         check_queue(queue)
-    with _cursor() as (connection, cursor):
+    with database.transaction() as (connection, cursor):
         moved = redrives.redrive(cursor, wanted, queue=queue)
         _wake(connection, {name for _, name in moved})
     return [job_id for job_id, _ in moved]
@@ -131,7 +130,7 @@ def key_holders(ids: Iterable[int]) -> dict[int, int]:
         TypeError: An id is no int.
     """
     wanted = _checked_ids(ids)
-    with _cursor() as (_connection, cursor):
+    with database.transaction() as (_connection, cursor):
         return redrives.holders(cursor, wanted)
 
 
@@ -153,7 +152,7 @@ def cancel(ids: Iterable[int], *, by: str = "") -> CancelAnswer:
     """
     wanted = _checked_ids(ids)
     by = checked_text("by", by, BY_CHARACTERS_MAX)
-    with _cursor() as (connection, cursor):
+    with database.transaction() as (connection, cursor):
         answer = _archive(
             connection, cursor, lambda: cancels.cancel(cursor, wanted, by=by)
         )
@@ -195,7 +194,7 @@ def edit(
         raise JobNotFound(job_id)
     by = checked_text("by", by, BY_CHARACTERS_MAX)
     given = _given(job_id, args, kwargs)
-    with _cursor() as (_connection, cursor):
+    with database.transaction() as (_connection, cursor):
         row = _locked(cursor, job_id)
         new_args, new_kwargs = _encoded(row, *given)
         edits.edit(cursor, job_id, args=new_args, kwargs=new_kwargs, by=by)
@@ -217,7 +216,7 @@ def set_aside(ids: Iterable[int], *, by: str = "", reason: str = "") -> list[int
     wanted = _checked_ids(ids)
     by = checked_text("by", by, BY_CHARACTERS_MAX)
     reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
-    with _cursor() as (connection, cursor):
+    with database.transaction() as (connection, cursor):
         return _archive(
             connection,
             cursor,
@@ -233,7 +232,7 @@ def delete_dead_letters(ids: Iterable[int]) -> list[int]:
         TypeError: An id is no int.
     """
     wanted = _checked_ids(ids)
-    with _cursor() as (_connection, cursor):
+    with database.transaction() as (_connection, cursor):
         return dead_letters.delete(cursor, wanted)
 
 
@@ -255,7 +254,7 @@ def pause(queue: str, *, by: str = "", reason: str = "") -> bool:
     check_queue(queue)
     by = checked_text("by", by, BY_CHARACTERS_MAX)
     reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
-    with _cursor() as (_connection, cursor):
+    with database.transaction() as (_connection, cursor):
         return pauses.pause(cursor, queue, by=by, reason=reason)
 
 
@@ -267,7 +266,7 @@ def resume(queue: str) -> bool:
         InvalidOption: *queue* is no queue name.
     """
     check_queue(queue)
-    with _cursor() as (connection, cursor):
+    with database.transaction() as (connection, cursor):
         was_paused = pauses.resume(cursor, queue)
         if was_paused:
             wake_after_commit(connection, queue)
@@ -275,19 +274,6 @@ def resume(queue: str) -> bool:
 
 
 # The transaction --------------------------------------------------------------------
-
-
-@contextmanager
-def _cursor() -> Iterator[tuple[Any, Any]]:
-    """Open a transaction on the database of the jobs; give its connection, a cursor."""
-    from django.db import connections, transaction
-
-    connection = connections[get_settings().database]
-    with (
-        transaction.atomic(using=connection.alias),
-        connection.cursor() as cursor,
-    ):
-        yield connection, cursor
 
 
 def _archive(connection: Any, cursor: Cursor, move: Callable[[], T]) -> T:

@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import connections
 from django.db.models import Max, QuerySet
 
-from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.cli.rows import Filters
@@ -30,6 +28,7 @@ from django_pgqueue.operators.paging import in_order, windows
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.redrive import holders
 from django_pgqueue.queues.stats import queue_stats
+from django_pgqueue.tasks import database
 from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX
 from django_pgqueue.tasks.registry import declared_names
 
@@ -125,7 +124,7 @@ def explain(ids: Sequence[int], verb: Verb, out: Output) -> None:
     """Say of each job why nothing was done to it."""
     if not ids:
         return
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         found = find(cursor, ids[:EXPLAINED_MAX])
         holder_of = holders(cursor, ids[:EXPLAINED_MAX])
     for job in ids[:EXPLAINED_MAX]:
@@ -141,7 +140,7 @@ def explain(ids: Sequence[int], verb: Verb, out: Output) -> None:
 def suggest(filters: Filters, out: Output) -> None:
     """Say which name was meant, where a filter names what nothing has."""
     if filters.queue is not None:
-        with connections[get_settings().database].cursor() as cursor:
+        with database.cursor() as cursor:
             names = [queue.name for queue in queue_stats(cursor, count_max=1)]
         if filters.queue not in names:
             near = did_you_mean(filters.queue, names)

@@ -6,9 +6,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from django.db import connections
-
-from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, operator_name
 from django_pgqueue.management.cli.moments import iso
@@ -19,6 +16,7 @@ from django_pgqueue.management.cli.words import plain_text
 from django_pgqueue.operators.human import age
 from django_pgqueue.operators.states import Behind, behind_of
 from django_pgqueue.publishing import operate_groups as operate
+from django_pgqueue.tasks import database
 from django_pgqueue.topics.groups import GroupRow, find_all
 from django_pgqueue.topics.lag import lag
 from django_pgqueue.worker.serving import living_plans
@@ -64,7 +62,7 @@ def add_arguments(parser: Any) -> None:
 
 def run(options: dict[str, Any], out: Output) -> int:
     """List groups, or do what is asked for with one."""
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         rows = find_all(cursor)
     if options.get("action") in (None, "list"):
         return _list(rows, out)
@@ -78,7 +76,7 @@ def run(options: dict[str, Any], out: Output) -> int:
 
 
 def _list(rows: list[GroupRow], out: Output) -> int:
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         lags = {row: lag(cursor, row.id, row.topic_id) for row in rows}
         plans = living_plans(cursor)
     found = [(row, behind_of(row, lags[row], plans)) for row in rows]

@@ -6,15 +6,13 @@ import argparse
 import dataclasses
 from typing import Any
 
-from django.db import connections
-
-from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
 from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.cli.places import chosen, group_name
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.human import age, count
+from django_pgqueue.tasks import database
 from django_pgqueue.topics.groups import GroupRow, find_all
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
 
@@ -47,7 +45,7 @@ def add_arguments(parser: Any) -> None:
 
 def run(options: dict[str, Any], out: Output) -> int:
     """Print one line for each partition."""
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         groups = find_all(cursor)
         if options["group"] is not None:
             row = chosen(groups, options["group"], out)

@@ -11,7 +11,6 @@ import json
 from datetime import datetime
 from typing import Any
 
-from django.db import connections
 from django.db.models import TextField
 from django.db.models.functions import Cast, Now
 
@@ -29,6 +28,7 @@ from django_pgqueue.operators.human import distance
 from django_pgqueue.operators.paging import in_order
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.redaction.values import redact
+from django_pgqueue.tasks import database
 from django_pgqueue.topics.browse import LOOK_ROWS_MAX, Found, Wanted, browse
 from django_pgqueue.topics.moment import first_id
 from django_pgqueue.topics.seek import EARLIEST, LATEST
@@ -149,7 +149,7 @@ def _cannot_be(topic: Any, options: dict[str, Any]) -> str | None:
 def _find(topic: Any, start: Any, options: dict[str, Any]) -> Found:
     with (
         in_order(),
-        connections[get_settings().database].cursor() as cursor,
+        database.cursor() as cursor,
     ):
         above = -1
         if start is not None and start != EARLIEST:

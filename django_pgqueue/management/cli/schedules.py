@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db import connections
-
-from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import ScheduleError, did_you_mean
 from django_pgqueue.management.cli.acting import (
     EXIT_DONE,
@@ -29,6 +25,7 @@ from django_pgqueue.schedules import operate
 from django_pgqueue.schedules.states import state_of
 from django_pgqueue.schedules.timetables import next_ticks, timetable_of
 from django_pgqueue.schedules.words import in_words
+from django_pgqueue.tasks import database
 from django_pgqueue.timetable.shifts import shift
 
 HELP = "List schedules; show their ticks, run, pause and resume one."
@@ -96,12 +93,12 @@ def run(options: dict[str, Any], out: Output) -> int:
 
 
 def _read() -> tuple[list[ScheduleRow], datetime]:
-    with _cursor() as cursor:
+    with database.cursor() as cursor:
         return [_in_utc(row) for row in find_all(cursor)], database_now(cursor)
 
 
 def _list(rows: list[ScheduleRow], now: datetime, out: Output) -> int:
-    with _cursor() as cursor:
+    with database.cursor() as cursor:
         found = ticks.latest(cursor, [row.id for row in rows], 1)
     latest = {tick.schedule_id: _in_utc(tick) for tick in found}
     if out.as_json:
@@ -155,7 +152,7 @@ def _next(row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output)
 
 
 def _last(row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output) -> int:
-    with _cursor() as cursor:
+    with database.cursor() as cursor:
         latest = ticks.latest(cursor, [row.id], options["count"])
     found = [_in_utc(tick) for tick in latest]
     if out.as_json:
@@ -323,9 +320,3 @@ def _in_utc(row: Any) -> Any:
         if isinstance(value := getattr(row, field.name), datetime)
     }
     return dataclasses.replace(row, **times)
-
-
-@contextmanager
-def _cursor() -> Iterator[Any]:
-    with connections[get_settings().database].cursor() as cursor:
-        yield cursor

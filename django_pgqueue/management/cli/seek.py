@@ -7,9 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import connections
 
-from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, EXIT_USAGE
 from django_pgqueue.management.cli.output import Column, Output
@@ -23,6 +21,7 @@ from django_pgqueue.management.cli.places import (
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.human import count
 from django_pgqueue.publishing import operate_groups as operate
+from django_pgqueue.tasks import database
 from django_pgqueue.topics.foresee import Step
 from django_pgqueue.topics.groups import GroupRow, find_all
 
@@ -57,7 +56,7 @@ def add_arguments(parser: Any) -> None:
 
 def run(options: dict[str, Any], out: Output) -> int:
     """Seek, if it is meant."""
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         row = chosen(find_all(cursor), options["group"], out)
         to = resolved(cursor, options["to"])
     if row is None:

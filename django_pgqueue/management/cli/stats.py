@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from django.db import connections
-
-from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, suggest
 from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
@@ -16,6 +13,7 @@ from django_pgqueue.management.cli.text import by_whom
 from django_pgqueue.management.cli.words import add_filters
 from django_pgqueue.operators.human import age, count
 from django_pgqueue.queues.stats import QueueStats, queue_stats
+from django_pgqueue.tasks import database
 
 HELP = "Count the jobs of each queue by state."
 
@@ -37,7 +35,7 @@ def add_arguments(parser: Any) -> None:
 def run(options: dict[str, Any], out: Output) -> int:
     """Print one line for each queue."""
     name = options["queue"]
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         stats = queue_stats(cursor, None)
     if name is not None:
         stats = [queue for queue in stats if queue.name == name]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, timedelta
 from typing import Any
 
-from django.db import connections
-
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
@@ -19,6 +17,7 @@ from django_pgqueue.operators.human import age, count, duration, in_utc
 from django_pgqueue.operators.states import behind_of, subscription_state
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.runs.schedules import database_now
+from django_pgqueue.tasks import database
 from django_pgqueue.topics import groups, subscriptions
 from django_pgqueue.topics.groups import GroupRow
 from django_pgqueue.topics.lag import Holder, holders, lag
@@ -66,7 +65,7 @@ def run(options: dict[str, Any], out: Output) -> int:
     name = options["topic"]
     topics = list(Topic.objects.using(get_settings().database).order_by("name"))
     rows = [row for row in topics if name in (None, row.name)]
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         told = [_told(row) for row in rows]
         _add_counts(cursor, rows, told)
         _add_listeners(cursor, rows, told, with_lag=name is not None)

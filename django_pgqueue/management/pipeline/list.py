@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import connections
-
-from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import EXIT_DONE
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.operators.human import duration
 from django_pgqueue.runs import pipelines
 from django_pgqueue.spark.job import declared_jobs
 from django_pgqueue.spark.run import options_text
+from django_pgqueue.tasks import database
 
 HELP = "Name the pipeline jobs, with their options."
 
@@ -31,7 +29,7 @@ def add_arguments(parser: Any) -> None:
 
 def run(options: dict[str, Any], out: Output) -> int:
     """Print a line for each job."""
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         runs = {row["job"]: row for row in pipelines.latest(cursor, job=None, limit=1)}
     jobs = declared_jobs()
     if out.as_json:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.db import connections
-
-from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
 from django_pgqueue.management.cli.moments import iso
 from django_pgqueue.management.cli.output import Column, Output
 from django_pgqueue.management.commands.pgqueue_worker import whole_number
 from django_pgqueue.operators.human import duration
 from django_pgqueue.runs import pipelines
+from django_pgqueue.tasks import database
 
 HELP = "Show the latest runs of each pipeline job."
 
@@ -46,7 +44,7 @@ def add_arguments(parser: Any) -> None:
 
 def run(options: dict[str, Any], out: Output) -> int:
     """Print a line for each run; status 1 if there is none."""
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         found = pipelines.latest(cursor, job=options["job"], limit=options["limit"])
     if out.as_json:
         out.json(

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from django.db import connections
-
-from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.pipeline.plan import this_account
 from django_pgqueue.runs import pipelines
+from django_pgqueue.tasks import database
 
 HELP = "Stop the live run of a pipeline job."
 
@@ -31,7 +29,7 @@ def add_arguments(parser: Any) -> None:
 def run(options: dict[str, Any], out: Output) -> int:
     """Ask, and wait; status 1 if no run is live, or it has not ended."""
     job = options["job"]
-    with connections[get_settings().database].cursor() as cursor:
+    with database.cursor() as cursor:
         asked = pipelines.request_stop(cursor, job, by=this_account())
         state = None
         if asked is not None:
