@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib.admin.models import DELETION
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Confirm
-from django_pgqueue.admin.log import log, tell, who
-from django_pgqueue.admin.row_acts import ReasonForm
+from django_pgqueue.admin.log import log_each, tell
+from django_pgqueue.admin.row_acts import Outcome, ReasonForm, on_all
 from django_pgqueue.bounds import QUEUE_NAME
 from django_pgqueue.tasks import operate
 from django_pgqueue.worker.queue_names import unknown_queue
+
+if TYPE_CHECKING:
+    from django_pgqueue.admin.log import Counted
+
+GONE = gettext_lazy(
+    "%(count)d had already gone: redriven, purged, or being moved just now."
+)
 
 # Jobs that a message names.
 HOLDERS_SHOWN = 5
@@ -61,10 +68,8 @@ def _redrive(
     """Send dead letters back, to their queues or all to one, and tell how many went."""
     rows = page.rows_by_key(request, ids)
     queue = data.get("queue")
-    done = operate.redrive(list(rows), queue=queue)
-    for to in sorted({queue or rows[id_].queue for id_ in done}):
-        there = [rows[id_] for id_ in done if to == (queue or rows[id_].queue)]
-        log_redrive(request, there, queue)
+    done = operate.redrive(rows, queue=queue)
+    log_redrive(request, [rows[id_] for id_ in done], queue)
     tell(
         request,
         (
@@ -88,10 +93,10 @@ def _redrive(
 
 def stayed(
     ids: Sequence[int], done: Sequence[int], *, asked: int
-) -> list[tuple[int, str]]:
+) -> list[tuple[int, Counted]]:
     """Return how many of *ids* a redrive has left as they were, and why."""
     held = operate.key_holders(sorted({*ids} - {*done})) if len(done) < asked else {}
-    parts = []
+    parts: list[tuple[int, Counted]] = []
     if held:
         holders = ", ".join(
             f"#{job}" for job in sorted({*held.values()})[:HOLDERS_SHOWN]
@@ -104,72 +109,21 @@ def stayed(
             len(held),
         ).replace("{holders}", holders)
         parts.append((len(held), text))
-    return [*parts, _gone(asked - len(done) - len(held))]
+    return [*parts, (asked - len(done) - len(held), GONE)]
 
 
 def log_redrive(
     request: HttpRequest, letters: Sequence[Any], queue: str | None
 ) -> None:
     """Note that *letters* went to *queue*, or back to their own, which is one."""
-    for before in sorted({letter.queue for letter in letters}):
-        text = _('Redriven to queue "%(queue)s".') % {"queue": queue or before}
-        if queue not in (None, before):
-            text = _('Redriven to queue "%(queue)s"; it was in "%(before)s".') % {
-                "queue": queue,
-                "before": before,
-            }
-        log(request, [row for row in letters if row.queue == before], text)
 
+    def entry(row: Any) -> str:
+        names = {"queue": queue or row.queue, "before": row.queue}
+        if queue in (None, row.queue):
+            return _('Redriven to queue "%(queue)s".') % names
+        return _('Redriven to queue "%(queue)s"; it was in "%(before)s".') % names
 
-def _set_aside(
-    page: ActingAdmin, request: HttpRequest, ids: Sequence[int], data: dict[str, Any]
-) -> None:
-    """Move dead letters to the archive, with who and why."""
-    rows = page.rows_by_key(request, ids)
-    reason = data["reason"]
-    done = operate.set_aside(list(rows), by=who(request), reason=reason)
-    text = _("Set aside, to the archive: %(reason)s") % {"reason": reason}
-    log(request, [rows[id_] for id_ in done], text)
-    tell(
-        request,
-        (
-            len(done),
-            ngettext(
-                "%(count)d dead letter was set aside, to the archive.",
-                "%(count)d dead letters were set aside, to the archive.",
-                len(done),
-            ),
-        ),
-        _gone(len(ids) - len(done)),
-        left=len(ids) - len(done),
-    )
-
-
-def _delete(
-    page: ActingAdmin, request: HttpRequest, ids: Sequence[int], data: dict[str, Any]
-) -> None:
-    """Delete dead letters for ever."""
-    rows = page.rows_by_key(request, ids)
-    done = operate.delete_dead_letters(list(rows))
-    log(request, [rows[id_] for id_ in done], _("Deleted."), flag=DELETION)
-    tell(
-        request,
-        (
-            len(done),
-            ngettext(
-                "%(count)d dead letter was deleted.",
-                "%(count)d dead letters were deleted.",
-                len(done),
-            ),
-        ),
-        _gone(len(ids) - len(done)),
-        left=len(ids) - len(done),
-    )
-
-
-def _gone(count: int) -> tuple[int, str]:
-    text = _("%(count)d had already gone: redriven, purged, or being moved just now.")
-    return count, text
+    log_each(request, letters, entry)
 
 
 REDRIVE = Act(
@@ -198,7 +152,18 @@ SET_ASIDE = Act(
     permissions=("cancel",),
     label=gettext_lazy("Set aside"),
     help=gettext_lazy("To the archive as cancelled: nobody needs it any more."),
-    do=_set_aside,
+    do=on_all(
+        lambda rows, by, data: [operate.set_aside(rows, by=by, reason=data["reason"])],
+        Outcome(
+            ngettext_lazy(
+                "%(count)d dead letter was set aside, to the archive.",
+                "%(count)d dead letters were set aside, to the archive.",
+                "count",
+            ),
+            lambda data, row: _("Set aside, to the archive: %(reason)s") % data,
+        ),
+        left=GONE,
+    ),
     form=ReasonForm,
     warning=gettext_lazy(
         "They go to the archive as cancelled, with your name and the reason, and are "
@@ -211,7 +176,19 @@ DELETE = Act(
     permissions=("purge",),
     label=gettext_lazy("Delete"),
     help=gettext_lazy("For ever, with its arguments and errors."),
-    do=_delete,
+    do=on_all(
+        lambda rows, by, data: [operate.delete_dead_letters(rows)],
+        Outcome(
+            ngettext_lazy(
+                "%(count)d dead letter was deleted.",
+                "%(count)d dead letters were deleted.",
+                "count",
+            ),
+            lambda data, row: _("Deleted."),
+            DELETION,
+        ),
+        left=GONE,
+    ),
     form=Confirm,
     warning=gettext_lazy("They are deleted for ever, with their arguments and errors."),
     is_grave=True,

@@ -7,7 +7,7 @@ job reads its history, also without the permission to see what it carries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from django.contrib import messages
@@ -38,6 +38,21 @@ def log(
             flag,
             text,
         )
+
+
+def log_each(
+    request: HttpRequest,
+    rows: Iterable[Any],
+    entry: Callable[[Any], str],
+    *,
+    flag: int = CHANGE,
+) -> None:
+    """Write one entry for each of *rows*: what *entry* says of it."""
+    entries: dict[str, list[Any]] = {}
+    for row in rows:
+        entries.setdefault(entry(row), []).append(row)
+    for text, alike in entries.items():
+        log(request, alike, text, flag=flag)
 
 
 def who(request: HttpRequest) -> str:

@@ -1,13 +1,15 @@
 """
-Row acts: what is done with each row by itself, and told of all together.
+Row acts: what is done with rows, and told of all together.
 
-An act is data here: what it does with a row, and what is said of it. Pause and resume
-are the same for whatever has paused_at, paused_by and pause_reason.
+An act is data here: what it calls, what can become of rows, and what is said of that.
+Pause and resume are the same for whatever has paused_at, paused_by and pause_reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -19,7 +21,7 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Do
-from django_pgqueue.admin.log import log, tell, who
+from django_pgqueue.admin.log import log_each, tell, who
 from django_pgqueue.tasks.operate import REASON_CHARACTERS_MAX
 
 if TYPE_CHECKING:
@@ -40,44 +42,79 @@ class ReasonForm(forms.Form):
     )
 
 
-def on_each(
-    act: Callable[[Any, str, Data], bool],
-    *,
-    done: Counted,
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """
+    What can become of rows.
+
+    Attributes:
+        told: Says of how many it did, with %(count)d.
+        entry: The entry of Django's log, of what the form asked for and a row.
+        flag: ADDITION, CHANGE or DELETION of Django's log.
+    """
+
+    told: Counted
+    entry: Callable[[Data, Any], str]
+    flag: int = CHANGE
+
+
+def on_all(
+    act: Callable[[dict[Any, Any], str, Data], Sequence[Sequence[Any]]],
+    *outcomes: Outcome,
     left: Counted,
-    entry: Callable[[Any, Data], str],
-    order: str = "pk",
-    flag: int = CHANGE,
 ) -> Do:
     """
-    Return what does *act* with each row, logs it and tells how many there were.
+    Return what does *act*, logs what became of rows and tells how many there were.
 
     Args:
-        act: The row, who does it, what the form asked for; False: nothing was done.
-        done: Says of how many rows it was done, with %(count)d.
-        left: The same of those that were left as they were.
-        entry: The entry of Django's log for a row.
-        order: The attribute by which rows are taken: one order, so that two who act on
-            several do not deadlock.
-        flag: ADDITION, CHANGE or DELETION of Django's log.
+        act: The rows by their keys, who does it, what the form asked for; returns the
+            keys of the rows of each outcome.
+        outcomes: What can become of rows.
+        left: Says of how many rows nothing did, with %(count)d.
     """
 
     def do(
         page: ActingAdmin, request: HttpRequest, keys: Sequence[Any], data: Data
     ) -> None:
-        by = who(request)
-        rows = page.rows_by_key(request, keys).values()
-        entries: dict[str, list[Any]] = {}
-        for row in sorted(rows, key=lambda row: getattr(row, order)):
-            if act(row, by, data):
-                entries.setdefault(entry(row, data), []).append(row)
-        for text, changed in entries.items():
-            log(request, changed, text, flag=flag)
-        count = sum(map(len, entries.values()))
-        rest = len(keys) - count
-        tell(request, (count, done), (rest, left), left=rest)
+        rows = page.rows_by_key(request, keys)
+        parts: list[tuple[int, Counted]] = []
+        for outcome, done in zip(outcomes, act(rows, who(request), data), strict=True):
+            entry = partial(outcome.entry, data)
+            log_each(request, [rows[key] for key in done], entry, flag=outcome.flag)
+            parts.append((len(done), outcome.told))
+        rest = len(keys) - sum(count for count, _told in parts)
+        tell(request, *parts, (rest, left), left=rest)
 
     return do
+
+
+def on_each(
+    act: Callable[[Any, str, Data], bool],
+    *,
+    done: Counted,
+    left: Counted,
+    entry: Callable[[Data, Any], str],
+    order: str = "pk",
+    flag: int = CHANGE,
+) -> Do:
+    """
+    Return what does *act* with each row by itself, as on_all().
+
+    Args:
+        act: The row, who does it, what the form asked for; False: nothing was done.
+        done: As an outcome has it; with *entry* and *flag* the only one.
+        left: As on_all() takes it.
+        entry: As an outcome has it.
+        order: The attribute by which rows are taken: one order, so that two who act on
+            several do not deadlock.
+        flag: As an outcome has it.
+    """
+
+    def act_on(rows: dict[Any, Any], by: str, data: Data) -> list[list[Any]]:
+        keys = sorted(rows, key=lambda key: getattr(rows[key], order))
+        return [[key for key in keys if act(rows[key], by, data)]]
+
+    return on_all(act_on, Outcome(done, entry, flag), left=left)
 
 
 def pausing(
@@ -118,7 +155,7 @@ def pausing(
                     "%(count)d were paused already; their reasons stay.",
                     "count",
                 ),
-                entry=lambda row, data: _("Paused: %(reason)s") % data,
+                entry=lambda data, row: _("Paused: %(reason)s") % data,
                 order=order,
             ),
             form=ReasonForm,
@@ -136,7 +173,7 @@ def pausing(
                 left=ngettext_lazy(
                     "%(count)d was not paused.", "%(count)d were not paused.", "count"
                 ),
-                entry=lambda row, data: (
+                entry=lambda data, row: (
                     _("Resumed; it was paused by %(by)s: %(reason)s")
                     % {"by": row.paused_by or "?", "reason": row.pause_reason or "?"}
                 ),

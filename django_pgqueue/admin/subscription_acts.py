@@ -27,7 +27,7 @@ DISABLE = Act(
             "%(count)d were disabled already; their reasons stay.",
             "count",
         ),
-        entry=lambda row, data: _("Disabled: %(reason)s") % data,
+        entry=lambda data, row: _("Disabled: %(reason)s") % data,
     ),
     form=ReasonForm,
     warning=gettext_lazy(
@@ -52,7 +52,7 @@ ENABLE = Act(
         left=ngettext_lazy(
             "%(count)d was not disabled.", "%(count)d were not disabled.", "count"
         ),
-        entry=lambda row, data: (
+        entry=lambda data, row: (
             _("Enabled; it was disabled by %(by)s: %(reason)s")
             % {"by": row.disabled_by or "?", "reason": row.disabled_reason or "?"}
         ),
@@ -78,7 +78,7 @@ DELETE = Act(
             "%(count)d stay: code has declared them lately. Disable them instead.",
             "count",
         ),
-        entry=lambda row, data: _("Deleted."),
+        entry=lambda data, row: _("Deleted."),
         flag=DELETION,
     ),
     form=Confirm,
