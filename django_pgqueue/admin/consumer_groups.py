@@ -33,6 +33,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position, Topic
 from django_pgqueue.operators import human
 from django_pgqueue.operators.filters import Meaning, equal, part_of
+from django_pgqueue.operators.findings import START_FOR
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.states import behind_of, partition_state
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag
@@ -293,6 +294,6 @@ def _notes(row: Any) -> list[Note]:
             "No living worker serves the queue %(queue)s: what is unread waits until "
             "there is one. Start it:"
         )
-        command = f"python manage.py pgqueue_worker --queues {row.queue}"
+        command = f"{START_FOR}{row.queue}"
         notes.append(Note(text % {"queue": row.queue}, command))
     return notes

@@ -19,6 +19,7 @@ from django.utils.translation import ngettext
 from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.run_permissions import RUN_TASK
 from django_pgqueue.conf import get_settings
+from django_pgqueue.operators.findings import START_FOR
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks.registry import find_task
@@ -65,7 +66,7 @@ class Standing:
                         "asked for here waits until there is one. Start it:"
                     )
                     % {"queue": self.queue},
-                    f"python manage.py pgqueue_worker --queues {self.queue}",
+                    f"{START_FOR}{self.queue}",
                 )
             )
         if self.stats.paused_at is not None:

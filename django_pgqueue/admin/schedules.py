@@ -30,6 +30,7 @@ from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.schedule import TickOutcome
 from django_pgqueue.operators import human
 from django_pgqueue.operators.filters import Meaning, equal, part_of
+from django_pgqueue.operators.findings import START
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.runs import ticks
 from django_pgqueue.runs.ticks import TickRow
@@ -409,7 +410,7 @@ def _latest(keys: list[int], limit: int) -> list[TickRow]:
 def _overdue() -> Note:
     return Note(
         _("Ticks are overdue: no living worker issues them. Start one:"),
-        "python manage.py pgqueue_worker",
+        START,
     )
 
 

@@ -25,9 +25,9 @@ from django_pgqueue.management.cli import (
     examine_topics,
 )
 from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
-from django_pgqueue.management.cli.finding import SEVERITIES, Finding
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.cli.text import shown
+from django_pgqueue.operators.findings import SEVERITIES, Finding
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.postgres.cursor import Cursor

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
-from django_pgqueue.management.cli.finding import Finding
+from django_pgqueue.operators.findings import Finding, finding
 from django_pgqueue.postgres.counters import counters
 from django_pgqueue.postgres.cursor import Cursor
 
@@ -18,14 +18,14 @@ def sequences(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
         f"{each.column} (at {each.last:,}, in use up to {each.used:,})"
         for each in behind
     ]
-    yield Finding(
+    yield finding(
         check="sequences",
-        severity="error" if behind else "ok",
+        wrong=behind,
         what=f"Sequences are behind what is in use, as after a restore without them: "
         f"{named(told)}. New rows collide with old ones, and groups read nothing of "
-        f"what is published."
-        if behind
-        else "No sequence is behind what is in use.",
+        f"what is published.",
+        right="No sequence is behind what is in use.",
+        severity="error",
         value=[each.column for each in behind],
-        way_out="manage.py pgqueue sequences repair" if behind else "",
+        way_out="manage.py pgqueue sequences repair",
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.management.cli.finding import Finding
+from django_pgqueue.operators.findings import Finding
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import partitions
 from django_pgqueue.runs import export_files, exports

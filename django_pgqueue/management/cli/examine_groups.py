@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
-from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.management.cli.text import shown
+from django_pgqueue.operators.findings import START_FOR, Finding, finding
 from django_pgqueue.operators.human import age
 from django_pgqueue.operators.states import oldest
 from django_pgqueue.postgres.cursor import Cursor
@@ -64,22 +64,19 @@ def _waits(row: GroupRow, waiting: list[PartitionLag]) -> Finding:
         f"{shown(row.queue)}.",
         value=unread,
         limit=0,
-        way_out=f"python manage.py pgqueue_worker --queues {shown(row.queue)}",
+        way_out=f"{START_FOR}{shown(row.queue)}",
     )
 
 
 def _stale(rows: list[GroupRow]) -> Finding:
-    return Finding(
+    return finding(
         check="groups_stale",
-        severity="warning" if rows else "ok",
+        wrong=rows,
         what=f"Groups were not declared for {STALE_AFTER.days} days, and nobody reads "
-        f"for them: {named(list(map(str, rows)))}."
-        if rows
-        else "Every group is declared.",
+        f"for them: {named(list(map(str, rows)))}.",
+        right="Every group is declared.",
         value=[str(row) for row in rows],
         limit=STALE_AFTER.total_seconds(),
         way_out="Unless their code comes back: manage.py pgqueue groups pause "
-        "TOPIC/GROUP, then manage.py pgqueue groups forget TOPIC/GROUP"
-        if rows
-        else "",
+        "TOPIC/GROUP, then manage.py pgqueue groups forget TOPIC/GROUP",
     )

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.management.cli.text import shown
+from django_pgqueue.operators.findings import START_FOR, Finding, finding
 from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import doctor
@@ -51,20 +51,19 @@ def workers(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
         value=len(alive),
     )
     silent = [worker for worker in seen if worker not in alive]
-    if silent:
-        yield Finding(
-            check="heartbeats",
-            severity="warning",
-            what=f"{len(silent)} workers left a row and are silent: "
-            f"{named([worker.name for worker in silent])}, the last of them for "
-            f"{age(silent[0].silent_seconds)}.",
-            value=[worker.name for worker in silent],
-            limit=SILENT_SECONDS_MAX,
-            way_out="They were killed, or cannot reach the database. Rows of dead ones "
-            "are purged by a living worker.",
-        )
-    else:
-        yield Finding(check="heartbeats", severity="ok", what="No worker is silent.")
+    names = [worker.name for worker in silent]
+    last = age(silent[0].silent_seconds) if silent else ""
+    yield finding(
+        check="heartbeats",
+        wrong=silent,
+        what=f"{len(silent)} workers left a row and are silent: {named(names)}, the "
+        f"last of them for {last}.",
+        right="No worker is silent.",
+        value=names,
+        limit=SILENT_SECONDS_MAX,
+        way_out="They were killed, or cannot reach the database. Rows of dead ones are "
+        "purged by a living worker.",
+    )
     plans = {plan_of(worker) for worker in alive}
     yield from _queues(cursor, plans)
 
@@ -83,7 +82,7 @@ def _queues(cursor: Cursor, plans: set[QueuePlan]) -> Iterator[Finding]:
             what=f"Queue {shown(queue.name)} has {_ready(queue)} and no living worker.",
             value=queue.ready,
             limit=0,
-            way_out=f"python manage.py pgqueue_worker --queues {shown(queue.name)}",
+            way_out=f"{START_FOR}{shown(queue.name)}",
         )
     if not unserved:
         yield Finding(
@@ -114,14 +113,11 @@ def _ready(queue: QueueStats) -> str:
 
 def _suspects(stats: list[QueueStats]) -> Finding:
     waiting = {queue.name: queue.alone for queue in stats if queue.alone}
-    if not waiting:
-        return Finding(
-            check="suspects", severity="ok", what="No job waits to run alone."
-        )
     count = sum(waiting.values())
-    return Finding(
+    return finding(
         check="suspects",
-        severity="warning",
+        wrong=waiting,
+        right="No job waits to run alone.",
         what=f"{count:,} job{'' if count == 1 else 's'} of a process that died "
         f"{'waits' if count == 1 else 'wait'} to run alone, in {named([*waiting])}.",
         value=count,
@@ -143,15 +139,13 @@ def _waits(stats: list[QueueStats]) -> Iterator[Finding]:
     name = max(waits, key=lambda queue: waits[queue])
     seconds = waits[name]
     is_late = seconds > READY_SECONDS_MAX
-    yield Finding(
+    yield finding(
         check="oldest_ready",
-        severity="warning" if is_late else "ok",
+        wrong=is_late,
         what=f"The oldest ready job has waited {age(seconds)}, in queue {shown(name)}.",
         value=seconds,
         limit=READY_SECONDS_MAX,
-        way_out="Start more workers for it, or see what keeps those that are there."
-        if is_late
-        else "",
+        way_out="Start more workers for it, or see what keeps those that are there.",
     )
 
 
@@ -190,15 +184,11 @@ def tasks(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Do jobs wait whose task nobody declares?"""
     seen = doctor.tasks_in_use(cursor, limit=TASK_ROWS_MAX)
     unknown = [name for name in seen if find_sender(name) is None]
-    if not unknown:
-        yield Finding(
-            check="tasks", severity="ok", what="Every waiting job's task is declared."
-        )
-        return
-    yield Finding(
+    yield finding(
         check="tasks",
-        severity="warning",
+        wrong=unknown,
         what=f"Jobs wait whose task is not declared here: {named(unknown)}.",
+        right="Every waiting job's task is declared.",
         value=unknown[:NAMES_MAX],
         way_out="Deploy the code that has them, declare them in a module of "
         f"TASK_MODULES, or add aliases=[…] to the renamed "
@@ -214,17 +204,14 @@ def dead_letters(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     count = sum(counts.values())
     told = ", ".join(f"{number:,} {reason}" for reason, number in counts.items())
     more = " or more" if count >= COUNT_MAX else ""
-    yield Finding(
+    yield finding(
         check="dead_letters",
-        severity="warning" if count else "ok",
-        what=f"{count:,}{more} jobs gave up in the last 24 h: {told}."
-        if count
-        else "No job gave up in the last 24 h.",
+        wrong=count,
+        what=f"{count:,}{more} jobs gave up in the last 24 h: {told}.",
+        right="No job gave up in the last 24 h.",
         value=count,
         limit=0,
-        way_out="manage.py pgqueue dead; fix the cause, then pgqueue redrive."
-        if count
-        else "",
+        way_out="manage.py pgqueue dead; fix the cause, then pgqueue redrive.",
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
-from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.management.cli.text import shown
+from django_pgqueue.operators.findings import START, Finding, finding
 from django_pgqueue.operators.human import age
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
@@ -25,18 +25,16 @@ def schedules(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
         for row in rows
         if states[row.name] == "overdue" and row.next_tick is not None
     }
-    yield Finding(
+    most = max(late.values(), default=0.0)
+    yield finding(
         check="ticks",
-        severity="error" if late else "ok",
-        what=f"Ticks are overdue, the first for {age(max(late.values()))}: "
-        f"{named(list(late))}."
-        if late
-        else "No tick of a schedule is overdue.",
-        value=max(late.values(), default=0.0),
+        wrong=late,
+        what=f"Ticks are overdue, the first for {age(most)}: {named(list(late))}.",
+        right="No tick of a schedule is overdue.",
+        severity="error",
+        value=most,
         limit=OVERDUE.total_seconds(),
-        way_out="No living worker issues them: python manage.py pgqueue_worker"
-        if late
-        else "",
+        way_out=f"No living worker issues them: {START}",
     )
     yield _faulty([row for row in rows if states[row.name] == "faulty"])
     yield _withdrawn([row.name for row in rows if states[row.name] == "withdrawn"])
@@ -45,49 +43,42 @@ def schedules(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
 
 
 def _faulty(rows: list[ScheduleRow]) -> Finding:
-    return Finding(
+    error = shown(rows[0].error) if rows else ""
+    return finding(
         check="schedules",
-        severity="error" if rows else "ok",
+        wrong=rows,
         what=f"Schedules have no ticks, since they cannot be read, or their tick "
-        f"cannot be issued: {named([row.name for row in rows])}. {shown(rows[0].error)}"
-        if rows
-        else "Every schedule can be read.",
+        f"cannot be issued: {named([row.name for row in rows])}. {error}",
+        right="Every schedule can be read.",
+        severity="error",
         value=[row.name for row in rows],
         way_out="Fix what the error names, or edit or delete them in the admin. What "
-        "failed is tried again once a minute."
-        if rows
-        else "",
+        "failed is tried again once a minute.",
     )
 
 
 def _withdrawn(names: list[str]) -> Finding:
-    return Finding(
+    return finding(
         check="withdrawn",
-        severity="warning" if names else "ok",
-        what=f"Schedules are declared no longer, and rest: {named(names)}."
-        if names
-        else "Every schedule of code is declared.",
+        wrong=names,
+        what=f"Schedules are declared no longer, and rest: {named(names)}.",
+        right="Every schedule of code is declared.",
         value=names,
-        way_out="Delete them in the admin, if they are not to come back."
-        if names
-        else "",
+        way_out="Delete them in the admin, if they are not to come back.",
     )
 
 
 def _hidden(rows: list[ScheduleRow]) -> Finding:
     ours = {each.name for each in declared()}
     names = [row.name for row in rows if row.source == "user" and row.name in ours]
-    return Finding(
+    return finding(
         check="hidden",
-        severity="warning" if names else "ok",
-        what=f"Code declares schedules under names that users have taken: "
-        f"{named(names)}."
-        if names
-        else "No schedule of a user hides one of code.",
+        wrong=names,
+        what="Code declares schedules under names that users have taken: "
+        f"{named(names)}.",
+        right="No schedule of a user hides one of code.",
         value=names,
-        way_out="Those of users hold. Delete them in the admin, then migrate."
-        if names
-        else "",
+        way_out="Those of users hold. Delete them in the admin, then migrate.",
     )
 
 
@@ -98,15 +89,12 @@ def _tasks(rows: list[ScheduleRow]) -> Finding:
         if row.message_name is None and find_sender(row.task) is None
     ]
     told = named([f"{row.name} ({row.task})" for row in unknown])
-    return Finding(
+    return finding(
         check="schedule_tasks",
-        severity="warning" if unknown else "ok",
-        what=f"Schedules have a task that is not declared here: {told}."
-        if unknown
-        else "The task of every schedule is declared.",
+        wrong=unknown,
+        what=f"Schedules have a task that is not declared here: {told}.",
+        right="The task of every schedule is declared.",
         value=[row.name for row in unknown],
         way_out="Deploy the code that has it, or pause the schedule; its jobs wait, "
-        "and then are dead."
-        if unknown
-        else "",
+        "and then are dead.",
     )

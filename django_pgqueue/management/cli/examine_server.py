@@ -8,7 +8,7 @@ from datetime import timedelta
 import psycopg
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.management.cli.finding import Finding
+from django_pgqueue.operators.findings import Finding, finding
 from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres import trusted_clock as clocks
@@ -35,13 +35,14 @@ def server(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Is the server new enough?"""
     found = facts(cursor)
     is_old = found.version_number < VERSION_MIN
-    yield Finding(
+    yield finding(
         check="server",
-        severity="error" if is_old else "ok",
+        wrong=is_old,
         what=f"PostgreSQL {found.version}, database {found.database}.",
+        severity="error",
         value=found.version_number,
         limit=VERSION_MIN,
-        way_out="Upgrade the server: 14 is the oldest supported." if is_old else "",
+        way_out="Upgrade the server: 14 is the oldest supported.",
     )
 
 
@@ -49,18 +50,15 @@ def migrations(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Has every migration been applied?"""
     alias = settings.database
     pending = pending_migrations(alias)
-    if pending:
-        yield Finding(
-            check="migrations",
-            severity="error",
-            what=f"Migrations of pgqueue are missing: {', '.join(pending)}.",
-            value=pending,
-            way_out=f"python manage.py migrate pgqueue --database {alias}",
-        )
-    else:
-        yield Finding(
-            check="migrations", severity="ok", what="All migrations are applied."
-        )
+    yield finding(
+        check="migrations",
+        wrong=pending,
+        what=f"Migrations of pgqueue are missing: {', '.join(pending)}.",
+        right="All migrations are applied.",
+        severity="error",
+        value=pending,
+        way_out=f"python manage.py migrate pgqueue --database {alias}",
+    )
 
 
 def indexes(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
@@ -94,16 +92,14 @@ def partitions(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     today, days = archive_days(cursor)
     ahead = sum(1 for day in days if today < day <= today + timedelta(days=AHEAD))
     is_late = ahead < 2
-    yield Finding(
+    yield finding(
         check="partitions",
-        severity="warning" if is_late else "ok",
+        wrong=is_late,
         what=f"The archive has tables for {ahead} days ahead, of {AHEAD}.",
         value=ahead,
         limit=2,
         way_out="A running worker makes them within a minute; without them, the first "
-        "settle of a day waits for its table."
-        if is_late
-        else "",
+        "settle of a day waits for its table.",
     )
 
 
@@ -173,16 +169,14 @@ def connections(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     allowed = facts(cursor).connections_max
     used, ours = health.connection_counts(cursor)
     is_full = used >= allowed * CONNECTIONS_SHARE_MAX
-    yield Finding(
+    yield finding(
         check="connections",
-        severity="warning" if is_full else "ok",
+        wrong=is_full,
         what=f"{used} of {allowed} connections are open, {ours} of them ours.",
         value=used,
         limit=int(allowed * CONNECTIONS_SHARE_MAX),
         way_out="Raise max_connections, put a pooler before the web servers, or lower "
-        "--threads."
-        if is_full
-        else "",
+        "--threads.",
     )
 
 
@@ -221,17 +215,15 @@ def prepared(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Are there prepared transactions that nobody ends?"""
     count, seconds = health.prepared(cursor)
     is_old = seconds is not None and seconds > PREPARED_SECONDS_MAX
-    yield Finding(
+    yield finding(
         check="prepared",
-        severity="warning" if is_old else "ok",
+        wrong=is_old,
         what=f"{count} prepared transactions"
         + (f", the oldest for {age(seconds)}." if seconds is not None else "."),
         value=seconds,
         limit=PREPARED_SECONDS_MAX,
         way_out="End them with COMMIT PREPARED or ROLLBACK PREPARED: their locks stay "
-        "through restarts."
-        if is_old
-        else "",
+        "through restarts.",
     )
 
 
@@ -239,16 +231,14 @@ def notifications(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Does somebody who listens not read?"""
     usage = health.notification_usage(cursor)
     is_full = usage > NOTIFICATIONS_SHARE_MAX
-    yield Finding(
+    yield finding(
         check="notifications",
-        severity="warning" if is_full else "ok",
+        wrong=is_full,
         what=f"The server's queue of notifications is {usage:.1%} full.",
         value=usage,
         limit=NOTIFICATIONS_SHARE_MAX,
         way_out="A session that has LISTENed stays in a transaction and reads none; "
-        "when the queue is full, NOTIFY fails. End that session."
-        if is_full
-        else "",
+        "when the queue is full, NOTIFY fails. End that session.",
     )
 
 
@@ -283,16 +273,14 @@ def clock(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     )
     is_off = abs(skew) - doubt > CLOCK_SKEW_SECONDS_MAX
     where = "ahead of" if skew > 0 else "behind"
-    yield Finding(
+    yield finding(
         check="clock",
-        severity="warning" if is_off else "ok",
+        wrong=is_off,
         what=f"This machine's clock is {duration(abs(skew))} {where} the database's.",
         value=skew,
         limit=CLOCK_SKEW_SECONDS_MAX,
         way_out="Jobs follow the database's clock, but a run_after that is computed "
-        "here is as wrong as the clock: run NTP on both."
-        if is_off
-        else "",
+        "here is as wrong as the clock: run NTP on both.",
     )
 
 
@@ -300,20 +288,17 @@ def trusted_clock(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Has the database's clock jumped ahead, or has no worker led for long?"""
     late = clocks.behind(cursor).total_seconds()
     is_late = late > TRUSTED_LATE_SECONDS_MAX
-    yield Finding(
+    yield finding(
         check="trusted_clock",
-        severity="warning" if is_late else "ok",
+        wrong=is_late,
         what=f"The database's clock is {age(late)} ahead of the time that workers "
         f"have measured: it has jumped, or none has led for so long. No day of that "
-        f"time is closed, exported or removed yet."
-        if is_late
-        else "The database's clock has not jumped ahead.",
+        f"time is closed, exported or removed yet.",
+        right="The database's clock has not jumped ahead.",
         value=late,
         limit=TRUSTED_LATE_SECONDS_MAX,
         way_out="If it is wrong, set it right soon: it is believed by another day for "
-        "each hour that a worker leads. If it is right, wait for that."
-        if is_late
-        else "",
+        "each hour that a worker leads. If it is right, wait for that.",
     )
 
 

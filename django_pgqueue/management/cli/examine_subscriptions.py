@@ -9,7 +9,7 @@ from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TopicError
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.examine_topics import RETENTION_SHARE_MAX
-from django_pgqueue.management.cli.finding import Finding
+from django_pgqueue.operators.findings import Finding, finding
 from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.tasks.registry import find_sender
@@ -46,85 +46,71 @@ def _behind(found: list[BackfillBehind]) -> Finding:
         f"is {age(each.seconds)} old, kept for {duration(each.keep_seconds)}"
         for each in found
     ]
-    return Finding(
+    return finding(
         check="backfills_behind",
-        severity="warning" if found else "ok",
-        what=f"Back-fills are about to lose messages: {named(told)}."
-        if found
-        else "No back-fill is about to lose messages that have no job yet.",
+        wrong=found,
+        what=f"Back-fills are about to lose messages: {named(told)}.",
+        right="No back-fill is about to lose messages that have no job yet.",
         value=[str(each) for each in found],
         limit=RETENTION_SHARE_MAX,
         way_out="Enable the subscription, delete it, or keep its topic's messages for "
-        "longer: topic(…, retain=…)."
-        if found
-        else "",
+        "longer: topic(…, retain=…).",
     )
 
 
 def _lost(found: list[tuple[str, str, str]]) -> Finding:
     told = [f"{pattern} → {queue}: {message}" for pattern, queue, message in found]
-    return Finding(
+    return finding(
         check="backfills_lost",
-        severity="warning" if found else "ok",
+        wrong=found,
         what=f"Back-fills lost messages in the last {LOST_LATELY.days} days. "
-        f"{named(told)}"
-        if found
-        else f"No back-fill lost messages in the last {LOST_LATELY.days} days.",
+        f"{named(told)}",
+        right=f"No back-fill lost messages in the last {LOST_LATELY.days} days.",
         value=[f"{pattern} → {queue}" for pattern, queue, _message in found],
         way_out="They are gone, and have no job. It is told for "
-        f"{LOST_LATELY.days} days."
-        if found
-        else "",
+        f"{LOST_LATELY.days} days.",
     )
 
 
 def _stale(rows: list[SubscriptionRow]) -> Finding:
-    return Finding(
+    return finding(
         check="stale",
-        severity="warning" if rows else "ok",
+        wrong=rows,
         what=f"Subscriptions were not declared for {STALE_AFTER.days} days, and still "
-        f"make a job of each message: {named(list(map(str, rows)))}."
-        if rows
-        else "Every subscription of code is declared.",
+        f"make a job of each message: {named(list(map(str, rows)))}.",
+        right="Every subscription of code is declared.",
         value=[str(row) for row in rows],
         limit=STALE_AFTER.total_seconds(),
-        way_out="Disable or delete them in the admin, unless their code comes back."
-        if rows
-        else "",
+        way_out="Disable or delete them in the admin, unless their code comes back.",
     )
 
 
 def _tasks(rows: list[SubscriptionRow]) -> Finding:
     unknown = [row for row in rows if find_sender(row.task) is None]
-    return Finding(
+    return finding(
         check="subscribed_tasks",
-        severity="warning" if unknown else "ok",
+        wrong=unknown,
         what=f"Subscriptions have a task that is not declared here: "
-        f"{named(list(map(str, unknown)))}."
-        if unknown
-        else "The task of every subscription is declared.",
+        f"{named(list(map(str, unknown)))}.",
+        right="The task of every subscription is declared.",
         value=[str(row) for row in unknown],
         way_out="Deploy the code that has it, or disable them; their jobs wait, and "
-        "then are dead."
-        if unknown
-        else "",
+        "then are dead.",
     )
 
 
 def _patterns(rows: list[SubscriptionRow]) -> Finding:
     wrong = [row for row in rows if not _is_sound(row)]
-    return Finding(
+    return finding(
         check="patterns",
-        severity="error" if wrong else "ok",
+        wrong=wrong,
         what=f"Subscriptions have a topic or an expression that their pattern does not "
         f"mean; the pattern counts, and what is none selects nothing: "
-        f"{named(list(map(str, wrong)))}."
-        if wrong
-        else "Every subscription has a pattern that means its topic.",
+        f"{named(list(map(str, wrong)))}.",
+        right="Every subscription has a pattern that means its topic.",
+        severity="error",
         value=[str(row) for row in wrong],
-        way_out="Delete them, and declare with @subscribe what was meant."
-        if wrong
-        else "",
+        way_out="Delete them, and declare with @subscribe what was meant.",
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
-from django_pgqueue.management.cli.finding import Finding
 from django_pgqueue.management.cli.text import shown
+from django_pgqueue.operators.findings import Finding, finding
 from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
@@ -34,43 +34,38 @@ def topics(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
 
 def _days(found: doctor.LogDays) -> Iterator[Finding]:
     is_late = found.ahead < AHEAD_LEAST
-    yield Finding(
+    yield finding(
         check="log_days",
-        severity="warning" if is_late else "ok",
+        wrong=is_late,
         what=f"The log has tables for {found.ahead} days ahead, of {AHEAD}.",
         value=found.ahead,
         limit=AHEAD_LEAST,
         way_out="A running worker makes them within a minute; without them, the first "
-        "message of a day waits for its table."
-        if is_late
-        else "",
+        "message of a day waits for its table.",
     )
     unclosed = [str(day) for day in found.unclosed]
-    yield Finding(
+    yield finding(
         check="log_closed",
-        severity="warning" if unclosed else "ok",
-        what=f"Days of the log that are over are not closed: {named(unclosed)}."
-        if unclosed
-        else "Every day of the log that is over is closed.",
+        wrong=unclosed,
+        what=f"Days of the log that are over are not closed: {named(unclosed)}.",
+        right="Every day of the log that is over is closed.",
         value=unclosed,
         limit=doctor.CLOSED_LATE.total_seconds(),
         way_out="The worker that leads closes them, unless a transaction that has used "
         "their tables stays open: see log_horizon and prepared. Until then they are "
-        "read by every reader, and retention removes none of them."
-        if unclosed
-        else "",
+        "read by every reader, and retention removes none of them.",
     )
 
     early = [str(day) for day in found.early]
-    yield Finding(
+    yield finding(
         check="log_early",
-        severity="error" if early else "ok",
+        wrong=early,
         what=f"Days of the log are closed and not over: {named(early)}. The clock of "
-        "the database was ahead; what is published into them is refused."
-        if early
-        else "No day of the log is closed before it is over.",
+        "the database was ahead; what is published into them is refused.",
+        right="No day of the log is closed before it is over.",
+        severity="error",
         value=early,
-        way_out="Set its clock right, then: manage.py pgqueue reopen" if early else "",
+        way_out="Set its clock right, then: manage.py pgqueue reopen",
     )
 
 
@@ -111,18 +106,15 @@ def _behind(found: list[doctor.Behind]) -> Finding:
         f"{age(each.seconds)} old, kept for {duration(each.keep_seconds)})"
         for each in found
     ]
-    return Finding(
+    return finding(
         check="groups_behind",
-        severity="warning" if found else "ok",
-        what=f"Groups are about to lose messages: {named(told)}."
-        if found
-        else "No group is about to lose messages that it has not read.",
+        wrong=found,
+        what=f"Groups are about to lose messages: {named(told)}.",
+        right="No group is about to lose messages that it has not read.",
         value=[f"{each.topic}/{each.group}" for each in found],
         limit=RETENTION_SHARE_MAX,
         way_out="Start more readers, resume it, or keep its topic's messages for "
-        "longer: topic(…, retain=…)."
-        if found
-        else "",
+        "longer: topic(…, retain=…).",
     )
 
 
@@ -134,31 +126,26 @@ def _halted(found: list[doctor.Halted]) -> Finding:
         for each in found
     ]
     first = next((each.message for each in found if each.message), "")
-    return Finding(
+    return finding(
         check="groups_halted",
-        severity="error" if found else "ok",
-        what=f"Groups are halted: {named(told)}. {shown(first)}".strip()
-        if found
-        else "No group is halted.",
+        wrong=found,
+        what=f"Groups are halted: {named(told)}. {shown(first)}".strip(),
+        right="No group is halted.",
+        severity="error",
         value=[f"{each.topic}/{each.group}" for each in found],
         way_out="After an error: fix it, then manage.py pgqueue groups read-on. After "
-        "retention: manage.py pgqueue seek, to 'earliest' for what is left."
-        if found
-        else "",
+        "retention: manage.py pgqueue seek, to 'earliest' for what is left.",
     )
 
 
 def _partitions(found: list[tuple[str, int, int]]) -> Finding:
     told = [f"{name} has {has}, code says {says}" for name, has, says in found]
-    return Finding(
+    return finding(
         check="topics",
-        severity="warning" if found else "ok",
-        what=f"Topics have other partitions than code declares: {named(told)}."
-        if found
-        else "Every topic has the partitions that code declares.",
+        wrong=found,
+        what=f"Topics have other partitions than code declares: {named(told)}.",
+        right="Every topic has the partitions that code declares.",
         value=[name for name, _has, _says in found],
         way_out="What a topic has once stays, for the order of its keys: write that "
-        "number into topic(…, partitions=…)."
-        if found
-        else "",
+        "number into topic(…, partitions=…).",
     )

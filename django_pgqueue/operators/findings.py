@@ -1,0 +1,72 @@
+"""Finding: one thing that the doctor looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["ok", "warning", "error"]
+
+# Least to worst.
+SEVERITIES: tuple[Severity, ...] = ("ok", "warning", "error")
+
+# What starts a worker of all queues; of one, with its name.
+START = "python manage.py pgqueue_worker"
+START_FOR = f"{START} --queues "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """
+    One thing that was looked at.
+
+    Attributes:
+        check: What was looked at, in one word that never changes: for scripts.
+        severity: "error": jobs do not run, or soon will not. "warning": somebody
+            should look. "ok": as it should be.
+        what: The finding, in a sentence.
+        value: What was measured, where that is a number or a list.
+        limit: What the value is held against.
+        way_out: What to do; empty where all is well.
+    """
+
+    check: str
+    severity: Severity
+    what: str
+    value: object = None
+    limit: object = None
+    way_out: str = ""
+
+
+def finding(
+    *,
+    check: str,
+    wrong: object,
+    what: str,
+    right: str = "",
+    way_out: str = "",
+    severity: Severity = "warning",
+    value: object = None,
+    limit: object = None,
+) -> Finding:
+    """
+    Return what was found, with its way out; or that all is as it should be.
+
+    Args:
+        check: As of a finding.
+        wrong: Whether somebody should do something.
+        what: The finding.
+        right: The same where nothing is wrong, if that is another sentence.
+        way_out: Left out where nothing is wrong.
+        severity: Of what is wrong.
+        value: As of a finding.
+        limit: As of a finding.
+    """
+    return Finding(
+        check=check,
+        severity=severity if wrong else "ok",
+        what=what if wrong or not right else right,
+        value=value,
+        limit=limit,
+        way_out=way_out if wrong else "",
+    )
