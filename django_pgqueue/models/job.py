@@ -132,7 +132,7 @@ class Job(JobColumns):
             models.Index(
                 fields=["queue", "-priority", "visible_at"], name="pgqueue_job_claim"
             ),
-            # Serves queues/accumulate.py: calls of a key that nobody has taken.
+            # Serves queues/gather.py: calls of a key that nobody has taken.
             models.Index(
                 fields=["accumulate_key", "task", "queue", "visible_at"],
                 name="pgqueue_job_accumulate",

@@ -11,12 +11,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from django_pgqueue.postgres.bulk import Items, as_array, chunks
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.queues.enqueue import COLUMN_AS_JSON, Argument, Placement
-from django_pgqueue.queues.spread import KeyPart, as_offsets, offset_of_row, pinned
+from django_pgqueue.queues.enqueue import (
+    MANY,
+    ONE,
+    Form,
+    as_offsets,
+    pinned,
+    values,
+)
+from django_pgqueue.queues.enqueue_rows import (
+    IS_FINE,
+    MADE_OF_ROWS,
+    Argument,
+    KeyPart,
+    made,
+)
+from django_pgqueue.queues.placement import Placement
+from django_pgqueue.queues.rules import Rule
 
 # Rows per statement. More than of plain jobs: rows are stored in the order of their
 # keys within a statement, so two bulks deadlock only if one of them needs several.
@@ -25,41 +41,15 @@ UNIQUE_ROWS_MAX = 100_000
 Hold = Literal["queued", "queued|running"]
 Conflict = Literal["skip", "replace", "reschedule", "error", "debounce"]
 
-# What the function is called with, but for its arguments and key. The moment is asked
-# for out here, where a test can say another one.
-CALLED_WITH = """
-    %(queue)s, %(task)s, {args}, {kwargs}, %(headers)s::jsonb, %(priority)s,
-    %(max_attempts)s,
-    CASE WHEN %(over_microseconds)s::bigint IS NULL
-         THEN coalesce(%(run_at)s::timestamptz, clock_timestamp() + %(delay)s::interval)
-         ELSE coalesce(%(run_at)s::timestamptz,
-                       statement_timestamp() + coalesce(%(delay)s::interval, '0'))
-              + {offset} * interval '1 microsecond' END,
-    coalesce(%(expire_at)s::timestamptz, clock_timestamp() + %(expire_in)s::interval),
-    clock_timestamp(), {key}, %(hold)s, %(conflict)s, %(max_wait)s::interval,
-    %(period)s::interval, %(jobs)s, %(locks)s
-"""
-
-# In a window (queues/spread.py), where no key says when.
-SAMPLED = "floor(random() * %(over_microseconds)s::bigint)::bigint"
-
 # Locks: those of pgqueue_store_unique(), which its file in sql/ names.
-STORE_UNIQUE = f"""
-SELECT stored.out_id, stored.out_conflict
-  FROM pgqueue_store_unique({
-    CALLED_WITH.format(
-        args="%(args)s::jsonb",
-        kwargs="%(kwargs)s::jsonb",
-        key="pgqueue_dedup_key(%(task)s, %(by)s::jsonb)",
-        offset=f"coalesce(%(offset_microseconds)s::bigint, {SAMPLED})",
-    )
-}) AS stored
+ONE_STORED = """
+SELECT stored.out_id, stored.out_conflict FROM {call} AS stored
 """
 
 # Locks: the same for each row, in the order of the keys, so that two of these cannot
 # deadlock. OFFSET 0 keeps the sorted rows a table of their own, which LATERAL goes
 # through from its beginning. A single value of by is the key of all rows.
-STORE_UNIQUE_MANY = f"""
+MANY_STORED = """
 SELECT item.place, stored.out_id, stored.out_conflict
   FROM (SELECT keyed.place, keyed.value, keyed.microseconds, keyed.key
           FROM (SELECT i.place, i.value, i.microseconds, pgqueue_dedup_key(
@@ -71,64 +61,50 @@ SELECT item.place, stored.out_id, stored.out_conflict
                 OFFSET 0) AS keyed
          ORDER BY keyed.key COLLATE "C", keyed.place
         OFFSET 0) AS item
- CROSS JOIN LATERAL pgqueue_store_unique({
-    CALLED_WITH.format(
-        args="CASE WHEN jsonb_typeof(item.value) = 'array' THEN item.value"
-        " ELSE '[]' END",
-        kwargs="CASE WHEN jsonb_typeof(item.value) = 'array' THEN '{}'"
-        " ELSE item.value END",
-        key="item.key",
-        offset=f"coalesce(item.microseconds, {SAMPLED})",
-    )
-}) AS stored
+ CROSS JOIN LATERAL {call} AS stored
 """
 
-# Locks: as STORE_UNIQUE_MANY. When the largest is too large, nothing is stored, and the
-# caller is told the size. by: the columns that make the key, or one value for all rows.
+# Locks: as MANY_STORED. by: the columns that make the key, or one value for all rows.
 # place: rows of one key meet each other in the order of the query.
-STORE_UNIQUE_SELECTED = f"""
-WITH item AS MATERIALIZED (
-    SELECT jsonb_build_object({{arguments}}) AS kwargs, row_number() OVER () AS place
-      FROM ({{query}}) AS source({{columns}})
-), placed AS MATERIALIZED (
-    SELECT item.kwargs, item.place, {{offset}} AS microseconds FROM item
-), largest AS (
-    SELECT max(octet_length(kwargs::text)) AS bytes,
-           count(*) - count(microseconds) AS keyless
-      FROM placed
-), keyed AS MATERIALIZED (
-    SELECT item.kwargs, item.place, item.microseconds,
+ROWS_STORED = f"""
+, keyed AS MATERIALIZED (
+    SELECT placed.kwargs, placed.place, placed.microseconds,
            pgqueue_dedup_key(%(task)s, coalesce(%(by)s::jsonb, (
                SELECT CASE WHEN %(is_hidden)s
                            THEN jsonb_build_array(jsonb_object_agg(name, value))
                            ELSE jsonb_object_agg(name, value) END
-                 FROM (SELECT name, coalesce(item.kwargs -> name, %(defaults)s::jsonb
+                 FROM (SELECT name, coalesce(placed.kwargs -> name, %(defaults)s::jsonb
                                                                   -> name) AS value
                          FROM unnest(%(names)s::text[]) AS name) AS named))) AS key
-      FROM placed AS item
-     WHERE (SELECT bytes <= %(bytes_max)s AND keyless = 0 FROM largest)
+      FROM placed
+     WHERE {IS_FINE}
 ), sorted AS MATERIALIZED (
     SELECT keyed.kwargs, keyed.microseconds, keyed.key
       FROM keyed
      ORDER BY keyed.key COLLATE "C", keyed.place
 ), stored AS MATERIALIZED (
     SELECT stored.out_id AS id, stored.out_conflict AS conflict
-      FROM sorted
-     CROSS JOIN LATERAL pgqueue_store_unique({
-    CALLED_WITH.format(
-        args="'[]'",
-        kwargs="sorted.kwargs",
-        key="sorted.key",
-        offset="sorted.microseconds",
-    )
-}) AS stored)
-SELECT coalesce((SELECT bytes FROM largest), 0), stored.conflict, count(*),
-       min(stored.id),
+      FROM sorted AS placed
+     CROSS JOIN LATERAL {{call}} AS stored)
+SELECT (SELECT bytes FROM total), stored.conflict, count(*), min(stored.id),
        CASE WHEN %(with_ids)s THEN array_agg(stored.id ORDER BY stored.id) END,
-       (SELECT keyless FROM largest)
+       (SELECT keyless FROM total)
   FROM (VALUES (1)) AS one LEFT JOIN stored ON true
  GROUP BY stored.conflict
 """
+
+
+# Its key: of one job, and of many.
+ONE_KEY = "pgqueue_dedup_key(%(task)s, %(by)s::jsonb)"
+KEY = "item.key"
+
+
+@cache
+def call(form: Form, rule: Rule, key: str) -> str:
+    """Return the call of the function. The moment, too: a test can say another one."""
+    return f"""pgqueue_store_unique({values(form, rule)},
+       clock_timestamp(), {key}, %(hold)s, %(conflict)s, %(max_wait)s::interval,
+       %(period)s::interval, %(jobs)s, %(locks)s)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +185,10 @@ def store_unique(
             met another one, and can be run again.
     """
     params = {**placement.params(), **dedup.params(), "locks": locks}
-    cursor.execute(STORE_UNIQUE, {**params, "args": args, "kwargs": kwargs})
+    cursor.execute(
+        ONE_STORED.format(call=call(ONE, placement.rule, ONE_KEY)),
+        {**params, "args": args, "kwargs": kwargs},
+    )
     return Stored(*one_row(cursor))
 
 
@@ -242,12 +221,13 @@ def store_unique_many(
     found = list(chunks(items, UNIQUE_ROWS_MAX))
     if len(found) > 1:
         params |= pinned(cursor, placement).params()
+    statement = MANY_STORED.format(call=call(MANY, placement.rule, KEY))
     for chunk in found:
         jobs = sum(part.jobs for part in chunk)
         bys = dedup.bys[len(stored) : len(stored) + jobs]
         params["items"], params["bys"] = as_array(chunk), f"[{','.join(bys)}]"
         params["offsets"] = as_offsets(chunk)
-        cursor.execute(STORE_UNIQUE_MANY, params)
+        cursor.execute(statement, params)
         rows = sorted(cursor.fetchall())
         stored.extend(Stored(job_id, conflict) for _, job_id, conflict in rows)
     return stored
@@ -269,37 +249,22 @@ def store_unique_selected(
     """
     Store one job per row of *query* whose key is free; as enqueue_from_select().
 
-    offset_key: Of a placement with a window, as key in spread_from_select().
+    offset_key: Of a placement with a window, as key there.
 
     Raises:
         OperationalError: As store_unique().
     """
-    named: dict[str, Any] = {}
-    parts: list[str] = []
-    columns: list[str] = []
-    for place, argument in enumerate(arguments):
-        named[f"name{place}"] = argument.name
-        if argument.kind is None:
-            named[f"constant{place}"] = argument.constant
-            parts.append(f"%(name{place})s::text, %(constant{place})s::jsonb")
-        else:
-            columns.append(f"c{len(columns)}")
-            value = COLUMN_AS_JSON[argument.kind].format(column=f"source.{columns[-1]}")
-            parts.append(f"%(name{place})s::text, {value}")
-    # The query has its parameters by place: psycopg takes one kind in a statement.
-    query = _by_name(query, params, "param", named)
-    offset = "0::bigint"
-    if placement.over_microseconds is not None:
-        sql, offset_params = offset_of_row(placement, offset_key)
-        offset = _by_name(sql, offset_params, "offset", named)
-    statement = STORE_UNIQUE_SELECTED.format(
-        arguments=", ".join(parts),
+    statement, named = made(
+        placement,
+        arguments=arguments,
+        key=offset_key,
         query=query,
-        columns=", ".join(columns or ["c0"]),
-        offset=offset,
+        params=params,
+        has_places=True,
     )
+    stored = ROWS_STORED.format(call=call(MADE_OF_ROWS, placement.rule, "placed.key"))
     cursor.execute(
-        statement,
+        statement + stored,
         {
             **placement.params(),
             **dedup.params(),
@@ -323,15 +288,3 @@ def store_unique_selected(
         ids=[] if created is None else created[4] or [],
         keyless=rows[0][5] or 0,
     )
-
-
-def _by_name(
-    sql: str, params: Sequence[Any], prefix: str, named: dict[str, Any]
-) -> str:
-    """Return *sql* with names for its places; the values are added to *named*."""
-    first, *pieces = sql.replace("%%", "\0").split("%s")
-    named.update({f"{prefix}{place}": value for place, value in enumerate(params)})
-    joined = first + "".join(
-        f"%({prefix}{place})s{piece}" for place, piece in enumerate(pieces)
-    )
-    return joined.replace("\0", "%%")

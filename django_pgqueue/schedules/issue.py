@@ -17,7 +17,8 @@ from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.publishing.publish import HINT
-from django_pgqueue.queues.enqueue import Placement, enqueue
+from django_pgqueue.queues.enqueue import enqueue
+from django_pgqueue.queues.placement import Placement
 from django_pgqueue.queues.unique import store_unique
 from django_pgqueue.runs import schedules, ticks
 from django_pgqueue.runs.schedules import ScheduleRow

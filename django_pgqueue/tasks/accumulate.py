@@ -1,7 +1,7 @@
 """
 Accumulate: what a task says that takes many calls in one run, and what it is given.
 
-Each call is a job of its own; queues/accumulate.py stores and gathers them, and
+Each call is a job of its own; queues/gather.py takes them together, and
 tasks/gathered.py makes one run of them.
 """
 

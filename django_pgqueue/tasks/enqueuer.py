@@ -38,26 +38,9 @@ from django_pgqueue.options.checks import check_tags
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake_after_commit
-from django_pgqueue.queues.accumulate import (
-    Window,
-    accumulate,
-    accumulate_from_select,
-    accumulate_many,
-)
-from django_pgqueue.queues.enqueue import (
-    Argument,
-    Placement,
-    Stored,
-    enqueue,
-    enqueue_from_select,
-    enqueue_many,
-)
-from django_pgqueue.queues.spread import (
-    KeyPart,
-    enqueue_many_spread,
-    enqueue_spread,
-    spread_from_select,
-)
+from django_pgqueue.queues.enqueue import enqueue, enqueue_many
+from django_pgqueue.queues.enqueue_rows import Argument, KeyPart, enqueue_from_select
+from django_pgqueue.queues.placement import Placement
 from django_pgqueue.queues.unique import Dedup
 from django_pgqueue.queues.unique import Stored as UniqueStored
 from django_pgqueue.tasks import payload, store_unique
@@ -281,17 +264,12 @@ class Enqueuer(Generic[P, R]):
             key = key_of(task, spread, fields, arguments)
         if self._rule is not None:
             return self._from_selected(self._rule, connection, key, *selected, settings)
-        store: Callable[..., Stored] = enqueue_from_select
-        if task.options.accumulate is not None:
-            window = self._window(settings)
-            store = functools.partial(accumulate_from_select, window=window)
-        elif spread is not None:
-            store = functools.partial(spread_from_select, key=key)
         with connection.cursor() as cursor:
-            stored = store(
+            stored = enqueue_from_select(
                 cursor,
                 placement,
                 arguments=arguments,
+                key=key,
                 query=query,
                 params=params,
                 payload_bytes_max=settings.payload_bytes_max,
@@ -393,13 +371,7 @@ class Enqueuer(Generic[P, R]):
             )
             return self._told(connection, placement, [stored], settings)[0]
         with connection.cursor() as cursor:
-            if self._task.options.accumulate is not None:
-                window = self._window(settings)
-                job_id = accumulate(cursor, placement, window, args=args, kwargs=kwargs)
-            elif self._options.spread is not None:
-                job_id = enqueue_spread(cursor, placement, args=args, kwargs=kwargs)
-            else:
-                job_id = self._enqueue(cursor, placement, args=args, kwargs=kwargs)
+            job_id = self._enqueue(cursor, placement, args=args, kwargs=kwargs)
         _announce(connection, self._task, placement, (job_id,))
         _run_if_immediate((job_id,), settings)
         return JobResult(job_id)
@@ -425,13 +397,7 @@ class Enqueuer(Generic[P, R]):
             transaction.atomic(using=connection.alias, savepoint=False),
             connection.cursor() as cursor,
         ):
-            if self._task.options.accumulate is not None:
-                window = self._window(settings)
-                ids = accumulate_many(cursor, placement, window, items)
-            else:
-                spread = self._options.spread
-                store = enqueue_many if spread is None else enqueue_many_spread
-                ids = store(cursor, placement, items)
+            ids = enqueue_many(cursor, placement, items)
             _announce(connection, self._task, placement, ids)
         _run_if_immediate(ids, settings)
         return [JobResult(job_id) for job_id in ids]
@@ -487,15 +453,6 @@ class Enqueuer(Generic[P, R]):
         _run_if_immediate(list(dict.fromkeys([*created, *moved])), settings)
         return [JobResult(job_id, conflict=conflict) for job_id, conflict in stored]
 
-    def _window(self, settings: Settings) -> Window:
-        """Return how a call waits for others, of a task with accumulate."""
-        told = self._task.options.accumulate
-        assert told is not None
-        # In immediate mode nobody would come when the time is over.
-        within = timedelta(0) if settings.mode == "immediate" else told.window
-        key = self._options.accumulate_key or told.key or NO_KEY
-        return Window(key, told.size, within)
-
     def _placement(self, settings: Settings) -> Placement:
         kept = self._kept
         # The same object for as long as the setting does not change.
@@ -522,6 +479,15 @@ class Enqueuer(Generic[P, R]):
             expire_in=said.expire_in,
             over_microseconds=said.spread.over_microseconds if said.spread else None,
         )
+        if (waits := task.options.accumulate) is not None:
+            # In immediate mode nobody would come when the time is over.
+            is_immediate = settings.mode == "immediate"
+            placement = replace(
+                placement,
+                accumulate_key=said.accumulate_key or waits.key or NO_KEY,
+                accumulate_size=waits.size,
+                accumulate_within=timedelta(0) if is_immediate else waits.window,
+            )
         if not said.headers:
             # The caller may change what is inside of headers, and means it.
             self._kept = settings, placement

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.exceptions import InvalidArgument, shown
-from django_pgqueue.queues.enqueue import Argument
+from django_pgqueue.queues.enqueue_rows import Argument
 from django_pgqueue.tasks import payload
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # PostgreSQL passes 100 values to a function: a name and a value for each field.
 FIELDS_MAX = 50
 
-# Django's fields by their internal type, and how queues/enqueue.py writes their values.
+# Django's fields by their internal type, and how queues/enqueue_rows.py writes them.
 KINDS = {
     "BooleanField": "plain",
     "CharField": "plain",

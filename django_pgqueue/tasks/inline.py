@@ -28,9 +28,9 @@ from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.apart import make_apart
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.server import installation
-from django_pgqueue.queues.accumulate import gather
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.claim_one import claim_one
+from django_pgqueue.queues.gather import gather
 from django_pgqueue.queues.lease import report_progress
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks import context

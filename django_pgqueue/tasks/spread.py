@@ -25,8 +25,7 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.bulk import Items
-from django_pgqueue.queues.enqueue import Argument
-from django_pgqueue.queues.spread import KeyPart
+from django_pgqueue.queues.enqueue_rows import Argument, KeyPart
 from django_pgqueue.timetable.offset import (
     KEY_VALUES_MAX,
     MICROSECOND,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 Item = Mapping[str, Any] | Sequence[Any]
 
-# Kinds of queues/enqueue.py whose values have one text.
+# Kinds of queues/enqueue_rows.py whose values have one text.
 KEY_KINDS = ("plain", "integer", "date", "uuid")
 
 FIT = "text, a whole number, a date, a boolean or a UUID"

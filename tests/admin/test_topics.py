@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 
 from django_pgqueue.admin import topics
-from django_pgqueue.queues.enqueue import Items
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.topics import overview
 from django_pgqueue.topics.publish import publish
 from tests.management.test_doctor import make_worker

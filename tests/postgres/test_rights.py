@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from django_pgqueue.conf import parse
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.rights import rights
-from django_pgqueue.queues.enqueue import Items
 from django_pgqueue.queues.partitions import drop_partition, make_partitions
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.topics.days import LOG, close_days, drop_day, make_days

@@ -10,9 +10,9 @@ from django.db import transaction
 
 from django_pgqueue.models import ArchivedJob, Message
 from django_pgqueue.postgres.apart import PATIENCE_SECONDS, make_apart
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.publishing import days_ahead
 from django_pgqueue.publishing.publish import publish
-from django_pgqueue.queues.enqueue import Items
 from django_pgqueue.queues.partitions import drop_partition
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.tasks import operate

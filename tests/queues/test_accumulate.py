@@ -10,23 +10,22 @@ from django.db import connection
 from django_pgqueue.bounds import ACCUMULATE_SIZE_MAX
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.postgres.bulk import Items
-from django_pgqueue.queues.accumulate import (
-    ACCUMULATE,
-    GATHER,
-    Window,
-    accumulate,
-    accumulate_many,
-    gather,
-)
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.enqueue import Placement
+from django_pgqueue.queues.enqueue import ONE, enqueue, enqueue_many, insert
+from django_pgqueue.queues.gather import GATHER, gather
 from django_pgqueue.queues.lease import rescue
+from django_pgqueue.queues.placement import Placement
+from django_pgqueue.queues.rules import ACCUMULATE
 from django_pgqueue.queues.suspects import claim_suspects
 from tests.factories import LEASE, make_job, make_leased_job
 from tests.queues.test_plans import explain, explain_generic
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
-WINDOW = Window("k", 3, MINUTE)
+WINDOW = {
+    "accumulate_key": "k",
+    "accumulate_size": 3,
+    "accumulate_within": MINUTE,
+}
 KEYED = {"task": "shop.index", "accumulate_key": "k"}
 
 
@@ -38,22 +37,22 @@ def placement(**said):
             "headers": "{}",
             "priority": 0,
             "max_attempts": 5,
+            **WINDOW,
             **said,
         }
     )
 
 
-def store(cursor, count=1, *, window=WINDOW, **said):
+def store(cursor, count=1, **said):
     """Store calls one by one; return their ids."""
     return [
-        accumulate(cursor, placement(**said), window, args="[]", kwargs="{}")
-        for _ in range(count)
+        enqueue(cursor, placement(**said), args="[]", kwargs="{}") for _ in range(count)
     ]
 
 
-def store_many(cursor, count, *, window=WINDOW):
+def store_many(cursor, count):
     items = [Items(",".join(["[1]"] * count), count)]
-    return accumulate_many(cursor, placement(), window, items)
+    return enqueue_many(cursor, placement(), items)
 
 
 def waiting(**of):
@@ -106,7 +105,7 @@ def test_a_bulk_is_counted_as_single_calls_are(cursor, count):
 
 def test_a_size_of_one_is_always_due(cursor):
     """There is nobody to wait for."""
-    ids = store(cursor, 2, window=Window("k", 1, MINUTE))
+    ids = store(cursor, 2, accumulate_size=1)
 
     assert ids == sorted(due())
 
@@ -359,18 +358,17 @@ def test_what_is_looked_at_is_bounded_by_the_size(cursor, known):
     if known == "all":
         cursor.execute("ANALYZE pgqueue_job")
     params = {
-        **placement().params(),
+        **placement(accumulate_size=100).params(),
         "args": "[]",
         "kwargs": "{}",
         "key": "k",
-        "size": 100,
         "within": MINUTE,
         "worker": "a",
         "limit": 99,
         "lease": LEASE,
     }
 
-    for statement in (ACCUMULATE, GATHER):
+    for statement in (insert(ONE, ACCUMULATE), GATHER):
         plan = explain(cursor, statement, params, how="ANALYZE, BUFFERS, FORMAT JSON")
         generic = explain_generic(cursor, statement, params)
         assert [("pgqueue_job_accumulate", 99, 0)] == [

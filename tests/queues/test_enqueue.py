@@ -14,8 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from django_pgqueue.models import Job
 from django_pgqueue.postgres import bulk
 from django_pgqueue.postgres.bulk import Items
-from django_pgqueue.queues import enqueue as module
-from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
+from django_pgqueue.queues import rules as module
+from django_pgqueue.queues.enqueue import enqueue, enqueue_many
+from django_pgqueue.queues.placement import Placement
 
 NOON = datetime(2050, 1, 1, 12, tzinfo=UTC)
 

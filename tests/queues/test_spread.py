@@ -7,14 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.bulk import Items
-from django_pgqueue.queues import spread as module
-from django_pgqueue.queues.enqueue import Argument, Placement
-from django_pgqueue.queues.spread import (
-    KeyPart,
-    enqueue_many_spread,
-    enqueue_spread,
-    spread_from_select,
-)
+from django_pgqueue.queues import rules as module
+from django_pgqueue.queues.enqueue import enqueue, enqueue_many
+from django_pgqueue.queues.enqueue_rows import Argument, KeyPart, enqueue_from_select
+from django_pgqueue.queues.placement import Placement
 from django_pgqueue.timetable.offset import offset
 
 NOON = datetime(2050, 1, 1, 12, tzinfo=UTC)
@@ -34,7 +30,7 @@ WINDOW = Placement(
 
 def from_select(cursor, query, *params, key=(), placement=WINDOW):
     """Store a job for each row of a query of one column, a whole number."""
-    return spread_from_select(
+    return enqueue_from_select(
         cursor,
         placement,
         arguments=[Argument("n", "integer"), Argument("fixed", None, '"x"')],
@@ -49,8 +45,8 @@ def from_select(cursor, query, *params, key=(), placement=WINDOW):
 def test_jobs_are_stored_as_they_were_described(cursor):
     """By each statement; ids rise in the order of the items and rows."""
     one = replace(WINDOW, offset_microseconds=5)
-    ids = [enqueue_spread(cursor, one, args="[1]", kwargs='{"a": 2}')]
-    ids += enqueue_many_spread(
+    ids = [enqueue(cursor, one, args="[1]", kwargs='{"a": 2}')]
+    ids += enqueue_many(
         cursor, WINDOW, [Items('[1],{"a":2}', 2, [7, 6]), Items("[3]", 1, [5])]
     )
     stored = from_select(cursor, "SELECT generate_series(1, %s)", 2)
@@ -114,9 +110,9 @@ def test_a_window_without_a_time_begins_now(cursor, monkeypatch):
     cursor.execute("SELECT clock_timestamp()")
     (before,) = cursor.fetchone()
 
-    enqueue_many_spread(cursor, now, [Items("[]", 1)] * 5)
-    enqueue_many_spread(cursor, replace(now, delay=hour), [Items("[]", 1)] * 5)
-    enqueue_spread(cursor, replace(now, delay=hour), args="[]", kwargs="{}")
+    enqueue_many(cursor, now, [Items("[]", 1)] * 5)
+    enqueue_many(cursor, replace(now, delay=hour), [Items("[]", 1)] * 5)
+    enqueue(cursor, replace(now, delay=hour), args="[]", kwargs="{}")
 
     cursor.execute("SELECT clock_timestamp()")
     (after,) = cursor.fetchone()
@@ -130,6 +126,6 @@ def test_a_window_without_a_time_begins_now(cursor, monkeypatch):
 def test_a_rolled_back_spread_was_never_there(cursor):
     """It belongs to the caller's transaction."""
     with cursor.connection.transaction(force_rollback=True):
-        assert 3 == len(enqueue_many_spread(cursor, WINDOW, [Items("[],[],[]", 3)]))
+        assert 3 == len(enqueue_many(cursor, WINDOW, [Items("[],[],[]", 3)]))
 
     assert 0 == Job.objects.count()

@@ -15,8 +15,8 @@ from django.db import connections
 
 from django_pgqueue import publish, subscribe
 from django_pgqueue.models import Job, LogDay, Message, Subscription, Topic
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.connect import connect
-from django_pgqueue.queues.enqueue import Items
 from django_pgqueue.subscriptions import operate
 from django_pgqueue.tasks import payload
 from django_pgqueue.topics import backfill

@@ -21,7 +21,7 @@ from django.utils.safestring import SafeString
 
 from django_pgqueue import InvalidArgument, InvalidOption, PayloadTooLarge, task
 from django_pgqueue.models import Job
-from django_pgqueue.queues import spread as module
+from django_pgqueue.queues import rules as module
 from django_pgqueue.tasks.from_queryset import KINDS
 from django_pgqueue.tasks.spread import KEY_KINDS, key_text
 from django_pgqueue.testing import drain, freeze

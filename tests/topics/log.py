@@ -4,7 +4,7 @@ import json
 from datetime import timedelta
 
 from django_pgqueue.models import Topic
-from django_pgqueue.queues.enqueue import Items
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.topics.groups import Declaration, declare
 from django_pgqueue.topics.horizon import horizons
 from django_pgqueue.topics.positions import claim

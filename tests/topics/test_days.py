@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from django_pgqueue.models import LogDay, Message
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD
-from django_pgqueue.queues.enqueue import Items
 from django_pgqueue.topics import days
 from django_pgqueue.topics.closed_days import closed_days
 from django_pgqueue.topics.days import (

@@ -7,7 +7,7 @@ import pytest
 
 from django_pgqueue.models import Message as MessageRow
 from django_pgqueue.models import Position
-from django_pgqueue.queues.enqueue import Items
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.topics import positions
 from django_pgqueue.topics.lag import holders, lag

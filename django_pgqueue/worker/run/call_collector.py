@@ -25,8 +25,8 @@ from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease
-from django_pgqueue.queues.accumulate import gather
 from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.queues.gather import gather
 from django_pgqueue.tasks.accumulate import Accumulate
 from django_pgqueue.tasks.gathered import heed_cancel, share
 from django_pgqueue.tasks.perform import Performed, Prepared

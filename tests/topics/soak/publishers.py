@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 
-from django_pgqueue.queues.enqueue import Items
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.topics.publish import publish, publish_one
 
 KEYS = 12

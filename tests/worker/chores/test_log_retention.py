@@ -11,8 +11,8 @@ import pytest
 
 from django_pgqueue import signals
 from django_pgqueue.models import Job, LogDay, Message, Position, Topic
+from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.day_tables import PENDING
-from django_pgqueue.queues.enqueue import Items
 from django_pgqueue.topics import days as log
 from django_pgqueue.topics import retain
 from django_pgqueue.topics.days import LOG, close_days
