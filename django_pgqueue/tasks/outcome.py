@@ -11,11 +11,14 @@ import random as random_module
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.options.retry import Retry
-from django_pgqueue.queues.claim import Claimed
+
+if TYPE_CHECKING:
+    from django_pgqueue.queues.claim import Claimed
 
 ON_SUCCESS = "on_success"
 REJECT_ON_ERROR = "reject_on_error"
