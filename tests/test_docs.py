@@ -21,6 +21,7 @@ from django.dispatch import Signal
 
 import django_pgqueue
 from django_pgqueue import conf, exceptions, signals, testing
+from django_pgqueue.backends.declared import OPTIONS
 from django_pgqueue.management.commands.pgqueue import SUBCOMMANDS, actions_of
 from django_pgqueue.management.commands.pgqueue_pipeline import (
     Command as PipelineCommand,
@@ -56,6 +57,7 @@ from django_pgqueue.spark.write import options as write_options
 from django_pgqueue.spark.write.columns import Columns
 from django_pgqueue.spark.write.journal import WriteResult
 from django_pgqueue.tasks.context import JobContext
+from django_pgqueue.tasks.options import OF_TASK
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.tasks.unique import Unique
@@ -478,23 +480,46 @@ def test_what_api_md_imports_is_public():
 
 
 @pytest.mark.parametrize(
-    "heading, function",
+    "page, heading, function",
     [
-        ("## task", django_pgqueue.task),
-        ("### using", Task.using),
-        ("## Retry", Retry),
-        ("## Unique", Unique),
+        ("api", "## task", django_pgqueue.task),
+        ("api", "### using", Task.using),
+        ("api", "## Retry", Retry),
+        ("api", "## Unique", Unique),
+        ("subscriptions", "## subscribe", django_pgqueue.subscribe),
     ],
-    ids=["task", "using", "Retry", "Unique"],
+    ids=["task", "using", "Retry", "Unique", "subscribe"],
 )
-def test_every_option_is_documented(heading, function):
+def test_every_option_is_documented(page, heading, function):
     """The table has the keyword arguments of the function, and no other."""
-    text = section(read(REFERENCE / "api.md"), heading)
+    text = section(read(REFERENCE / f"{page}.md"), heading)
     table = re.split(r"\n\n", text[text.index("| Option") :])[0]
     parameters = inspect.signature(function).parameters.values()
     existing = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     assert existing == first_names(table + "\n")
+
+
+def test_defaults_of_options_are_documented():
+    """Where it is a value, the last column has that of the code."""
+    table = rows(section(read(REFERENCE / "api.md"), "## task").partition("\n### ")[0])
+    documented = {row[0].strip("`"): row[2].strip('`"') for row in table if row[2:]}
+    existing = {
+        name: str(option.default)
+        for name, option in OF_TASK.items()
+        if isinstance(option.default, (int, str))
+    }
+
+    assert existing == {name: documented[name] for name in existing}
+
+
+def test_options_of_the_backend_are_documented():
+    """OPTIONS takes those of a task, but for its names and for what Django has."""
+    page = read(DOCS / "howto" / "use-django-tasks.md")
+    sentence = re.search(r"do not say otherwise: (.*), as in", page)
+
+    assert sentence
+    assert sorted({*OPTIONS} - {"aliases"}) == sorted(names_in(sentence[1]))
 
 
 def test_both_options_of_spread_are_documented():

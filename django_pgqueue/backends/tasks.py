@@ -85,9 +85,9 @@ class PgQueueBackend(BaseTaskBackend):
     """
     Stores a job in the caller's transaction, as ``delay()`` does.
 
-    OPTIONS hold defaults for the tasks of this backend: retries, timeout, settle,
-    ack_policy, archive, atomic, tags, middleware. QUEUES are the names that tasks may
-    use, by default "default" alone; an empty list allows all.
+    OPTIONS hold defaults for the tasks of this backend: what our @task takes, but for
+    names, queue and priority. QUEUES are the names that tasks may use, by default
+    "default" alone; an empty list allows all.
 
     Raises:
         InvalidTaskBackend: OPTIONS has an unknown key or a value out of its range.

@@ -9,16 +9,19 @@ timeout, middleware, contexts, dead letters. Which messages it gets is a row in 
 database, so that those who publish know nothing of it.
 """
 
-from __future__ import annotations
+# Without postponed annotations: the rows of the table are read here.
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import (
+    Annotated,
     Any,
     Concatenate,
     Literal,
     ParamSpec,
     Protocol,
+    Self,
     TypeVar,
     Unpack,
     overload,
@@ -32,10 +35,12 @@ from django_pgqueue.exceptions import (
     TopicError,
     shown,
 )
-from django_pgqueue.subscriptions.keywords import (
-    OF_JOBS,
-    OF_SUBSCRIBE,
-    SubscribeKeywords,
+from django_pgqueue.options.table import (
+    ContextKeywords,
+    JobKeywords,
+    OneByOneKeywords,
+    Option,
+    options_of,
 )
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.context import JobContext
@@ -50,6 +55,33 @@ R = TypeVar("R")
 T = TypeVar("T", bound=Task[Any, Any])
 
 WHERE_BYTES_MAX = 8_192
+
+
+class SubscribeKeywords(OneByOneKeywords, total=False):
+    """What @subscribe takes besides takes_context."""
+
+    where: Annotated[
+        Mapping[str, Any] | None,
+        Option(
+            "Only messages whose payload contains this JSON object, at most "
+            f"{WHERE_BYTES_MAX:,} bytes; the database looks, with ``@>``."
+        ),
+    ]
+    start: Annotated[
+        str | datetime | timedelta,
+        Option(
+            'With which message a new subscription begins: "latest": what is published '
+            'from its commit on; "earliest": all that the log still has; a datetime, '
+            'or "60 days ago": what was published from then on. Each message makes one '
+            "job. An existing subscription does not look at it any more.",
+            default=LATEST,
+        ),
+    ]
+
+
+OF_SUBSCRIBE = options_of(SubscribeKeywords, ContextKeywords)
+# What a subscription says of its jobs, and not of their task.
+OF_JOBS = options_of(JobKeywords)
 
 
 class Subscribes(Protocol):
@@ -96,7 +128,7 @@ class Declaration:
         """What it has alone among those of its task."""
         return self.queue, self.pattern.text
 
-    def says_as(self, other: Declaration) -> bool:
+    def says_as(self, other: Self) -> bool:
         """Whether both are of one task and say the same."""
         return _said(self) == _said(other)
 

@@ -16,7 +16,7 @@ PROGRAM = """
 from collections.abc import Callable
 from datetime import timedelta
 
-from django_pgqueue import Accumulate, Call, Retry, task
+from django_pgqueue import Accumulate, Call, Message, Retry, subscribe, task
 from django_pgqueue.tasks.context import JobContext
 
 
@@ -60,6 +60,12 @@ async def with_calls_async(calls: list[Call]) -> int:
     return len(calls)
 
 
+@subscribe("orders.*", where={"country": "FR"}, start="earliest", archive=False)
+def on_order(message: Message) -> int:
+    return 1
+
+
+reveal_type(on_order.delay)  # N: "def (message: django_pgqueue.topics.message.Messa
 with_calls.using(key="k").delay(1, anything=True)
 reveal_type(with_calls.delay(1))  # N: JobResult[int]"
 reveal_type(with_calls_async.delay())  # N: JobResult[int]"
@@ -145,6 +151,13 @@ with_context.delay(1)  # E: Argument 1 to "delay" of "Task" has incompatible typ
 with_context.delay(JobContext, "x")  # E: Too many arguments for "delay"
 task(setle="batched")  # E: Unexpected keyword argument "setle"
 task(settle="eventual")  # E: No overload variant of "task" matches
+task(archive="no")  # E: No overload variant of "task" matches
+task(accumulate=Accumulate(), atomic=True)  # E: No overload variant of "task" matches
+bare.using(retries="3")  # E: Argument "retries" to "using"
+bare.using(queue="q").using(archive=False)  # E: Unexpected keyword argument "archive"
+bare.apply_async((1,), retries=3)  # E: Unexpected keyword argument "retries"
+subscribe("a.*", debounce=5)  # E: Unexpected keyword argument "debounce"
+subscribe("a.*", timeout=[5])  # E: No overload variant of "subscribe" matches
 
 
 @task(takes_context=True)  # E: Argument 1 to "__call__" of "DeclaresWithCont
