@@ -175,7 +175,7 @@ def test_a_job_of_low_priority_starts_though_higher_ones_keep_coming(
     assert Job.objects.filter(queue="high").count() > 200
 
 
-def test_a_line_that_waits_long_gets_a_twentieth_of_the_starts(
+def test_a_band_that_waits_long_gets_a_twentieth_of_the_starts(
     start_worker, the_ledger
 ):
     """No more: the rest is for those that go first."""

@@ -415,7 +415,7 @@ def test_jobs_that_run_alone_are_passed_over(cursor, claim_jobs):
     assert 3 == Job.objects.filter(leased_by=None).count()
 
 
-def test_a_line_is_seen_without_jobs_that_run_alone(cursor):
+def test_a_band_is_seen_without_jobs_that_run_alone(cursor):
     """Else the next one that is due would be hidden behind them."""
     make_job(runs_alone=True, crashes=1, visible_at=-HOUR)
     later = make_job(visible_at=HOUR)
@@ -493,7 +493,7 @@ def test_a_floor_skips_what_is_below_it_and_claim_finds_it(cursor):
     assert [below.pk] == ids(claim_default(cursor))
 
 
-def test_a_line_that_is_not_given_is_not_looked_at(cursor):
+def test_a_band_that_is_not_given_is_not_looked_at(cursor):
     """Other priorities and queues wait for claim()."""
     make_job(priority=5)
     make_job(queue="other")
@@ -532,7 +532,7 @@ def test_a_look_tells_the_first_of_each_band(cursor):
     assert due.visible_at <= sight.now < retry.visible_at
 
 
-def test_a_line_of_parked_jobs_has_nothing_to_look_at(cursor):
+def test_a_band_of_parked_jobs_has_nothing_to_look_at(cursor):
     """What stands behind them is seen; and the time is told where nothing is."""
     make_job(visible_at=None)
     make_job(priority=3, visible_at=None)
@@ -544,7 +544,7 @@ def test_a_line_of_parked_jobs_has_nothing_to_look_at(cursor):
     assert empty.now > below.visible_at
 
 
-def test_a_line_gives_no_more_than_its_own_limit(cursor):
+def test_a_band_gives_no_more_than_its_own_limit(cursor):
     """Though there is room for more, and others have nothing."""
     make_jobs(5, queue="a")
     make_jobs(2, queue="b", priority=3)

@@ -202,7 +202,7 @@ def test_the_first_look_is_at_all_queues(rig, leases):
     assert 2 == len(leases) == Job.objects.running().count()
 
 
-def test_without_room_nothing_is_asked(rig):
+def test_without_capacity_nothing_is_asked(rig):
     """The executor says when there is some."""
     make_job()
     rig.capacity = 0
@@ -520,7 +520,7 @@ def test_a_slice_that_takes_long_is_the_last_one_of_its_tick(rig):
     assert 10 == len(rig.put)
 
 
-def test_a_claim_takes_from_no_more_lines_than_it_has_room_for(rig):
+def test_a_claim_takes_from_no_more_bands_than_there_is_capacity_for(rig):
     """So its cost is that of its rows."""
     make_queues(2 * SLICE_QUEUES)
     rig.capacity = 10
@@ -1295,7 +1295,7 @@ def test_coroutines_are_claimed_for_while_no_thread_is_idle(two):
     assert 6 == len(two.put)
 
 
-def test_each_lookout_drains_from_its_own_floors(two):
+def test_each_poller_drains_from_its_own_floors(two):
     """Nothing of a band is missed when only the other kind had capacity."""
     make_calls(7)
     make_jobs(7)
@@ -1328,7 +1328,7 @@ def test_what_waited_for_a_thread_is_found_when_there_is_one(two):
     assert [job.pk] == [claimed.id for claimed in two.put]
 
 
-def test_a_mixed_queue_is_claimed_for_what_both_kinds_have_room_for(two):
+def test_a_mixed_queue_is_claimed_for_what_both_kinds_can_start(two):
     """Its next jobs may all be of one kind."""
     make_job(queue="calls")
     two.wakes.flag("calls")
@@ -1378,7 +1378,7 @@ def test_a_queue_is_taken_for_async_again_after_a_thousand_async_jobs(two):
     assert (set(), {"calls"}) == (two.shown.pure, two.shown.mixed)
 
 
-def test_a_queue_that_changes_lookouts_is_looked_at_at_once(two):
+def test_a_queue_that_changes_pollers_is_looked_at_at_once(two):
     """Whatever the new one had found there last."""
     two.shown.note("calls", is_async=False)
     job = make_calls(1)[0]

@@ -155,7 +155,7 @@ def test_a_cap_leaves_the_rest_to_lower_priorities_too():
     assert {("b", 5): 20} == bench.claim(20)
 
 
-def test_a_cap_counts_all_lines_of_its_queue():
+def test_a_cap_counts_all_bands_of_its_queue():
     """Two priorities of one queue, one claim."""
     bench = Bench("a:4", order="strict").band("a", 9, jobs=10).band("a", 0)
     bench.free = {"a": 4}
@@ -183,7 +183,7 @@ def aged(capacity, *, since=2 * SECOND):
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 7, 100])
-def test_one_start_of_twenty_goes_to_the_line_that_waited_longest(capacity):
+def test_one_start_of_twenty_goes_to_the_band_that_waited_longest(capacity):
     """The first of them at once; all others stay with the highest priority."""
     bench = aged(capacity)
     assert 1 == bench.claim(capacity)["low", -50]

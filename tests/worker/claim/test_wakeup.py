@@ -31,7 +31,7 @@ def pair():
         end.close()
 
 
-def test_a_ring_ends_the_wait_of_another_thread(wakeup, in_thread):
+def test_it_ends_the_wait_of_another_thread(wakeup, in_thread):
     """Within its time, not after it."""
     ended = threading.Event()
 
@@ -47,7 +47,7 @@ def test_a_ring_ends_the_wait_of_another_thread(wakeup, in_thread):
     assert wakeup.is_set()
 
 
-def test_a_ring_before_the_wait_ends_it_at_once(wakeup):
+def test_what_is_set_before_the_wait_ends_it_at_once(wakeup):
     """Nobody has to be waiting for it."""
     wakeup.set()
 
@@ -56,7 +56,7 @@ def test_a_ring_before_the_wait_ends_it_at_once(wakeup):
     assert time.monotonic() - started < FOR_EVER / 2
 
 
-def test_a_cleared_bell_waits(wakeup):
+def test_who_clears_it_waits(wakeup):
     """Until its time is over; with none, it only looks."""
     wakeup.set()
     wakeup.clear()
@@ -68,7 +68,7 @@ def test_a_cleared_bell_waits(wakeup):
     assert not wakeup.wait(0)
 
 
-def test_a_ring_that_was_heard_is_not_heard_again(wakeup, in_thread):
+def test_what_ended_a_wait_ends_no_other(wakeup, in_thread):
     """What it wrote is read by the wait that it ended."""
     waits = []
 
@@ -103,7 +103,7 @@ def test_a_socket_whose_other_end_is_gone_ends_the_wait(wakeup, pair):
     assert wakeup.wait(FOR_EVER, ours.fileno())
 
 
-def test_more_rings_than_a_pipe_holds_block_nobody(wakeup):
+def test_more_wakeups_than_a_pipe_holds_block_nobody(wakeup):
     """They are all the same wakeup."""
     wakeup.wait(0)
     wakeup._sleeps = True
@@ -145,7 +145,7 @@ def test_many_threads_that_wake_and_wait_lose_no_wakeup(wakeup, in_thread):
     assert 4 * rounds == seen[-1]
 
 
-def test_a_ring_after_the_close_is_heard_by_nobody(wakeup):
+def test_a_wakeup_after_the_close_is_heard_by_nobody(wakeup):
     """And harms nobody: the loop is over, others still call set()."""
     wakeup.wait(0)
     wakeup._sleeps = True

@@ -883,7 +883,9 @@ def test_each_job_goes_where_its_task_runs(dispatched, declare):
 
 
 @pytest.mark.parametrize("for_coroutines", [True, False])
-def test_surprises_beyond_the_room_are_handed_back(dispatched, declare, for_coroutines):
+def test_surprises_beyond_the_capacity_are_handed_back(
+    dispatched, declare, for_coroutines
+):
     """What a claim was for all runs; of the other kind, as many as fit."""
     name = "tests.app.tasks.noop" if for_coroutines else declare(nothing)
     dispatched.threads.free = dispatched.coroutines.free = 2
