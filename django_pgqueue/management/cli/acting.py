@@ -11,7 +11,6 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,12 @@ from django.core.management.base import CommandError
 from django.db.models import Max, QuerySet
 
 from django_pgqueue.exceptions import did_you_mean
-from django_pgqueue.management.cli.output import Output
+from django_pgqueue.management.cli.output import (
+    EXIT_DONE,
+    EXIT_NOTHING,
+    EXIT_USAGE,
+    Output,
+)
 from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import job_id
@@ -39,8 +43,6 @@ COUNT_MAX = 100_000
 
 # Ids that were named and not done are explained up to here.
 EXPLAINED_MAX = 20
-
-EXIT_DONE, EXIT_NOTHING, EXIT_USAGE = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +170,8 @@ def counted(count: int) -> str:
 
 def _is_confirmed(verb: Verb, count: int, out: Output) -> bool:
     how_many = f"more than {COUNT_MAX:,} jobs" if count > COUNT_MAX else counted(count)
-    if not sys.stdin.isatty():
-        raise CommandError(
-            f"{how_many} would be {verb.done}, and nobody can be asked: give --yes.",
-            returncode=EXIT_USAGE,
-        )
-    out.note(f"{verb.word.capitalize()} {how_many}? [y/N] ")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    question = f"{verb.word.capitalize()} {how_many}?"
+    return out.confirms(f"{how_many} would be {verb.done}", question)
 
 
 def _count(rows: QuerySet[Any], top: int, out: Output) -> int:

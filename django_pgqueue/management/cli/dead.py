@@ -7,10 +7,9 @@ from typing import Any
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli import rows
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, suggest
+from django_pgqueue.management.cli.acting import suggest
 from django_pgqueue.management.cli.jobs import add_paging, say_next
-from django_pgqueue.management.cli.moments import iso
-from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.words import add_filters
 from django_pgqueue.operators.human import distance
 from django_pgqueue.operators.paging import floor_of
@@ -94,7 +93,7 @@ def _last_error(row: dict[str, Any]) -> str:
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
     plain = {
-        name: iso(value) if name.endswith("_at") else value
+        name: value
         for name, value in row.items()
         if name != "clock" and name not in rows.ERROR_COLUMNS
     }

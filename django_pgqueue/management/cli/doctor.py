@@ -24,8 +24,7 @@ from django_pgqueue.management.cli import (
     examine_subscriptions,
     examine_topics,
 )
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
-from django_pgqueue.management.cli.output import Output
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.findings import SEVERITIES, Finding
 from django_pgqueue.postgres import health

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from django_pgqueue.exceptions import MessagesLost
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, operator_name
-from django_pgqueue.management.cli.moments import iso
-from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.acting import operator_name
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import chosen, group_name, partition
 from django_pgqueue.management.cli.text import by_whom, shown
-from django_pgqueue.management.cli.words import plain_text
+from django_pgqueue.management.cli.words import add_actions, add_reason
 from django_pgqueue.operators.human import age
 from django_pgqueue.operators.states import Behind, behind_of
 from django_pgqueue.publishing import operate_groups as operate
@@ -38,26 +37,16 @@ COLUMNS = (
 
 def add_arguments(parser: Any) -> None:
     """Declare what is done with which group; nothing said lists all of them."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
-    actions.add_parser("list", help="All of them; also without an action.")
-    for name, (_act, told) in ACTIONS.items():
-        own = actions.add_parser(name, help=told, description=told)
+    actions = add_actions(parser, {name: told for name, (_, told) in ACTIONS.items()})
+    for own in actions.values():
         own.add_argument("group", type=group_name, metavar="TOPIC/GROUP")
-        if name == "pause":
-            own.add_argument(
-                "--reason",
-                type=plain_text,
-                default="",
-                metavar="TEXT",
-                help="Why: shown beside the group.",
-            )
-        if name == "read-on":
-            own.add_argument(
-                "--partition",
-                type=partition,
-                metavar="N",
-                help="This one alone (default: all that are halted).",
-            )
+    add_reason(actions["pause"], "group")
+    actions["read-on"].add_argument(
+        "--partition",
+        type=partition,
+        metavar="N",
+        help="This one alone (default: all that are halted).",
+    )
 
 
 def run(options: dict[str, Any], out: Output) -> int:
@@ -91,24 +80,22 @@ def _list(rows: list[GroupRow], out: Output) -> int:
 
 def _pause(row: GroupRow, options: dict[str, Any], out: Output) -> int:
     was_new = operate.pause(row, by=operator_name(), reason=options["reason"])
-    if out.as_json:
-        out.json({"group": str(row), "paused": was_new})
-    elif was_new:
-        out.line(f"Group {shown(row)} is paused; what is being read is finished.")
-    else:
-        out.line(f"Group {shown(row)} was paused{by_whom(row)} already; that stays.")
-    return EXIT_DONE if was_new else EXIT_NOTHING
+    return out.answer(
+        {"group": str(row), "paused": was_new},
+        was_new,
+        f"Group {shown(row)} is paused; what is being read is finished.",
+        f"Group {shown(row)} was paused{by_whom(row)} already; that stays.",
+    )
 
 
 def _resume(row: GroupRow, options: dict[str, Any], out: Output) -> int:
     was_paused = operate.resume(row)
-    if out.as_json:
-        out.json({"group": str(row), "resumed": was_paused})
-    elif was_paused:
-        out.line(f"Group {shown(row)} reads on, from where it was.")
-    else:
-        out.line(f"Group {shown(row)} was not paused.")
-    return EXIT_DONE if was_paused else EXIT_NOTHING
+    return out.answer(
+        {"group": str(row), "resumed": was_paused},
+        was_paused,
+        f"Group {shown(row)} reads on, from where it was.",
+        f"Group {shown(row)} was not paused.",
+    )
 
 
 def _read_on(row: GroupRow, options: dict[str, Any], out: Output) -> int:
@@ -136,16 +123,13 @@ def _read_on(row: GroupRow, options: dict[str, Any], out: Output) -> int:
 
 def _forget(row: GroupRow, options: dict[str, Any], out: Output) -> int:
     is_done = operate.forget(row)
-    if out.as_json:
-        out.json({"group": str(row), "forgotten": is_done})
-    elif is_done:
-        out.line(f"Group {shown(row)} and its positions are deleted.")
-    else:
-        out.line(
-            f"Group {shown(row)} is not paused, so it was left as it is: pause it "
-            f"first. Code that still declares it makes it anew."
-        )
-    return EXIT_DONE if is_done else EXIT_NOTHING
+    return out.answer(
+        {"group": str(row), "forgotten": is_done},
+        is_done,
+        f"Group {shown(row)} and its positions are deleted.",
+        f"Group {shown(row)} is not paused, so it was left as it is: pause it "
+        f"first. Code that still declares it makes it anew.",
+    )
 
 
 Act = Callable[[GroupRow, dict[str, Any], Output], int]
@@ -178,8 +162,6 @@ def _as_json(row: GroupRow, behind: Behind) -> dict[str, Any]:
     del told["id"], told["topic_id"], told["where"]
     # As `lag` and `topics` call it.
     names = {"topic": told.pop("topic"), "group": told.pop("name")}
-    for name in ("paused_at", "last_declared_at", "created_at"):
-        told[name] = iso(told[name])
     return {
         **names,
         **told,

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django_pgqueue.management.cli import rows
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, suggest
-from django_pgqueue.management.cli.moments import iso
-from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.acting import suggest
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.words import (
     STATES,
     add_filters,
+    add_limit,
     job_id,
-    rows_count,
     state,
 )
 from django_pgqueue.operators.human import distance
@@ -49,13 +48,7 @@ def add_arguments(parser: Any) -> None:
 
 def add_paging(parser: Any) -> None:
     """Declare --limit and --before."""
-    parser.add_argument(
-        "--limit",
-        type=rows_count,
-        default=LIMIT_DEFAULT,
-        metavar="N",
-        help=f"At most so many (default {LIMIT_DEFAULT}).",
-    )
+    add_limit(parser, LIMIT_DEFAULT)
     parser.add_argument(
         "--before", type=job_id, metavar="ID", help="Go on below this id."
     )
@@ -112,7 +105,7 @@ def _when(row: dict[str, Any]) -> str:
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
     plain = {
-        name: iso(value) if name.endswith("_at") else value
+        name: value
         for name, value in row.items()
         if name != "clock" and not name.startswith("error_")
     }

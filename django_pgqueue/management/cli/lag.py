@@ -6,12 +6,11 @@ import argparse
 import dataclasses
 from typing import Any
 
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
-from django_pgqueue.management.cli.moments import iso
-from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import chosen, group_name
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.human import age, count
+from django_pgqueue.operators.states import oldest
 from django_pgqueue.tasks import database
 from django_pgqueue.topics.groups import GroupRow, find_all
 from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
@@ -98,14 +97,13 @@ def _row(group: GroupRow, each: PartitionLag, limit: int) -> list[object]:
 def _as_json(
     group: GroupRow, lags: list[PartitionLag], limit: int
 ) -> dict[str, object]:
-    ages = [each.seconds for each in lags if each.seconds is not None]
     return {
         "topic": group.topic,
         "group": group.name,
         "unread": sum(each.unread for each in lags),
         # Whether some partition was counted no further.
         "is_partial": any(each.unread >= limit for each in lags),
-        "oldest_seconds": max(ages, default=None),
+        "oldest_seconds": oldest(lags),
         "partitions": [_partition_as_json(each) for each in lags],
     }
 
@@ -115,12 +113,7 @@ def _partition_as_json(each: PartitionLag) -> dict[str, object]:
     # What a handler's error says can quote a payload.
     for name in ("id", "last_error", "is_paused", "is_leased", "is_backing_off"):
         del told[name]
-    times = ("leased_until", "retry_at", "halted_at", "moved_at")
-    return {
-        **told,
-        **{name: iso(told[name]) for name in times},
-        "state": each.state,
-    }
+    return {**told, "state": each.state}
 
 
 def _messages(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Moments as the commands tell them: to the millisecond, and for machines."""
+"""Moments as the commands tell them: to the millisecond."""
 
 from __future__ import annotations
 
@@ -13,8 +13,3 @@ def full(moment: datetime | None, clock: datetime) -> str:
         return ""
     exact = moment.isoformat(sep=" ", timespec="milliseconds")
     return f"{exact} ({distance(moment, clock)})"
-
-
-def iso(moment: datetime | None) -> str | None:
-    """Return the time for machines."""
-    return None if moment is None else moment.isoformat()

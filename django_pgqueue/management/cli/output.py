@@ -10,11 +10,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from django.core.management.base import CommandError
+
+from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.management.cli.text import cut, padded, shown, shown_lines, width
+
+EXIT_DONE, EXIT_NOTHING, EXIT_USAGE = 0, 1, 2
 
 GAP = "  "
 
@@ -57,8 +64,42 @@ class Output:
         self.errors_to_terminal = bool(stderr.isatty())
 
     def json(self, value: Any) -> None:
-        """Print one JSON object."""
-        self._stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+        """Print one JSON object, with times as ISO has them."""
+        self._stdout.write(json.dumps(value, ensure_ascii=False, default=_plain) + "\n")
+
+    def answer(self, value: Any, is_done: object, done: str, left: str) -> int:
+        """Print what came of something, one of two lines; return the exit status."""
+        if self.as_json:
+            self.json(value)
+        else:
+            self.line(done if is_done else left)
+        return EXIT_DONE if is_done else EXIT_NOTHING
+
+    def missing(self, kind: str, name: str, names: Sequence[str], value: Any) -> int:
+        """Say that no *kind* has this *name*, and which may be meant; as answer()."""
+        if self.as_json:
+            self.json(value)
+        near = did_you_mean(name, list(names))
+        self.note(f"No {kind} is called {shown(name)!r}.{shown(near)}")
+        return EXIT_NOTHING
+
+    def confirms(self, what: str, question: str) -> bool:
+        """
+        Ask whether that is meant.
+
+        Args:
+            what: What would happen, for whoever cannot be asked.
+            question: Asked where somebody can be.
+
+        Raises:
+            CommandError: Nobody can be asked.
+        """
+        if not sys.stdin.isatty():
+            raise CommandError(
+                f"{what}, and nobody can be asked: give --yes.", returncode=EXIT_USAGE
+            )
+        self.note(f"{question} [y/N] ")
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
 
     def line(self, text: str = "") -> None:
         """Print one line of ours; data in it went through shown()."""
@@ -119,6 +160,10 @@ class Output:
                     for cell, size, column in zip(row, widths, columns, strict=True)
                 ).rstrip()
             )
+
+
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, operator_name
+from django_pgqueue.management.cli.acting import operator_name
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.cli.text import by_whom
 from django_pgqueue.management.cli.words import (
     add_force,
+    add_reason,
     check_is_known,
-    plain_text,
     queue_name,
 )
 from django_pgqueue.models import Queue
@@ -24,13 +24,7 @@ HELP = "Stop claims from a queue; what runs, runs on, and enqueues go on."
 def add_arguments(parser: Any) -> None:
     """Declare which queue, and why."""
     parser.add_argument("queue", type=queue_name, metavar="QUEUE")
-    parser.add_argument(
-        "--reason",
-        type=plain_text,
-        default="",
-        metavar="TEXT",
-        help="Why: shown beside the queue.",
-    )
+    add_reason(parser, "queue")
     add_force(parser)
 
 
@@ -39,13 +33,12 @@ def run(options: dict[str, Any], out: Output) -> int:
     name = options["queue"]
     check_is_known(name, options)
     was_new = operate.pause(name, by=operator_name(), reason=options["reason"])
-    if out.as_json:
-        out.json({"queue": name, "paused": was_new})
-    elif was_new:
-        # A worker reads the list of queues as often as it polls.
-        poll = duration(get_settings().poll_interval_seconds)
-        out.line(f"Queue {name} is paused; workers notice within {poll}.")
-    else:
-        row = Queue.objects.using(get_settings().database).get(name=name)
-        out.line(f"Queue {name} was paused already{by_whom(row)}; that stays.")
-    return EXIT_DONE if was_new else EXIT_NOTHING
+    # A worker reads the list of queues as often as it polls.
+    poll = duration(get_settings().poll_interval_seconds)
+    row = Queue.objects.using(get_settings().database).get(name=name)
+    return out.answer(
+        {"queue": name, "paused": was_new},
+        was_new,
+        f"Queue {name} is paused; workers notice within {poll}.",
+        f"Queue {name} was paused already{by_whom(row)}; that stays.",
+    )

@@ -15,14 +15,11 @@ from django.db.models import TextField
 from django.db.models.functions import Cast, Now
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import did_you_mean
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
-from django_pgqueue.management.cli.moments import iso
-from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import partition, place, resolved, topic_name
 from django_pgqueue.management.cli.show import UNREADABLE
 from django_pgqueue.management.cli.text import shown
-from django_pgqueue.management.cli.words import plain_text, rows_count
+from django_pgqueue.management.cli.words import add_limit, plain_text
 from django_pgqueue.models import Message, Topic
 from django_pgqueue.operators.human import distance
 from django_pgqueue.operators.paging import in_order
@@ -67,13 +64,7 @@ def add_arguments(parser: Any) -> None:
         metavar="PLACE",
         help="From there on, the oldest first: an id, a time, how long ago, earliest.",
     )
-    parser.add_argument(
-        "--limit",
-        type=rows_count,
-        default=LIMIT_DEFAULT,
-        metavar="N",
-        help=f"At most so many (default {LIMIT_DEFAULT}).",
-    )
+    add_limit(parser, LIMIT_DEFAULT)
     parser.add_argument(
         "--show-payload",
         action="store_true",
@@ -86,13 +77,9 @@ def run(options: dict[str, Any], out: Output) -> int:
     topics = Topic.objects.using(get_settings().database)
     topic = topics.only("name", "partitions").filter(name=options["topic"]).first()
     if topic is None:
-        near = did_you_mean(
-            options["topic"], list(topics.values_list("name", flat=True))
-        )
-        if out.as_json:
-            out.json({"messages": [], "next": None})
-        out.note(f"No topic is called {shown(options['topic'])!r}.{shown(near)}")
-        return EXIT_NOTHING
+        names = list(topics.values_list("name", flat=True))
+        nothing: dict[str, Any] = {"messages": [], "next": None}
+        return out.missing("topic", options["topic"], names, nothing)
     missing = _cannot_be(topic, options)
     if missing is not None:
         if out.as_json:
@@ -111,7 +98,7 @@ def run(options: dict[str, Any], out: Output) -> int:
     if out.as_json:
         out.json(
             {
-                "messages": list(map(_as_json, rows)),
+                "messages": [_without_clock(row) for row in rows],
                 "next": None if onward is None or start is None else onward + 1,
             }
         )
@@ -217,9 +204,5 @@ def _row(row: dict[str, Any]) -> list[object]:
     ]
 
 
-def _as_json(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: iso(value) if name == "published_at" else value
-        for name, value in row.items()
-        if name != "clock"
-    }
+def _without_clock(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "clock"}

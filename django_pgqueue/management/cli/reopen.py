@@ -6,9 +6,8 @@ import time
 from typing import Any
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
 from django_pgqueue.management.cli.examine_jobs import named
-from django_pgqueue.management.cli.output import Output
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.operators.human import duration
 from django_pgqueue.postgres.clock import server_now
 from django_pgqueue.postgres.connect import connect
@@ -44,7 +43,7 @@ def run(options: dict[str, Any], out: Output) -> int:
             time.sleep(FORGOTTEN_SECONDS)
             days.let_in(cursor, early)
     if out.as_json:
-        out.json({"clock": now.isoformat(), "reopened": told})
+        out.json({"clock": now, "reopened": told})
     elif early:
         out.line(f"Messages are published again into {named(told)}.")
     else:

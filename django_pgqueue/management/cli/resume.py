@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, suggest
+from django_pgqueue.management.cli.acting import suggest
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.words import queue_name
@@ -22,11 +22,12 @@ def run(options: dict[str, Any], out: Output) -> int:
     """Resume."""
     name = options["queue"]
     was_paused = operate.resume(name)
-    if out.as_json:
-        out.json({"queue": name, "resumed": was_paused})
-    elif was_paused:
-        out.line(f"Queue {name} goes on.")
-    else:
-        out.line(f"Queue {name} was not paused.")
+    status = out.answer(
+        {"queue": name, "resumed": was_paused},
+        was_paused,
+        f"Queue {name} goes on.",
+        f"Queue {name} was not paused.",
+    )
+    if not was_paused and not out.as_json:
         suggest(Filters(queue=name), out)
-    return EXIT_DONE if was_paused else EXIT_NOTHING
+    return status

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from django_pgqueue.exceptions import ScheduleError, did_you_mean
-from django_pgqueue.management.cli.acting import (
-    EXIT_DONE,
-    EXIT_NOTHING,
-    operator_name,
-)
-from django_pgqueue.management.cli.moments import iso
-from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.exceptions import ScheduleError
+from django_pgqueue.management.cli.acting import operator_name
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.text import by_whom, shown
-from django_pgqueue.management.cli.words import plain_text, rows_count
+from django_pgqueue.management.cli.words import (
+    add_actions,
+    add_limit,
+    add_reason,
+    plain_text,
+)
 from django_pgqueue.operators.human import distance, duration, in_utc
 from django_pgqueue.runs import ticks
 from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
@@ -56,28 +56,12 @@ LAST = (
 
 def add_arguments(parser: Any) -> None:
     """Declare what is done with which schedule; nothing said lists all of them."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
-    actions.add_parser("list", help="All of them; also without an action.")
-    for name, (_act, told) in ACTIONS.items():
-        own = actions.add_parser(name, help=told, description=told)
+    actions = add_actions(parser, {name: told for name, (_, told) in ACTIONS.items()})
+    for own in actions.values():
         own.add_argument("name", type=plain_text, metavar="NAME")
-        if name in ("next", "last"):
-            default = NEXT_DEFAULT if name == "next" else LAST_DEFAULT
-            own.add_argument(
-                "--count",
-                type=rows_count,
-                default=default,
-                metavar="N",
-                help=f"So many (default {default}).",
-            )
-        if name == "pause":
-            own.add_argument(
-                "--reason",
-                type=plain_text,
-                default="",
-                metavar="TEXT",
-                help="Why: shown beside the schedule.",
-            )
+    add_limit(actions["next"], NEXT_DEFAULT, "--count", "So many")
+    add_limit(actions["last"], LAST_DEFAULT, "--count", "So many")
+    add_reason(actions["pause"], "schedule")
 
 
 def run(options: dict[str, Any], out: Output) -> int:
@@ -87,7 +71,8 @@ def run(options: dict[str, Any], out: Output) -> int:
         return _list(rows, now, out)
     row = next((each for each in rows if each.name == options["name"]), None)
     if row is None:
-        return _unknown(options["name"], rows, out)
+        names = [each.name for each in rows]
+        return out.missing("schedule", options["name"], names, {"schedule": None})
     act, _told = ACTIONS[options["action"]]
     return act(row, now, options, out)
 
@@ -124,8 +109,8 @@ def _next(row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output)
     if out.as_json:
         told = [
             {
-                "due_at": iso(tick),
-                "by_its_clock": iso(tick.astimezone(zone)),
+                "due_at": tick,
+                "by_its_clock": tick.astimezone(zone),
                 "shift": mark and mark.kind,
                 "collapsed": mark.collapsed if mark else 1,
             }
@@ -190,27 +175,25 @@ def _pause(
     row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output
 ) -> int:
     was_new = operate.pause(row.name, by=operator_name(), reason=options["reason"])
-    if out.as_json:
-        out.json({"schedule": row.name, "paused": was_new})
-    elif was_new:
-        out.line(f"Schedule {shown(row.name)} is paused: it has no ticks.")
-    else:
-        name, whom = shown(row.name), by_whom(row)
-        out.line(f"Schedule {name} was paused already{whom}; that stays.")
-    return EXIT_DONE if was_new else EXIT_NOTHING
+    name = shown(row.name)
+    return out.answer(
+        {"schedule": row.name, "paused": was_new},
+        was_new,
+        f"Schedule {name} is paused: it has no ticks.",
+        f"Schedule {name} was paused already{by_whom(row)}; that stays.",
+    )
 
 
 def _resume(
     row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output
 ) -> int:
     was_paused = operate.resume(row.name)
-    if out.as_json:
-        out.json({"schedule": row.name, "resumed": was_paused})
-    elif was_paused:
-        out.line(f"Schedule {shown(row.name)} goes on, from now.")
-    else:
-        out.line(f"Schedule {shown(row.name)} was not paused.")
-    return EXIT_DONE if was_paused else EXIT_NOTHING
+    return out.answer(
+        {"schedule": row.name, "resumed": was_paused},
+        was_paused,
+        f"Schedule {shown(row.name)} goes on, from now.",
+        f"Schedule {shown(row.name)} was not paused.",
+    )
 
 
 Act = Callable[[ScheduleRow, datetime, dict[str, Any], Output], int]
@@ -228,14 +211,6 @@ NOTES = {
     "first": "the clock shows it twice: the first",
     "second": "the clock shows it twice: the second",
 }
-
-
-def _unknown(name: str, rows: list[ScheduleRow], out: Output) -> int:
-    near = did_you_mean(name, [row.name for row in rows])
-    if out.as_json:
-        out.json({"schedule": None})
-    out.note(f"No schedule is called {shown(name)!r}.{shown(near)}")
-    return EXIT_NOTHING
 
 
 def _row(row: ScheduleRow, last: TickRow | None, now: datetime) -> list[object]:
@@ -294,7 +269,7 @@ def _as_json(row: ScheduleRow, last: TickRow | None, now: datetime) -> dict[str,
         if field.name not in left_out
     }
     return {
-        **{name: _plain(value) for name, value in told.items()},
+        **told,
         "state": state_of(row, now),
         "when": _words(row),
         "changed_here": sorted(row.drift),
@@ -305,11 +280,7 @@ def _as_json(row: ScheduleRow, last: TickRow | None, now: datetime) -> dict[str,
 def _tick_as_json(tick: TickRow) -> dict[str, Any]:
     told = dataclasses.asdict(tick)
     del told["schedule_id"]
-    return {name: _plain(value) for name, value in told.items()}
-
-
-def _plain(value: Any) -> Any:
-    return iso(value) if isinstance(value, datetime) else value
+    return told
 
 
 def _in_utc(row: Any) -> Any:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
 from typing import Any
 
 from django.core.management.base import CommandError
 
 from django_pgqueue.exceptions import MessagesLost, TopicError
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, EXIT_USAGE
-from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.output import (
+    EXIT_DONE,
+    EXIT_NOTHING,
+    EXIT_USAGE,
+    Column,
+    Output,
+)
 from django_pgqueue.management.cli.places import (
     chosen,
     group_name,
@@ -102,12 +106,7 @@ def _is_confirmed(row: GroupRow, steps: list[Step], out: Output) -> bool:
     skipped = _total([step for step in steps if not step.is_back])
     messages = "message" if again == "1" else "messages"
     what = f"{again} {messages} would be read again, {skipped} skipped"
-    if not sys.stdin.isatty():
-        raise CommandError(
-            f"{what}, and nobody can be asked: give --yes.", returncode=EXIT_USAGE
-        )
-    out.note(f"{what}. Seek {shown(row)}? [y/N] ")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return out.confirms(what, f"{what}. Seek {shown(row)}?")
 
 
 def _row(step: Step) -> list[object]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
-from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.text import shown
+from django_pgqueue.management.cli.words import add_actions
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.postgres.counters import (
     MESSAGES,
@@ -29,10 +29,7 @@ COLUMNS = (
 
 def add_arguments(parser: Any) -> None:
     """Declare what is done; nothing said lists them."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
-    actions.add_parser("list", help="All of them; also without an action.")
-    told = "Set those that are behind to what is in use."
-    actions.add_parser("repair", help=told, description=told)
+    add_actions(parser, {"repair": "Set those that are behind to what is in use."})
 
 
 def run(options: dict[str, Any], out: Output) -> int:

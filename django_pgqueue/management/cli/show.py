@@ -14,9 +14,8 @@ from django.db.models import TextField
 from django.db.models.functions import Cast, Now
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
-from django_pgqueue.management.cli.moments import full, iso
-from django_pgqueue.management.cli.output import Output
+from django_pgqueue.management.cli.moments import full
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import job_id
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
@@ -65,7 +64,8 @@ def run(options: dict[str, Any], out: Output) -> int:
         return EXIT_NOTHING
     told = _decoded(row, in_full=options["show_payload"])
     if out.as_json:
-        out.json({"job": _as_json(told)})
+        del told["clock"]
+        out.json({"job": told})
     else:
         _print(told, out)
     return EXIT_DONE
@@ -125,14 +125,6 @@ def _read_json(text: str) -> Any:
     value = json.loads(text)
     json.dumps(value, indent=2)  # Too deep to be written is unreadable too.
     return value
-
-
-def _as_json(told: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: iso(value) if name.endswith(("_at", "_after")) else value
-        for name, value in told.items()
-        if name != "clock"
-    }
 
 
 def _print(told: dict[str, Any], out: Output) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING, suggest
-from django_pgqueue.management.cli.moments import iso
-from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.acting import suggest
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.text import by_whom
 from django_pgqueue.management.cli.words import add_filters
@@ -40,7 +39,7 @@ def run(options: dict[str, Any], out: Output) -> int:
     if name is not None:
         stats = [queue for queue in stats if queue.name == name]
     if out.as_json:
-        out.json({"queues": [_as_json(queue) for queue in stats]})
+        out.json({"queues": list(map(dataclasses.asdict, stats))})
     elif stats:
         out.table(COLUMNS, [_row(queue) for queue in stats])
         if any(queue.is_partial for queue in stats):
@@ -69,7 +68,3 @@ def _row(queue: QueueStats) -> list[str]:
 
 def _count(queue: QueueStats, name: str) -> str:
     return count(getattr(queue, name), is_more=queue.is_more(name))
-
-
-def _as_json(queue: QueueStats) -> dict[str, Any]:
-    return {**dataclasses.asdict(queue), "paused_at": iso(queue.paused_at)}

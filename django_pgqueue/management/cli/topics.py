@@ -6,10 +6,7 @@ from datetime import UTC, timedelta
 from typing import Any
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import did_you_mean
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
-from django_pgqueue.management.cli.moments import iso
-from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import topic_name
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.models import Topic
@@ -70,12 +67,11 @@ def run(options: dict[str, Any], out: Output) -> int:
         _add_counts(cursor, rows, told)
         _add_listeners(cursor, rows, told, with_lag=name is not None)
     if out.as_json:
-        out.json({"topics": list(map(_as_json, told))})
+        out.json({"topics": told})
     elif not rows and name is None:
         out.line("There is no topic.")
     elif not rows:
-        near = did_you_mean(name, [row.name for row in topics])
-        out.note(f"No topic is called {shown(name)!r}.{shown(near)}")
+        out.missing("topic", name, [row.name for row in topics], None)
     elif name is None:
         out.table(LIST, [_row(each) for each in told])
     else:
@@ -216,14 +212,3 @@ def _held(told: dict[str, Any]) -> str:
         return ""
     seconds = told["held_back_seconds"]
     return age(seconds) or "?"
-
-
-def _as_json(told: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: [_as_json(each) for each in value]
-        if isinstance(value, list)
-        else iso(value)
-        if name.endswith("_at")
-        else value
-        for name, value in told.items()
-    }

@@ -8,6 +8,7 @@ line, and exit status 2.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -73,6 +74,40 @@ def plain_text(text: str) -> str:
     except UnicodeEncodeError:
         raise argparse.ArgumentTypeError(f"{text!r} is no text in UTF-8") from None
     return text
+
+
+def add_actions(parser: Any, told: Mapping[str, str]) -> dict[str, Any]:
+    """Declare actions, by what is told of each, beside a list; return their parsers."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    actions.add_parser("list", help="All of them; also without an action.")
+    return {
+        name: actions.add_parser(name, help=text, description=text)
+        for name, text in told.items()
+    }
+
+
+def add_limit(
+    parser: Any, default: int, name: str = "--limit", what: str = "At most so many"
+) -> None:
+    """Declare how many rows are shown."""
+    parser.add_argument(
+        name,
+        type=rows_count,
+        default=default,
+        metavar="N",
+        help=f"{what} (default {default}).",
+    )
+
+
+def add_reason(parser: Any, kind: str) -> None:
+    """Declare --reason, why a *kind* is paused."""
+    parser.add_argument(
+        "--reason",
+        type=plain_text,
+        default="",
+        metavar="TEXT",
+        help=f"Why: shown beside the {kind}.",
+    )
 
 
 def add_force(parser: Any) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_pgqueue.management.cli.acting import EXIT_DONE
-from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.output import EXIT_DONE, Column, Output
 from django_pgqueue.operators.human import duration
 from django_pgqueue.runs import pipelines
 from django_pgqueue.spark.job import declared_jobs

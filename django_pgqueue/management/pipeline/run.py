@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django_pgqueue.exceptions import PipelineBusy
-from django_pgqueue.management.cli.acting import EXIT_DONE
-from django_pgqueue.management.cli.output import Output
+from django_pgqueue.management.cli.output import EXIT_DONE, Output
 from django_pgqueue.management.commands.pgqueue_worker import whole_number
 from django_pgqueue.management.pipeline.plan import plan_of, this_account
 from django_pgqueue.operators.human import duration

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
-from django_pgqueue.management.cli.moments import iso
-from django_pgqueue.management.cli.output import Column, Output
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.commands.pgqueue_worker import whole_number
 from django_pgqueue.operators.human import duration
 from django_pgqueue.runs import pipelines
@@ -47,17 +44,7 @@ def run(options: dict[str, Any], out: Output) -> int:
     with database.cursor() as cursor:
         found = pipelines.latest(cursor, job=options["job"], limit=options["limit"])
     if out.as_json:
-        out.json(
-            {
-                "runs": [
-                    {
-                        name: iso(value) if isinstance(value, datetime) else value
-                        for name, value in row.items()
-                    }
-                    for row in found
-                ]
-            }
-        )
+        out.json({"runs": found})
     elif found:
         out.table(COLUMNS, [_row(row) for row in found])
     else:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from django_pgqueue.management.cli.acting import EXIT_DONE, EXIT_NOTHING
-from django_pgqueue.management.cli.output import Output
+from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.management.pipeline.plan import this_account
 from django_pgqueue.runs import pipelines
 from django_pgqueue.tasks import database
