@@ -18,11 +18,7 @@ from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.publishing.publish import HINT
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.atomic import read_committed
-from django_pgqueue.tasks.operate import (
-    BY_CHARACTERS_MAX,
-    REASON_CHARACTERS_MAX,
-    checked_text,
-)
+from django_pgqueue.tasks.operate import checked_texts
 from django_pgqueue.topics import groups, positions
 from django_pgqueue.topics import seek as seeks
 from django_pgqueue.topics.foresee import Step, foresee
@@ -47,7 +43,7 @@ def pause(group: GroupRow, *, by: str = "", reason: str = "") -> bool:
     Raises:
         InvalidOption: A text is too long.
     """
-    by, reason = _said(by, reason)
+    by, reason = checked_texts(by, reason)
     with _cursor() as (_connection, cursor):
         return groups.pause(cursor, group.id, by=by, reason=reason)
 
@@ -132,13 +128,6 @@ def seek(group: GroupRow, to: Place, *, partition: int | None = None) -> list[So
         done = seeks.seek(cursor, group.id, to, partition=partition)
         wake_after_commit(connection, HINT + group.topic)
     return done
-
-
-def _said(by: str, reason: str) -> tuple[str, str]:
-    return (
-        checked_text("by", by, BY_CHARACTERS_MAX),
-        checked_text("reason", reason, REASON_CHARACTERS_MAX),
-    )
 
 
 @contextmanager

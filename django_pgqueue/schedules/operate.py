@@ -22,8 +22,8 @@ from django_pgqueue.schedules.sync import tell_workers
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.operate import (
     BY_CHARACTERS_MAX,
-    REASON_CHARACTERS_MAX,
     checked_text,
+    checked_texts,
 )
 
 
@@ -42,8 +42,7 @@ def pause(name: str, *, by: str = "", reason: str = "") -> bool:
     Raises:
         InvalidOption: A text is too long.
     """
-    by = checked_text("by", by, BY_CHARACTERS_MAX)
-    reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
+    by, reason = checked_texts(by, reason)
     with database.transaction() as (connection, cursor):
         done = schedules.pause(cursor, name, by=by, reason=reason)
         tell_workers(connection)

@@ -8,11 +8,7 @@ jobs of what is published meanwhile, and nothing makes up for that; its back-fil
 from __future__ import annotations
 
 from django_pgqueue.tasks import database
-from django_pgqueue.tasks.operate import (
-    BY_CHARACTERS_MAX,
-    REASON_CHARACTERS_MAX,
-    checked_text,
-)
+from django_pgqueue.tasks.operate import checked_texts
 from django_pgqueue.topics import subscriptions
 
 
@@ -33,8 +29,7 @@ def disable(subscription_id: int, *, by: str = "", reason: str = "") -> bool:
     Raises:
         InvalidOption: A text is too long, or cannot be stored.
     """
-    by = checked_text("by", by, BY_CHARACTERS_MAX)
-    reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
+    by, reason = checked_texts(by, reason)
     with database.transaction() as (_connection, cursor):
         return subscriptions.disable(cursor, subscription_id, by=by, reason=reason)
 

@@ -214,8 +214,7 @@ def set_aside(ids: Iterable[int], *, by: str = "", reason: str = "") -> list[int
         TypeError: An id is no int.
     """
     wanted = _checked_ids(ids)
-    by = checked_text("by", by, BY_CHARACTERS_MAX)
-    reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
+    by, reason = checked_texts(by, reason)
     with database.transaction() as (connection, cursor):
         return _archive(
             connection,
@@ -252,8 +251,7 @@ def pause(queue: str, *, by: str = "", reason: str = "") -> bool:
         InvalidOption: *queue* is no queue name, or a text is too long.
     """
     check_queue(queue)
-    by = checked_text("by", by, BY_CHARACTERS_MAX)
-    reason = checked_text("reason", reason, REASON_CHARACTERS_MAX)
+    by, reason = checked_texts(by, reason)
     with database.transaction() as (_connection, cursor):
         return pauses.pause(cursor, queue, by=by, reason=reason)
 
@@ -319,6 +317,14 @@ def _checked_ids(ids: Iterable[int]) -> list[int]:
         if 0 <= number <= ID_MAX:
             checked[number] = None
     return list(checked)
+
+
+def checked_texts(by: str, reason: str) -> tuple[str, str]:
+    """Return who does something and why, as checked_text() does."""
+    return (
+        checked_text("by", by, BY_CHARACTERS_MAX),
+        checked_text("reason", reason, REASON_CHARACTERS_MAX),
+    )
 
 
 def checked_text(name: str, value: object, characters_max: int) -> str:
