@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from django.db import connections
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -20,15 +19,14 @@ from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.run_permissions import RUN_TASK
 from django_pgqueue.conf import get_settings
 from django_pgqueue.operators.findings import START_FOR
-from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
+from django_pgqueue.tasks import database
 from django_pgqueue.tasks.registry import find_task
-from django_pgqueue.worker.serving import plan_of
+from django_pgqueue.worker.serving import is_served, living_plans
 
 DEFAULT_QUEUE = "default"
 
-# Workers that are asked, those that were heard of last; jobs that are counted.
-WORKERS_MAX = 1_000
+# Jobs that are counted.
 JOBS_COUNTED_MAX = 100
 
 
@@ -105,17 +103,12 @@ class Standing:
 def standing() -> Standing:
     """Return how the queue of the pipeline stands now."""
     queue = find_task(RUN_TASK).options.queue or DEFAULT_QUEUE
-    settings = get_settings()
-    with connections[settings.database].cursor() as cursor:
-        workers = doctor.workers_seen(cursor, limit=WORKERS_MAX)
+    with database.cursor() as cursor:
+        plans = living_plans(cursor)
         (stats,) = queue_stats(cursor, [queue], JOBS_COUNTED_MAX)
     return Standing(
         queue=queue,
-        is_served=any(
-            plan_of(worker).serves(queue)
-            for worker in workers
-            if worker.silent_seconds <= settings.lease_seconds
-        ),
+        is_served=is_served(queue, plans),
         has_pyspark=find_spec("pyspark") is not None,
         stats=stats,
     )

@@ -27,6 +27,7 @@ from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ConsumerGroup, Message, Subscription, Topic
 from django_pgqueue.operators import human
+from django_pgqueue.operators.findings import PUBLISHING_SECONDS_MAX, ended_by
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.tasks import database
 from django_pgqueue.topics.lag import Holder, holders
@@ -40,9 +41,6 @@ from django_pgqueue.topics.overview import (
 )
 
 LATELY = timedelta(days=1)
-
-# A transaction that publishes for longer is told above the list.
-HELD_SECONDS_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +277,7 @@ def _size(log: list[Day], now: datetime) -> str:
 
 
 def _is_long(holder: Holder) -> bool:
-    return holder.seconds is None or holder.seconds > HELD_SECONDS_MAX
+    return holder.is_longer(PUBLISHING_SECONDS_MAX)
 
 
 def _for(holder: Holder) -> str:
@@ -308,4 +306,4 @@ def _notes(row: Any) -> list[Note]:
         "read nothing that is newer. Nothing is lost: they go on when it ends. If it "
         "was forgotten, end it:"
     )
-    return [Note(text, f"SELECT pg_terminate_backend({row.holder.pid})")]
+    return [Note(text, ended_by(row.holder))]

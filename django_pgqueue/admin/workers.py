@@ -20,6 +20,7 @@ from django_pgqueue.models import Job, Worker
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.queues.leased import leased
 from django_pgqueue.tasks import database
+from django_pgqueue.worker.serving import is_alive
 
 # Jobs that the page of a worker shows.
 HELD_JOBS_MAX = 50
@@ -63,9 +64,8 @@ class WorkerAdmin(ActingAdmin):
 
     @admin.display(description=_("state"))
     def state(self, worker: Any) -> SafeString:
-        """Show whether its heartbeat is younger than a lease, and whether it leads."""
-        lease = timedelta(seconds=get_settings().lease_seconds)
-        if worker.clock - worker.heartbeat_at > lease:
+        """Show whether it was heard of lately, and whether it leads."""
+        if not is_alive((worker.clock - worker.heartbeat_at).total_seconds()):
             return badge("dead", _("silent"))
         if worker.leader_until and worker.leader_until > worker.clock:
             return badge("running", _("alive, leads"))

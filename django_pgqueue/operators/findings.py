@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from django_pgqueue.topics.lag import Holder
+
 Severity = Literal["ok", "warning", "error"]
 
 # Least to worst.
 SEVERITIES: tuple[Severity, ...] = ("ok", "warning", "error")
+
+# A transaction that has published and stays open holds its topics' readers back.
+PUBLISHING_SECONDS_MAX = 60.0
 
 # What starts a worker of all queues; of one, with its name.
 START = "python manage.py pgqueue_worker"
@@ -36,6 +41,13 @@ class Finding:
     value: object = None
     limit: object = None
     way_out: str = ""
+
+
+def ended_by(holder: Holder) -> str:
+    """Return what ends a transaction that holds readers back."""
+    if holder.is_prepared:
+        return "COMMIT PREPARED or ROLLBACK PREPARED: see pg_prepared_xacts."
+    return f"SELECT pg_terminate_backend({holder.pid})"
 
 
 def finding(

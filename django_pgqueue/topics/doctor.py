@@ -141,12 +141,7 @@ def log_days(cursor: Cursor) -> LogDays:
 
 def held_back(cursor: Cursor, *, seconds: float) -> list[HeldBack]:
     """Return who has held readers back for longer than that, the longest first."""
-    found = [
-        each
-        for each in holders(cursor)
-        # A prepared transaction has no session, and so no known age.
-        if each.seconds is None or each.seconds > seconds
-    ]
+    found = [each for each in holders(cursor) if each.is_longer(seconds)]
     cursor.execute(NAMES, {"topics": [each.topic_id for each in found]})
     names = dict(cursor.fetchall())
     return [HeldBack(names.get(each.topic_id, "?"), each) for each in found]

@@ -106,11 +106,21 @@ class Holder:
     """A transaction that publishes to a topic, and holds its readers back."""
 
     topic_id: int
-    pid: int
-    # Since it began; None: it was prepared for two-phase commit, and has no session.
+    # None, like the age since it began: it was prepared for two-phase commit, and has
+    # no session.
+    pid: int | None
     seconds: float | None
     application_name: str | None
     state: str | None
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it was prepared: it has no session, and so no known age."""
+        return self.seconds is None
+
+    def is_longer(self, seconds: float) -> bool:
+        """Whether it has been open for more than *seconds*, or nobody knows."""
+        return self.seconds is None or self.seconds > seconds
 
 
 def lag(

@@ -15,9 +15,9 @@ SILENT_SECONDS_MAX = 60.0
 WORKERS_MAX = 1_000
 
 
-def is_alive(worker: doctor.Seen) -> bool:
-    """Whether *worker* was heard of lately."""
-    return worker.silent_seconds <= SILENT_SECONDS_MAX
+def is_alive(silent_seconds: float) -> bool:
+    """Whether a worker was heard of lately, and is not dead for all we know."""
+    return silent_seconds <= SILENT_SECONDS_MAX
 
 
 def plan_of(worker: doctor.Seen) -> QueuePlan:
@@ -32,7 +32,7 @@ def plan_of(worker: doctor.Seen) -> QueuePlan:
 def living_plans(cursor: Cursor) -> set[QueuePlan]:
     """Return what living workers serve."""
     seen = doctor.workers_seen(cursor, limit=WORKERS_MAX)
-    return {plan_of(worker) for worker in seen if is_alive(worker)}
+    return {plan_of(worker) for worker in seen if is_alive(worker.silent_seconds)}
 
 
 def is_served(queue: str, plans: Collection[QueuePlan]) -> bool:

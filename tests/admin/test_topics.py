@@ -161,7 +161,10 @@ def test_a_transaction_that_holds_readers_back_is_told(admin_client, cursor):
         row = topic
         row.holder = topics.Holder(topic.pk, pid, 61.0, None, None)
         (note,) = topics._notes(row)
-    assert f"pg_terminate_backend({pid})" in note.command
+        row.holder = topics.Holder(topic.pk, None, None, None, None)
+        (note_of_prepared,) = topics._notes(row)
+    assert f"SELECT pg_terminate_backend({pid})" == note.command
+    assert "ROLLBACK PREPARED" in note_of_prepared.command
     assert "-" == cells(html_of(admin_client))["orders"][-1]
 
 

@@ -23,8 +23,10 @@ def beat(name, *, ago, leads=timedelta(0)):
     row.save()
 
 
-def test_the_list_marks_the_silent_and_the_leader(admin_client):
-    """Silent is who has missed a whole lease."""
+@pytest.mark.parametrize("lease", [30, 300])
+def test_the_list_marks_the_silent_and_the_leader(admin_client, settings, lease):
+    """Silent is who was not heard of for a minute, as the doctor has it."""
+    settings.PGQUEUE = {"LEASE_SECONDS": lease}
     for name in ("alive", "leads", "silent"):
         register(name)
     beat("alive", ago=timedelta(seconds=50))

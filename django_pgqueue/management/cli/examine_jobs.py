@@ -42,7 +42,7 @@ NAMES_MAX = 10
 def workers(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Do workers live, and serve every queue that has jobs to run?"""
     seen = doctor.workers_seen(cursor, limit=WORKERS_MAX)
-    alive = [worker for worker in seen if is_alive(worker)]
+    alive = [worker for worker in seen if is_alive(worker.silent_seconds)]
     yield Finding(
         check="workers",
         severity="ok",

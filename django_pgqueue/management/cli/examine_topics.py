@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.text import shown
-from django_pgqueue.operators.findings import Finding, finding
+from django_pgqueue.operators.findings import (
+    PUBLISHING_SECONDS_MAX,
+    Finding,
+    ended_by,
+    finding,
+)
 from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
@@ -15,9 +20,6 @@ from django_pgqueue.topics import doctor
 
 # A group whose oldest unread message has outlived so much of its retention.
 RETENTION_SHARE_MAX = 0.8
-
-# A transaction that has published and stays open holds its topics' readers back.
-PUBLISHING_SECONDS_MAX = 60.0
 
 AHEAD_LEAST = 2
 
@@ -81,13 +83,12 @@ def _horizon(found: list[doctor.HeldBack]) -> Finding:
     first = found[0]
     holder = first.holder
     if holder.seconds is None:
-        who, since = "A prepared transaction", ""
-        way_out = "COMMIT PREPARED or ROLLBACK PREPARED: see pg_prepared_xacts."
+        who, since, way_out = "A prepared transaction", "", ended_by(holder)
     else:
         name = shown(holder.application_name or "a session")
         who = f"{name}, process {holder.pid}, {holder.state or '?'},"
         since = f" for {age(holder.seconds)}"
-        way_out = f"Commit sooner; or SELECT pg_terminate_backend({holder.pid})."
+        way_out = f"Commit sooner; or {ended_by(holder)}."
     others = len(found) - 1
     return Finding(
         check="log_horizon",
