@@ -23,12 +23,7 @@ from django_pgqueue.bounds import (
     PAYLOAD_BYTES_DEFAULT,
     QUEUE_NAME,
 )
-from django_pgqueue.exceptions import (
-    DeclarationError,
-    InvalidOption,
-    SettingsError,
-    did_you_mean,
-)
+from django_pgqueue.exceptions import InvalidOption, SettingsError, did_you_mean
 from django_pgqueue.options.durations import DURATION_MAX, as_bytes, as_timedelta
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 
@@ -454,7 +449,7 @@ def _options(key: str, value: Any) -> Mapping[str, Any]:
             )
         try:
             OF_SETTINGS[option].check(said)
-        except (InvalidOption, DeclarationError) as error:
+        except InvalidOption as error:
             raise SettingsError(f"{key}: {error}") from None
     return dict(value)
 

@@ -16,7 +16,7 @@ from django.db import connection
 
 from django_pgqueue import publish, task
 from django_pgqueue.exceptions import DeclarationError, InvalidOption, SchemaError
-from django_pgqueue.tasks.unknown_options import CELERY
+from django_pgqueue.options.takes import CELERY
 from tests.app.tasks import noop
 
 SETTINGS = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from django_pgqueue.bounds import (
     PRIORITY_MAX,
@@ -23,10 +23,7 @@ from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.options.retry import Retry, as_retry
 
 Settle = Literal["immediate", "batched"]
-SETTLES = ("immediate", "batched")
-
 AckPolicy = Literal["on_success", "first", "reject_on_error", "manual"]
-ACK_POLICIES = ("on_success", "first", "reject_on_error", "manual")
 
 When = datetime | Duration
 
@@ -80,12 +77,12 @@ def check_timeout(value: Duration) -> timedelta:
 
 def check_settle(value: object) -> Settle:
     """Return *value*; raise InvalidOption unless it is a settle strength."""
-    return cast("Settle", _one_of("settle", value, SETTLES))
+    return cast("Settle", _one_of("settle", value, get_args(Settle)))
 
 
 def check_ack_policy(value: object) -> AckPolicy:
     """Return *value*; raise InvalidOption unless it is an ack policy."""
-    return cast("AckPolicy", _one_of("ack_policy", value, ACK_POLICIES))
+    return cast("AckPolicy", _one_of("ack_policy", value, get_args(AckPolicy)))
 
 
 def check_archive(value: object) -> bool:

@@ -42,11 +42,11 @@ from django_pgqueue.options.table import (
     Option,
     options_of,
 )
+from django_pgqueue.options.takes import takes
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.declare import declare_task
 from django_pgqueue.tasks.task import AsyncTask, Task
-from django_pgqueue.tasks.unknown_options import takes
 from django_pgqueue.topics.names import Pattern
 from django_pgqueue.topics.start import LATEST, Start
 

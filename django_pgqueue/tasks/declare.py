@@ -20,6 +20,7 @@ from asgiref.sync import iscoroutinefunction
 from django_pgqueue.bounds import TASK_NAME_MAX
 from django_pgqueue.exceptions import DeclarationError, shown
 from django_pgqueue.options.checks import Middleware
+from django_pgqueue.options.takes import takes
 from django_pgqueue.tasks.accumulate import Accumulate, check_takes_calls
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.middleware import check_call
@@ -35,7 +36,6 @@ from django_pgqueue.tasks.options import (
 )
 from django_pgqueue.tasks.task import AsyncTask, Task
 from django_pgqueue.tasks.unique import as_rule
-from django_pgqueue.tasks.unknown_options import takes
 
 P = ParamSpec("P")
 R = TypeVar("R")

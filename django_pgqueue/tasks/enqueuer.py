@@ -36,6 +36,7 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.options.checks import check_tags
 from django_pgqueue.options.durations import Duration
+from django_pgqueue.options.takes import takes
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.enqueue import enqueue, enqueue_many
@@ -58,7 +59,6 @@ from django_pgqueue.tasks.spread import (
     offset_of,
 )
 from django_pgqueue.tasks.unique import Rule
-from django_pgqueue.tasks.unknown_options import takes
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

@@ -23,6 +23,7 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.options.checks import When
 from django_pgqueue.options.durations import Duration
+from django_pgqueue.options.takes import takes
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import AnyArguments
@@ -40,7 +41,6 @@ from django_pgqueue.tasks.options import (
 from django_pgqueue.tasks.parameters import Parameters
 from django_pgqueue.tasks.registry import declare
 from django_pgqueue.tasks.result import JobResult
-from django_pgqueue.tasks.unknown_options import takes
 from django_pgqueue.topics.names import Pattern
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """
-Unknown options: what to write here, in the words that somebody brought along.
+Takes: a function has rows of the table as its keywords, and refuses all others.
 
-Most of them are Celery's, and mean something that has another name here.
+It says what to write in their place, also to somebody who brought along Celery's words.
 """
 
 from __future__ import annotations
