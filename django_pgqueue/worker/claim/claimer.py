@@ -99,7 +99,7 @@ class Claimer(Service):
         self._heard_at = 0.0
         # Jobs whose leases the server may not have on disk.
         self._unflushed = 0
-        self.options = options
+        self._lease = options.lease
         self.plan = options.plan
         self.mix = mix
         # Served and not paused, as the database last said; and those that are paused.
@@ -376,7 +376,7 @@ class Claimer(Service):
                 queues=queues,
                 worker=self._worker,
                 limit=limit,
-                lease=self.options.lease,
+                lease=self._lease,
                 barred=barred,
             )
         return self._hand_over(jobs, sent_at, for_coroutines)
@@ -393,7 +393,7 @@ class Claimer(Service):
                 bands=bands,
                 worker=self._worker,
                 limit=limit,
-                lease=self.options.lease,
+                lease=self._lease,
                 barred=barred,
             )
         return self._hand_over(jobs, sent_at, for_coroutines)
