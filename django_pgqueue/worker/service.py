@@ -25,6 +25,9 @@ logger = logging.getLogger("django_pgqueue.worker")
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.1, 5.0
 LOG_INTERVAL_SECONDS = 10.0
 
+# How long a portion stays as small as it has become.
+HOLD_SECONDS = 30.0
+
 # A connection that said one of these may still be open but is of no use: it is to a
 # server that became read-only (25006) or is going down (57P01 to 57P03).
 USELESS = frozenset({"25006", "57P01", "57P02", "57P03"})
@@ -191,3 +194,34 @@ def backoff_seconds(failures: int) -> float:
     """Return the pause after the nth failure in a row: doubling, with full jitter."""
     whole = min(BACKOFF_SECONDS_MIN * 2 ** min(failures, 10), BACKOFF_SECONDS_MAX)
     return random.uniform(BACKOFF_SECONDS_MIN, whole)
+
+
+class Portion:
+    """
+    How many rows a statement takes, which somebody may end for its time.
+
+    The role of a worker may have a statement_timeout. A statement over so many rows
+    that it takes longer would be sent again, and cancelled again, for ever. So the next
+    one takes half as many, down to one; and twice as many again after a while, up to
+    what is usual.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = self._rows = most
+        self._grow_at = 0.0
+
+    @property
+    def rows(self) -> int:
+        """How many rows the next statement may take."""
+        if self._rows < self._most and time.monotonic() >= self._grow_at:
+            self._rows = min(2 * self._rows, self._most)
+            self._hold()
+        return self._rows
+
+    def shrink(self, rows: int) -> None:
+        """Note that a statement over *rows* rows was cancelled."""
+        self._rows = max(min(self._rows, rows) // 2, 1)
+        self._hold()
+
+    def _hold(self) -> None:
+        self._grow_at = time.monotonic() + HOLD_SECONDS

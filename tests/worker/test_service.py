@@ -14,7 +14,9 @@ from django_pgqueue.worker import service as module
 from django_pgqueue.worker.service import (
     BACKOFF_SECONDS_MAX,
     BACKOFF_SECONDS_MIN,
+    HOLD_SECONDS,
     LOG_INTERVAL_SECONDS,
+    Portion,
     Service,
     backoff_seconds,
     is_broken,
@@ -291,3 +293,28 @@ def test_a_service_has_a_tick_of_its_own(closed_link):
     """The base has none."""
     with pytest.raises(NotImplementedError, match=r"Service has no tick\(\)"):
         Service(closed_link).tick()
+
+
+def test_a_portion_is_halved_by_each_cancel_down_to_one(clock):
+    """From what was asked for, where that was less."""
+    portion = Portion(2_000)
+    assert 2_000 == portion.rows
+
+    seen = []
+    for asked in (100, 50, 25, 12, 6, 3, 1, 1):
+        portion.shrink(asked)
+        seen.append(portion.rows)
+
+    assert [50, 25, 12, 6, 3, 1, 1, 1] == seen
+
+
+def test_a_portion_grows_again_after_a_while(clock):
+    """Twice as many at a time, up to what it was."""
+    portion = Portion(10)
+    portion.shrink(5)
+    seen = []
+    for _ in range(5):
+        seen.append(portion.rows)
+        clock.now += HOLD_SECONDS
+
+    assert [2, 4, 8, 10, 10] == seen

@@ -25,18 +25,16 @@ from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Band, Claimed, Sight
 from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.claim.fair_share import FairShare, Key, run_order
-from django_pgqueue.worker.claim.listener import Listener
+from django_pgqueue.worker.claim.listener import Listener, Wakes
 from django_pgqueue.worker.claim.message_prefetch import bring_messages
 from django_pgqueue.worker.claim.poller import SLICE_QUEUES, Poller
 from django_pgqueue.worker.claim.strays import Strays
-from django_pgqueue.worker.claim.wakes import Wakes
 from django_pgqueue.worker.claim.wakeup import Wakeup
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.portion import Portion
 from django_pgqueue.worker.queue_plan import PRIORITY, STRICT
-from django_pgqueue.worker.service import Service
+from django_pgqueue.worker.service import Portion, Service
 
 NO_CAPS: Mapping[str, int] = {}
 

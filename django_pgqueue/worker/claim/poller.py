@@ -20,8 +20,8 @@ from typing import Protocol
 from django_pgqueue.queues.claim import Band, Claimed, Sight
 from django_pgqueue.worker.claim.fair_share import FairShare, Key
 from django_pgqueue.worker.claim.floors import Floors
+from django_pgqueue.worker.claim.listener import NAMES_MAX
 from django_pgqueue.worker.claim.rechecks import Rechecks
-from django_pgqueue.worker.claim.wakes import NAMES_MAX
 
 # A band has something due that no claim gets: somebody holds it. It is looked at again
 # after so long, then less and less often.

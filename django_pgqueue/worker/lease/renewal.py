@@ -16,7 +16,7 @@ import psycopg
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease
 from django_pgqueue.worker.lease.leases import Held, Leases
-from django_pgqueue.worker.portion import Portion
+from django_pgqueue.worker.service import Portion
 
 logger = logging.getLogger("django_pgqueue.worker")
 

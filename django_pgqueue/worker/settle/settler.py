@@ -36,8 +36,7 @@ from django_pgqueue.tasks.perform import Performed
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.tasks.settlement import WRITES, ended, kind_of, tell, write
 from django_pgqueue.worker.lease.leases import Leases
-from django_pgqueue.worker.portion import Portion
-from django_pgqueue.worker.service import Service, is_broken
+from django_pgqueue.worker.service import Portion, Service, is_broken
 
 logger = logging.getLogger("django_pgqueue.worker")
 

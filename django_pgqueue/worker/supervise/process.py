@@ -43,11 +43,10 @@ from django_pgqueue.worker.chores.scheduler import Scheduler
 from django_pgqueue.worker.claim.capacity import MEMORY_JOBS, QueueMix
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.fair_share import run_order
-from django_pgqueue.worker.claim.listener import Listener
+from django_pgqueue.worker.claim.listener import Listener, Wakes
 from django_pgqueue.worker.claim.quarantine import Quarantine
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.summons import Summons, SuspectWatch
-from django_pgqueue.worker.claim.wakes import Wakes
 from django_pgqueue.worker.claim.wakeup import Wakeup
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.lease.renewal import Renewal

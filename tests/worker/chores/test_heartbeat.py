@@ -22,8 +22,7 @@ from django_pgqueue.worker.chores.heartbeat import (
     Heartbeat,
 )
 from django_pgqueue.worker.chores.scheduler import Scheduler
-from django_pgqueue.worker.claim.listener import Listener
-from django_pgqueue.worker.claim.wakes import Wakes
+from django_pgqueue.worker.claim.listener import Listener, Wakes
 from django_pgqueue.worker.lease import renewal
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.queue_plan import QueuePlan

@@ -30,8 +30,8 @@ from django_pgqueue.worker.claim import claimer as claimer_module
 from django_pgqueue.worker.claim import floors, poller
 from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.claim.claimer import Claimer
+from django_pgqueue.worker.claim.listener import Wakes
 from django_pgqueue.worker.claim.strays import Strays
-from django_pgqueue.worker.claim.wakes import Wakes
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.lease.renewal import Renewal
 from django_pgqueue.worker.options import WorkerOptions

@@ -29,6 +29,7 @@ from django_pgqueue.worker.claim.claimer import (
     Claimer,
 )
 from django_pgqueue.worker.claim.floors import EXPECTED_MAX
+from django_pgqueue.worker.claim.listener import Wakes
 from django_pgqueue.worker.claim.poller import (
     CAP_SECONDS_MAX,
     DEAR_LOOKS,
@@ -43,7 +44,6 @@ from django_pgqueue.worker.claim.poller import (
 )
 from django_pgqueue.worker.claim.rechecks import RECHECK_SECONDS
 from django_pgqueue.worker.claim.strays import Strays
-from django_pgqueue.worker.claim.wakes import Wakes
 from django_pgqueue.worker.lease import renewal
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.options import WorkerOptions
