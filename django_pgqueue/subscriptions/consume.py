@@ -11,10 +11,10 @@ it gets a list of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Literal, cast
 
 from django_pgqueue.bounds import QUEUE_DEFAULT
 from django_pgqueue.exceptions import (
@@ -27,14 +27,11 @@ from django_pgqueue.options.checks import AckPolicy, check_queue
 from django_pgqueue.options.durations import Duration, as_bytes, as_timedelta
 from django_pgqueue.options.retry import Retry, as_retry
 from django_pgqueue.subscriptions.subscribe import checked_where, subscribe
-from django_pgqueue.tasks.declare import declare_task
-from django_pgqueue.tasks.task import AsyncTask, Task
+from django_pgqueue.tasks.declare import Declares, declare_task
+from django_pgqueue.tasks.task import Task
 from django_pgqueue.topics.names import check_topic
 from django_pgqueue.topics.read import BATCH_BYTES_DEFAULT
 from django_pgqueue.topics.start import LATEST, Start
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 OnError = Literal["skip", "retry", "halt"]
 ON_ERROR: tuple[OnError, ...] = ("skip", "retry", "halt")
@@ -48,17 +45,6 @@ GROUP_LEASE_MIN, GROUP_LEASE_MAX = timedelta(seconds=1), timedelta(days=1)
 READERS_MAX = 256
 
 BATCH, PER_MESSAGE = "batch", "per-message"
-
-
-class Consumes(Protocol):
-    """What consume(…) returns: a decorator of a function."""
-
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +93,7 @@ def consume(
     mode: Literal["batch", "per-message"] = "batch",
     name: str | None = None,
     aliases: Sequence[str] = (),
-) -> Consumes:
+) -> Declares:
     """
     Make a function the handler of a topic's log: it gets lists of messages.
 
@@ -180,7 +166,7 @@ def consume(
             name=name,
             aliases=aliases,
         )
-        return cast("Consumes", made)
+        return cast("Declares", made)
     told: dict[str, Any] = {
         "topic": topic_name,
         "group": group,
@@ -215,7 +201,7 @@ def consume(
         _add(Consumer(task=task, is_atomic=task.options.atomic, **told))
         return task
 
-    return cast("Consumes", declare_it)
+    return cast("Declares", declare_it)
 
 
 # Policies by which nothing is tried again.

@@ -17,7 +17,6 @@ from datetime import datetime, timedelta
 from typing import (
     Annotated,
     Any,
-    Concatenate,
     Literal,
     ParamSpec,
     Protocol,
@@ -44,8 +43,7 @@ from django_pgqueue.options.table import (
 )
 from django_pgqueue.options.takes import takes
 from django_pgqueue.tasks import payload
-from django_pgqueue.tasks.context import JobContext
-from django_pgqueue.tasks.declare import declare_task
+from django_pgqueue.tasks.declare import DeclaresWithContext, declare_task
 from django_pgqueue.tasks.task import AsyncTask, Task
 from django_pgqueue.topics.names import Pattern
 from django_pgqueue.topics.start import LATEST, Start
@@ -97,19 +95,6 @@ class Subscribes(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
-class SubscribesWithContext(Protocol):
-    """What subscribe(takes_context=True) returns: a decorator of a function."""
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[JobContext, P], R], /
-    ) -> Task[P, R]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """One @subscribe, checked; None: as the task says."""
@@ -151,7 +136,7 @@ def subscribe(
     *,
     takes_context: Literal[True],
     **options: Unpack[SubscribeKeywords],
-) -> SubscribesWithContext: ...
+) -> DeclaresWithContext: ...
 @overload
 def subscribe(
     pattern: Any,

@@ -11,6 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from django_pgqueue import DeclarationError, subscribe, task
+from django_pgqueue.subscriptions.subscribe import OF_SUBSCRIBE
+from django_pgqueue.tasks import registry
+from django_pgqueue.tasks.options import OF_TASK, OF_USING
+
 PACKAGE = Path(__file__).parents[2] / "django_pgqueue"
 
 # The whole of an option: its row, and the types that it has once it is checked.
@@ -108,6 +113,12 @@ print(json.dumps({
 
 
 @pytest.fixture
+def declared(monkeypatch):
+    """What a test declares is forgotten after it."""
+    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+
+
+@pytest.fixture
 def with_colour(tmp_path):
     """A copy of the package with one more option: edits of one file."""
     shutil.copytree(
@@ -155,3 +166,32 @@ def test_an_option_is_added_in_one_file(with_colour):
         "in signatures": ["task", "subscribe"],
         "in docstrings": ["task", "subscribe"],
     } == json.loads(done.stdout)
+
+
+ROWS = {**OF_TASK, **OF_USING, **OF_SUBSCRIBE}
+
+
+def test_each_row_says_what_it_means():
+    """In a sentence, for docstrings."""
+    assert [] == [name for name, row in ROWS.items() if not row.doc.endswith(".")]
+
+
+def test_the_default_of_a_row_passes_its_check():
+    """It is what somebody could have said."""
+    defaults = {n: row.default for n, row in ROWS.items() if row.default is not None}
+
+    assert defaults == {name: ROWS[name].check(defaults[name]) for name in defaults}
+
+
+def test_none_is_the_same_as_not_saying_an_option(declared):
+    """For all, so that what computes an option may leave it open."""
+    silent = task(name="silent")(lambda: None)
+    open_ = task(**dict.fromkeys(OF_TASK) | {"name": "open"})(lambda: None)
+
+    assert silent.options == open_.options
+
+
+def test_subscribe_refuses_what_it_has_not():
+    """With the way out, as @task does."""
+    with pytest.raises(DeclarationError, match=r"@subscribe has no .*'timeout'\?"):
+        subscribe("orders.*", tiemout=5)
