@@ -30,11 +30,10 @@ from django_pgqueue.tasks.perform_async import perform_async
 from django_pgqueue.worker.lease.leases import Held
 from django_pgqueue.worker.run.admission import admit
 from django_pgqueue.worker.run.call_collector import Run
-from django_pgqueue.worker.run.control import Control, JobServices
+from django_pgqueue.worker.run.control import Control, JobServices, RunControl
 from django_pgqueue.worker.run.coroutine import Coroutine, current
 from django_pgqueue.worker.run.interruption import Interrupted, interrupted
 from django_pgqueue.worker.run.isolation import Isolation
-from django_pgqueue.worker.run.run_control import RunControl
 from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.run.sync_calls import SyncThreads
 from django_pgqueue.worker.run.watchdog import HARD_GRACE_SECONDS

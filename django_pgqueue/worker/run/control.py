@@ -28,7 +28,7 @@ from django_pgqueue.tasks.perform import Performed, Prepared, after_word
 from django_pgqueue.tasks.settlement import ack_within, is_noted
 from django_pgqueue.worker.lease.leases import Held, Leases
 from django_pgqueue.worker.lease.reporter import LOOK_SECONDS, Report, Reporter
-from django_pgqueue.worker.run.call_collector import CallCollector
+from django_pgqueue.worker.run.call_collector import CallCollector, Run
 from django_pgqueue.worker.service import backoff_seconds
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 
@@ -235,6 +235,38 @@ class Control:
         if self._report is None:
             return None
         return self._services.reporter.take(self._report)
+
+
+class RunControl(Control):
+    """
+    The JobControl of a run, whose context is that of the job that leads.
+
+    What it extends, it extends for all; it is asked to stop when all of them are.
+    """
+
+    __slots__ = ("run",)
+
+    def __init__(self, services: JobServices, run: Run) -> None:
+        super().__init__(services, run.held, run.prepared)
+        self.run = run
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody has asked all jobs of the run to stop."""
+        return self.run.is_cancelled
+
+    def when_cancelled(self, call: Callable[[], None]) -> None:
+        """Call this when is_cancelled becomes true."""
+        self.run.when_cancelled(call)
+
+    def extend(self, duration: timedelta | None) -> None:
+        """Let all leases end no sooner than this from now; LeaseLost, WrongState."""
+        super().extend(duration)
+        seconds = self._services.leases.lease_seconds
+        if duration is not None:
+            seconds = duration.total_seconds()
+        if self.run.others:
+            self._services.collector.extend(self.run.others, seconds)
 
 
 def _wait(word: Settlement) -> None:

@@ -30,7 +30,7 @@ from django_pgqueue.worker.run.cleanup import (
     clean_connections,
     watch_connections,
 )
-from django_pgqueue.worker.run.control import Control, JobServices
+from django_pgqueue.worker.run.control import Control, JobServices, RunControl
 from django_pgqueue.worker.run.isolation import (
     Isolation,
     in_own_context,
@@ -39,7 +39,6 @@ from django_pgqueue.worker.run.isolation import (
 )
 from django_pgqueue.worker.run.pool import ProcessPool
 from django_pgqueue.worker.run.prefetch import Prefetch
-from django_pgqueue.worker.run.run_control import RunControl
 from django_pgqueue.worker.run.run_token import RunToken
 from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.run.watchdog import Watchdog

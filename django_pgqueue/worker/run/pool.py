@@ -28,7 +28,7 @@ from django_pgqueue.tasks.perform import (
 )
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.worker.lease.leases import Held
-from django_pgqueue.worker.run.control import Control
+from django_pgqueue.worker.run.control import Control, RunControl
 from django_pgqueue.worker.run.interruption import interrupted
 from django_pgqueue.worker.run.pool_forker import Forker, Runner
 from django_pgqueue.worker.run.pool_messages import (
@@ -41,7 +41,6 @@ from django_pgqueue.worker.run.pool_messages import (
     unpack,
     unpack_others,
 )
-from django_pgqueue.worker.run.run_control import RunControl
 from django_pgqueue.worker.run.watchdog import HARD_GRACE_SECONDS
 
 logger = logging.getLogger("django_pgqueue.worker")
