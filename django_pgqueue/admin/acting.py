@@ -16,6 +16,8 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import IntegrityError
+from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django.http import (
     Http404,
     HttpRequest,
@@ -27,6 +29,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 
+from django_pgqueue.admin import payload
 from django_pgqueue.admin.acts import Act, Button
 from django_pgqueue.admin.read_only import ReadOnlyAdmin
 from django_pgqueue.admin.time_limit import limited
@@ -53,6 +56,26 @@ class ActingAdmin(ReadOnlyAdmin):
         """Return those of this page's rows that exist, by their keys, in order."""
         rows = self.get_queryset(request).only(*self.named_by).in_bulk(list(keys))
         return {key: rows[key] for key in keys if key in rows}
+
+    def row_to_edit(
+        self, rows: QuerySet[Any], text: str, *, is_locked: bool, **columns: str
+    ) -> Any:
+        """
+        Return a row for a form that edits it, with its columns of JSON as text.
+
+        Args:
+            rows: Among which it is.
+            text: Its key, as a URL has it.
+            is_locked: Whether it is locked for this transaction.
+            columns: By the names of the texts.
+        """
+        key = self._key(text)
+        if key is None:
+            return None
+        if is_locked:
+            rows = rows.select_for_update(of=("self",))
+        texts = {name: payload.as_text(column) for name, column in columns.items()}
+        return rows.annotate(clock=Now(), **texts).filter(pk=key).first()
 
     def permitted_acts(self, request: HttpRequest) -> dict[str, Act]:
         """Return the acts that the user may do, by name."""

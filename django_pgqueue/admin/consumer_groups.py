@@ -103,14 +103,10 @@ class ConsumerGroupAdmin(SeekableAdmin):
             row.behind = behind_of(row, lags, plans, limit=LISTED_MESSAGES_MAX)
         return rows
 
-    def get_object(
-        self, request: HttpRequest, object_id: str, from_field: str | None = None
-    ) -> Any:
-        """Return the group with the lag of its partitions."""
-        row = super().get_object(request, object_id, from_field)
-        if row is not None:
-            row.lags = read_lag(row, limit=COUNTED_MESSAGES_MAX)
-            row.behind = behind_of(row, row.lags, read_plans())
+    def detailed(self, row: Any) -> Any:
+        """Add the lag of its partitions, counted further than in a list."""
+        row.lags = read_lag(row, limit=COUNTED_MESSAGES_MAX)
+        row.behind = behind_of(row, row.lags, read_plans())
         return row
 
     def partitions_of(self, row: Any) -> list[int]:

@@ -19,7 +19,6 @@ from django.contrib import messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError
-from django.db.models.functions import Now
 from django.http import (
     HttpRequest,
     HttpResponse,
@@ -209,7 +208,9 @@ class EditableAdmin(JobAdminColumns):
         self, request: HttpRequest, object_id: str, asked: str, submits: dict[str, Any]
     ) -> HttpResponse:
         is_post = request.method == "POST"
-        row = self._row_to_edit(request, object_id, is_locked=is_post)
+        rows = self.get_queryset(request).only(*self.named_by)
+        texts = {"args_text": "args", "kwargs_text": "kwargs"}
+        row = self.row_to_edit(rows, object_id, is_locked=is_post, **texts)
         if row is None:
             # It was redriven, say, by somebody else.
             return self.elsewhere(request, object_id)
@@ -236,25 +237,6 @@ class EditableAdmin(JobAdminColumns):
             "back": self._url(self.model, "change", quote(row.pk)),
         }
         return TemplateResponse(request, "admin/pgqueue/form.html", context)
-
-    def _row_to_edit(
-        self, request: HttpRequest, object_id: str, *, is_locked: bool
-    ) -> Any:
-        key = self._key(object_id)
-        if key is None:
-            return None
-        rows = self.get_queryset(request).only(*self.named_by)
-        if is_locked:
-            rows = rows.select_for_update(of=("self",))
-        return (
-            rows.annotate(
-                clock=Now(),
-                args_text=payload.as_text("args"),
-                kwargs_text=payload.as_text("kwargs"),
-            )
-            .filter(pk=key)
-            .first()
-        )
 
     def _store(
         self, request: HttpRequest, row: Any, data: dict[str, Any], asked: str

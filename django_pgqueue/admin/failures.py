@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from django import forms
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.formats import date_format
 from django.utils.html import format_html
@@ -32,7 +30,7 @@ from django_pgqueue.admin.chart import (
     spots,
     stacked,
 )
-from django_pgqueue.admin.filter_form import PeriodForm, text_field
+from django_pgqueue.admin.filter_form import PeriodForm, period_field, text_field
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
 from django_pgqueue.admin.run_links import run_url
 from django_pgqueue.admin.scale import scale
@@ -62,11 +60,7 @@ DRAWN = "7d"
 class FailuresForm(PeriodForm):
     """What the list is narrowed to."""
 
-    period = forms.ChoiceField(
-        label=gettext_lazy("Period"),
-        required=False,
-        choices=[(key, period.label) for key, period in PERIODS.items()],
-    )
+    period = period_field(PERIODS)
     q = text_field(gettext_lazy("Class, message or place"))
     task = text_field(gettext_lazy("Task"), gettext_lazy("its whole name"))
 
@@ -94,17 +88,7 @@ class FailureAdmin(ReadOnlyAdmin):
 
     # The list --------------------------------------------------------------------
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: Any = None
-    ) -> HttpResponse:
-        """Show the most frequent failures."""
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
-        return self.answered(request, lambda: self._kinds(request, extra_context or {}))
-
-    def _kinds(self, request: HttpRequest, extra_context: Any) -> HttpResponse:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
+    def _list(self, request: HttpRequest, extra_context: Any) -> HttpResponse:
         form = FailuresForm({"period": PERIOD_DEFAULT, **request.GET.dict()})
         period = PERIODS[form.value("period") or PERIOD_DEFAULT]
         may_see = payload.may_see(request)

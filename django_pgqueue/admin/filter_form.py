@@ -15,6 +15,7 @@ from django import forms
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.admin.spans import Period
 from django_pgqueue.operators.filters import (
     JOBS,
     Meaning,
@@ -49,6 +50,12 @@ def choice_field(label: Any, choices: list[tuple[str, Any]]) -> forms.ChoiceFiel
     return forms.ChoiceField(
         label=label, required=False, choices=[("", _("all")), *choices]
     )
+
+
+def period_field(periods: Mapping[str, Period]) -> forms.ChoiceField:
+    """Return a field for one of the *periods*."""
+    choices = [(key, period.label) for key, period in periods.items()]
+    return forms.ChoiceField(label=_("Period"), required=False, choices=choices)
 
 
 class ListForm(forms.Form):

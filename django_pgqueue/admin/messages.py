@@ -67,13 +67,6 @@ class MessageAdmin(ReadOnlyAdmin):
             row.topic_name = names.get(row.topic_id, "")
         return rows
 
-    def get_object(
-        self, request: HttpRequest, object_id: str, from_field: str | None = None
-    ) -> Any:
-        """Return the message with the name of its topic."""
-        row = super().get_object(request, object_id, from_field)
-        return None if row is None else self.listed([row])[0]
-
     # The list --------------------------------------------------------------------
 
     def list_context(self, request: HttpRequest) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Now
@@ -32,7 +31,12 @@ from django_pgqueue.admin.chart import (
     spots,
     stacked,
 )
-from django_pgqueue.admin.filter_form import PeriodForm, queue_field, text_field
+from django_pgqueue.admin.filter_form import (
+    PeriodForm,
+    period_field,
+    queue_field,
+    text_field,
+)
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
 from django_pgqueue.admin.run_links import run_url
 from django_pgqueue.admin.scale import number, scale, time_scale
@@ -60,11 +64,7 @@ PERIOD_DEFAULT = "24h"
 class MetricsForm(PeriodForm):
     """What the charts are narrowed to."""
 
-    period = forms.ChoiceField(
-        label=gettext_lazy("Period"),
-        required=False,
-        choices=[(key, period.label) for key, period in PERIODS.items()],
-    )
+    period = period_field(PERIODS)
     queue = queue_field(list="pgqueue-queues")
     task = text_field(
         gettext_lazy("Task"), gettext_lazy("its whole name"), list="pgqueue-tasks"
@@ -100,19 +100,7 @@ class TaskHourAdmin(ReadOnlyAdmin):
 
     change_list_template = "admin/pgqueue/metrics.html"
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: Any = None
-    ) -> HttpResponse:
-        """Show the charts."""
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
-        return self.answered(
-            request, lambda: self._charts(request, extra_context or {})
-        )
-
-    def _charts(self, request: HttpRequest, extra_context: Any) -> HttpResponse:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
+    def _list(self, request: HttpRequest, extra_context: Any) -> HttpResponse:
         form = MetricsForm({"period": PERIOD_DEFAULT, **request.GET.dict()})
         period = PERIODS[form.period_key]
         with limited(Plans.IN_ORDER):

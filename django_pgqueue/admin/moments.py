@@ -44,26 +44,14 @@ def absolute(moment: datetime) -> str:
 
 def short(moment: datetime | None, clock: datetime) -> SafeString | str:
     """Return *moment* for a column: relative, the exact time when pointed at."""
-    if moment is None:
-        return ""
-    return format_html(
-        '<time datetime="{}" title="{}">{}</time>',
-        moment.isoformat(),
-        absolute(moment),
-        human.distance(moment, clock),
-    )
+    return "" if moment is None else _pointed(moment, human.distance(moment, clock))
 
 
 def since(moment: datetime | None, clock: datetime) -> SafeString | str:
     """Return how long *moment* has been over, the exact time when pointed at."""
     if moment is None:
         return ""
-    return format_html(
-        '<time datetime="{}" title="{}">{}</time>',
-        moment.isoformat(),
-        absolute(moment),
-        human.age((clock - moment).total_seconds()),
-    )
+    return _pointed(moment, human.age((clock - moment).total_seconds()))
 
 
 def full(moment: datetime | None, clock: datetime) -> SafeString | None:
@@ -83,3 +71,12 @@ def length(start: datetime | None, end: datetime | None) -> str:
     if start is None or end is None:
         return ""
     return human.duration((end - start).total_seconds())
+
+
+def _pointed(moment: datetime, text: str) -> SafeString:
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        moment.isoformat(),
+        absolute(moment),
+        text,
+    )

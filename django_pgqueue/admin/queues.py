@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
@@ -55,13 +54,6 @@ class QueueAdmin(ActingAdmin):
         for row in rows:
             row.stats = stats[row.name]
         return rows
-
-    def get_object(
-        self, request: HttpRequest, object_id: str, from_field: str | None = None
-    ) -> Any:
-        """Return the queue with how much waits in it."""
-        row = super().get_object(request, object_id, from_field)
-        return None if row is None else self.listed([row])[0]
 
     @admin.display(description=_("name"))
     def title(self, queue: Queue) -> str:

@@ -137,6 +137,10 @@ class ReadOnlyAdmin(Base):
         """Return the *rows* of one page, with what is read for all of them at once."""
         return rows
 
+    def detailed(self, row: Any) -> Any:
+        """Return *row* with what its page reads besides; as in a list."""
+        return self.listed([row])[0]
+
     def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
         """Return rows with what a detail page shows: JSON as text, if permitted."""
         rows = self.get_queryset(request).annotate(clock=Now())
@@ -159,9 +163,11 @@ class ReadOnlyAdmin(Base):
         if key is None:
             return None
         row = self.detail_rows(request).filter(pk=key).first()
-        if row is not None and not payload.may_see(request):
+        if row is None:
+            return None
+        if not payload.may_see(request):
             payload.hide(row, self.key_columns)
-        return row
+        return self.detailed(row)
 
     def _key(self, text: str) -> Any:
         """Return *text* as a primary key, or None when it cannot be one."""
@@ -181,11 +187,13 @@ class ReadOnlyAdmin(Base):
         self, request: HttpRequest, extra_context: Any = None
     ) -> HttpResponse:
         """Show the list."""
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         return self.answered(request, lambda: self._list(request, extra_context or {}))
 
     def _list(self, request: HttpRequest, extra_context: Any) -> HttpResponse:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
         with limited(Plans.IN_ORDER):
             # Rows are read by it; what is rendered later asks for none.
             return super().changelist_view(

@@ -7,7 +7,6 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.admin.models import ADDITION
 from django.contrib.admin.utils import unquote
-from django.db.models.functions import Now
 from django.http import (
     HttpRequest,
     HttpResponse,
@@ -19,7 +18,6 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_pgqueue.admin import payload
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Button, may
 from django_pgqueue.admin.edit import signature_of
@@ -128,7 +126,13 @@ class ScheduleForms(ActingAdmin):
 
     def _edit_row(self, request: HttpRequest, object_id: str) -> HttpResponse:
         is_post = request.method == "POST"
-        row = self._row_to_edit(request, object_id, is_locked=is_post)
+        texts = {
+            "args_text": "args",
+            "kwargs_text": "kwargs",
+            "message_text": "message_payload",
+        }
+        rows = self.get_queryset(request).defer(*texts.values(), "declared")
+        row = self.row_to_edit(rows, object_id, is_locked=is_post, **texts)
         if row is None:
             return self.elsewhere(request, object_id)
         if not is_plain(row):
@@ -158,28 +162,6 @@ class ScheduleForms(ActingAdmin):
             "back": self._url(self.model, "change", row.pk),
         }
         return TemplateResponse(request, "admin/pgqueue/schedule_form.html", context)
-
-    def _row_to_edit(
-        self, request: HttpRequest, object_id: str, *, is_locked: bool
-    ) -> Any:
-        key = self._key(object_id)
-        if key is None:
-            return None
-        rows = self.get_queryset(request).defer(
-            "args", "kwargs", "message_payload", "declared"
-        )
-        if is_locked:
-            rows = rows.select_for_update(of=("self",))
-        return (
-            rows.annotate(
-                clock=Now(),
-                args_text=payload.as_text("args"),
-                kwargs_text=payload.as_text("kwargs"),
-                message_text=payload.as_text("message_payload"),
-            )
-            .filter(pk=key)
-            .first()
-        )
 
     def _change(
         self, request: HttpRequest, row: Any, form: ScheduleForm

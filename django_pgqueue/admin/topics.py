@@ -97,13 +97,6 @@ class TopicAdmin(ReadOnlyAdmin):
             row.group_count = groups[row.pk]
         return rows
 
-    def get_object(
-        self, request: HttpRequest, object_id: str, from_field: str | None = None
-    ) -> Any:
-        """Return the topic with what the list shows of it."""
-        row = super().get_object(request, object_id, from_field)
-        return None if row is None else self.listed([row])[0]
-
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
         """Lead to what is published and who listens."""
         pages = [
