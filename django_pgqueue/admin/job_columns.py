@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
@@ -46,16 +47,16 @@ class JobAdminColumns(ActingAdmin):
         "progress",
     )
 
+    hidden_columns = ("errors",)
+    # The tags, and nothing else of the headers.
+    computed: ClassVar[Mapping[str, Any]] = {
+        "tags_text": Left(
+            Cast(KeyTransform("tags", "headers"), TextField()), TAGS_CHARACTERS_MAX
+        )
+    }
     key_columns = ("dedup_key", "queued_key", "accumulate_key")
 
     # What is read --------------------------------------------------------------
-
-    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Add the tags, and nothing else of the headers."""
-        listed: QuerySet[Any] = (
-            super().list_rows(request, rows).annotate(tags_text=_tags_text())
-        )
-        return listed
 
     def few_rows(self, filter_form: FilterForm) -> list[int] | None:
         """Return the rows that have the tag that is asked for, unless they are many."""
@@ -74,16 +75,10 @@ class JobAdminColumns(ActingAdmin):
             )
 
     def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add the tags, and the errors as text."""
-        shown: QuerySet[Any] = (
-            super()
-            .detail_rows(request)
-            .defer(*self.payload_columns, "errors")
-            .annotate(
-                tags_text=_tags_text(),
-                errors_text=payload.as_text("errors", payload.ERRORS_CHARACTERS_MAX),
-            )
-        )
+        """Add the errors as text."""
+        errors = payload.as_text("errors", payload.ERRORS_CHARACTERS_MAX)
+        rows = super().detail_rows(request)
+        shown: QuerySet[Any] = rows.annotate(errors_text=errors)
         return shown
 
     # The list ------------------------------------------------------------------
@@ -197,10 +192,6 @@ def tag_links(row: Any) -> SafeString | str:
     return format_html_join(
         " ", "{}", ((_filter_link("tag", t),) for t in tags_of(row))
     )
-
-
-def _tags_text() -> Left:
-    return Left(Cast(KeyTransform("tags", "headers"), TextField()), TAGS_CHARACTERS_MAX)
 
 
 def _filter_link(field: str, value: str) -> SafeString:

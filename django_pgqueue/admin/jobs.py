@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
@@ -33,6 +32,10 @@ class JobAdmin(EditableAdmin):
     """What is in the queue now."""
 
     filter_form = JobFilters
+    computed: ClassVar[Mapping[str, Any]] = {
+        **EditableAdmin.computed,
+        "state": live_state(),
+    }
     acts = (job_acts.RETRY, job_acts.CANCEL)
     list_display = (
         "number",
@@ -55,19 +58,6 @@ class JobAdmin(EditableAdmin):
         "cancel_requested_at",
         "runs_alone",
     )
-
-    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Add the state."""
-        listed: QuerySet[Any] = (
-            super().list_rows(request, rows).annotate(state=live_state())
-        )
-        return listed
-
-    def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add the state."""
-        rows = super().detail_rows(request)
-        shown: QuerySet[Any] = rows.annotate(state=live_state())
-        return shown
 
     @admin.display(description=_("state"))
     def state(self, job: Any) -> str:

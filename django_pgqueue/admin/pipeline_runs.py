@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import BadRequest
-from django.db.models import Case, F, Q, QuerySet, TextField, Value, When
+from django.db.models import Case, F, Q, TextField, Value, When
 from django.db.models.functions import Cast, Left, Now
 from django.http import (
     HttpRequest,
@@ -86,6 +86,12 @@ class PipelineRunAdmin(ActingAdmin):
     """Each run of a pipeline job, the latest first."""
 
     filter_form = RunFilters
+    # The state by the clock, and the progress.
+    computed: ClassVar[Mapping[str, Any]] = {
+        "shown_state": shown_state(),
+        "progress_text": Left(Cast("progress", TextField()), CHARACTERS_MAX),
+    }
+    hidden_columns = ("progress",)
     acts = (RUN_AGAIN, STOP)
     named_by = ("job", "options", "cancel_requested_at")
     payload_columns = ("options",)
@@ -119,25 +125,6 @@ class PipelineRunAdmin(ActingAdmin):
         return super().media + forms.Media(js=["pgqueue/live.js"])
 
     # What is read ----------------------------------------------------------------
-
-    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Add the state by the clock, and the progress."""
-        listed: QuerySet[Any] = (
-            super()
-            .list_rows(request, rows)
-            .annotate(shown_state=shown_state(), progress_text=_progress_text())
-        )
-        return listed
-
-    def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add the same."""
-        shown: QuerySet[Any] = (
-            super()
-            .detail_rows(request)
-            .defer("options", "progress")
-            .annotate(shown_state=shown_state(), progress_text=_progress_text())
-        )
-        return shown
 
     def list_context(self, request: HttpRequest) -> dict[str, Any]:
         """Say what keeps a run waiting, and lead to the form of a new one."""
@@ -363,10 +350,6 @@ class PipelineRunAdmin(ActingAdmin):
         if not self.has_page(Job) or not may(request, "view_job"):
             return None
         return f"{self._url(Job, 'changelist')}?queue={queue}"
-
-
-def _progress_text() -> Left:
-    return Left(Cast("progress", TextField()), CHARACTERS_MAX)
 
 
 def _end(run: Any) -> Any:

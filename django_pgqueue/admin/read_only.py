@@ -9,7 +9,7 @@ Django's admin are closed, and what may be done is an act of its own (acts.py).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
@@ -82,6 +82,10 @@ class ReadOnlyAdmin(Base):
     list_reads: ClassVar[tuple[str, ...]] = ()
     # The columns of JSON that the detail page shows to those who may see payloads.
     payload_columns: ClassVar[tuple[str, ...]] = ()
+    # Other columns of JSON, which no page reads as they are.
+    hidden_columns: ClassVar[tuple[str, ...]] = ()
+    # What lists and detail pages read besides columns: expressions, by their names.
+    computed: ClassVar[Mapping[str, Any]] = {}
     # Columns whose text may be made of arguments: for the same people.
     key_columns: ClassVar[tuple[str, ...]] = ()
 
@@ -126,7 +130,8 @@ class ReadOnlyAdmin(Base):
 
     def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Return *rows* with what a list shows of them, and the database's clock."""
-        listed: QuerySet[Any] = rows.only(*self.list_reads).annotate(clock=Now())
+        rows = rows.only(*self.list_reads)
+        listed: QuerySet[Any] = rows.annotate(clock=Now(), **self.computed)
         return listed
 
     def few_rows(self, filter_form: FilterForm) -> list[int] | None:
@@ -143,16 +148,14 @@ class ReadOnlyAdmin(Base):
 
     def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
         """Return rows with what a detail page shows: JSON as text, if permitted."""
-        rows = self.get_queryset(request).annotate(clock=Now())
         texts = {}
-        if self.payload_columns:
-            rows = rows.defer(*self.payload_columns)
-            if payload.may_see(request):
-                texts = {
-                    f"{name}_text": payload.as_text(name)
-                    for name in self.payload_columns
-                }
-        shown: QuerySet[Any] = rows.annotate(**texts)
+        if payload.may_see(request):
+            texts = {
+                f"{name}_text": payload.as_text(name) for name in self.payload_columns
+            }
+        rows = self.get_queryset(request)
+        rows = rows.defer(*self.payload_columns, *self.hidden_columns)
+        shown: QuerySet[Any] = rows.annotate(clock=Now(), **self.computed, **texts)
         return shown
 
     def get_object(

@@ -108,6 +108,8 @@ class ScheduleAdmin(ScheduleForms):
     keyset = Keyset(("name",), is_by_time=False)
     list_per_page = 100
     filter_form = ScheduleFilters
+    computed: ClassVar[Mapping[str, Any]] = {"shown_state": shown_state()}
+    hidden_columns = ("declared",)
     acts = (RUN_NOW, PAUSE, RESUME, RESET, DELETE)
     named_by = (
         *("name", "source", "paused_at", "paused_by", "pause_reason"),
@@ -127,13 +129,6 @@ class ScheduleAdmin(ScheduleForms):
 
     # What is read ----------------------------------------------------------------
 
-    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Add the state."""
-        listed: QuerySet[Any] = (
-            super().list_rows(request, rows).annotate(shown_state=shown_state())
-        )
-        return listed
-
     def listed(self, rows: list[Any]) -> list[Any]:
         """Add to each schedule its last tick."""
         found = _latest([row.pk for row in rows], 1)
@@ -147,18 +142,13 @@ class ScheduleAdmin(ScheduleForms):
         return row
 
     def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add the state, and what code declares as text."""
-        shown: QuerySet[Any] = (
-            super()
-            .detail_rows(request)
-            .defer(*self.payload_columns, "declared")
-            .annotate(
-                shown_state=shown_state(),
-                declared_text=payload.as_text("declared"),
-                args_raw=payload.as_text("args"),
-                kwargs_raw=payload.as_text("kwargs"),
-                message_payload_raw=payload.as_text("message_payload"),
-            )
+        """Add what code declares as text, and what the schedule has instead."""
+        rows = super().detail_rows(request)
+        shown: QuerySet[Any] = rows.annotate(
+            declared_text=payload.as_text("declared"),
+            args_raw=payload.as_text("args"),
+            kwargs_raw=payload.as_text("kwargs"),
+            message_payload_raw=payload.as_text("message_payload"),
         )
         return shown
 

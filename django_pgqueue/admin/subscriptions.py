@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, Q
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.http import urlencode
@@ -72,6 +72,7 @@ class SubscriptionAdmin(ActingAdmin):
     keyset = Keyset(("pattern", "id"), is_by_time=False)
     list_per_page = 100
     filter_form = SubscriptionFilters
+    computed: ClassVar[Mapping[str, Any]] = {"is_stale": is_stale()}
     acts = (DISABLE, ENABLE, DELETE)
     named_by = ("pattern", "queue", "task", "disabled_by", "disabled_reason")
     list_display = ("title", "state", "queue_name", "task_name", "where", "declared")
@@ -79,20 +80,6 @@ class SubscriptionAdmin(ActingAdmin):
         *("pattern", "source", "queue", "task", "payload_filter", "last_declared_at"),
         *("disabled_at", "disabled_by", "disabled_reason", "backfill_position"),
     )
-
-    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Add whether code has long not declared it."""
-        listed: QuerySet[Any] = (
-            super().list_rows(request, rows).annotate(is_stale=is_stale())
-        )
-        return listed
-
-    def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add whether code has long not declared it."""
-        shown: QuerySet[Any] = (
-            super().detail_rows(request).annotate(is_stale=is_stale())
-        )
-        return shown
 
     # The list --------------------------------------------------------------------
 
