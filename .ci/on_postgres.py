@@ -5,7 +5,7 @@ Run tests on new PostgreSQL servers: `make test POSTGRES=/usr/lib/postgresql/15/
 
 One server for each process of the tests, for some end other sessions of their server.
 Their data goes away with them, since the binaries of one major version refuse the data
-of another, and the checkout's data is of the embedded one's.
+of another, and the checkout's data is of the embedded one's. So nothing is synced.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from django_pgqueue.postgres.embedded import EmbeddedServer
+from django_pgqueue.postgres.embedded.start import PARAMETERS
 
 
 def main(binaries: str, processes: str, *command: str) -> int:
@@ -27,6 +28,7 @@ def main(binaries: str, processes: str, *command: str) -> int:
         folder = Path(name)
         folder.chmod(0o755)  # As root, the server runs as a user who must enter it.
         os.environ["PGQUEUE_PG_BIN"] = binaries
+        PARAMETERS["fsync"] = "off"
         with ExitStack() as stack:
             servers = [
                 stack.enter_context(EmbeddedServer(folder / str(number)))

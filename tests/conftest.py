@@ -93,9 +93,21 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
-# What a test costs by its marks, roughly, in seconds.
-SECONDS = {"slow": 10.0, "spark": 2.0}
+# What a test costs by its marks and fixtures, roughly, in seconds.
+SECONDS = {"slow": 10.0, "site": 5.0, "spark": 2.0, "start_worker": 2.0, "run": 1.5}
 OTHER_SECONDS = 0.1
+# Of these files, whose tests do not show it.
+OF_FILE = {
+    "test_bench.py": 40.0,
+    "test_benchmarks.py": 15.0,
+    "test_costs.py": 40.0,
+    "test_demo.py": 30.0,
+    "test_kill_within_tick.py": 20.0,
+    "test_paging.py": 15.0,
+    "test_plans.py": 40.0,
+    "test_poller_never_stalls.py": 20.0,
+    "test_races.py": 15.0,
+}
 
 
 @pytest.hookimpl(trylast=True)
@@ -105,8 +117,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     seconds: dict[Path, float] = defaultdict(float)
     for item in items:
-        marks = [SECONDS.get(mark.name, OTHER_SECONDS) for mark in item.iter_markers()]
-        seconds[item.path] += max(marks, default=OTHER_SECONDS)
+        fixtures: list[str] = getattr(item, "fixturenames", [])
+        said = {*item.keywords, *fixtures} & {*SECONDS}
+        seconds[item.path] += max(map(SECONDS.__getitem__, said), default=OTHER_SECONDS)
+    for path in seconds:
+        seconds[path] += OF_FILE.get(path.name, 0.0)
     items.sort(key=lambda item: -seconds[item.path])
 
 

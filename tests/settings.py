@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import django
 import environ
 
 from django_pgqueue.postgres.embedded import database_url
+from django_pgqueue.postgres.embedded.start import PARAMETERS
 from tests.servers import url_for_process
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -23,7 +25,9 @@ else:
     os.environ["DATABASE_URL"] = _url
 _folder = BASE_DIR / ".pgqueue-tests" / _process if _process else BASE_DIR
 _folder.mkdir(parents=True, exist_ok=True)
-_database = environ.Env.db_url_config(database_url(_folder))
+# Such a server is of the tests alone, and its data need not outlive the machine.
+with patch.dict(PARAMETERS, fsync="off" if _process else PARAMETERS["fsync"]):
+    _database = environ.Env.db_url_config(database_url(_folder))
 
 # Two runs at once on one server need databases of their own.
 _suffix = f"{os.environ.get('PGQUEUE_TEST_SUFFIX', '')}{_process}"
