@@ -42,26 +42,26 @@ if TYPE_CHECKING:
         WrongDatabase,
         WrongState,
     )
+    from django_pgqueue.log.message import Message
     from django_pgqueue.models.job_field import JobField
     from django_pgqueue.options.retry import Retry
-    from django_pgqueue.publishing.publication import Publication
-    from django_pgqueue.publishing.publish import (
-        apublish,
-        apublish_many,
-        publish,
-        publish_many,
-    )
-    from django_pgqueue.publishing.topic import Topic, topic
     from django_pgqueue.schedules.declare import cron, every
-    from django_pgqueue.subscriptions.consume import consume
-    from django_pgqueue.subscriptions.subscribe import subscribe
     from django_pgqueue.tasks.accumulate import Accumulate, Call
     from django_pgqueue.tasks.context import JobContext
     from django_pgqueue.tasks.declare import task
     from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
     from django_pgqueue.tasks.result import JobResult
     from django_pgqueue.tasks.unique import Unique
-    from django_pgqueue.topics.message import Message
+    from django_pgqueue.topics.consume import consume
+    from django_pgqueue.topics.publication import Publication
+    from django_pgqueue.topics.publish import (
+        apublish,
+        apublish_many,
+        publish,
+        publish_many,
+    )
+    from django_pgqueue.topics.subscribe import subscribe
+    from django_pgqueue.topics.topic import Topic, topic
 
 __version__: str  # Read when it is first used.
 
@@ -70,16 +70,16 @@ _HOMES = {
     "task": "tasks.declare",
     "cron": "schedules.declare",
     "every": "schedules.declare",
-    "subscribe": "subscriptions.subscribe",
-    "consume": "subscriptions.consume",
-    "topic": "publishing.topic",
-    "publish": "publishing.publish",
-    "publish_many": "publishing.publish",
-    "apublish": "publishing.publish",
-    "apublish_many": "publishing.publish",
-    "Message": "topics.message",
-    "Publication": "publishing.publication",
-    "Topic": "publishing.topic",
+    "subscribe": "topics.subscribe",
+    "consume": "topics.consume",
+    "topic": "topics.topic",
+    "publish": "topics.publish",
+    "publish_many": "topics.publish",
+    "apublish": "topics.publish",
+    "apublish_many": "topics.publish",
+    "Message": "log.message",
+    "Publication": "topics.publication",
+    "Topic": "topics.topic",
     "MessagesLost": "exceptions",
     "TopicError": "exceptions",
     "Accumulate": "tasks.accumulate",

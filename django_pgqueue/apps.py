@@ -89,12 +89,12 @@ def _declare(
     from django.db import connections, transaction
 
     from django_pgqueue.conf import readable_settings
-    from django_pgqueue.publishing.sync import sync as sync_topics
     from django_pgqueue.schedules.sync import sync as sync_schedules
     from django_pgqueue.schedules.sync import tell_workers
-    from django_pgqueue.subscriptions.sync import sync as sync_subscriptions
-    from django_pgqueue.subscriptions.sync_groups import sync_groups
     from django_pgqueue.tasks.modules import failed_modules, said_of
+    from django_pgqueue.topics.sync_groups import sync_groups
+    from django_pgqueue.topics.sync_subscriptions import sync as sync_subscriptions
+    from django_pgqueue.topics.sync_topics import sync as sync_topics
 
     if using != readable_settings().database:
         return

@@ -24,17 +24,17 @@ from django.utils.module_loading import module_has_submodule
 from django_pgqueue.bounds import QUEUE_DEFAULT
 from django_pgqueue.conf import MODES, Settings, problems, readable_settings
 from django_pgqueue.exceptions import PgQueueError, SettingsError, did_you_mean
+from django_pgqueue.log.days import closed_early
 from django_pgqueue.operators.human import duration
 from django_pgqueue.postgres.connect import DEFAULTS
 from django_pgqueue.postgres.rights import rights
 from django_pgqueue.postgres.server import missing_indexes
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import default_zone
-from django_pgqueue.subscriptions.overlaps import overlaps
 from django_pgqueue.tasks.modules import failed_modules, said_of
 from django_pgqueue.tasks.options import as_middleware
 from django_pgqueue.tasks.registry import declared_names, find_task
-from django_pgqueue.topics.days import closed_early
+from django_pgqueue.topics.overlaps import overlaps
 
 ENGINE = "django.db.backends.postgresql"
 

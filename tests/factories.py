@@ -33,7 +33,7 @@ from django_pgqueue.models import (
 from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.redaction.values import redact
-from django_pgqueue.runs.schedules import COLUMNS as SCHEDULE_COLUMNS
+from django_pgqueue.schedules.store import COLUMNS as SCHEDULE_COLUMNS
 from django_pgqueue.spark.fingerprint import fingerprint
 
 Row = TypeVar("Row", bound=models.Model)

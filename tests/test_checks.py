@@ -18,8 +18,8 @@ import django_pgqueue.checks
 from django_pgqueue import cron, subscribe, task
 from django_pgqueue.checks import check_configuration, check_database, check_deployment
 from django_pgqueue.schedules import declare
-from django_pgqueue.subscriptions import subscribe as subscribe_module
 from django_pgqueue.tasks import modules, registry
+from django_pgqueue.topics import subscribe as subscribe_module
 from tests.app.tasks import noop
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -14,7 +14,9 @@ MODULES = sorted(
     if "migrations" not in path.relative_to(PACKAGE).parts
 )
 # spark/ runs the same storage SQL on executors, with cursors of its own.
-SQL_PACKAGES = {"postgres", "queues", "topics", "runs", "spark"}
+SQL_PACKAGES = {"postgres", "queues", "log", "pipeline", "spark"}
+# What schedules/ stores; the rest of it says when, and to whom.
+SQL_MODULES = {"schedules/store.py", "schedules/ticks.py"}
 
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -36,6 +38,8 @@ def test_a_module_says_what_it_is_for(module):
 @pytest.mark.parametrize("module", MODULES, ids=str)
 def test_sql_stands_where_its_locks_are_reviewed(module):
     """Only storage and postgres/ call execute() or executemany()."""
+    if module.parts[0] in SQL_PACKAGES or module.as_posix() in SQL_MODULES:
+        return
     calls = [
         f"line {node.lineno}: {ast.unparse(node.func)}()"
         for node in ast.walk(parse(module))
@@ -44,7 +48,7 @@ def test_sql_stands_where_its_locks_are_reviewed(module):
         and node.func.attr in {"execute", "executemany"}
     ]
 
-    assert module.parts[0] in SQL_PACKAGES or calls == []
+    assert [] == calls
 
 
 def test_the_direction_of_imports_has_no_exceptions():
@@ -59,8 +63,10 @@ def test_every_storage_package_is_kept_from_models_and_settings():
     """A storage package that comes to exist is named in the second contract."""
     existing = {
         f"django_pgqueue.{name}"
-        for name in ("postgres", "queues", "topics", "runs")
+        for name in ("postgres", "queues", "log", "pipeline")
         if (PACKAGE / name / "__init__.py").exists()
     }
+    modules = {name.removesuffix(".py").replace("/", ".") for name in SQL_MODULES}
+    existing |= {f"django_pgqueue.{name}" for name in modules}
 
     assert existing == set(CONTRACTS[1]["source_modules"])

@@ -11,8 +11,8 @@ import pytest
 from django.dispatch import Signal
 
 from django_pgqueue import signals, telemetry
-from django_pgqueue.topics.retain import Loss
-from django_pgqueue.topics.retain_backfills import BackfillLoss
+from django_pgqueue.log.retain import Loss
+from django_pgqueue.log.retain_backfills import BackfillLoss
 from tests.app.tasks import add, noop
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

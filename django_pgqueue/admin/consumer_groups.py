@@ -30,14 +30,14 @@ from django_pgqueue.admin.names import name
 from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.conf import get_settings
+from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag
+from django_pgqueue.log.names import TOPIC_CHARACTERS_MAX
 from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position, Topic
 from django_pgqueue.operators import human
 from django_pgqueue.operators.filters import Meaning, equal, part_of
 from django_pgqueue.operators.findings import START_FOR
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.states import behind_of, partition_state
-from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag
-from django_pgqueue.topics.names import TOPIC_CHARACTERS_MAX
 
 
 class GroupFilters(FilterForm):

@@ -37,9 +37,9 @@ from django_pgqueue.admin.scale import scale
 from django_pgqueue.admin.spans import HOUR_SECONDS, Period, local, named, starts, when
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.models import DeadLetter, Failure, Job
+from django_pgqueue.pipeline import failure_kinds
+from django_pgqueue.pipeline.failure_kinds import Kind
 from django_pgqueue.postgres.limits import Plans
-from django_pgqueue.runs import failure_kinds
-from django_pgqueue.runs.failure_kinds import Kind
 from django_pgqueue.tasks import database
 
 # Failures on the page, and names of tasks of one in the list.

@@ -15,7 +15,7 @@ from django_pgqueue.admin.acts import Act, Confirm
 from django_pgqueue.admin.log import log, tell
 from django_pgqueue.admin.row_acts import pausing
 from django_pgqueue.exceptions import MessagesLost
-from django_pgqueue.publishing import operate_groups as operate
+from django_pgqueue.topics import operate_groups as operate
 
 Data = dict[str, Any]
 

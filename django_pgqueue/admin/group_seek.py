@@ -25,9 +25,9 @@ from django_pgqueue.admin.log import log
 from django_pgqueue.admin.seek_form import SeekForm
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.log.foresee import Step
 from django_pgqueue.operators import human
-from django_pgqueue.publishing import operate_groups as operate
-from django_pgqueue.topics.foresee import Step
+from django_pgqueue.topics import operate_groups as operate
 
 PERMISSIONS = ("seek",)
 

@@ -19,7 +19,7 @@ from django.http import HttpRequest
 from django.utils.text import capfirst
 
 from django_pgqueue.admin.filter_form import FilterForm
-from django_pgqueue.topics.browse import LOOK_ROWS_MAX
+from django_pgqueue.log.browse import LOOK_ROWS_MAX
 
 if TYPE_CHECKING:
     from django_pgqueue.admin.read_only import ReadOnlyAdmin

@@ -16,12 +16,12 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
+from django_pgqueue.log.lag import PartitionLag, lag
+from django_pgqueue.log.subscriptions import STALE_AFTER
 from django_pgqueue.models import ConsumerGroup, Subscription
 from django_pgqueue.operators import human
 from django_pgqueue.operators.states import Behind, behind_of, subscription_state
 from django_pgqueue.tasks import database
-from django_pgqueue.topics.lag import PartitionLag, lag
-from django_pgqueue.topics.subscriptions import STALE_AFTER
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import living_plans
 

@@ -2,7 +2,7 @@
 The list of messages: of one topic by the index of its log, else by id.
 
 The log holds the messages of all topics, by id; those of a small topic are far apart
-there. With a topic chosen, its partitions are read instead: topics/browse.py.
+there. With a topic chosen, its partitions are read instead: log/browse.py.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from django_pgqueue.admin.filter_form import FilterForm, text_field
 from django_pgqueue.admin.keyset_list import KeysetList
 from django_pgqueue.admin.moment_field import MomentField
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models import Topic
-from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
-from django_pgqueue.operators.human import in_utc
-from django_pgqueue.tasks import database
-from django_pgqueue.topics.browse import ID_MAX, Wanted, browse
-from django_pgqueue.topics.moment import first_id
-from django_pgqueue.topics.names import (
+from django_pgqueue.log.browse import ID_MAX, Wanted, browse
+from django_pgqueue.log.moment import first_id
+from django_pgqueue.log.names import (
     KEY_CHARACTERS_MAX,
     MESSAGE_NAME_CHARACTERS_MAX,
     TOPIC_CHARACTERS_MAX,
 )
+from django_pgqueue.models import Topic
+from django_pgqueue.operators.filters import Meaning, equal, id_or, part_of
+from django_pgqueue.operators.human import in_utc
+from django_pgqueue.tasks import database
 
 
 class PlainMessageFilters(FilterForm):

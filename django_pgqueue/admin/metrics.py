@@ -45,9 +45,9 @@ from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import PipelineRun, TaskHour
 from django_pgqueue.operators.human import duration
+from django_pgqueue.pipeline import task_hour_charts
+from django_pgqueue.pipeline.task_hour_charts import Summed, Sums, together
 from django_pgqueue.postgres.limits import Plans
-from django_pgqueue.runs import task_hour_charts
-from django_pgqueue.runs.task_hour_charts import Summed, Sums, together
 from django_pgqueue.tasks import database
 
 # Tasks in the table and among the bars of failures, and names that a filter offers.

@@ -17,8 +17,8 @@ from django_pgqueue.admin.log import log, tell, who
 from django_pgqueue.admin.pipeline_queue import enqueue_run
 from django_pgqueue.admin.run_permissions import may_run
 from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.redaction.names import PLACEHOLDER
-from django_pgqueue.runs import pipelines
 from django_pgqueue.tasks import database
 
 PERMISSIONS = ("run_pipeline",)

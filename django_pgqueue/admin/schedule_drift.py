@@ -10,7 +10,7 @@ from django.db.models import Field
 
 from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.models import Schedule
-from django_pgqueue.runs.schedules import COLUMNS, is_same
+from django_pgqueue.schedules.store import COLUMNS, is_same
 
 NOTHING = "-"
 

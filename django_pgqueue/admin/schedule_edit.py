@@ -26,9 +26,9 @@ from django_pgqueue.admin.run_permissions import may_call
 from django_pgqueue.admin.schedule_form import ScheduleForm, is_plain
 from django_pgqueue.admin.schedule_times import preview
 from django_pgqueue.admin.time_limit import limited
-from django_pgqueue.runs.schedules import database_now
 from django_pgqueue.schedules import operate
 from django_pgqueue.schedules.definition import Definition
+from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.registry import declared_names
 from django_pgqueue.timetable.zones import zone_names

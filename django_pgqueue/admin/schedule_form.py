@@ -23,9 +23,12 @@ from django_pgqueue.admin.redaction import redact_json, restore
 from django_pgqueue.admin.schedule_times import Preview, preview
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import EnqueueError, ScheduleError, TopicError
+from django_pgqueue.log.names import (
+    KEY_CHARACTERS_MAX,
+    MESSAGE_NAME_CHARACTERS_MAX,
+)
 from django_pgqueue.models.schedule import Overlap
 from django_pgqueue.options.durations import as_timedelta
-from django_pgqueue.publishing.publish import message
 from django_pgqueue.schedules.definition import (
     NAME_CHARACTERS_MAX,
     OVERLAPS,
@@ -34,10 +37,7 @@ from django_pgqueue.schedules.definition import (
     define,
 )
 from django_pgqueue.timetable.expression import CHARACTERS_MAX as EXPRESSION_MAX
-from django_pgqueue.topics.names import (
-    KEY_CHARACTERS_MAX,
-    MESSAGE_NAME_CHARACTERS_MAX,
-)
+from django_pgqueue.topics.publish import message
 
 # Fields that are not called as the part of a schedule that they are.
 FIELDS = {"every_seconds": "every"}

@@ -32,10 +32,10 @@ from django_pgqueue.operators import human
 from django_pgqueue.operators.filters import Meaning, equal, part_of
 from django_pgqueue.operators.findings import START
 from django_pgqueue.operators.paging import Keyset
-from django_pgqueue.runs import ticks
-from django_pgqueue.runs.ticks import TickRow
+from django_pgqueue.schedules import ticks
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.states import OVERDUE, RESTS
+from django_pgqueue.schedules.ticks import TickRow
 from django_pgqueue.tasks import database
 from django_pgqueue.timetable.catch_up import MISSED_MAX
 

@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin.moment_field import MomentField
+from django_pgqueue.log.seek import EARLIEST, LATEST
 from django_pgqueue.operators.human import in_utc
-from django_pgqueue.topics.seek import EARLIEST, LATEST
 
 TIME, ID = "time", "id"
 WAYS = [

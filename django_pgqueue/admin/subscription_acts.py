@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin.acts import Act, Confirm
 from django_pgqueue.admin.row_acts import ReasonForm, on_each
-from django_pgqueue.subscriptions import operate
+from django_pgqueue.topics import operate_subscriptions as operate
 
 DISABLE = Act(
     name="disable",

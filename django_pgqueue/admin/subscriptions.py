@@ -28,13 +28,13 @@ from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.subscription_acts import DELETE, DISABLE, ENABLE
 from django_pgqueue.conf import get_settings
+from django_pgqueue.log.horizon import horizons
+from django_pgqueue.log.names import MESSAGE_NAME_CHARACTERS_MAX
+from django_pgqueue.log.subscriptions import STALE_AFTER
 from django_pgqueue.models import Job, Message, Subscription, Topic
 from django_pgqueue.operators.filters import Meaning, equal, part_of
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.tasks import database
-from django_pgqueue.topics.horizon import horizons
-from django_pgqueue.topics.names import MESSAGE_NAME_CHARACTERS_MAX
-from django_pgqueue.topics.subscriptions import STALE_AFTER
 
 STATES = [
     ("enabled", gettext_lazy("enabled")),

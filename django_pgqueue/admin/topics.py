@@ -25,20 +25,20 @@ from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
 from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models import ConsumerGroup, Message, Subscription, Topic
-from django_pgqueue.operators import human
-from django_pgqueue.operators.findings import PUBLISHING_SECONDS_MAX, ended_by
-from django_pgqueue.operators.paging import Keyset
-from django_pgqueue.tasks import database
-from django_pgqueue.topics.lag import Holder, holders
-from django_pgqueue.topics.moment import first_id
-from django_pgqueue.topics.overview import (
+from django_pgqueue.log.lag import Holder, holders
+from django_pgqueue.log.moment import first_id
+from django_pgqueue.log.overview import (
     COUNTED_MESSAGES_MAX,
     Day,
     count_since,
     days,
     ends,
 )
+from django_pgqueue.models import ConsumerGroup, Message, Subscription, Topic
+from django_pgqueue.operators import human
+from django_pgqueue.operators.findings import PUBLISHING_SECONDS_MAX, ended_by
+from django_pgqueue.operators.paging import Keyset
+from django_pgqueue.tasks import database
 
 LATELY = timedelta(days=1)
 

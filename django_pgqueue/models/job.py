@@ -162,7 +162,7 @@ class Job(JobColumns):
                 name="pgqueue_job_alone",
                 condition=Q(runs_alone=True),
             ),
-            # Serves BUSY in runs/ticks.py: whether a schedule has a live job.
+            # Serves BUSY in schedules/ticks.py: whether a schedule has a live job.
             models.Index(
                 fields=["schedule_id"],
                 name="pgqueue_job_schedule",

@@ -118,7 +118,7 @@ class Schedule(models.Model):
         verbose_name_plural = _("schedules")
         default_permissions = ("add", "change", "delete", "view")
         indexes = [
-            # Serves DUE in runs/ticks.py.
+            # Serves DUE in schedules/ticks.py.
             models.Index(
                 fields=["next_tick"],
                 name="pgqueue_schedule_next",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from django_pgqueue.topics.lag import Holder
+from django_pgqueue.log.lag import Holder
 
 Severity = Literal["ok", "warning", "error"]
 

@@ -21,8 +21,8 @@ from django.db.models import Field, Model, Q, QuerySet
 from django.utils import timezone
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.postgres.limits import Plans, limited
-from django_pgqueue.topics.browse import LOOK_ROWS_MAX
 
 # Longer than any statement over so many rows takes.
 STATEMENT_SECONDS_MAX = 60

@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag
 from django_pgqueue.operators import human
-from django_pgqueue.topics.lag import COUNTED_MESSAGES_MAX, PartitionLag
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import is_served
 
 # Of the states of its partitions, a group has the first of these. The words are those
-# of topics/lag.py, and "unserved": what waits has no living worker.
+# of log/lag.py, and "unserved": what waits has no living worker.
 URGENCY = (
     *("paused", "beyond", "halted", "unserved", "retrying", "held back", "waiting"),
     *("reading", "idle"),

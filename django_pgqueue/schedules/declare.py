@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 from django_pgqueue.exceptions import DeclarationError, ScheduleError, shown
 from django_pgqueue.options.durations import Duration, as_timedelta
-from django_pgqueue.publishing.publication import Publication
 from django_pgqueue.schedules.definition import Definition, check_every, define
 from django_pgqueue.tasks.task import Task
+from django_pgqueue.topics.publication import Publication
 
 T = TypeVar("T", bound=Task[Any, Any] | Publication)
 

@@ -19,11 +19,11 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.options.checks import check_priority, check_queue
 from django_pgqueue.options.durations import as_timedelta
-from django_pgqueue.publishing.publication import EMPTY, Publication
 from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.timetable.catch_up import CatchUp
 from django_pgqueue.timetable.expression import Expression
 from django_pgqueue.timetable.zones import read_zone
+from django_pgqueue.topics.publication import EMPTY, Publication
 
 NAME_CHARACTERS_MAX = 255
 

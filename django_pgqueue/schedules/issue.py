@@ -13,15 +13,16 @@ from django_pgqueue import signals, telemetry
 from django_pgqueue.bounds import ATTEMPTS_DEFAULT, QUEUE_DEFAULT
 from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import ScheduleError, UnknownTask
+from django_pgqueue.log.names import topic_of
+from django_pgqueue.log.publish import publish
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake
-from django_pgqueue.publishing.publish import HINT
 from django_pgqueue.queues.enqueue import enqueue
 from django_pgqueue.queues.placement import Placement
 from django_pgqueue.queues.unique import store_unique
-from django_pgqueue.runs import schedules, ticks
-from django_pgqueue.runs.schedules import ScheduleRow
+from django_pgqueue.schedules import store, ticks
+from django_pgqueue.schedules.store import ScheduleRow
 from django_pgqueue.schedules.timetables import timetable_of
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.context import TICK
@@ -30,8 +31,7 @@ from django_pgqueue.tasks.store_unique import dedup_of
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.timetable.catch_up import CatchUp, find_due
 from django_pgqueue.timetable.jitter import jitter
-from django_pgqueue.topics.names import topic_of
-from django_pgqueue.topics.publish import publish
+from django_pgqueue.topics.publish import HINT
 
 logger = logging.getLogger("django_pgqueue.schedules")
 
@@ -126,7 +126,7 @@ def run_now(cursor: Cursor, row: ScheduleRow, *, by: str = "") -> Issued:
         row: Of the schedule.
         by: Who asked.
     """
-    now = schedules.database_now(cursor)
+    now = store.database_now(cursor)
     tick = ticks.insert(cursor, row.id, now, by=by or "?")
     assert tick is not None  # Nobody else has this microsecond.
     if row.message_name is not None:

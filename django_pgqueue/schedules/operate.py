@@ -12,12 +12,11 @@ from functools import partial
 
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake_after_commit
-from django_pgqueue.runs import schedules
-from django_pgqueue.runs.schedules import ScheduleRow
-from django_pgqueue.schedules import issue
+from django_pgqueue.schedules import issue, store
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import Definition
 from django_pgqueue.schedules.issue import Issued
+from django_pgqueue.schedules.store import ScheduleRow
 from django_pgqueue.schedules.sync import tell_workers
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.operate import (
@@ -44,7 +43,7 @@ def pause(name: str, *, by: str = "", reason: str = "") -> bool:
     """
     by, reason = checked_texts(by, reason)
     with database.transaction() as (connection, cursor):
-        done = schedules.pause(cursor, name, by=by, reason=reason)
+        done = store.pause(cursor, name, by=by, reason=reason)
         tell_workers(connection)
     return done
 
@@ -57,7 +56,7 @@ def resume(name: str) -> bool:
         False if there is none, or it was not paused.
     """
     with database.transaction() as (connection, cursor):
-        done = schedules.resume(cursor, name)
+        done = store.resume(cursor, name)
         tell_workers(connection)
     return done
 
@@ -78,7 +77,7 @@ def run_now(name: str, *, by: str = "") -> Issued | None:
     """
     by = checked_text("by", by, BY_CHARACTERS_MAX)
     with database.transaction() as (connection, cursor):
-        row = schedules.find_one(cursor, name)
+        row = store.find_one(cursor, name)
         if row is None:
             return None
         issued = issue.run_now(cursor, row, by=by)
@@ -104,7 +103,7 @@ def add(definition: Definition, *, by: str = "") -> int | None:
     if definition.name in {each.name for each in declared()}:
         return None
     with database.transaction() as (connection, cursor):
-        made = schedules.insert(
+        made = store.insert(
             cursor, definition.name, definition.values(), source="user", by=by
         )
         tell_workers(connection)
@@ -130,12 +129,12 @@ def change(definition: Definition, *, revision: int, by: str = "") -> list[str] 
         if row is None or row.revision != revision:
             return None
         values = definition.values()
-        changed = schedules.differing(row, values)
+        changed = store.differing(row, values)
         if changed:
             is_code = row.declared is not None
-            is_other = not schedules.is_same(row.declared_values, values)
+            is_other = not store.is_same(row.declared_values, values)
             overridden = is_other if is_code else None
-            schedules.change(cursor, row, values, overridden=overridden, by=by)
+            store.change(cursor, row, values, overridden=overridden, by=by)
             tell_workers(connection)
     return changed
 
@@ -151,7 +150,7 @@ def reset(name: str) -> bool:
         row = _taken(cursor, name)
         if row is None or row.declared is None or row.overridden_at is None:
             return False
-        schedules.change(cursor, row, row.declared_values, overridden=False)
+        store.change(cursor, row, row.declared_values, overridden=False)
         tell_workers(connection)
     return True
 
@@ -164,11 +163,11 @@ def delete(name: str) -> bool:
         False if there is none, or code declares it.
     """
     with database.transaction() as (connection, cursor):
-        done = schedules.delete(cursor, name)
+        done = store.delete(cursor, name)
         tell_workers(connection)
     return done
 
 
 def _taken(cursor: Cursor, name: str) -> ScheduleRow | None:
     """Return the schedule, locked for this transaction."""
-    return next(iter(schedules.take(cursor, [name])), None)
+    return next(iter(store.take(cursor, [name])), None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django_pgqueue.runs.schedules import ScheduleRow
+from django_pgqueue.schedules.store import ScheduleRow
 
 STATES = ("active", "overdue", "faulty", "paused", "withdrawn")
 

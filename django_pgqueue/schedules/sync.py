@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake_after_commit
-from django_pgqueue.runs import schedules
+from django_pgqueue.schedules import store
 from django_pgqueue.schedules.declare import declared
 
 logger = logging.getLogger("django_pgqueue.schedules")
@@ -43,8 +43,8 @@ def sync(cursor: Cursor, *, migrates: bool) -> Synced:
         ScheduleError: settings.TIME_ZONE is no good for a schedule without tz=.
     """
     values = {each.name: each.values() for each in declared()}
-    changed, taken, resting = schedules.declare_all(cursor, values, revives=migrates)
-    withdrawn = schedules.withdraw_others(cursor, list(values)) if migrates else []
+    changed, taken, resting = store.declare_all(cursor, values, revives=migrates)
+    withdrawn = store.withdraw_others(cursor, list(values)) if migrates else []
     for name in resting:
         logger.warning(
             "schedule   name=%r is declared by this code, and a migration has "

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from django_pgqueue.exceptions import ScheduleError
-from django_pgqueue.runs.schedules import ScheduleRow
+from django_pgqueue.schedules.store import ScheduleRow
 from django_pgqueue.timetable.expression import Expression
 from django_pgqueue.timetable.ticks import Cron, Every, Timetable
 from django_pgqueue.timetable.zones import find_zone

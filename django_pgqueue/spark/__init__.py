@@ -28,7 +28,7 @@ And the pipeline, whose jobs are functions from DataFrames to DataFrames:
     job.py          how a pipeline job is declared, found and told its options
     places.py       where its rows come from and go to
     templates.py    options in the texts of places
-    run.py          a run, from its start to its end; its row is runs/pipelines.py
+    run.py          a run, from its start to its end; its row is pipeline/runs.py
     progress.py     how far Spark is
     errors.py       what went wrong in Spark, in short
     durations.py    options such as "7d"

@@ -4,7 +4,7 @@
 -- Called by pgqueue_store_messages() and pgqueue_store_message().
 --
 -- A day before one that is closed is not made: readers have passed it, as
--- topics/days.py says, and the constraint of a closed day is only where there is such a
+-- log/days.py says, and the constraint of a closed day is only where there is such a
 -- day.
 --
 -- Locks: a shared advisory lock (postgres/keys.py), once for each transaction and

@@ -1,7 +1,7 @@
 -- Makes the partition of a day (UTC), if there is none; for roles that own no table,
 -- too.
 --
--- Called by topics/days.py and pgqueue_begin_publish(). make_archive_day.sql is the
+-- Called by log/days.py and pgqueue_begin_publish(). make_archive_day.sql is the
 -- same for the archive.
 --
 -- SECURITY DEFINER: it runs as its owner, who is that of the tables. So it is pinned

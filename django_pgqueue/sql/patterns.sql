@@ -1,7 +1,7 @@
--- Whether a pattern selects a name: by words, as topics/names.py says. What is no
+-- Whether a pattern selects a name: by words, as log/names.py says. What is no
 -- pattern selects nothing, since no name has an empty word, and raises nothing.
 --
--- Called by topics/backfill.py, topics/retain_backfills.py and pgqueue_patterns_of().
+-- Called by log/backfill.py, log/retain_backfills.py and pgqueue_patterns_of().
 --
 -- Locks: none.
 CREATE OR REPLACE FUNCTION pgqueue_pattern_selects(pattern text, name text)

@@ -3,7 +3,7 @@
 -- costs the server and the driver more: [id, has groups], and after that how many jobs,
 -- and the queues with new ones, where a subscription wants it.
 --
--- Called by topics/publish.py and pgqueue_publish().
+-- Called by log/publish.py and pgqueue_publish().
 --
 -- What it has to know is read by one statement, so epoch and subscriptions are of one
 -- snapshot, and the sequence is read before the lock is taken, which is all that the

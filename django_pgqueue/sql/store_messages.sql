@@ -1,7 +1,7 @@
 -- Stores messages of one topic, and a job for each subscription that wants one: one
 -- statement, so that both see the same subscriptions and the same epoch.
 --
--- Called by topics/publish.py and pgqueue_store_message().
+-- Called by log/publish.py and pgqueue_store_message().
 --
 -- An item is [name, key, payload, headers]; ids rise in the order of the items. A job
 -- refers to its message, by id and time, and holds no payload. Where a topic has no

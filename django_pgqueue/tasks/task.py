@@ -21,6 +21,7 @@ from django_pgqueue.exceptions import (
     InvalidOption,
     PayloadTooLarge,
 )
+from django_pgqueue.log.names import Pattern
 from django_pgqueue.options.checks import When
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.options.takes import takes
@@ -41,7 +42,6 @@ from django_pgqueue.tasks.options import (
 from django_pgqueue.tasks.parameters import Parameters
 from django_pgqueue.tasks.registry import declare
 from django_pgqueue.tasks.result import JobResult
-from django_pgqueue.topics.names import Pattern
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

@@ -8,21 +8,21 @@ from typing import Any
 from django.db import connections, transaction
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.log import groups, positions
+from django_pgqueue.log.groups import Declaration, GroupRow
+from django_pgqueue.log.horizon import horizons
+from django_pgqueue.log.positions import Claimed
+from django_pgqueue.log.read import read
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.subscriptions import after_batch
-from django_pgqueue.subscriptions.consume import Consumer, declared
-from django_pgqueue.subscriptions.run_batch import Ended, run_batch
-from django_pgqueue.subscriptions.sync_groups import declaration_of
-from django_pgqueue.subscriptions.write_after import write_after
 from django_pgqueue.tasks.outcome import Snooze
 from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.testing.access import explained
-from django_pgqueue.topics import groups, positions
-from django_pgqueue.topics.groups import Declaration, GroupRow
-from django_pgqueue.topics.horizon import horizons
-from django_pgqueue.topics.positions import Claimed
-from django_pgqueue.topics.read import read
+from django_pgqueue.topics import after_batch
+from django_pgqueue.topics.consume import Consumer, declared
+from django_pgqueue.topics.run_batch import Ended, run_batch
+from django_pgqueue.topics.sync_groups import declaration_of
+from django_pgqueue.topics.write_after import write_after
 
 READER = "drain_group"
 LEASE = timedelta(hours=1)

@@ -1,1 +1,1 @@
-"""Storage 2, messages: one verb, one file, its SQL beside it."""
+"""Publishing: topics as code declares them, and the messages sent to them."""

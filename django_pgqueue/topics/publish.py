@@ -1,87 +1,256 @@
 """
-Publish: store messages in a topic's log, and a job for each matching subscription.
+Publish: messages go into their topics' logs, in the caller's transaction.
 
-In the caller's transaction. Everything that can be wrong with a message was found
-before, so that transaction stays usable.
+They commit with the data that they are about, or were never there; with them the jobs
+of every subscription that wants them.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from django_pgqueue.postgres.bulk import BULK_ROWS_MAX, Items, as_array, chunks
-from django_pgqueue.postgres.cursor import Cursor, one_row
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
 
-# Locks: one shared advisory lock for each transaction and topic, which no other
-# publisher waits for; readers look at it (horizon.py). The first message of a topic
-# that nobody has declared makes its row, and others of that topic wait until that
-# transaction ends. A function, so that its plan is kept with the session:
-# sql/store_messages.sql.
-STORE = "SELECT ids, queues, jobs, has_groups FROM pgqueue_store_messages(%s, %s)"
+from django_pgqueue import signals, telemetry
+from django_pgqueue.conf import Settings, get_settings
+from django_pgqueue.exceptions import TopicError, WrongDatabase, shown
+from django_pgqueue.log import publish as storage
+from django_pgqueue.log.names import topic_of
+from django_pgqueue.postgres.bulk import (
+    BULK_CURSOR_CHARACTERS,
+    BULK_ROWS_MAX,
+    Items,
+    bulk_cursor,
+    chunks,
+    may_prepare,
+)
+from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.tasks.first_steps import with_way_out
+from django_pgqueue.tasks.open_transaction import open_alias
+from django_pgqueue.topics.days_ahead import see_to_days
+from django_pgqueue.topics.publication import Publication, publication
+from django_pgqueue.topics.registry import schema_of
+from django_pgqueue.topics.schema import to_payload
 
-# Locks: as STORE, which does the same for many. What it returns is JSON in a text.
-STORE_ONE = "SELECT pgqueue_store_message(%s, %s, %s, %s)"
+T = TypeVar("T")
 
-# Locks: none. For tests, whose jobs run at once: it reads the live jobs.
-JOBS = "SELECT id FROM pgqueue_job WHERE message_id = ANY(%(ids)s) ORDER BY id"
-
-
-class Stored(NamedTuple):
-    """What one call has stored."""
-
-    ids: list[int]
-    # That got jobs.
-    queues: set[str]
-    jobs: int
-    # Whether the topic has consumer groups, which are to be woken.
-    has_groups: bool
+# Readers of a topic are told to look, as workers are of a queue; in no queue's name is
+# there a "!".
+HINT = "!topic "
 
 
-def publish(cursor: Cursor, topic: str, items: Sequence[Items]) -> Stored:
+def publish(
+    name: str,
+    payload: Any,
+    *,
+    key: str | int | None = None,
+    headers: Mapping[str, Any] | None = None,
+) -> int:
     """
-    Store messages of one topic, in one statement per 5,000, and return their ids.
+    Publish one message, in the caller's transaction: one query.
 
-    The caller opens the transaction that makes several statements all or nothing.
+        publish("orders.created", {"id": 42}, key="c7")
 
     Args:
-        cursor: Django's or psycopg's; the caller commits.
-        topic: Its name; a topic that is not known is made.
-        items: Each message as a JSON array: name, key or null, payload, headers.
+        name: What it is called; the part before the first dot is its topic. A topic
+            that nobody has declared is made.
+        payload: Any value that can travel as a task's argument.
+        key: A text of 1 to 1,000 characters, or an int: messages of one key keep
+            their order.
+        headers: A dict for whoever reads it; reserved keys are refused.
+
+    Returns:
+        The message's id.
+
+    Raises:
+        TopicError: The name or the key cannot be, or the payload does not fit the
+            topic's schema.
+        InvalidArgument: The payload cannot travel as JSON.
+        PayloadTooLarge: It exceeds PGQUEUE['PAYLOAD_BYTES_MAX'].
+        WrongDatabase: A transaction is open on another alias than the topics'.
     """
-    ids: list[int] = []
-    queues: set[str] = set()
-    jobs, has_groups = 0, False
-    for chunk in chunks(items, BULK_ROWS_MAX):
-        cursor.execute(STORE, (topic, as_array(chunk)))
-        stored, woken, count, has_groups = one_row(cursor)
-        ids.extend(stored)
-        queues.update(woken)
-        jobs += count
-    return Stored(ids, queues, jobs, has_groups)
+    return publish_one(message(name, payload, key=key, headers=headers))
 
 
-def publish_one(
-    cursor: Cursor, name: str, key: str | None, payload: str, headers: str
-) -> Stored:
+@with_way_out("publish()", "apublish(…) or apublish_many(…)")
+def publish_one(made: Publication) -> int:
+    """Publish what message() or Topic.message() has made; as publish()."""
+    settings = get_settings()
+    topic = made.topic
+    connection = _connection(topic, settings)
+    see_to_days(connection)
+    characters = len(made.payload_text) + len(made.headers_text)
+    with _cursor(connection, characters, is_short=True) as cursor:
+        stored = storage.publish_one(
+            cursor, made.name, made.key, made.payload_text, made.headers_text
+        )
+    _tell(connection, topic, stored)
+    if settings.mode == "immediate":
+        _run_at_once(connection, {topic: stored.ids})
+    return stored.ids[0]
+
+
+def publish_many(publications: Iterable[Publication]) -> list[int]:
     """
-    Store one message, in one statement.
+    Publish messages that Topic.message() has made: all or nothing.
+
+    One statement for each topic and 5,000 messages.
+
+    Returns:
+        Their ids, in the order of the messages. Those of one topic rise in it.
+
+    Raises:
+        TopicError: One of them is none.
+        WrongDatabase: As publish().
+    """
+    given = list(publications)
+    by_topic: dict[str, list[int]] = {}
+    for place, each in enumerate(given):
+        if not isinstance(each, Publication):
+            raise TopicError(
+                f"publish_many() takes what Topic.message(…) returns; item {place} is "
+                f"{shown(each)}. For payloads of one topic: topic.publish_many(…)."
+            )
+        by_topic.setdefault(each.topic, []).append(place)
+    ids = [0] * len(given)
+    batches = {
+        topic: [Items(given[place].item(), 1) for place in places]
+        for topic, places in by_topic.items()
+    }
+    for topic, stored in store(batches).items():
+        for place, message_id in zip(by_topic[topic], stored, strict=True):
+            ids[place] = message_id
+    return ids
+
+
+async def apublish(
+    name: str,
+    payload: Any,
+    *,
+    key: str | int | None = None,
+    headers: Mapping[str, Any] | None = None,
+) -> int:
+    """Publish one message from async code; as publish(), in an open transaction too."""
+    return await sync_to_async(publish)(name, payload, key=key, headers=headers)
+
+
+async def apublish_many(publications: Iterable[Publication]) -> list[int]:
+    """Publish messages from async code; as publish_many()."""
+    return await sync_to_async(publish_many)(publications)
+
+
+def message(
+    name: str,
+    payload: Any,
+    *,
+    key: object = None,
+    headers: Mapping[str, Any] | None = None,
+) -> Publication:
+    """Return a message that is checked and not published; raises as publish()."""
+    if isinstance(name, str):
+        payload = to_payload(name, schema_of(topic_of(name)), payload)
+    return publication(
+        name,
+        payload,
+        key=key,
+        headers=headers,
+        payload_bytes_max=get_settings().payload_bytes_max,
+    )
+
+
+@with_way_out("publish()", "apublish(…) or apublish_many(…)")
+def store(batches: Mapping[str, Sequence[Items]]) -> dict[str, list[int]]:
+    """
+    Store encoded messages by topic: all or nothing.
 
     Args:
-        cursor: As of publish().
-        name: Of the message; the topic is its first word, and made if it is not known.
-        key: None: it has none.
-        payload: JSON text.
-        headers: JSON text of an object.
+        batches: For each topic its messages, as log/publish.py takes them.
+
+    Returns:
+        The ids for each topic, in the order of its messages.
     """
-    cursor.execute(STORE_ONE, (name, key, payload, headers))
-    message_id, has_groups, *made = json.loads(one_row(cursor)[0])
-    jobs, queues = made or (0, ())
-    return Stored([message_id], set(queues), jobs, has_groups)
+    if not batches:
+        return {}
+    settings = get_settings()
+    connection = _connection(next(iter(batches)), settings)
+    see_to_days(connection)
+    if _is_one_statement(batches):
+        ids = _store(connection, batches)
+    else:
+        with transaction.atomic(using=settings.database, savepoint=False):
+            ids = _store(connection, batches)
+    if settings.mode == "immediate":
+        _run_at_once(connection, ids)
+    return ids
 
 
-def jobs_of(cursor: Cursor, ids: Sequence[int]) -> list[int]:
-    """Return the ids of the live jobs that these messages have."""
-    cursor.execute(JOBS, {"ids": list(ids)})
-    return [job_id for (job_id,) in cursor.fetchall()]
+def _is_one_statement(batches: Mapping[str, Sequence[Items]]) -> bool:
+    """Whether all are stored by one statement, which needs no transaction around it."""
+    parts = [part for items in batches.values() for part in items]
+    return len(batches) == 1 and len(list(chunks(parts, BULK_ROWS_MAX))) == 1
+
+
+def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str, Any]:
+    ids: dict[str, list[int]] = {}
+    # In the order of their names: two who make the same new topics do not deadlock.
+    for topic in sorted(batches):
+        characters = sum(len(each.text) for each in batches[topic])
+        with _cursor(connection, characters) as cursor:
+            stored = storage.publish(cursor, topic, batches[topic])
+        ids[topic] = stored.ids
+        _tell(connection, topic, stored)
+    return ids
+
+
+def _tell(connection: Any, topic: str, stored: storage.Stored) -> None:
+    """Wake whom new messages concern, after the commit, and send the signal."""
+    for queue in sorted(stored.queues):
+        wake_after_commit(connection, queue)
+    if stored.has_groups:
+        wake_after_commit(connection, HINT + topic)
+    telemetry.send(
+        signals.messages_published,
+        None,
+        topic=topic,
+        ids=stored.ids,
+        jobs=stored.jobs,
+    )
+
+
+def _run_at_once(connection: Any, ids: Mapping[str, list[int]]) -> None:
+    """Run the jobs that subscriptions have of these messages, as delay() runs its."""
+    from django_pgqueue.tasks.inline import run_enqueued
+
+    published = [message_id for some in ids.values() for message_id in some]
+    with connection.cursor() as cursor:
+        jobs = storage.jobs_of(cursor, published)
+    run_enqueued(jobs)
+
+
+def _cursor(connection: Any, characters: int, *, is_short: bool = False) -> Any:
+    """
+    Return the cursor that costs less for so much text.
+
+    Args:
+        connection: Django's.
+        characters: Of the text.
+        is_short: Whether the statement is always the same, so that it pays to prepare
+            it, where the alias allows that: OPTIONS["prepare_threshold"].
+    """
+    if characters >= BULK_CURSOR_CHARACTERS or (is_short and may_prepare(connection)):
+        return bulk_cursor(connection)
+    return connection.cursor()
+
+
+def _connection(topic: str, settings: Settings) -> Any:
+    other = open_alias(besides=settings.database)
+    if other is not None:
+        raise WrongDatabase(
+            task=topic,
+            open_alias=other,
+            queue_alias=settings.database,
+            is_message=True,
+        )
+    return connections[settings.database]

@@ -16,8 +16,8 @@ from django_pgqueue.bounds import QUEUE_DEFAULT
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.queues.stats import all_names
-from django_pgqueue.subscriptions.consume import declared as declared_groups
 from django_pgqueue.tasks.registry import declared_names, find_task
+from django_pgqueue.topics.consume import declared as declared_groups
 
 NUMBER = re.compile(r"[-_.]?\d+")
 

@@ -10,14 +10,14 @@ import pytest
 from django.db import connections, transaction
 
 from django_pgqueue import publish, topic
+from django_pgqueue.log import groups
+from django_pgqueue.log.seek import seek
 from django_pgqueue.models import (
     ConsumerGroup,
     DeadLetter,
     Position,
     Topic,
 )
-from django_pgqueue.topics import groups
-from django_pgqueue.topics.seek import seek
 from tests.app.models import Effect
 from tests.waiting import wait_for
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from django_pgqueue.log.days import LOG, drop_day
 from django_pgqueue.models import ArchivedJob, Clock
 from django_pgqueue.queues.partitions import ARCHIVE, drop_partition
-from django_pgqueue.topics.days import LOG, drop_day
 from tests.app.tasks import noop
 from tests.postgres.test_rights import grants
 from tests.waiting import wait_for

@@ -11,7 +11,7 @@ from tests.factories import (
     make_job,
     make_leased_job,
 )
-from tests.topics.rows import make_message
+from tests.log.rows import make_message
 
 pytestmark = pytest.mark.django_db
 

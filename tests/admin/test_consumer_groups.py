@@ -11,11 +11,11 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 
 from django_pgqueue.admin.group_seek import _line
+from django_pgqueue.log.foresee import COUNTED_MESSAGES_MAX, Step
 from django_pgqueue.models import ConsumerGroup, Position, Topic
-from django_pgqueue.topics.foresee import COUNTED_MESSAGES_MAX, Step
+from tests.log.rows import make_group, make_message, make_position, make_topic
 from tests.management.test_doctor import make_worker
 from tests.minutes import in_minutes
-from tests.topics.rows import make_group, make_message, make_position, make_topic
 
 pytestmark = pytest.mark.django_db
 

@@ -16,8 +16,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.pipeline import failure_kinds
 from django_pgqueue.postgres.limits import Plans
-from django_pgqueue.runs import failure_kinds
 from tests.factories import make_leased_job
 from tests.scale.shapes import ROWS
 

@@ -24,7 +24,7 @@ from tests.factories import (
     make_task_hour,
     make_tick,
 )
-from tests.topics.rows import (
+from tests.log.rows import (
     make_group,
     make_message,
     make_position,

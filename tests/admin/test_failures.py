@@ -8,7 +8,7 @@ import pytest
 
 from django_pgqueue.admin import failures, kinds
 from django_pgqueue.models import DeadLetter
-from django_pgqueue.runs import failure_kinds
+from django_pgqueue.pipeline import failure_kinds
 from tests.factories import make_dead_letter, make_failure
 
 pytestmark = pytest.mark.django_db

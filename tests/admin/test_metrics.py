@@ -8,7 +8,7 @@ from html import unescape
 import pytest
 from django.contrib.auth.models import Permission
 
-from django_pgqueue.runs import task_hour_charts
+from django_pgqueue.pipeline import task_hour_charts
 from tests.factories import hour_ago, make_run, make_task_hour
 from tests.minutes import in_minutes
 

@@ -43,7 +43,7 @@ from tests.factories import (
     make_schedule,
     make_task_hour,
 )
-from tests.topics.rows import (
+from tests.log.rows import (
     make_group,
     make_message,
     make_position,

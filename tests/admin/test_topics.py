@@ -9,17 +9,17 @@ from html import unescape
 import pytest
 
 from django_pgqueue.admin import topics
+from django_pgqueue.log import overview
+from django_pgqueue.log.publish import publish
 from django_pgqueue.postgres.bulk import Items
-from django_pgqueue.topics import overview
-from django_pgqueue.topics.publish import publish
-from tests.management.test_doctor import make_worker
-from tests.topics.rows import (
+from tests.log.rows import (
     make_group,
     make_message,
     make_position,
     make_subscription,
     make_topic,
 )
+from tests.management.test_doctor import make_worker
 
 pytestmark = pytest.mark.django_db
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from django_pgqueue import Cancel, Message, Reject, Retry, RetryLater, Snooze
-from django_pgqueue.subscriptions.consume import consume
+from django_pgqueue.topics.consume import consume
 from tests import ledger
 from tests.app.models import Effect
 from tests.app.tasks import Unlucky

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from django_pgqueue import cron, subscribe, topic
+from django_pgqueue.log.message import Message
 from django_pgqueue.tasks.context import JobContext
-from django_pgqueue.topics.message import Message
 from tests import ledger
 
 nightly = cron("0 3 * * *", tz="Europe/Berlin")(

@@ -11,7 +11,7 @@ from django.db import connection
 
 from django_pgqueue import consume
 from tests import ledger
-from tests.topics.soak.groups import LEASE_SECONDS, QUEUE, TOPIC
+from tests.log.soak.groups import LEASE_SECONDS, QUEUE, TOPIC
 
 # So long a batch takes before and after its effect, at most: time to be killed in.
 PAUSE_SECONDS = 0.02

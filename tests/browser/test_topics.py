@@ -7,7 +7,7 @@ import re
 from playwright.sync_api import expect
 
 from django_pgqueue.models import Position
-from tests.topics.rows import make_group, make_message
+from tests.log.rows import make_group, make_message
 
 
 def test_a_group_is_moved_from_its_topic(site):

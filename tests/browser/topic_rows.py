@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from tests.topics.rows import (
+from tests.log.rows import (
     make_group,
     make_message,
     make_position,

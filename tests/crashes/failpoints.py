@@ -150,8 +150,7 @@ class FailpointsConfig(AppConfig):
 
 def _put_into_ticks() -> None:
     """Put points behind each statement of a tick, before its commit and after it."""
-    from django_pgqueue.runs import ticks
-    from django_pgqueue.schedules import issue
+    from django_pgqueue.schedules import issue, ticks
     from django_pgqueue.worker.chores import scheduler
 
     ticks.advance = after("tick.advanced", ticks.advance)

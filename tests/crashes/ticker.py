@@ -46,7 +46,7 @@ def main(rounds: int) -> None:
 def issue(n: int) -> None:
     """Issue what is due when *n* periods have gone by, as the loop of a worker does."""
     from django_pgqueue.postgres.connect import Link
-    from django_pgqueue.runs.schedules import find_one
+    from django_pgqueue.schedules.store import find_one
     from django_pgqueue.worker.chores.scheduler import Scheduler
 
     link = Link("default", name="ticker")

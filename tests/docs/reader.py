@@ -20,12 +20,12 @@ from django.db import connection, models, transaction
 import django_pgqueue
 from django_pgqueue import testing
 from django_pgqueue.apps import _declare
+from django_pgqueue.log import backfill
+from django_pgqueue.log.closed_days import closed_days
+from django_pgqueue.log.seek import seek
 from django_pgqueue.models import Job
 from django_pgqueue.schedules import operate as schedules
 from django_pgqueue.tasks import operate
-from django_pgqueue.topics import backfill
-from django_pgqueue.topics.closed_days import closed_days
-from django_pgqueue.topics.seek import seek
 
 # What every page may take for granted.
 GRANTED = {

@@ -17,11 +17,11 @@ from django.dispatch import Signal
 from django.utils.module_loading import import_string
 
 from django_pgqueue import conf, signals
-from django_pgqueue.publishing import registry as topics
 from django_pgqueue.schedules import declare as schedules
 from django_pgqueue.spark import job as pipelines
-from django_pgqueue.subscriptions import consume, subscribe
 from django_pgqueue.tasks import registry
+from django_pgqueue.topics import consume, subscribe
+from django_pgqueue.topics import registry as topics
 from tests.docs import reader, shop, spark_reader
 from tests.docs.samples import (
     HOME,

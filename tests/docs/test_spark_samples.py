@@ -11,10 +11,10 @@ from django.db import connection
 
 from django_pgqueue import task, topic
 from django_pgqueue.models import Job
-from django_pgqueue.publishing import registry as topics
 from django_pgqueue.spark import job as pipelines
 from django_pgqueue.tasks import registry
 from django_pgqueue.testing import drain
+from django_pgqueue.topics import registry as topics
 from tests.app.tasks import noop
 from tests.docs import spark_reader
 from tests.docs.samples import PAGES, Sample, name_of, samples_of

@@ -214,14 +214,14 @@ BUILDS: dict[str, Broken] = {
         "whoever has read that a tick is due issues it",
         (
             Edit(
-                "runs/ticks.py",
+                "schedules/ticks.py",
                 "                AND last_tick IS NOT DISTINCT FROM"
                 " %(seen)s::timestamptz\n"
                 "                AND (last_tick IS NULL OR last_tick < %(latest)s)\n",
                 "",
             ),
             Edit(
-                "runs/ticks.py",
+                "schedules/ticks.py",
                 "ON CONFLICT (schedule_id, due_at) DO NOTHING\n",
                 "ON CONFLICT (schedule_id, due_at) DO UPDATE SET missed ="
                 " excluded.missed\n",
@@ -239,7 +239,7 @@ BUILDS: dict[str, Broken] = {
                 "now = datetime.now().astimezone()",
             ),
             Edit(
-                "runs/ticks.py",
+                "schedules/ticks.py",
                 "                AND %(latest)s <= clock_timestamp()\n",
                 "",
             ),

@@ -171,7 +171,7 @@ GUARDS: dict[str, Guard] = {
             "AND ours.virtualtransaction = held.virtualtransaction)",
             "OR true)",
         ),
-        "topics/test_two_installations.py",
+        "log/test_two_installations.py",
     ),
 }
 

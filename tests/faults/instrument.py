@@ -144,8 +144,7 @@ def _around(
 
 def _set_points() -> None:
     from django_pgqueue.queues import claim, suspects
-    from django_pgqueue.runs import ticks
-    from django_pgqueue.schedules import issue
+    from django_pgqueue.schedules import issue, ticks
     from django_pgqueue.worker.chores import scheduler
     from django_pgqueue.worker.run import executor
     from django_pgqueue.worker.settle import settler

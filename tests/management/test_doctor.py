@@ -14,11 +14,11 @@ from django.db import connection, connections
 
 from django_pgqueue.management.cli import examine_jobs, examine_server
 from django_pgqueue.models import Queue, Worker
+from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.queues import partitions
 from django_pgqueue.queues.partitions import make_partitions
-from django_pgqueue.runs import exports
 from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.declare import cron
 from tests.app import tasks

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from django_pgqueue.log.days import close_days, drop_day
+from django_pgqueue.log.publish import publish
 from django_pgqueue.management.cli import examine_topics
 from django_pgqueue.models import Subscription
 from django_pgqueue.postgres.bulk import Items
-from django_pgqueue.subscriptions import consume
-from django_pgqueue.topics.days import close_days, drop_day
-from django_pgqueue.topics.publish import publish
+from django_pgqueue.topics import consume
 from tests.factories import make_group, make_message, make_position, make_topic
 from tests.management.test_doctor import examined, make_worker, run
 from tests.minutes import in_minutes

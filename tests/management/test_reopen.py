@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import pytest
 
+from django_pgqueue.log import days
+from django_pgqueue.log.closed_days import closed_days
+from django_pgqueue.log.days import LOG, close_days, guard_name
 from django_pgqueue.management.cli import reopen
 from django_pgqueue.models import LogDay
-from django_pgqueue.publishing.publish import publish
-from django_pgqueue.topics import days
-from django_pgqueue.topics.closed_days import closed_days
-from django_pgqueue.topics.days import LOG, close_days, guard_name
+from django_pgqueue.topics.publish import publish
+from tests.log.log import batch as read_batch
+from tests.log.log import make_group, make_topic, payloads, put, take
 from tests.management.test_doctor import examined
 from tests.management.test_pgqueue import DONE, NOTHING, run, told
-from tests.topics.log import batch as read_batch
-from tests.topics.log import make_group, make_topic, payloads, put, take
 
 DAY = timedelta(days=1)
 

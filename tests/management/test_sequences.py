@@ -8,13 +8,13 @@ from django.apps import apps
 from django.core.management import call_command
 from django.db import connection, models
 
+from django_pgqueue.log.lag import lag
 from django_pgqueue.models import Job, LogState, Message
 from django_pgqueue.postgres import counters
 from django_pgqueue.queues.partitions import make_partitions
-from django_pgqueue.topics.lag import lag
 from tests.factories import make_dead_letter, make_job, make_schedule, make_tick
+from tests.log.log import batch, make_group, make_topic, payloads, put, take
 from tests.management.test_doctor import examined
-from tests.topics.log import batch, make_group, make_topic, payloads, put, take
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -9,19 +9,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
+from django_pgqueue.log import browse
 from django_pgqueue.management.cli import places
 from django_pgqueue.models import ConsumerGroup, Message, Position, Topic
-from django_pgqueue.topics import browse
-from tests.management.test_doctor import make_worker
-from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
-from tests.minutes import in_minutes
-from tests.topics.rows import (
+from tests.log.rows import (
     make_group,
     make_message,
     make_position,
     make_subscription,
     make_topic,
 )
+from tests.management.test_doctor import make_worker
+from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
+from tests.minutes import in_minutes
 
 pytestmark = pytest.mark.django_db
 

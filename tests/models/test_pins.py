@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.topics.installations import SCHEMAS, Connect, installations, to
+from tests.log.installations import SCHEMAS, Connect, installations, to
 
 __all__ = ["installations", "to"]
 

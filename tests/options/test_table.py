@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from django_pgqueue import DeclarationError, subscribe, task
-from django_pgqueue.subscriptions.subscribe import OF_SUBSCRIBE
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.options import OF_TASK, OF_USING
+from django_pgqueue.topics.subscribe import OF_SUBSCRIBE
 
 PACKAGE = Path(__file__).parents[2] / "django_pgqueue"
 

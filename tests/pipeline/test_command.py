@@ -17,12 +17,12 @@ from django.db import connection
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.management.pipeline.plan import plan_of
 from django_pgqueue.models import ArchivedJob, PipelineRun, TaskHour
+from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.pipelines import run_pipeline
-from django_pgqueue.runs import pipelines
 from django_pgqueue.tasks.outcome import Reject
 from tests.factories import make_archived_job
 from tests.ledger import PATH
-from tests.topics.rows import make_topic
+from tests.log.rows import make_topic
 from tests.waiting import wait_for
 from tests.worker_process import (
     REPOSITORY,

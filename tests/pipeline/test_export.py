@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from pyarrow import dataset
 
 from django_pgqueue.models import ArchivedJob, Export, TaskHour
+from django_pgqueue.pipeline import exports
 from django_pgqueue.queues import partitions
-from django_pgqueue.runs import exports
 from django_pgqueue.spark.export import delta
 from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.jobs import export

@@ -11,9 +11,9 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, TaskHour
+from django_pgqueue.pipeline.task_hours import COUNTS
 from django_pgqueue.queues import partitions
 from django_pgqueue.queues.redrive import redrive
-from django_pgqueue.runs.task_hours import COUNTS
 from django_pgqueue.spark.jobs.metrics import PERCENTILES
 from tests.factories import make_archived_job, make_dead_letter
 

@@ -43,8 +43,8 @@ DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - tim
 
 PARQUET = "django_pgqueue.spark.export.parquet:ParquetPlace"
 MOVE = "django_pgqueue.spark.folders:Folder.move"
-RECORD = "django_pgqueue.runs.exports:record"
-CLEANED = "django_pgqueue.runs.exports:cleaned"
+RECORD = "django_pgqueue.pipeline.exports:record"
+CLEANED = "django_pgqueue.pipeline.exports:cleaned"
 BATCH = "django_pgqueue.spark.ingest.parquet:ParquetPlace"
 COMMIT = "deltalake:write_deltalake"
 
@@ -227,7 +227,7 @@ def test_a_paused_driver_writes_no_message_twice(
     run("ingest", **given)
     for place, call in (
         (f"{BATCH}._write", 1),
-        ("django_pgqueue.runs.ingest_batches:decide", 1),
+        ("django_pgqueue.pipeline.ingest_batches:decide", 1),
         (f"{BATCH}._move_all", 1),
         (MOVE, 2),
     ):

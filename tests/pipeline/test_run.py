@@ -11,7 +11,7 @@ import pytest
 
 from django_pgqueue.exceptions import PipelineBusy
 from django_pgqueue.models import PipelineRun
-from django_pgqueue.runs import pipelines
+from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark import job as jobs
 from django_pgqueue.spark import run as runs
 from django_pgqueue.spark.job import pipeline_job

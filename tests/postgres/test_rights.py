@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from django_pgqueue.conf import parse
+from django_pgqueue.log.days import LOG, close_days, drop_day, make_days
+from django_pgqueue.log.publish import publish
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.rights import rights
 from django_pgqueue.queues.partitions import drop_partition, make_partitions
 from django_pgqueue.queues.settle import Ended, ack
-from django_pgqueue.topics.days import LOG, close_days, drop_day, make_days
-from django_pgqueue.topics.publish import publish
 from django_pgqueue.worker.chores import purger
 from tests.factories import make_leased_job, make_message, make_topic
 

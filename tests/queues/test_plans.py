@@ -18,10 +18,11 @@ from datetime import UTC, date, datetime, timedelta
 import psycopg
 import pytest
 
+import django_pgqueue.log
+import django_pgqueue.pipeline
 import django_pgqueue.postgres
 import django_pgqueue.queues
-import django_pgqueue.runs
-import django_pgqueue.topics
+from django_pgqueue.pipeline import failures, task_hours
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues import lease as leases
@@ -31,7 +32,7 @@ from django_pgqueue.queues.enqueue import MANY, ONE, insert, many
 from django_pgqueue.queues.rules import ACCUMULATE, PLAIN, SPREAD
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.queues.unique import KEY, MANY_STORED, ONE_KEY, ONE_STORED, call
-from django_pgqueue.runs import failures, task_hours
+from django_pgqueue.schedules import store, ticks
 from django_pgqueue.worker.claim.poller import SLICE_QUEUES, WAKE_QUEUES_MAX
 from tests.factories import LEASE, make_jobs, make_leased_job
 
@@ -252,15 +253,15 @@ SPECIAL = {
     "ticks.OWN_JOB": {"job": 1},
     "ticks.NOTE_MESSAGE": {"message": 1},
     **{
-        f"topics.read.{name}": {"topic": 1}
+        f"log.read.{name}": {"topic": 1}
         for name in ("READ", "READ_WHERE", "BARE", "BARE_WHERE")
     },
     **{
-        f"topics.retain.{name}": {"topic": 1, "partitions": 256}
+        f"log.retain.{name}": {"topic": 1, "partitions": 256}
         for name in ("HOLD_TOPIC", "HIGHEST", "BEHIND", "REMOVE_TO")
     },
     **{
-        f"topics.browse.{name}": {
+        f"log.browse.{name}": {
             "topic": 1,
             "name": None,
             "part": "paid",
@@ -272,8 +273,8 @@ SPECIAL = {
         }
         for name in ("NEWEST", "OLDEST")
     },
-    "topics.backfill.EDGE": {"position": 0, "messages": 5_000, "since": "-infinity"},
-    "topics.backfill.FILL": {
+    "log.backfill.EDGE": {"position": 0, "messages": 5_000, "since": "-infinity"},
+    "log.backfill.FILL": {
         "position": 0,
         "jobs": 1_000,
         "last": 1_000,
@@ -281,17 +282,17 @@ SPECIAL = {
         "final": 2_000,
         "since": "-infinity",
     },
-    "topics.backfill.HAS_OLDER_SNAPSHOT": {"xid": 700},
-    "topics.declare.DECLARE": {"partitions": 16},
-    "topics.groups.DECLARE_AGAIN": {"topics": ["clicks"], "names": ["stats"]},
-    "topics.fetch.FETCH_MANY": {
+    "log.backfill.HAS_OLDER_SNAPSHOT": {"xid": 700},
+    "log.declare.DECLARE": {"partitions": 16},
+    "log.groups.DECLARE_AGAIN": {"topics": ["clicks"], "names": ["stats"]},
+    "log.fetch.FETCH_MANY": {
         "times": [NOON],
         "first": NOON,
         "last": NOON,
         "bytes": 65_536,
     },
     **{
-        f"topics.subscriptions.{name}": {
+        f"log.subscriptions.{name}": {
             "source": "code",
             "pattern": "clicks.*",
             "patterns": ["clicks.*"],
@@ -302,18 +303,18 @@ SPECIAL = {
         }
         for name in ("INSERT", "DECLARE", "DECLARE_AGAIN")
     },
-    "topics.foresee.BETWEEN": {"topic": 1},
-    "topics.retain_backfills.LOST": {"topic": 1},
-    "topics.retain_backfills.NOTE": {"topic": 1, "entry": "{}"},
-    "topics.moment.FIRST_ID": {
+    "log.foresee.BETWEEN": {"topic": 1},
+    "log.retain_backfills.LOST": {"topic": 1},
+    "log.retain_backfills.NOTE": {"topic": 1, "entry": "{}"},
+    "log.moment.FIRST_ID": {
         "day": NOON,
         "moment": NOON,
         "end": NOON + timedelta(days=1),
     },
-    "topics.overview.COUNT": {"topics": [1], "first": 1},
-    "topics.overview.ENDS": {"topic": 1, "partitions": 16},
-    "topics.positions.FAIL": {"delay": LEASE},
-    "topics.positions.SKIP": {"ran": 0.1},
+    "log.overview.COUNT": {"topics": [1], "first": 1},
+    "log.overview.ENDS": {"topic": 1, "partitions": 16},
+    "log.positions.FAIL": {"delay": LEASE},
+    "log.positions.SKIP": {"ran": 0.1},
     **{
         f"failures.{name}": {
             **{column: ["1"] for column in (*failures.COLUMNS, *failures.HOUR_COLUMNS)},
@@ -334,8 +335,8 @@ SPECIAL = {
 # Statements whose parameters have places instead of names.
 PLACED = {
     "counters.NAME": ["pgqueue_job", "id"],
-    "topics.publish.STORE": ["orders", '[["orders", null, {}, {}]]'],
-    "topics.publish.STORE_ONE": ["orders", None, "{}", "{}"],
+    "log.publish.STORE": ["orders", '[["orders", null, {}, {}]]'],
+    "log.publish.STORE_ONE": ["orders", None, "{}", "{}"],
     "enqueue.STORE": ["default", "shop.send", "[]", "{}", "{}", 0, 5],
 }
 
@@ -407,9 +408,9 @@ EXPLAINED = {
     "redrive.REDRIVE",
     "redrive.REDRIVE_KEYED",
     "redrive.RETRY_NOW",
-    *(f"schedules.{name}" for name in ("LOCK", "SHOWN", "ALL", "ONE", "TAKE", "NOW")),
-    *(f"schedules.{name}" for name in ("INSERT", "CHANGE", "DECLARE", "WITHDRAW")),
-    *(f"schedules.{name}" for name in ("PAUSE", "RESUME", "DELETE")),
+    *(f"store.{name}" for name in ("LOCK", "SHOWN", "ALL", "ONE", "TAKE", "NOW")),
+    *(f"store.{name}" for name in ("INSERT", "CHANGE", "DECLARE", "WITHDRAW")),
+    *(f"store.{name}" for name in ("PAUSE", "RESUME", "DELETE")),
     *(f"repeat.{name}" for name in ("REPEAT", "FORGET_CALLS")),
     "retake.RETAKE",
     "server.FACTS",
@@ -428,9 +429,9 @@ EXPLAINED = {
     "stats.NAMES",
     "stats.QUEUES",
     "tagged.TAGGED_ARCHIVED",
-    *(f"pipelines.{name}" for name in ("LOSE", "START", "FORGET_OLD", "LIVE", "BEAT")),
-    *(f"pipelines.{name}" for name in ("HOLD", "FINISH", "STOP", "LATEST", "STATE")),
-    "pipelines.OF_QUEUE_JOB",
+    *(f"runs.{name}" for name in ("LOSE", "START", "FORGET_OLD", "LIVE", "BEAT")),
+    *(f"runs.{name}" for name in ("HOLD", "FINISH", "STOP", "LATEST", "STATE")),
+    "runs.OF_QUEUE_JOB",
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "BUSY", "NOTE_JOB", "LATEST", "PURGE")),
     *("ticks.NOTE_MESSAGE", "ticks.OWN_JOB"),
@@ -439,45 +440,45 @@ EXPLAINED = {
     *(f"failure_kinds.{name}" for name in ("RECENT", "TREND", "CLOCK")),
     "tagged.TAGGED_DEAD_LETTERS",
     "tagged.TAGGED_JOBS",
-    *(f"topics.backfill.{name}" for name in ("OPEN", "HOLD_TOPICS", "EDGE", "FILL")),
-    "topics.backfill.HAS_OLDER_SNAPSHOT",
-    *(f"topics.browse.{name}" for name in ("NEWEST", "OLDEST")),
-    "topics.closed_days.CLOSED",
-    *(f"topics.days.{name}" for name in ("MAKE", "FIRST_OPEN", "HIGHEST", "HAS_DAYS")),
-    *(f"topics.days.{name}" for name in ("PATIENCE", "CLOSE")),
-    *(f"topics.days.{name}" for name in ("FORGET", "FORGET_OTHERS")),
-    *(f"topics.days.{name}" for name in ("GUARDED", "FENCE_OFF", "FORGET_EARLY")),
-    *(f"topics.declare.{name}" for name in ("CHANGES", "DECLARE")),
-    *(f"topics.fetch.{name}" for name in ("FETCH", "FETCH_MANY")),
-    *(f"topics.foresee.{name}" for name in ("GROUP", "BETWEEN")),
-    *(f"topics.doctor.{name}" for name in ("BEHIND", "HALTED", "NAMES")),
-    "topics.doctor.OTHER_PARTITIONS",
-    *(f"topics.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
-    *(f"topics.groups.{name}" for name in ("PARTITIONS", "MAKE_POSITIONS", "ALL")),
-    *(f"topics.groups.{name}" for name in ("COMPLETE", "SHOWN", "PAUSE", "RESUME")),
-    *(f"topics.groups.{name}" for name in ("FORGET", "AGO", "DECLARE_AGAIN")),
-    *(f"topics.horizon.{name}" for name in ("HORIZONS", "HOLDERS")),
-    "topics.lag.LAG",
-    "topics.moment.FIRST_ID",
-    *(f"topics.overview.{name}" for name in ("COUNT", "ENDS", "DAYS")),
-    *(f"topics.publish.{name}" for name in ("STORE", "STORE_ONE", "JOBS")),
-    *(f"topics.positions.{name}" for name in ("LOOK", "CLAIM", "CLAIM_BY_ID", "FREE")),
-    *(f"topics.positions.{name}" for name in ("ADVANCE", "ADVANCE_BY_ID", "FAIL")),
-    *(f"topics.positions.{name}" for name in ("HALT", "SKIP", "RESUME", "LOST")),
-    *(f"topics.positions.{name}" for name in ("FORWARD", "LOWEST", "RELEASE")),
-    *(f"topics.positions.{name}" for name in ("LOSE", "HURRY")),
-    *(f"topics.read.{name}" for name in ("READ", "READ_WHERE", "BARE", "BARE_WHERE")),
-    *(f"topics.retain.{name}" for name in ("TOPICS", "HOLD_TOPIC")),
-    *(f"topics.retain.{name}" for name in ("HIGHEST", "BEHIND", "TAKE_POSITIONS")),
-    *(f"topics.retain.{name}" for name in ("LOST", "LAST_LOST", "HALT", "REMOVE_TO")),
-    *(f"topics.retain.{name}" for name in ("INLINE_JOBS", "INLINE_DEAD_LETTERS")),
-    *(f"topics.retain_backfills.{name}" for name in ("LOST", "NOTE", "BEHIND")),
-    "topics.retain_backfills.LOST_LATELY",
-    *(f"topics.seek.{name}" for name in ("TOPIC_OF", "PARTITIONS", "BEFORE", "FIRST")),
-    *(f"topics.seek.{name}" for name in ("SEEK", "OLDEST")),
-    *(f"topics.subscriptions.{name}" for name in ("LOCK", "SHOWN", "ALL")),
-    *(f"topics.subscriptions.{name}" for name in ("INSERT", "DECLARE", "DISABLE")),
-    *(f"topics.subscriptions.{name}" for name in ("DECLARE_AGAIN", "ENABLE", "DELETE")),
+    *(f"log.backfill.{name}" for name in ("OPEN", "HOLD_TOPICS", "EDGE", "FILL")),
+    "log.backfill.HAS_OLDER_SNAPSHOT",
+    *(f"log.browse.{name}" for name in ("NEWEST", "OLDEST")),
+    "log.closed_days.CLOSED",
+    *(f"log.days.{name}" for name in ("MAKE", "FIRST_OPEN", "HIGHEST", "HAS_DAYS")),
+    *(f"log.days.{name}" for name in ("PATIENCE", "CLOSE")),
+    *(f"log.days.{name}" for name in ("FORGET", "FORGET_OTHERS")),
+    *(f"log.days.{name}" for name in ("GUARDED", "FENCE_OFF", "FORGET_EARLY")),
+    *(f"log.declare.{name}" for name in ("CHANGES", "DECLARE")),
+    *(f"log.fetch.{name}" for name in ("FETCH", "FETCH_MANY")),
+    *(f"log.foresee.{name}" for name in ("GROUP", "BETWEEN")),
+    *(f"log.doctor.{name}" for name in ("BEHIND", "HALTED", "NAMES")),
+    "log.doctor.OTHER_PARTITIONS",
+    *(f"log.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
+    *(f"log.groups.{name}" for name in ("PARTITIONS", "MAKE_POSITIONS", "ALL")),
+    *(f"log.groups.{name}" for name in ("COMPLETE", "SHOWN", "PAUSE", "RESUME")),
+    *(f"log.groups.{name}" for name in ("FORGET", "AGO", "DECLARE_AGAIN")),
+    *(f"log.horizon.{name}" for name in ("HORIZONS", "HOLDERS")),
+    "log.lag.LAG",
+    "log.moment.FIRST_ID",
+    *(f"log.overview.{name}" for name in ("COUNT", "ENDS", "DAYS")),
+    *(f"log.publish.{name}" for name in ("STORE", "STORE_ONE", "JOBS")),
+    *(f"log.positions.{name}" for name in ("LOOK", "CLAIM", "CLAIM_BY_ID", "FREE")),
+    *(f"log.positions.{name}" for name in ("ADVANCE", "ADVANCE_BY_ID", "FAIL")),
+    *(f"log.positions.{name}" for name in ("HALT", "SKIP", "RESUME", "LOST")),
+    *(f"log.positions.{name}" for name in ("FORWARD", "LOWEST", "RELEASE")),
+    *(f"log.positions.{name}" for name in ("LOSE", "HURRY")),
+    *(f"log.read.{name}" for name in ("READ", "READ_WHERE", "BARE", "BARE_WHERE")),
+    *(f"log.retain.{name}" for name in ("TOPICS", "HOLD_TOPIC")),
+    *(f"log.retain.{name}" for name in ("HIGHEST", "BEHIND", "TAKE_POSITIONS")),
+    *(f"log.retain.{name}" for name in ("LOST", "LAST_LOST", "HALT", "REMOVE_TO")),
+    *(f"log.retain.{name}" for name in ("INLINE_JOBS", "INLINE_DEAD_LETTERS")),
+    *(f"log.retain_backfills.{name}" for name in ("LOST", "NOTE", "BEHIND")),
+    "log.retain_backfills.LOST_LATELY",
+    *(f"log.seek.{name}" for name in ("TOPIC_OF", "PARTITIONS", "BEFORE", "FIRST")),
+    *(f"log.seek.{name}" for name in ("SEEK", "OLDEST")),
+    *(f"log.subscriptions.{name}" for name in ("LOCK", "SHOWN", "ALL")),
+    *(f"log.subscriptions.{name}" for name in ("INSERT", "DECLARE", "DISABLE")),
+    *(f"log.subscriptions.{name}" for name in ("DECLARE_AGAIN", "ENABLE", "DELETE")),
     "wake.CHANNEL",
     "wake.NOTIFY",
     "wake.NOTIFY_CHANNEL",
@@ -503,15 +504,15 @@ UTILITY = {
     # Of a sequence that is named when they are run.
     *("counters.SEQUENCE", "counters.SET_SEQUENCE"),
     # Of what others are made.
-    *(f"topics.read.{name}" for name in ("PLAIN", "BOUNDED", "CONTAINING", "WHERE")),
-    *(f"topics.positions.{name}" for name in ("CLAIMS", "ADVANCES")),
+    *(f"log.read.{name}" for name in ("PLAIN", "BOUNDED", "CONTAINING", "WHERE")),
+    *(f"log.positions.{name}" for name in ("CLAIMS", "ADVANCES")),
     # Of a table that is named when they are run.
     "exports.CONTENT",
     "exports.COUNT",
-    *(f"topics.retain.{name}" for name in ("PRESENT", "DELETE")),
-    "topics.days.UNGUARD",
+    *(f"log.retain.{name}" for name in ("PRESENT", "DELETE")),
+    "log.days.UNGUARD",
     *(f"suspects.{name}" for name in ("WAITING", "CLAIM_SUSPECTS")),
-    *(f"topics.positions.{name}" for name in ("LIMIT", "LIMIT_ALL")),
+    *(f"log.positions.{name}" for name in ("LIMIT", "LIMIT_ALL")),
     "wake.LISTEN",
 }
 
@@ -524,26 +525,32 @@ def collect():
     """
     Return every statement of the storage by module and name.
 
-    Those of topics/ are called "topics.read.READ": queues/ has modules of these names.
+    Those of log/ are called "log.read.READ": queues/ has modules of these names.
     """
     found = {}
     for package in (
         django_pgqueue.queues,
-        django_pgqueue.runs,
+        django_pgqueue.pipeline,
         django_pgqueue.postgres,
-        django_pgqueue.topics,
+        django_pgqueue.log,
     ):
-        prefix = "topics." if package is django_pgqueue.topics else ""
+        prefix = "log." if package is django_pgqueue.log else ""
         for info in pkgutil.iter_modules(package.__path__):
             if info.name in OF_THE_BENCH:
                 continue
             module = importlib.import_module(f"{package.__name__}.{info.name}")
-            found |= {
-                f"{prefix}{info.name}.{name}": value
-                for name, value in vars(module).items()
-                if name.isupper() and isinstance(value, str) and STATEMENT.match(value)
-            }
+            found |= {f"{prefix}{info.name}.{n}": v for n, v in statements(module)}
+    for module in (store, ticks):
+        name = module.__name__.rpartition(".")[2]
+        found |= {f"{name}.{each}": value for each, value in statements(module)}
     return found
+
+
+def statements(module):
+    """Yield each statement of a module, with its name."""
+    for name, value in vars(module).items():
+        if name.isupper() and isinstance(value, str) and STATEMENT.match(value):
+            yield name, value
 
 
 # Those that are made of parts, by their parts.

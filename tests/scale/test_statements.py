@@ -186,7 +186,7 @@ BOUNDS = {
 
 # Those that never touch the three tables, or only their catalogue. Those of pipelines
 # have tables of their own, with a row a run, an hour, a kind of error or a day; so have
-# those of schedules. The log is filled by tests/topics/test_log_plans.py.
+# those of schedules. The log is filled by tests/log/test_log_plans.py.
 SMALL_MODULES = {
     "apart",
     "clock",

@@ -13,10 +13,10 @@ from django.db import connections
 
 from django_pgqueue.models import Schedule
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.runs.schedules import ScheduleRow, find_one
 from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.definition import define
 from django_pgqueue.schedules.issue import Issued, issue
+from django_pgqueue.schedules.store import ScheduleRow, find_one
 from django_pgqueue.worker.chores.scheduler import Scheduler
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from django_pgqueue.models import ArchivedJob, Job, Schedule, Tick
-from django_pgqueue.runs import schedules
+from django_pgqueue.schedules import store
 from django_pgqueue.schedules.issue import issue, reckon, run_now
 from tests.app.tasks import once
 from tests.schedules.conftest import NOON, issue_at, read
@@ -119,8 +119,8 @@ def test_a_paused_schedule_has_no_ticks(make: Make, raw: Raw) -> None:
     make(catch_up="all(9)", overlap="queue")
     before = read("nightly")
     with raw.cursor() as cursor:
-        assert schedules.pause(cursor, "nightly", by="ann", reason="night off")
-        assert not schedules.pause(cursor, "nightly", by="bob")
+        assert store.pause(cursor, "nightly", by="ann", reason="night off")
+        assert not store.pause(cursor, "nightly", by="bob")
     with raw.transaction(), raw.cursor() as cursor:
         assert issue(cursor, before, NOON + MINUTE) == []
     assert issue_at(raw, NOON + MINUTE) == []
@@ -129,8 +129,8 @@ def test_a_paused_schedule_has_no_ticks(make: Make, raw: Raw) -> None:
         "night off",
     )
     with raw.cursor() as cursor:
-        assert schedules.resume(cursor, "nightly")
-        assert not schedules.resume(cursor, "nightly")
+        assert store.resume(cursor, "nightly")
+        assert not store.resume(cursor, "nightly")
     now = datetime.now(UTC)
     issued = issue_at(raw, now)
     # At most the one of a minute that began between the two.

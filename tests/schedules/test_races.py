@@ -14,7 +14,7 @@ import pytest
 
 from django_pgqueue.models import Job, Schedule, Tick
 from django_pgqueue.postgres.connect import connect
-from django_pgqueue.runs import schedules
+from django_pgqueue.schedules import store
 from django_pgqueue.schedules.issue import issue, reckon
 from tests.schedules.conftest import NOON, read
 
@@ -35,13 +35,13 @@ def raws(transactional_db: None) -> Iterator[list[Raw]]:
         connection.close()
 
 
-def find(raw: Raw) -> schedules.ScheduleRow:
+def find(raw: Raw) -> store.ScheduleRow:
     with raw.cursor() as cursor:
-        (row,) = schedules.find_all(cursor)
+        (row,) = store.find_all(cursor)
     return row
 
 
-def issue_on(raw: Raw, row: schedules.ScheduleRow, now: datetime) -> int:
+def issue_on(raw: Raw, row: store.ScheduleRow, now: datetime) -> int:
     with raw.transaction(), raw.cursor() as cursor:
         return len(issue(cursor, row, now))
 
@@ -89,7 +89,7 @@ def test_no_tick_comes_after_a_pause(make: Make, raws: list[Raw]) -> None:
 
     def pause() -> None:
         with raws[1].cursor() as cursor:
-            schedules.pause(cursor, "nightly")
+            store.pause(cursor, "nightly")
 
     for n in range(1, 101):
         row = find(raws[0])
@@ -115,9 +115,9 @@ def test_no_tick_of_the_old_times_comes_after_an_edit(
 
         def edit() -> None:
             with raws[1].transaction(), raws[1].cursor() as cursor:
-                (taken,) = schedules.take(cursor, ["nightly"])
-                values = {name: getattr(taken, name) for name in schedules.COLUMNS}
-                schedules.change(cursor, taken, {**values, "expression": "0 3 * * *"})
+                (taken,) = store.take(cursor, ["nightly"])
+                values = {name: getattr(taken, name) for name in store.COLUMNS}
+                store.change(cursor, taken, {**values, "expression": "0 3 * * *"})
 
         at_once(lambda r=row, t=now: issue_on(raws[0], r, t), edit)
         edited = read("nightly")

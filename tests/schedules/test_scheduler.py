@@ -12,8 +12,7 @@ from django.db import connection, transaction
 
 from django_pgqueue import signals
 from django_pgqueue.models import Job, Schedule, Tick
-from django_pgqueue.runs import schedules, ticks
-from django_pgqueue.schedules import operate
+from django_pgqueue.schedules import operate, store, ticks
 from django_pgqueue.worker.chores.scheduler import (
     LOOK_SECONDS,
     OVERDUE,
@@ -284,7 +283,7 @@ def test_the_hour_that_comes_twice_is_no_step_back(make: Make) -> None:
     try:
         link.connection.execute("SET TimeZone = 'America/New_York'")
         with link.connection.transaction(), link.cursor() as cursor:
-            (row,) = schedules.find_all(cursor)
+            (row,) = store.find_all(cursor)
             now = datetime(2026, 11, 1, 6, 7, tzinfo=UTC)
             found = issue(cursor, row, now)
     finally:

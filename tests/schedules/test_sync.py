@@ -16,8 +16,7 @@ from django_pgqueue import cron, every
 from django_pgqueue.apps import _declare
 from django_pgqueue.models import Schedule
 from django_pgqueue.postgres.connect import connect
-from django_pgqueue.runs import schedules
-from django_pgqueue.schedules import declare
+from django_pgqueue.schedules import declare, store
 from django_pgqueue.schedules.issue import issue
 from django_pgqueue.schedules.sync import Synced, sync
 from tests.app.tasks import noop
@@ -44,10 +43,10 @@ def say(expression: str = "0 3 * * *", **said: Any) -> None:
 def override(**changed: Any) -> None:
     """Change the schedule as the admin does."""
     with transaction.atomic(), connections["default"].cursor() as cursor:
-        (row,) = schedules.take(cursor, ["nightly"])
-        values = {name: getattr(row, name) for name in schedules.COLUMNS}
+        (row,) = store.take(cursor, ["nightly"])
+        values = {name: getattr(row, name) for name in store.COLUMNS}
         values |= changed
-        schedules.change(cursor, row, values, overridden=True, by="ann")
+        store.change(cursor, row, values, overridden=True, by="ann")
 
 
 def test_what_is_declared_becomes_a_row() -> None:
@@ -126,8 +125,8 @@ def test_a_change_by_hand_stays() -> None:
     assert row.drift == {"expression": ("0 4 * * *", "30 5 * * *")}
     assert row.declared is not None
     with transaction.atomic(), connections["default"].cursor() as cursor:
-        schedules.take(cursor, ["nightly"])
-        schedules.change(cursor, row, row.declared, overridden=False)
+        store.take(cursor, ["nightly"])
+        store.change(cursor, row, row.declared, overridden=False)
     row = read("nightly")
     assert (row.expression, row.overridden_at, row.drift) == ("0 4 * * *", None, {})
 
@@ -137,8 +136,8 @@ def test_code_that_declares_it_no_more() -> None:
     say()
     deploy()
     with connections["default"].cursor() as cursor:
-        schedules.pause(cursor, "nightly", by="ann")
-        assert not schedules.delete(cursor, "nightly")
+        store.pause(cursor, "nightly", by="ann")
+        assert not store.delete(cursor, "nightly")
     declare._declared.clear()
     assert deploy(migrates=False) == Synced([], [], [], [])
     assert deploy() == Synced([], ["nightly"], [], [])
@@ -154,7 +153,7 @@ def test_code_that_declares_it_no_more() -> None:
     declare._declared.clear()
     deploy()
     with connections["default"].cursor() as cursor:
-        assert schedules.delete(cursor, "nightly")
+        assert store.delete(cursor, "nightly")
     assert not Schedule.objects.exists()
 
 

@@ -65,7 +65,7 @@ def on_order(message: Message) -> int:
     return 1
 
 
-reveal_type(on_order.delay)  # N: "def (message: django_pgqueue.topics.message.Messa
+reveal_type(on_order.delay)  # N: "def (message: django_pgqueue.log.message.Messa
 with_calls.using(key="k").delay(1, anything=True)
 reveal_type(with_calls.delay(1))  # N: JobResult[int]"
 reveal_type(with_calls_async.delay())  # N: JobResult[int]"

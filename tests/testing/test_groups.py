@@ -6,9 +6,9 @@ from django.db import connection
 from django_pgqueue import Reject, Retry, consume, publish, topic
 from django_pgqueue.models import DeadLetter, Position
 from django_pgqueue.queues.redrive import redrive
-from django_pgqueue.subscriptions import consume as consuming
 from django_pgqueue.tasks import registry
 from django_pgqueue.testing import drain, drain_group
+from django_pgqueue.topics import consume as consuming
 from tests.app.models import Effect
 
 pytestmark = pytest.mark.django_db

@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from django_pgqueue.subscriptions import consume as consuming
+from django_pgqueue.topics import consume as consuming
 from tests.docs.samples import HOME, ROOT, module_of, samples_of
 
 PAGE = ROOT / "docs" / "howto" / "test-your-tasks.md"

@@ -1,5 +1,38 @@
-"""Real workers for these tests."""
+"""What the tests of this folder share."""
 
-from tests.worker_process import start_worker, the_ledger
+from __future__ import annotations
 
-__all__ = ["start_worker", "the_ledger"]
+from collections.abc import Iterator
+
+import pytest
+from django.db import connections, transaction
+
+from django_pgqueue.log.subscriptions import Declared
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.tasks import registry
+from django_pgqueue.topics import consume, subscribe
+from django_pgqueue.topics import registry as topics
+from django_pgqueue.topics.sync_subscriptions import sync
+
+
+@pytest.fixture(autouse=True)
+def _declarations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is declared but what the test declares, and the tasks of the suite."""
+    monkeypatch.setattr(subscribe, "_declared", {})
+    monkeypatch.setattr(consume, "_declared", {})
+    monkeypatch.setattr(topics, "_declared", {})
+    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+
+
+def deploy(*, migrates: bool = True) -> Declared:
+    """Write what is declared, as a migration does."""
+    with transaction.atomic(), connections["default"].cursor() as cursor:
+        return sync(cursor, migrates=migrates)
+
+
+@pytest.fixture
+def link(transactional_db: None) -> Iterator[Link]:
+    """A loop's own connection, closed after the test."""
+    made = Link("default", name="tests: loop", steady=True)
+    yield made
+    made.drop()

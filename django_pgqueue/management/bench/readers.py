@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django_pgqueue.management.bench.topics import LOG
-from django_pgqueue.subscriptions.consume import consume
+from django_pgqueue.topics.consume import consume
 
 READERS = 4
 BATCH = 500

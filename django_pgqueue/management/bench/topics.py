@@ -22,7 +22,7 @@ from django_pgqueue.management.bench.turns import Turns
 from django_pgqueue.management.bench.worker import Worker
 from django_pgqueue.models import Subscription
 from django_pgqueue.postgres import gauges, yardstick, yardstick_log
-from django_pgqueue.publishing.topic import topic
+from django_pgqueue.topics.topic import topic
 
 LOG = topic(yardstick_log.NAME)
 

@@ -7,9 +7,9 @@ from datetime import date, timedelta
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.operators.findings import Finding
+from django_pgqueue.pipeline import export_files, exports
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import partitions
-from django_pgqueue.runs import export_files, exports
 
 # Days are exported once a day; a day that was passed over twice is late.
 LATE_DAYS_MAX = 2

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django_pgqueue.conf import Settings
+from django_pgqueue.log.groups import GroupRow, find_all
+from django_pgqueue.log.lag import PartitionLag, lag
+from django_pgqueue.log.subscriptions import STALE_AFTER
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.findings import START_FOR, Finding, finding
 from django_pgqueue.operators.human import age
 from django_pgqueue.operators.states import oldest
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.subscriptions.consume import declared
-from django_pgqueue.topics.groups import GroupRow, find_all
-from django_pgqueue.topics.lag import PartitionLag, lag
-from django_pgqueue.topics.subscriptions import STALE_AFTER
+from django_pgqueue.topics.consume import declared
 from django_pgqueue.worker.serving import is_served, living_plans
 
 # Messages counted of each partition of a group that nobody reads for.

@@ -10,9 +10,9 @@ from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.findings import START, Finding, finding
 from django_pgqueue.operators.human import age
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.states import OVERDUE, state_of
+from django_pgqueue.schedules.store import ScheduleRow, database_now, find_all
 from django_pgqueue.tasks.registry import find_sender
 
 

@@ -7,23 +7,23 @@ from datetime import timedelta
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TopicError
+from django_pgqueue.log.names import Pattern
+from django_pgqueue.log.retain_backfills import (
+    BackfillBehind,
+    behind_backfills,
+    lost_lately,
+)
+from django_pgqueue.log.subscriptions import (
+    STALE_AFTER,
+    SubscriptionRow,
+    find_all,
+)
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.examine_topics import RETENTION_SHARE_MAX
 from django_pgqueue.operators.findings import Finding, finding
 from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.tasks.registry import find_sender
-from django_pgqueue.topics.names import Pattern
-from django_pgqueue.topics.retain_backfills import (
-    BackfillBehind,
-    behind_backfills,
-    lost_lately,
-)
-from django_pgqueue.topics.subscriptions import (
-    STALE_AFTER,
-    SubscriptionRow,
-    find_all,
-)
 
 # A loss is told for so long.
 LOST_LATELY = timedelta(days=7)

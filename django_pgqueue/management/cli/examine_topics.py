@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django_pgqueue.conf import Settings
+from django_pgqueue.log import doctor
 from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.findings import (
@@ -16,7 +17,6 @@ from django_pgqueue.operators.findings import (
 from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
-from django_pgqueue.topics import doctor
 
 # A group whose oldest unread message has outlived so much of its retention.
 RETENTION_SHARE_MAX = 0.8

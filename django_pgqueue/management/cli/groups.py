@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from django_pgqueue.exceptions import MessagesLost
+from django_pgqueue.log.groups import GroupRow, find_all
+from django_pgqueue.log.lag import lag
 from django_pgqueue.management.cli.acting import operator_name
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import chosen, group_name, partition
@@ -14,10 +16,8 @@ from django_pgqueue.management.cli.text import by_whom, shown
 from django_pgqueue.management.cli.words import add_actions, add_reason
 from django_pgqueue.operators.human import age
 from django_pgqueue.operators.states import Behind, behind_of
-from django_pgqueue.publishing import operate_groups as operate
 from django_pgqueue.tasks import database
-from django_pgqueue.topics.groups import GroupRow, find_all
-from django_pgqueue.topics.lag import lag
+from django_pgqueue.topics import operate_groups as operate
 from django_pgqueue.worker.serving import living_plans
 
 HELP = "List consumer groups with their lag; pause, resume, read on and forget one."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.management.cli import rows
 from django_pgqueue.management.cli.acting import suggest
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
@@ -15,7 +16,6 @@ from django_pgqueue.management.cli.words import (
     state,
 )
 from django_pgqueue.operators.human import distance
-from django_pgqueue.topics.browse import LOOK_ROWS_MAX
 
 HELP = "List jobs by filters, the newest first."
 

@@ -15,6 +15,9 @@ from django.db.models import TextField
 from django.db.models.functions import Cast, Now
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.log.browse import LOOK_ROWS_MAX, Found, Wanted, browse
+from django_pgqueue.log.moment import first_id
+from django_pgqueue.log.seek import EARLIEST, LATEST
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import partition, place, resolved, topic_name
 from django_pgqueue.management.cli.show import UNREADABLE
@@ -26,9 +29,6 @@ from django_pgqueue.operators.paging import in_order
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks import database
-from django_pgqueue.topics.browse import LOOK_ROWS_MAX, Found, Wanted, browse
-from django_pgqueue.topics.moment import first_id
-from django_pgqueue.topics.seek import EARLIEST, LATEST
 
 HELP = "Show messages of a topic: the newest ones, or those from a place on."
 

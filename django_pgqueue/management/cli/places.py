@@ -14,16 +14,16 @@ import argparse
 from datetime import datetime
 
 from django_pgqueue.exceptions import TopicError, did_you_mean
+from django_pgqueue.log.groups import GroupRow
+from django_pgqueue.log.names import PARTITIONS_MAX, check_topic
+from django_pgqueue.log.seek import EARLIEST, LATEST
+from django_pgqueue.log.start import Start
 from django_pgqueue.management.cli.output import Output
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import ID_MAX
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.runs.schedules import database_now
-from django_pgqueue.topics.groups import GroupRow
-from django_pgqueue.topics.names import PARTITIONS_MAX, check_topic
-from django_pgqueue.topics.seek import EARLIEST, LATEST
-from django_pgqueue.topics.start import Start
+from django_pgqueue.schedules.store import database_now
 
 # A moment, how long before now, an id, or an end of the log.
 Place = datetime | Start | int | str

@@ -18,11 +18,10 @@ from django_pgqueue.management.cli.words import (
     plain_text,
 )
 from django_pgqueue.operators.human import distance, duration, in_utc
-from django_pgqueue.runs import ticks
-from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
-from django_pgqueue.runs.ticks import TickRow
-from django_pgqueue.schedules import operate
+from django_pgqueue.schedules import operate, ticks
 from django_pgqueue.schedules.states import state_of
+from django_pgqueue.schedules.store import ScheduleRow, database_now, find_all
+from django_pgqueue.schedules.ticks import TickRow
 from django_pgqueue.schedules.timetables import next_ticks, timetable_of
 from django_pgqueue.schedules.words import in_words
 from django_pgqueue.tasks import database

@@ -8,6 +8,8 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.log.foresee import Step
+from django_pgqueue.log.groups import GroupRow, find_all
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,
@@ -24,10 +26,8 @@ from django_pgqueue.management.cli.places import (
 )
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.human import count
-from django_pgqueue.publishing import operate_groups as operate
 from django_pgqueue.tasks import database
-from django_pgqueue.topics.foresee import Step
-from django_pgqueue.topics.groups import GroupRow, find_all
+from django_pgqueue.topics import operate_groups as operate
 
 HELP = "Let a consumer group read on from another place: tells what happens, and asks."
 

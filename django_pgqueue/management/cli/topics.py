@@ -6,6 +6,12 @@ from datetime import UTC, timedelta
 from typing import Any
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.log import groups, subscriptions
+from django_pgqueue.log.groups import GroupRow
+from django_pgqueue.log.lag import Holder, holders, lag
+from django_pgqueue.log.moment import first_id
+from django_pgqueue.log.overview import COUNTED_MESSAGES_MAX, count_since
+from django_pgqueue.log.subscriptions import SubscriptionRow
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import topic_name
 from django_pgqueue.management.cli.text import shown
@@ -13,14 +19,8 @@ from django_pgqueue.models import Topic
 from django_pgqueue.operators.human import age, count, duration, in_utc
 from django_pgqueue.operators.states import behind_of, subscription_state
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.runs.schedules import database_now
+from django_pgqueue.schedules.store import database_now
 from django_pgqueue.tasks import database
-from django_pgqueue.topics import groups, subscriptions
-from django_pgqueue.topics.groups import GroupRow
-from django_pgqueue.topics.lag import Holder, holders, lag
-from django_pgqueue.topics.moment import first_id
-from django_pgqueue.topics.overview import COUNTED_MESSAGES_MAX, count_since
-from django_pgqueue.topics.subscriptions import SubscriptionRow
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import living_plans
 

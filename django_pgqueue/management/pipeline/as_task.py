@@ -23,7 +23,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkError, SparkOptionError
 from django_pgqueue.management.pipeline.plan import plan_of
 from django_pgqueue.management.pipeline.run import EXIT_BUSY, EXIT_STOPPED
-from django_pgqueue.runs import pipelines
+from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark.destinations import check_destinations
 from django_pgqueue.spark.job import find_job_for_queue
 from django_pgqueue.tasks.context import JobContext

@@ -7,7 +7,7 @@ from typing import Any
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.commands.pgqueue_worker import whole_number
 from django_pgqueue.operators.human import duration
-from django_pgqueue.runs import pipelines
+from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.tasks import database
 
 HELP = "Show the latest runs of each pipeline job."

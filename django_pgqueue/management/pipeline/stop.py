@@ -7,7 +7,7 @@ from typing import Any
 
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.management.pipeline.plan import this_account
-from django_pgqueue.runs import pipelines
+from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.tasks import database
 
 HELP = "Stop the live run of a pipeline job."

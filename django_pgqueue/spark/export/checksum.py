@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from django_pgqueue.runs.exports import Content
+from django_pgqueue.pipeline.exports import Content
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.tables import ARCHIVE
 

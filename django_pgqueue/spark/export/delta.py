@@ -20,7 +20,7 @@ from itertools import chain, pairwise
 from math import ceil
 from typing import Any
 
-from django_pgqueue.runs.exports import Content, Files
+from django_pgqueue.pipeline.exports import Content, Files
 from django_pgqueue.spark.export.checksum import COLUMNS, IDENTITY, differences
 from django_pgqueue.spark.export.place import DayRefused, Published
 from django_pgqueue.spark.extras import extra

@@ -21,7 +21,7 @@ from datetime import date
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.runs.exports import Content, Files
+from django_pgqueue.pipeline.exports import Content, Files
 from django_pgqueue.spark.export.checksum import (
     COLUMNS,
     content_of,

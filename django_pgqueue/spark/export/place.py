@@ -19,7 +19,7 @@ from datetime import date
 from typing import Any, Protocol
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.runs.exports import Content, Files
+from django_pgqueue.pipeline.exports import Content, Files
 
 
 class DayRefused(SparkError):

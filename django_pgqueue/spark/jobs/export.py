@@ -19,9 +19,9 @@ from typing import Any
 import psycopg
 
 from django_pgqueue.exceptions import PipelineStopped, SparkError, SparkOptionError
+from django_pgqueue.pipeline import exports
+from django_pgqueue.pipeline.exports import Manifest
 from django_pgqueue.redaction.text import redact_text
-from django_pgqueue.runs import exports
-from django_pgqueue.runs.exports import Manifest
 from django_pgqueue.spark.export.delta import DeltaPlace
 from django_pgqueue.spark.export.parquet import ParquetPlace
 from django_pgqueue.spark.export.place import DayRefused, Place

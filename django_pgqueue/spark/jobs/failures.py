@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from django_pgqueue.runs import failures as stored
+from django_pgqueue.pipeline import failures as stored
 from django_pgqueue.spark.durations import duration
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.fingerprint import fingerprint

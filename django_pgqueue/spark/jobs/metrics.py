@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django_pgqueue.runs import task_hours
-from django_pgqueue.runs.task_hours import Counted
+from django_pgqueue.pipeline import task_hours
+from django_pgqueue.pipeline.task_hours import Counted
 from django_pgqueue.spark.durations import duration
 from django_pgqueue.spark.export.departed import with_departed
 from django_pgqueue.spark.extras import extra

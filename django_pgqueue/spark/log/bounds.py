@@ -2,7 +2,7 @@
 Bounds: topics, horizons and days, which a read of the log must know before it begins.
 
 The order matters. The horizon comes first, in a statement of its own: a message up to
-it is visible to every later statement, or was rolled back. See topics/horizon.py.
+it is visible to every later statement, or was rolled back. See log/horizon.py.
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 
+from django_pgqueue.log import backfill
+from django_pgqueue.log.backfill import OpenBackfill
+from django_pgqueue.log.closed_days import Days, closed_days
+from django_pgqueue.log.horizon import Horizons, horizons
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.wake import wake
-from django_pgqueue.topics import backfill
-from django_pgqueue.topics.backfill import OpenBackfill
-from django_pgqueue.topics.closed_days import Days, closed_days
-from django_pgqueue.topics.horizon import Horizons, horizons
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 
-from django_pgqueue.runs.schedules import ScheduleRow
+from django_pgqueue.schedules.store import ScheduleRow
 
 # For so long after its next try, it is known how often a tick was put off.
 REMEMBERED_SECONDS = 300.0

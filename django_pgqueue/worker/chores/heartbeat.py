@@ -15,12 +15,12 @@ from datetime import timedelta
 
 import psycopg
 
+from django_pgqueue.log.subscriptions import DECLARED_EVERY
 from django_pgqueue.postgres import health, wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease, workers
-from django_pgqueue.runs import ticks
-from django_pgqueue.subscriptions import consume, subscribe, sync, sync_groups
-from django_pgqueue.topics.subscriptions import DECLARED_EVERY
+from django_pgqueue.schedules import ticks
+from django_pgqueue.topics import consume, subscribe, sync_groups, sync_subscriptions
 from django_pgqueue.worker.chores.leader import Leader
 from django_pgqueue.worker.chores.scheduler import OVERDUE, Scheduler
 from django_pgqueue.worker.claim.listener import Listener
@@ -177,7 +177,7 @@ class Heartbeat(Service):
             return
         if subscribe.declared():
             with self.link.cursor() as cursor:
-                sync.still_declared(cursor)
+                sync_subscriptions.still_declared(cursor)
         if consume.declared():
             with self.link.cursor() as cursor:
                 sync_groups.still_declared(cursor)

@@ -2,7 +2,7 @@
 Log retention: messages that are older than their topic keeps them go, step by step.
 
 A chore of the leader. Each call takes one step, and asks for the next one soon; what is
-removed, and in which order, stands in topics/retain.py.
+removed, and in which order, stands in log/retain.py.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from datetime import date, timedelta
 import psycopg
 
 from django_pgqueue import telemetry
+from django_pgqueue.log import days, retain
+from django_pgqueue.log.retain import Due, Going, Slice
+from django_pgqueue.log.retain_backfills import announce_backfills
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.rights import rights
 from django_pgqueue.tasks.registry import find_sender
-from django_pgqueue.topics import days, retain
-from django_pgqueue.topics.retain import Due, Going, Slice
-from django_pgqueue.topics.retain_backfills import announce_backfills
 
 logger = logging.getLogger("django_pgqueue.worker")
 

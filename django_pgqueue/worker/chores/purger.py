@@ -15,13 +15,14 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta
 
 from django_pgqueue.conf import Settings
+from django_pgqueue.log import days
+from django_pgqueue.pipeline import export_files, exports
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.queues import partitions, purge
 from django_pgqueue.queues.purge import Purged
-from django_pgqueue.runs import export_files, exports, ticks
-from django_pgqueue.topics import days
+from django_pgqueue.schedules import ticks
 from django_pgqueue.worker.chores.clock_keeper import ClockKeeper
 from django_pgqueue.worker.chores.log_retention import LogRetention, may_drop
 

@@ -19,9 +19,9 @@ import psycopg
 
 from django_pgqueue.exceptions import ScheduleError
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.runs import ticks
-from django_pgqueue.runs.schedules import ScheduleRow, database_now, find_all
+from django_pgqueue.schedules import ticks
 from django_pgqueue.schedules.issue import issue, reckon, tell, wake_for
+from django_pgqueue.schedules.store import ScheduleRow, database_now, find_all
 from django_pgqueue.worker.chores.backoff import Backoff
 from django_pgqueue.worker.service import Service, is_broken
 

@@ -24,8 +24,8 @@ import psycopg
 
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.publishing.publish import HINT as TOPIC_HINT
 from django_pgqueue.schedules.sync import HINT as SCHEDULES_HINT
+from django_pgqueue.topics.publish import HINT as TOPIC_HINT
 from django_pgqueue.worker.claim.wakeup import Wakeup
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.service import Service, Waitable

@@ -13,9 +13,9 @@ from datetime import datetime
 
 import psycopg
 
+from django_pgqueue.log.fetch import fetch_many
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.topics.fetch import fetch_many
 
 logger = logging.getLogger("django_pgqueue.worker")
 

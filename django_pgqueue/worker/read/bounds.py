@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django_pgqueue.postgres.connect import Link
-from django_pgqueue.topics.closed_days import (
+from django_pgqueue.log.closed_days import (
     DAYS_REMEMBERED_SECONDS,
     Days,
     closed_days,
 )
-from django_pgqueue.topics.horizon import Horizons, horizons
+from django_pgqueue.log.horizon import Horizons, horizons
+from django_pgqueue.postgres.connect import Link
 
 Answer = TypeVar("Answer")
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.log import positions
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.subscriptions.consume import Consumer, declared
-from django_pgqueue.topics import positions
+from django_pgqueue.topics.consume import Consumer, declared
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.read.bounds import Bounds
 from django_pgqueue.worker.read.reader import Reader, timeout_words

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from django_pgqueue.topics.positions import Claimed, Known
+from django_pgqueue.log.positions import Claimed, Known
 
 # A look is as old as that at most, or as a poll: somebody may have sought, resumed or
 # died without a wake.

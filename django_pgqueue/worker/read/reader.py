@@ -29,18 +29,18 @@ import psycopg
 from django_pgqueue import telemetry
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TaskTimeout, UndecodablePayload
+from django_pgqueue.log import groups, positions
+from django_pgqueue.log.groups import GroupRow
+from django_pgqueue.log.positions import Claimed, Moved
+from django_pgqueue.log.read import Batch, read
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.subscriptions import after_batch
-from django_pgqueue.subscriptions.after_batch import Again, Halted, Skipped
-from django_pgqueue.subscriptions.consume import Consumer
-from django_pgqueue.subscriptions.run_batch import Ended, run_batch
-from django_pgqueue.subscriptions.write_after import write_after
 from django_pgqueue.tasks.payload import decode_value
-from django_pgqueue.topics import groups, positions
-from django_pgqueue.topics.groups import GroupRow
-from django_pgqueue.topics.positions import Claimed, Moved
-from django_pgqueue.topics.read import Batch, read
+from django_pgqueue.topics import after_batch
+from django_pgqueue.topics.after_batch import Again, Halted, Skipped
+from django_pgqueue.topics.consume import Consumer
+from django_pgqueue.topics.run_batch import Ended, run_batch
+from django_pgqueue.topics.write_after import write_after
 from django_pgqueue.worker.read.bounds import Bounds
 from django_pgqueue.worker.read.positions import KnownPositions
 from django_pgqueue.worker.run.cleanup import clean_after_job, clean_connections

@@ -23,17 +23,17 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.server import installation
 from django_pgqueue.postgres.wake import wake
-from django_pgqueue.publishing import registry
-from django_pgqueue.publishing.sync import sync as sync_topics
 from django_pgqueue.queues import workers
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.sync import HINT, sync
-from django_pgqueue.subscriptions import sync as subscriptions
-from django_pgqueue.subscriptions.consume import declared as consumers_declared
-from django_pgqueue.subscriptions.subscribe import declared as subscribed
-from django_pgqueue.subscriptions.sync_groups import sync_groups
 from django_pgqueue.tasks.perform import timed_out
+from django_pgqueue.topics import registry
+from django_pgqueue.topics import sync_subscriptions as subscriptions
+from django_pgqueue.topics.consume import declared as consumers_declared
+from django_pgqueue.topics.subscribe import declared as subscribed
+from django_pgqueue.topics.sync_groups import sync_groups
+from django_pgqueue.topics.sync_topics import sync as sync_topics
 from django_pgqueue.worker.chores import purger
 from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.heartbeat import Heartbeat

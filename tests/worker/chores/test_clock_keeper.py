@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_pgqueue.conf import parse
+from django_pgqueue.log.days import close_days
 from django_pgqueue.models import (
     ArchivedJob,
     Clock,
@@ -15,8 +16,7 @@ from django_pgqueue.models import (
     Message,
     Worker,
 )
-from django_pgqueue.runs import exports
-from django_pgqueue.topics.days import close_days
+from django_pgqueue.pipeline import exports
 from django_pgqueue.worker.chores import clock_keeper
 from django_pgqueue.worker.chores.clock_keeper import ClockKeeper
 from django_pgqueue.worker.chores.purger import CLOSED_AFTER, chores

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.postgres.wake import listen
 from django_pgqueue.queues import workers
-from django_pgqueue.subscriptions import consume
+from django_pgqueue.topics import consume
 from django_pgqueue.worker.chores import heartbeat as module
 from django_pgqueue.worker.chores.heartbeat import (
     LEADER_TERM,

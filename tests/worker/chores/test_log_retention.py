@@ -10,14 +10,14 @@ import psycopg
 import pytest
 
 from django_pgqueue import signals
+from django_pgqueue.log import days as log
+from django_pgqueue.log import retain
+from django_pgqueue.log.days import LOG, close_days
+from django_pgqueue.log.publish import publish
+from django_pgqueue.log.retain import hold_topic
 from django_pgqueue.models import Job, LogDay, Message, Position, Topic
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.day_tables import PENDING
-from django_pgqueue.topics import days as log
-from django_pgqueue.topics import retain
-from django_pgqueue.topics.days import LOG, close_days
-from django_pgqueue.topics.publish import publish
-from django_pgqueue.topics.retain import hold_topic
 from django_pgqueue.worker.chores import log_retention
 from django_pgqueue.worker.chores.log_retention import (
     HELD_PAUSE_SECONDS,

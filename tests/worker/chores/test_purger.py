@@ -8,10 +8,10 @@ import pytest
 
 from django_pgqueue.conf import parse
 from django_pgqueue.models import ArchivedJob, DeadLetter, Export, Worker
+from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER
 from django_pgqueue.queues import purge
 from django_pgqueue.queues.partitions import day_of, partition_name
-from django_pgqueue.runs import exports
 from django_pgqueue.worker.chores.purger import (
     BATCH_PAUSE_SECONDS_MIN,
     PARTITIONS_PAUSE_SECONDS,

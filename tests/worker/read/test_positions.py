@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_pgqueue.topics.positions import Known
+from django_pgqueue.log.positions import Known
 from django_pgqueue.worker.read.positions import KnownPositions
 
 POLL = 600.0

@@ -11,13 +11,13 @@ from django.db import OperationalError, connections
 from django_pgqueue import Retry
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SchemaError
+from django_pgqueue.log import groups, positions
 from django_pgqueue.models import DeadLetter, Message, Position
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.counters import repair
-from django_pgqueue.subscriptions import consume, run_batch
-from django_pgqueue.subscriptions.sync_groups import declaration_of
 from django_pgqueue.tasks import registry
-from django_pgqueue.topics import groups, positions
+from django_pgqueue.topics import consume, run_batch
+from django_pgqueue.topics.sync_groups import declaration_of
 from django_pgqueue.worker.read import bounds as bounds_module
 from django_pgqueue.worker.read import reader as reader_module
 from django_pgqueue.worker.read.bounds import Bounds
@@ -25,7 +25,7 @@ from django_pgqueue.worker.read.positions import LOOK_SECONDS
 from django_pgqueue.worker.read.reader import Reader
 from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.watchdog import Watchdog
-from tests.topics.log import make_topic, put
+from tests.log.log import make_topic, put
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

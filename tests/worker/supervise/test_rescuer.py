@@ -19,7 +19,7 @@ from django_pgqueue.worker.supervise.rescuer import (
     Rescuer,
 )
 from tests.factories import LEASE, make_leased_job
-from tests.topics.log import make_group, make_topic, put, take
+from tests.log.log import make_group, make_topic, put, take
 
 
 @pytest.fixture

@@ -1,0 +1,201 @@
+"""
+Back-fill: jobs for messages that were published before a subscription was made.
+
+A message stores the epoch that its publishing statement saw, and subscribing raises the
+epoch: what has an older one has no job of this subscription, whenever it commits, and
+what has its epoch or a newer one has. So the back-fill takes the older epochs alone,
+and meets the live flow with each message once.
+
+It is over when nothing with an older epoch can come any more: no session has a
+snapshot that may be from before the subscription, and all that was drawn until then was
+looked at. Not the oldest running transaction counts but the oldest snapshot: one in
+REPEATABLE READ that has only read so far has no number yet, and may publish an hour
+later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from django_pgqueue.log.closed_days import Days
+from django_pgqueue.log.horizon import Horizons
+from django_pgqueue.log.start import EARLIEST
+from django_pgqueue.postgres.cursor import Cursor, one_row
+
+# Of one transaction: jobs that it makes, and messages that it looks at.
+BATCH_JOBS, BATCH_MESSAGES = 1_000, 5_000
+
+# Locks: none.
+OPEN = """
+SELECT s.id, s.queue, s.pattern, t.id, s.topic, s.start, s.backfill_position,
+       s.backfill_xid
+  FROM pgqueue_subscription s LEFT JOIN pgqueue_topic t ON t.name = s.topic
+ WHERE s.backfill_position IS NOT NULL AND s.disabled_at IS NULL
+ ORDER BY s.id
+"""
+
+# Locks: none. Whether a session has a snapshot that may not see the subscription: while
+# an older transaction runs, any may. One that a vacuum has can publish nothing; of
+# another role's session backend_type is NULL, and then it counts. xid8s are compared,
+# as ages from the next one; it is read first, so that what comes between makes a
+# snapshot look older. A number that this server has not given yet is of another one,
+# from which it was restored.
+HAS_OLDER_SNAPSHOT = """
+SELECT EXISTS (
+       SELECT FROM pg_stat_activity a
+        WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+          AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
+          AND a.backend_xmin IS NOT NULL
+          AND next.xid - age(a.backend_xmin) <= %(xid)s::bigint)
+  FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xid) next
+ WHERE next.xid > %(xid)s::bigint
+"""
+
+# Locks: a share lock on the rows of the topics until the caller's transaction ends:
+# retention writes messages into the jobs that refer to them before it removes them, and
+# must not overlook those that are made here. In the order in which a worker that starts
+# declares them, or two would wait for each other.
+HOLD_TOPICS = """
+SELECT t.id FROM pgqueue_topic t
+ WHERE %(topic)s::text IS NULL OR t.name = %(topic)s::text
+ ORDER BY t.name COLLATE "C" FOR SHARE
+"""
+
+# Locks: none. Up to where the next messages go, of all topics; through the key.
+EDGE = """
+SELECT count(*), max(seen.id)
+  FROM (SELECT m.id FROM pgqueue_message m
+         WHERE m.id > %(position)s AND m.id <= %(bound)s
+           AND m.published_at >= %(since)s::timestamptz
+         ORDER BY m.id LIMIT %(messages)s) seen
+"""
+
+# Locks: a row lock on the subscription; a second leader that has read the same position
+# waits for it, and then finds another one. The jobs and the position are of one commit.
+# The topic is asked for by name, so that no plan walks over the index of its log, where
+# ids of one partition stand together.
+FILL = """
+WITH mine AS MATERIALIZED (
+    SELECT s.* FROM pgqueue_subscription s
+     WHERE s.id = %(id)s AND s.backfill_position = %(position)s
+       AND s.disabled_at IS NULL
+       FOR UPDATE
+), found AS MATERIALIZED (
+    SELECT m.id, m.published_at, m.headers
+      FROM mine s, pgqueue_message m
+     WHERE m.id > %(position)s AND m.id <= %(last)s
+       AND m.published_at >= %(since)s::timestamptz
+       AND m.epoch < s.since_epoch
+       AND (s.topic IS NULL OR split_part(m.name, '.', 1) = s.topic)
+       AND (s.pattern = s.topic OR pgqueue_pattern_selects(s.pattern, m.name))
+       AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)
+       AND m.id > (SELECT t.removed_to FROM pgqueue_topic t WHERE t.id = m.topic_id)
+     ORDER BY m.id LIMIT %(jobs)s
+), job AS (
+    INSERT INTO pgqueue_job
+           (queue, task, args, headers, priority, max_attempts, message_id)
+    SELECT s.queue, s.task,
+           jsonb_build_array(jsonb_build_object(
+               '__pgqueue__', 'message',
+               'value', jsonb_build_array(found.id, found.published_at))),
+           found.headers || s.headers, s.priority, s.max_attempts, found.id
+      FROM mine s, found
+     ORDER BY found.id
+    RETURNING message_id
+), reached AS (
+    SELECT count(*) AS jobs,
+           CASE WHEN count(*) = %(jobs)s THEN max(message_id) ELSE %(to)s END AS id
+      FROM job
+)
+UPDATE pgqueue_subscription s
+   SET backfill_position = CASE WHEN reached.id < coalesce(%(final)s, reached.id + 1)
+                                THEN reached.id END,
+       backfill_xid = CASE WHEN reached.id < coalesce(%(final)s, reached.id + 1)
+                           THEN s.backfill_xid END
+  FROM mine, reached
+ WHERE s.id = mine.id
+RETURNING reached.jobs, reached.id, s.backfill_position IS NULL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBackfill:
+    """A subscription that has not got all yet with which it was to begin."""
+
+    id: int
+    queue: str
+    pattern: str
+    # None: of any topic, or of one that nobody has made yet.
+    topic_id: int | None
+    topic: str | None
+    start: str
+    position: int
+    xid: int | None
+
+    def bound(self, horizons: Horizons) -> int:
+        """Return up to which id its messages can be read."""
+        if self.topic_id is not None:
+            return horizons.of(self.topic_id)
+        # Also a topic whose row is not committed yet has a lock.
+        return min([horizons.highest, *horizons.held.values()])
+
+
+class Filled(NamedTuple):
+    """What one batch has done."""
+
+    jobs: int
+    # Up to which id all was looked at.
+    position: int
+    is_over: bool
+
+
+def find_open(cursor: Cursor) -> list[OpenBackfill]:
+    """Return the subscriptions that wait for older messages, but for disabled ones."""
+    cursor.execute(OPEN)
+    return [OpenBackfill(*row) for row in cursor.fetchall()]
+
+
+def has_older_snapshot(cursor: Cursor, backfill: OpenBackfill) -> bool:
+    """Whether a statement may still publish that does not see the subscription."""
+    if backfill.xid is None:
+        return False
+    cursor.execute(HAS_OLDER_SNAPSHOT, {"xid": backfill.xid})
+    row = cursor.fetchone()
+    return row is not None and bool(row[0])
+
+
+def fill(
+    cursor: Cursor, backfill: OpenBackfill, *, bound: int, final: int | None, days: Days
+) -> Filled | None:
+    """
+    Make the jobs of the next messages; None: another leader was first.
+
+    Args:
+        cursor: psycopg's, in READ COMMITTED; the caller has a transaction open, which
+            it has begun after it asked for the horizon.
+        backfill: As find_open() has returned it.
+        bound: Up to which id its messages can be read.
+        final: The highest id that was drawn when no older snapshot was left: with it
+            the back-fill is over. None: one is left.
+        days: The days of the log that are closed.
+    """
+    position = backfill.position
+    since = days.since(position) if backfill.start == EARLIEST else backfill.start
+    params: dict[str, Any] = {
+        "id": backfill.id,
+        "position": position,
+        "bound": bound,
+        "since": since,
+        "topic": backfill.topic,
+        "final": final,
+        "jobs": BATCH_JOBS,
+        "messages": BATCH_MESSAGES,
+    }
+    cursor.execute(HOLD_TOPICS, params)
+    cursor.execute(EDGE, params)
+    seen, last = one_row(cursor)
+    to = last if seen == BATCH_MESSAGES else max(bound, position)
+    cursor.execute(FILL, {**params, "last": to, "to": to})
+    row = cursor.fetchone()
+    return None if row is None else Filled(*row)

@@ -1,0 +1,270 @@
+"""
+Days: the partitions of the log, made ahead, closed when they are over, dropped.
+
+A day is *closed* when it has been over for a while, by the trusted clock: its row in
+pgqueue_log_day says the highest id that can stand in it, and a reader whose position is
+there need not look into it. The proof is in the order. A row's id is drawn before its
+published_at is read, both within one INSERT, since columns are filled in in their
+order. So of what is drawn after the day's end published_at is later still, and all that
+is in the day was drawn before: when the sequence is read after the end, nothing in the
+day has a higher id.
+
+All of this is by one clock. One that steps back, by more than the margin, would write
+into a closed day with a higher id, where no reader looks any more. So a closed day has
+a constraint that refuses such a row: who publishes gets an error until the clock has
+passed midnight again, and nothing is skipped. The constraint is NOT VALID, since it is
+for new rows alone: it is added without reading the table.
+
+A clock that is ahead and then set right is such a step. While it is ahead for minutes,
+the trusted clock closes nothing by it. After hours it does, and publishing stops: then
+somebody reopens the days that are not over, in two steps. forget_early() takes their
+rows away, and once no reader remembers those, let_in() takes the constraints.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, timedelta
+
+import psycopg
+from psycopg import sql
+
+from django_pgqueue.log.closed_days import closed_days
+from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.day_tables import DAYS_AHEAD, DayTable, set_patience, today
+from django_pgqueue.postgres.health import is_pooled
+from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
+
+LOG = DayTable("pgqueue_message")
+
+# A day is closed when it has been over for so long; a clock may be set back by less.
+MARGIN = timedelta(seconds=60)
+
+# How long a detach may wait for whoever uses the day: a transaction that has published
+# may stay open for hours, and the leader has other chores. What was not done is tried
+# again; so is a close, of which the function says how long others may wait behind it.
+DETACH_PATIENCE = "5s"
+# And so long a reopening, behind which who reads waits.
+REOPEN_PATIENCE = "1s"
+
+# Locks: an advisory lock of the function, until the caller's transaction ends.
+MAKE = "SELECT pgqueue_make_log_day(%(day)s::date)"
+
+# Locks: none; so have all of these, where nothing else is said. Whether there are
+# tables for today and tomorrow; by their names, since it is asked beside publishing.
+HAS_DAYS = """
+SELECT bool_and(to_regclass('pgqueue_message_' || to_char(
+           (statement_timestamp() AT TIME ZONE 'UTC')::date + n, 'YYYYMMDD'))
+       IS NOT NULL)
+  FROM generate_series(0, 1) n
+"""
+
+# The first day that is
+# not over for so long.
+FIRST_OPEN = f"""
+SELECT (({TRUSTED_NOW} - %(margin)s::interval) AT TIME ZONE 'UTC')::date
+"""
+
+# The highest id that was drawn.
+HIGHEST = """
+SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END
+  FROM pgqueue_message_id_seq
+"""
+
+# Until the transaction ends.
+PATIENCE = "SELECT set_config('lock_timeout', %(timeout)s, true)"
+
+# Locks: the same advisory lock, so that nobody makes or drops days meanwhile; ACCESS
+# EXCLUSIVE on the day, until the caller's transaction ends. A function, for roles that
+# do not own the table; it reads the highest id, adds the constraint and the row.
+CLOSE = "SELECT pgqueue_close_log_day(%(day)s::date)"
+
+# The days that have the constraint of a closed day.
+GUARDED = """
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+  JOIN pg_constraint k ON k.conrelid = c.oid AND k.conname = c.relname || '_closed'
+ WHERE i.inhparent = 'pgqueue_message'::regclass
+"""
+
+# Locks: ACCESS EXCLUSIVE on the day, until the caller's transaction ends.
+UNGUARD = "ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name}"
+
+# Readers that have a batch read it again: they may not have looked into the day. Locks:
+# row locks on the positions.
+FENCE_OFF = """
+UPDATE pgqueue_position
+   SET fence = fence + 1, leased_by = NULL, leased_until = NULL
+ WHERE leased_by IS NOT NULL
+"""
+
+# Locks: row locks on what is deleted.
+FORGET_EARLY = "DELETE FROM pgqueue_log_day WHERE day = ANY(%(days)s::date[])"
+FORGET = "DELETE FROM pgqueue_log_day WHERE day = %(day)s"
+FORGET_OTHERS = "DELETE FROM pgqueue_log_day WHERE day <> ALL(%(days)s::date[])"
+
+
+def make_days(cursor: Cursor, *, days_ahead: int = DAYS_AHEAD) -> list[date]:
+    """
+    Make the partitions of today and the coming days; return those that were missing.
+
+    Call it inside a transaction: a lock keeps other makers out until it commits.
+    """
+    first, attached = today(cursor), LOG.attached(cursor)
+    days = (first + timedelta(days=n) for n in range(days_ahead + 1))
+    made = []
+    for day in days:
+        if day not in attached:
+            cursor.execute(MAKE, {"day": day})
+            # False: another maker was faster.
+            if one_row(cursor)[0]:
+                made.append(day)
+    return made
+
+
+def has_days(cursor: Cursor) -> bool:
+    """Return whether there are partitions for today and tomorrow."""
+    cursor.execute(HAS_DAYS)
+    return bool(one_row(cursor)[0])
+
+
+def first_open(cursor: Cursor, margin: timedelta) -> date:
+    """Return the first day that has not been over for *margin*."""
+    cursor.execute(FIRST_OPEN, {"margin": margin})
+    day: date = one_row(cursor)[0]
+    return day
+
+
+def close_days(cursor: Cursor, *, margin: timedelta = MARGIN) -> list[date]:
+    """
+    Close the days that are over; return which.
+
+    One that somebody has open, as a transaction that has published into it and has not
+    committed, is left for the next time, with those after it.
+
+    Args:
+        cursor: In autocommit.
+        margin: For how long they must have been over.
+    """
+    # A statement of its own, before the sequence is read: that order is the proof.
+    end = first_open(cursor, margin)
+    known = dict(closed_days(cursor).closed)
+    over = [day for day in LOG.attached(cursor) if day < end]
+    # In their order: readers take a day that is closed to be after those before it.
+    missing = [day for day in over if day not in known]
+    return list(itertools.takewhile(lambda day: _close(cursor, day), missing))
+
+
+def closed_early(cursor: Cursor) -> list[date]:
+    """Return the days that are closed, or half reopened, and not over by the clock."""
+    cursor.execute(GUARDED)
+    guarded = {LOG.day_of(name) for (name,) in cursor.fetchall()}
+    known = {day for day, _last_id in closed_days(cursor).closed}
+    now = today(cursor)
+    return sorted(day for day in guarded | known if day is not None and day >= now)
+
+
+def forget_early(cursor: Cursor, days: Sequence[date]) -> None:
+    """
+    Let readers look into these days again; the first step of reopening them.
+
+    What refuses messages stays until let_in(). In autocommit.
+    """
+    cursor.execute(FORGET_EARLY, {"days": list(days)})
+
+
+def let_in(cursor: Cursor, days: Sequence[date]) -> None:
+    """
+    Let messages be published into these days again; the second step.
+
+    In autocommit, when every reader has forgotten that they were closed: one that has
+    not would pass over what is published now. What is leased is taken from its
+    readers, in case one of them has stood still for all that time.
+
+    Raises:
+        psycopg.errors.InsufficientPrivilege: The role does not own the log.
+        psycopg.errors.LockNotAvailable: Somebody has used a day for too long.
+    """
+    with cursor.connection.transaction():
+        cursor.execute(PATIENCE, {"timeout": REOPEN_PATIENCE})
+        cursor.execute(FENCE_OFF)
+        for day in days:
+            cursor.execute(
+                sql.SQL(UNGUARD).format(
+                    table=sql.Identifier(LOG.name_of(day)),
+                    name=sql.Identifier(guard_name(day)),
+                )
+            )
+
+
+def drop_day(cursor: Cursor, day: date) -> None:
+    """
+    Drop a day without making a publisher or a reader wait. In autocommit.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: Somebody has used the log for longer than
+            DETACH_PATIENCE; sweep() goes on with it.
+    """
+    with _patience(cursor):
+        LOG.detach(cursor, day)
+        _drop(cursor, day)
+
+
+def sweep(cursor: Cursor, *, may_go: Callable[[date], bool]) -> list[date]:
+    """
+    Finish what a crash left half done; return the days that were dropped.
+
+    Args:
+        cursor: In autocommit.
+        may_go: Asked about each detached day; one that may not stays as it is.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: As drop_day().
+    """
+    with _patience(cursor):
+        LOG.finish_detaches(cursor)
+        dropped = [day for day in LOG.left_over(cursor) if may_go(day)]
+        for day in dropped:
+            _drop(cursor, day)
+    days = [*LOG.attached(cursor), *LOG.left_over(cursor)]
+    cursor.execute(FORGET_OTHERS, {"days": days})
+    return dropped
+
+
+def guard_name(day: date) -> str:
+    """Return what the constraint of a closed day is called."""
+    return f"{LOG.name_of(day)}_closed"
+
+
+def _close(cursor: Cursor, day: date) -> bool:
+    try:
+        cursor.execute(CLOSE, {"day": day})
+    except psycopg.errors.LockNotAvailable:
+        return False
+    return True
+
+
+def _drop(cursor: Cursor, day: date) -> None:
+    with cursor.connection.transaction():
+        LOG.drop(cursor, day)
+        cursor.execute(FORGET, {"day": day})
+
+
+@contextmanager
+def _patience(cursor: Cursor) -> Iterator[None]:
+    """
+    Let statements wait for locks for so long, until it ends.
+
+    In a session that a pooler shares, they wait for as long as it takes: a setting for
+    the session would be that of others, and a detach runs in no transaction.
+    """
+    if is_pooled(cursor.connection):
+        yield
+        return
+    set_patience(cursor, DETACH_PATIENCE)
+    try:
+        yield
+    finally:
+        if not cursor.connection.closed:
+            set_patience(cursor, "0")

@@ -1,0 +1,147 @@
+"""
+Doctor: what is wrong with the log and its groups that nobody would notice otherwise.
+
+Gauges of the log: each is a number that an alert can be set on.
+"""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import NamedTuple
+
+from django_pgqueue.log import days
+from django_pgqueue.log.closed_days import closed_days
+from django_pgqueue.log.days import LOG
+from django_pgqueue.log.lag import Holder, holders
+from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.day_tables import today
+
+# A day that is over is closed by the leader, two hours later.
+CLOSED_LATE = timedelta(hours=3)
+
+# Locks: none; so have all of these. Groups whose oldest unread message is so old that
+# little of its retention is left: a look at the index for each position. Those that
+# retention has halted already have nothing more to lose by waiting.
+BEHIND = """
+SELECT g.topic, g.name,
+       extract(epoch FROM clock_timestamp() - min(oldest.published_at))::float8,
+       extract(epoch FROM keep.log)::float8
+  FROM pgqueue_consumer_group g
+  JOIN pgqueue_topic t ON t.id = g.topic_id
+ CROSS JOIN LATERAL (SELECT coalesce(t.retain, %(default)s::interval) AS log) keep
+  JOIN pgqueue_position p ON p.group_id = g.id
+   AND p.halted_for IS DISTINCT FROM 'retention'
+ CROSS JOIN LATERAL (
+       SELECT m.published_at FROM pgqueue_message m
+        WHERE m.topic_id = g.topic_id AND m.partition = p.partition
+          AND m.id > p.position
+        ORDER BY m.id LIMIT 1) oldest
+ WHERE oldest.published_at < clock_timestamp() - keep.log * %(share)s::float8
+ GROUP BY g.topic, g.name, keep.log
+ ORDER BY 3 DESC
+"""
+
+HALTED = """
+SELECT g.topic, g.name, p.halted_for, count(*)::integer,
+       extract(epoch FROM clock_timestamp() - min(p.halted_at))::float8,
+       (array_agg(p.errors -> -1 ->> 'message' ORDER BY p.halted_at))[1]
+  FROM pgqueue_consumer_group g JOIN pgqueue_position p ON p.group_id = g.id
+ WHERE p.halted_at IS NOT NULL
+ GROUP BY g.topic, g.name, p.halted_for
+ ORDER BY g.topic, g.name, p.halted_for
+"""
+
+# How many partitions a topic has is said once, when its row is made.
+OTHER_PARTITIONS = """
+SELECT name, partitions, (declared ->> 'partitions')::integer FROM pgqueue_topic
+ WHERE (declared ->> 'partitions')::integer <> partitions
+ ORDER BY name
+"""
+
+NAMES = "SELECT id, name FROM pgqueue_topic WHERE id = ANY(%(topics)s::int[])"
+
+
+class Behind(NamedTuple):
+    """A group that is about to lose messages."""
+
+    topic: str
+    group: str
+    # Since its oldest unread message was published, and for how long it is kept.
+    seconds: float
+    keep_seconds: float
+
+
+class Halted(NamedTuple):
+    """Positions of a group that nobody reads on from."""
+
+    topic: str
+    group: str
+    # "error" or "retention".
+    halted_for: str
+    partitions: int
+    # Since the first one was halted.
+    seconds: float
+    message: str | None
+
+
+class LogDays(NamedTuple):
+    """Which days the log has."""
+
+    # How many after today there are tables for.
+    ahead: int
+    # That have been over for CLOSED_LATE, and are not closed.
+    unclosed: list[date]
+    # That are closed, and not over.
+    early: list[date]
+
+
+class HeldBack(NamedTuple):
+    """A transaction that publishes, and holds the readers of a topic back."""
+
+    topic: str
+    holder: Holder
+
+
+def behind(cursor: Cursor, *, default: timedelta | None, share: float) -> list[Behind]:
+    """
+    Return the groups whose oldest unread message has outlived a share of its retention.
+
+    Args:
+        cursor: An open cursor.
+        default: What topics that do not say keep; None: all.
+        share: From 0 to 1.
+    """
+    cursor.execute(BEHIND, {"default": default, "share": share})
+    return [Behind(*row) for row in cursor.fetchall()]
+
+
+def halted(cursor: Cursor) -> list[Halted]:
+    """Return which groups have halted positions, and why."""
+    cursor.execute(HALTED)
+    return [Halted(*row) for row in cursor.fetchall()]
+
+
+def other_partitions(cursor: Cursor) -> list[tuple[str, int, int]]:
+    """Return topics that have other partitions than code says: (name, has, says)."""
+    cursor.execute(OTHER_PARTITIONS)
+    return list(cursor.fetchall())
+
+
+def log_days(cursor: Cursor) -> LogDays:
+    """Return how many days ahead the log has, and which are closed late."""
+    attached, known = LOG.attached(cursor), dict(closed_days(cursor).closed)
+    now = today(cursor)
+    over = days.first_open(cursor, CLOSED_LATE)
+    return LogDays(
+        sum(1 for day in attached if day > now),
+        [day for day in attached if day < over and day not in known],
+        days.closed_early(cursor),
+    )
+
+
+def held_back(cursor: Cursor, *, seconds: float) -> list[HeldBack]:
+    """Return who has held readers back for longer than that, the longest first."""
+    found = [each for each in holders(cursor) if each.is_longer(seconds)]
+    cursor.execute(NAMES, {"topics": [each.topic_id for each in found]})
+    names = dict(cursor.fetchall())
+    return [HeldBack(names.get(each.topic_id, "?"), each) for each in found]

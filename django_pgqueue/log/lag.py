@@ -1,0 +1,151 @@
+"""
+Lag: how far behind the readers of a group are, by partition, and why.
+
+Derived from the rows when somebody asks; nothing is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django_pgqueue.log import horizon
+from django_pgqueue.log.closed_days import closed_days
+from django_pgqueue.log.positions import lowest
+from django_pgqueue.postgres import keys
+from django_pgqueue.postgres.cursor import Cursor
+
+# Messages are counted up to this many for each partition.
+COUNTED_MESSAGES_MAX = 10_000
+
+# Locks: none. Counts are bounded; a group's filter is not looked at. The sequence is
+# read after the positions, which are those of the snapshot.
+LAG = """
+SELECT p.id, p.partition, p.position, ahead.unread, ahead.held_back, oldest.id,
+       extract(epoch FROM clock_timestamp() - oldest.published_at)::float8,
+       p.leased_by, p.leased_until,
+       p.leased_until IS NOT NULL AND p.leased_until > statement_timestamp(),
+       p.retry_at, p.retry_at IS NOT NULL AND p.retry_at > statement_timestamp(),
+       p.failures, p.single_to, p.errors -> -1 ->> 'message', p.halted_at,
+       p.halted_for, p.moved_at, g.paused_at IS NOT NULL,
+       p.position > (SELECT CASE WHEN s.is_called THEN s.last_value
+                                 ELSE s.last_value - 1 END
+                       FROM pgqueue_message_id_seq s)
+  FROM pgqueue_position p JOIN pgqueue_consumer_group g ON g.id = p.group_id
+  CROSS JOIN LATERAL (
+       SELECT count(*) AS unread, count(*) FILTER (WHERE seen.id > %(bound)s)
+              AS held_back
+         FROM (SELECT m.id FROM pgqueue_message m
+                WHERE m.topic_id = g.topic_id AND m.partition = p.partition
+                  AND m.id > p.position AND m.published_at >= %(since)s::timestamptz
+                ORDER BY m.id LIMIT %(limit)s) seen) ahead
+  LEFT JOIN LATERAL (
+       SELECT m.id, m.published_at FROM pgqueue_message m
+        WHERE m.topic_id = g.topic_id AND m.partition = p.partition
+          AND m.id > p.position AND m.published_at >= %(since)s::timestamptz
+        ORDER BY m.id LIMIT 1) oldest ON true
+ WHERE p.group_id = %(group)s
+ ORDER BY p.partition
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far behind a group is in one partition."""
+
+    id: int
+    partition: int
+    position: int
+    # Messages after the position, whatever the group's filter; exact below the limit.
+    unread: int
+    # Those of them that nobody may read yet, since somebody publishes still.
+    held_back: int
+    oldest_id: int | None
+    # Since the first unread message was published; None: everything is read.
+    seconds: float | None
+    leased_by: str | None
+    leased_until: datetime | None
+    is_leased: bool
+    retry_at: datetime | None
+    is_backing_off: bool
+    failures: int
+    single_to: int | None
+    last_error: str | None
+    halted_at: datetime | None
+    # "error" or "retention"; None: it is not halted.
+    halted_for: str | None
+    moved_at: datetime | None
+    is_paused: bool
+    # The sequence of messages has not come so far: as after a restore without it.
+    is_beyond: bool
+
+    @property
+    def state(self) -> str:
+        """
+        Return what it does: one word, the first of these that is true.
+
+        "beyond" (what is published lies before its position: the sequence of messages
+        is behind), "halted", "paused", "reading", "retrying" (it waits for the next
+        attempt), "idle" (everything is read), "held back" (by a transaction that
+        publishes), "waiting" (for a reader).
+        """
+        states = (
+            ("beyond", self.is_beyond),
+            ("halted", self.halted_at is not None),
+            ("paused", self.is_paused),
+            ("reading", self.is_leased),
+            ("retrying", self.is_backing_off),
+            ("idle", self.unread == 0),
+            ("held back", self.unread == self.held_back),
+        )
+        return next((word for word, is_so in states if is_so), "waiting")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A transaction that publishes to a topic, and holds its readers back."""
+
+    topic_id: int
+    # None, like the age since it began: it was prepared for two-phase commit, and has
+    # no session.
+    pid: int | None
+    seconds: float | None
+    application_name: str | None
+    state: str | None
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it was prepared: it has no session, and so no known age."""
+        return self.seconds is None
+
+    def is_longer(self, seconds: float) -> bool:
+        """Whether it has been open for more than *seconds*, or nobody knows."""
+        return self.seconds is None or self.seconds > seconds
+
+
+def lag(
+    cursor: Cursor, group_id: int, topic_id: int, *, limit: int = COUNTED_MESSAGES_MAX
+) -> list[PartitionLag]:
+    """
+    Return the lag of each partition of a group, in three short statements.
+
+    Args:
+        cursor: In READ COMMITTED, on the primary.
+        group_id: Of the group.
+        topic_id: Of its topic.
+        limit: Count no more messages than that in each partition.
+    """
+    bound = horizon.horizons(cursor).of(topic_id)
+    position = lowest(cursor, group_id, halted=True)
+    since = closed_days(cursor).since(0 if position is None else position)
+    cursor.execute(
+        LAG, {"group": group_id, "bound": bound, "since": since, "limit": limit}
+    )
+    return [PartitionLag(*row) for row in cursor.fetchall()]
+
+
+def holders(cursor: Cursor, topic_id: int | None = None) -> list[Holder]:
+    """Return who holds the readers of a topic back, the longest first; None: of any."""
+    cursor.execute(horizon.HOLDERS, {"class": keys.TOPICS})
+    found = [Holder(*row) for row in cursor.fetchall()]
+    return [each for each in found if topic_id is None or each.topic_id == topic_id]

@@ -1,0 +1,532 @@
+"""
+Retain: remove messages that are older than their topic keeps them, and say who loses.
+
+By whole days, in steps, each of which a crash may follow: the next round finds out by
+itself what is left to do.
+
+    1. due()         Which topics have days to remove: days that are closed, and that no
+                     open transaction can still publish into.
+    2. announce()    In one transaction: the topic says up to where it is removed, and
+                     groups that have not read all of it are halted, with what they lose
+                     in their positions. A seek, and a group that begins, waits for this
+                     lock (hold_topic()), and so is either seen or sees it.
+    3. inline_…()    Jobs and dead letters that refer to such a message get what is in
+                     it, a slice of them at a time.
+    4. drop_day() of log/days.py, where no topic keeps the day; else delete_batch().
+
+Nothing that publishes or reads waits for any of it, but for the positions that are
+halted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import NamedTuple
+
+from psycopg import sql
+
+from django_pgqueue.log import days as log
+from django_pgqueue.log.closed_days import closed_days
+from django_pgqueue.log.days import LOG
+from django_pgqueue.log.horizon import horizons
+from django_pgqueue.log.names import PARTITIONS_MAX
+from django_pgqueue.log.positions import ERRORS_MAX
+from django_pgqueue.postgres.cursor import Cursor, one_row
+from django_pgqueue.postgres.day_tables import DAY, first_kept
+from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
+
+# Lost messages that are counted exactly, of one group in one partition.
+LOST_MAX = 10_000
+# Jobs, or dead letters, that are looked at in one statement.
+INLINE_ROWS_MAX = 2_000
+# Messages deleted in one statement.
+DELETE_ROWS_MAX = 1_000
+# How long the positions of a group may be somebody's; then it is tried again later.
+PATIENCE = "2s"
+# Days that are as good as empty go when they are so old, where all is kept for ever.
+EMPTY_KEPT = timedelta(days=7)
+
+# Locks: none; so have all of these, where nothing else is said. The first day that each
+# topic keeps messages of; NULL: it keeps all.
+TOPICS = f"""
+SELECT id, name,
+       (({TRUSTED_NOW} AT TIME ZONE 'UTC')::date
+        - coalesce(retain, %(default)s::interval))::date
+  FROM pgqueue_topic ORDER BY name
+"""
+
+# Which of some topics have a message in a day: a look at its index for each.
+PRESENT = """
+SELECT topic.id FROM unnest(%(topics)s::int[]) topic(id)
+ CROSS JOIN LATERAL (
+       SELECT FROM {table} m WHERE m.topic_id = topic.id
+        ORDER BY m.partition, m.id LIMIT 1) message
+"""
+
+# Locks: a shared row lock on the topic, until the caller's transaction ends.
+HOLD_TOPIC = "SELECT removed_to FROM pgqueue_topic WHERE id = %(topic)s FOR SHARE"
+
+# The last message that goes: a look at the end of each partition's index.
+HIGHEST = """
+SELECT max(message.id) FROM generate_series(0, %(partitions)s - 1) place(number)
+ CROSS JOIN LATERAL (
+       SELECT m.id FROM pgqueue_message m
+        WHERE m.topic_id = %(topic)s AND m.partition = place.number
+          AND m.published_at >= %(since)s AND m.published_at < %(before)s
+        ORDER BY m.id DESC LIMIT 1) message
+"""
+
+# What a group has not read of what goes, by position. One that is halted for this
+# already was told of what goes up to the last entry of its errors.
+_POSITIONS = """
+  FROM pgqueue_consumer_group g JOIN pgqueue_position p ON p.group_id = g.id
+ CROSS JOIN LATERAL (
+       SELECT greatest(p.position, CASE WHEN p.halted_for = 'retention' THEN
+                       (p.errors -> -1 ->> 'last_id')::bigint END) AS id) told
+"""
+_UNREAD = """
+  FROM pgqueue_message m
+ WHERE m.topic_id = g.topic_id AND m.partition = p.partition AND m.id > told.id
+   AND m.published_at >= %(since)s AND m.published_at < %(before)s
+   AND (g.payload_filter IS NULL OR m.payload @> g.payload_filter)
+ ORDER BY m.id
+"""
+BEHIND = f"""
+SELECT p.id {_POSITIONS} CROSS JOIN LATERAL (SELECT {_UNREAD} LIMIT 1) message
+ WHERE g.topic_id = %(topic)s
+"""
+# Locks: row locks on the positions, in the order of their ids.
+TAKE_POSITIONS = """
+SELECT id FROM pgqueue_position WHERE id = ANY(%(ids)s::bigint[]) ORDER BY id FOR UPDATE
+"""
+LOST = f"""
+SELECT p.id, g.name, g.task, p.partition, lost.* {_POSITIONS}
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS messages, min(unread.id) AS first_id,
+              max(unread.id) AS last_id, min(unread.published_at) AS first_at,
+              max(unread.published_at) AS last_at
+         FROM (SELECT m.id, m.published_at {_UNREAD} LIMIT %(limit)s + 1) unread) lost
+ WHERE p.id = ANY(%(ids)s::bigint[]) AND lost.messages > 0
+ ORDER BY g.name, p.partition
+"""
+# The last one of them, where more are lost than are counted.
+LAST_LOST = f"""
+SELECT message.id, message.published_at {_POSITIONS}
+ CROSS JOIN LATERAL (
+       SELECT m.id, m.published_at {_UNREAD} DESC LIMIT 1) message
+ WHERE p.id = %(id)s
+"""
+
+# Locks: row locks on the positions, which the caller has. Their readers write nothing
+# any more.
+HALT = f"""
+UPDATE pgqueue_position p
+   SET halted_at = clock_timestamp(), halted_for = 'retention', fence = fence + 1,
+       leased_by = NULL, leased_until = NULL,
+       errors = CASE WHEN jsonb_array_length(p.errors) >= {ERRORS_MAX}
+                     THEN p.errors - 1 ELSE coalesce(p.errors, '[]') END
+                || (jsonb_build_object('kind', 'retention', 'at', clock_timestamp())
+                    || halted.entry::jsonb)
+  FROM unnest(%(ids)s::bigint[], %(entries)s::text[]) AS halted(id, entry)
+ WHERE p.id = halted.id
+"""
+# Locks: a row lock on the topic until the caller's transaction ends, also where nothing
+# is new: those who seek and begin groups wait for it, and it for them. Nobody who
+# publishes has it.
+REMOVE_TO = """
+UPDATE pgqueue_topic SET removed_to = greatest(removed_to, %(highest)s)
+ WHERE id = %(topic)s
+"""
+
+# Gives what refers to a message that goes the message itself. Of a slice by id, so that
+# it needs no index and its cost is bounded: where the slice ended, how many refer, how
+# many of them were written.
+# Locks: row locks on what is written; SKIP LOCKED passes over what is being settled.
+INLINE_JOBS, INLINE_DEAD_LETTERS = (
+    f"""
+WITH slice AS MATERIALIZED (
+    SELECT id, message_id, args FROM {table} WHERE id > %(after)s
+     ORDER BY id LIMIT %(limit)s
+), referring AS MATERIALIZED (
+    SELECT slice.id, place.path, message.value FROM slice
+     CROSS JOIN LATERAL (
+           SELECT CASE 'message' WHEN slice.args #>> '{{0,__pgqueue__}}'
+                                 THEN '{{0,value}}'::text[]
+                                 WHEN slice.args #>> '{{0,0,__pgqueue__}}'
+                                 THEN '{{0,0,value}}'::text[] END) place(path)
+     CROSS JOIN LATERAL (
+           SELECT jsonb_build_object(
+                      'id', m.id, 'topic', going.name, 'name', m.name, 'key', m.key,
+                      'payload', m.payload, 'headers', m.headers,
+                      'published_at', m.published_at, 'partition', m.partition) AS value
+             FROM pgqueue_message m
+             JOIN unnest(%(topics)s::int[], %(names)s::text[],
+                         %(befores)s::timestamptz[]) AS going(id, name, before)
+               ON going.id = m.topic_id AND m.published_at < going.before
+            WHERE m.id = slice.message_id
+              AND m.published_at >= %(since)s AND m.published_at < %(before)s
+            LIMIT 1) message
+     WHERE slice.message_id <= %(highest)s
+       AND jsonb_typeof(slice.args #> place.path) = 'array'
+), free AS MATERIALIZED (
+    SELECT id FROM {table} WHERE id = ANY(ARRAY(SELECT id FROM referring))
+     FOR UPDATE SKIP LOCKED
+), written AS (
+    UPDATE {table} j SET args = jsonb_set(j.args, referring.path, referring.value)
+      FROM referring JOIN free USING (id)
+     WHERE j.id = referring.id
+       AND jsonb_typeof(j.args #> referring.path) = 'array'
+    RETURNING j.id
+)
+SELECT (SELECT max(id) FROM slice), (SELECT count(*) FROM referring),
+       (SELECT count(*) FROM written)
+"""
+    for table in ("pgqueue_job", "pgqueue_dead_letter")
+)
+
+# Locks: row locks on one batch, which nobody else wants. By the index of the log: in
+# the order of partition and id, from where the last batch ended.
+DELETE = """
+WITH gone AS (
+    DELETE FROM {table} WHERE id = ANY(ARRAY(
+        SELECT id FROM {table}
+         WHERE topic_id = %(topic)s
+           AND (partition, id) > (%(partition)s::smallint, %(after)s::bigint)
+         ORDER BY partition, id LIMIT %(limit)s))
+    RETURNING partition, id)
+SELECT count(*) OVER (), partition, id FROM gone
+ ORDER BY partition DESC, id DESC LIMIT 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """A topic, and the days whose messages of it are to be removed."""
+
+    topic_id: int
+    topic: str
+    # Those that have messages of it, oldest first.
+    days: tuple[date, ...]
+
+    @property
+    def since(self) -> datetime:
+        """When the first one of them began."""
+        return _midnight(self.days[0])
+
+    @property
+    def before(self) -> datetime:
+        """When the last one of them ended."""
+        return _midnight(self.days[-1] + DAY)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What there is to remove, as it was at one moment."""
+
+    going: tuple[Going, ...]
+    # That go as a whole, each if no topic keeps it; and where they end.
+    days: tuple[date, ...]
+    end: date
+    # The first day that each topic keeps; None: it keeps all.
+    kept: Mapping[int, date | None]
+    # No message that goes has a higher id.
+    highest: int
+    # Something was old enough, and could not be removed yet: it was not closed, or
+    # somebody may still publish into it.
+    is_held: bool
+
+    def keepers(self, day: date) -> list[int]:
+        """Return the topics that keep their messages of *day*."""
+        return [
+            topic for topic, first in self.kept.items() if first is None or first <= day
+        ]
+
+
+class Loss(NamedTuple):
+    """What a group loses: messages that it has not read and that are removed."""
+
+    topic: str
+    group: str
+    task: str
+    partitions: tuple[int, ...]
+    messages: int
+    # Whether that is all of them, or they were counted no further.
+    is_exact: bool
+    first_id: int
+    last_id: int
+    first_at: datetime
+    last_at: datetime
+
+
+class Slice(NamedTuple):
+    """What inline_jobs() and inline_dead_letters() have looked at."""
+
+    # The id where it ended; None: there was nothing.
+    last_id: int | None
+    # How many referred to a message that goes, and how many do not any more.
+    referring: int
+    written: int
+
+
+class Deleted(NamedTuple):
+    """One batch: where it ended."""
+
+    rows: int
+    partition: int = 0
+    last_id: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there may be more."""
+        return self.rows >= DELETE_ROWS_MAX
+
+
+def due(cursor: Cursor, *, default: timedelta | None) -> Due:
+    """
+    Return what is older than its topic keeps it, and can be removed.
+
+    Args:
+        cursor: In autocommit: each statement has to see what was before it.
+        default: What topics that do not say keep; None: all.
+    """
+    # First: what it says is true of every later snapshot.
+    bounds = horizons(cursor)
+    closed = dict(closed_days(cursor).closed)
+    attached = LOG.attached(cursor)
+    cursor.execute(TOPICS, {"default": default})
+    topics = cursor.fetchall()
+    is_held = False
+    wanted: dict[date, list[int]] = {}
+    for topic_id, _name, first in topics:
+        old = [day for day in attached if first is not None and day < first]
+        free = _free(old, closed, bounds.of(topic_id))
+        is_held = is_held or len(free) < len(old)
+        for day in free:
+            wanted.setdefault(day, []).append(topic_id)
+    # A statement for each day, however many topics there are.
+    found = [
+        (day, topic_id)
+        for day in sorted(wanted)
+        for topic_id in present(cursor, wanted[day], day)
+    ]
+    days_of: dict[int, list[date]] = {}
+    for day, topic_id in found:
+        days_of.setdefault(topic_id, []).append(day)
+    going = [
+        Going(topic_id, name, tuple(days_of[topic_id]))
+        for topic_id, name, _first in topics
+        if topic_id in days_of
+    ]
+    kept = {topic_id: first for topic_id, _name, first in topics}
+    first = first_kept(cursor, EMPTY_KEPT if default is None else default)
+    end = max([first, *filter(None, kept.values())])
+    old = [day for day in attached if day < end]
+    free = _free(old, closed, min([bounds.highest, *bounds.held.values()]))
+    highest = max((closed[each.days[-1]] for each in going), default=0)
+    return Due(tuple(going), free, end, kept, highest, is_held or len(free) < len(old))
+
+
+def is_kept(cursor: Cursor, topics: Sequence[int], day: date) -> bool:
+    """Return whether one of some topics has a message in a day, attached or not."""
+    return bool(present(cursor, topics, day))
+
+
+def present(cursor: Cursor, topics: Sequence[int], day: date) -> list[int]:
+    """Return which of some topics have a message in a day, attached or not."""
+    if not topics:
+        return []
+    cursor.execute(
+        sql.SQL(PRESENT).format(table=sql.Identifier(LOG.name_of(day))),
+        {"topics": list(topics)},
+    )
+    return [topic for (topic,) in cursor.fetchall()]
+
+
+def hold_topic(cursor: Cursor, topic_id: int) -> int:
+    """
+    Return up to which id a topic's messages are removed; it stays so.
+
+    For who sets a position, or makes a job that refers to a message: above that, all is
+    there until the caller's transaction ends, and retention then sees what it wrote.
+    """
+    cursor.execute(HOLD_TOPIC, {"topic": topic_id})
+    return int(one_row(cursor)[0])
+
+
+def announce(cursor: Cursor, going: Going) -> list[Loss]:
+    """
+    Say that messages go, and halt the groups that have not read them.
+
+    Args:
+        cursor: Inside a transaction of READ COMMITTED, which the caller commits before
+            anything is removed.
+        going: What goes.
+
+    Returns:
+        What each group loses; what it was told before is left out.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: Somebody has the topic, or a position, for
+            longer than PATIENCE.
+    """
+    topic = {"topic": going.topic_id, "since": going.since, "before": going.before}
+    cursor.execute(log.PATIENCE, {"timeout": PATIENCE})
+    cursor.execute(HIGHEST, {**topic, "partitions": PARTITIONS_MAX})
+    (highest,) = one_row(cursor)
+    if highest is None:
+        return []
+    # Before positions are looked at: from here on, none moves back unseen.
+    cursor.execute(REMOVE_TO, {"topic": going.topic_id, "highest": highest})
+    cursor.execute(BEHIND, topic)
+    ids = [position for (position,) in cursor.fetchall()]
+    if not ids:
+        return []
+    cursor.execute(TAKE_POSITIONS, {"ids": ids})
+    lost = _lost(cursor, ids, going)
+    if lost:
+        entries = [_entry(loss) for _id, loss in lost]
+        cursor.execute(
+            HALT, {"ids": [each for each, _loss in lost], "entries": entries}
+        )
+    return _by_group([loss for _id, loss in lost])
+
+
+def inline_jobs(cursor: Cursor, due: Due, *, after: int) -> Slice:
+    """
+    Put messages that go into the jobs that refer to them, of one slice of all jobs.
+
+    Args:
+        cursor: An open cursor; the caller commits.
+        due: What goes.
+        after: The id where the slice before ended.
+    """
+    return _inline(cursor, INLINE_JOBS, due, after)
+
+
+def inline_dead_letters(cursor: Cursor, due: Due, *, after: int) -> Slice:
+    """Do as inline_jobs(), for dead letters."""
+    return _inline(cursor, INLINE_DEAD_LETTERS, due, after)
+
+
+def delete_batch(
+    cursor: Cursor, topic_id: int, day: date, *, partition: int = -1, after: int = 0
+) -> Deleted:
+    """
+    Delete one batch of a topic's messages of one day.
+
+    Args:
+        cursor: An open cursor; the caller commits.
+        topic_id: Of the topic.
+        day: Which.
+        partition: Where the batch before ended.
+        after: As partition.
+    """
+    cursor.execute(
+        sql.SQL(DELETE).format(table=sql.Identifier(LOG.name_of(day))),
+        {
+            "topic": topic_id,
+            "partition": partition,
+            "after": after,
+            "limit": DELETE_ROWS_MAX,
+        },
+    )
+    row = cursor.fetchone()
+    return Deleted(0) if row is None else Deleted(*row)
+
+
+def _free(
+    days: Sequence[date], closed: Mapping[date, int], bound: int
+) -> tuple[date, ...]:
+    """Return the first of *days*, as long as nobody can add a message to them."""
+    free: list[date] = []
+    for day in days:
+        if day not in closed or closed[day] > bound:
+            break
+        free.append(day)
+    return tuple(free)
+
+
+def _lost(cursor: Cursor, ids: Sequence[int], going: Going) -> list[tuple[int, Loss]]:
+    """Return what each of these positions loses, by its id."""
+    params = {"since": going.since, "before": going.before}
+    cursor.execute(LOST, {**params, "ids": list(ids), "limit": LOST_MAX})
+    found = []
+    for position, group, task, partition, count, *rest in cursor.fetchall():
+        first_id, last_id, first_at, last_at = rest
+        if count > LOST_MAX:
+            cursor.execute(LAST_LOST, {**params, "id": position})
+            last_id, last_at = one_row(cursor)
+        loss = Loss(
+            *(going.topic, group, task, (partition,)),
+            *(min(count, LOST_MAX), count <= LOST_MAX),
+            *(first_id, last_id, first_at, last_at),
+        )
+        found.append((position, loss))
+    return found
+
+
+def _entry(loss: Loss) -> str:
+    """Return what a position keeps of it, as JSON."""
+    more = "" if loss.is_exact else " or more"
+    is_one = loss.messages == 1 and loss.is_exact
+    verbs = ("was", "it was") if is_one else ("were", "they were")
+    return json.dumps(
+        {
+            "message": f"{loss.messages:,}{more} message{'' if is_one else 's'} of "
+            f"{loss.topic} {verbs[0]} removed before {verbs[1]} read: ids "
+            f"{loss.first_id} to {loss.last_id}, of "
+            f"{loss.first_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} to "
+            f"{loss.last_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC.",
+            "messages": loss.messages,
+            "is_exact": loss.is_exact,
+            "first_id": loss.first_id,
+            "last_id": loss.last_id,
+            "first_at": loss.first_at.isoformat(),
+            "last_at": loss.last_at.isoformat(),
+        }
+    )
+
+
+def _by_group(losses: Iterable[Loss]) -> list[Loss]:
+    """Return one for each group."""
+    groups: dict[str, Loss] = {}
+    for loss in losses:
+        first = groups.get(loss.group)
+        groups[loss.group] = loss if first is None else _sum(first, loss)
+    return list(groups.values())
+
+
+def _sum(one: Loss, other: Loss) -> Loss:
+    return one._replace(
+        partitions=one.partitions + other.partitions,
+        messages=one.messages + other.messages,
+        is_exact=one.is_exact and other.is_exact,
+        first_id=min(one.first_id, other.first_id),
+        last_id=max(one.last_id, other.last_id),
+        first_at=min(one.first_at, other.first_at),
+        last_at=max(one.last_at, other.last_at),
+    )
+
+
+def _inline(cursor: Cursor, statement: str, due: Due, after: int) -> Slice:
+    cursor.execute(
+        statement,
+        {
+            "topics": [each.topic_id for each in due.going],
+            "names": [each.topic for each in due.going],
+            "befores": [each.before for each in due.going],
+            "since": min(each.since for each in due.going),
+            "before": max(each.before for each in due.going),
+            "highest": due.highest,
+            "after": after,
+            "limit": INLINE_ROWS_MAX,
+        },
+    )
+    return Slice(*one_row(cursor))
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)

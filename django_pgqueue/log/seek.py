@@ -1,0 +1,274 @@
+"""
+Seek: let a group read on from somewhere else, while it is read.
+
+Raises the fence and frees the lease: what is being read now is refused when it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.log.horizon import horizons
+from django_pgqueue.postgres.cursor import Cursor, one_row
+
+EARLIEST, LATEST = "earliest", "latest"
+
+# By how much the times of two messages may be in another order than their ids: between
+# the two, a session draws both; and the server's clock may have been put back.
+DISORDER_SECONDS = 10.0
+
+# Locks: a share lock on the topic's row until the caller's transaction ends: retention
+# neither removes what is sought meanwhile, nor overlooks where the group is now.
+TOPIC_OF = """
+SELECT t.id, t.name, t.removed_to, g.name, current_setting('transaction_isolation')
+  FROM pgqueue_consumer_group g JOIN pgqueue_topic t ON t.id = g.topic_id
+ WHERE g.id = %(group)s FOR SHARE OF t
+"""
+
+# Locks: none.
+PARTITIONS = """
+SELECT p.partition FROM pgqueue_position p WHERE p.group_id = %(group)s
+ ORDER BY p.partition
+"""
+
+# Locks: none. The highest id below which everything was published some seconds before
+# the time: found by halves in the index of ids, over all topics, since ids rise with
+# the time but for those seconds.
+BEFORE = """
+WITH RECURSIVE half(low, high) AS (
+    SELECT %(low)s::bigint, %(high)s::bigint
+    UNION ALL
+    SELECT CASE WHEN is_before THEN least(found.id, half.high) ELSE half.low END,
+           CASE WHEN is_before THEN half.high ELSE middle.id END
+      FROM half,
+           LATERAL (SELECT half.low + (half.high - half.low) / 2 AS id) middle
+           LEFT JOIN LATERAL (SELECT m.id, m.published_at FROM pgqueue_message m
+                               WHERE m.id > middle.id ORDER BY m.id LIMIT 1) found
+                  ON true,
+           LATERAL (SELECT coalesce(
+               found.published_at
+               < %(time)s::timestamptz - make_interval(secs => %(disorder)s::float8),
+               false) AS is_before) compared
+     WHERE half.low < half.high)
+SELECT max(low) FROM half
+"""
+
+# Locks: none. Of each partition the first message at the time or after it; NULL: none
+# so far. It looks at the messages of the few seconds by which BEFORE goes back.
+FIRST = """
+SELECT asked.partition,
+       (SELECT m.id FROM pgqueue_message m
+         WHERE m.topic_id = %(topic_id)s AND m.partition = asked.partition
+           AND m.id > %(low)s AND m.published_at >= %(time)s::timestamptz
+         ORDER BY m.id LIMIT 1)
+  FROM unnest(%(partitions)s::int[]) AS asked(partition)
+"""
+
+# Locks: row locks on the positions, until the caller's transaction ends, in the order
+# of their ids, so that two who seek do not deadlock. It waits for a handler's
+# transaction that has moved one and not committed yet; then this one holds.
+SEEK = """
+WITH was AS MATERIALIZED (
+    SELECT p.id, p.partition, p.position, sought.position AS target
+      FROM pgqueue_position p
+      JOIN unnest(%(partitions)s::int[], %(positions)s::bigint[])
+           AS sought(partition, position) ON sought.partition = p.partition
+     WHERE p.group_id = %(group)s
+     ORDER BY p.id FOR UPDATE OF p)
+UPDATE pgqueue_position AS p
+   SET position = was.target, moved_at = statement_timestamp(), fence = p.fence + 1,
+       leased_by = NULL, leased_until = NULL, failures = 0, retry_at = NULL,
+       single_to = NULL, errors = NULL, halted_at = NULL, halted_for = NULL
+  FROM was WHERE p.id = was.id
+RETURNING p.partition, was.position, p.position
+"""
+
+
+class Sought(NamedTuple):
+    """Where a partition's position was, and where it is now."""
+
+    partition: int
+    before: int
+    now: int
+
+
+def seek(
+    cursor: Cursor,
+    group_id: int,
+    to: int | str | datetime,
+    *,
+    partition: int | None = None,
+) -> list[Sought]:
+    """
+    Move a group's positions; what is being read is refused when it is done.
+
+    Also ends what is halted and what waits for another attempt.
+
+    Args:
+        cursor: Inside a transaction of READ COMMITTED that the caller commits.
+        group_id: Of the group.
+        to: "earliest": what retention has left; "latest": what is published from now
+            on; an id: what comes after it; a moment with its zone: every message that
+            was published at that moment or later, and then perhaps a few that are
+            some milliseconds older.
+        partition: That one alone; None: all.
+
+    Raises:
+        MessagesLost: Retention has removed messages after that place.
+        TopicError: There is no such place, partition or group; or a moment is sought
+            in another isolation level.
+    """
+    cursor.execute(TOPIC_OF, {"group": group_id})
+    row = cursor.fetchone()
+    if row is None:
+        raise TopicError(f"There is no consumer group with the id {group_id}.")
+    topic_id, topic, removed_to, name, isolation = row
+    is_moment = not isinstance(to, int) and to not in (EARLIEST, LATEST)
+    if is_moment and isolation in ("repeatable read", "serializable"):
+        # The horizon is of now, and the messages would be those of the snapshot.
+        raise TopicError(
+            f"A moment cannot be sought in a transaction of {isolation.upper()}: it "
+            f"does not see what was published since it began, and the group would "
+            f"pass over that. Seek outside of it, or in READ COMMITTED."
+        )
+    cursor.execute(PARTITIONS, {"group": group_id})
+    every = [number for (number,) in cursor.fetchall()]
+    if partition is not None and partition not in every:
+        raise TopicError(
+            f"The group {topic}/{name} has no partition {partition}: it has "
+            f"{len(every)}, from 0 on."
+        )
+    wanted = every if partition is None else [partition]
+    starts = starts_of(cursor, topic_id, removed_to, wanted, to)
+    cursor.execute(
+        SEEK,
+        {
+            "group": group_id,
+            "partitions": wanted,
+            "positions": [starts[number] for number in wanted],
+        },
+    )
+    return sorted(Sought(*moved) for moved in cursor.fetchall())
+
+
+def starts_of(
+    cursor: Cursor,
+    topic_id: int,
+    removed_to: int,
+    partitions: Sequence[int],
+    to: int | str | datetime,
+) -> dict[int, int]:
+    """
+    Return the position of each partition from which *to* is read.
+
+    Args:
+        cursor: Inside a transaction that holds a share lock on the topic's row.
+        topic_id: Of the topic.
+        removed_to: Of the topic's row.
+        partitions: Which.
+        to: As for seek(); a moment also as text in ISO 8601, with its offset.
+
+    Raises:
+        MessagesLost: Retention has removed messages after that place.
+        TopicError: There is no such place.
+    """
+    if to == EARLIEST:
+        return dict.fromkeys(partitions, removed_to)
+    bound = horizons(cursor).of(topic_id)
+    if to == LATEST:
+        return dict.fromkeys(partitions, bound)
+    if isinstance(to, int) and not isinstance(to, bool):
+        _check_position(cursor, to, removed_to, bound)
+        return dict.fromkeys(partitions, to)
+    moment = as_moment(to)
+    low = _before(cursor, moment, removed_to, bound)
+    if removed_to and low <= removed_to:
+        _refuse_lost(cursor, moment, removed_to)
+    params = {
+        "topic_id": topic_id,
+        "partitions": list(partitions),
+        "low": max(low, removed_to),
+        "time": moment,
+    }
+    cursor.execute(FIRST, params)
+    return {
+        number: bound if first is None else min(first - 1, bound)
+        for number, first in cursor.fetchall()
+    }
+
+
+def as_moment(value: object) -> datetime:
+    """
+    Return a moment with its zone.
+
+    Raises:
+        TopicError: It is none; or it has no zone, so nobody knows which one is meant.
+    """
+    moment = value
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            moment = None
+    if not isinstance(moment, datetime):
+        raise TopicError(
+            f"{value!r} is no place in a log: write 'earliest', 'latest', a message's "
+            f"id, or a moment in ISO 8601 such as '2026-01-31T12:00+00:00'."
+        )
+    if moment.tzinfo is None:
+        raise TopicError(
+            f"{value!r} has no time zone: write '2026-01-31T12:00+00:00', or pass an "
+            f"aware datetime."
+        )
+    return moment.astimezone(UTC)
+
+
+# Locks: none. When the first message that is left was published, of any topic.
+OLDEST = """
+SELECT m.id, m.published_at FROM pgqueue_message m WHERE m.id > %(removed_to)s
+ ORDER BY m.id LIMIT 1
+"""
+
+
+def _before(cursor: Cursor, moment: datetime, low: int, high: int) -> int:
+    cursor.execute(
+        BEFORE,
+        {"low": low, "high": high, "time": moment, "disorder": DISORDER_SECONDS},
+    )
+    (found,) = one_row(cursor)
+    return int(found)
+
+
+def _check_position(cursor: Cursor, to: int, removed_to: int, bound: int) -> None:
+    if to < removed_to:
+        raise MessagesLost(
+            f"Retention has removed this topic's messages up to the id {removed_to:,}, "
+            f"so nothing can be read after {to:,}. Seek to 'earliest', which is "
+            f"{removed_to:,}, or later."
+        )
+    if to > bound:
+        raise TopicError(
+            f"The log can be read up to the id {bound:,}; {to:,} lies beyond it, and "
+            f"messages that are yet to come would be skipped. Seek to 'latest'."
+        )
+
+
+def _refuse_lost(cursor: Cursor, moment: datetime, removed_to: int) -> None:
+    """Raise if messages of that time may have been removed."""
+    cursor.execute(OLDEST, {"removed_to": removed_to})
+    row = cursor.fetchone()
+    if row is not None and row[1] <= moment:
+        return
+    there = (
+        "nothing is left of it"
+        if row is None
+        else f"what is left begins at about {row[1].astimezone(UTC).isoformat()}"
+    )
+    raise MessagesLost(
+        f"Retention has removed this topic's messages up to the id {removed_to:,}; "
+        f"{there}. Seek to 'earliest', or to a later moment than "
+        f"{moment.isoformat()}."
+    )

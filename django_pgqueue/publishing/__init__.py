@@ -1,1 +1,0 @@
-"""Publishing: topics as code declares them, and the messages sent to them."""

@@ -1,0 +1,67 @@
+"""Registry: what code has declared of topics, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django_pgqueue.exceptions import TopicError
+from django_pgqueue.log.names import PARTITIONS_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What code says of a topic."""
+
+    name: str
+    schema: Any = None
+    partitions: int = PARTITIONS_DEFAULT
+    # None: as PGQUEUE["RETENTION"]["log"] says.
+    retain: timedelta | None = None
+
+    @property
+    def schema_name(self) -> str | None:
+        """The path of the class, for people."""
+        if self.schema is None:
+            return None
+        return f"{self.schema.__module__}.{self.schema.__qualname__}"[:255]
+
+
+_declared: dict[str, Declared] = {}
+
+
+def declare(said: Declared) -> None:
+    """
+    Remember what is said of a topic.
+
+    Raises:
+        TopicError: Something else was said of it before.
+    """
+    before = _declared.setdefault(said.name, said)
+    if _values(before) != _values(said):
+        raise TopicError(
+            f"topic({said.name!r}) is declared twice: with partitions="
+            f"{before.partitions}, retain={before.retain!r}, "
+            f"schema={before.schema_name} and with "
+            f"partitions={said.partitions}, retain={said.retain!r}, "
+            f"schema={said.schema_name}. Declare it in one place, and import it, or "
+            f"write topic({said.name!r}) alone, elsewhere."
+        )
+    # A module that is imported anew has another class of the same name.
+    _declared[said.name] = said
+
+
+def declared() -> list[Declared]:
+    """Return the topics that code declares, by name."""
+    return [_declared[name] for name in sorted(_declared)]
+
+
+def schema_of(topic: str) -> Any:
+    """Return what the payloads of a topic are checked against; None: nothing."""
+    said = _declared.get(topic)
+    return None if said is None else said.schema
+
+
+def _values(said: Declared) -> tuple[Any, ...]:
+    return said.partitions, said.retain, said.schema_name

@@ -1,0 +1,200 @@
+"""
+Run a batch: call a group's handler, and move the position with it or after it.
+
+    atomic        BEGIN; the handler; the fenced position; COMMIT
+    on_success    the handler, then the fenced position
+    first         the fenced position, then the handler
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from asgiref.sync import async_to_sync
+
+from django_pgqueue.conf import Settings
+from django_pgqueue.exceptions import LeaseLost, TaskTimeout
+from django_pgqueue.log.message import Message
+from django_pgqueue.log.positions import Claimed, limit_transaction
+from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.tasks.atomic import in_transaction
+from django_pgqueue.tasks.context import Inline
+from django_pgqueue.tasks.outcome import Retried, Succeeded
+from django_pgqueue.tasks.perform import Guard, Performed, unguarded
+from django_pgqueue.topics.consume import Consumer
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the call of a handler ended."""
+
+    # None: it returned, and the position is moved where is_ours.
+    error: BaseException | None
+    ran_seconds: float
+    # False: the partition is somebody else's by now, and nothing was written.
+    is_ours: bool = True
+    # Whether the position was moved before it raised.
+    was_acked: bool = False
+    # Whether the handler was called at all.
+    has_begun: bool = True
+    # Whether it was not, since the lease was over before: somebody else may have it.
+    is_late: bool = False
+
+
+def run_batch(
+    consumer: Consumer,
+    claimed: Claimed,
+    messages: list[Message],
+    *,
+    settings: Settings,
+    moves: Callable[[bool], bool],
+    moves_within: Callable[[Any], bool],
+    lease_seconds: Callable[[], float] | None,
+    guard: Guard = unguarded,
+) -> Ended:
+    """
+    Call the handler with a batch. Catches everything, SystemExit too.
+
+    Args:
+        consumer: Whose handler.
+        claimed: The partition, which is ours.
+        messages: At least one.
+        settings: For the jobs' database.
+        moves: Moves the position in a transaction of its own, and keeps the lease if
+            it is told so; False: it is not ours.
+        moves_within: Where the group is atomic it is called instead, with a cursor of
+            the handler's transaction.
+        lease_seconds: Returns what is left of the lease, 0 or less: the handler is not
+            called; None: it does not end.
+        guard: Calls the handler; TaskTimeout is raised in there.
+    """
+    call: Callable[[], Any] = functools.partial(
+        consumer.task.run, NO_CONTEXT, [messages], NO_KEYWORDS
+    )
+    if consumer.task.options.is_async:
+        call = functools.partial(_run_async, call)
+    in_time = _InTime(call, lease_seconds)
+    if in_time.is_over:
+        return LATE
+    if consumer.is_atomic:
+        return _run_atomic(
+            claimed, moves_within, in_time, settings.database, lease_seconds, guard
+        )
+    is_first = consumer.ack_policy == "first"
+    if is_first and not moves(True):
+        return Ended(None, 0.0, is_ours=False, has_begun=False)
+    started = time.monotonic()
+    try:
+        guard(in_time)
+    except BaseException as error:
+        is_late = isinstance(error, TaskTimeout) and not in_time.has_begun
+        if is_late and not is_first:
+            return LATE
+        return Ended(error, time.monotonic() - started, was_acked=is_first)
+    ran_seconds = time.monotonic() - started
+    is_ours = is_first or moves(False)
+    return Ended(None, ran_seconds, is_ours=is_ours, was_acked=is_first)
+
+
+LATE = Ended(None, 0.0, is_ours=False, has_begun=False, is_late=True)
+
+
+class _InTime:
+    """
+    Calls the handler, unless the lease is over by now.
+
+    Asked at the last moment: a process may have been frozen since its claim, or have
+    waited for a connection. Somebody else may have handed over what comes next, and
+    what this handler did outside of the database would go back in time.
+    """
+
+    __slots__ = ("_call", "_lease_seconds", "has_begun")
+
+    def __init__(
+        self, call: Callable[[], Any], lease_seconds: Callable[[], float] | None
+    ) -> None:
+        self._call = call
+        self._lease_seconds = lease_seconds
+        self.has_begun = False
+
+    @property
+    def is_over(self) -> bool:
+        return self._lease_seconds is not None and self._lease_seconds() <= 0
+
+    def __call__(self) -> Any:
+        if self.is_over:
+            raise TaskTimeout(
+                "Its lease was over before the function was called, so it was not."
+            )
+        self.has_begun = True
+        return self._call()
+
+
+# The function takes none.
+NO_CONTEXT: Any = None
+NO_KEYWORDS: Mapping[str, Any] = {}
+
+
+class _Position(Inline):
+    """Moves the position where a task's ack is written."""
+
+    __slots__ = ("_claimed", "_moves")
+
+    def __init__(self, claimed: Claimed, moves: Callable[[Any], bool]) -> None:
+        super().__init__()
+        self._claimed = claimed
+        self._moves = moves
+
+    def ack_within(self, cursor: Cursor, performed: Any) -> bool | None:
+        """Move it in the handler's transaction."""
+        if not self._moves(cursor):
+            raise LeaseLost(self._claimed.id, self._claimed.fence)
+        return True
+
+
+def _run_atomic(
+    claimed: Claimed,
+    moves_within: Callable[[Any], bool],
+    in_time: _InTime,
+    alias: str,
+    lease_seconds: Callable[[], float] | None,
+    guard: Guard,
+) -> Ended:
+    from django.db import connections
+
+    started = time.monotonic()
+
+    def limited() -> Any:
+        if lease_seconds is not None:
+            with connections[alias].cursor() as cursor:
+                limit_transaction(cursor, lease_seconds())
+        return in_time()
+
+    performed = in_transaction(
+        alias,
+        guard,
+        limited,
+        _Position(claimed, moves_within),
+        returned=lambda value: Performed(Succeeded()),
+        failed=lambda error: Performed(Succeeded(), error),
+    )
+    ran_seconds = time.monotonic() - started
+    if isinstance(performed.error, TaskTimeout) and not in_time.has_begun:
+        return LATE
+    if performed.settled is False:
+        return Ended(None, ran_seconds, is_ours=False)
+    has_begun = not isinstance(performed.outcome, Retried)
+    # What an on_commit hook has raised comes after the position has moved.
+    was_acked = performed.settled is True
+    return Ended(performed.error, ran_seconds, was_acked=was_acked, has_begun=has_begun)
+
+
+def _run_async(call: Callable[[], Any]) -> Any:
+    async def run() -> Any:
+        return await call()
+
+    return async_to_sync(run)()

@@ -1,0 +1,304 @@
+"""
+Subscribe: a function that gets each message of a topic, as a job of its own.
+
+    @subscribe("orders.*", queue="billing", where={"country": "FR"}, retries=5)
+    def on_order(message: Message) -> None: ...
+
+It is a task of one argument. What the task is told holds for its jobs: retries,
+timeout, middleware, contexts, dead letters. Which messages it gets is a row in the
+database, so that those who publish know nothing of it.
+"""
+
+# Without postponed annotations: the rows of the table are read here.
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+)
+
+from django_pgqueue.bounds import QUEUE_DEFAULT
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidArgument,
+    InvalidOption,
+    TopicError,
+    shown,
+)
+from django_pgqueue.log.names import Pattern
+from django_pgqueue.log.start import LATEST, Start
+from django_pgqueue.options.table import (
+    ContextKeywords,
+    JobKeywords,
+    OneByOneKeywords,
+    Option,
+    options_of,
+)
+from django_pgqueue.options.takes import takes
+from django_pgqueue.tasks import payload
+from django_pgqueue.tasks.declare import DeclaresWithContext, declare_task
+from django_pgqueue.tasks.task import AsyncTask, Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T", bound=Task[Any, Any])
+
+WHERE_BYTES_MAX = 8_192
+
+
+class SubscribeKeywords(OneByOneKeywords, total=False):
+    """What @subscribe takes besides takes_context."""
+
+    where: Annotated[
+        Mapping[str, Any] | None,
+        Option(
+            "Only messages whose payload contains this JSON object, at most "
+            f"{WHERE_BYTES_MAX:,} bytes; the database looks, with ``@>``."
+        ),
+    ]
+    start: Annotated[
+        str | datetime | timedelta,
+        Option(
+            'With which message a new subscription begins: "latest": what is published '
+            'from its commit on; "earliest": all that the log still has; a datetime, '
+            'or "60 days ago": what was published from then on. Each message makes one '
+            "job. An existing subscription does not look at it any more.",
+            default=LATEST,
+        ),
+    ]
+
+
+OF_SUBSCRIBE = options_of(SubscribeKeywords, ContextKeywords)
+# What a subscription says of its jobs, and not of their task.
+OF_JOBS = options_of(JobKeywords)
+
+
+class Subscribes(Protocol):
+    """What subscribe(…) returns: a decorator of a function, or of a task."""
+
+    @overload
+    def __call__(self, function: T, /) -> T: ...
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """One @subscribe, checked; None: as the task says."""
+
+    task: Task[Any, Any]
+    pattern: Pattern
+    queue: str
+    where: str | None  # JSON text.
+    start: Start
+    priority: int | None = None
+    max_attempts: int | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def route(self) -> tuple[str, str]:
+        """What it has alone among those of its task."""
+        return self.queue, self.pattern.text
+
+    def says_as(self, other: Self) -> bool:
+        """Whether both are of one task and say the same."""
+        return _said(self) == _said(other)
+
+
+class _OfTask:
+    """The subscriptions of one task."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        # By it, a module that is imported anew is told from a second @subscribe.
+        self.function = function
+        self.by_route: dict[tuple[str, str], Declaration] = {}
+
+
+_declared: dict[str, _OfTask] = {}
+
+
+@overload
+def subscribe(
+    pattern: Any,
+    *,
+    takes_context: Literal[True],
+    **options: Unpack[SubscribeKeywords],
+) -> DeclaresWithContext: ...
+@overload
+def subscribe(
+    pattern: Any,
+    *,
+    takes_context: Literal[False] = False,
+    **options: Unpack[SubscribeKeywords],
+) -> Subscribes: ...
+@takes("@subscribe", DeclarationError, OF_SUBSCRIBE)
+def subscribe(pattern: Any, **options: Any) -> Any:
+    """
+    Make a function the task of each message that a pattern selects.
+
+        @subscribe("orders.*", queue="billing", where={"country": "FR"})
+        def on_order(message: Message) -> None: ...
+
+    Publishing stores a job of it in the same statement as the message. Several
+    @subscribe stand above one function, which is one task then; or above a @task, with
+    pattern, queue, where, start, priority, retries and tags alone.
+
+    The row is written when a deploy migrates, and when a worker starts. It is never
+    deleted or disabled by itself: once no code declares it, it is shown as stale.
+
+    Args:
+        pattern: "orders": every message of that topic, "orders.created": those of that
+            name, ``*`` for a word: ``"orders.*"``, ``"*.created"``; or a topic().
+        options: Those of the table; help() and the reference tell each. Above a task,
+            what is said of the jobs alone.
+
+    Raises:
+        TopicError: The pattern, where or start is wrong; or the function is subscribed
+            to the pattern already, in the same queue and with other words.
+        DeclarationError: The function does not take one argument, the message; an
+            option is wrong, as in task(); one of the task stands above a task; or that
+            task has unique, debounce, throttle or accumulate, which do not hold for
+            jobs that are made in the database.
+    """
+    selects = Pattern.parse(getattr(pattern, "name", pattern))
+    contains = checked_where(options.pop("where", None))
+    begins = Start.parse(options.pop("start", LATEST))
+
+    def declare_it(function: Any) -> Task[Any, Any]:
+        own: dict[str, Any] = {}
+        if isinstance(function, Task):
+            _refuse_options_of_task(function, options)
+            task, own = function, _own_options(options)
+        else:
+            task = declare_task(function, options)
+        _check_task(task)
+        declaration = Declaration(
+            task=task,
+            pattern=selects,
+            queue=own.pop("queue", None) or task.options.queue or QUEUE_DEFAULT,
+            where=contains,
+            start=begins,
+            **own,
+        )
+        _add(declaration)
+        return task
+
+    return declare_it
+
+
+def declared() -> list[Declaration]:
+    """Return what @subscribe has declared, by task, queue and pattern."""
+    return [
+        _declared[name].by_route[route]
+        for name in sorted(_declared)
+        for route in sorted(_declared[name].by_route)
+    ]
+
+
+def _add(declaration: Declaration) -> None:
+    """Keep it; what an earlier import of its module has said is forgotten."""
+    task = declaration.task
+    known = _declared.get(task.name)
+    if known is None or known.function is not task.function:
+        known = _declared[task.name] = _OfTask(task.function)
+    other = known.by_route.get(declaration.route)
+    if other is not None and not other.says_as(declaration):
+        raise TopicError(
+            f"{task.name} is subscribed to {declaration.pattern.text!r} in the queue "
+            f"{declaration.queue!r} twice, with other options: each message would have "
+            f"two jobs. Say it once, or name another queue."
+        )
+    known.by_route[declaration.route] = declaration
+    task.receives = tuple(
+        (each.queue, each.pattern) for each in known.by_route.values()
+    )
+
+
+def _said(declaration: Declaration) -> tuple[Any, ...]:
+    each = declaration
+    return (
+        *(each.task.name, each.route, each.where, each.start),
+        *(each.priority, each.max_attempts, each.tags),
+    )
+
+
+def checked_where(where: object) -> str | None:
+    """Return *where* as JSON text."""
+    if where is None:
+        return None
+    if not isinstance(where, Mapping):
+        raise TopicError(
+            f"where={shown(where)}: it must be a dict, such as {{'country': 'FR'}}: "
+            f"what the payload of a message must contain."
+        )
+    try:
+        text = payload.encode_value(dict(where))
+    except ValueError as error:
+        raise TopicError(f"where: {error}.") from None
+    size = len(text.encode())
+    if size > WHERE_BYTES_MAX:
+        raise TopicError(
+            f"where takes {size:,} bytes as JSON; the limit is {WHERE_BYTES_MAX:,}. "
+            f"Look at the message in the function."
+        )
+    return text
+
+
+def _refuse_options_of_task(task: Task[Any, Any], said: Mapping[str, Any]) -> None:
+    for option in [name for name in said if name not in OF_JOBS]:
+        if said[option] not in (None, False, (), []):
+            raise DeclarationError(
+                f"@subscribe({option}=…) stands above the task {task.name}: that is "
+                f"an option of the task. Say it in @task, or in the innermost "
+                f"@subscribe."
+            )
+
+
+def _own_options(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a subscription says of its jobs beside their task."""
+    try:
+        own = {
+            name: option.check(said[name])
+            for name, option in OF_JOBS.items()
+            if said.get(name) is not None
+        }
+    except InvalidOption as error:
+        raise DeclarationError(f"@subscribe: {error}") from None
+    if "retries" in own:
+        own["max_attempts"] = own.pop("retries").max_attempts
+    return own
+
+
+def _check_task(task: Task[Any, Any]) -> None:
+    """Raise DeclarationError unless a message can be its one argument."""
+    options = task.options
+    if options.accumulate is not None:
+        raise DeclarationError(
+            f"@subscribe: {task.name} has accumulate=…, which gathers calls of "
+            f"delay(), and not messages. To get many messages at once: "
+            f"@consume(batch=…)."
+        )
+    if options.rule is not None:
+        raise DeclarationError(
+            f"@subscribe: {task.name} has unique, debounce or throttle, and every "
+            f"message makes a job. Let the function enqueue a task that has it."
+        )
+    try:
+        task.bind((None,), {})
+    except InvalidArgument as error:
+        raise DeclarationError(
+            f"@subscribe: {task.name} must take one argument, the message: {error}"
+        ) from None

@@ -1,0 +1,339 @@
+"""
+Topic: where messages are published.
+
+    orders = topic("orders", schema=OrderEvent, partitions=16, retain="60d")
+    orders.publish("orders.created", {"id": 42}, key="c7")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, overload
+
+from asgiref.sync import sync_to_async
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import TopicError, shown
+from django_pgqueue.log.message import Message
+from django_pgqueue.log.names import (
+    PARTITIONS_DEFAULT,
+    PARTITIONS_MAX,
+    are_plain_keys,
+    check_key,
+    check_name,
+    check_topic,
+)
+from django_pgqueue.options.durations import Duration, as_timedelta
+from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.tasks.payload import encode_plain
+from django_pgqueue.topics import publish as publishing
+from django_pgqueue.topics.group import Group
+from django_pgqueue.topics.publication import Publication
+from django_pgqueue.topics.registry import Declared, declare, schema_of
+from django_pgqueue.topics.schema import check_schema, from_payload
+
+# Payloads that are written as JSON together, as in tasks/enqueuer.py.
+TOGETHER = 250
+
+# Headers of a message that has none.
+EMPTY: dict[str, Any] = {}
+
+
+class Topic:
+    """A topic, by its name; topic() makes one."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = check_topic(name)
+
+    @overload
+    def publish(
+        self,
+        payload: Any,
+        /,
+        *,
+        key: str | int | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> int: ...
+
+    @overload
+    def publish(
+        self,
+        name: str,
+        payload: Any,
+        /,
+        *,
+        key: str | int | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> int: ...
+
+    def publish(
+        self,
+        *said: Any,
+        key: str | int | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> int:
+        """
+        Publish one message, in the caller's transaction: one query.
+
+            orders.publish("orders.created", {"id": 42}, key="c7")
+            clicks.publish({"path": "/"}, key=visitor)
+
+        Args:
+            said: The payload; or the message's name and the payload. Without a name
+                the message is called as the topic.
+            key: A text of 1 to 1,000 characters, or an int: messages of one key keep
+                their order.
+            headers: A dict for whoever reads it; reserved keys are refused.
+
+        Returns:
+            The message's id.
+
+        Raises:
+            TopicError: The name is not of this topic, the key cannot be, or the
+                payload does not fit the schema.
+            InvalidArgument, PayloadTooLarge, WrongDatabase: As the function publish().
+        """
+        made = self.message(*said, key=key, headers=headers)
+        return publishing.publish_one(made)
+
+    async def apublish(
+        self,
+        *said: Any,
+        key: str | int | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Publish one message from async code; as publish()."""
+        return await sync_to_async(self.publish)(*said, key=key, headers=headers)
+
+    def publish_many(
+        self,
+        items: Iterable[Any],
+        *,
+        name: str | None = None,
+        key: str | Callable[[Any], object] | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """
+        Publish many messages: all or nothing, one statement per 5,000.
+
+            clicks.publish_many([{"path": "/", "visitor": "v1"}, …], key="visitor")
+
+        Args:
+            items: Payloads; or what message() returns, each with its own name, key
+                and headers.
+            name: What messages made of payloads are called; by default as the topic.
+            key: Of those: a field of each payload, or a function that is given it.
+            headers: Of those.
+
+        Returns:
+            Their ids, which rise in the order of the items.
+
+        Raises:
+            TopicError: An item is of another topic, or a payload has no such field.
+            InvalidArgument, PayloadTooLarge, WrongDatabase: As publish(); nothing is
+                published.
+        """
+        called = self.name if name is None else check_name(name, self.name)
+        batches: list[Items] = []
+        if type(items) is list or type(items) is tuple:
+            for start in range(0, len(items), TOGETHER):
+                together = items[start : start + TOGETHER]
+                batches += self._encode(together, called, key, headers)
+        else:
+            # Each at once: a generator may yield one dict again and again, and change
+            # what is in it between.
+            for item in items:
+                batches += self._encode((item,), called, key, headers)
+        if not batches:
+            return []
+        return publishing.store({self.name: batches})[self.name]
+
+    async def apublish_many(
+        self,
+        items: Iterable[Any],
+        *,
+        name: str | None = None,
+        key: str | Callable[[Any], object] | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Publish many messages from async code; as publish_many()."""
+        call = sync_to_async(self.publish_many)
+        return await call(items, name=name, key=key, headers=headers)
+
+    def message(
+        self,
+        *said: Any,
+        key: object = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> Publication:
+        """
+        Return a message that is checked and not published yet.
+
+        For publish_many(), and for a schedule that publishes. Arguments and errors are
+        those of publish().
+        """
+        if not 1 <= len(said) <= 2:
+            raise TopicError(
+                f"A message of {self.name!r} takes its payload, or its name and its "
+                f"payload; {len(said)} arguments were given."
+            )
+        name = self.name if len(said) == 1 else check_name(said[0], self.name)
+        return publishing.message(name, said[-1], key=key, headers=headers)
+
+    def group(self, name: str) -> Group:
+        """
+        Return a consumer group of this topic, to be asked and moved.
+
+        Args:
+            name: As @consume(group=…) says it.
+
+        Raises:
+            TopicError: No group can be called so.
+        """
+        return Group(self.name, name)
+
+    def read(self, message: Message) -> Any:
+        """
+        Return a message's payload as an instance of the topic's schema.
+
+        Without a schema, the payload. Raises what the class raises about values that
+        do not fit, as those of an older schema may.
+        """
+        schema = schema_of(self.name)
+        payload = message.payload
+        return payload if schema is None else from_payload(schema, payload)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Topic) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash((Topic, self.name))
+
+    def __repr__(self) -> str:
+        return f"topic({self.name!r})"
+
+    def _encode(
+        self,
+        items: Sequence[Any],
+        name: str,
+        key: str | Callable[[Any], object] | None,
+        headers: Mapping[str, Any] | None,
+    ) -> list[Items]:
+        """Return some items as the storage takes them, together if they are plain."""
+        if not headers and schema_of(self.name) is None:
+            rows = [
+                (name, each, item, EMPTY)
+                for each, item in zip(_keys(items, key), items, strict=True)
+            ]
+            text = encode_plain(
+                rows,
+                payload_bytes_max=get_settings().payload_bytes_max,
+                unsure=items,
+            )
+            if text is not None:
+                return [Items(text, len(items))]
+        return [Items(self._one(each, name, key, headers), 1) for each in items]
+
+    def _one(
+        self,
+        item: Any,
+        name: str,
+        key: str | Callable[[Any], object] | None,
+        headers: Mapping[str, Any] | None,
+    ) -> str:
+        if isinstance(item, Publication):
+            check_name(item.name, self.name)
+            return item.item()
+        made = self.message(name, item, key=_key(item, key), headers=headers)
+        return made.item()
+
+
+@overload
+def topic(name: str) -> Topic: ...
+
+
+@overload
+def topic(
+    name: str,
+    *,
+    schema: Any = None,
+    partitions: int = PARTITIONS_DEFAULT,
+    retain: Duration | None = None,
+) -> Topic: ...
+
+
+def topic(name: str, **said: Any) -> Topic:
+    """
+    Declare a topic, or refer to one.
+
+        orders = topic("orders", schema=OrderEvent, partitions=16, retain="60d")
+
+    With its name alone it refers to the topic, declared here, elsewhere or nowhere.
+
+    Args:
+        name: 1 to 63 letters, digits, "_" and "-".
+        schema: A dataclass or a pydantic model that payloads are checked against.
+        partitions: 1 to 256: how many readers of one consumer group can work at a
+            time. Messages of one key share one. What a topic has once stays.
+        retain: How long messages are kept, a duration up to ten years; by default
+            PGQUEUE["RETENTION"]["log"].
+
+    Raises:
+        TopicError: A value is out of its range, or another declaration of this topic
+            says something else.
+    """
+    made = Topic(name)
+    if not said:
+        return made
+    unknown = said.keys() - {"schema", "partitions", "retain"}
+    if unknown:
+        raise TypeError(f"topic() got an unexpected argument {min(unknown)!r}")
+    partitions = said.get("partitions", PARTITIONS_DEFAULT)
+    if (
+        isinstance(partitions, bool)
+        or not isinstance(partitions, int)
+        or not 1 <= partitions <= PARTITIONS_MAX
+    ):
+        raise TopicError(
+            f"topic({name!r}, partitions={shown(partitions)}): it must be a whole "
+            f"number from 1 to {PARTITIONS_MAX}."
+        )
+    retain = said.get("retain")
+    if retain is not None:
+        try:
+            retain = as_timedelta(retain, name="retain", zero=False)
+        except ValueError as error:
+            raise TopicError(f"topic({name!r}): {error}") from None
+    schema = check_schema(name, said.get("schema"))
+    declare(Declared(name, schema, partitions, retain))
+    return made
+
+
+def _keys(
+    items: Sequence[Any], key: str | Callable[[Any], object] | None
+) -> list[str | None]:
+    """Return the key of each payload; ordinary ones are checked all at once."""
+    if isinstance(key, str) and {*map(type, items)} == {dict}:
+        # What is missing is no text.
+        found = [item.get(key) for item in items]
+        if {*map(type, found)} == {str} and are_plain_keys(found):
+            return found
+    return [_key(item, key) for item in items]
+
+
+def _key(item: Any, key: str | Callable[[Any], object] | None) -> str | None:
+    """Return the key of a payload."""
+    if key is None:
+        return None
+    if callable(key):
+        return check_key(key(item))
+    try:
+        value = item[key] if isinstance(item, dict) else getattr(item, key)
+    except (KeyError, AttributeError):
+        raise TopicError(
+            f"key={key!r} is no field of the payload {shown(item)}: name one that "
+            f"each has, or give a function."
+        ) from None
+    return check_key(value)

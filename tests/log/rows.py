@@ -1,0 +1,106 @@
+"""Rows of topics, any column overridable; times count from now, as factories.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.db import connections, router
+
+from django_pgqueue.log.names import Pattern, topic_of
+from django_pgqueue.models import (
+    ConsumerGroup,
+    Message,
+    Position,
+    Subscription,
+    Topic,
+)
+from tests.factories import _make
+
+NEXT_ID = "SELECT nextval('pgqueue_message_id_seq')"
+MAKE_DAY = """
+SELECT pgqueue_make_log_day(((clock_timestamp() + %s) AT TIME ZONE 'UTC')::date)
+"""
+
+
+def make_topic(
+    name: str = "orders", *, using: str | None = None, **columns: Any
+) -> Any:
+    """Insert a topic that nobody has declared; or return the one of this name."""
+    using = using or router.db_for_write(Topic)
+    found = Topic.objects.using(using).filter(name=name).first()
+    return found or _make(Topic, using, {"name": name, **columns})
+
+
+def make_message(
+    name: str = "orders",
+    payload: Any = None,
+    *,
+    using: str | None = None,
+    published_at: timedelta = timedelta(0),
+    **columns: Any,
+) -> Any:
+    """Insert a message of the topic that its *name* says, in partition 0."""
+    using = using or router.db_for_write(Message)
+    with connections[using].cursor() as cursor:
+        cursor.execute(MAKE_DAY, [published_at])
+        cursor.execute(NEXT_ID)
+        columns = {"id": cursor.fetchone()[0], **columns}
+    if "topic_id" not in columns:
+        columns["topic_id"] = make_topic(topic_of(name), using=using).pk
+    defaults = {
+        "name": name,
+        "partition": 0,
+        "payload": {} if payload is None else payload,
+        "published_at": published_at,
+    }
+    return _make(Message, using, {**defaults, **columns})
+
+
+def make_subscription(
+    pattern: str = "orders.*", *, using: str | None = None, **columns: Any
+) -> Any:
+    """Insert a subscription of code, declared a minute ago."""
+    parsed = Pattern.parse(pattern)
+    defaults = {
+        "pattern": pattern,
+        "topic": parsed.topic,
+        "regex": parsed.regex,
+        "source": "code",
+        "task": "tests.app.tasks.noop",
+        "last_declared_at": -timedelta(minutes=1),
+    }
+    return _make(Subscription, using, {**defaults, **columns})
+
+
+def make_group(
+    topic: str = "orders",
+    name: str = "stats",
+    *,
+    positions: int | None = None,
+    using: str | None = None,
+    **columns: Any,
+) -> Any:
+    """Insert a group that has read nothing, with a position in each partition."""
+    row = make_topic(topic, using=using)
+    defaults = {
+        "topic_id": row.pk,
+        "topic": topic,
+        "name": name,
+        "task": "tests.app.tasks.noop",
+        "last_declared_at": -timedelta(minutes=1),
+    }
+    group = _make(ConsumerGroup, using, {**defaults, **columns})
+    for partition in range(row.partitions if positions is None else positions):
+        make_position(group, partition, using=using)
+    return group
+
+
+def make_position(
+    group: Any, partition: int = 0, *, using: str | None = None, **columns: Any
+) -> Any:
+    """Insert where a group is in one partition, instead of the row that is there."""
+    using = using or router.db_for_write(Position)
+    place = {"group_id": group.pk, "partition": partition}
+    Position.objects.using(using).filter(**place).delete()
+    return _make(Position, using, {**place, **columns})

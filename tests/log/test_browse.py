@@ -1,0 +1,253 @@
+"""What people ask of a log: pages of it, a time's place in it, how much there is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.bounds import TIME_MAX, TIME_MIN
+from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.log import browse as browses
+from django_pgqueue.log import foresee as foresees
+from django_pgqueue.log import overview
+from django_pgqueue.log.browse import Wanted, browse
+from django_pgqueue.log.foresee import foresee
+from django_pgqueue.log.moment import first_id
+from django_pgqueue.log.seek import seek
+from django_pgqueue.models import Message, Position, Topic
+from tests.log.rows import make_group, make_message, make_position, make_topic
+
+pytestmark = pytest.mark.django_db
+
+DAY = timedelta(days=1)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def cursor(db):
+    with connection.cursor() as cursor:
+        yield cursor
+
+
+def fill(count, *, topic="orders", partitions=4):
+    """Publish to partitions of very different sizes; return the ids."""
+    make_topic(topic, partitions=partitions)
+    return [
+        make_message(
+            f"{topic}.paid" if n % 3 else f"{topic}.created",
+            key=f"c{n % 5}",
+            partition=0 if n % 8 < 5 else n % partitions,
+        ).pk
+        for n in range(count)
+    ]
+
+
+def wanted(topic="orders", **said):
+    row = Topic.objects.get(name=topic)
+    return Wanted(topic_id=row.pk, **{"partitions": range(row.partitions), **said})
+
+
+def pages(cursor, limit, *, is_oldest_first=False, **said):
+    """Return the ids of all pages one after another."""
+    found, place = [], {}
+    while True:
+        page = browse(
+            cursor,
+            wanted(**said, **place),
+            limit=limit,
+            is_oldest_first=is_oldest_first,
+        )
+        found += page.ids
+        end = page.ids[-1] if len(page.ids) == limit else page.end
+        if end is None:
+            return found
+        place = {"above" if is_oldest_first else "below": end}
+
+
+@pytest.mark.parametrize("limit", [1, 7, 50, 200])
+def test_pages_have_each_message_once_and_in_order(cursor, limit):
+    """From both ends, however uneven the partitions are; of no other topic."""
+    ids = fill(60)
+    fill(5, topic="clicks")
+
+    assert ids[::-1] == pages(cursor, limit)
+    assert ids == pages(cursor, limit, is_oldest_first=True)
+
+
+def test_pages_are_narrowed(cursor, monkeypatch):
+    """By name, a part of it, key and partition: each once, in small looks too."""
+    ids = fill(60)
+    rows = {row.pk: row for row in Message.objects.all()}
+
+    for rows_max in (30_000, 12, 4):
+        monkeypatch.setattr(browses, "LOOK_ROWS_MAX", rows_max)
+        for said, fits in (
+            ({"name": "orders.paid"}, lambda row: row.name == "orders.paid"),
+            ({"name_part": "CREA"}, lambda row: "crea" in row.name),
+            ({"key": "c3"}, lambda row: row.key == "c3"),
+            ({"key": "c3", "partitions": [2]}, lambda row: row.partition == 2),
+            ({"key": "none"}, lambda row: False),
+            ({"name": "orders", "partitions": []}, lambda row: False),
+        ):
+            expected = [key for key in ids if fits(rows[key])]
+            expected = [
+                key
+                for key in expected
+                if rows[key].key == said.get("key", rows[key].key)
+            ]
+            for limit in (2, 100):
+                assert expected[::-1] == pages(cursor, limit, **said), said
+                assert expected == pages(cursor, limit, is_oldest_first=True, **said), (
+                    said
+                )
+
+
+def test_a_look_is_bounded(cursor, monkeypatch):
+    """It says where it has ended, and skips nothing of the fuller partitions."""
+    ids = fill(60)
+    monkeypatch.setattr(browses, "LOOK_ROWS_MAX", 20)
+
+    page = browse(cursor, wanted(key="none"), limit=2)
+
+    assert [] == page.ids
+    # Five of each partition: nothing beyond the nearest of their ends is told.
+    assert ids[52] == page.end
+
+
+def test_a_time_has_its_place_in_the_log(cursor):
+    """The first message then or later, over days, before all and after all."""
+    ago = [5 * DAY, 5 * DAY - HOUR, 2 * DAY, 3 * HOUR, 2 * HOUR, HOUR]
+    rows = [make_message(published_at=-each) for each in ago]
+    now = datetime.now(UTC)
+    after = rows[-1].pk + 1
+
+    assert [row.pk for row in rows] == [
+        first_id(cursor, row.published_at) for row in rows
+    ]
+    assert [*(row.pk for row in rows[1:]), after] == [
+        first_id(cursor, row.published_at + timedelta(microseconds=1)) for row in rows
+    ]
+    assert rows[2].pk == first_id(cursor, now - 4 * DAY)
+    assert rows[0].pk == first_id(cursor, now - 50 * DAY)
+    assert after == first_id(cursor, now + DAY)
+    assert after == first_id(cursor, TIME_MAX + DAY)
+    assert rows[0].pk == first_id(cursor, TIME_MIN - DAY)
+
+
+def test_a_time_in_a_log_without_messages_is_the_id_to_come(cursor):
+    """So whoever begins there misses nothing."""
+    first = first_id(cursor, datetime.now(UTC))
+
+    assert first == make_message().pk
+
+
+def test_a_time_among_many_messages_is_found(cursor):
+    """By halves of their ids, with gaps among them."""
+    rows = [
+        make_message(published_at=-(40 - n) * timedelta(minutes=1)) for n in range(40)
+    ]
+    Message.objects.filter(pk__in=[row.pk for row in rows[3:30:4]]).delete()
+    left = list(Message.objects.order_by("pk"))
+
+    for row in rows:
+        # What was deleted is at the place of the next one, or before that.
+        found = first_id(cursor, row.published_at)
+        later = [each.pk for each in left if each.published_at >= row.published_at]
+        earlier = [each.pk for each in left if each.published_at < row.published_at]
+        assert max(earlier, default=0) < found <= min(later)
+
+
+def test_messages_are_counted_no_further_than_said(cursor, monkeypatch):
+    """Those since then, of each topic; a topic without messages has 0."""
+    make_message(published_at=-2 * DAY)
+    fill(10)
+    fill(3, topic="clicks")
+    empty = make_topic("empty")
+    since = datetime.now(UTC) - DAY
+    topics = {row.name: row.pk for row in Topic.objects.all()}
+    first = first_id(cursor, since)
+
+    counts = overview.count_since(cursor, list(topics.values()), first, since)
+    monkeypatch.setattr(overview, "COUNTED_MESSAGES_MAX", 4)
+    some = overview.count_since(cursor, list(topics.values()), first, since)
+
+    assert {topics["orders"]: 10, topics["clicks"]: 3, empty.pk: 0} == counts
+    assert {topics["orders"]: 4, topics["clicks"]: 3, empty.pk: 0} == some
+
+
+def test_a_topic_has_ends_and_the_log_days(cursor):
+    """The oldest and the newest message; days with their sizes, also those ahead."""
+    ids = fill(20)
+    fill(1, topic="clicks")
+    orders = Topic.objects.get(name="orders")
+    today = datetime.now(UTC).date()
+
+    days = overview.days(cursor)
+
+    assert (ids[0], ids[-1]) == overview.ends(cursor, orders.pk, orders.partitions)
+    assert (None, None) == overview.ends(cursor, make_topic("empty").pk, 16)
+    assert sorted(each.day for each in days) == [each.day for each in days]
+    assert {today, today + DAY} <= {each.day for each in days}
+    (this,) = [each for each in days if each.day == today]
+    assert this.bytes > 0
+
+
+# What a seek would do ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partition", [None, 1])
+@pytest.mark.parametrize("where", ["earliest", "latest", "id", "time"])
+def test_what_is_foreseen_is_what_a_seek_does(cursor, where, partition):
+    """The same positions; nothing is changed before, and the counts are exact."""
+    topic = make_topic(partitions=3)
+    rows = [
+        make_message(partition=n % 3, published_at=-(30 - n) * timedelta(minutes=1))
+        for n in range(30)
+    ]
+    group = make_group()
+    for each in range(3):
+        make_position(group, each, position=rows[14].pk)
+    to = {"id": rows[9].pk, "time": rows[20].published_at}.get(where, where)
+    before = list(Position.objects.order_by("pk").values())
+
+    steps = foresee(cursor, group.pk, to, partition=partition)
+    assert before == list(Position.objects.order_by("pk").values())
+    done = seek(cursor, group.pk, to, partition=partition)
+
+    assert [(s.partition, s.before, s.after) for s in steps] == [tuple(d) for d in done]
+    for step in steps:
+        low, high = sorted((step.before, step.after))
+        between = Message.objects.filter(
+            topic_id=topic.pk, partition=step.partition, pk__gt=low, pk__lte=high
+        )
+        assert between.count() == step.messages
+        assert step.is_back == (where in ("earliest", "id"))
+
+
+def test_what_is_foreseen_is_counted_no_further_than_said(cursor, monkeypatch):
+    """So a seek over a hundred million messages is foreseen at once."""
+    fill(20, partitions=1)
+    group = make_group()
+    monkeypatch.setattr(foresees, "COUNTED_MESSAGES_MAX", 5)
+
+    (step,) = foresee(cursor, group.pk, "latest")
+
+    assert (5, True) == (step.messages, step.is_more)
+
+
+def test_what_cannot_be_sought_is_not_foreseen(cursor):
+    """With the errors of a seek."""
+    group = make_group()
+    Topic.objects.update(removed_to=7)
+    make_message(id=1_000)
+
+    with pytest.raises(TopicError, match="no consumer group with the id 0"):
+        foresee(cursor, 0, "latest")
+    with pytest.raises(TopicError, match="orders/stats has no partition 77"):
+        foresee(cursor, group.pk, "latest", partition=77)
+    with pytest.raises(MessagesLost, match="earliest"):
+        foresee(cursor, group.pk, 3)
+    with pytest.raises(TopicError, match="is no place in a log"):
+        foresee(cursor, group.pk, "yesterday")

@@ -1,0 +1,243 @@
+"""Days of the log: made, closed with a proof that holds, dropped beside others."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from django_pgqueue.log import days
+from django_pgqueue.log.closed_days import closed_days
+from django_pgqueue.log.days import (
+    LOG,
+    close_days,
+    drop_day,
+    guard_name,
+    make_days,
+    sweep,
+)
+from django_pgqueue.log.publish import publish
+from django_pgqueue.models import LogDay, Message
+from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.postgres.day_tables import DAYS_AHEAD
+from tests.factories import make_message, make_topic
+from tests.waiting import wait_for, wait_until_blocked
+
+DAY = timedelta(days=1)
+
+PENDING = """
+SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+ WHERE i.inhparent = 'pgqueue_message'::regclass AND i.inhdetachpending
+"""
+
+
+@pytest.fixture
+def yesterday(log_days):
+    """Yesterday, which the log has."""
+    return log_days(1)
+
+
+def make(cursor, days_ahead=DAYS_AHEAD):
+    with cursor.connection.transaction():
+        return make_days(cursor, days_ahead=days_ahead)
+
+
+def publish_one(cursor, topic="orders"):
+    (message_id,) = publish(
+        cursor, topic, [Items(json.dumps([topic, None, 1, {}]), 1)]
+    ).ids
+    return message_id
+
+
+def closed(cursor):
+    return dict(closed_days(cursor).closed)
+
+
+def highest(cursor):
+    cursor.execute(days.HIGHEST)
+    return cursor.fetchone()[0]
+
+
+# Making ------------------------------------------------------------------------------
+
+
+def test_missing_days_are_made(cursor, yesterday):
+    """Today and the days ahead; those that are there are left alone."""
+    today = yesterday + DAY
+    drop_day(cursor, today + 3 * DAY)
+
+    assert [today + 3 * DAY] == make(cursor)
+    assert [] == make(cursor)
+    assert [today + 8 * DAY] == make(cursor, days_ahead=8)
+
+
+# Closing -----------------------------------------------------------------------------
+
+
+def test_a_day_that_is_over_is_closed_with_the_highest_id_that_was_drawn(
+    cursor, yesterday
+):
+    """Nothing in it can have a higher one; and it is closed once."""
+    message = make_message(make_topic(), 1)
+
+    assert [yesterday] == close_days(cursor)
+    assert [] == close_days(cursor)
+
+    assert {yesterday: highest(cursor)} == closed(cursor)
+    assert message.pk <= closed(cursor)[yesterday]
+
+
+def test_a_day_is_not_closed_before_it_has_been_over_for_a_while(cursor, yesterday):
+    """A clock may be set back by less than the margin."""
+    assert [] == close_days(cursor, margin=2 * DAY)
+    assert [yesterday] == close_days(cursor, margin=timedelta(0))
+    assert yesterday + DAY not in closed(cursor)
+
+
+def test_a_closed_day_refuses_what_a_clock_that_stepped_back_would_write(
+    cursor, yesterday
+):
+    """Loudly, since no reader would look there; ids that it may have go in."""
+    topic = make_topic()
+    early = make_message(topic, 1)
+    close_days(cursor)
+
+    cursor.execute("DELETE FROM pgqueue_message WHERE id = %s", [early.pk])
+    make_message(topic, 1, id=early.pk)
+    with pytest.raises(Exception, match=guard_name(yesterday)):
+        make_message(topic, 1)
+
+
+def test_a_day_that_somebody_writes_to_is_closed_later(cursor, other_cursor, yesterday):
+    """Its messages are not committed; nobody waits behind the attempt for long."""
+    topic = make_topic()
+    with other_cursor.connection.transaction():
+        other_cursor.execute(
+            "INSERT INTO pgqueue_message"
+            " (published_at, topic_id, partition, name, payload)"
+            " VALUES (%s, %s, 0, 'orders', '1')",
+            [f"{yesterday} 12:00+00", topic.pk],
+        )
+        assert [] == close_days(cursor)
+    assert [yesterday] == close_days(cursor)
+
+
+def test_days_are_closed_in_their_order(cursor, other_cursor, yesterday, log_days):
+    """One that somebody has open keeps those after it open."""
+    before = log_days(2)
+    with other_cursor.connection.transaction():
+        other_cursor.execute(f"LOCK TABLE {LOG.name_of(before)} IN ACCESS SHARE MODE")
+        assert [] == close_days(cursor)
+    assert [before, yesterday] == close_days(cursor)
+
+
+def test_a_closed_day_can_be_detached_and_attached_again(cursor, yesterday):
+    """The constraint is the day's own: days to come do not have it."""
+    close_days(cursor)
+    LOG.detach(cursor, yesterday)
+    LOG.attach(cursor, yesterday)
+    make(cursor, days_ahead=8)
+
+    cursor.execute(
+        "SELECT conrelid::regclass::text FROM pg_constraint"
+        " WHERE conname ~ '^pgqueue_message_[0-9]+_closed$'"
+    )
+    assert [(LOG.name_of(yesterday),)] == cursor.fetchall()
+
+
+def test_a_day_whose_row_was_deleted_is_closed_again(cursor, yesterday):
+    """With another constraint instead of the one that it has."""
+    close_days(cursor)
+    LogDay.objects.all().delete()
+    make_message(make_topic(), 0)
+
+    assert [yesterday] == close_days(cursor)
+    assert {yesterday: highest(cursor)} == closed(cursor)
+
+
+# Dropping ----------------------------------------------------------------------------
+
+
+def test_a_dropped_day_is_gone_with_its_row(cursor, yesterday):
+    """And the messages of other days stay."""
+    topic = make_topic()
+    make_message(topic, 1)
+    kept = make_message(topic, 0)
+    close_days(cursor)
+
+    drop_day(cursor, yesterday)
+
+    assert yesterday not in LOG.attached(cursor)
+    assert {} == closed(cursor)
+    assert [kept.pk] == list(Message.objects.values_list("pk", flat=True))
+    cursor.execute("SHOW lock_timeout")
+    assert ("0",) == cursor.fetchone()
+
+
+def test_a_drop_waits_for_publishers_for_a_while_and_makes_none_wait(
+    cursor, other_cursor, new_cursor, yesterday, monkeypatch
+):
+    """Then it gives up, and the next sweep goes on with it; nobody else notices."""
+    monkeypatch.setattr(days, "DETACH_PATIENCE", "500ms")
+    make_topic()
+    observer, beside = new_cursor(), new_cursor()
+    beside.execute("SET lock_timeout = '100ms'")
+    with ThreadPoolExecutor(1) as pool, cursor.connection.transaction():
+        publish_one(cursor)
+        dropped = pool.submit(drop_day, other_cursor, yesterday)
+        wait_until_blocked(observer, other_cursor)
+        publish_one(beside)
+        beside.execute("SELECT count(*) FROM pgqueue_message")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            dropped.result()
+        observer.execute(PENDING)
+        assert [(LOG.name_of(yesterday),)] == observer.fetchall()
+        publish_one(beside)
+
+    assert [yesterday] == sweep(cursor, may_go=lambda day: True)
+    assert yesterday not in LOG.attached(cursor)
+
+
+def test_a_sweep_finishes_what_a_killed_process_has_begun(
+    cursor, other_cursor, new_cursor, yesterday
+):
+    """Its backend was killed while the detach waited."""
+    make_topic()
+    close_days(cursor)
+    observer = new_cursor()
+    with ThreadPoolExecutor(1) as pool, cursor.connection.transaction():
+        publish_one(cursor)
+        dropped = pool.submit(drop_day, other_cursor, yesterday)
+        wait_until_blocked(observer, other_cursor)
+        wait_for(lambda: observer.execute(PENDING).fetchall(), what="a pending detach")
+        observer.execute(
+            "SELECT pg_terminate_backend(%s)",
+            [other_cursor.connection.info.backend_pid],
+        )
+        with pytest.raises(psycopg.OperationalError):
+            dropped.result()
+
+    assert [yesterday] == sweep(cursor, may_go=lambda day: True)
+    assert {} == closed(cursor)
+
+
+def test_a_detached_day_that_may_not_go_stays(cursor, yesterday):
+    """An operator put it aside; its row stays with it."""
+    close_days(cursor)
+    LOG.detach(cursor, yesterday)
+
+    assert [] == sweep(cursor, may_go=lambda day: False)
+    assert [yesterday] == LOG.left_over(cursor)
+    assert {yesterday} == set(closed(cursor))
+
+
+def test_the_row_of_a_day_that_is_gone_is_deleted(cursor, yesterday):
+    """Somebody has dropped the table: a new one of that day is not closed."""
+    close_days(cursor)
+    cursor.execute(f"DROP TABLE {LOG.name_of(yesterday)}")
+
+    assert [] == sweep(cursor, may_go=lambda day: True)
+    assert {} == closed(cursor)

@@ -1,0 +1,120 @@
+"""What readers of a log cost does not grow with the log."""
+
+import json
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.log import lag, positions, read, seek
+from django_pgqueue.models import Topic
+from django_pgqueue.postgres.connect import Link
+from tests.log.log import LEASE, make_group
+from tests.queues.test_plans import explain
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+MESSAGES = 200_000
+PARTITIONS = 8
+
+# Half of the log is another topic's.
+FILL = """
+INSERT INTO pgqueue_message (topic_id, partition, name, key, payload)
+SELECT CASE n %% 2 WHEN 0 THEN %(topic)s ELSE %(topic)s + 1 END, n / 2 %% 8, 'clicks',
+       'k', jsonb_build_object('n', n, 'rare', n %% 10000 = 0)
+  FROM generate_series(1, %(n)s) n
+"""
+
+# The most pages that each may touch, for a batch of a hundred or one position.
+BUFFERS_MAX = {
+    "look": 100,
+    "claim": 500,
+    "claim by id": 500,
+    "claim, nothing to read": 1_500,
+    "forward": 1_500,
+    "read": 500,
+    "read where": 4_000,
+    "lag": 8_000,
+    "before": 4_000,
+    "first": 2_000,
+}
+
+
+@pytest.fixture(params=["never analysed", "analysed"])
+def log(cursor, request):
+    """A log of two topics, and a group that has read nothing."""
+    # Whatever ran before: as after a migration, with no statistics.
+    topic = Topic.objects.create(name="clicks", partitions=PARTITIONS)
+    group = make_group(cursor)
+    cursor.execute(FILL, {"topic": topic.pk, "n": MESSAGES})
+    if request.param == "analysed":
+        cursor.execute("ANALYZE pgqueue_message")
+    cursor.execute("SELECT min(id), max(id) FROM pgqueue_message")
+    low, high = cursor.fetchone()
+    return group, topic.pk, low, high
+
+
+def used(plan):
+    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+
+def test_readers_touch_few_pages_of_a_large_log(log):
+    """Neither a claim nor a batch, a lag or a seek walks over the log."""
+    group, topic, low, high = log
+    with connection.cursor() as plain:
+        known = positions.look(plain, group)
+    own = {
+        "group": group,
+        "worker": "w",
+        "lease": LEASE,
+        "since": "-infinity",
+        "topic_id": topic,
+        **positions._arrays(known),
+    }
+    batch = {
+        "topic": topic,
+        "partition": 3,
+        "after": low + MESSAGES // 2,
+        "bound": high,
+        "since": "-infinity",
+        "limit": 100,
+        "bytes": read.BATCH_BYTES_DEFAULT,
+    }
+    where = {**batch, "scan": 2_000, "where": json.dumps({"rare": True})}
+    counted = {"group": group, "bound": high, "since": "-infinity", "limit": 100}
+    time = "2000-01-01T00:00Z"
+    halves = {"low": 0, "high": high, "time": time, "disorder": 10.0}
+    first = {"topic_id": topic, "partitions": [3], "low": low, "time": time}
+    asked = {
+        "look": (positions.LOOK, {"group": group}),
+        "claim": (positions.CLAIM, {**own, "bound": high}),
+        "claim by id": (positions.CLAIM_BY_ID, {**own, "bound": high}),
+        "read": (read.READ, batch),
+        "read where": (read.READ_WHERE, where),
+        "lag": (lag.LAG, counted),
+        "before": (seek.BEFORE, halves),
+        "first": (seek.FIRST, first),
+    }
+    link = Link("default", name="tests", steady=True)
+    how = "ANALYZE, BUFFERS, FORMAT JSON"
+    try:
+        cursor = link.cursor()
+        found = {
+            name: used(explain(cursor, statement, params, how=how))
+            for name, (statement, params) in asked.items()
+        }
+        # Everything is read, and another topic has published much since.
+        with connection.cursor() as plain:
+            plain.execute("UPDATE pgqueue_position SET position = %s", [high - 20])
+            plain.execute("DELETE FROM pgqueue_message WHERE id > %s", [high - 20])
+        for name, statement in (
+            ("claim, nothing to read", positions.CLAIM),
+            ("forward", positions.FORWARD),
+        ):
+            read_to = {"positions": [high - 20] * len(known)}
+            params = {**own, "bound": high, **read_to}
+            found[name] = used(explain(cursor, statement, params, how=how))
+    finally:
+        link.drop()
+    assert {} == {
+        name: pages for name, pages in found.items() if pages > BUFFERS_MAX[name]
+    }

@@ -1,0 +1,174 @@
+"""Patterns in the database: what they select, what invalid ones do, what many cost."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import time
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from django_pgqueue.log.backfill import fill, find_open
+from django_pgqueue.log.closed_days import closed_days
+from django_pgqueue.log.names import Pattern
+from django_pgqueue.log.publish import publish, publish_one
+from django_pgqueue.models import Job, Subscription
+from django_pgqueue.postgres.bulk import Items
+from tests.log.rows import make_subscription
+
+SELECTED = """
+SELECT pgqueue_pattern_selects(%(pattern)s, %(name)s),
+       %(pattern)s = ANY (pgqueue_patterns_of(%(name)s))
+"""
+UNCHECKED = (
+    "ALTER TABLE pgqueue_subscription DROP CONSTRAINT pgqueue_subscription_pattern"
+)
+
+# For names of more words the table is asked, as another test does.
+WORDS_MAX = 6
+
+
+def routed(name: str) -> list[str]:
+    """Publish a message, by itself and with others; return which queues got a job."""
+    with connection.cursor() as cursor:
+        one = publish_one(cursor, name, None, "{}", "{}")
+        items = [Items(json.dumps([name, None, {}, {}]), 1)] * 2
+        many = publish(cursor, name.partition(".")[0], items)
+    found = [
+        sorted(Job.objects.filter(message_id=each).values_list("queue", flat=True))
+        for each in (*one.ids, *many.ids)
+    ]
+    assert found[0] == found[1] == found[2]
+    assert (len(found[0]), 2 * len(found[0])) == (one.jobs, many.jobs)
+    assert set(found[0]) == one.queues == many.queues
+    return found[0]
+
+
+@pytest.mark.django_db
+def test_the_database_selects_as_python_does():
+    """Every name of up to six words over a small alphabet, by many patterns."""
+    draw = random.Random(13)
+    with connection.cursor() as cursor:
+        for _ in range(1_500):
+            name = ".".join(draw.choices("ab", k=draw.randint(1, WORDS_MAX)))
+            pattern = ".".join(draw.choices("ab*", k=draw.randint(1, WORDS_MAX)))
+            expected = Pattern.parse(pattern).matches(name)
+            cursor.execute(SELECTED, {"pattern": pattern, "name": name})
+            assert (expected, expected) == cursor.fetchone(), (pattern, name)
+
+
+@pytest.mark.django_db
+def test_a_name_of_many_words_finds_its_subscriptions():
+    """Where its patterns are too many to be written down, the table is asked."""
+    name = "orders." + ".".join("abcdefghij")
+    wanted = ["*", "*.a.*", "orders", "orders.*", name, name.replace(".e.", ".*.")]
+    others = ["*.a", "mail.*", "orders.a", "orders.b.*", name + ".*", name + ".k"]
+    for number, pattern in enumerate([*wanted, *others]):
+        make_subscription(pattern, queue=f"q{number:02}")
+
+    assert [f"q{number:02}" for number in range(len(wanted))] == routed(name)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"pattern": "orders.*", "topic": "orders", "regex": "((("},
+        {"pattern": "orders..x", "topic": "orders", "regex": "^orders"},
+        {"pattern": "orders.(x", "topic": "orders", "regex": None},
+        {"pattern": "", "topic": None, "regex": None},
+        {"pattern": "orders.x", "topic": "mail", "regex": None},
+    ],
+)
+def test_an_invalid_row_from_before_stops_nobody(columns):
+    """All topics go on, and other subscriptions get their jobs; also a back-fill."""
+    with connection.cursor() as cursor:
+        cursor.execute(UNCHECKED)
+    make_subscription("orders.*", queue="good")
+    bad = Subscription.objects.create(
+        queue="bad",
+        task="t",
+        start="earliest",
+        backfill_position=0,
+        since_epoch=9,
+        **columns,
+    )
+    # Its pattern counts, not what else is in the row.
+    is_sound = columns["pattern"] == "orders.*"
+
+    assert (["bad", "good"] if is_sound else ["good"]) == routed("orders.a.b")
+    assert [] == routed("mail")
+    with connection.cursor() as cursor:
+        (each,) = [found for found in find_open(cursor) if found.id == bad.id]
+        fill(cursor, each, bound=10**6, final=None, days=closed_days(cursor))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "pattern, topic",
+    [
+        ("orders..x", "orders"),
+        ("orders.(x", "orders"),
+        ("orders\n", "orders"),
+        ("", None),
+        ("orders.x", None),
+        ("orders.x", "mail"),
+        ("*.x", "orders"),
+    ],
+)
+def test_what_no_publish_would_find_is_refused(pattern, topic):
+    """Where it is written; one that is disabled may stay, so that it can be."""
+    with (
+        pytest.raises(IntegrityError, match="pgqueue_subscription_pattern"),
+        transaction.atomic(),
+    ):
+        Subscription.objects.create(pattern=pattern, topic=topic, task="t")
+    Subscription.objects.create(
+        pattern=pattern, topic=topic, task="t", disabled_at="2026-01-01T00:00Z"
+    )
+
+
+PATTERNS = """
+INSERT INTO pgqueue_subscription (pattern, topic, regex, queue, task)
+SELECT 'orders.*.k' || n, 'orders', '^orders\\.[a-z]+\\.k' || n || '$', 'q', 't'
+  FROM generate_series(1, %s) n
+"""
+OTHERS = """
+INSERT INTO pgqueue_subscription (pattern, topic, queue, task)
+SELECT 'other' || n || '.*.x', 'other' || n, 'q', 't' FROM generate_series(1, %s) n
+"""
+
+
+@pytest.mark.timing
+@pytest.mark.django_db(transaction=True)
+def test_publishing_costs_the_same_with_a_thousand_patterns(cursor):
+    """And ten thousand of other topics: one message by itself, and five hundred."""
+    items = [
+        Items(json.dumps([f"orders.a{n % 5}.b", None, {}, {}]), 1) for n in range(500)
+    ]
+
+    def one() -> None:
+        publish_one(cursor, "orders.a.b", None, "{}", "{}")
+
+    def many() -> None:
+        publish(cursor, "orders", items)
+
+    seconds: dict[tuple[int, str], list[float]] = {}
+    sizes = (1, 1_000, 11_000)
+    for _, size in itertools.product(range(3), sizes):
+        cursor.execute("TRUNCATE pgqueue_subscription")
+        cursor.execute(PATTERNS, [min(size, 1_000)])
+        cursor.execute(OTHERS, [max(size - 1_000, 0)])
+        cursor.execute("ANALYZE pgqueue_subscription")
+        for call, times in ((one, 40), (many, 4)):
+            for _ in range(times):
+                started = time.perf_counter()
+                call()
+                took = time.perf_counter() - started
+                seconds.setdefault((size, call.__name__), []).append(took)
+
+    least = {case: min(took) for case, took in seconds.items()}
+    for size, call in itertools.product(sizes[1:], ("one", "many")):
+        assert least[size, call] < 3 * least[1, call], least

@@ -1,0 +1,193 @@
+"""Back-fills whose messages retention removes: told before, when it happens, after."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue import signals
+from django_pgqueue.log import retain, retain_backfills
+from django_pgqueue.log.days import close_days
+from django_pgqueue.models import Job, LogState, Subscription
+from django_pgqueue.worker.chores.backfills import Backfills
+from django_pgqueue.worker.chores.log_retention import PAUSE_SECONDS, LogRetention
+from tests.factories import make_message, make_topic
+from tests.log.rows import make_subscription
+from tests.management.test_doctor import examined
+
+WEEK = timedelta(days=7)
+
+
+@pytest.fixture
+def link():
+    """A connection as a leader's."""
+    from django_pgqueue.postgres.connect import Link
+
+    link = Link("default", name="test")
+    yield link
+    link.drop()
+
+
+@pytest.fixture
+def told():
+    """What the signal told, as it is sent."""
+    told = []
+
+    def hear(sender, **fields):
+        told.append(fields)
+
+    signals.subscription_lost_messages.connect(hear)
+    yield told
+    signals.subscription_lost_messages.disconnect(hear)
+
+
+@pytest.fixture
+def days(log_days, transactional_db):
+    """Days that are older than a week, and yesterday."""
+    return [log_days(9), log_days(8), log_days(1)]
+
+
+def subscribe(pattern="orders.*", **columns):
+    """Make a subscription that waits for all that was published before."""
+    LogState.objects.update_or_create(id=1, defaults={"epoch": 1})
+    columns = {"start": "earliest", "backfill_position": 0, "since_epoch": 1, **columns}
+    return make_subscription(pattern, **columns)
+
+
+def disabled(**columns):
+    return subscribe(**{"disabled_at": timedelta(0), "disabled_by": "ada", **columns})
+
+
+def run_round(link):
+    chore = LogRetention(WEEK)
+    for _ in range(100):
+        if chore(link) == PAUSE_SECONDS:
+            return
+    raise AssertionError("a round has no end")
+
+
+def test_what_a_disabled_back_fill_has_not_had_is_told_once(
+    cursor, link, days, told, caplog
+):
+    """With how many messages, which ids and of when; later ones have their jobs."""
+    topic = make_topic()
+    first, second = (make_message(topic, n, name="orders.paid") for n in (9, 8))
+    make_message(topic, 8, name="orders.paid", epoch=1)
+    kept = make_message(topic, 1, name="orders.paid")
+    row = disabled()
+    close_days(cursor)
+
+    run_round(link)
+    run_round(link)
+
+    (fields,) = told
+    assert (
+        *("orders", "orders.*", "default", True, 2, True),
+        *(first.pk, second.pk, first.published_at, second.published_at),
+    ) == tuple(
+        fields[name]
+        for name in (
+            *("topic", "pattern", "queue", "is_disabled", "messages", "is_exact"),
+            *("first_id", "last_id", "first_at", "last_at"),
+        )
+    )
+    (line,) = [each for each in caplog.messages if each.startswith("lost")]
+    assert "subscription=orders.* → default topic=orders messages=2" in line
+    row.refresh_from_db()
+    assert row.lost["message"].startswith("2 messages of orders were removed before")
+
+    Subscription.objects.update(disabled_at=None)
+    backfills = Backfills()
+    while backfills(link) == 0:
+        pass
+    assert [kept.pk] == list(Job.objects.values_list("message_id", flat=True))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"backfill_position": None},
+        {"pattern": "orders.shipped"},
+        {"payload_filter": {"country": "FR"}},
+        {"topic": "clicks"},
+        {"since_epoch": 0},
+        {"start": "2999-01-01T00:00:00+00:00"},
+        {"backfill_position": 2**40},
+    ],
+    ids=str,
+)
+def test_who_does_not_want_them_loses_nothing(cursor, link, days, told, columns):
+    """Or has had them."""
+    make_message(make_topic(), 9, name="orders.paid")
+    row = disabled(**columns)
+    close_days(cursor)
+
+    run_round(link)
+
+    row.refresh_from_db()
+    assert ([], None) == (told, row.lost)
+
+
+def test_more_than_are_counted_are_told_once(cursor, link, days, told, monkeypatch):
+    """The announcement is repeated before anything goes."""
+    monkeypatch.setattr(retain_backfills, "LOST_MAX", 2)
+    topic = make_topic()
+    for days_ago in (9, 9, 8, 8):
+        make_message(topic, days_ago, name="orders.paid")
+    disabled(pattern="*.paid")
+    close_days(cursor)
+
+    run_round(link)
+
+    assert [(2, False)] == [(each["messages"], each["is_exact"]) for each in told]
+
+
+def test_a_back_fill_that_is_too_slow_is_told_too(cursor, days):
+    """It passes over what goes, and no job is made of it any more."""
+    make_message(make_topic(), 9, name="orders.paid")
+    subscribe()
+    close_days(cursor)
+    (going,) = retain.due(cursor, default=WEEK).going
+    with cursor.connection.transaction():
+        retain.announce(cursor, going)
+        (loss,) = retain_backfills.announce_backfills(cursor, going)
+
+    assert (False, 1) == (loss.is_disabled, loss.messages)
+
+
+def test_the_doctor_tells_before(days, log_days, settings):
+    """When four fifths of the time are over."""
+    settings.PGQUEUE = {"RETENTION": {"log": "10d"}}
+    disabled()
+    topic = make_topic()
+    log_days(7)
+    make_message(topic, 7, name="orders.paid")
+    assert "ok" == examined()[1]["backfills_behind"]["severity"]
+
+    make_message(topic, 9, name="orders.paid")
+    finding = examined()[1]["backfills_behind"]
+    assert ("warning", ["orders.* → default"]) == (
+        finding["severity"],
+        finding["value"],
+    )
+    old = r"\(disabled\): a message of orders is [89] d( \d+ h)? old"
+    assert re.search(old, finding["what"])
+
+
+def test_the_doctor_tells_after(cursor, link, days):
+    """For a week."""
+    make_message(make_topic(), 9, name="orders.paid")
+    disabled()
+    close_days(cursor)
+    run_round(link)
+
+    finding = examined()[1]["backfills_lost"]
+    assert "warning" == finding["severity"]
+    assert "1 message of orders was removed before it had its job" in finding["what"]
+    cursor.execute(
+        "UPDATE pgqueue_subscription"
+        " SET lost = jsonb_set(lost, '{at}', to_jsonb(now() - interval '8 days'))"
+    )
+    assert "ok" == examined()[1]["backfills_lost"]["severity"]

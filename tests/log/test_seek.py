@@ -1,0 +1,209 @@
+"""Reading on from somewhere else."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connections, transaction
+
+from django_pgqueue import topic
+from django_pgqueue.exceptions import MessagesLost, TopicError
+from django_pgqueue.log import positions
+from django_pgqueue.log.seek import seek
+from django_pgqueue.models import Message, Position, Topic
+from tests.log.log import batch, make_group, make_topic, payloads, put, take
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def move(cursor, group, to, **said):
+    with cursor.connection.transaction():
+        return [tuple(each) for each in seek(cursor, group, to, **said)]
+
+
+def test_what_is_being_read_is_refused(cursor, other_cursor):
+    """Its reader keeps nothing, and the next one begins where it was told to."""
+    make_topic()
+    group = make_group(cursor)
+    ids = put(cursor, *range(5))
+    claimed = take(cursor, group)
+
+    assert [(0, 0, ids[2])] == move(other_cursor, group, ids[2])
+    assert not positions.advance(cursor, claimed, ids[4])
+    assert [3, 4] == payloads(batch(cursor, take(cursor, group)))
+
+
+def test_a_seek_waits_for_a_transaction_that_moves_the_position(cursor, other_cursor):
+    """Then the seek holds, and not what that transaction has written."""
+    make_topic()
+    group = make_group(cursor)
+    ids = put(cursor, *range(5))
+    claimed = take(cursor, group)
+    with cursor.connection.transaction():
+        assert positions.advance(cursor, claimed, ids[4])
+        seeker = threading.Thread(target=move, args=(other_cursor, group, ids[0]))
+        seeker.start()
+        wait_for(lambda: is_waiting(cursor))
+    seeker.join(10)
+    assert ids[0] == Position.objects.get().position
+
+
+def is_waiting(cursor):
+    cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    return cursor.fetchone()[0] == 1
+
+
+def test_earliest_and_latest(cursor):
+    """What retention has left, and what is published from now on."""
+    topic = make_topic(partitions=2)
+    group = make_group(cursor)
+    ids = put(cursor, *range(5))
+    Topic.objects.update(removed_to=ids[0])
+
+    assert {ids[-1]} == {now for _, _, now in move(cursor, group, "latest")}
+    assert take(cursor, group) is None
+    assert [(0, ids[-1], ids[0]), (1, ids[-1], ids[0])] == move(
+        cursor, group, "earliest"
+    )
+    assert [(1, ids[0], ids[1])] == move(cursor, group, ids[1], partition=1)
+    assert 2 == Position.objects.filter(group_id=group).count()
+    assert topic.pk
+
+
+def test_a_seek_ends_what_is_halted_and_what_waits(cursor):
+    """Failures, back-off, one by one and errors are gone."""
+    make_topic()
+    group = make_group(cursor)
+    put(cursor, 1)
+    Position.objects.update(
+        halted_at="2020-01-01T00:00Z",
+        halted_for="retention",
+        failures=3,
+        retry_at="2100-01-01T00:00Z",
+        single_to=7,
+        errors=[{"kind": "error"}],
+    )
+
+    move(cursor, group, "earliest")
+    row = Position.objects.get()
+    assert (None, None, 0, None, None, None) == (
+        row.halted_at,
+        row.halted_for,
+        row.failures,
+        row.retry_at,
+        row.single_to,
+        row.errors,
+    )
+    assert take(cursor, group) is not None
+
+
+def spread_over_time(ids, start, step):
+    for place, message_id in enumerate(ids):
+        Message.objects.filter(pk=message_id).update(
+            published_at=start + place * timedelta(seconds=step)
+        )
+
+
+def test_a_time_is_found_in_each_partition(cursor):
+    """The first message at or after it, whatever other topics have published."""
+    topic = make_topic(partitions=3)
+    group = make_group(cursor)
+    ids = []
+    for n in range(60):
+        ids += put(cursor, n, key=f"k{n}")
+        put(cursor, n, topic="orders")
+    start = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    spread_over_time(ids, start, 60)
+    spread_over_time(
+        Message.objects.exclude(topic_id=topic.pk)
+        .order_by("id")
+        .values_list("pk", flat=True),
+        start,
+        60,
+    )
+
+    moment = start + timedelta(minutes=30)
+    sought = move(cursor, group, moment)
+    expected = {
+        partition: Message.objects.filter(
+            topic_id=topic.pk, partition=partition, published_at__gte=moment
+        )
+        .order_by("id")
+        .first()
+        .pk
+        - 1
+        for partition in range(3)
+    }
+    assert expected == {partition: now for partition, _, now in sought}
+
+
+def test_a_moment_is_not_sought_in_an_older_snapshot(cursor, other_cursor):
+    """It does not see what the horizon of now passes; a Group's own has none."""
+    make_topic()
+    make_group(cursor)
+    put(cursor, 1)
+    now = datetime.now(UTC)
+    session = connections["default"]
+    session.cursor().execute("SET default_transaction_isolation = 'repeatable read'")
+    with transaction.atomic():
+        Topic.objects.count()
+        (new,) = put(other_cursor, 2)
+        with pytest.raises(TopicError, match="in a transaction of REPEATABLE READ"):
+            topic("clicks").group("g").seek(now)
+    assert [new - 1] == [each.now for each in topic("clicks").group("g").seek(now)]
+    session.close()
+
+
+def test_times_need_not_be_in_the_order_of_ids(cursor):
+    """A message at the time is found beside older ones that have higher ids."""
+    make_topic()
+    group = make_group(cursor)
+    ids = put(cursor, *range(40))
+    start = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    spread_over_time(ids, start, 3)
+    # The tenth, at 27 s, is said to have been published at 36 s.
+    Message.objects.filter(pk=ids[9]).update(published_at=start + timedelta(seconds=36))
+
+    moment = start + timedelta(seconds=34)
+    assert [(0, 0, ids[9] - 1)] == move(cursor, group, moment)
+    assert [(0, ids[9] - 1, ids[-1])] == move(cursor, group, start + timedelta(days=1))
+    assert [(0, ids[-1], ids[0] - 1)] == move(cursor, group, start - timedelta(days=1))
+
+
+def test_what_retention_has_removed_cannot_be_sought(cursor):
+    """Neither by id nor by time; the error says what there is."""
+    make_topic()
+    group = make_group(cursor)
+    ids = put(cursor, *range(5))
+    start = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    spread_over_time(ids, start, 600)
+    Message.objects.filter(pk__lte=ids[1]).delete()
+    Topic.objects.update(removed_to=ids[1])
+
+    with pytest.raises(MessagesLost, match=rf"up to the id {ids[1]:,}, so nothing"):
+        move(cursor, group, ids[0])
+    with pytest.raises(MessagesLost, match="what is left begins at about"):
+        move(cursor, group, start)
+    later = start + timedelta(seconds=1_800)
+    assert [(0, 0, ids[2])] == move(cursor, group, later)
+
+
+@pytest.mark.parametrize(
+    "to, message",
+    [
+        (10_000_000, "can be read up to the id"),
+        ("noon", "'noon' is no place in a log"),
+        ("2026-01-01T00:00", "has no time zone"),
+        (True, "True is no place in a log"),
+    ],
+)
+def test_a_place_that_is_none_is_refused(cursor, to, message):
+    """The error says what can be written."""
+    make_topic()
+    group = make_group(cursor)
+
+    with pytest.raises(TopicError, match=message):
+        move(cursor, group, to)
+    with pytest.raises(TopicError, match="no partition 7: it has 1, from 0 on"):
+        move(cursor, group, "latest", partition=7)

@@ -1,0 +1,381 @@
+"""Back-fill: an earlier start meets the live flow, with each message once."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from django.db import connections
+
+from django_pgqueue import publish, subscribe
+from django_pgqueue.log import backfill
+from django_pgqueue.log.publish import publish as store
+from django_pgqueue.models import Job, LogDay, Message, Subscription, Topic
+from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.postgres.connect import connect
+from django_pgqueue.tasks import payload
+from django_pgqueue.topics import operate_subscriptions as operate
+from django_pgqueue.worker.chores.backfills import Backfills
+from tests.topics.conftest import deploy
+from tests.waiting import wait_until_blocked
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+REPEATABLE = "SET default_transaction_isolation = 'repeatable read'"
+
+
+def listen(pattern="orders", **said):
+    """Subscribe to what is there already, and deploy."""
+
+    def handler(message):
+        pass
+
+    number = Subscription.objects.count()
+    said = {"start": "earliest", "name": f"shop.handler{number}", **said}
+    subscribe(pattern, **said)(handler)
+    deploy()
+    return said["name"]
+
+
+def send(cursor, *payloads, topic="orders", name=None):
+    items = [Items(json.dumps([name or topic, None, each, {}]), 1) for each in payloads]
+    return store(cursor, topic, items).ids
+
+
+def rest(backfills, link, rounds_max=500):
+    """Let it work until it has nothing to do now; return whether all are over."""
+    for _ in range(rounds_max):
+        if backfills(link) > 0:
+            return not Subscription.objects.filter(
+                backfill_position__isnull=False
+            ).exists()
+    raise AssertionError("it does not rest")
+
+
+def jobs(task="shop.handler0"):
+    return list(
+        Job.objects.filter(task=task)
+        .order_by("id")
+        .values_list("message_id", flat=True)
+    )
+
+
+@pytest.fixture
+def backfills():
+    return Backfills()
+
+
+def test_older_messages_get_their_job(backfills, link):
+    """In the order of the log, and in batches; those of other topics do not."""
+    with connections["default"].cursor() as cursor:
+        ids = send(cursor, *range(1_500))
+        send(cursor, *range(6_000), topic="mail")
+        ids += send(cursor, *range(700))
+    listen(queue="late", priority=3, retries=0, tags=["x"])
+    live = publish("orders", "live")
+    assert [live] == jobs()
+    assert rest(backfills, link)
+    assert [live, *ids] == jobs()
+    job = Job.objects.order_by("id").last()
+    assert ("late", 3, 1, {"tags": ["x"]}) == (
+        job.queue,
+        job.priority,
+        job.max_attempts,
+        job.headers,
+    )
+    message = Message.objects.get(pk=ids[-1])
+    ((got,), _) = payload.decode(json.dumps(job.args), "{}")
+    assert (message.pk, 699) == (got.id, got.payload)
+    assert (None, None) == Subscription.objects.values_list(
+        "backfill_position", "backfill_xid"
+    ).get()
+
+
+def test_pattern_and_where_select_among_them(backfills, link):
+    """As they do among new ones; "*" is of any topic."""
+    listen("*.paid", where={"country": "FR"})
+    with connections["default"].cursor() as cursor:
+        send(cursor, {"country": "FR"}, name="orders.paid")
+    Job.objects.all().delete()
+    Subscription.objects.all().delete()
+    with connections["default"].cursor() as cursor:
+        wanted = send(cursor, {"country": "FR"}, topic="mail", name="mail.paid")
+        send(cursor, {"country": "DE"}, name="orders.paid")
+        send(cursor, {"country": "FR"}, name="orders.failed")
+    first = Message.objects.order_by("id").first().pk
+    deploy()
+    assert rest(backfills, link)
+    assert [first, *wanted] == jobs()
+
+
+def test_a_batch_walks_no_further_than_it_takes(backfills, link, monkeypatch):
+    """Of a day that was never analysed, too."""
+    with connections["default"].cursor() as cursor:
+        for n in range(4):
+            send(cursor, *[n] * 5_000)
+    listen()
+    seen = []
+
+    def spy(cursor, each, **said):
+        params = {"messages": 100, "position": 0, "since": "-infinity", **said}
+        cursor.execute("EXPLAIN " + backfill.EDGE, params)
+        seen.extend(line for (line,) in cursor.fetchall())
+        return fill(cursor, each, **said)
+
+    fill = backfill.fill
+    monkeypatch.setattr(backfill, "fill", spy)
+    backfills(link)
+
+    assert [] == [line for line in seen if "Sort  (" in line or "Seq Scan" in line]
+    assert seen
+
+
+def test_it_begins_at_a_time(backfills, link):
+    """What was published before has no job; nor what retention is about to remove."""
+    with connections["default"].cursor() as cursor:
+        _, late, later = [send(cursor, n)[0] for n in range(3)]
+        moment = Message.objects.get(pk=late).published_at
+    listen(start=moment)
+    assert moment.isoformat() == Subscription.objects.get().start
+    assert rest(backfills, link)
+    assert [late, later] == jobs()
+    listen(start="1 hour ago")
+    Topic.objects.update(removed_to=late)
+    assert rest(backfills, link)
+    assert [later] == jobs("shop.handler1")
+
+
+def test_closed_days_are_left_out(backfills, link):
+    """Once all that they can hold was looked at."""
+    with connections["default"].cursor() as cursor:
+        send(cursor, 1)
+        cursor.execute("SELECT pgqueue_make_log_day('2020-01-01')")
+        cursor.execute("UPDATE pgqueue_message SET published_at = '2020-01-01T12:00Z'")
+        ids = [Message.objects.get().pk, *send(cursor, 2)]
+    LogDay.objects.create(day="2020-01-01", last_id=ids[0])
+    listen()
+    assert rest(backfills, link)
+    assert ids == jobs()
+
+
+def test_an_open_transaction_is_waited_for(backfills, link, cursor, other_cursor):
+    """It published before the subscription and commits after it; its topic is new."""
+    with cursor.connection.transaction():
+        early = send(cursor, 1)
+        listen()
+        live = publish("mail", 2)
+        assert not rest(backfills, link)
+        with other_cursor.connection.transaction():
+            other = send(other_cursor, 3, topic="mail")
+    assert live < other[0]
+    assert rest(backfills, link)
+    assert early == jobs()
+
+
+def test_a_snapshot_from_before_is_waited_for(backfills, link, cursor):
+    """It has no transaction id yet, and publishes without seeing the subscription."""
+    publish("orders", 0)
+    cursor.execute(REPEATABLE)
+    with cursor.connection.transaction():
+        cursor.execute("SELECT 1")
+        listen()
+        assert not rest(backfills, link)
+        late = send(cursor, 1)
+        assert not rest(backfills, link)
+    live = publish("orders", 2)
+    assert rest(backfills, link)
+    assert sorted(jobs()) == [late[0] - 1, late[0], live]
+
+
+def test_a_snapshot_of_another_role_is_waited_for(backfills, link, cursor):
+    """Of which a role without rights sees that there is one, and not what it is."""
+    publish("orders", 0)
+    cursor.execute("CREATE ROLE pgqueue_publisher; CREATE ROLE pgqueue_leader")
+    try:
+        cursor.execute(f"SET SESSION AUTHORIZATION pgqueue_publisher; {REPEATABLE}")
+        with cursor.connection.transaction(), link.cursor() as leader:
+            cursor.execute("SELECT 1")
+            listen()
+            (found,) = backfill.find_open(leader)
+            leader.execute("SET SESSION AUTHORIZATION pgqueue_leader")
+            assert backfill.has_older_snapshot(leader, found)
+    finally:
+        link.drop()
+        cursor.execute("RESET SESSION AUTHORIZATION")
+        cursor.execute("DROP ROLE pgqueue_publisher, pgqueue_leader")
+
+
+def test_topics_are_held_in_the_order_in_which_they_are_declared(cursor, other_cursor):
+    """A worker that starts declares them by name; so neither waits for the other."""
+    for name in ("b", "a"):
+        Topic.objects.create(name=name)
+    with ThreadPoolExecutor(1) as threads:
+        with cursor.connection.transaction():
+            cursor.execute("UPDATE pgqueue_topic SET schema = 's' WHERE name = 'a'")
+            held = threads.submit(
+                other_cursor.execute, backfill.HOLD_TOPICS, {"topic": None}
+            )
+            wait_until_blocked(cursor, other_cursor)
+            cursor.execute("UPDATE pgqueue_topic SET schema = 's' WHERE name = 'b'")
+        assert 2 == len(held.result(10).fetchall())
+
+
+def test_a_long_transaction_elsewhere_holds_no_message_back(backfills, link, cursor):
+    """It keeps the back-fill from being over, and from nothing else."""
+    with cursor.connection.transaction():
+        cursor.execute("SELECT pg_current_xact_id()")
+        early = publish("orders", 1)
+        listen()
+        live = publish("orders", 2)
+        with connect("default", name="test") as other:
+            other.execute(REPEATABLE)
+            with other.transaction():
+                other.execute("SELECT 1")
+                assert not rest(backfills, link)
+                assert [live, early] == jobs()
+    assert rest(backfills, link)
+    assert [live, early] == jobs()
+
+
+def test_a_busy_topic_does_not_keep_it_open(backfills, link, new_cursor):
+    """Somebody always publishes; it is over when its own past is."""
+    publish("orders", "the first makes the topic")
+    cursors = [new_cursor(), new_cursor()]
+    cursors[0].execute("BEGIN")
+    first = send(cursors[0], 0)
+    listen()
+    for n in range(1, 6):
+        one, other = cursors[n % 2], cursors[(n + 1) % 2]
+        one.execute("BEGIN")
+        send(one, n)
+        backfills(link)
+        other.execute("COMMIT")
+        backfills(link)
+    is_over = rest(backfills, link)
+    cursors[1].execute("COMMIT")
+    assert is_over
+    assert 1 == jobs().count(first[0])
+    assert 7 == len(jobs()) == len(set(jobs()))
+
+
+def test_a_restored_subscription_waits_for_nobody(backfills, link, cursor):
+    """Its transaction is of another server, and lies in the future of this one."""
+    publish("orders", 1)
+    listen()
+    Subscription.objects.update(backfill_xid=2**62)
+    with cursor.connection.transaction():
+        cursor.execute("SELECT 1, pg_current_xact_id()")
+        assert rest(backfills, link)
+    assert 1 == len(jobs())
+
+
+def test_a_disabled_one_rests(backfills, link):
+    """And goes on when it is enabled."""
+    publish("orders", 1)
+    listen()
+    operate.disable(Subscription.objects.get().pk)
+    backfills(link)
+    assert [] == jobs()
+    operate.enable(Subscription.objects.get().pk)
+    assert rest(backfills, link)
+    assert 1 == len(jobs())
+
+
+def test_two_leaders_make_each_job_once(link, monkeypatch):
+    """The second one finds another position than it has read."""
+    monkeypatch.setattr(backfill, "BATCH_MESSAGES", 50)
+    with connections["default"].cursor() as cursor:
+        ids = send(cursor, *range(2_000))
+    listen()
+
+    def lead(_):
+        with connect("default", name="test") as raw:
+            fake = type("Open", (), {"connection": raw, "cursor": raw.cursor})()
+            backfills = Backfills()
+            for _ in range(2_000):
+                if backfills(fake) > 1:
+                    return
+            raise AssertionError("it does not end")
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lead, range(3)))
+    assert ids == sorted(jobs())
+
+
+ROLES = ("read committed", "repeatable read")
+
+
+def _publisher(seed, until, committed):
+    """Publish with pauses, rollbacks and savepoints until told to stop."""
+    chance = random.Random(seed)
+    with connect("default", name="test publisher") as raw, raw.cursor() as cursor:
+        raw.execute(f"SET default_transaction_isolation = '{ROLES[seed % 2]}'")
+        while not until.is_set():
+            ids = []
+            try:
+                with raw.transaction():
+                    if chance.random() < 0.5:
+                        cursor.execute("SELECT 1")
+                        until.wait(chance.choice([0, 0.05, 0.4]))
+                    for _ in range(chance.randint(1, 3)):
+                        until.wait(chance.random() * 0.02)
+                        topic = chance.choice(["orders", "mail"])
+                        payloads = range(chance.choice([1, 1, 20]))
+                        try:
+                            with raw.transaction():
+                                some = send(cursor, *payloads, topic=topic)
+                                if chance.random() < 0.2:
+                                    raise psycopg.Rollback
+                                ids += some if topic == "orders" else []
+                        except psycopg.Rollback:
+                            pass
+                    until.wait(chance.random() * 0.03)
+                    if chance.random() < 0.2:
+                        ids = []
+                        raise psycopg.Rollback
+            except psycopg.errors.SerializationFailure:
+                continue  # The topic was made by another one.
+            committed += ids
+
+
+def test_beside_publishers_each_message_has_one_job(link, backfills):
+    """
+    Whatever they do meanwhile, for subscriptions made at different moments.
+
+    READ COMMITTED and REPEATABLE READ, pauses before the commit, rollbacks of
+    transactions and of savepoints.
+    """
+    until, committed = threading.Event(), [[] for _ in range(6)]
+    names = []
+    with ThreadPoolExecutor(6) as pool:
+        running = [
+            pool.submit(_publisher, seed, until, committed[seed]) for seed in range(6)
+        ]
+        try:
+            for _ in range(5):
+                names.append(listen())
+                ends = time.monotonic() + 0.4
+                while time.monotonic() < ends:
+                    until.wait(min(backfills(link), 0.01))
+        finally:
+            until.set()
+        for each in running:
+            each.result()
+    assert rest(backfills, link)
+    wanted = sorted(message_id for some in committed for message_id in some)
+    assert wanted == list(
+        Message.objects.filter(name="orders")
+        .order_by("id")
+        .values_list("id", flat=True)
+    )
+    assert len(wanted) > 50
+    for name in names:
+        found = jobs(name)
+        assert [] == [each for each, times in Counter(found).items() if times > 1]
+        assert wanted == sorted(found)

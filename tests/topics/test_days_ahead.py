@@ -1,0 +1,97 @@
+"""Days that are missing are made apart: nobody waits for who needs them first."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+
+from django_pgqueue.log.days import LOG, drop_day, make_days
+from django_pgqueue.log.publish import publish as store
+from django_pgqueue.models import ArchivedJob, Message
+from django_pgqueue.postgres.apart import PATIENCE_SECONDS, make_apart
+from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.queues.partitions import drop_partition
+from django_pgqueue.queues.settle import Ended, ack
+from django_pgqueue.tasks import operate
+from django_pgqueue.topics import days_ahead
+from django_pgqueue.topics.publish import publish
+from tests.factories import make_job, make_leased_job
+
+DAY = timedelta(days=1)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def today(log_days, archive_days, monkeypatch):
+    """The day that it is; no publisher has looked for it yet."""
+    monkeypatch.setattr(days_ahead, "_due_at", {})
+    return log_days(0)
+
+
+def put(cursor):
+    return store(cursor, "clicks", [Items(json.dumps(["clicks", None, 1, {}]), 1)])
+
+
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
+def test_others_publish_beside_a_long_transaction_that_came_first(
+    cursor, today, isolation
+):
+    """The day that it needed is there for everybody."""
+    cursor.execute("SET lock_timeout = '1s'")
+    drop_day(cursor, today)
+    with transaction.atomic():
+        transaction.get_connection().connection.execute(
+            f"SET TRANSACTION ISOLATION LEVEL {isolation}"
+        )
+        publish("orders", 1)
+        assert put(cursor).ids
+    assert 2 == Message.objects.count()
+
+
+def test_the_day_to_come_is_seen_to(cursor, today):
+    """A publisher that runs on over midnight finds it."""
+    drop_day(cursor, today + DAY)
+    with transaction.atomic():
+        publish("orders", 1)
+        assert today + DAY in LOG.attached(cursor)
+
+
+def test_it_looks_once_an_hour(today, monkeypatch, django_assert_num_queries):
+    """And not by a query of the application's."""
+    looks = []
+    monkeypatch.setattr(days_ahead, "has_days", lambda cursor: looks.append(1) or True)
+    for _ in range(3):
+        publish("orders", 1)
+    assert [] == looks
+    with transaction.atomic(), django_assert_num_queries(3):
+        for _ in range(3):
+            publish("orders", 1)
+    assert [1] == looks
+
+
+def test_who_has_begun_to_make_it_is_not_waited_for_for_ever(
+    cursor, today, monkeypatch, caplog
+):
+    """It may be the caller's own transaction."""
+    monkeypatch.setattr("django_pgqueue.postgres.apart.PATIENCE_SECONDS", 0.05)
+    assert PATIENCE_SECONDS > 0.05
+    drop_day(cursor, today)
+    with cursor.connection.transaction():
+        make_days(cursor)
+        assert [] == make_apart("default", make_days)
+    assert "cannot be made apart" in caplog.text
+
+
+def test_others_settle_beside_a_transaction_that_has_cancelled(cursor, today):
+    """Whose job needed a day of the archive that was missing."""
+    waiting, running = make_job(), make_leased_job("a")
+    cursor.execute("SET lock_timeout = '1s'")
+    drop_partition(cursor, today)
+    with transaction.atomic():
+        operate.cancel([waiting.pk])
+        assert {running.pk} == ack(cursor, worker="a", ended=[Ended(running.pk, 1)])
+    assert 2 == ArchivedJob.objects.count()

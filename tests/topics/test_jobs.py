@@ -1,0 +1,204 @@
+"""Jobs of subscriptions are jobs: options, failures, transactions, testing."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from django_pgqueue import (
+    Message,
+    Reject,
+    RetryLater,
+    publish,
+    publish_many,
+    subscribe,
+    task,
+    testing,
+    topic,
+)
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.models import Message as Row
+from django_pgqueue.tasks import operate
+from django_pgqueue.testing import assert_enqueued, capture, drain, immediate
+from tests.app.models import Order
+from tests.topics.conftest import deploy
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SEEN: list[object] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_seen():
+    SEEN.clear()
+
+
+def listen(function, pattern="orders", **said):
+    made = subscribe(pattern, **{"name": "shop.handler", **said})(function)
+    deploy()
+    return made
+
+
+def keep(message):
+    """Keep the payload."""
+    SEEN.append(message.payload)
+
+
+# As those of tasks -------------------------------------------------------------------
+
+
+def around(context, call_next):
+    """Say what it is around."""
+    SEEN.append((context.task, context.tags, context.queue))
+    return call_next()
+
+
+def test_middleware_and_context_are_those_of_a_task(settings):
+    """Of the settings, of the queue and of the subscription."""
+    settings.PGQUEUE = {"DEFAULTS": {"middleware": [around]}}
+
+    def handler(context, message):
+        SEEN.append((context.attempt, context.max_attempts, message.name))
+
+    said = {"takes_context": True, "middleware": [around]}
+    listen(handler, queue="q", tags=["t"], retries=1, **said)
+    publish("orders", 1)
+    drain()
+    told = ("shop.handler", ("t",), "q")
+    assert [told, told, (1, 2, "orders")] == SEEN
+
+
+def test_failures_are_retried_and_then_dead():
+    """By the retries of the subscription; a redrive runs it with its message."""
+
+    def handler(message):
+        SEEN.append(message.id)
+        if len(SEEN) < 3:
+            raise RetryLater(0)
+
+    listen(handler, retries=1)
+    message_id = publish("orders", 1)
+    drain(retries=True)
+    letter = DeadLetter.objects.get()
+    assert ("exhausted", message_id, 2) == (
+        letter.reason,
+        letter.message_id,
+        letter.attempt,
+    )
+    operate.redrive([letter.pk])
+    drain()
+    assert [message_id] * 3 == SEEN
+    assert message_id == ArchivedJob.objects.get().message_id
+
+
+@pytest.mark.parametrize(
+    "said, reason",
+    [({"ack_policy": "reject_on_error"}, "rejected"), ({"retries": 0}, "exhausted")],
+)
+def test_ack_policies_hold(said, reason):
+    """A failure of one that rejects on errors is dead at once."""
+
+    def handler(message):
+        raise ValueError(message.name)
+
+    listen(handler, **said)
+    publish("orders", 1)
+    drain()
+    assert reason == DeadLetter.objects.get().reason
+
+
+def test_an_atomic_handler_writes_once():
+    """What it has written goes with its failure."""
+
+    def handler(message):
+        Order.objects.create(name=message.payload)
+        if message.payload == "bad":
+            raise Reject("bad")
+
+    listen(handler, atomic=True)
+    publish_many([topic("orders").message(each) for each in ("good", "bad")])
+    drain()
+    assert ["good"] == list(Order.objects.values_list("name", flat=True))
+
+
+def test_the_task_can_be_called_and_enqueued():
+    """As every task, with a message that the test makes."""
+    handler = listen(keep)
+    handler(Message(1, "orders", "orders", "called"))
+    handler.delay(Message(1, "orders", "orders", {"n": 1}))
+    drain()
+    assert ["called", {"n": 1}] == SEEN
+
+
+# With the transaction -----------------------------------------------------------------
+
+
+def test_a_rollback_takes_message_and_jobs():
+    """And a savepoint those that were published in it."""
+    listen(keep)
+    with transaction.atomic():
+        publish("orders", "kept")
+        with transaction.atomic():
+            publish("orders", "savepoint")
+            transaction.set_rollback(True)
+    with transaction.atomic():
+        publish("orders", "gone")
+        transaction.set_rollback(True)
+    assert ["kept"] == list(Row.objects.values_list("payload", flat=True))
+    drain()
+    assert ["kept"] == SEEN
+
+
+# In tests -----------------------------------------------------------------------------
+
+
+def test_immediate_mode_runs_the_jobs_of_a_message():
+    """In the publishing call, as delay() runs its job."""
+    listen(keep)
+    with immediate():
+        publish("orders", 1)
+        assert [1] == SEEN
+        topic("orders").publish_many([2, 3])
+    assert [1, 2, 3] == SEEN
+    assert not Job.objects.exists()
+
+
+def test_immediate_mode_runs_what_messages_lead_to():
+    """One after the other; errors are raised if that is asked for."""
+
+    def handler(message):
+        if message.payload:
+            publish("orders", message.payload - 1)
+        else:
+            raise ValueError("zero")
+
+    listen(handler, retries=0)
+    with immediate(raise_errors=True), pytest.raises(ValueError, match="zero"):
+        publish("orders", 2)
+    assert 3 == Row.objects.count()
+
+
+def test_capture_and_assert_enqueued_see_them():
+    """By task and queue, with the message as it stands in the log."""
+    handler = listen(keep, queue="q", tags=["t"])
+    with capture() as captured:
+        publish("orders", 1)
+        publish("mail", 2)
+    (job,) = captured
+    assert ("q", handler.name) == (job.queue, job.task)
+    row = Row.objects.get(name="orders")
+    message = Message(
+        *(row.id, "orders", "orders", 1),
+        published_at=row.published_at,
+        partition=row.partition,
+    )
+    assert_enqueued(handler, message, queue="q", tags=["t"])
+    with pytest.raises(AssertionError, match=r"not message #999999 orders\.paid"):
+        assert_enqueued(handler, Message(999_999, "orders", "orders.paid", 1))
+
+
+def test_a_task_of_the_suite_is_still_a_task():
+    """Nothing changes for those that subscribe to nothing."""
+    made = task(name="shop.plain")(keep)
+    assert () == made.receives
+    assert [] == testing.drain().errors

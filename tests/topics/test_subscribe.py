@@ -1,0 +1,197 @@
+"""subscribe(): what it declares, and what it refuses."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from django_pgqueue import (
+    Accumulate,
+    DeclarationError,
+    Message,
+    Retry,
+    TopicError,
+    Unique,
+    subscribe,
+    task,
+    topic,
+)
+from django_pgqueue.tasks.task import Task
+from django_pgqueue.topics.subscribe import declared
+from django_pgqueue.topics.sync_subscriptions import wanted
+
+
+def on_message(message):
+    """Take a message."""
+
+
+def test_a_function_becomes_a_task_with_a_row(settings):
+    """What the task and the settings say of its jobs stands in the row."""
+    settings.PGQUEUE = {"QUEUES": {"billing": {"priority": 7}}}
+    made = subscribe(
+        "orders.*",
+        queue="billing",
+        where={"country": "FR"},
+        retries=5,
+        start="earliest",
+        tags=["x"],
+        name="shop.on_order",
+    )(on_message)
+
+    assert isinstance(made, Task)
+    assert made("called") is None
+    (row,) = wanted()
+    assert ("billing", "orders.*", "shop.on_order") == row[:3]
+    assert ("orders", '{"country":"FR"}') == (row.topic, row.payload_filter)
+    assert (7, 6) == (row.priority, row.max_attempts)
+    assert ('{"tags": ["x"]}', "earliest", None) == (row.headers, row.start, row.ago)
+
+
+def test_several_stand_above_one_function():
+    """They make one task with several subscriptions."""
+    made = subscribe("*.failed", queue="alarms", priority=9, retries=0)(
+        subscribe(topic("mail"))(subscribe("orders", name="shop.all")(on_message))
+    )
+
+    assert "shop.all" == made.name
+    assert [
+        ("alarms", "*.failed", 9, 1),
+        ("default", "mail", 0, 5),
+        ("default", "orders", 0, 5),
+    ] == [(row.queue, row.pattern, row.priority, row.max_attempts) for row in wanted()]
+    assert {"alarms", "default"} == {queue for queue, _ in made.receives}
+
+
+def test_it_stands_above_a_task():
+    """Which keeps its options; the subscription says those of its own jobs."""
+    inner = task(
+        name="shop.inner", queue="slow", retries=Retry(max_attempts=3), tags=["a"]
+    )(on_message)
+    assert inner is subscribe("orders", tags=["b"])(inner)
+
+    (row,) = wanted()
+    assert ("slow", 3, '{"tags": ["a", "b"]}') == (
+        row.queue,
+        row.max_attempts,
+        row.headers,
+    )
+
+
+def test_a_module_that_is_imported_anew_replaces_what_it_said():
+    """And what it says no more is gone."""
+
+    def declare(first, *others):
+        def handler(message):
+            pass
+
+        made = subscribe(first, name="shop.reloaded")(handler)
+        for pattern in others:
+            subscribe(pattern)(made)
+
+    declare("orders", "mail")
+    declare("orders.paid")
+    assert ["orders.paid"] == [row.pattern for row in wanted()]
+
+
+@pytest.mark.parametrize(
+    "said, message",
+    [
+        ({"pattern": "orders.**"}, "is no pattern"),
+        ({"pattern": 3}, "is no pattern"),
+        ({"where": ["FR"]}, "it must be a dict"),
+        ({"where": {"x": object()}}, "where: value.x is a builtins.object"),
+        ({"where": {"x": "y" * 9_000}}, "the limit is 8,192"),
+        ({"start": "yesterday"}, "'latest', 'earliest', a datetime, or a duration"),
+        ({"start": None}, "'latest', 'earliest', a datetime, or a duration"),
+        ({"start": datetime(9000, 1, 1, tzinfo=UTC)}, "it lies in the future"),
+        ({"start": timedelta(days=-1)}, "it lies in the future"),
+        ({"start": "999999999 weeks ago"}, "longer ago than a hundred years"),
+    ],
+)
+def test_what_a_subscription_cannot_say(said, message):
+    """It is refused where it is declared."""
+    with pytest.raises(TopicError, match=message):
+        subscribe(**{"pattern": "orders", **said})(on_message)
+    assert [] == declared()
+
+
+@pytest.mark.parametrize(
+    "said, message",
+    [
+        ({"priority": 1_000}, "priority"),
+        ({"queue": "a b"}, "queue"),
+        ({"ack_policy": "manual"}, "needs takes_context"),
+        ({"atomic": True, "settle": "batched"}, "contradict each other"),
+        ({"timeout": -1}, "timeout"),
+    ],
+)
+def test_options_are_checked_as_those_of_a_task(said, message):
+    """With the same words."""
+    with pytest.raises(DeclarationError, match=message):
+        subscribe("orders", name="shop.bad", **said)(on_message)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"unique": Unique()}, "every message makes a job"),
+        ({"throttle": "1/s"}, "every message makes a job"),
+        ({"accumulate": Accumulate(size=5)}, "gathers calls of delay"),
+    ],
+)
+def test_a_task_whose_rule_would_not_hold_is_refused(options, message):
+    """Jobs that are made in the database know nothing of it."""
+
+    def handler(message):
+        pass
+
+    with pytest.raises(DeclarationError, match=message):
+        subscribe("orders")(task(name="shop.ruled", **options)(handler))
+
+
+def test_a_function_takes_one_argument():
+    """Neither none nor two."""
+
+    def none():
+        pass
+
+    def two(message, other):
+        pass
+
+    for number, function in enumerate((none, two)):
+        with pytest.raises(DeclarationError, match="must take one argument"):
+            subscribe("orders", name=f"shop.wrong{number}")(function)
+
+    def with_context(context, message: Message):
+        pass
+
+    subscribe("orders", name="shop.right", takes_context=True)(with_context)
+
+
+def test_options_of_the_task_are_said_once():
+    """Above a task, they are refused; and so is another word for the same route."""
+    made = subscribe("orders", name="shop.said")(on_message)
+    with pytest.raises(DeclarationError, match=r"@subscribe\(timeout=…\) stands above"):
+        subscribe("mail", timeout=5)(made)
+    with pytest.raises(DeclarationError, match="@subscribe: priority"):
+        subscribe("mail", priority=101)(made)
+    with pytest.raises(TopicError, match="twice, with other options"):
+        subscribe("orders", where={"a": 1})(made)
+    assert made is subscribe("orders")(made)
+
+
+def test_a_start_is_a_time_or_so_long_ago():
+    """Times are kept in UTC; what is so long ago is reckoned by the database."""
+    for number, (start, text, ago) in enumerate(
+        [
+            ("60 days ago", "", timedelta(days=60)),
+            ("90s", "", timedelta(seconds=90)),
+            (timedelta(hours=1), "", timedelta(hours=1)),
+            ("2026-01-02", "2026-01-02T00:00:00+00:00", None),
+            (datetime(2026, 1, 2, 3, tzinfo=UTC), "2026-01-02T03:00:00+00:00", None),
+        ]
+    ):
+        subscribe(f"t{number}", start=start, name=f"shop.t{number}")(on_message)
+        row = wanted()[-1]
+        assert (text, ago) == (row.start, row.ago)

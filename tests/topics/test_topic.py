@@ -1,0 +1,300 @@
+"""topic(), publish() and publish_many(): what Python stores and refuses."""
+
+import dataclasses
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from django_pgqueue import (
+    InvalidArgument,
+    InvalidOption,
+    PayloadTooLarge,
+    TopicError,
+    WrongDatabase,
+    apublish,
+    apublish_many,
+    publish,
+    publish_many,
+    topic,
+)
+from django_pgqueue.log.message import Message as Published
+from django_pgqueue.models import Job, Message, Topic
+from django_pgqueue.signals import messages_published
+from django_pgqueue.topics import registry
+from django_pgqueue.topics.sync_topics import sync
+from tests.log.test_publish import subscribe
+
+pytestmark = pytest.mark.django_db
+
+
+@dataclasses.dataclass
+class OrderEvent:
+    id: int
+    country: str = "DE"
+
+
+class Model:
+    """What pydantic's models have."""
+
+    def __init__(self, number):
+        self.id = number
+
+    @classmethod
+    def model_validate(cls, value):
+        if not isinstance(value.get("id"), int):
+            raise ValueError("id must be an int")
+        return cls(value["id"])
+
+    def model_dump(self, mode):
+        return {"id": self.id, "mode": mode}
+
+
+@pytest.fixture(autouse=True)
+def _declared(monkeypatch):
+    monkeypatch.setattr(registry, "_declared", {})
+
+
+def stored():
+    return list(Message.objects.order_by("id").values_list("name", "key", "payload"))
+
+
+def test_a_message_has_the_topics_name_or_its_own():
+    """The id of its row comes back."""
+    orders = topic("orders")
+    first = orders.publish({"id": 1}, key="c7", headers={"from": "web"})
+    second = orders.publish("orders.paid", {"id": 1})
+    third = publish("orders.paid", [1], key=5)
+
+    assert [first, second, third] == list(
+        Message.objects.order_by("id").values_list("id", flat=True)
+    )
+    assert [
+        ("orders", "c7", {"id": 1}),
+        ("orders.paid", None, {"id": 1}),
+        ("orders.paid", "5", [1]),
+    ] == stored()
+    assert {"from": "web"} == Message.objects.get(id=first).headers
+
+
+def test_many_are_published_in_their_order():
+    """Payloads with a key of theirs, or messages of several topics."""
+    clicks = topic("clicks")
+    ids = clicks.publish_many([{"n": n, "by": f"v{n}"} for n in range(600)], key="by")
+    assert ids == sorted(ids)
+    assert [
+        ("clicks", f"v{n}", {"n": n, "by": f"v{n}"}) for n in range(600)
+    ] == stored()
+
+    Message.objects.all().delete()
+    others = publish_many(
+        [
+            topic("b").message("b.x", 1),
+            topic("a").message("a.x", 2, key="k"),
+            topic("b").message("b.y", 3),
+        ]
+    )
+    found = dict(Message.objects.values_list("id", "name"))
+    assert ["b.x", "a.x", "b.y"] == [found[each] for each in others]
+    assert [] == clicks.publish_many([]) == publish_many([])
+
+
+def test_a_generator_may_yield_one_dict_again_and_again():
+    """Each message has what was in it when it was yielded."""
+
+    def rows():
+        row = {}
+        for n in range(3):
+            row["n"] = n
+            yield row
+
+    topic("orders").publish_many(rows(), key="n")
+    assert [("orders", str(n), {"n": n}) for n in range(3)] == stored()
+
+
+def test_payloads_that_need_a_closer_look_travel_too():
+    """Between plain ones, in the same order, with a function for the key."""
+    topic("t").publish_many(
+        [1, 1e17, "x", dataclasses.asdict(OrderEvent(1))],
+        name="t.x",
+        key=lambda payload: str(payload)[:1],
+    )
+    assert ["1", "1", "x", "{"] == [key for _, key, _ in stored()]
+    assert {"__pgqueue__": "float", "value": "1e+17"} == stored()[1][2]
+
+
+def test_a_rollback_takes_messages_and_jobs():
+    """They are of the caller's transaction."""
+    subscribe("orders", "q")
+    with transaction.atomic():
+        topic("orders").publish(1)
+        assert (1, 1) == (Message.objects.count(), Job.objects.count())
+        transaction.set_rollback(True)
+    assert (0, 0) == (Message.objects.count(), Job.objects.count())
+
+
+def test_async_code_publishes_in_the_same_transaction():
+    """The twins return what the others do."""
+
+    async def run():
+        one = await apublish("a.b", 1)
+        two = await topic("a").apublish(2)
+        more = await topic("a").apublish_many([3])
+        last = await apublish_many([topic("a").message(4)])
+        return [one, two, *more, *last]
+
+    ids = async_to_sync(run)()
+    assert [1, 2, 3, 4] == [
+        Message.objects.get(id=message_id).payload for message_id in ids
+    ]
+
+
+def test_a_dataclass_checks_its_fields():
+    """An instance, or a dict that would make one; read() gives one back."""
+    orders = topic("orders", schema=OrderEvent)
+    orders.publish(OrderEvent(1))
+    orders.publish({"id": 2})
+    orders.publish_many([{"id": 3}, OrderEvent(4)])
+    assert [1, 2, 3, 4] == [payload["id"] for _, _, payload in stored()]
+    assert {"id": 2, "country": "DE"} == stored()[1][2]
+    message = Published(id=1, topic="orders", name="orders", payload={"id": 2})
+    assert OrderEvent(2) == orders.read(message)
+    for bad in ({"ident": 1}, {}, 5):
+        with pytest.raises(TopicError, match="does not fit OrderEvent"):
+            orders.publish("orders.paid", bad)
+        with pytest.raises(TopicError, match="does not fit OrderEvent"):
+            publish("orders.paid", bad)
+
+
+def test_a_model_checks_values():
+    """What has pydantic's two methods is validated and dumped by them."""
+    orders = topic("orders", schema=Model)
+    orders.publish({"id": 1})
+    assert {"id": 1, "mode": "json"} == stored()[0][2]
+    with pytest.raises(TopicError, match="id must be an int"):
+        orders.publish({"id": "x"})
+
+
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda: publish("a b", 1), TopicError, "cannot be called 'a b'"),
+        (lambda: publish(5, 1), TopicError, "cannot be called 5"),
+        (lambda: topic("a").publish("b.c", 1), TopicError, r"'a\.b\.c'"),
+        (lambda: topic("a").publish(), TopicError, "0 arguments"),
+        (lambda: topic("a").publish(1, 2, 3), TopicError, "3 arguments"),
+        (lambda: publish("a", object()), InvalidArgument, "a: payload is a"),
+        (lambda: publish("a", 1, key=""), TopicError, "0 characters"),
+        (lambda: publish("a", 1, headers={"pgqueue.x": 1}), InvalidOption, "reserved"),
+        (lambda: publish("a", 1, headers=[1]), InvalidOption, "must be a dict"),
+        (lambda: publish("a", "x" * 2_000_000), PayloadTooLarge, "payload and headers"),
+        (
+            lambda: topic("a").publish_many([{"x": 1}], key="y"),
+            TopicError,
+            "'y' is no field",
+        ),
+        (
+            lambda: topic("a").publish_many([topic("b").message(1)]),
+            TopicError,
+            "topic 'a'",
+        ),
+        (lambda: publish_many([{"x": 1}]), TopicError, "item 0"),
+        (lambda: topic("a", partitions=0), TopicError, "1 to 256"),
+        (lambda: topic("a", partitions=True), TopicError, "1 to 256"),
+        (lambda: topic("a", retain="x"), TopicError, "no duration"),
+        (lambda: topic("a", retain=0), TopicError, "retain"),
+        (lambda: topic("a", schema=dict), TopicError, "dataclass"),
+        (lambda: topic("a", size=1), TypeError, "'size'"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_sql(
+    call, error, words, django_assert_num_queries
+):
+    """With the value and the limit; the caller's transaction stays usable."""
+    with django_assert_num_queries(0), pytest.raises(error, match=words):
+        call()
+    assert [] == stored()
+
+
+@pytest.mark.django_db(databases=["default", "queue"])
+def test_a_transaction_on_another_database_is_refused():
+    """The message would not roll back with it; the error says how to do it."""
+    with (
+        transaction.atomic(using="queue"),
+        pytest.raises(WrongDatabase, match="on_commit"),
+    ):
+        publish("a", 1)
+
+
+def test_one_query_publishes_one_message(django_assert_num_queries):
+    """In a transaction that is open."""
+    publish("a", 1)
+    with django_assert_num_queries(1):
+        publish("a.b", {"x": 1}, key="k")
+
+
+def test_a_topic_is_declared_once():
+    """The same words again are fine, and so is its name alone."""
+    first = topic("orders", partitions=4, retain="2d")
+    assert first == topic("orders") == topic("orders", partitions=4, retain="48h")
+    with pytest.raises(TopicError, match=r"declared twice: .*timedelta\(days=2\), "):
+        topic("orders", partitions=5)
+
+
+def test_declared_topics_become_rows():
+    """Their partitions stay what they were when the row was made; the rest follows."""
+    topic("orders", partitions=4, retain="2d", schema=OrderEvent)
+    topic("mail", partitions=2)
+    with connection.cursor() as cursor:
+        assert ["mail", "orders"] == sync(cursor)
+        assert [] == sync(cursor)
+        registry._declared.clear()
+        topic("orders", partitions=8, retain="3d")
+        assert ["orders"] == sync(cursor)
+    row = Topic.objects.get(name="orders")
+    assert (4, 3, None) == (row.partitions, row.retain.days, row.schema)
+    assert 8 == row.declared["partitions"]
+
+
+def test_declaring_again_uses_up_no_ids():
+    """They are of the key of a lock, and every start of a worker declares."""
+    topic("a", partitions=4)
+    with connection.cursor() as cursor:
+        for _ in range(3):
+            sync(cursor)
+        topic("b", partitions=4)
+        sync(cursor)
+    first, second = Topic.objects.order_by("id").values_list("id", flat=True)
+    assert first + 1 == second
+
+
+def test_receivers_hear_of_what_is_published():
+    """Once for each topic, with the ids and how many jobs came of them."""
+    heard = []
+
+    def receiver(**told):
+        heard.append((told["topic"], told["ids"], told["jobs"]))
+
+    subscribe("a.*", "q")
+    messages_published.connect(receiver)
+    try:
+        ids = publish_many([topic("a").message("a.x", 1), topic("b").message(2)])
+    finally:
+        messages_published.disconnect(receiver)
+    assert [("a", [ids[0]], 1), ("b", [ids[1]], 0)] == heard
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_a_transaction_one_message_is_one_statement(
+    django_assert_num_queries,
+):
+    """And many of one topic, too; of several topics they are all or nothing."""
+    publish("a", 1)
+    with django_assert_num_queries(1):
+        publish("a", 2)
+    with django_assert_num_queries(1):
+        topic("a").publish_many(range(100))
+    with pytest.raises(TopicError), CaptureQueriesContext(connection) as queries:
+        publish_many([topic("a").message(1), topic("b").message(1), 5])
+    assert 0 == len(queries)
