@@ -110,7 +110,8 @@ def drain(
             job = (
                 _next(queue)
                 or _next_call(queue)
-                or (_next_retry(queue) if retries else None)
+                # Its time may have come since the look for what is due.
+                or ((_next_retry(queue) or _next(queue)) if retries else None)
             )
             if job is None:
                 break

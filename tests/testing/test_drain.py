@@ -10,6 +10,7 @@ from django.db import Error, connection, transaction
 from django_pgqueue import (
     Cancel,
     Reject,
+    Retry,
     RetryLater,
     Snooze,
     WrongDatabase,
@@ -19,6 +20,7 @@ from django_pgqueue import (
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
 from django_pgqueue.queues.partitions import partition_name
 from django_pgqueue.testing import DRAIN_JOBS_MAX, Drained, capture, drain
+from django_pgqueue.testing.draining import make_due
 from tests.app.models import Order
 from tests.app.tasks import (
     Unlucky,
@@ -475,6 +477,21 @@ def test_what_waits_for_something_else_is_no_retry():
     assert 3 == drain(retries=True)
     assert 0 == drain(retries=True)
     assert 4 == Job.objects.count()
+
+
+def test_a_retry_that_falls_due_between_two_looks_runs(monkeypatch):
+    """It waits for nothing any more, and the look for what is due was before."""
+
+    @task(name="in an hour", retries=Retry(max_attempts=2, base="1h", jitter="none"))
+    def fails_for_an_hour():
+        raise Unlucky
+
+    failed = fails_for_an_hour.delay()
+    drain()
+    look = "django_pgqueue.testing.draining._next_call"
+    monkeypatch.setattr(look, lambda queue: make_due(failed.id))
+
+    assert 1 == drain(retries=True)
 
 
 def test_retries_of_one_queue_leave_the_others():
