@@ -96,29 +96,30 @@ def test_nothing_that_data_says_is_run_or_breaks_out(site, text):
         assert [] == site.wrong, path
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_pages_fit_the_window_and_can_be_read(site, width):
+def test_pages_fit_the_window_and_can_be_read(site):
     """
     No page is wider than the window, and text differs from what is behind it.
 
-    Breadcrumbs have Django's own style, and rows of lists a few lines.
+    Breadcrumbs have Django's own style, and rows of lists a few lines. In the window of
+    a desk and of a phone.
     """
-    site.page.set_viewport_size({"width": width, "height": 800})
-
     for path in make_rows():
         page = site.open(path)
 
-        too_wide = page.evaluate(
-            "document.documentElement.scrollWidth"
-            " - document.documentElement.clientWidth"
-        )
-        assert 0 >= too_wide, path
-        assert [] == page.evaluate(TALL_ROWS), path
-        assert [] == page.evaluate(PLAIN_BREADCRUMBS), path
         page.evaluate(AT_ONCE)
-        for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)
-            assert [] == page.evaluate(UNREADABLE), (path, scheme)
+        for width in (390, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert width == page.evaluate("window.innerWidth")
+            too_wide = page.evaluate(
+                "document.documentElement.scrollWidth"
+                " - document.documentElement.clientWidth"
+            )
+            assert 0 >= too_wide, (path, width)
+            assert [] == page.evaluate(TALL_ROWS), (path, width)
+            assert [] == page.evaluate(PLAIN_BREADCRUMBS), (path, width)
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)
+                assert [] == page.evaluate(UNREADABLE), (path, width, scheme)
 
 
 TALL_ROWS = """
