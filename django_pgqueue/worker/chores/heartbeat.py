@@ -120,9 +120,9 @@ class Heartbeat(Service):
         self._cancels_heard_at = now
 
     def _look_for_cancels(self) -> None:
-        asked = [held for held in self._leases.all() if not held.is_cancelled]
-        for start in range(0, len(asked), CANCEL_ROWS_MAX):
-            some = asked[start : start + CANCEL_ROWS_MAX]
+        uncancelled = [held for held in self._leases.all() if not held.is_cancelled]
+        for start in range(0, len(uncancelled), CANCEL_ROWS_MAX):
+            some = uncancelled[start : start + CANCEL_ROWS_MAX]
             with self.link.cursor() as cursor:
                 found = lease.cancel_requests(
                     cursor,
