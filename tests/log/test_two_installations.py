@@ -48,8 +48,12 @@ def held_by(connection: psycopg.Connection) -> list[int]:
 
 
 def test_a_publisher_holds_back_no_reader_of_another_installation(to: Connect):
-    """Though both have a topic of the same number, and locks of the same names."""
+    """
+    Though both have a topic of the same number, and locks of the same names, and the
+    lock says an id that is behind.
+    """
     one, two, reader = to(ONE), to(TWO), to(TWO)
+    two.execute("SELECT setval('pgqueue_message_id_seq', 100000)")
     published(one), published(two)
     assert one.execute(TOPIC_ID).fetchone() == two.execute(TOPIC_ID).fetchone()
     with one.transaction():
