@@ -40,7 +40,7 @@ SELECT l.classid::bigint - %(class)s AS topic_id, l.pid,
                   AND ours.relation = 'pgqueue_message'::regclass
                   AND ours.mode = 'RowExclusiveLock' AND ours.granted
                   AND ours.virtualtransaction = l.virtualtransaction)
- ORDER BY seconds DESC NULLS FIRST
+ ORDER BY a.xact_start NULLS FIRST
 """
 
 
