@@ -189,7 +189,7 @@ def test_a_band_that_waits_long_gets_a_twentieth_of_the_starts(
     start_worker, the_ledger
 ):
     """No more: the rest is for those that go first."""
-    high = put("high", 1_000, priority=50)
+    high = put("high", 2_000, priority=50)
     low = put("low", 1_000, priority=-50)
     wait_for(
         lambda: Job.objects.filter(pk=low[0]).due().exists(), what="all of them wait"
@@ -201,4 +201,6 @@ def test_a_band_that_waits_long_gets_a_twentieth_of_the_starts(
     starts = the_ledger.entries("start")
     last_high = max(n for n, entry in enumerate(starts) if entry.note == "high")
     lows = sum(entry.note == "low" for entry in starts[:last_high])
-    assert 1_000 / 19 == pytest.approx(lows, abs=CLAIM_MAX / 20 + 2)
+    # The first claim may be made before the low ones are seen, and those of the last
+    # start after its high ones.
+    assert 2_000 / 19 == pytest.approx(lows, abs=2 * CLAIM_MAX / 20 + 2)
