@@ -14,8 +14,10 @@ def consume(start_worker, the_ledger, task, jobs, workers):
     started = [start_worker(threads=4, wait=False) for _ in range(workers)]
     final = wait_until_final(ids, 100)
 
-    assert {("succeeded", 0, 1)} == {
-        (place.state, place.crashes, place.deliveries) for place in final.values()
+    # Deliveries are not compared: what was claimed ahead on a busy machine may be
+    # handed back, unbegun.
+    assert {("succeeded", 0)} == {
+        (place.state, place.crashes) for place in final.values()
     }
     assert dict.fromkeys(ids, 1) == the_ledger.starts()
     assert [] == the_ledger.entries("stale")

@@ -64,7 +64,7 @@ def scale(django_db_setup, django_db_blocker):
         yield cursor
 
 
-def work(name, over, django_db_blocker):
+def work(name, at_work, over, django_db_blocker):
     """Enqueue, claim, renew, settle, cancel and redrive until it is over."""
     done = 0
     with django_db_blocker.unblock(), own_cursor(ALIAS) as cursor:
@@ -89,6 +89,8 @@ def work(name, over, django_db_blocker):
             dead_letter(cursor, worker=name, ended=ended[7:8])
             ack(cursor, worker=name, ended=ended[:7])
             redrive(cursor, [job.id for job in jobs])
+            if jobs and not done:
+                at_work.wait()
             done += len(jobs)
     return done
 
@@ -96,11 +98,14 @@ def work(name, over, django_db_blocker):
 def while_working(purge, django_db_blocker):
     """Do *purge* beside workers; return its answer and how many jobs they ran."""
     over = threading.Event()
+    at_work = threading.Barrier(WORKERS + 1, timeout=60)
     with ThreadPoolExecutor(WORKERS) as pool:
         workers = [
-            pool.submit(work, f"w{n}", over, django_db_blocker) for n in range(WORKERS)
+            pool.submit(work, f"w{n}", at_work, over, django_db_blocker)
+            for n in range(WORKERS)
         ]
         try:
+            at_work.wait()
             answer = purge()
         finally:
             over.set()
