@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 import re
+import signal
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -91,6 +92,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     with ALONE.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX if is_timing else fcntl.LOCK_SH)
         return (yield)
+
+
+# A shell has what it starts in the background ignore Ctrl+C, and so would workers, or
+# some of them: whatever is forked before a test has set it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # What a test costs by its marks and fixtures, roughly, in seconds.
