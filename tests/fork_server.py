@@ -208,14 +208,22 @@ def serve(control: socket.socket) -> tuple[bytes, int] | None:
             if not message:
                 return None
             output_fd, status_fd = fds
+            leads, its = os.pipe()
             pid = os.fork()
             if not pid:
+                os.setsid()
+                os.close(leads)
+                os.close(its)
                 for pidfd, (_, other_fd) in children.items():
                     os.close(pidfd)
                     os.close(other_fd)
                 os.close(status_fd)
                 return message, output_fd
             os.close(output_fd)
+            # Not before it leads its group, by which a test may end it at once.
+            os.close(its)
+            os.read(leads, 1)
+            os.close(leads)
             pidfd = os.pidfd_open(pid)
             children[pidfd] = pid, status_fd
             readable.register(pidfd, select.POLLIN)
@@ -240,7 +248,6 @@ def become(message: bytes, output_fd: int) -> None:
     from django.db import connections
 
     arguments, environment = json.loads(message)
-    os.setsid()
     os.dup2(output_fd, 1)
     os.dup2(output_fd, 2)
     os.close(output_fd)

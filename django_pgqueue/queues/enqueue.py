@@ -94,7 +94,7 @@ INSERT INTO pgqueue_job (queue, task, args, kwargs, headers, priority, max_attem
 SELECT {values(form, rule)},
        %(schedule_id)s{rule.values.format(place=form.place)}
   {"FROM" if tables else ""} {", ".join(tables)} {where}
- {f"ORDER BY {form.place}" if form.source and not form.place.isdigit() else ""}
+ {f"ORDER BY {form.place}" if form.source else ""}
 RETURNING {returning}
 """
 

@@ -47,11 +47,11 @@ COLUMN_AS_JSON = {
 
 # Locks: none. The rows with the arguments of their jobs, as they are stored: from them
 # comes the key of a row's offset, so that it has the text that Python reads there.
-# Where a part of it is NULL there is no moment. OFFSET 0: they are built once. A CTE is
-# read in the order it was written.
+# Where a part of it is NULL there is no moment. OFFSET 0: they are built once. place:
+# ids rise in the query's order.
 MADE = """
 WITH placed AS MATERIALIZED (
-    SELECT item.kwargs, {offset} AS microseconds, {place} AS place
+    SELECT item.kwargs, {offset} AS microseconds, row_number() OVER () AS place
       FROM (SELECT jsonb_build_object({arguments}) AS kwargs
               FROM ({query}) AS source({columns})
             OFFSET 0) AS item
@@ -131,7 +131,6 @@ def made(
     key: Sequence[KeyPart],
     query: str,
     params: Sequence[Any],
-    has_places: bool,
 ) -> tuple[str, dict[str, Any]]:
     """Return the SQL of MADE and its parameters, for enqueue_from_select()."""
     named: dict[str, Any] = {}
@@ -142,7 +141,6 @@ def made(
         query=_by_name(query, params, named),
         offset=offset,
         columns=columns,
-        place="row_number() OVER ()" if has_places else "0",
     )
     return statement, named
 
@@ -183,7 +181,6 @@ def enqueue_from_select(
         key=key,
         query=query,
         params=params,
-        has_places=rule.has_places,
     )
     stored = insert(MADE_OF_ROWS, rule, where=f"WHERE {IS_FINE}")
     cursor.execute(

@@ -41,11 +41,6 @@ class Rule:
         """How many rows a statement has at most."""
         return SPREAD_ROWS_MAX if self.has_offsets else BULK_ROWS_MAX
 
-    @property
-    def has_places(self) -> bool:
-        """Whether the place of a row counts."""
-        return "{place}" in self.values
-
 
 # run_at is the caller's time, delay is counted from the database's clock.
 PLAIN = Rule(

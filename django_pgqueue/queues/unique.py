@@ -260,7 +260,6 @@ def store_unique_selected(
         key=offset_key,
         query=query,
         params=params,
-        has_places=True,
     )
     stored = ROWS_STORED.format(call=call(MADE_OF_ROWS, placement.rule, "placed.key"))
     cursor.execute(

@@ -164,7 +164,6 @@ BUILDS: dict[str, Broken] = {
                 "worker/claim/claimer.py",
                 "barred = self._barred()",
                 "barred: list[int] = []",
-                times=2,
             ),
             Edit(
                 "worker/lease/leases.py",

@@ -129,3 +129,16 @@ def test_a_rolled_back_spread_was_never_there(cursor):
         assert 3 == len(enqueue_many(cursor, WINDOW, [Items("[],[],[]", 3)]))
 
     assert 0 == Job.objects.count()
+
+
+def test_ids_rise_in_the_order_of_a_query_that_does_not_fit_into_memory(cursor):
+    """However large it is: a sort that goes to disk keeps no order among equals."""
+    cursor.execute("SET work_mem = '64kB'")
+    plain = replace(WINDOW, over_microseconds=None)
+    query = "SELECT n FROM generate_series(20000, 1, -1) n"
+
+    stored = from_select(cursor, query, placement=plain)
+
+    assert 20_000 == stored.count
+    numbers = Job.objects.order_by("pk").values_list("kwargs__n", flat=True)
+    assert list(range(20_000, 0, -1)) == list(numbers)

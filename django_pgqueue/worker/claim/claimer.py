@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Protocol
 
 import psycopg
@@ -366,29 +367,24 @@ class Claimer(Service):
         self, queues: Sequence[str], limit: int, *, for_coroutines: bool
     ) -> list[Claimed]:
         """Lease what is due, without floors, and hand it over."""
-        barred = self._barred()
-        sent_at = time.monotonic()
-        with self._answered(limit) as cursor:
-            jobs = claims.claim(
-                cursor,
-                queues=queues,
-                worker=self._worker,
-                limit=limit,
-                lease=self._lease,
-                barred=barred,
-            )
-        return self._hand_over(jobs, sent_at, for_coroutines)
+        statement = partial(claims.claim, queues=queues)
+        return self._claim(statement, limit, for_coroutines)
 
     def claim_from_floors(
         self, bands: Sequence[Band], limit: int, *, for_coroutines: bool
     ) -> list[Claimed]:
         """Lease what is due in known bands, and hand it over."""
+        statement = partial(claims.claim_from_floors, bands=bands)
+        return self._claim(statement, limit, for_coroutines)
+
+    def _claim(
+        self, statement: Callable[..., list[Claimed]], limit: int, for_coroutines: bool
+    ) -> list[Claimed]:
         barred = self._barred()
         sent_at = time.monotonic()
         with self._answered(limit) as cursor:
-            jobs = claims.claim_from_floors(
+            jobs = statement(
                 cursor,
-                bands=bands,
                 worker=self._worker,
                 limit=limit,
                 lease=self._lease,
