@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 # The highest priority over all queues; queues take equal turns where it is equal.
 PRIORITY = "priority"
@@ -56,7 +56,7 @@ class Entry:
         return f"{'-' * self.without}{self.pattern}{weight}{cap}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QueuePlan:
     """Which queues are served, and how they share a worker."""
 
@@ -64,19 +64,19 @@ class QueuePlan:
     order: str = PRIORITY
     _names: dict[str, Entry | None] = field(default_factory=dict, compare=False)
 
-    @property
+    @cached_property
     def named(self) -> list[str]:
         """Return the queues that are served whether they exist or not."""
         return [e.pattern for e in self.entries if not e.is_open and not e.without]
 
-    @property
+    @cached_property
     def is_open(self) -> bool:
         """Whether queues are served that nobody has named."""
         return not self.entries or any(
             entry.is_open and not entry.without for entry in self.entries
         )
 
-    @property
+    @cached_property
     def has_caps(self) -> bool:
         """Whether any queue has a cap."""
         return any(entry.cap is not None for entry in self.entries)

@@ -118,8 +118,8 @@ def _work(threads: int, names: Any) -> None:
     from django.db import connections
 
     from django_pgqueue.conf import get_settings
+    from django_pgqueue.worker.lease.leases import Slots
     from django_pgqueue.worker.options import WorkerOptions
-    from django_pgqueue.worker.run.slots import Slots
     from django_pgqueue.worker.supervise.supervisor import run_child
 
     def tell() -> None:

@@ -43,7 +43,7 @@ GUARDS: dict[str, Guard] = {
     "no-rechecks": Guard(
         "no round follows a wake that others may have stood behind",
         Edit(
-            "worker/claim/rechecks.py",
+            "worker/claim/poller.py",
             "for seconds in RECHECK_SECONDS[1:]]",
             "for seconds in RECHECK_SECONDS[3:]]",
         ),
@@ -88,8 +88,8 @@ GUARDS: dict[str, Guard] = {
         "nobody hands back what a claim without an answer has leased",
         Edit(
             "worker/claim/strays.py",
-            "                self.note()\n",
-            "                pass\n",
+            "            self.note()\n",
+            "            pass\n",
         ),
         "worker/claim/test_claimer.py::"
         "test_jobs_of_a_claim_without_an_answer_are_handed_back",
@@ -102,7 +102,7 @@ GUARDS: dict[str, Guard] = {
     "deaf-to-signals": Guard(
         "a signal handler waits for a lock of its own thread",
         Edit(
-            "worker/claim/wakeup.py",
+            "worker/service.py",
             "self._lock = threading.RLock()",
             "self._lock = threading.Lock()",
         ),

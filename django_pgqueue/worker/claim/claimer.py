@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
+from typing import Protocol
 
 import psycopg
 
@@ -26,16 +26,15 @@ from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Band, Claimed, Sight
 from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.claim.fair_share import FairShare, Key, run_order
-from django_pgqueue.worker.claim.listener import Listener, Wakes
-from django_pgqueue.worker.claim.message_prefetch import bring_messages
+from django_pgqueue.worker.claim.listener import NAMES_MAX, Listener, Wakes
+from django_pgqueue.worker.claim.message_prefetch import MARK, bring_messages
 from django_pgqueue.worker.claim.poller import SLICE_QUEUES, Poller
 from django_pgqueue.worker.claim.strays import Strays
-from django_pgqueue.worker.claim.wakeup import Wakeup
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.queue_plan import PRIORITY, STRICT
-from django_pgqueue.worker.service import Portion, Service
+from django_pgqueue.worker.service import Portion, Service, Wakeup
 
 NO_CAPS: Mapping[str, int] = {}
 
@@ -100,6 +99,7 @@ class Claimer(Service):
         self._unflushed = 0
         self._lease = options.lease
         self.plan = options.plan
+        self._serves = lru_cache(maxsize=NAMES_MAX)(options.plan.serves)
         self.mix = mix
         # Served and not paused, as the database last said; and those that are paused.
         self.queues: list[str] = []
@@ -164,10 +164,11 @@ class Claimer(Service):
     def tick(self) -> float:
         """Claim once for each kind of capacity, where there is a reason to look."""
         try:
-            self._take_back_strays()
-            pause = min(self._look(), self._strays.seconds_until_due())
+            if time.monotonic() >= self._strays.due_at:
+                self._take_back_strays()
+            pause = self._look()
             self._flush()
-            return pause
+            return min(pause, max(self._strays.due_at - time.monotonic(), 0.0))
         except Exception:
             # The flags that this look took are gone with it, and its floors may be
             # wrong by now: the next try looks at everything.
@@ -184,10 +185,7 @@ class Claimer(Service):
             self._unflushed = 0
 
     def _take_back_strays(self) -> None:
-        strays = self._strays
-        if strays.seconds_until_due():
-            return
-        if strays.take_back(self.link):
+        if self._strays.take_back(self.link):
             # No floor knows of what was put back.
             for poller in self._pollers():
                 poller.start_over()
@@ -284,7 +282,7 @@ class Claimer(Service):
         with self.link.cursor() as cursor:
             known = claims.known_queues(cursor)
             paused = {queue.name for queue in known if queue.is_paused}
-            met = [queue for queue in known if self.plan.serves(queue.name)]
+            met = [queue for queue in known if self._serves(queue.name)]
             new = [queue.name for queue in met if not queue.has_row]
             if new:
                 claims.remember_queues(cursor, new)
@@ -320,7 +318,7 @@ class Claimer(Service):
         if for_coroutines or not self.plan.is_open:
             return ours
         unheard = names.difference(self.queues, self.paused)
-        unheard = set(filter(self.plan.serves, unheard))
+        unheard = set(filter(self._serves, unheard))
         if unheard:
             # Names never seen before: new queues, or somebody's noise. Asked before
             # the next look.
@@ -382,25 +380,21 @@ class Claimer(Service):
     ) -> list[Claimed]:
         barred = self._barred()
         sent_at = time.monotonic()
-        with self._answered(limit) as cursor:
-            jobs = statement(
-                cursor,
-                worker=self._worker,
-                limit=limit,
-                lease=self._lease,
-                barred=barred,
-            )
-        return self._hand_over(jobs, sent_at, for_coroutines)
-
-    @contextmanager
-    def _answered(self, limit: int) -> Iterator[psycopg.Cursor[Any]]:
-        """Lend a cursor for a claim of *limit* jobs; see Strays.answered()."""
         try:
-            with self._strays.answered(self.link) as cursor:
-                yield cursor
-        except psycopg.errors.QueryCanceled:
-            self._portion.shrink(limit)
+            with self.link.steady_cursor(binary=True) as cursor:
+                jobs = statement(
+                    cursor,
+                    worker=self._worker,
+                    limit=limit,
+                    lease=self._lease,
+                    barred=barred,
+                )
+        except BaseException as error:
+            self._strays.note_if_lost(self.link, error)
+            if isinstance(error, psycopg.errors.QueryCanceled):
+                self._portion.shrink(limit)
             raise
+        return self._hand_over(jobs, sent_at, for_coroutines)
 
     def _barred(self) -> list[int]:
         """Renew what has run out here; return the jobs that a claim must not get."""
@@ -424,7 +418,8 @@ class Claimer(Service):
         if self.link.has_late_flush:
             self._unflushed += len(jobs)
         self._remember({job.queue for job in jobs})
-        jobs = bring_messages(self.link, jobs)
+        if any(MARK in job.args for job in jobs):
+            jobs = bring_messages(self.link, jobs)
         refused = self._leases.add(jobs, sent_at)
         if refused:
             # Leased anew after we had asked what runs out, and before we claimed.
@@ -456,7 +451,7 @@ class Claimer(Service):
         """Keep *names* known for a while; False: they are too many, maybe noise."""
         if not self.plan.is_open:
             return True
-        names = set(filter(self.plan.serves, names))
+        names = set(filter(self._serves, names))
         new = names.difference(self._met_at)
         if new and len(self._met_at) + len(new) > self._live + EMPTY_QUEUES_MAX:
             return False

@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
@@ -26,9 +27,8 @@ from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.schedules.sync import HINT as SCHEDULES_HINT
 from django_pgqueue.topics.publish import HINT as TOPIC_HINT
-from django_pgqueue.worker.claim.wakeup import Wakeup
 from django_pgqueue.worker.queue_plan import QueuePlan
-from django_pgqueue.worker.service import Service, Waitable
+from django_pgqueue.worker.service import Service, Waitable, Wakeup
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -67,7 +67,8 @@ class Wakes:
     ) -> None:
         self._on_topic = on_topic
         self._hints = {CANCEL: on_cancel, SCHEDULES_HINT: on_schedules}
-        self._plan = plan
+        # Of names that are notified again and again; a stranger's push others out.
+        self._serves = lru_cache(maxsize=NAMES_MAX)(plan.serves)
         self._signal = signal
         self._lock = threading.Lock()
         self._names: set[str] = set()
@@ -84,7 +85,7 @@ class Wakes:
             if self._on_topic is not None:
                 self._on_topic(queue.removeprefix(TOPIC_HINT))
             return
-        if not self._plan.serves(queue):
+        if not self._serves(queue):
             return
         with self._lock:
             if len(self._names) < NAMES_MAX:

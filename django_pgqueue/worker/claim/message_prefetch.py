@@ -28,10 +28,8 @@ REFERENCE = re.compile(
 
 
 def bring_messages(link: Link, jobs: list[Claimed]) -> list[Claimed]:
-    """Return *jobs*, with the messages that they refer to in their arguments."""
+    """Return *jobs*, with the messages that those with MARK refer to in their args."""
     referring = [job for job in jobs if MARK in job.args]
-    if not referring:
-        return jobs
     try:
         wanted = _wanted(referring)
         if not wanted:

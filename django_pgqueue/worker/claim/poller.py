@@ -14,14 +14,25 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Sequence
 
-from django_pgqueue.queues.claim import Band, Claimed, Sight
-from django_pgqueue.worker.claim.fair_share import FairShare, Key
+from django_pgqueue.queues.claim import Band, Claimed
+from django_pgqueue.worker.claim.fair_share import FairShare
 from django_pgqueue.worker.claim.floors import Floors
 from django_pgqueue.worker.claim.listener import NAMES_MAX
-from django_pgqueue.worker.claim.rechecks import Rechecks
+from django_pgqueue.worker.claim.rations import (
+    DEAR_SECONDS,
+    RATION,
+    ROW_SECONDS,
+    QueueRations,
+    Ration,
+)
+from django_pgqueue.worker.claim.source import Source
+
+# A round begins so long after a sign, if none comes after it: soon, for what came with
+# it; when no producer is quiet any more (WAKE_INTERVAL_SECONDS_MAX); and for a crash
+# between a commit and its NOTIFY, or a row that was locked and rolled back.
+RECHECK_SECONDS = (0.015, 0.075, 0.325)
 
 # A band has something due that no claim gets: somebody holds it. It is looked at again
 # after so long, then less and less often.
@@ -46,15 +57,6 @@ SLICES_SECONDS = 0.005
 # Queues whose bands are claimed from by a wake without having been seen.
 WAKE_QUEUES_MAX = 16
 
-# A look that takes longer than this is dear, besides what its rows took. Several in a
-# row mean that vacuum is held back, rather than that one waited for a lock or a busy
-# processor. Rounds are then rationed to a tenth of the loop's time, though never fewer
-# than one in a poll interval, until one is cheap again. So are looks at one queue.
-DEAR_SECONDS = 0.01
-ROW_SECONDS = 0.00005
-DEAR_LOOKS = 3
-RATION = 9.0
-
 # Queues of whose bands those that were never met are asked for by a rationed wake.
 UNKNOWN_QUEUES_MAX = 3
 
@@ -64,50 +66,6 @@ CAP_SECONDS_MIN, CAP_SECONDS_MAX = 0.001, 0.1
 
 # Claims in one tick, so that a stop need not wait for more.
 CLAIMS_MAX = 8
-
-
-class Source(Protocol):
-    """
-    What a poller asks: the claimer.
-
-    *for_coroutines* says for which kind of capacity the poller looks.
-    """
-
-    def queues_for(self, *, for_coroutines: bool) -> list[str]:
-        """Return the queues to look at when all are meant."""
-
-    def learn(self, names: set[str] | None) -> bool:
-        """
-        Get to know *names*; None: ask which queues there are.
-
-        Returns:
-            Whether all that are meant will be among queues_for() for a while.
-        """
-
-    def renew(self, *, anyway: bool) -> None:
-        """Ask which queues there are, if that was long ago or *anyway*."""
-
-    def served(self, names: set[str], *, for_coroutines: bool) -> list[str]:
-        """Return those of *names* that may be claimed from; unheard ones too."""
-
-    def limit(self, queues: Sequence[str], capacity: int) -> int:
-        """Return how many a claim from all bands of *queues* may take; 0: see them."""
-
-    def free(self, bands: Iterable[Key]) -> Mapping[str, int]:
-        """Return how many more jobs each queue of *bands* may have that has a cap."""
-
-    def see(self, queues: Sequence[str]) -> Sight:
-        """Return the bands of *queues*, and what stands first in each."""
-
-    def claim(
-        self, queues: Sequence[str], limit: int, *, for_coroutines: bool
-    ) -> list[Claimed]:
-        """Lease what is due, without floors, and hand it over."""
-
-    def claim_from_floors(
-        self, bands: Sequence[Band], limit: int, *, for_coroutines: bool
-    ) -> list[Claimed]:
-        """Lease what is due in known bands, and hand it over."""
 
 
 class Round:
@@ -124,24 +82,70 @@ class Round:
         self.is_dear = False
 
 
-class Ration:
-    """Counts dear looks in a row, and says until when the next one has to wait."""
+class Rechecks:
+    """
+    The rounds that are to come after a sign, by monotonic time. Pure.
+
+    Producers leave out a wake that follows another one closely, and workers take jobs
+    from one another. So every wake that is taken and every job that is found is a
+    *sign* that more may have come: rounds follow it, of which one begins once nothing
+    that it stood for can still be on its way. No later sign puts off a round that is
+    due; else a stream of them would put it off for ever.
+    """
 
     def __init__(self) -> None:
-        self.not_before = 0.0
-        self._dear = 0
-
-    def note(self, is_dear: bool, took_seconds: float, poll_seconds: float) -> None:
-        """Note a look."""
-        self._dear = self._dear + 1 if is_dear else 0
-        if self._dear >= DEAR_LOOKS:
-            ration = min(took_seconds * RATION, poll_seconds)
-            self.not_before = time.monotonic() + ration
+        self._at: list[float] = []
+        # Until this round, nobody can say which queues the sign was about.
+        self._any_until = -math.inf
 
     @property
-    def holds(self) -> bool:
-        """Whether a look has to wait."""
-        return time.monotonic() < self.not_before
+    def at(self) -> float:
+        """When the next round should begin."""
+        return self._at[0] if self._at else math.inf
+
+    @property
+    def is_over(self) -> bool:
+        """Whether none is to come."""
+        return not self._at
+
+    def expect(
+        self, now: float, *, not_before: float = 0.0, is_any: bool = False
+    ) -> None:
+        """
+        Note a sign.
+
+        Args:
+            now: The time of it.
+            not_before: Of the first round, where rounds are dear or would find nothing.
+            is_any: Whether it may be about queues that nobody has named.
+        """
+        first = max(now + RECHECK_SECONDS[0], not_before)
+        if self._at:
+            first = min(first, self._at[0])
+        later = [now + seconds for seconds in RECHECK_SECONDS[1:]]
+        self._at = [first, *(at for at in later if at > first)]
+        if is_any:
+            self._any_until = self._at[-1]
+
+    def once(self, at: float) -> None:
+        """Let one round begin at *at*, if none is to come."""
+        if not self._at:
+            self._at = [at]
+
+    def begin(self, now: float) -> bool:
+        """
+        Note that a round begins.
+
+        Returns:
+            Whether it should ask which queues there are.
+        """
+        while self._at and self._at[0] <= now:
+            del self._at[0]
+        if self._any_until == -math.inf:
+            return False
+        if now >= self._any_until:
+            self._any_until = -math.inf
+        return True
 
 
 class Poller:
@@ -187,8 +191,7 @@ class Poller:
         self._empty_wakes = 0
         self._empty_at = 0.0
         self._ration = Ration()
-        # Of queues that are dear to look at, as far as one can tell: of a dear look.
-        self._rations: dict[str, Ration] = {}
+        self._rations = QueueRations()
         # How often request() was called; and, of the last round, that number when it
         # began and how many jobs were found.
         self._requests = 0
@@ -241,7 +244,7 @@ class Poller:
         self._take_due_times()
         # Before the wakes, so that no stream of them can starve it.
         if self._round is None and now >= self._round_at:
-            if not self._ration.holds:
+            if now >= self._ration.not_before:
                 self._begin_round()
             elif now >= self._due_at:
                 # From the floors, since nobody will wake us for it; and where there are
@@ -335,7 +338,8 @@ class Poller:
         self._last_round = round_.requests, round_.found
         self._poll_at = now + self._poll_seconds
         self._share_at = now + min(SHARE_SECONDS, self._poll_seconds)
-        self._ration.note(round_.is_dear, round_.took_seconds, self._poll_seconds)
+        if round_.is_dear or self._ration.dear:
+            self._ration.note(round_.is_dear, round_.took_seconds, self._poll_seconds)
         self._round_not_before = now + round_.took_seconds * RATION
         self._due_at = min(self._due_at, round_.next_at)
         # Somebody holds it, and may give it back without telling us.
@@ -375,13 +379,16 @@ class Poller:
         if flagged is None or len(flagged) > SLICE_QUEUES:
             # A round, at once or when its ration allows; and the floors until then.
             self._is_wanted = True
-            if self._ration.holds:
+            if time.monotonic() < self._ration.not_before:
                 self._floors.expect(flagged)
             elif self._round is None:
                 self._begin_round()
             return 0
         names = self._source.served(flagged, for_coroutines=self._for_coroutines)
-        dear = [name for name in names if self._is_dear(name)]
+        dear = []
+        if self._rations:
+            now = time.monotonic()
+            dear = [name for name in names if now < self._rations.not_before(name)]
         cheap = [name for name in names if name not in dear] if dear else names
         found = self._look_at(cheap, capacity) if cheap else 0
         if dear and found < capacity:
@@ -427,16 +434,8 @@ class Poller:
 
     def _note_cost(self, queues: Sequence[str], took: float, rows: int) -> None:
         is_dear = took > DEAR_SECONDS + rows * ROW_SECONDS
-        for queue in queues:
-            if is_dear and len(self._rations) < NAMES_MAX:
-                ration = self._rations.setdefault(queue, Ration())
-                ration.note(True, took, self._poll_seconds)
-            elif not is_dear:
-                self._rations.pop(queue, None)
-
-    def _is_dear(self, queue: str) -> bool:
-        ration = self._rations.get(queue)
-        return ration is not None and ration.holds
+        if is_dear or self._rations:
+            self._rations.note(queues, is_dear, took, self._poll_seconds)
 
     def _look_at_dear(self, queues: Sequence[str], capacity: int) -> int:
         """Claim from floors what a wake has come for, of whatever priority."""

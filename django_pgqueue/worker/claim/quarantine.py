@@ -103,7 +103,7 @@ class Quarantine(Service):
     def tick(self) -> float:
         """Claim what runs next, if nothing does."""
         now = time.monotonic()
-        if not self._strays.seconds_until_due():
+        if time.monotonic() >= self._strays.due_at:
             self._strays.take_back(self.link)
         if not self._is_idle():
             ran = now - self._claimed_at
@@ -130,14 +130,18 @@ class Quarantine(Service):
             queues = served_suspects(cursor, self._plan)
         if not queues:
             return []
-        with self._strays.answered(self.link) as cursor:
-            jobs = suspects.claim_suspects(
-                cursor,
-                queues=list(queues),
-                worker=self._worker,
-                limit=self._limit(),
-                lease=self._options.lease,
-            )
+        try:
+            with self.link.steady_cursor(binary=True) as cursor:
+                jobs = suspects.claim_suspects(
+                    cursor,
+                    queues=list(queues),
+                    worker=self._worker,
+                    limit=self._limit(),
+                    lease=self._options.lease,
+                )
+        except BaseException as error:
+            self._strays.note_if_lost(self.link, error)
+            raise
         if sum(queues.values()) > len(jobs):
             self._on_more()
         return jobs

@@ -14,10 +14,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 
@@ -43,34 +40,25 @@ class Strays:
         # its jobs are noted as held: what is on its way must not be taken for a stray.
         self.claiming = threading.Lock()
         self._noted_at = 0.0
-        self._due_at = math.inf
+        # The monotonic time at which take_back() should be called next.
+        self.due_at = math.inf
         self._pause = AGAIN_SECONDS
 
     def note(self) -> None:
         """Note that a claim got no answer. Any thread may call it."""
-        self._noted_at = self._due_at = time.monotonic()
+        self._noted_at = self.due_at = time.monotonic()
         self._pause = AGAIN_SECONDS
 
-    @contextmanager
-    def answered(self, link: Link) -> Iterator[psycopg.Cursor[Any]]:
-        """Lend a cursor for a claim, and note it when its answer is lost."""
-        try:
-            with link.steady_cursor(binary=True) as cursor:
-                yield cursor
-        except BaseException as error:
-            # An answer that says no has leased nothing.
-            if not isinstance(error, Exception) or is_broken(link, error):
-                self.note()
-            raise
+    def note_if_lost(self, link: Link, error: BaseException) -> None:
+        """Note a claim on *link* that ended with *error*, unless that is an answer."""
+        # One that says no has leased nothing.
+        if not isinstance(error, Exception) or is_broken(link, error):
+            self.note()
 
     @property
     def is_pending(self) -> bool:
         """Whether there may be something to take back, now or soon."""
-        return self._due_at < math.inf
-
-    def seconds_until_due(self) -> float:
-        """Return when take_back() should be called next."""
-        return max(self._due_at - time.monotonic(), 0.0)
+        return self.due_at < math.inf
 
     def take_back(self, link: Link) -> int:
         """Hand back what is leased to us and unknown to us; return how many jobs."""
@@ -108,13 +96,13 @@ class Strays:
         self.take_back(link)
         time.sleep(max(self._noted_at + AGAIN_SECONDS - time.monotonic(), 0.0))
         self.take_back(link)
-        self._due_at = math.inf
+        self.due_at = math.inf
 
     def _plan_next(self) -> None:
         now = time.monotonic()
         # A lease that is written later than this has run out when it is.
         is_over = now - self._noted_at > self._leases.lease_seconds
-        self._due_at = math.inf if is_over else now + self._pause
+        self.due_at = math.inf if is_over else now + self._pause
         self._pause *= 2
 
     def _wake(self, link: Link, queues: set[str]) -> None:

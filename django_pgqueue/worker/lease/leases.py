@@ -1,5 +1,6 @@
 """
-Leases: the jobs that this process holds, from the claim until the settle.
+Leases: the jobs that this process holds, from the claim until the settle; and slots:
+which of them run at this moment.
 
 Shared by all loops of a process. Single operations on a dict are atomic in CPython, so
 no lock is taken on the way of a job.
@@ -7,11 +8,20 @@ no lock is taken on the way of a job.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import threading
 from collections.abc import Callable
+from multiprocessing.context import BaseContext
+from typing import Any
 
+from django_pgqueue.conf import Settings
 from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks.outcome import Cancelled
+from django_pgqueue.tasks.perform import Performed, refuse
+
+# Of a slot: job id, delivery.
+FIELDS = 2
 
 
 class Held:
@@ -132,6 +142,24 @@ class Leases:
         held = self._held.get(job.id)
         return held if held is not None and held.job is job else None
 
+    def admit(
+        self, job: Claimed, now: float, settings: Settings
+    ) -> Held | Performed | None:
+        """
+        Return the lease that a job may start with, when its turn has come.
+
+        Or how it ends, as it may not start; None: handed back. Its lease ran out while
+        it waited here, and somebody else may be running it by now: the fence of the
+        release knows.
+        """
+        held = self.get(job)
+        if held is None or now >= held.valid_until:
+            return None
+        if held.is_cancelled:
+            # It was asked to stop after the claim.
+            return Performed(Cancelled())
+        return refuse(job, settings) or held
+
     def drop(self, job: Claimed) -> bool:
         """Forget a lease that was settled or lost; False when it was not held."""
         held = self._held.get(job.id)
@@ -186,3 +214,49 @@ class Leases:
 
     def __len__(self) -> int:
         return len(self._held) + len(self._after)
+
+
+class Slots:
+    """
+    What each thread and coroutine is running, in memory that outlives the process.
+
+    The supervisor makes the table before it starts a child and reads it when the child
+    is dead. So it knows at once which jobs were running (a crash for each) and which
+    were only claimed (handed back as if never claimed), without asking anybody. One
+    (job id, delivery) for each; id 0: it is idle.
+    """
+
+    def __init__(self, context: BaseContext, threads: int) -> None:
+        self._cells: Any = context.RawArray(ctypes.c_longlong, threads * FIELDS)
+        self._stopped: Any = context.RawValue(ctypes.c_bool, False)
+
+    def note_stop(self) -> None:
+        """
+        Note that the process ends because it was told to, in a moment.
+
+        Without this, an exit status says nothing: a job may call os._exit(0).
+        """
+        self._stopped.value = True
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether note_stop() was called."""
+        return bool(self._stopped.value)
+
+    def enter(self, thread: int, job_id: int, delivery: int) -> None:
+        """Note that *thread* is about to run a job."""
+        cells, place = self._cells, thread * FIELDS
+        # The id last: a reader never sees it with another job's delivery.
+        cells[place] = 0
+        cells[place + 1] = delivery
+        cells[place] = job_id
+
+    def leave(self, thread: int) -> None:
+        """Note that *thread* has settled its job, or handed it to the settler."""
+        self._cells[thread * FIELDS] = 0
+
+    def running(self) -> list[tuple[int, int]]:
+        """Return (id, delivery) of every job that is marked as running."""
+        cells = list(self._cells)
+        pairs = zip(cells[::FIELDS], cells[1::FIELDS], strict=True)
+        return [(job_id, delivery) for job_id, delivery in pairs if job_id]

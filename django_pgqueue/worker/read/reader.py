@@ -43,8 +43,13 @@ from django_pgqueue.topics.run_batch import Ended, run_batch
 from django_pgqueue.topics.write_after import write_after
 from django_pgqueue.worker.read.bounds import Bounds
 from django_pgqueue.worker.read.positions import KnownPositions
-from django_pgqueue.worker.run.cleanup import clean_after_job, clean_connections
-from django_pgqueue.worker.run.isolation import Isolation, in_own_context, keep_caches
+from django_pgqueue.worker.run.isolation import (
+    Isolation,
+    clean_after_job,
+    clean_connections,
+    in_own_context,
+    keep_caches,
+)
 from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.service import Service
 

@@ -27,14 +27,12 @@ from django_pgqueue.tasks.gathered import Collected
 from django_pgqueue.tasks.payload import TAG
 from django_pgqueue.tasks.perform import Performed, Prepared, prepare
 from django_pgqueue.tasks.perform_async import perform_async
-from django_pgqueue.worker.lease.leases import Held
-from django_pgqueue.worker.run.admission import admit
+from django_pgqueue.worker.lease.leases import Held, Slots
 from django_pgqueue.worker.run.call_collector import Run
 from django_pgqueue.worker.run.control import Control, JobServices, RunControl
 from django_pgqueue.worker.run.coroutine import Coroutine, current
 from django_pgqueue.worker.run.interruption import Interrupted, interrupted
 from django_pgqueue.worker.run.isolation import Isolation
-from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.run.sync_calls import SyncThreads
 from django_pgqueue.worker.run.watchdog import HARD_GRACE_SECONDS
 from django_pgqueue.worker.settle.salvage import salvage
@@ -105,9 +103,9 @@ class AsyncRunner:
             threads: Run its sync calls.
             now: Monotonic.
         """
-        held = admit(job, now, self._services.leases, self._settings)
-        if isinstance(held, Settlement):
-            self._put(held)
+        held = self._services.leases.admit(job, now, self._settings)
+        if not isinstance(held, Held):
+            self._put(Settlement(job, held))
             return None
         if job.runs_alone and self._on_suspect is not None:
             self.give_back(job)

@@ -33,7 +33,6 @@ from django_pgqueue.tasks.perform import Performed, Prepared
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.lease.leases import Held, Leases
-from django_pgqueue.worker.run.admission import admit
 from django_pgqueue.worker.service import is_broken
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 
@@ -207,11 +206,11 @@ class CallCollector:
 
     def _own(self, job: Claimed) -> Held | None:
         """Return the lease of a job that waited here, unless it may not run."""
-        held = admit(job, time.monotonic(), self._leases, self._settings)
-        if isinstance(held, Settlement):
-            self._settler.put_soon(held)
-            return None
-        return held
+        held = self._leases.admit(job, time.monotonic(), self._settings)
+        if isinstance(held, Held):
+            return held
+        self._settler.put_soon(Settlement(job, held))
+        return None
 
     def _collected(
         self, job: Claimed, accumulate: Accumulate, limit: int

@@ -25,17 +25,17 @@ from typing import Any
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
+from django_pgqueue.worker.claim.capacity import (
+    HORIZON_SECONDS,
+    MEAN_WEIGHT,
+    PREFETCH_MAX,
+)
+from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.run.async_runner import AsyncRunner
 from django_pgqueue.worker.run.control import JobServices
 from django_pgqueue.worker.run.coroutine import BY_CALLER, Coroutine, start_task
 from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.loop_watch import LoopWatch
-from django_pgqueue.worker.run.prefetch import (
-    HORIZON_SECONDS,
-    MEAN_WEIGHT,
-    PREFETCH_MAX,
-)
-from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.run.sync_calls import SyncThreads
 
 logger = logging.getLogger("django_pgqueue.worker")

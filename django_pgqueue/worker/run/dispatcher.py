@@ -54,7 +54,9 @@ class Dispatcher:
         if left <= 0:
             return Capacity(0, 0)
         self._settler.on_written = None
-        threads, coroutines = self._executor.capacity(), self._coroutines.capacity()
+        threads, coroutines = self._executor.capacity(), self._coroutines.count
+        if self._mix.pure or self._mix.mixed:
+            coroutines = self._coroutines.capacity()
         return Capacity(min(threads, left), min(coroutines, left))
 
     def extra_capacity(self) -> int:
@@ -86,10 +88,12 @@ class Dispatcher:
                 (async_jobs if is_async[job.task] else sync_jobs).append(job)
         if for_coroutines:
             sync_jobs = self._fitting(sync_jobs, self._executor.capacity())
-        else:
+        elif async_jobs:
             async_jobs = self._fitting(async_jobs, self._coroutines.capacity())
-        self._executor.put(sync_jobs)
-        self._coroutines.put(async_jobs)
+        if sync_jobs:
+            self._executor.put(sync_jobs)
+        if async_jobs:
+            self._coroutines.put(async_jobs)
 
     def start(self) -> None:
         """Start the threads; the event loop starts with its first job."""

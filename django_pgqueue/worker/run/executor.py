@@ -17,30 +17,27 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
 from django_pgqueue.tasks.attempt import attempt
-from django_pgqueue.tasks.perform import Performed, Prepared, prepare
-from django_pgqueue.worker.lease.leases import Held, Leases
-from django_pgqueue.worker.run.admission import admit
+from django_pgqueue.tasks.perform import Performed, Prepared, prepare, unguarded
+from django_pgqueue.worker.claim.capacity import Prefetch
+from django_pgqueue.worker.lease.leases import Held, Leases, Slots
 from django_pgqueue.worker.run.call_collector import Run
-from django_pgqueue.worker.run.cleanup import (
-    clean_after_job,
-    clean_connections,
-    watch_connections,
-)
 from django_pgqueue.worker.run.control import Control, JobServices, RunControl
 from django_pgqueue.worker.run.isolation import (
     Isolation,
+    clean_after_job,
+    clean_connections,
     in_own_context,
     keep_caches,
     new_thread,
+    watch_connections,
 )
 from django_pgqueue.worker.run.pool import ProcessPool
-from django_pgqueue.worker.run.prefetch import Prefetch
 from django_pgqueue.worker.run.run_token import RunToken
-from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.settle.salvage import salvage
 from django_pgqueue.worker.settle.settler import Settlement, Settler
@@ -124,13 +121,11 @@ class Executor:
 
     def put(self, jobs: list[Claimed]) -> None:
         """Buffer claimed jobs, in run order; those of lower rank go first."""
-        if not jobs:
-            return
-        buffer = self._buffer
-        try:
-            is_in_order = self._rank(jobs[0]) >= self._rank(buffer[-1])
-        except IndexError:
-            is_in_order = True
+        buffer, is_in_order = self._buffer, True
+        if buffer:
+            # Threads take from it meanwhile.
+            with suppress(IndexError):
+                is_in_order = self._rank(jobs[0]) >= self._rank(buffer[-1])
         if is_in_order:
             buffer.extend(jobs)
         else:
@@ -298,9 +293,9 @@ class Executor:
         if self._stopping:
             self._settler.put(Settlement(job, None))
             return False
-        held = admit(job, now, self._leases, self._settings)
-        if isinstance(held, Settlement):
-            self._settler.put(held)
+        held = self._leases.admit(job, now, self._settings)
+        if not isinstance(held, Held):
+            self._settler.put(Settlement(job, held))
             return False
         if job.runs_alone and self._on_suspect is not None:
             self._settler.put(Settlement(job, None))
@@ -359,13 +354,14 @@ class Executor:
     def _perform_here(
         self, job: Claimed, prepared: Prepared, control: Control, run: Run | None
     ) -> Performed:
+        timeout = prepared.options.timeout
         performed, ends = attempt(
             job,
             prepared,
             self._settings,
             installation=self._installation,
             control=control,
-            guard=self._watchdog.guard(job, prepared.options.timeout),
+            guard=unguarded if timeout is None else self._watchdog.guard(job, timeout),
             others=() if run is None else run.other_jobs,
         )
         if run is not None:

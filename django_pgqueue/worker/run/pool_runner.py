@@ -26,10 +26,15 @@ from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.attempt import attempt
 from django_pgqueue.tasks.outcome import Outcome
-from django_pgqueue.tasks.perform import Performed, prepare
+from django_pgqueue.tasks.perform import Performed, prepare, unguarded
 from django_pgqueue.worker.recycling import Limits
-from django_pgqueue.worker.run.cleanup import clean_connections, watch_connections
-from django_pgqueue.worker.run.isolation import Isolation, in_own_context, keep_caches
+from django_pgqueue.worker.run.isolation import (
+    Isolation,
+    clean_connections,
+    in_own_context,
+    keep_caches,
+    watch_connections,
+)
 from django_pgqueue.worker.run.pool_control import Caller, RunnerControl
 from django_pgqueue.worker.run.pool_messages import (
     Channel,
@@ -122,13 +127,14 @@ class Runner:
                 options.flags.is_cancelled, self._place, work.number
             ),
         )
+        timeout = prepared.options.timeout
         performed, ends = attempt(
             job,
             prepared,
             options.settings,
             installation=work.installation,
             control=control,
-            guard=self._watchdog.guard(job, prepared.options.timeout),
+            guard=unguarded if timeout is None else self._watchdog.guard(job, timeout),
             others=work.others,
         )
         control.finish()

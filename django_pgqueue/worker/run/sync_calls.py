@@ -27,7 +27,7 @@ from django.db.transaction import TransactionManagementError
 from psycopg.pq import TransactionStatus
 
 from django_pgqueue.postgres import session
-from django_pgqueue.worker.run.cleanup import clean_connections
+from django_pgqueue.worker.run.isolation import clean_connections
 
 logger = logging.getLogger("django_pgqueue.worker")
 

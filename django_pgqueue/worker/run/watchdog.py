@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from django_pgqueue.exceptions import TaskTimeout
-from django_pgqueue.tasks.perform import Guard, timeout_message, unguarded
+from django_pgqueue.tasks.perform import Guard, timeout_message
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -68,10 +68,8 @@ class Watchdog(threading.Thread):
         self._watched: set[Watched] = set()
         self._stopping = False
 
-    def guard(self, job: Any, timeout: timedelta | None) -> Guard:
-        """Return what calls the task of *job* under its timeout; None: it has none."""
-        if timeout is None:
-            return unguarded
+    def guard(self, job: Any, timeout: timedelta) -> Guard:
+        """Return what calls the task of *job* under its timeout."""
         return functools.partial(self.watch, job, timeout)
 
     def watch(self, job: Any, timeout: timedelta, call: Callable[[], R]) -> R:

@@ -47,8 +47,7 @@ from django_pgqueue.worker.claim.listener import Listener, Wakes
 from django_pgqueue.worker.claim.quarantine import Quarantine
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.summons import Summons, SuspectWatch
-from django_pgqueue.worker.claim.wakeup import Wakeup
-from django_pgqueue.worker.lease.leases import Leases
+from django_pgqueue.worker.lease.leases import Leases, Slots
 from django_pgqueue.worker.lease.renewal import Renewal
 from django_pgqueue.worker.lease.reporter import Reporter
 from django_pgqueue.worker.options import WorkerOptions
@@ -65,9 +64,8 @@ from django_pgqueue.worker.run.pool import ProcessPool
 from django_pgqueue.worker.run.pool_forker import Forker
 from django_pgqueue.worker.run.pool_messages import PoolFlags
 from django_pgqueue.worker.run.pool_runner import RunnerOptions
-from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.run.watchdog import Watchdog
-from django_pgqueue.worker.service import Service, backoff_seconds
+from django_pgqueue.worker.service import Service, Wakeup, backoff_seconds
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 from django_pgqueue.worker.supervise.health_table import HealthRow, State
 

@@ -25,9 +25,9 @@ import psycopg
 
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.worker.claim.summons import Summons, served_suspects
+from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.recycling import Limits, Turn
-from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.supervise.health import Health
 from django_pgqueue.worker.supervise.health_table import HealthRow
 from django_pgqueue.worker.supervise.process import (

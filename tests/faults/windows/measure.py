@@ -33,7 +33,7 @@ BACKLOG = {"immediate": 8_000, "batched": 20_000, "atomic": 6_000}
 
 # What a process may hold besides what it runs, whatever happens: the jobs of one write
 # (BATCH_ROWS_MAX of worker/settle/settler.py) and those claimed ahead (PREFETCH_MAX of
-# worker/run/prefetch.py).
+# worker/claim/capacity.py).
 HELD_MAX = 2_000
 
 # Jobs in a second that a process may run at most.

@@ -27,7 +27,7 @@ from django_pgqueue.postgres.wake import Pace
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Claimed, KnownQueue, SeenBand, Sight
 from django_pgqueue.worker.claim import claimer as claimer_module
-from django_pgqueue.worker.claim import floors, poller
+from django_pgqueue.worker.claim import floors, poller, rations
 from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.listener import Wakes
@@ -456,7 +456,7 @@ class World:
 
 
 class VirtualWakeup:
-    """As claim.wakeup.Wakeup; who waits is the world."""
+    """As service.Wakeup; who waits is the world."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -506,7 +506,7 @@ def play(monkeypatch: Any, seed: int, scene: Scene, limit_seconds: float) -> Sto
     world = World(seed, scene, limit_seconds)
     clock = SimpleNamespace(monotonic=lambda: world.now)
     with monkeypatch.context() as patched:
-        for module in (claimer_module, poller, floors):
+        for module in (claimer_module, poller, floors, rations):
             patched.setattr(module, "time", clock)
         for name in (
             "see",

@@ -16,7 +16,7 @@ from django_pgqueue.models import Job, Queue
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker.claim import claimer as module
-from django_pgqueue.worker.claim import floors, poller, strays
+from django_pgqueue.worker.claim import floors, poller, rations, strays
 from django_pgqueue.worker.claim.capacity import (
     MEMORY_JOBS,
     QUEUES_MAX,
@@ -32,17 +32,15 @@ from django_pgqueue.worker.claim.floors import EXPECTED_MAX
 from django_pgqueue.worker.claim.listener import Wakes
 from django_pgqueue.worker.claim.poller import (
     CAP_SECONDS_MAX,
-    DEAR_LOOKS,
-    DEAR_SECONDS,
     EMPTY_WAKE_SECONDS_MAX,
     EMPTY_WAKES_FREE,
     HELD_SECONDS_MAX,
-    RATION,
+    RECHECK_SECONDS,
     SHARE_SECONDS,
     SLICE_QUEUES,
     SLICES_SECONDS,
 )
-from django_pgqueue.worker.claim.rechecks import RECHECK_SECONDS
+from django_pgqueue.worker.claim.rations import DEAR_LOOKS, DEAR_SECONDS, RATION
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.lease import renewal
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
@@ -87,7 +85,7 @@ class Rig:
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(poller, "time", clock)
-        for other in (floors, renewal, strays):
+        for other in (floors, rations, renewal, strays):
             monkeypatch.setattr(other, "time", clock)
         for name in ("see", "claim", "claim_from_floors"):
             monkeypatch.setattr(
@@ -1621,7 +1619,7 @@ def test_a_statement_that_commits_late_is_looked_after(rig):
             )
         looks.append(rig.now)
         pauses.append(pause)
-        rig.now += max(min(rig.strays.seconds_until_due(), 1_000), 0.001)
+        rig.now += max(min(rig.strays.due_at - rig.now, 1_000), 0.001)
 
     assert [0, 1, 3, 7, 15, 31, 63] == [round(at - 1_000.0) for at in looks]
     assert [1, 1] == [job.attempt for job in (*rig.put, Job.objects.get())]

@@ -18,8 +18,8 @@ from django_pgqueue.worker.claim.listener import (
     Listener,
     Wakes,
 )
-from django_pgqueue.worker.claim.wakeup import Wakeup
 from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
+from django_pgqueue.worker.service import Wakeup
 from tests.waiting import wait_for
 
 

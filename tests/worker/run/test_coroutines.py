@@ -21,18 +21,17 @@ from django_pgqueue.conf import parse
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.outcome import GaveUp, Retried, Succeeded
 from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
-from django_pgqueue.worker.lease.leases import Held, Leases
+from django_pgqueue.worker.lease.leases import Held, Leases, Slots
 from django_pgqueue.worker.run import coroutine as coroutine_module
 from django_pgqueue.worker.run import coroutines as coroutines_module
 from django_pgqueue.worker.run import loop_watch, sync_calls
 from django_pgqueue.worker.run.async_runner import LoopControl
-from django_pgqueue.worker.run.cleanup import watch_connections
 from django_pgqueue.worker.run.control import JobServices
 from django_pgqueue.worker.run.coroutine import Coroutine
 from django_pgqueue.worker.run.coroutines import Coroutines
 from django_pgqueue.worker.run.dispatcher import HELD_MAX, Dispatcher
+from django_pgqueue.worker.run.isolation import watch_connections
 from django_pgqueue.worker.run.loop_watch import LoopWatch
-from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.run.sync_calls import SyncThreads
 from tests.tasks.test_perform import claimed
 from tests.waiting import wait_for

@@ -8,9 +8,9 @@ from django_pgqueue.conf import parse
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.tasks.outcome import Succeeded
 from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.worker.claim.capacity import Prefetch
+from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.run.executor import Executor
-from django_pgqueue.worker.run.prefetch import Prefetch
-from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.settle.salvage import salvage
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 from tests.app.tasks import noop

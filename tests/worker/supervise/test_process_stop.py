@@ -13,8 +13,8 @@ from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.models import ArchivedJob, DeadLetter
 from django_pgqueue.tasks.outcome import Succeeded
 from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 from django_pgqueue.worker.supervise.process import LOOK_SECONDS, Process
 from tests.app.tasks import noop

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from django_pgqueue.spark.stop_flag import StopFlag
-from django_pgqueue.worker.claim.wakeup import Wakeup
+from django_pgqueue.worker.service import Wakeup
 
 # Signals in a storm, faster than the loop turns: each interrupts it at another step,
 # and now and then the handler of the one before.
@@ -17,7 +17,7 @@ django.setup()
 from django_pgqueue.conf import parse
 from django_pgqueue.worker.supervise import process as module
 from django_pgqueue.worker.options import WorkerOptions
-from django_pgqueue.worker.run.slots import Slots
+from django_pgqueue.worker.lease.leases import Slots
 import multiprocessing
 
 process = module.Process(

@@ -7,8 +7,8 @@ from django.db import connection, connections, transaction
 from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue.worker.run import cleanup as module
-from django_pgqueue.worker.run.cleanup import clean_connections, watch_connections
+from django_pgqueue.worker.run import isolation as module
+from django_pgqueue.worker.run.isolation import clean_connections, watch_connections
 from tests.app.models import Order
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 
-from django_pgqueue.worker.run.slots import Slots
+from django_pgqueue.worker.lease.leases import Slots
 
 FORK = multiprocessing.get_context("fork")
 BIGINT_MAX = 2**63 - 1
