@@ -14,13 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
+from typing import Any
 
 from django_pgqueue.postgres.bulk import Items, as_array, chunks
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.queues.placement import Placement
-from django_pgqueue.queues.rules import SAMPLED, WINDOW_START, Rule
+from django_pgqueue.queues.rules import (
+    ACCUMULATE,
+    PLAIN,
+    SAMPLED,
+    SPREAD,
+    WINDOW_START,
+    Rule,
+)
 
 # Locks: as insert(). The common case, which waits for nothing: an INSERT in a function,
 # so that it is not planned anew for every job. Its signature has the types; places cost
@@ -29,6 +36,55 @@ STORE = "SELECT pgqueue_store(%s, %s, %s, %s, %s, %s, %s)"
 
 # Of several statements of one call: all have the window of the first.
 PIN = f"SELECT {WINDOW_START}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where, when and how often: what all jobs of one call share."""
+
+    queue: str
+    task: str
+    headers: str  # JSON text.
+    priority: int
+    max_attempts: int
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    expire_at: datetime | None = None
+    expire_in: timedelta | None = None
+    schedule_id: int | None = None  # Of the schedule whose tick it is.
+    # Of a window that begins at the time above, or now.
+    over_microseconds: int | None = None
+    # Where in it a single job is due; None: that is sampled.
+    offset_microseconds: int | None = None
+    # Of calls that wait for others of their key: for how many, 1 to
+    # ACCUMULATE_SIZE_MAX, and how long.
+    accumulate_key: str | None = None
+    accumulate_size: int | None = None
+    accumulate_within: timedelta | None = None
+
+    @property
+    def rule(self) -> Rule:
+        """What kind of call it is."""
+        if self.accumulate_key is not None:
+            return ACCUMULATE
+        return PLAIN if self.over_microseconds is None else SPREAD
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the jobs wait for nothing, never expire, and are of no schedule."""
+        return (
+            self.schedule_id is None
+            and self.run_at is None
+            and self.delay is None
+            and self.expire_at is None
+            and self.expire_in is None
+            and self.over_microseconds is None
+            and self.accumulate_key is None
+        )
+
+    def params(self) -> dict[str, Any]:
+        """Return the values by the names that the statements use."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -116,8 +172,8 @@ def enqueue(cursor: Cursor, placement: Placement, *, args: str, kwargs: str) -> 
         STORE,
         (at.queue, at.task, args, kwargs, at.headers, at.priority, at.max_attempts),
     )
-    job_id: int = one_row(cursor)[0]
-    return job_id
+    [(job_id,)] = cursor.fetchall()
+    return int(job_id)
 
 
 def enqueue_timed(

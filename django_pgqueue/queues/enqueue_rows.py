@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
-from django_pgqueue.queues.enqueue import Form, insert
-from django_pgqueue.queues.placement import Placement
+from django_pgqueue.queues.enqueue import Form, Placement, insert
 from django_pgqueue.queues.rules import SAMPLED
 from django_pgqueue.timetable.offset import DIGITS, SEPARATOR
 

@@ -20,6 +20,7 @@ from django_pgqueue.queues.enqueue import (
     MANY,
     ONE,
     Form,
+    Placement,
     as_offsets,
     pinned,
     values,
@@ -31,7 +32,6 @@ from django_pgqueue.queues.enqueue_rows import (
     KeyPart,
     made,
 )
-from django_pgqueue.queues.placement import Placement
 from django_pgqueue.queues.rules import Rule
 
 # Rows per statement. More than of plain jobs: rows are stored in the order of their

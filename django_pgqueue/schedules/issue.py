@@ -18,8 +18,7 @@ from django_pgqueue.log.publish import publish
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake
-from django_pgqueue.queues.enqueue import enqueue
-from django_pgqueue.queues.placement import Placement
+from django_pgqueue.queues.enqueue import Placement, enqueue
 from django_pgqueue.queues.unique import store_unique
 from django_pgqueue.schedules import store, ticks
 from django_pgqueue.schedules.store import ScheduleRow

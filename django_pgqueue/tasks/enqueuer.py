@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.db import transaction
 
 from django_pgqueue import signals
 from django_pgqueue.bounds import QUEUE_DEFAULT
@@ -32,23 +32,21 @@ from django_pgqueue.exceptions import (
     InvalidArgument,
     InvalidOption,
     PayloadTooLarge,
-    WrongDatabase,
 )
 from django_pgqueue.options.checks import check_tags
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.options.takes import takes
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake_after_commit
-from django_pgqueue.queues.enqueue import enqueue, enqueue_many
+from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
 from django_pgqueue.queues.enqueue_rows import Argument, KeyPart, enqueue_from_select
-from django_pgqueue.queues.placement import Placement
 from django_pgqueue.queues.unique import Dedup
 from django_pgqueue.queues.unique import Stored as UniqueStored
 from django_pgqueue.tasks import payload, store_unique
 from django_pgqueue.tasks.accumulate import NO_KEY, check_key
-from django_pgqueue.tasks.first_steps import with_way_out
+from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.from_queryset import check_queryset, select
-from django_pgqueue.tasks.open_transaction import open_alias
+from django_pgqueue.tasks.open_transaction import open_alias, queue_connection
 from django_pgqueue.tasks.options import OF_USING, CallOptions, UsingKeywords
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.spread import (
@@ -82,7 +80,7 @@ ITEMS_TOGETHER = 250
 class Enqueuer(Generic[P, R]):
     """A task together with what one call says about its jobs."""
 
-    __slots__ = ("_kept", "_options", "_task")
+    __slots__ = ("_kept", "_options", "_rule", "_task")
 
     # Stores the one job of delay().
     _enqueue = staticmethod(enqueue)
@@ -90,6 +88,8 @@ class Enqueuer(Generic[P, R]):
     def __init__(self, task: Task[P, R], options: CallOptions) -> None:
         self._task = task
         self._options = options
+        # What becomes of a second call.
+        self._rule = options.rule_for(task.options)
         # The placement of the last job, and the settings that it is by.
         self._kept: tuple[Settings, Placement] | None = None
 
@@ -178,7 +178,7 @@ class Enqueuer(Generic[P, R]):
                 each other's keys; roll it back and run it again.
             WrongDatabase: A transaction is open on another alias than the queue's.
         """
-        return self.store(args, kwargs)
+        return self._delay(args, kwargs)
 
     enqueue = delay
 
@@ -189,17 +189,19 @@ class Enqueuer(Generic[P, R]):
         It runs in the thread that runs all of Django's database code for this
         context, so it joins a transaction that is open there.
         """
-        return await _in_thread(self.store, args, kwargs)
+        return await _in_thread(self._delay, args, kwargs)
 
     aenqueue = adelay
 
-    @with_way_out("delay()", "task.adelay(…)")
-    def store(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> JobResult[R]:
+    def _delay(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> JobResult[R]:
         """Store one job whose arguments are data; as delay()."""
-        settings = get_settings()
-        return self._store(*self._checked(args, kwargs, settings), settings)
+        try:
+            settings = get_settings()
+            return self._store(*self._checked(args, kwargs, settings), settings)
+        except FIRST_ERRORS as error:
+            name_way_out(error, "delay()", "task.adelay(…)")
+            raise
 
-    @with_way_out("bulk()", "task.abulk(…)")
     def bulk(self, items: Iterable[Item]) -> list[JobResult[R]]:
         """
         Store one job per item: all or nothing, one statement per 5,000.
@@ -217,14 +219,17 @@ class Enqueuer(Generic[P, R]):
             InvalidArgument: An item does not fit, before anything is stored; the
                 message says which.
         """
-        settings = get_settings()
-        return self._store_many(*self._checked_many(items, settings), settings)
+        try:
+            settings = get_settings()
+            return self._store_many(*self._checked_many(items, settings), settings)
+        except FIRST_ERRORS as error:
+            name_way_out(error, "bulk()", "task.abulk(…)")
+            raise
 
     async def abulk(self, items: Iterable[Item]) -> list[JobResult[R]]:
         """Store one job per item from async code; as bulk()."""
         return await _in_thread(self.bulk, items)
 
-    @with_way_out("from_queryset()", "task.afrom_queryset(…)")
     def from_queryset(self, queryset: QuerySet[Any, Any], /, **fields: Any) -> int:
         """
         Store one job per row of a queryset, in the database: INSERT … SELECT.
@@ -250,39 +255,11 @@ class Enqueuer(Generic[P, R]):
             PayloadTooLarge: The arguments of a row are too large; nothing is stored.
             WrongDatabase: A transaction is open on another alias than the queue's.
         """
-        task, settings = self._task, get_settings()
-        check_queryset(task.name, queryset, settings.database)
-        task.bind((), fields)
-        selected = select(task.name, queryset, fields, settings.database)
-        placement = self._placement(settings)
-        connection = _queue_connection(task.name, settings.database)
-        if selected is None:
-            return 0
-        arguments, query, params = selected
-        key: list[KeyPart] = []
-        if (spread := self._options.spread) is not None:
-            key = key_of(task, spread, fields, arguments)
-        if self._rule is not None:
-            return self._from_selected(self._rule, connection, key, *selected, settings)
-        with connection.cursor() as cursor:
-            stored = enqueue_from_select(
-                cursor,
-                placement,
-                arguments=arguments,
-                key=key,
-                query=query,
-                params=params,
-                payload_bytes_max=settings.payload_bytes_max,
-                with_ids=bool(signals.job_enqueued.receivers)
-                or settings.mode == "immediate",
-            )
-        _refuse_too_large(task, stored.largest_bytes, settings)
-        if stored.keyless and spread is not None:
-            raise keyless(task.name, spread, stored.keyless)
-        if stored.count:
-            _announce(connection, task, placement, stored.ids)
-            _run_if_immediate(stored.ids, settings)
-        return stored.count
+        try:
+            return self._store_rows(queryset, fields)
+        except FIRST_ERRORS as error:
+            name_way_out(error, "from_queryset()", "task.afrom_queryset(…)")
+            raise
 
     async def afrom_queryset(
         self, queryset: QuerySet[Any, Any], /, **fields: Any
@@ -341,11 +318,6 @@ class Enqueuer(Generic[P, R]):
                 encoded += encode(place, (item,), bytes_max)
         return self._placement(settings), encoded, None
 
-    @property
-    def _rule(self) -> Rule | None:
-        """What becomes of a second call."""
-        return self._options.rule_for(self._task.options)
-
     def _dedup(self, calls: Iterable[store_unique.Call]) -> Dedup | None:
         rule = self._rule
         if rule is None:
@@ -362,14 +334,14 @@ class Enqueuer(Generic[P, R]):
         *,
         anywhere: bool = False,
     ) -> JobResult[R]:
-        connection = _queue_connection(
+        connection = queue_connection(
             self._task.name, settings.database, anywhere=anywhere
         )
         if dedup is not None:
             stored = store_unique.store_one(
                 connection, placement, dedup, args=args, kwargs=kwargs
             )
-            return self._told(connection, placement, [stored], settings)[0]
+            return self._announced(connection, placement, [stored], settings)[0]
         with connection.cursor() as cursor:
             job_id = self._enqueue(cursor, placement, args=args, kwargs=kwargs)
         _announce(connection, self._task, placement, (job_id,))
@@ -385,14 +357,14 @@ class Enqueuer(Generic[P, R]):
         *,
         anywhere: bool = False,
     ) -> list[JobResult[R]]:
-        connection = _queue_connection(
+        connection = queue_connection(
             self._task.name, settings.database, anywhere=anywhere
         )
         if not items:
             return []
         if dedup is not None:
             stored = store_unique.store_many(connection, placement, dedup, items)
-            return self._told(connection, placement, stored, settings)
+            return self._announced(connection, placement, stored, settings)
         with (
             transaction.atomic(using=connection.alias, savepoint=False),
             connection.cursor() as cursor,
@@ -401,6 +373,43 @@ class Enqueuer(Generic[P, R]):
             _announce(connection, self._task, placement, ids)
         _run_if_immediate(ids, settings)
         return [JobResult(job_id) for job_id in ids]
+
+    def _store_rows(
+        self, queryset: QuerySet[Any, Any], fields: Mapping[str, Any]
+    ) -> int:
+        task, settings = self._task, get_settings()
+        check_queryset(task.name, queryset, settings.database)
+        task.bind((), fields)
+        selected = select(task.name, queryset, fields, settings.database)
+        placement = self._placement(settings)
+        connection = queue_connection(task.name, settings.database)
+        if selected is None:
+            return 0
+        arguments, query, params = selected
+        key: list[KeyPart] = []
+        if (spread := self._options.spread) is not None:
+            key = key_of(task, spread, fields, arguments)
+        if self._rule is not None:
+            return self._from_selected(self._rule, connection, key, *selected, settings)
+        with connection.cursor() as cursor:
+            stored = enqueue_from_select(
+                cursor,
+                placement,
+                arguments=arguments,
+                key=key,
+                query=query,
+                params=params,
+                payload_bytes_max=settings.payload_bytes_max,
+                with_ids=bool(signals.job_enqueued.receivers)
+                or settings.mode == "immediate",
+            )
+        _refuse_too_large(task, stored.largest_bytes, settings)
+        if stored.keyless and spread is not None:
+            raise keyless(task.name, spread, stored.keyless)
+        if stored.count:
+            _announce(connection, task, placement, stored.ids)
+            _run_if_immediate(stored.ids, settings)
+        return stored.count
 
     def _from_selected(
         self,
@@ -434,7 +443,7 @@ class Enqueuer(Generic[P, R]):
             _run_if_immediate(selected.ids, settings)
         return selected.counts.get(None, 0)
 
-    def _told(
+    def _announced(
         self,
         connection: Any,
         placement: Placement,
@@ -604,21 +613,6 @@ def _headers(
         )
         raise InvalidArgument(task=task_name, path="headers", problem=problem)
     return text
-
-
-def _queue_connection(task_name: str, alias: str, *, anywhere: bool = False) -> Any:
-    """
-    Return Django's connection for jobs, unless another alias has a transaction.
-
-    Args:
-        task_name: For the error.
-        alias: The database that stores jobs.
-        anywhere: Return it whatever is open.
-    """
-    other = None if anywhere else open_alias(besides=alias)
-    if other is not None:
-        raise WrongDatabase(task=task_name, open_alias=other, queue_alias=alias)
-    return connections[alias]
 
 
 def _run_if_immediate(ids: Sequence[int], settings: Settings) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 from django.db import connections
 
+from django_pgqueue.exceptions import WrongDatabase
+
 
 def has_transaction(connection: Any) -> bool:
     """
@@ -33,6 +35,29 @@ def open_alias(besides: str | None = None) -> str | None:
             alias: str = connection.alias
             return alias
     return None
+
+
+def queue_connection(
+    name: str, alias: str, *, is_message: bool = False, anywhere: bool = False
+) -> Any:
+    """
+    Return Django's connection for what is stored in *alias*.
+
+    Args:
+        name: Of the task or the topic, for the error.
+        alias: The database that stores jobs and messages.
+        is_message: Whether it is a message that is to be stored.
+        anywhere: Return it whatever is open.
+
+    Raises:
+        WrongDatabase: A transaction is open on another alias.
+    """
+    other = None if anywhere else open_alias(besides=alias)
+    if other is not None:
+        raise WrongDatabase(
+            task=name, open_alias=other, queue_alias=alias, is_message=is_message
+        )
+    return connections[alias]
 
 
 def _is_of_test_case(block: Any) -> bool:

@@ -23,8 +23,8 @@ from django_pgqueue.exceptions import (
     TransactionAborted,
 )
 from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.queues.enqueue import Placement
 from django_pgqueue.queues.enqueue_rows import Argument
-from django_pgqueue.queues.placement import Placement
 from django_pgqueue.queues.unique import (
     Dedup,
     Selected,

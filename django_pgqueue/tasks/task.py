@@ -162,11 +162,11 @@ class Task(Generic[P, R]):
 
     def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
         """Store one job, in the caller's transaction; see Enqueuer.delay."""
-        return self._enqueuer.store(args, kwargs)
+        return self._enqueuer._delay(args, kwargs)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
         """Store one job: delay() under the name that django.tasks gives it."""
-        return self._enqueuer.store(args, kwargs)
+        return self._enqueuer._delay(args, kwargs)
 
     async def adelay(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
         """Store one job from async code; see Enqueuer.adelay."""
@@ -234,7 +234,7 @@ class Task(Generic[P, R]):
                 problem = f"is a {type(value).__qualname__}; it must be {name}"
                 raise InvalidArgument(task=self.name, path=path, problem=problem)
         enqueuer = self.using(run_after=countdown if eta is None else eta, **options)
-        return enqueuer.store(args, kwargs)
+        return enqueuer._delay(args, kwargs)
 
     def encode(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], payload_bytes_max: int

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.db import transaction
 
 from django_pgqueue import signals, telemetry
-from django_pgqueue.conf import Settings, get_settings
-from django_pgqueue.exceptions import TopicError, WrongDatabase, shown
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import TopicError, shown
 from django_pgqueue.log import publish as storage
 from django_pgqueue.log.names import topic_of
 from django_pgqueue.postgres.bulk import (
@@ -27,8 +27,8 @@ from django_pgqueue.postgres.bulk import (
     may_prepare,
 )
 from django_pgqueue.postgres.wake import wake_after_commit
-from django_pgqueue.tasks.first_steps import with_way_out
-from django_pgqueue.tasks.open_transaction import open_alias
+from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.open_transaction import queue_connection
 from django_pgqueue.topics.days_ahead import see_to_days
 from django_pgqueue.topics.publication import Publication, publication
 from django_pgqueue.topics.registry import schema_of
@@ -74,22 +74,25 @@ def publish(
     return publish_one(message(name, payload, key=key, headers=headers))
 
 
-@with_way_out("publish()", "apublish(…) or apublish_many(…)")
 def publish_one(made: Publication) -> int:
     """Publish what message() or Topic.message() has made; as publish()."""
-    settings = get_settings()
-    topic = made.topic
-    connection = _connection(topic, settings)
-    see_to_days(connection)
-    characters = len(made.payload_text) + len(made.headers_text)
-    with _cursor(connection, characters, is_short=True) as cursor:
-        stored = storage.publish_one(
-            cursor, made.name, made.key, made.payload_text, made.headers_text
-        )
-    _tell(connection, topic, stored)
-    if settings.mode == "immediate":
-        _run_at_once(connection, {topic: stored.ids})
-    return stored.ids[0]
+    try:
+        settings = get_settings()
+        topic = made.topic
+        connection = queue_connection(topic, settings.database, is_message=True)
+        see_to_days(connection)
+        characters = len(made.payload_text) + len(made.headers_text)
+        with _cursor(connection, characters, is_short=True) as cursor:
+            stored = storage.publish_one(
+                cursor, made.name, made.key, made.payload_text, made.headers_text
+            )
+        _tell(connection, topic, stored)
+        if settings.mode == "immediate":
+            _run_at_once(connection, {topic: stored.ids})
+        return stored.ids[0]
+    except FIRST_ERRORS as error:
+        name_way_out(error, "publish()", "apublish(…) or apublish_many(…)")
+        raise
 
 
 def publish_many(publications: Iterable[Publication]) -> list[int]:
@@ -160,7 +163,6 @@ def message(
     )
 
 
-@with_way_out("publish()", "apublish(…) or apublish_many(…)")
 def store(batches: Mapping[str, Sequence[Items]]) -> dict[str, list[int]]:
     """
     Store encoded messages by topic: all or nothing.
@@ -173,17 +175,23 @@ def store(batches: Mapping[str, Sequence[Items]]) -> dict[str, list[int]]:
     """
     if not batches:
         return {}
-    settings = get_settings()
-    connection = _connection(next(iter(batches)), settings)
-    see_to_days(connection)
-    if _is_one_statement(batches):
-        ids = _store(connection, batches)
-    else:
-        with transaction.atomic(using=settings.database, savepoint=False):
+    try:
+        settings = get_settings()
+        connection = queue_connection(
+            next(iter(batches)), settings.database, is_message=True
+        )
+        see_to_days(connection)
+        if _is_one_statement(batches):
             ids = _store(connection, batches)
-    if settings.mode == "immediate":
-        _run_at_once(connection, ids)
-    return ids
+        else:
+            with transaction.atomic(using=settings.database, savepoint=False):
+                ids = _store(connection, batches)
+        if settings.mode == "immediate":
+            _run_at_once(connection, ids)
+        return ids
+    except FIRST_ERRORS as error:
+        name_way_out(error, "publish()", "apublish(…) or apublish_many(…)")
+        raise
 
 
 def _is_one_statement(batches: Mapping[str, Sequence[Items]]) -> bool:
@@ -242,15 +250,3 @@ def _cursor(connection: Any, characters: int, *, is_short: bool = False) -> Any:
     if characters >= BULK_CURSOR_CHARACTERS or (is_short and may_prepare(connection)):
         return bulk_cursor(connection)
     return connection.cursor()
-
-
-def _connection(topic: str, settings: Settings) -> Any:
-    other = open_alias(besides=settings.database)
-    if other is not None:
-        raise WrongDatabase(
-            task=topic,
-            open_alias=other,
-            queue_alias=settings.database,
-            is_message=True,
-        )
-    return connections[settings.database]

@@ -11,10 +11,9 @@ from django_pgqueue.bounds import ACCUMULATE_SIZE_MAX
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.enqueue import ONE, enqueue, enqueue_many, insert
+from django_pgqueue.queues.enqueue import ONE, Placement, enqueue, enqueue_many, insert
 from django_pgqueue.queues.gather import GATHER, gather
 from django_pgqueue.queues.lease import rescue
-from django_pgqueue.queues.placement import Placement
 from django_pgqueue.queues.rules import ACCUMULATE
 from django_pgqueue.queues.suspects import claim_suspects
 from tests.factories import LEASE, make_job, make_leased_job

@@ -12,8 +12,8 @@ import pytest
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.queues.cancel import cancel
 from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.enqueue import Placement
 from django_pgqueue.queues.lease import cancel_requests, rescue
-from django_pgqueue.queues.placement import Placement
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import Ended, ack, dead_letter, retry
 from django_pgqueue.queues.settle import cancel as settle_cancelled

@@ -15,8 +15,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.postgres import bulk
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues import rules as module
-from django_pgqueue.queues.enqueue import enqueue, enqueue_many
-from django_pgqueue.queues.placement import Placement
+from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
 
 NOON = datetime(2050, 1, 1, 12, tzinfo=UTC)
 

@@ -14,8 +14,8 @@ import pytest
 from django_pgqueue.models import DedupCall, Job
 from django_pgqueue.queues.cancel import cancel
 from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.enqueue import Placement
 from django_pgqueue.queues.lease import release
-from django_pgqueue.queues.placement import Placement
 from django_pgqueue.queues.repeat import Repeated, repeat_calls
 from django_pgqueue.queues.settle import Ended, ack, retry
 from django_pgqueue.queues.unique import Dedup, Stored, store_unique

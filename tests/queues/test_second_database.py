@@ -11,11 +11,10 @@ from django_pgqueue import WrongDatabase
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.postgres.wake import listen, prove
 from django_pgqueue.queues.claim import claim, known_queues, remember_queues
-from django_pgqueue.queues.enqueue import enqueue
+from django_pgqueue.queues.enqueue import Placement, enqueue
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.lease import release, renew, rescue
 from django_pgqueue.queues.partitions import make_partitions
-from django_pgqueue.queues.placement import Placement
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import Ended, ack, applied, dead_letter, retry
 from django_pgqueue.testing import capture, drain

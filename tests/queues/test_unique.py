@@ -13,7 +13,7 @@ from django_pgqueue.models import DedupWindow, Job
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues import unique
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.placement import Placement
+from django_pgqueue.queues.enqueue import Placement
 from django_pgqueue.queues.purge import purge_dedup_windows
 from django_pgqueue.queues.settle import Ended, ack, dead_letter
 from django_pgqueue.queues.unique import (

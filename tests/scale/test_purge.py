@@ -16,7 +16,7 @@ import pytest
 
 from django_pgqueue.queues.cancel import cancel
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.enqueue import enqueue
+from django_pgqueue.queues.enqueue import Placement, enqueue
 from django_pgqueue.queues.lease import renew
 from django_pgqueue.queues.partitions import (
     drop_partition,
@@ -24,7 +24,6 @@ from django_pgqueue.queues.partitions import (
     make_partitions,
     partition_name,
 )
-from django_pgqueue.queues.placement import Placement
 from django_pgqueue.queues.purge import (
     DEAD_LETTERS,
     PURGE_ROWS_MAX,
