@@ -570,7 +570,7 @@ def test_every_method_of_a_task_is_documented():
         "parameters",
         "resolve",
     }
-    existing = {name for name in vars(Task) if not name.startswith("_")}
+    existing = {name for name in dir(Task) if not name.startswith("_")}
 
     assert existing - for_the_worker <= methods
     assert {"name", "function", "aliases", "options"} == methods - existing

@@ -7,11 +7,10 @@ import inspect
 from collections.abc import (
     Callable,
     Coroutine,
-    Iterable,
     Mapping,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import markcoroutinefunction
 
@@ -29,22 +28,17 @@ from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import AnyArguments
 from django_pgqueue.tasks.context import JobContext, inline_context
-from django_pgqueue.tasks.enqueuer import Deferred, Enqueuer, Item
+from django_pgqueue.tasks.enqueuer import Enqueuer, Item
 from django_pgqueue.tasks.options import (
     OF_APPLY,
-    OF_USING,
     ApplyKeywords,
     CallOptions,
     ResolvedOptions,
     TaskOptions,
-    UsingKeywords,
 )
 from django_pgqueue.tasks.parameters import Parameters
 from django_pgqueue.tasks.registry import declare
 from django_pgqueue.tasks.result import JobResult
-
-if TYPE_CHECKING:
-    from django.db.models import QuerySet
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,9 +56,11 @@ ANYTHING = inspect.Signature(
 QUEUES_REMEMBERED_MAX = 1_000
 
 
-class Task(Generic[P, R]):
+class Task(Enqueuer[P, R]):
     """
     A declared task. Made by @task; call it to run it inline, delay() to enqueue it.
+
+    It is an enqueuer whose calls say nothing more than their task does.
 
     Attributes:
         name: What a job's row says: ``module.qualname``, or the given name.
@@ -97,7 +93,7 @@ class Task(Generic[P, R]):
         else:
             # What is enqueued is a call, and not the list of them that it takes.
             self._parameters = AnyArguments()
-        self._enqueuer: Enqueuer[P, R] = Enqueuer(self, NO_OPTIONS)
+        super().__init__(self, NO_OPTIONS)
         self._resolved: dict[str, tuple[Settings, ResolvedOptions]] = {}
         if options.rule is not None:
             options.rule.check_names(self.parameters)
@@ -143,60 +139,11 @@ class Task(Generic[P, R]):
             )
         return value
 
-    @takes("using()", InvalidOption, OF_USING)
-    def using(self, **options: Unpack[UsingKeywords]) -> Enqueuer[P, R]:
-        """Return this task with options for its next jobs; see Enqueuer.using."""
-        return self._enqueuer.using(**options)
-
     @property
     def parameters(self) -> Parameters:
         """What the function takes of a job; of a task that takes calls, of none."""
         assert isinstance(self._parameters, Parameters)
         return self._parameters
-
-    def spread(
-        self, over: Duration, *, by: str | Sequence[str] | None = None
-    ) -> Enqueuer[P, R]:
-        """Return this task with a window for its next jobs; see Enqueuer.spread."""
-        return self._enqueuer.spread(over, by=by)
-
-    def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
-        """Store one job, in the caller's transaction; see Enqueuer.delay."""
-        return self._enqueuer._delay(args, kwargs)
-
-    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
-        """Store one job: delay() under the name that django.tasks gives it."""
-        return self._enqueuer._delay(args, kwargs)
-
-    async def adelay(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
-        """Store one job from async code; see Enqueuer.adelay."""
-        return await self._enqueuer.adelay(*args, **kwargs)
-
-    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobResult[R]:
-        """Store one job from async code: adelay() as django.tasks calls it."""
-        return await self._enqueuer.adelay(*args, **kwargs)
-
-    def on_commit(self, *, using: str | None = None) -> Deferred[P, R]:
-        """Enqueue after the commit; see Enqueuer.on_commit."""
-        return self._enqueuer.on_commit(using=using)
-
-    def bulk(self, items: Iterable[Item]) -> list[JobResult[R]]:
-        """Store one job per item, all or nothing; see Enqueuer.bulk."""
-        return self._enqueuer.bulk(items)
-
-    async def abulk(self, items: Iterable[Item]) -> list[JobResult[R]]:
-        """Store one job per item from async code; see Enqueuer.bulk."""
-        return await self._enqueuer.abulk(items)
-
-    def from_queryset(self, queryset: QuerySet[Any, Any], /, **fields: Any) -> int:
-        """Store one job per row, in the database; see Enqueuer.from_queryset."""
-        return self._enqueuer.from_queryset(queryset, **fields)
-
-    async def afrom_queryset(
-        self, queryset: QuerySet[Any, Any], /, **fields: Any
-    ) -> int:
-        """Store one job per row, from async code; see Enqueuer.from_queryset."""
-        return await self._enqueuer.afrom_queryset(queryset, **fields)
 
     @takes("apply_async()", InvalidOption, OF_APPLY)
     def apply_async(

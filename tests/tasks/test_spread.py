@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import inspect
 import time
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
@@ -683,13 +682,6 @@ def test_jobs_do_not_expire_within_their_window(refresh):
     day.using(run_after="1h", expires="25h")
     day.using(run_after=NOON, expires=NOON + DAY)
     day.using(run_after="1h", expires=now + timedelta(hours=26))
-
-
-def test_the_signatures_of_the_two_are_one():
-    """Task.spread is Enqueuer.spread of a task without options."""
-    assert inspect.signature(type(noop).spread) == inspect.signature(
-        type(noop.using()).spread
-    )
 
 
 def test_a_text_of_a_key_is_what_the_statement_reads():

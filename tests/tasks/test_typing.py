@@ -106,7 +106,7 @@ async def calls() -> None:
     reveal_type(bare_async.delay(1).get(timeout=1))  # N: "str"
     reveal_type(await bare_async.delay(1).aget())  # N: "str"
     reveal_type(bare.delay(1).edit(args=[2]).retry())  # N: "bool"
-    await bare.adelay("1")  # E: Argument 1 to "adelay" of "Task"
+    await bare.adelay("1")  # E: Argument 1 to "adelay" of "Enqueuer"
     await bare.using().aenqueue()  # E: Too few arguments
 
 # What comes back.
@@ -125,11 +125,11 @@ reveal_type(with_context_async.delay("x").result)  # N: "int | None"
 reveal_type(with_options.delay(1, tenant_id=2).result)  # N: "list[int] | None"
 
 # Wrong calls.
-bare.delay("1")  # E: Argument 1 to "delay" of "Task" has incompatible type "str"
+bare.delay("1")  # E: Argument 1 to "delay" of "Enqueuer" has incompatible
 bare.delay()  # E: Missing positional argument "order_id" in call to "delay"
 bare.delay(1, langg="de")  # E: Unexpected keyword argument "langg" for "delay"
 bare.delay(1, "de", 3)  # E: Too many arguments for "delay"
-bare.enqueue("1")  # E: Argument 1 to "enqueue" of "Task"
+bare.enqueue("1")  # E: Argument 1 has incompatible type "str"; expected "int"
 bare("1")  # E: Argument 1 to "__call__" of "Task"
 bare.using(queue="q").delay("1")  # E: Argument 1 to "delay" of "Enqueuer"
 bare.using(queue="q").enqueue()  # E: Too few arguments
@@ -137,17 +137,17 @@ bare.on_commit().delay("1")  # E: Argument 1 to "delay" of "Deferred"
 bare.on_commit().enqueue()  # E: Too few arguments
 bare.using(queu="q")  # E: Unexpected keyword argument "queu" for "using"
 bare.using(priority="high")  # E: Argument "priority" to "using"
-bare.spread()  # E: Missing positional argument "over" in call to "spread" of "Task"
-bare.spread("24h", by=7)  # E: Argument "by" to "spread" of "Task" has incompatible
+bare.spread()  # E: Missing positional argument "over" in call to "spread" of "Enqueuer"
+bare.spread("24h", by=7)  # E: Argument "by" to "spread" of "Enqueuer" has incompatible
 bare.spread("24h").delay("1")  # E: Argument 1 to "delay" of "Enqueuer"
 bare.apply_async(1)  # E: Argument 1 to "apply_async"
 bare.bulk([1])  # E: List item 0 has incompatible type "int"
-with_options.delay(1)  # E: Missing named argument "tenant_id" for "delay" of "Task"
+with_options.delay(1)  # E: Missing named argument "tenant_id" for "delay" of "Enqueuer"
 with_options.delay(1, 2)  # E: Too many positional arguments for "delay"
-bare_async.delay("1")  # E: Argument 1 to "delay" of "Task" has incompatible type "str"
+bare_async.delay("1")  # E: Argument 1 to "delay" of "Enqueuer" has incompatible
 bare_async("1")  # E: Argument 1 to "__call__" of "AsyncTask"
-with_context_async.delay(1)  # E: Argument 1 to "delay" of "Task" has incompatible type
-with_context.delay(1)  # E: Argument 1 to "delay" of "Task" has incompatible type "int"
+with_context_async.delay(1)  # E: Argument 1 to "delay" of "Enqueuer" has incompatible
+with_context.delay(1)  # E: Argument 1 to "delay" of "Enqueuer" has incompatible
 with_context.delay(JobContext, "x")  # E: Too many arguments for "delay"
 task(setle="batched")  # E: Unexpected keyword argument "setle"
 task(settle="eventual")  # E: No overload variant of "task" matches
