@@ -30,7 +30,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 
 from django_pgqueue.admin import payload
-from django_pgqueue.admin.acts import Act, Button
+from django_pgqueue.admin.acts import Act, Button, tell
 from django_pgqueue.admin.read_only import ReadOnlyAdmin
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.exceptions import InvalidOption
@@ -220,7 +220,7 @@ class ActingAdmin(ReadOnlyAdmin):
             data = form.cleaned_data
         try:
             with limited():
-                act.do(self, request, keys, data)
+                tell(request, act.do(self, request, keys, data))
         except IntegrityError as error:
             # A row that somebody wrote by hand and that no queue may contain.
             problem = _("Nothing was moved, since the queue refuses a row: %(error)s")

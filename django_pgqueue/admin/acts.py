@@ -1,33 +1,107 @@
 """
-Act: one thing that people can do with rows, and who may.
+Act: one thing that people can do with rows, as data, and the code that does it.
 
 The same act is an entry in the list's menu, for the rows that are ticked, and a button
 on the page of one row. Its permission is asked when it is offered and again when it is
-done; what it does, it tells the user and writes into the log of Django's admin.
+done (acting.py). What became of rows is told to the user, and noted in Django's own log
+of the admin. An entry there names no argument: whoever may view a job reads its
+history, also without the permission to see what it carries.
+
+The entries are written inside the transaction that changes the rows. Where they are in
+another database, an act without its entry is impossible, while an entry of an act that
+failed at its commit is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
+from django.contrib import messages
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.http import HttpRequest
 from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.operators.pausable import PERMISSION, Pausable, Turn
+from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX, REASON_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from django_pgqueue.admin.acting import ActingAdmin
+    from django_pgqueue.operators.pausable import Counted
 
-# Does it: the page, the request, the keys of the rows, and what the form asked for.
-Do = Callable[["ActingAdmin", HttpRequest, Sequence[Any], dict[str, Any]], None]
+Text = str | Promise
+
+# What came of rows: their keys, or by these the names of what was made of each.
+Came = Collection[Any] | Mapping[Any, Sequence[object]]
 
 
 class Confirm(forms.Form):
     """Nothing to fill in: the page asks whether it is meant."""
 
 
+class ReasonForm(forms.Form):
+    """Why; kept with what is done."""
+
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        max_length=REASON_CHARACTERS_MAX,
+        widget=forms.TextInput,
+        help_text=gettext_lazy("For whoever looks at this later."),
+    )
+
+
 @dataclass(frozen=True, slots=True)
+class Work:
+    """Rows that something is to be done with, by their keys, and what the form said."""
+
+    request: HttpRequest
+    rows: dict[Any, Any]
+    data: dict[str, Any]
+    # Why nothing was done with a row, where that is told of it alone.
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def by(self) -> str:
+        """Who does it."""
+        return who(self.request)
+
+
+def joined(names: Iterable[object]) -> str:
+    """Return *names* as a list in a sentence."""
+    return ", ".join(map(str, names)) or "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """
+    What can become of rows.
+
+    Attributes:
+        text: Tells of how many it did: %(count)d, %(names)s, and the form's fields.
+        entry: For the log, with %(names)s and the form's fields; or what makes that of
+            the row and these. None: it leaves no entry.
+        flag: ADDITION, CHANGE or DELETION of Django's log.
+        is_left: They were left as they were, or so to speak.
+        names: Makes %(names)s.
+    """
+
+    text: Counted
+    entry: Text | Callable[[Any, dict[str, Any]], str] | None = None
+    flag: int = CHANGE
+    is_left: bool = False
+    names: Callable[[Iterable[object]], str] = joined
+
+    def entry_of(self, row: Any, values: dict[str, Any]) -> str:
+        """Return the entry of *row*."""
+        if callable(self.entry):
+            return self.entry(row, values)
+        return str(self.entry) % values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
     """
     What can be done.
@@ -38,26 +112,65 @@ class Act:
             besides being allowed to view the page.
         label: On the button and in the menu.
         help: What it does, beside the button.
-        do: Does it.
+        run: Does it; returns what came of rows, for each of the outcomes.
+        outcomes: What can become of rows.
+        left: Tells of how many rows nothing did, with %(count)d.
         form: Asked first, on a page of its own; None: done at once.
         warning: Shown above that form.
         offered: Whether a row is one that it does something with.
         is_grave: It cannot be taken back; its button is red.
+        order: The attribute by which rows are taken: one order, so that two who act on
+            several do not deadlock.
     """
 
     name: str
     permissions: tuple[str, ...]
-    label: str | Promise
-    help: str | Promise
-    do: Do
+    label: Text
+    help: Text
+    run: Callable[[Work], Sequence[Came]]
+    outcomes: Sequence[Outcome]
+    left: Counted | None = None
     form: type[forms.Form] | None = None
-    warning: str | Promise = ""
+    warning: Text = ""
     offered: Callable[[Any], bool] = lambda row: True
     is_grave: bool = False
+    order: str = "pk"
 
     def is_permitted(self, request: HttpRequest) -> bool:
         """Return whether the user has every permission that it needs."""
         return may(request, *self.permissions)
+
+    def do(
+        self,
+        page: ActingAdmin,
+        request: HttpRequest,
+        keys: Sequence[Any],
+        data: dict[str, Any],
+    ) -> list[Part]:
+        """Do it, note what became of rows, and return how many there were."""
+        rows = page.rows_by_key(request, keys)
+        rows = dict(sorted(rows.items(), key=lambda at: getattr(at[1], self.order)))
+        work = Work(request, rows, data)
+        parts, left = [], len(keys)
+        for outcome, came in zip(self.outcomes, self.run(work), strict=True):
+            parts.append(_note(work, outcome, came))
+            left -= len(came)
+        for problem in work.problems:
+            messages.error(request, problem)
+        left -= len(work.problems)
+        if self.left is not None:
+            parts.append(Part(left, self.left, is_left=True))
+        return [] if work.problems and not any(map(_count, parts)) else parts
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """So many rows, and what is told of them."""
+
+    count: int
+    text: Counted
+    values: dict[str, Any] = field(default_factory=dict)
+    is_left: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +178,8 @@ class Button:
     """What the page of one row offers."""
 
     url: str
-    label: str | Promise
-    help: str | Promise
+    label: Text
+    help: Text
     # False: a link to a form.
     is_post: bool
     is_grave: bool = False
@@ -75,3 +188,92 @@ class Button:
 def may(request: HttpRequest, *codenames: str) -> bool:
     """Return whether the user has all these permissions of this package."""
     return request.user.has_perms([f"pgqueue.{name}" for name in codenames])
+
+
+def who(request: HttpRequest) -> str:
+    """Return the user's name, as the queue's tables keep it."""
+    return request.user.get_username()[:BY_CHARACTERS_MAX]
+
+
+def log(
+    request: HttpRequest, rows: Sequence[Any], text: str, *, flag: int = CHANGE
+) -> None:
+    """
+    Write one entry for each of *rows*; *text* says what was done.
+
+    flag: ADDITION, CHANGE or DELETION of Django's log.
+    """
+    if rows:
+        user = cast("int", request.user.pk)
+        LogEntry.objects.log_actions(user, cast("Any", rows), flag, text)
+
+
+def tell(request: HttpRequest, parts: Sequence[Part]) -> None:
+    """Tell the user what was done; what has no rows only where nothing else has."""
+    if parts:
+        shown = [part for part in parts if part.count] or parts[:1]
+        texts = [part.text % {**part.values, "count": part.count} for part in shown]
+        is_left = any(part.is_left for part in shown)
+        level = messages.WARNING if is_left else messages.SUCCESS
+        messages.add_message(request, level, " ".join(texts))
+
+
+def on_each(run: Callable[[Any, Work], bool]) -> Callable[[Work], Sequence[Came]]:
+    """Return what runs *run* with each row by itself; False: nothing was done."""
+    return lambda work: [[key for key, row in work.rows.items() if run(row, work)]]
+
+
+def pausing(kind: Pausable) -> tuple[Act, Act]:
+    """Return the acts that pause and resume rows of a *kind*."""
+    at, by, reason = kind.columns
+
+    def ended(row: Any, values: dict[str, Any]) -> str:
+        names = {"by": getattr(row, by) or "?", "reason": getattr(row, reason) or "?"}
+        return str(kind.end.entry) % names
+
+    def act(turn: Turn, entry: Any, run: Any, is_begin: bool) -> Act:
+        return Act(
+            name=turn.name,
+            permissions=(PERMISSION,),
+            label=turn.label,
+            help=turn.help,
+            run=on_each(run),
+            outcomes=[Outcome(turn.done, entry)],
+            left=turn.left,
+            form=ReasonForm if is_begin else None,
+            warning=turn.warning,
+            offered=lambda row: (getattr(row, at) is None) == is_begin,
+            order=kind.order,
+        )
+
+    def begin(row: Any, work: Work) -> bool:
+        return kind.begin.run(row, by=work.by, reason=work.data["reason"])
+
+    return (
+        act(kind.begin, kind.begin.entry, begin, True),
+        act(kind.end, ended, lambda row, work: kind.end.run(row), False),
+    )
+
+
+def _count(part: Part) -> int:
+    return part.count
+
+
+def _note(work: Work, outcome: Outcome, came: Came) -> Part:
+    """Write the entries of what came of rows, alike ones together; count them."""
+    names = came if isinstance(came, Mapping) else dict.fromkeys(came, ())
+    entries: dict[str, list[Any]] = {}
+    if outcome.entry is not None:
+        for key, made in names.items():
+            values = {**work.data, "names": outcome.names(made)}
+            text = outcome.entry_of(work.rows[key], values)
+            entries.setdefault(text, []).append(work.rows[key])
+    for text, rows in entries.items():
+        log(work.request, rows, text, flag=outcome.flag)
+    every = [name for made in names.values() for name in made]
+    return Part(
+        len(every) or len(names),
+        outcome.text,
+        {**work.data, "names": outcome.names(every)},
+        outcome.is_left,
+    )

@@ -12,11 +12,11 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, pausing
 from django_pgqueue.admin.filter_form import FilterForm, text_field
-from django_pgqueue.admin.group_acts import PAUSE, READ_ON, RESUME
 from django_pgqueue.admin.group_seek import SeekableAdmin
 from django_pgqueue.admin.listeners import (
     LISTED_MESSAGES_MAX,
@@ -30,6 +30,7 @@ from django_pgqueue.admin.names import name
 from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag
 from django_pgqueue.log.names import TOPIC_CHARACTERS_MAX
 from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position, Topic
@@ -37,7 +38,9 @@ from django_pgqueue.operators import human
 from django_pgqueue.operators.filters import Meaning, equal, part_of
 from django_pgqueue.operators.findings import START_FOR
 from django_pgqueue.operators.paging import Keyset
+from django_pgqueue.operators.pausable import GROUP
 from django_pgqueue.operators.states import behind_of, partition_state
+from django_pgqueue.topics import operate_groups as operate
 
 
 class GroupFilters(FilterForm):
@@ -78,6 +81,48 @@ class Trouble:
     failures: list[payload.Failure]
 
 
+def _read_on(work: Work) -> list[dict[int, list[int]]]:
+    """Let the halted partitions of groups be read again."""
+    found = {}
+    for key, row in work.rows.items():
+        try:
+            found[key] = operate.read_on(row)
+        except MessagesLost as error:
+            # In English, as every error: it says what was lost, and the ways out.
+            work.problems.append(f"{row}: {error}")
+    return [{key: done for key, done in found.items() if done}]
+
+
+READ_ON = Act(
+    name="read-on",
+    permissions=("pause",),
+    label=gettext_lazy("Read halted partitions on"),
+    help=gettext_lazy("From the message that they were halted at, with all attempts."),
+    run=_read_on,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d halted partition is read on, with all attempts.",
+                "%(count)d halted partitions are read on, with all attempts.",
+                "count",
+            ),
+            gettext_lazy("Halted partitions read on: %(names)s"),
+        )
+    ],
+    left=ngettext_lazy(
+        "%(count)d group had none.", "%(count)d groups had none.", "count"
+    ),
+    form=Confirm,
+    warning=gettext_lazy(
+        "Its halted partitions are read again, from the message that they were halted "
+        "at. Without a change of the code or the data, they are likely to halt again. "
+        "To leave that message out, seek past it."
+    ),
+    # In a list it is not known, so it is offered there; lags are those of the page.
+    offered=lambda row: any(each.halted_at is not None for each in row.lags),
+)
+
+
 @admin.register(ConsumerGroup)
 class ConsumerGroupAdmin(SeekableAdmin):
     """Each group, by topic and name."""
@@ -86,7 +131,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
     # For each of them, the messages behind its positions are counted.
     list_per_page = 25
     filter_form = GroupFilters
-    acts = (PAUSE, RESUME, READ_ON)
+    acts = (*pausing(GROUP), READ_ON)
     change_form_template = "admin/pgqueue/consumer_group.html"
     named_by = ("topic", "name", "paused_at", "paused_by", "pause_reason")
     list_display = ("title", "state", "unread", "oldest", "task_name", "queue_name")

@@ -22,12 +22,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import letter_acts, moments, payload
-from django_pgqueue.admin.acts import may
+from django_pgqueue.admin.acts import Part, may, tell
 from django_pgqueue.admin.edit import SAVE, SAVE_AND_REDRIVE, EditableAdmin
 from django_pgqueue.admin.filter_form import FilterForm, JobFilterForm, choice_field
 from django_pgqueue.admin.groups import GROUPED_ROWS_MAX, error_class, groups
 from django_pgqueue.admin.kinds import LETTERS_MAX, kind_of, letters_of
-from django_pgqueue.admin.log import tell
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.states import badge
@@ -38,7 +37,6 @@ from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.operators.filters import JOBS, Meaning
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.postgres.limits import Plans
-from django_pgqueue.tasks import operate
 
 # Characters of the last error's message that the list shows.
 MESSAGE_CHARACTERS_MAX = 160
@@ -222,13 +220,11 @@ class DeadLetterAdmin(EditableAdmin):
 
     def redrive_edited(self, request: HttpRequest, row: Any) -> HttpResponse:
         """Send the edited dead letter back to its queue, in the same transaction."""
-        done = operate.redrive([row.pk])
-        letter_acts.log_redrive(request, [row] if done else [], None)
-        text = str(_("The arguments were stored, and the job is back in its queue."))
-        if not done:
-            text = str(_("The arguments were stored."))
-        stayed = letter_acts.stayed([row.pk], done, asked=1)
-        tell(request, (1, text), *stayed, left=1 - len(done))
+        done, *left = letter_acts.REDRIVE.do(self, request, [row.pk], {})
+        text = _("The arguments were stored, and the job is back in its queue.")
+        if not done.count:
+            text = _("The arguments were stored.")
+        tell(request, [Part(1, text), *left])
         return HttpResponseRedirect(self.list_url(request))
 
     # Groups ----------------------------------------------------------------------

@@ -32,9 +32,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import payload
-from django_pgqueue.admin.acts import Button, may
+from django_pgqueue.admin.acts import Button, log, may, who
 from django_pgqueue.admin.job_columns import JobAdminColumns
-from django_pgqueue.admin.log import log, who
 from django_pgqueue.admin.model_references import refused_model
 from django_pgqueue.admin.redaction import redact_json, restore
 from django_pgqueue.admin.run_permissions import may_call

@@ -20,8 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.acts import Button, may
-from django_pgqueue.admin.log import log
+from django_pgqueue.admin.acts import Button, log, may
 from django_pgqueue.admin.seek_form import SeekForm
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.exceptions import MessagesLost, TopicError

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin import job_acts, moments
+from django_pgqueue.admin import moments
+from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
 from django_pgqueue.admin.edit import EditableAdmin
 from django_pgqueue.admin.filter_form import JobFilterForm, choice_field
 from django_pgqueue.admin.names import name
@@ -19,12 +20,84 @@ from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.states import badge
 from django_pgqueue.models import Job
 from django_pgqueue.models.job import LiveState, live_state
+from django_pgqueue.tasks import operate
 
 
 class JobFilters(JobFilterForm):
     """A state besides what every list can be narrowed to."""
 
     state = choice_field(_("State"), LiveState.choices)
+
+
+# The states in which a job waits for a time, which "retry now" can bring forward.
+WAITING = (LiveState.SCHEDULED, LiveState.RETRYING)
+
+
+def _cancel(work: Work) -> list[list[int]]:
+    answer = operate.cancel(work.rows, by=work.by)
+    return [answer.cancelled, answer.requested]
+
+
+RETRY = Act(
+    name="retry",
+    permissions=("retry",),
+    label=_("Retry now"),
+    help=_("Make it due at once, instead of waiting for its time."),
+    run=lambda work: [operate.retry(work.rows)],
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d job is due now.", "%(count)d jobs are due now.", "count"
+            ),
+            _("Made due at once."),
+        )
+    ],
+    left=ngettext_lazy(
+        "%(count)d was not waiting for a time: due, running, parked or ended.",
+        "%(count)d were not waiting for a time: due, running, parked or ended.",
+        "count",
+    ),
+    offered=lambda row: row.state in WAITING,
+)
+
+CANCEL = Act(
+    name="cancel",
+    permissions=("cancel",),
+    label=_("Cancel"),
+    help=_("What waits never runs; what runs is asked to stop."),
+    run=_cancel,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d job was cancelled.",
+                "%(count)d jobs were cancelled.",
+                "count",
+            ),
+            _("Cancelled."),
+        ),
+        Outcome(
+            ngettext_lazy(
+                "%(count)d is running and was asked to stop.",
+                "%(count)d are running and were asked to stop.",
+                "count",
+            ),
+            _("Asked to stop."),
+        ),
+    ],
+    left=ngettext_lazy(
+        "%(count)d had ended, or is being moved just now.",
+        "%(count)d had ended, or are being moved just now.",
+        "count",
+    ),
+    form=Confirm,
+    warning=_(
+        "A job that waits goes to the archive as cancelled, and never runs. A job that "
+        "runs is asked to stop: its task ends by itself where it looks at "
+        "context.cancelled, or at its next await."
+    ),
+    offered=lambda row: row.cancel_requested_at is None,
+    is_grave=True,
+)
 
 
 @admin.register(Job)
@@ -36,7 +109,7 @@ class JobAdmin(EditableAdmin):
         **EditableAdmin.computed,
         "state": live_state(),
     }
-    acts = (job_acts.RETRY, job_acts.CANCEL)
+    acts = (RETRY, CANCEL)
     list_display = (
         "number",
         "state",

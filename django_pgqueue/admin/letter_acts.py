@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from django import forms
 from django.contrib.admin.models import DELETION
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
-from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.acts import Act, Confirm
-from django_pgqueue.admin.log import log_each, tell
-from django_pgqueue.admin.row_acts import Outcome, ReasonForm, on_all
+from django_pgqueue.admin.acts import Act, Confirm, Outcome, ReasonForm, Work
 from django_pgqueue.bounds import QUEUE_NAME
 from django_pgqueue.tasks import operate
 from django_pgqueue.worker.queue_names import unknown_queue
-
-if TYPE_CHECKING:
-    from django_pgqueue.admin.log import Counted
 
 GONE = gettext_lazy(
     "%(count)d had already gone: redriven, purged, or being moved just now."
@@ -56,82 +49,61 @@ class QueueForm(forms.Form):
         """Ask which queue was meant, where there is none of that name."""
         cleaned: dict[str, Any] = super().clean() or {}
         name = cleaned.get("queue")
-        said = None if name is None or cleaned["is_new"] else unknown_queue(name)
-        if said is not None:
-            self.add_error("queue", said)
+        problem = None if name is None or cleaned["is_new"] else unknown_queue(name)
+        if problem is not None:
+            self.add_error("queue", problem)
         return cleaned
 
 
-def _redrive(
-    page: ActingAdmin, request: HttpRequest, ids: Sequence[int], data: dict[str, Any]
-) -> None:
-    """Send dead letters back, to their queues or all to one, and tell how many went."""
-    rows = page.rows_by_key(request, ids)
-    queue = data.get("queue")
-    done = operate.redrive(rows, queue=queue)
-    log_redrive(request, [rows[id_] for id_ in done], queue)
-    tell(
-        request,
-        (
-            len(done),
-            ngettext(
-                "%(count)d dead letter went back to its queue.",
-                "%(count)d dead letters went back to their queues.",
-                len(done),
-            )
-            if queue is None
-            else ngettext(
-                "%(count)d dead letter went to queue %(queue)s.",
-                "%(count)d dead letters went to queue %(queue)s.",
-                len(done),
-            ).replace("%(queue)s", queue),
-        ),
-        *stayed(list(rows), done, asked=len(ids)),
-        left=len(ids) - len(done),
-    )
+def _redrive(work: Work) -> list[Any]:
+    """Send dead letters back, to their queues or all to one; say what holds others."""
+    done = operate.redrive(work.rows, queue=work.data.get("queue"))
+    rest = sorted({*work.rows} - {*done})
+    held = operate.key_holders(rest) if rest else {}
+    return [done, {key: [holder] for key, holder in held.items()}]
 
 
-def stayed(
-    ids: Sequence[int], done: Sequence[int], *, asked: int
-) -> list[tuple[int, Counted]]:
-    """Return how many of *ids* a redrive has left as they were, and why."""
-    held = operate.key_holders(sorted({*ids} - {*done})) if len(done) < asked else {}
-    parts: list[tuple[int, Counted]] = []
-    if held:
-        holders = ", ".join(
-            f"#{job}" for job in sorted({*held.values()})[:HOLDERS_SHOWN]
-        )
-        text = ngettext(
-            "%(count)d stays a dead letter, since a live job has its dedup key: "
-            "{holders}.",
-            "%(count)d stay dead letters, since live jobs have their dedup keys: "
-            "{holders}.",
-            len(held),
-        ).replace("{holders}", holders)
-        parts.append((len(held), text))
-    return [*parts, (asked - len(done) - len(held), GONE)]
+def _redriven(row: Any, values: dict[str, Any]) -> str:
+    """Note where it went: to a queue that was named, or back to its own."""
+    names = {"queue": values.get("queue") or row.queue, "before": row.queue}
+    if names["queue"] == row.queue:
+        return _('Redriven to queue "%(queue)s".') % names
+    return _('Redriven to queue "%(queue)s"; it was in "%(before)s".') % names
 
 
-def log_redrive(
-    request: HttpRequest, letters: Sequence[Any], queue: str | None
-) -> None:
-    """Note that *letters* went to *queue*, or back to their own, which is one."""
+def _numbered(jobs: Iterable[Any]) -> str:
+    return ", ".join(f"#{job}" for job in sorted({*jobs})[:HOLDERS_SHOWN])
 
-    def entry(row: Any) -> str:
-        names = {"queue": queue or row.queue, "before": row.queue}
-        if queue in (None, row.queue):
-            return _('Redriven to queue "%(queue)s".') % names
-        return _('Redriven to queue "%(queue)s"; it was in "%(before)s".') % names
 
-    log_each(request, letters, entry)
-
+HELD = Outcome(
+    ngettext_lazy(
+        "%(count)d stays a dead letter, since a live job has its dedup key: %(names)s.",
+        "%(count)d stay dead letters, since live jobs have their dedup keys: "
+        "%(names)s.",
+        "count",
+    ),
+    is_left=True,
+    names=_numbered,
+)
 
 REDRIVE = Act(
     name="redrive",
     permissions=("retry",),
     label=gettext_lazy("Redrive"),
     help=gettext_lazy("Back to its queue, with the same id, from attempt 1 on."),
-    do=_redrive,
+    run=_redrive,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d dead letter went back to its queue.",
+                "%(count)d dead letters went back to their queues.",
+                "count",
+            ),
+            _redriven,
+        ),
+        HELD,
+    ],
+    left=GONE,
 )
 
 REDRIVE_TO = Act(
@@ -139,7 +111,19 @@ REDRIVE_TO = Act(
     permissions=("retry",),
     label=gettext_lazy("Redrive to another queue"),
     help=gettext_lazy("As redrive, to a queue that you name."),
-    do=_redrive,
+    run=_redrive,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d dead letter went to queue %(queue)s.",
+                "%(count)d dead letters went to queue %(queue)s.",
+                "count",
+            ),
+            _redriven,
+        ),
+        HELD,
+    ],
+    left=GONE,
     form=QueueForm,
     warning=gettext_lazy(
         "They go to the queue that you name, with the same ids, from attempt 1 on. "
@@ -152,18 +136,20 @@ SET_ASIDE = Act(
     permissions=("cancel",),
     label=gettext_lazy("Set aside"),
     help=gettext_lazy("To the archive as cancelled: nobody needs it any more."),
-    do=on_all(
-        lambda rows, by, data: [operate.set_aside(rows, by=by, reason=data["reason"])],
+    run=lambda work: [
+        operate.set_aside(work.rows, by=work.by, reason=work.data["reason"])
+    ],
+    outcomes=[
         Outcome(
             ngettext_lazy(
                 "%(count)d dead letter was set aside, to the archive.",
                 "%(count)d dead letters were set aside, to the archive.",
                 "count",
             ),
-            lambda data, row: _("Set aside, to the archive: %(reason)s") % data,
-        ),
-        left=GONE,
-    ),
+            gettext_lazy("Set aside, to the archive: %(reason)s"),
+        )
+    ],
+    left=GONE,
     form=ReasonForm,
     warning=gettext_lazy(
         "They go to the archive as cancelled, with your name and the reason, and are "
@@ -176,19 +162,19 @@ DELETE = Act(
     permissions=("purge",),
     label=gettext_lazy("Delete"),
     help=gettext_lazy("For ever, with its arguments and errors."),
-    do=on_all(
-        lambda rows, by, data: [operate.delete_dead_letters(rows)],
+    run=lambda work: [operate.delete_dead_letters(work.rows)],
+    outcomes=[
         Outcome(
             ngettext_lazy(
                 "%(count)d dead letter was deleted.",
                 "%(count)d dead letters were deleted.",
                 "count",
             ),
-            lambda data, row: _("Deleted."),
+            gettext_lazy("Deleted."),
             DELETION,
-        ),
-        left=GONE,
-    ),
+        )
+    ],
+    left=GONE,
     form=Confirm,
     warning=gettext_lazy("They are deleted for ever, with their arguments and errors."),
     is_grave=True,

@@ -25,9 +25,8 @@ from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.acts import may
+from django_pgqueue.admin.acts import log, may
 from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
-from django_pgqueue.admin.log import log
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.pipeline_queue import enqueue_run, standing

@@ -13,13 +13,14 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.acts import pausing
 from django_pgqueue.admin.names import name
-from django_pgqueue.admin.queue_acts import PAUSE, RESUME
 from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.admin.states import badge
 from django_pgqueue.models import DeadLetter, Job, Queue
 from django_pgqueue.operators import human
 from django_pgqueue.operators.paging import Keyset
+from django_pgqueue.operators.pausable import QUEUE
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks import database
 
@@ -32,7 +33,7 @@ class QueueAdmin(ActingAdmin):
     """Each queue: its depth, and whether it is paused."""
 
     keyset = Keyset(("created_at", "name"))
-    acts = (PAUSE, RESUME)
+    acts = pausing(QUEUE)
     named_by = ("paused_at", "paused_by", "pause_reason")
     list_display = (
         "title",

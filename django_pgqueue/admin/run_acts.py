@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
 
-from django.contrib import messages
-from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
-from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.acts import Act, Confirm
-from django_pgqueue.admin.log import log, tell, who
+from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
 from django_pgqueue.admin.pipeline_queue import enqueue_run
 from django_pgqueue.admin.run_permissions import may_run
 from django_pgqueue.exceptions import SparkOptionError
@@ -24,100 +18,51 @@ from django_pgqueue.tasks import database
 PERMISSIONS = ("run_pipeline",)
 
 
-def _run_again(
-    page: ActingAdmin, request: HttpRequest, ids: Sequence[int], data: dict[str, Any]
-) -> None:
+def _run_again(work: Work) -> list[dict[int, list[int]]]:
     """Enqueue runs with the same options; of equal ones, one."""
     from django_pgqueue.spark.job import find_job_for_queue
 
-    rows = page.rows_by_key(request, ids)
-    asked: dict[str, int] = {}
-    for row in rows.values():
+    found: dict[str, tuple[int, int]] = {}
+    for key, row in work.rows.items():
         options = json.dumps(row.options, sort_keys=True)
-        key = f"{row.job} {options}"
-        if key in asked:
+        same = f"{row.job} {options}"
+        if same in found:
             continue
         if PLACEHOLDER in options:
             problem = _(
                 "%(run)s was not asked for again: its options have a secret, which is "
                 "not kept. Use Run… instead."
             )
-            messages.error(request, problem % {"run": row})
+            work.problems.append(problem % {"run": row})
             continue
         try:
-            if not may_run(request, find_job_for_queue(row.job)):
+            if not may_run(work.request, find_job_for_queue(row.job)):
                 problem = _(
                     "%(run)s was not asked for again: it takes out rows that you may "
                     "not view."
                 )
-                messages.error(request, problem % {"run": row})
+                work.problems.append(problem % {"run": row})
                 continue
-            options_given = row.options if isinstance(row.options, dict) else {}
-            asked[key] = enqueue_run(row.job, options_given)
+            given = row.options if isinstance(row.options, dict) else {}
+            found[same] = key, enqueue_run(row.job, given)
         except SparkOptionError as error:
             problem = _("%(run)s was not asked for again: %(error)s")
-            messages.error(request, problem % {"run": row, "error": error})
-            continue
-        log(request, [row], _("Run again, by job %(job)s.") % {"job": asked[key]})
-    if asked:
-        tell(
-            request,
-            (
-                len(asked),
-                ngettext(
-                    "%(count)d run was asked for: job %(jobs)s.",
-                    "%(count)d runs were asked for: jobs %(jobs)s.",
-                    len(asked),
-                ).replace("%(jobs)s", ", ".join(map(str, asked.values()))),
-            ),
-        )
+            work.problems.append(problem % {"run": row, "error": error})
+    return [{key: [job] for key, job in found.values()}]
 
 
-def _stop(
-    page: ActingAdmin, request: HttpRequest, ids: Sequence[int], data: dict[str, Any]
-) -> None:
-    """Ask live runs to stop."""
-    rows = page.rows_by_key(request, ids)
-    asked, dead = [], 0
+def _stop(work: Work) -> list[list[int]]:
+    """Ask live runs to stop; those whose process has died are lost."""
+    asked: list[int] = []
+    lost: list[int] = []
     with database.cursor() as cursor:
-        for row in rows.values():
+        for key, row in work.rows.items():
             if row.cancel_requested_at is not None:
                 continue
-            found = pipelines.request_stop(cursor, row.job, by=who(request), run=row.pk)
-            if found is None:
-                continue
-            asked.append(row)
-            dead += found[1]
-    log(request, asked, _("Asked to stop."))
-    left = len(ids) - len(asked)
-    tell(
-        request,
-        (
-            len(asked) - dead,
-            ngettext(
-                "%(count)d run was asked to stop; it does so within seconds.",
-                "%(count)d runs were asked to stop; they do so within seconds.",
-                len(asked) - dead,
-            ),
-        ),
-        (
-            dead,
-            ngettext(
-                "%(count)d is lost: its process has died.",
-                "%(count)d are lost: their processes have died.",
-                dead,
-            ),
-        ),
-        (
-            left,
-            ngettext(
-                "%(count)d has ended, or was asked already.",
-                "%(count)d have ended, or were asked already.",
-                left,
-            ),
-        ),
-        left=left + dead,
-    )
+            found = pipelines.request_stop(cursor, row.job, by=work.by, run=key)
+            if found is not None:
+                (lost if found[1] else asked).append(key)
+    return [asked, lost]
 
 
 RUN_AGAIN = Act(
@@ -125,7 +70,17 @@ RUN_AGAIN = Act(
     permissions=PERMISSIONS,
     label=gettext_lazy("Run again"),
     help=gettext_lazy("Enqueues a run with the same options."),
-    do=_run_again,
+    run=_run_again,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d run was asked for: job %(names)s.",
+                "%(count)d runs were asked for: jobs %(names)s.",
+                "count",
+            ),
+            gettext_lazy("Run again, by job %(names)s."),
+        )
+    ],
     form=Confirm,
     warning=gettext_lazy(
         "A job of the queue runs it with the same options, as soon as no other run of "
@@ -139,7 +94,31 @@ STOP = Act(
     permissions=PERMISSIONS,
     label=gettext_lazy("Stop"),
     help=gettext_lazy("Asks it to end; it writes no more results."),
-    do=_stop,
+    run=_stop,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d run was asked to stop; it does so within seconds.",
+                "%(count)d runs were asked to stop; they do so within seconds.",
+                "count",
+            ),
+            gettext_lazy("Asked to stop."),
+        ),
+        Outcome(
+            ngettext_lazy(
+                "%(count)d is lost: its process has died.",
+                "%(count)d are lost: their processes have died.",
+                "count",
+            ),
+            gettext_lazy("Asked to stop."),
+            is_left=True,
+        ),
+    ],
+    left=ngettext_lazy(
+        "%(count)d has ended, or was asked already.",
+        "%(count)d have ended, or were asked already.",
+        "count",
+    ),
     form=Confirm,
     warning=gettext_lazy(
         "It ends within seconds, as cancelled, and writes no more results. Files that "

@@ -19,9 +19,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.acts import Button, may
+from django_pgqueue.admin.acts import Button, log, may, who
 from django_pgqueue.admin.edit import signature_of
-from django_pgqueue.admin.log import log, who
 from django_pgqueue.admin.run_permissions import may_call
 from django_pgqueue.admin.schedule_form import ScheduleForm, is_plain
 from django_pgqueue.admin.schedule_times import preview

@@ -16,12 +16,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments, payload
-from django_pgqueue.admin.acts import may
+from django_pgqueue.admin.acts import may, pausing
 from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.read_only import Fact
-from django_pgqueue.admin.schedule_acts import DELETE, PAUSE, RESET, RESUME, RUN_NOW
+from django_pgqueue.admin.schedule_acts import DELETE, RESET, RUN_NOW
 from django_pgqueue.admin.schedule_drift import drift
 from django_pgqueue.admin.schedule_edit import ADD, ScheduleForms
 from django_pgqueue.admin.schedule_times import preview, raw, reckoned, words, zone_of
@@ -32,6 +32,7 @@ from django_pgqueue.operators import human
 from django_pgqueue.operators.filters import Meaning, equal, part_of
 from django_pgqueue.operators.findings import START
 from django_pgqueue.operators.paging import Keyset
+from django_pgqueue.operators.pausable import SCHEDULE
 from django_pgqueue.schedules import ticks
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.states import OVERDUE, RESTS
@@ -110,7 +111,7 @@ class ScheduleAdmin(ScheduleForms):
     filter_form = ScheduleFilters
     computed: ClassVar[Mapping[str, Any]] = {"shown_state": shown_state()}
     hidden_columns = ("declared",)
-    acts = (RUN_NOW, PAUSE, RESUME, RESET, DELETE)
+    acts = (RUN_NOW, *pausing(SCHEDULE), RESET, DELETE)
     named_by = (
         *("name", "source", "paused_at", "paused_by", "pause_reason"),
         *("withdrawn_at", "overridden_at"),

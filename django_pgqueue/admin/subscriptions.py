@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.models import DELETION
 from django.db.models import Model, Q
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.acts import Act, Confirm, Outcome, on_each, pausing
 from django_pgqueue.admin.filter_form import (
     FilterForm,
     choice_field,
@@ -26,7 +28,6 @@ from django_pgqueue.admin.listeners import is_stale, subscription_badge, where_o
 from django_pgqueue.admin.names import name
 from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.read_only import Fact
-from django_pgqueue.admin.subscription_acts import DELETE, DISABLE, ENABLE
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.names import MESSAGE_NAME_CHARACTERS_MAX
@@ -34,7 +35,9 @@ from django_pgqueue.log.subscriptions import STALE_AFTER
 from django_pgqueue.models import Job, Message, Subscription, Topic
 from django_pgqueue.operators.filters import Meaning, equal, part_of
 from django_pgqueue.operators.paging import Keyset
+from django_pgqueue.operators.pausable import SUBSCRIPTION
 from django_pgqueue.tasks import database
+from django_pgqueue.topics import operate_subscriptions as operate
 
 STATES = [
     ("enabled", gettext_lazy("enabled")),
@@ -65,6 +68,41 @@ class SubscriptionFilters(FilterForm):
     state = choice_field(gettext_lazy("State"), STATES)
 
 
+# Not "delete": that is the form of Django's, which is closed.
+DELETE = Act(
+    name="remove",
+    permissions=("purge",),
+    label=gettext_lazy("Delete"),
+    help=gettext_lazy("For good. What code declares stays."),
+    run=on_each(lambda row, work: operate.delete(row.pk)),
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d subscription was deleted.",
+                "%(count)d subscriptions were deleted.",
+                "count",
+            ),
+            gettext_lazy("Deleted."),
+            DELETION,
+        )
+    ],
+    left=ngettext_lazy(
+        "%(count)d stays: code has declared it lately. Disable it instead.",
+        "%(count)d stay: code has declared them lately. Disable them instead.",
+        "count",
+    ),
+    form=Confirm,
+    warning=gettext_lazy(
+        "It is deleted for good. Jobs that it has made go on. What code has declared "
+        "within a week stays."
+    ),
+    offered=lambda row: (
+        row.source == "user" or row.is_stale or row.disabled_at is not None
+    ),
+    is_grave=True,
+)
+
+
 @admin.register(Subscription)
 class SubscriptionAdmin(ActingAdmin):
     """Each subscription, by pattern."""
@@ -73,7 +111,7 @@ class SubscriptionAdmin(ActingAdmin):
     list_per_page = 100
     filter_form = SubscriptionFilters
     computed: ClassVar[Mapping[str, Any]] = {"is_stale": is_stale()}
-    acts = (DISABLE, ENABLE, DELETE)
+    acts = (*pausing(SUBSCRIPTION), DELETE)
     named_by = ("pattern", "queue", "task", "disabled_by", "disabled_reason")
     list_display = ("title", "state", "queue_name", "task_name", "where", "declared")
     list_reads = (

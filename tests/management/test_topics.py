@@ -299,8 +299,8 @@ def test_a_group_is_paused_and_resumed():
     assert row.paused_by.endswith("(command line)")
     status, out, _ = run("groups", "pause", name, "--reason", "x")
     assert NOTHING == status
-    assert "paused by" in out
-    assert "night already; that stays." in out
+    assert "was paused already by" in out
+    assert "night; that stays." in out
     assert (DONE, {"group": name, "resumed": True}) == told("groups", "resume", name)
     assert (NOTHING, "Group orders/stats was not paused.\n") == (
         run("groups", "resume", name)[:2]

@@ -9,12 +9,13 @@ from typing import Any
 from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.log.groups import GroupRow, find_all
 from django_pgqueue.log.lag import lag
-from django_pgqueue.management.cli.acting import operator_name
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
+from django_pgqueue.management.cli.pausing import pause, resume
 from django_pgqueue.management.cli.places import chosen, group_name, partition
 from django_pgqueue.management.cli.text import by_whom, shown
 from django_pgqueue.management.cli.words import add_actions, add_reason
 from django_pgqueue.operators.human import age
+from django_pgqueue.operators.pausable import GROUP
 from django_pgqueue.operators.states import Behind, behind_of
 from django_pgqueue.tasks import database
 from django_pgqueue.topics import operate_groups as operate
@@ -78,26 +79,6 @@ def _list(rows: list[GroupRow], out: Output) -> int:
     return EXIT_DONE
 
 
-def _pause(row: GroupRow, options: dict[str, Any], out: Output) -> int:
-    was_new = operate.pause(row, by=operator_name(), reason=options["reason"])
-    return out.answer(
-        {"group": str(row), "paused": was_new},
-        was_new,
-        f"Group {shown(row)} is paused; what is being read is finished.",
-        f"Group {shown(row)} was paused{by_whom(row)} already; that stays.",
-    )
-
-
-def _resume(row: GroupRow, options: dict[str, Any], out: Output) -> int:
-    was_paused = operate.resume(row)
-    return out.answer(
-        {"group": str(row), "resumed": was_paused},
-        was_paused,
-        f"Group {shown(row)} reads on, from where it was.",
-        f"Group {shown(row)} was not paused.",
-    )
-
-
 def _read_on(row: GroupRow, options: dict[str, Any], out: Output) -> int:
     done: list[int] = []
     lost = None
@@ -135,8 +116,14 @@ def _forget(row: GroupRow, options: dict[str, Any], out: Output) -> int:
 Act = Callable[[GroupRow, dict[str, Any], Output], int]
 
 ACTIONS: dict[str, tuple[Act, str]] = {
-    "pause": (_pause, "Let nobody read for it; what is being read is finished."),
-    "resume": (_resume, "End its pause."),
+    "pause": (
+        lambda row, options, out: pause(GROUP, row, str(row), options, out),
+        "Let nobody read for it; what is being read is finished.",
+    ),
+    "resume": (
+        lambda row, options, out: resume(GROUP, row, str(row), out),
+        "End its pause.",
+    ),
     "read-on": (_read_on, "Read its halted partitions again, with all attempts."),
     "forget": (_forget, "Delete it and its positions; it has to be paused."),
 }

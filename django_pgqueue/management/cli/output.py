@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -50,6 +50,15 @@ class Column:
     name: str
     right: bool = False  # Numbers stand at the right.
     may_cut: bool = False  # Gives way when the terminal is narrow.
+
+
+@dataclass(frozen=True, slots=True)
+class Subcommand:
+    """One of several that a module has; else the module is the subcommand."""
+
+    HELP: str
+    add_arguments: Callable[[Any], None]
+    run: Callable[[dict[str, Any], Output], int]
 
 
 class Output:

@@ -10,7 +10,8 @@ from typing import Any
 from django_pgqueue.exceptions import ScheduleError
 from django_pgqueue.management.cli.acting import operator_name
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
-from django_pgqueue.management.cli.text import by_whom, shown
+from django_pgqueue.management.cli.pausing import pause, resume
+from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import (
     add_actions,
     add_limit,
@@ -18,6 +19,7 @@ from django_pgqueue.management.cli.words import (
     plain_text,
 )
 from django_pgqueue.operators.human import distance, duration, in_utc
+from django_pgqueue.operators.pausable import SCHEDULE
 from django_pgqueue.schedules import operate, ticks
 from django_pgqueue.schedules.states import state_of
 from django_pgqueue.schedules.store import ScheduleRow, database_now, find_all
@@ -170,39 +172,20 @@ def _run(row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output) 
     return EXIT_DONE if is_done else EXIT_NOTHING
 
 
-def _pause(
-    row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output
-) -> int:
-    was_new = operate.pause(row.name, by=operator_name(), reason=options["reason"])
-    name = shown(row.name)
-    return out.answer(
-        {"schedule": row.name, "paused": was_new},
-        was_new,
-        f"Schedule {name} is paused: it has no ticks.",
-        f"Schedule {name} was paused already{by_whom(row)}; that stays.",
-    )
-
-
-def _resume(
-    row: ScheduleRow, now: datetime, options: dict[str, Any], out: Output
-) -> int:
-    was_paused = operate.resume(row.name)
-    return out.answer(
-        {"schedule": row.name, "resumed": was_paused},
-        was_paused,
-        f"Schedule {shown(row.name)} goes on, from now.",
-        f"Schedule {shown(row.name)} was not paused.",
-    )
-
-
 Act = Callable[[ScheduleRow, datetime, dict[str, Any], Output], int]
 
 ACTIONS: dict[str, tuple[Act, str]] = {
     "next": (_next, "The next ticks, by two clocks."),
     "last": (_last, "The latest ticks, and what has become of their jobs."),
     "run": (_run, "Enqueue or publish now, paused or not; ticks go on as they were."),
-    "pause": (_pause, "Let it have no ticks; those are not made up for."),
-    "resume": (_resume, "End its pause."),
+    "pause": (
+        lambda row, now, options, out: pause(SCHEDULE, row, row.name, options, out),
+        "Let it have no ticks; those are not made up for.",
+    ),
+    "resume": (
+        lambda row, now, options, out: resume(SCHEDULE, row, row.name, out),
+        "End its pause.",
+    ),
 }
 
 NOTES = {

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import sys
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -28,11 +29,10 @@ from django_pgqueue.management.cli import (
     groups,
     jobs,
     lag,
-    pause,
+    pausing,
     peek,
     redrive,
     reopen,
-    resume,
     retry,
     schedules,
     seek,
@@ -41,10 +41,10 @@ from django_pgqueue.management.cli import (
     stats,
     topics,
 )
-from django_pgqueue.management.cli.output import Output
+from django_pgqueue.management.cli.output import Output, Subcommand
 from django_pgqueue.worker.readiness import check_aliases
 
-SUBCOMMANDS: dict[str, ModuleType] = {
+SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
     "stats": stats,
     "jobs": jobs,
     "show": show,
@@ -52,8 +52,8 @@ SUBCOMMANDS: dict[str, ModuleType] = {
     "retry": retry,
     "redrive": redrive,
     "cancel": cancel,
-    "pause": pause,
-    "resume": resume,
+    "pause": pausing.PAUSE,
+    "resume": pausing.RESUME,
     "schedules": schedules,
     "topics": topics,
     "peek": peek,
@@ -85,7 +85,7 @@ class Command(BaseCommand):
 
     help = "Look at queues and jobs, and fix what went wrong."
     epilog = EPILOG
-    subcommands = SUBCOMMANDS
+    subcommands: Mapping[str, ModuleType | Subcommand] = SUBCOMMANDS
     requires_system_checks: Any = []
     suppressed_base_arguments = set(DJANGO_OPTIONS)
 
