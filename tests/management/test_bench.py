@@ -20,10 +20,9 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 
 from django_pgqueue import signals
-from django_pgqueue.management.bench.isolation import isolated
+from django_pgqueue.management.bench import scratch
 from django_pgqueue.management.bench.measures import MEASURES
-from django_pgqueue.management.bench.place import Place
-from django_pgqueue.postgres import scratch
+from django_pgqueue.management.bench.place import Place, isolated
 from tests.app.tasks import noop
 from tests.waiting import wait_for
 
@@ -378,7 +377,7 @@ def test_processes_leave_when_it_was_killed(cursor):
         try:
             wait_for(lambda: not count(cursor, SESSIONS, name), PATIENCE_SECONDS)
         finally:
-            scratch.drop_database(cursor, name)
+            scratch.drop(cursor, Place(name=name))
 
 
 @pytest.mark.parametrize(
@@ -435,7 +434,7 @@ def test_only_a_scratch_place_is_emptied(cursor):
     with pytest.raises(ValueError, match="is no scratch place"):
         scratch.empty(cursor, ["pgqueue_job"])
     with pytest.raises(ValueError, match="is no scratch place"):
-        scratch.drop_database(cursor, "postgres")
+        scratch.drop(cursor, Place(name="postgres"))
     with pytest.raises(ValueError, match="is no scratch place"):
-        scratch.drop_schema(cursor, "public")
+        scratch.drop(cursor, Place(name="public", is_schema=True))
     assert count(cursor, UNTOUCHED) == 1

@@ -517,10 +517,6 @@ UTILITY = {
 }
 
 
-# These run in a database, and on tables, of their own.
-OF_THE_BENCH = {"backlogs", "gauges", "scratch", "yardstick", "yardstick_log"}
-
-
 def collect():
     """
     Return every statement of the storage by module and name.
@@ -536,8 +532,6 @@ def collect():
     ):
         prefix = "log." if package is django_pgqueue.log else ""
         for info in pkgutil.iter_modules(package.__path__):
-            if info.name in OF_THE_BENCH:
-                continue
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             found |= {f"{prefix}{info.name}.{n}": v for n, v in statements(module)}
     for module in (store, ticks):

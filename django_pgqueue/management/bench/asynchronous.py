@@ -13,11 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django_pgqueue.management.bench.drain import drained
-from django_pgqueue.management.bench.goal import Goal
-from django_pgqueue.management.bench.measure import Measure, Plan, Run
+from django_pgqueue.management.bench.measure import Goal, Measure, Plan, Run, Turns
 from django_pgqueue.management.bench.scratch import Scratch
 from django_pgqueue.management.bench.tasks import payloads, waits
-from django_pgqueue.management.bench.turns import Turns
 from django_pgqueue.management.bench.worker import Worker
 
 SLOTS = 1_000

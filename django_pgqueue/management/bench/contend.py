@@ -18,12 +18,11 @@ from typing import Self
 
 from django.core.management.base import CommandError
 
-from django_pgqueue.management.bench.goal import at_least
-from django_pgqueue.management.bench.measure import Measure, Plan, Run
+from django_pgqueue.management.bench import yardstick
+from django_pgqueue.management.bench.measure import Measure, Plan, Run, Turns, at_least
 from django_pgqueue.management.bench.scratch import Scratch
 from django_pgqueue.management.bench.subprocesses import start, stop
-from django_pgqueue.management.bench.turns import Turns
-from django_pgqueue.postgres import wake, yardstick
+from django_pgqueue.postgres import wake
 
 ENTRY = "django_pgqueue.management.bench.producers"
 

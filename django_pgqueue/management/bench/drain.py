@@ -14,8 +14,15 @@ from typing import Any
 
 from django.db import transaction
 
-from django_pgqueue.management.bench.goal import at_least
-from django_pgqueue.management.bench.measure import Measure, Opener, Plan, Run
+from django_pgqueue.management.bench import yardstick
+from django_pgqueue.management.bench.measure import (
+    Measure,
+    Opener,
+    Plan,
+    Run,
+    Turns,
+    at_least,
+)
 from django_pgqueue.management.bench.scratch import Scratch
 from django_pgqueue.management.bench.tasks import (
     batched,
@@ -24,9 +31,7 @@ from django_pgqueue.management.bench.tasks import (
     nothing,
     payloads,
 )
-from django_pgqueue.management.bench.turns import Turns
 from django_pgqueue.management.bench.worker import Worker
-from django_pgqueue.postgres import yardstick
 from django_pgqueue.tasks.task import Task
 
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate, pairwise
 
 from django.core.management.base import CommandError
 
+from django_pgqueue.management.bench import gauges, yardstick
 from django_pgqueue.management.bench.drain import drained
-from django_pgqueue.management.bench.goal import at_least
-from django_pgqueue.management.bench.measure import Measure, Pair, Plan, Run
-from django_pgqueue.management.bench.pace import tenths
+from django_pgqueue.management.bench.gauges import Finished
+from django_pgqueue.management.bench.measure import Measure, Pair, Plan, Run, at_least
 from django_pgqueue.management.bench.scratch import Scratch
 from django_pgqueue.management.bench.tasks import batched
 from django_pgqueue.management.bench.worker import Worker
-from django_pgqueue.postgres import gauges, yardstick
 
 # With fewer, there may be too few settles to be timed.
 JOBS_MIN = 3_000
@@ -53,6 +53,34 @@ class Horizon:
                 f"Of {jobs:,} jobs, {error}. Give more with --jobs."
             ) from error
         return Pair(Run([last]), Run([first]))
+
+
+def tenths(finished: Finished) -> tuple[float, float]:
+    """
+    Return the jobs per second of the first tenth of the jobs, and of the last.
+
+    Of those after the first settle, before which nothing can be timed. Between two
+    settles, jobs count as if they had been finished one by one.
+
+    Raises:
+        ValueError: There were fewer than two settles.
+    """
+    if len(finished) < 2:
+        raise ValueError(f"{len(finished)} settles are too few to be timed")
+    start = finished[0][0]
+    seconds = [(moment - start).total_seconds() for moment, _ in finished]
+    done = [float(n) for n in accumulate(count for _, count in finished)]
+    tenth = (done[-1] - done[0]) / 10
+    first = _seconds_at(done[0] + tenth, done, seconds)
+    last = seconds[-1] - _seconds_at(done[-1] - tenth, done, seconds)
+    return tenth / first, tenth / last
+
+
+def _seconds_at(number: float, done: list[float], seconds: list[float]) -> float:
+    for (before, start), (after, end) in pairwise(zip(done, seconds, strict=True)):
+        if number <= after:
+            return start + (end - start) * (number - before) / (after - before)
+    return seconds[-1]
 
 
 @contextmanager

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from django_pgqueue.management.bench.goal import at_most
-from django_pgqueue.management.bench.measure import Measure, Pair, Plan, Run
-from django_pgqueue.management.bench.processes import cpu_seconds, resident_bytes
+from django_pgqueue.management.bench import gauges
+from django_pgqueue.management.bench.measure import Measure, Pair, Plan, Run, at_most
 from django_pgqueue.management.bench.scratch import Scratch
 from django_pgqueue.management.bench.worker import Worker
 from django_pgqueue.models import Worker as WorkerRow
-from django_pgqueue.postgres import gauges
 
 CPU_PERCENT_MAX = 0.5
 QUERIES_PER_SECOND_MAX = 2.0
@@ -21,6 +23,11 @@ RSS_MB_MAX = 80.0
 # A session tells the server's counters what it did after 10 s at the latest, so what
 # it did at its start is told by then.
 COUNTED_AFTER_SECONDS = 10.5
+
+# Of `ps -o time=`: days-hours:minutes:seconds, of which the first two may be missing.
+PS_TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+
+NANOSECONDS = 1e9
 
 
 class Idle:
@@ -65,6 +72,42 @@ class Idle:
         transactions = gauges.transactions(self._worker.cursor)
         cpu = sum(map(cpu_seconds, self._pids))
         return transactions, cpu, time.monotonic()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that the threads of *pid* have had so far."""
+    threads = Path(f"/proc/{pid}/task")
+    try:
+        # In nanoseconds; /proc/PID/stat counts hundredths of a second.
+        told = [(thread / "schedstat").read_text() for thread in threads.iterdir()]
+        return sum(int(text.split()[0]) for text in told) / NANOSECONDS
+    except OSError:
+        return _seconds_of_ps(_ps(pid, "time"))
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory of *pid* that is in RAM; what it shares counts too."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return int(_ps(pid, "rss")) * 1_024
+
+
+def _ps(pid: int, column: str) -> str:
+    return subprocess.run(  # noqa: S603
+        ["ps", "-o", f"{column}=", "-p", str(pid)],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+def _seconds_of_ps(text: str) -> float:
+    found = PS_TIME.fullmatch(text)
+    assert found, text
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 @contextmanager

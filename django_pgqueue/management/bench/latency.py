@@ -16,14 +16,12 @@ from typing import Any, TypeVar
 
 from django.db import transaction
 
-from django_pgqueue.management.bench.goal import at_most
-from django_pgqueue.management.bench.measure import Measure, Plan, Run
+from django_pgqueue.management.bench import gauges, yardstick
+from django_pgqueue.management.bench.measure import Measure, Plan, Run, Turns, at_most
 from django_pgqueue.management.bench.scratch import Scratch
 from django_pgqueue.management.bench.tasks import payloads, tells_time
-from django_pgqueue.management.bench.turns import Turns
 from django_pgqueue.management.bench.worker import Worker
 from django_pgqueue.models import ArchivedJob
-from django_pgqueue.postgres import gauges, yardstick
 
 # Between two jobs: random, so that no timer of the worker falls into step with it,
 # and above the interval in which wakes of one process are coalesced.

@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from django_pgqueue.management.bench.goal import at_most
 from django_pgqueue.management.bench.latency import PAUSE_SECONDS_MAX, latencies
-from django_pgqueue.management.bench.measure import Measure, Plan, Run
+from django_pgqueue.management.bench.measure import Measure, Plan, Run, Turns, at_most
 from django_pgqueue.management.bench.scratch import Scratch
 from django_pgqueue.management.bench.tasks import (
     LONG_SECONDS,
@@ -26,7 +25,6 @@ from django_pgqueue.management.bench.tasks import (
     long,
     payloads,
 )
-from django_pgqueue.management.bench.turns import Turns
 from django_pgqueue.management.bench.worker import Worker
 from django_pgqueue.models import Job
 

@@ -16,14 +16,20 @@ from itertools import accumulate
 from statistics import quantiles
 from typing import Any
 
-from django_pgqueue.management.bench.goal import at_most
 from django_pgqueue.management.bench.latency import (
     Latency,
     enqueue_at,
     opened_with,
     publish_at,
 )
-from django_pgqueue.management.bench.measure import Measure, Opener, Pair, Plan, Run
+from django_pgqueue.management.bench.measure import (
+    Measure,
+    Opener,
+    Pair,
+    Plan,
+    Run,
+    at_most,
+)
 from django_pgqueue.management.bench.scratch import Scratch
 from django_pgqueue.management.bench.tasks import payloads
 

@@ -1,19 +1,54 @@
-"""Measure: what all measures are, and what comes of one."""
+"""Measure: what all measures are, what they should reach, and what comes of one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any, Protocol
 
-from django_pgqueue.management.bench.goal import Goal
+from django_pgqueue.management.bench import yardstick
 from django_pgqueue.management.bench.scratch import Scratch
 
 PERCENTS = (50, 95, 99)
 
 PLAIN = "plain psycopg"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A limit of one figure."""
+
+    figure: str  # A key of the product's figures, or "ratio".
+    limit: float
+    unit: str = ""
+    is_at_most: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return it for people."""
+        sign = "<=" if self.is_at_most else ">="
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{self.figure} {sign} {self.limit:,g}{unit}"
+
+    def is_met(self, figures: Mapping[str, Any]) -> bool:
+        """Whether *figures* reach it."""
+        value = figures.get(self.figure)
+        if value is None:  # It cannot be measured here.
+            return True
+        return bool(value <= self.limit if self.is_at_most else value >= self.limit)
+
+
+def at_least(limit: float, figure: str = "ratio", unit: str = "") -> Goal:
+    """Return the goal of a ratio, or of another figure that should be large."""
+    return Goal(figure, limit, unit)
+
+
+def at_most(figure: str, limit: float, unit: str = "") -> Goal:
+    """Return the goal of a figure that should be small."""
+    return Goal(figure, limit, unit, is_at_most=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +86,41 @@ class Plan:
 
 
 Opener = Callable[[Scratch, Plan], AbstractContextManager[Sides]]
+
+
+class Turns(ABC):
+    """Sides whose two runs have nothing in common but the number of jobs."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self.scratch = scratch
+
+    def pair(self, jobs: int) -> Pair:
+        """Measure the product, then the yardstick."""
+        self.scratch.empty()
+        product = self.product(jobs)
+        self.scratch.empty()
+        return Pair(product, self.yardstick(jobs))
+
+    @abstractmethod
+    def product(self, jobs: int) -> Run:
+        """Measure the product."""
+
+    @abstractmethod
+    def yardstick(self, jobs: int) -> Run:
+        """Measure what it is compared with."""
+
+
+def beside_connection(
+    make: Callable[[Scratch, yardstick.Connection], Sides],
+) -> Mapping[str, Opener]:
+    """Return the one part of a measure that needs a plain connection and no worker."""
+
+    @contextmanager
+    def opened(scratch: Scratch, plan: Plan) -> Iterator[Sides]:
+        with scratch.connect() as connection:
+            yield make(scratch, connection)
+
+    return {"": opened}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

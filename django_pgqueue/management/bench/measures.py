@@ -6,7 +6,6 @@ import fnmatch
 
 from django_pgqueue.management.bench.asynchronous import ASYNC
 from django_pgqueue.management.bench.backlog import BACKLOG
-from django_pgqueue.management.bench.bulk import BULK
 from django_pgqueue.management.bench.contend import CONTEND
 from django_pgqueue.management.bench.drain import (
     DRAIN,
@@ -15,7 +14,7 @@ from django_pgqueue.management.bench.drain import (
     DRAIN_NO_ARCHIVE,
     DRAIN_TWO,
 )
-from django_pgqueue.management.bench.enqueue import ENQUEUE
+from django_pgqueue.management.bench.enqueue import BULK, ENQUEUE
 from django_pgqueue.management.bench.horizon import HORIZON
 from django_pgqueue.management.bench.idle import IDLE
 from django_pgqueue.management.bench.latency import LATENCY

@@ -23,8 +23,7 @@ import django
 
 def main(place: str, count: int) -> int:
     """Answer until standard input ends, or the benchmark is gone."""
-    from django_pgqueue.management.bench.isolation import isolated
-    from django_pgqueue.management.bench.place import Place
+    from django_pgqueue.management.bench.place import Place, isolated
 
     with isolated(Place.from_text(place)):
         django.setup()
@@ -66,7 +65,7 @@ def produce(others: list[Connection[Any, Any]], pipe: Connection[Any, Any]) -> N
     from django.db import connections, transaction
 
     from django_pgqueue.conf import get_settings
-    from django_pgqueue.management.bench.isolation import changed
+    from django_pgqueue.management.bench.place import changed
     from django_pgqueue.management.bench.tasks import immediate, payloads
     from django_pgqueue.tasks import enqueuer
 

@@ -1,11 +1,16 @@
-"""Scratch: the place in which everything is measured, from its making to its end."""
+"""
+Scratch: the place in which everything is measured, from its making to its end.
+
+What a benchmark does to tables must not happen to real ones, not even by mistake.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import secrets
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,17 +18,41 @@ import psycopg
 from django.core.management.base import CommandError
 from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
+from psycopg import sql
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.management.bench.isolation import isolated
-from django_pgqueue.management.bench.place import Place
-from django_pgqueue.postgres import scratch, yardstick, yardstick_log
+from django_pgqueue.management.bench import yardstick, yardstick_log
+from django_pgqueue.management.bench.place import Place, isolated
 from django_pgqueue.postgres.connect import connect
+from django_pgqueue.postgres.cursor import Cursor, one_row
+
+PREFIX = "pgqueue_bench_"
 
 JOB_TABLES = ("pgqueue_job", "pgqueue_archived_job", "pgqueue_dead_letter")
 LOG_TABLES = ("pgqueue_message", *yardstick_log.TABLES)
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+# By the kind of place. Locks: on the new name, and on template0, because CREATE
+# DATABASE waits for nobody there, whereas anybody may be connected to template1.
+CREATE = {
+    "database": "CREATE DATABASE {name} TEMPLATE template0",
+    "schema": "CREATE SCHEMA {name}",
+}
+
+# Locks: the database itself, or ACCESS EXCLUSIVE on what is in the schema, and nothing
+# else. FORCE ends the sessions of workers that still hang on.
+DROP = {
+    "database": "DROP DATABASE IF EXISTS {name} WITH (FORCE)",
+    "schema": "DROP SCHEMA IF EXISTS {name} CASCADE",
+}
+
+# Where unqualified names lead to, beside pg_catalog.
+CURRENT = "SELECT current_database(), current_schema()"
+
+# Locks: ACCESS EXCLUSIVE on each table, for the statement. Not DELETE: the rows of
+# one run must not be dead rows in the next one.
+EMPTY = "TRUNCATE {tables}"
 
 
 class Scratch:
@@ -47,7 +76,7 @@ class Scratch:
     def empty(self) -> None:
         """Remove all jobs and messages, and the rows of the yardsticks."""
         with connections[self.alias].cursor() as cursor:
-            scratch.empty(cursor, [*JOB_TABLES, *LOG_TABLES, yardstick.TABLE])
+            empty(cursor, [*JOB_TABLES, *LOG_TABLES, yardstick.TABLE])
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
@@ -85,7 +114,9 @@ def scratch_place(
             f"Database {alias!r} has the engine {engine!r}; jobs need PostgreSQL. "
             f"Without any DATABASES, the embedded server is measured."
         )
-    place = Place(name=scratch.new_name(), is_schema=is_schema, server=server)
+    place = Place(
+        name=f"{PREFIX}{secrets.token_hex(6)}", is_schema=is_schema, server=server
+    )
     with _made(place, alias) as made, made.in_use():
         yield made
 
@@ -94,25 +125,21 @@ def scratch_place(
 def _made(place: Place, alias: str) -> Iterator[Scratch]:
     made = Scratch(place, alias)
     try:
-        _create(alias, place)
+        _create_beside(alias, place)
         with made.in_use():
             _migrate(made)
         yield made
     finally:
         with _undisturbed():
-            _drop(alias, place)
+            _drop_beside(alias, place)
 
 
-def _create(alias: str, place: Place) -> None:
+def _create_beside(alias: str, place: Place) -> None:
     role = "?"
     try:
         with _beside(alias, place) as connection:
             role = connection.info.user
-            cursor = connection.cursor()
-            if place.is_schema:
-                scratch.create_schema(cursor, place.name)
-            else:
-                scratch.create_database(cursor, place.name)
+            create(connection.cursor(), place)
     except psycopg.errors.InsufficientPrivilege as error:
         raise CommandError(_unpermitted(alias, role, place)) from error
     except psycopg.OperationalError as error:
@@ -137,7 +164,7 @@ def _unpermitted(alias: str, role: str, place: Place) -> str:
 def _migrate(made: Scratch) -> None:
     place = made.place
     with connections[made.alias].cursor() as cursor:
-        database, schema = scratch.current_place(cursor)
+        database, schema = current_place(cursor)
     found = schema if place.is_schema else database
     if found != place.name:
         raise CommandError(
@@ -154,16 +181,13 @@ def _migrate(made: Scratch) -> None:
         yardstick_log.create(connection)
 
 
-def _drop(alias: str, place: Place) -> None:
+def _drop_beside(alias: str, place: Place) -> None:
     # It was never made if the server could not be reached; that error says so.
     with (
         contextlib.suppress(psycopg.OperationalError),
         _beside(alias, place) as connection,
     ):
-        if place.is_schema:
-            scratch.drop_schema(connection.cursor(), place.name)
-        else:
-            scratch.drop_database(connection.cursor(), place.name)
+        drop(connection.cursor(), place)
 
 
 @contextlib.contextmanager
@@ -191,3 +215,60 @@ def _undisturbed() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def create(cursor: Cursor, place: Place) -> None:
+    """
+    Make *place*, empty, beside where *cursor* leads.
+
+    Args:
+        cursor: In autocommit.
+        place: Its name begins with PREFIX.
+
+    Raises:
+        psycopg.errors.InsufficientPrivilege: The role has no CREATEDB, or no CREATE on
+            the database.
+    """
+    cursor.execute(sql.SQL(CREATE[place.kind]).format(name=_checked(place.name)))
+
+
+def drop(cursor: Cursor, place: Place) -> None:
+    """Remove *place*, whoever is connected to it; absent is fine."""
+    cursor.execute(sql.SQL(DROP[place.kind]).format(name=_checked(place.name)))
+
+
+def current_place(cursor: Cursor) -> tuple[str, str | None]:
+    """Return the database and the schema that unqualified names lead to."""
+    cursor.execute(CURRENT)
+    database, schema = one_row(cursor)
+    return database, schema
+
+
+def empty(cursor: Cursor, tables: Sequence[str]) -> None:
+    """
+    Remove all rows of *tables*, in a scratch place and nowhere else.
+
+    Raises:
+        ValueError: The cursor leads to a database and a schema of other names.
+    """
+    refuse_others(cursor)
+    names = sql.SQL(", ").join(sql.Identifier(table) for table in tables)
+    cursor.execute(sql.SQL(EMPTY).format(tables=names))
+
+
+def refuse_others(cursor: Cursor) -> None:
+    """
+    Make sure that the cursor leads to a scratch place.
+
+    Raises:
+        ValueError: To a database and a schema of other names.
+    """
+    database, schema = current_place(cursor)
+    if not (schema or "").startswith(PREFIX):
+        _checked(database)
+
+
+def _checked(name: str) -> sql.Identifier:
+    if not name.startswith(PREFIX):
+        raise ValueError(f"{name!r} is no scratch place: it lacks {PREFIX!r}.")
+    return sql.Identifier(name)

@@ -20,9 +20,7 @@ from functools import partial
 
 from django.db import connections
 
-from django_pgqueue.management.bench import tasks
-from django_pgqueue.management.bench.goal import at_most
-from django_pgqueue.management.bench.isolation import changed
+from django_pgqueue.management.bench import gauges, tasks
 from django_pgqueue.management.bench.measure import (
     Measure,
     Opener,
@@ -30,10 +28,11 @@ from django_pgqueue.management.bench.measure import (
     Plan,
     Run,
     Sides,
+    at_most,
 )
+from django_pgqueue.management.bench.place import changed
 from django_pgqueue.management.bench.scratch import Scratch
 from django_pgqueue.management.bench.worker import Worker
-from django_pgqueue.postgres import gauges
 
 OURS = "django_pgqueue"
 APPS = ("django.contrib.contenttypes", "django.contrib.auth")

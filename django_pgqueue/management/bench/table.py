@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django_pgqueue.management.bench.goal import Goal
-from django_pgqueue.management.bench.measure import Pairs, Result
+from django_pgqueue.management.bench.measure import Goal, Pairs, Result
 from django_pgqueue.management.bench.progress import shown
 
 COLUMNS = 80

@@ -1,9 +1,9 @@
 """
 topics: publishing one by one and in bulk, what subscriptions add to it, and reading.
 
-The yardstick is the topic that one would write by hand: postgres/yardstick_log.py. The
-measure is as good as the worse of publishing in bulk and reading; what the others cost
-is shown.
+The yardstick is the topic that one would write by hand: yardstick_log.py. The measure
+is as good as the worse of publishing in bulk and reading; what the others cost is
+shown.
 """
 
 from __future__ import annotations
@@ -15,13 +15,19 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from django_pgqueue.management.bench.goal import at_least
-from django_pgqueue.management.bench.measure import Measure, Opener, Plan, Run
+from django_pgqueue.management.bench import gauges, yardstick, yardstick_log
+from django_pgqueue.management.bench.measure import (
+    Measure,
+    Opener,
+    Plan,
+    Run,
+    Turns,
+    at_least,
+)
 from django_pgqueue.management.bench.scratch import Scratch
-from django_pgqueue.management.bench.turns import Turns
 from django_pgqueue.management.bench.worker import Worker
 from django_pgqueue.models import Subscription
-from django_pgqueue.postgres import gauges, yardstick, yardstick_log
+from django_pgqueue.topics.consume import consume
 from django_pgqueue.topics.topic import topic
 
 LOG = topic(yardstick_log.NAME)
@@ -37,6 +43,9 @@ CUSTOMERS = 1_000
 READ_TIMES = 5
 SINGLE_SHARE = 0.05
 
+READERS = 4
+BATCH = 500
+
 
 def payloads(count: int) -> list[dict[str, Any]]:
     """Return the payloads of *count* messages."""
@@ -44,6 +53,16 @@ def payloads(count: int) -> list[dict[str, Any]]:
         {"order_id": n, yardstick_log.KEY: f"c{n % CUSTOMERS}", "note": NOTE}
         for n in range(count)
     ]
+
+
+def declare_group() -> None:
+    """Declare the group that reads; only workers that are to read have it."""
+
+    @consume(
+        LOG, group="bench", batch=BATCH, readers=READERS, name="pgqueue_bench.reads"
+    )
+    def reads(messages: list[Any]) -> None:
+        """Do nothing with messages that are there as Python values."""
 
 
 class Single(Turns):

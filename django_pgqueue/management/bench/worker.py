@@ -10,9 +10,9 @@ from typing import Self
 
 from django.core.management.base import CommandError
 
+from django_pgqueue.management.bench import gauges
 from django_pgqueue.management.bench.scratch import Scratch
 from django_pgqueue.management.bench.subprocesses import start, stop
-from django_pgqueue.postgres import gauges
 
 ENTRY = "django_pgqueue.management.bench.worker_process"
 

@@ -26,15 +26,16 @@ def main(
     reads: bool,
 ) -> int:
     """Work until told to stop, or until the benchmark is gone."""
-    from django_pgqueue.management.bench.isolation import isolated
-    from django_pgqueue.management.bench.place import Place
+    from django_pgqueue.management.bench.place import Place, isolated
 
     # Before the apps are loaded: what they ask of the database when they are ready
     # must not be asked of the real one.
     with isolated(Place.from_text(place)):
         django.setup()
         if reads:
-            from django_pgqueue.management.bench import readers  # noqa: F401
+            from django_pgqueue.management.bench.topics import declare_group
+
+            declare_group()
         return _work(threads, processes, queues, async_slots)
 
 

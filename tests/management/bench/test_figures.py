@@ -9,17 +9,20 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue.management.bench.goal import Goal, at_least, at_most
+from django_pgqueue.management.bench.backlog import seconds_until
+from django_pgqueue.management.bench.horizon import tenths
 from django_pgqueue.management.bench.measure import (
+    Goal,
     Measure,
     Pair,
     Pairs,
     Plan,
     Result,
     Run,
+    at_least,
+    at_most,
 )
 from django_pgqueue.management.bench.measures import MEASURES, chosen
-from django_pgqueue.management.bench.pace import seconds_until, tenths
 from django_pgqueue.management.bench.place import Place
 from django_pgqueue.management.bench.table import table
 

@@ -9,11 +9,12 @@ from datetime import timedelta
 
 import pytest
 
+from django_pgqueue.management.bench import backlog, gauges
 from django_pgqueue.management.bench.contend import Producers
-from django_pgqueue.management.bench.processes import cpu_seconds, resident_bytes
+from django_pgqueue.management.bench.idle import cpu_seconds, resident_bytes
 from django_pgqueue.management.bench.scratch import Scratch, scratch_place
 from django_pgqueue.models import Job
-from django_pgqueue.postgres import backlogs, gauges, wake
+from django_pgqueue.postgres import wake
 from django_pgqueue.queues.claim import claim
 
 ROWS = 300
@@ -56,16 +57,16 @@ def test_a_held_horizon_is_held_until_it_is_let_go(scratched):
     assert seen == [(True,), (False,)]
 
 
-@pytest.mark.parametrize("shape", backlogs.SHAPES)
+@pytest.mark.parametrize("shape", backlog.SHAPES)
 def test_a_shape_is_what_its_name_says(scratched, shape):
     """So many rows; and which of them a claim of the queue would find."""
     with scratched.connect() as connection:
         cursor = connection.cursor()
-        backlogs.fill(cursor, shape, task="t", rows=ROWS)
+        backlog.fill(cursor, shape, task="t", rows=ROWS)
         live = Job.objects.using(scratched.alias)
         due = claim(
             cursor,
-            queues=[backlogs.QUEUE],
+            queues=[backlog.QUEUE],
             worker="w",
             limit=ROWS + 1,
             lease=timedelta(minutes=1),
@@ -74,7 +75,7 @@ def test_a_shape_is_what_its_name_says(scratched, shape):
         assert len(due) == (ROWS if shape == "ready" else 0)
         assert live.count() == (0 if shape == "archived" else ROWS)
         assert live.filter(visible_at=None).count() == ROWS * (shape == "parked")
-        elsewhere = live.exclude(queue=backlogs.QUEUE).count()
+        elsewhere = live.exclude(queue=backlog.QUEUE).count()
         assert elsewhere == ROWS * (shape == "other_queue")
         archived = gauges.succeeded(cursor, 1, 10 * ROWS)
         assert archived == ROWS * (shape == "archived")
@@ -84,11 +85,11 @@ def test_buffers_are_counted_of_a_claim_that_claims(scratched):
     """The statement runs, and what it read is known."""
     with scratched.connect() as connection:
         cursor = connection.cursor()
-        backlogs.add_ready(cursor, task="t", rows=10)
+        backlog.add_ready(cursor, task="t", rows=10)
         explaining = gauges.Explaining(cursor)
         claim(
             explaining,
-            queues=[backlogs.QUEUE],
+            queues=[backlog.QUEUE],
             worker="w",
             limit=10,
             lease=timedelta(minutes=1),
@@ -102,7 +103,7 @@ def test_buffers_are_counted_of_a_claim_that_claims(scratched):
 def test_nothing_is_loaded_into_real_tables(cursor):
     """A load that lost its way is refused before its first row."""
     with pytest.raises(ValueError, match="is no scratch place"):
-        backlogs.fill(cursor, "ready", task="t", rows=10)
+        backlog.fill(cursor, "ready", task="t", rows=10)
     assert not Job.objects.exists()
 
 

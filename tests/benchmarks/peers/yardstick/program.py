@@ -1,4 +1,4 @@
-"""The yardstick: the functions of postgres/yardstick.py in processes of their own."""
+"""The yardstick: the functions of bench/yardstick.py in processes of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from django_pgqueue.postgres import yardstick
+from django_pgqueue.management.bench import yardstick
 from tests.benchmarks.agent.program import Items, run
 from tests.benchmarks.agent.tally import note
 

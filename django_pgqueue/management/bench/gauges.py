@@ -34,8 +34,7 @@ SELECT id FROM pgqueue_job
  ORDER BY priority DESC, visible_at OFFSET %s LIMIT 1
 """
 
-# When jobs were finished, by the server's clock: how many at which moment. The jobs of
-# one settle share theirs.
+# By the server's clock.
 FINISHED = """
 SELECT finished_at, count(*) FROM pgqueue_archived_job WHERE finished_at >= %s
  GROUP BY finished_at ORDER BY finished_at
@@ -106,6 +105,11 @@ def place_in_queue(cursor: Cursor, queue: str, place: int) -> int:
     return int(_value(cursor, PLACE_IN_QUEUE, [queue, place]))
 
 
+# When rows were archived, and how many then: in the order of time. The jobs of one
+# settle share their moment.
+Finished = Sequence[tuple[datetime, int]]
+
+
 class End(NamedTuple):
     """Where a partition of a topic ends."""
 
@@ -138,7 +142,7 @@ def now(cursor: Cursor) -> datetime:
     return moment
 
 
-def finished_since(cursor: Cursor, moment: datetime) -> list[tuple[datetime, int]]:
+def finished_since(cursor: Cursor, moment: datetime) -> Finished:
     """Return the moments since then at which jobs were archived, and how many."""
     return list(cursor.execute(FINISHED, [moment]).fetchall())
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from django_pgqueue.postgres.yardstick import TABLE as JOBS
+from django_pgqueue.management.bench.yardstick import TABLE as JOBS
 
 TABLE = "pgqueue_yardstick_message"
 POSITIONS = "pgqueue_yardstick_position"
