@@ -35,10 +35,10 @@ def process(leases, settler):
     process = Process(
         WorkerOptions(settings=parse({})), WORKER, Slots(multiprocessing, 1)
     )
-    process._leases, process._settler = leases, settler
     process.joins = []
-    process._dispatcher = SimpleNamespace(
-        join=lambda until: process.joins.append(until) or True
+    dispatcher = SimpleNamespace(join=lambda until: process.joins.append(until) or True)
+    process._loops = SimpleNamespace(
+        leases=leases, settler=settler, dispatcher=dispatcher
     )
     yield process
     process._woken.close()
@@ -75,7 +75,7 @@ def test_a_job_that_ignores_its_timeout_is_settled_last(
     make_job(task=noop.name, max_attempts=1)
     (job,) = claim_all()
 
-    process._on_hard_timeout(job, LATE)
+    process.on_hard_timeout(job, LATE)
     assert (False, True) == (settler.has(job), process._is_done())
     assert leases.get(job)
     process._interrupt_running()
@@ -99,7 +99,7 @@ def test_a_job_that_ends_after_its_timeout_says_itself_how(
     make_jobs(2, task=noop.name)
     job, gone = claim_all()
     for each in (job, gone):
-        process._on_hard_timeout(each, LATE)
+        process.on_hard_timeout(each, LATE)
     leases.drop(gone)
     settler.put(Settlement(job, Performed(Succeeded(), None, 20.0)))
 
@@ -120,7 +120,7 @@ def test_an_acked_job_that_ignores_its_timeout_is_noted(
     settler.put(Settlement(job, Performed(Succeeded(), None, 0.1), goes_on=True))
     settler.tick()
 
-    process._on_hard_timeout(job, LATE)
+    process.on_hard_timeout(job, LATE)
     assert process._is_done()
     process._settle_stuck()
     settler.tick()

@@ -37,7 +37,7 @@ while time.monotonic() < until:
     # What its main thread does, with the calls that others make besides.
     process._woken.wait(0.00005)
     process._woken.clear()
-    process._recycle()
+    process.recycle()
 signal.setitimer(signal.ITIMER_REAL, 0)
 print("went on" if stops > 200 and process._stop_requested else stops)
 """

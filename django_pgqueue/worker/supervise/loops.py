@@ -1,0 +1,272 @@
+"""
+Loops: what one worker process has, made for one another.
+
+The main thread of the process starts and stops them: see process.py.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.worker.chores import purger
+from django_pgqueue.worker.chores.backfills import Backfills
+from django_pgqueue.worker.chores.heartbeat import Heartbeat
+from django_pgqueue.worker.chores.leader import Leader
+from django_pgqueue.worker.chores.repeats import repeat
+from django_pgqueue.worker.chores.scheduler import Scheduler
+from django_pgqueue.worker.claim.capacity import MEMORY_JOBS, QueueMix
+from django_pgqueue.worker.claim.claimer import Claimer
+from django_pgqueue.worker.claim.fair_share import run_order
+from django_pgqueue.worker.claim.listener import Listener, Wakes
+from django_pgqueue.worker.claim.quarantine import Quarantine
+from django_pgqueue.worker.claim.strays import Strays
+from django_pgqueue.worker.claim.summons import SuspectWatch
+from django_pgqueue.worker.lease.leases import Leases, Slots
+from django_pgqueue.worker.lease.renewal import Renewal
+from django_pgqueue.worker.lease.reporter import Reporter
+from django_pgqueue.worker.options import WorkerOptions
+from django_pgqueue.worker.read.consumers import Consumers
+from django_pgqueue.worker.run.call_collector import CallCollector
+from django_pgqueue.worker.run.control import JobServices
+from django_pgqueue.worker.run.coroutines import Coroutines
+from django_pgqueue.worker.run.dispatcher import Dispatcher
+from django_pgqueue.worker.run.executor import Executor
+from django_pgqueue.worker.run.isolation import Isolation
+from django_pgqueue.worker.run.pool import ProcessPool
+from django_pgqueue.worker.run.pool_forker import Forker
+from django_pgqueue.worker.run.watchdog import Watchdog
+from django_pgqueue.worker.service import Service, Wakeup
+from django_pgqueue.worker.settle.settler import Settlement, Settler
+
+
+class Owner(Protocol):
+    """The process, to its loops. Any of their threads may call it."""
+
+    def register(self, cursor: Cursor) -> None:
+        """Write the row of this process anew, which is gone."""
+
+    def on_hard_timeout(self, job: Claimed, error: TaskTimeout) -> None:
+        """Note a job that does not react to its timeout."""
+
+    def on_suspect(self) -> None:
+        """Note that there is a job which is to run alone."""
+
+    def on_broken(self) -> None:
+        """Let another process take this one's place; it may not fare better."""
+
+    def recycle(self) -> None:
+        """Let another process take this one's place."""
+
+    def leave(self) -> None:
+        """End in order: there is nothing left to do."""
+
+
+class Loops:
+    """Every loop of a process, and what they share."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        options: WorkerOptions,
+        name: str,
+        slots: Slots,
+        *,
+        installation: str,
+        forker: Forker | None,
+        suspect_watch: SuspectWatch | None,
+        is_quarantine: bool,
+    ) -> None:
+        settings = options.settings
+        self._owner, self._options, self._name = owner, options, name
+        self._is_quarantine = is_quarantine
+        self.leases = Leases(settings.lease_seconds)
+        self.strays = Strays(self.leases, worker=name)
+        self.renewal = Renewal(self.leases, worker=name)
+        self.settler = Settler(
+            self._link("settler", steady=True),
+            worker=name,
+            leases=self.leases,
+            on_retry=self._on_retry,
+        )
+        self.watchdog = Watchdog(owner.on_hard_timeout)
+        self.reporter = Reporter(self._link("reporter"), worker=name)
+        self.collector = CallCollector(
+            self._link("gatherer", steady=True),
+            worker=name,
+            leases=self.leases,
+            settler=self.settler,
+            strays=self.strays,
+            settings=settings,
+        )
+        services = JobServices(
+            worker=name,
+            alias=settings.database,
+            leases=self.leases,
+            settler=self.settler,
+            reporter=self.reporter,
+            collector=self.collector,
+        )
+        self.pool = None
+        if forker is not None:
+            self.pool = ProcessPool(
+                forker,
+                threads=options.threads,
+                settings=settings,
+                installation=installation,
+                grace_seconds=options.grace_seconds,
+                on_broken=owner.on_broken,
+                on_crashed=owner.on_suspect,
+            )
+        on_suspect = None if self._is_quarantine else owner.on_suspect
+        self.isolation = Isolation(threads=options.threads, on_spoiled=owner.recycle)
+        executor = Executor(
+            threads=options.threads,
+            settings=settings,
+            slots=slots,
+            leases=self.leases,
+            settler=self.settler,
+            watchdog=self.watchdog,
+            services=services,
+            isolation=self.isolation,
+            installation=installation,
+            on_capacity=self._on_capacity,
+            rank=run_order(options.plan, settings.ageing_seconds),
+            # Runners run alone anyway.
+            on_suspect=None if self.pool is not None else on_suspect,
+            pool=self.pool,
+        )
+        self.coroutines = Coroutines(
+            count=options.async_slots,
+            first_slot=options.threads,
+            sync_threads=options.sync_threads,
+            settings=settings,
+            slots=slots,
+            services=services,
+            isolation=self.isolation,
+            installation=installation,
+            grace_seconds=options.grace_seconds,
+            on_capacity=self._on_capacity,
+            on_suspect=on_suspect,
+            on_hard_timeout=owner.on_hard_timeout,
+        )
+        # A queue is forgotten no sooner than it could fill all slots.
+        mix = QueueMix(max(MEMORY_JOBS, options.async_slots))
+        self.dispatcher = Dispatcher(
+            executor,
+            self.coroutines,
+            self.settler,
+            mix,
+            self.leases,
+            self._on_capacity,
+        )
+        self.mix = mix
+        wakeup = Wakeup()
+        self.scheduler = Scheduler(self._link("scheduler"))
+        self.consumers = Consumers(
+            worker=name,
+            plan=options.plan,
+            settings=settings,
+            link=lambda loop: self._link(loop, steady=True, flushes_later=True),
+            isolation=self.isolation,
+            on_spoiled=owner.recycle,
+        )
+        self.wakes = Wakes(
+            options.plan,
+            wakeup,
+            self._on_cancel,
+            self.scheduler.hint,
+            self.consumers.hint,
+        )
+        self.listener = None
+        if settings.listen and not self._is_quarantine:
+            alias = settings.listen_database or settings.database
+            self.listener = Listener(self._link("listener", alias), self.wakes)
+        self.claimer = self._make_claimer(wakeup)
+        self.leader = Leader(
+            self._link("leader"), [repeat, *purger.chores(settings), Backfills()]
+        )
+        self.heartbeat = Heartbeat(
+            self._link("heartbeat", steady=True),
+            worker=name,
+            leases=self.leases,
+            renewal=self.renewal,
+            register=self._register,
+            leader=self.leader,
+            scheduler=self.scheduler,
+            listener=self.listener,
+            suspect_watch=suspect_watch,
+            stands=not self._is_quarantine,
+        )
+
+    def _make_claimer(self, wakeup: Wakeup) -> Claimer | Quarantine:
+        options, owner = self._options, self._owner
+        if self._is_quarantine:
+            return Quarantine(
+                self._link("claimer", steady=True),
+                worker=self._name,
+                options=options,
+                leases=self.leases,
+                strays=self.strays,
+                hand_back=self._hand_back,
+                is_idle=self.has_nothing,
+                put=self.dispatcher.put,
+                on_empty=owner.leave,
+                on_more=owner.on_suspect,
+            )
+        return Claimer(
+            self._link("claimer", steady=True, flushes_later=True),
+            worker=self._name,
+            options=options,
+            wakes=self.wakes,
+            leases=self.leases,
+            renewal=self.renewal,
+            strays=self.strays,
+            hand_back=self._hand_back,
+            mix=self.mix,
+            capacity=self.dispatcher.capacity,
+            extra_capacity=self.dispatcher.extra_capacity,
+            put=self.dispatcher.put,
+            wakeup=wakeup,
+            listener=self.listener,
+        )
+
+    def services(self) -> list[Service]:
+        """Return the loops, in the order in which they start."""
+        loops: list[Service] = [self.settler, self.heartbeat]
+        if not self._is_quarantine:
+            loops += [self.leader, self.scheduler]
+        if self.listener is not None:
+            loops.append(self.listener)
+        return [*loops, self.claimer]
+
+    def has_nothing(self) -> bool:
+        """Whether nothing runs, waits to run or waits to be written."""
+        is_idle = self.dispatcher.is_idle and not len(self.leases)
+        return is_idle and self.settler.wait_until_idle(0)
+
+    def _on_cancel(self) -> None:
+        """Look at once which running jobs were asked to stop."""
+        self.heartbeat.hint_cancel()
+
+    def _hand_back(self, jobs: list[Claimed]) -> None:
+        """Return claimed jobs that must not start here to their queues."""
+        for job in jobs:
+            self.settler.put(Settlement(job, None))
+
+    def _on_capacity(self) -> None:
+        self.claimer.wake.set()
+
+    def _on_retry(self, seconds: float) -> None:
+        self.claimer.retry_in(seconds)
+
+    def _register(self) -> None:
+        with self.heartbeat.link.cursor() as cursor:
+            self._owner.register(cursor)
+
+    def _link(self, loop: str, alias: str | None = None, **options: bool) -> Link:
+        alias = alias or self._options.settings.database
+        return Link(alias, name=f"pgqueue {loop} {self._name}", **options)
