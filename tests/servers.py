@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from django_pgqueue.postgres.embedded import home_of
-from django_pgqueue.postgres.embedded.address import url_of
+from django_pgqueue.postgres.embedded.home import url_of
 
 
 def url_for_process(environment: Mapping[str, str], checkout: Path) -> str | None:

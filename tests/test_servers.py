@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.postgres.embedded import home_of
-from django_pgqueue.postgres.embedded.address import URL_PREFIX, url_of
+from django_pgqueue.postgres.embedded.home import URL_PREFIX, url_of
 from tests.servers import url_for_process
 
 CHECKOUT = Path(__file__).resolve().parent.parent

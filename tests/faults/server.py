@@ -19,7 +19,7 @@ import environ
 import psycopg
 
 from django_pgqueue.postgres.embedded import EmbeddedServer
-from django_pgqueue.postgres.embedded.address import PORT
+from django_pgqueue.postgres.embedded.home import PORT
 from tests.faults import history, schedules
 from tests.waiting import wait_for
 

@@ -19,7 +19,7 @@ from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.postgres.embedded.binaries import find_binaries
-from django_pgqueue.postgres.embedded.server_user import (
+from django_pgqueue.postgres.embedded.programs import (
     make_folder_of_server_user,
     run_as_server_user,
 )

@@ -33,8 +33,8 @@ from django_pgqueue.postgres import embedded
 from django_pgqueue.postgres.embedded import (
     EmbeddedServer,
     binaries,
+    data,
     flocks,
-    postmaster,
 )
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -630,9 +630,9 @@ def test_macos_knows_a_postmaster_as_linux_does(place: Path) -> None:
     checkout.mkdir()
     with EmbeddedServer(checkout) as server:
         pid = postmaster_of(server.home)
-        by_ps = postmaster._command_by_ps(pid)
+        by_ps = data._command_by_ps(pid)
         assert ["-D", str(server.home / "data")] == by_ps[1:]
-        assert postmaster._command_of(pid)[:3] == by_ps
+        assert data._command_of(pid)[:3] == by_ps
 
 
 def test_an_initdb_that_was_killed_is_begun_anew(checkout: Path) -> None:

@@ -35,8 +35,7 @@ imported: its own start-up code opens every parent folder to all users.
 """
 
 from django_pgqueue.postgres.embedded.binaries import Binaries, find_binaries
-from django_pgqueue.postgres.embedded.database import database_url
 from django_pgqueue.postgres.embedded.home import home_of
-from django_pgqueue.postgres.embedded.server import EmbeddedServer
+from django_pgqueue.postgres.embedded.server import EmbeddedServer, database_url
 
 __all__ = ["Binaries", "EmbeddedServer", "database_url", "find_binaries", "home_of"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 if sys.platform != "win32":  # Which has no flock; see refuse_windows().
     import fcntl
+
+POLL_SECONDS = 0.02
 
 
 def open_lock(path: Path) -> int:
@@ -54,3 +57,13 @@ def is_held(path: Path) -> bool:
         return True
     os.close(fd)
     return False
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Say whether *condition*, such as a lock's end, came true within *seconds*."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True

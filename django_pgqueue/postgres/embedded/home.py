@@ -1,4 +1,4 @@
-"""The folder where the server of a checkout lives: chosen, and made."""
+"""The folder where the server of a checkout lives, and how it is reached there."""
 
 from __future__ import annotations
 
@@ -8,12 +8,26 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from django_pgqueue.exceptions import EmbeddedServerError
-from django_pgqueue.postgres.embedded.address import socket_path
-from django_pgqueue.postgres.embedded.server_user import run_as_server_user
+from django_pgqueue.postgres.embedded.programs import run_as_server_user
 
+USER = "pgqueue"  # The superuser.
+DATABASE = "pgqueue"
+PORT = 5432  # Only names the socket's file; no TCP port is opened.
+URL_PREFIX = f"postgres://{USER}@/{DATABASE}?host="
 SOCKET_PATH_BYTES_MAX = 100  # macOS takes 103, Linux 107.
+
+
+def socket_path(home: Path) -> Path:
+    """The socket's file, which PostgreSQL names after the port."""
+    return home / "socket" / f".s.PGSQL.{PORT}"
+
+
+def url_of(home: Path) -> str:
+    """The URL of the server in *home*, whether it runs or not."""
+    return f"{URL_PREFIX}{quote(os.fsencode(home / 'socket'))}&port={PORT}"
 
 
 def home_of(base_dir: Path | str) -> Path:

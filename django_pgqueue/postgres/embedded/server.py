@@ -1,19 +1,28 @@
-"""One use of the server of a checkout: start or join it, and leave it again."""
+"""
+One use of the server of a checkout: start or join it, and leave it again.
+
+database_url() is that of a whole process, unless DATABASE_URL leads elsewhere.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 
 from django_pgqueue.exceptions import EmbeddedServerError
-from django_pgqueue.postgres.embedded.address import url_of
 from django_pgqueue.postgres.embedded.flocks import locked, open_lock, share
-from django_pgqueue.postgres.embedded.guard import ensure_guarded
-from django_pgqueue.postgres.embedded.home import home_of, make_home
+from django_pgqueue.postgres.embedded.home import (
+    URL_PREFIX,
+    home_of,
+    make_home,
+    url_of,
+)
 from django_pgqueue.postgres.embedded.start import ensure_running
-from django_pgqueue.postgres.embedded.stop import stop_if_unused
+from django_pgqueue.postgres.embedded.stop import ensure_guarded, stop_if_unused
 
 
 class EmbeddedServer:
@@ -117,3 +126,41 @@ def refuse_windows() -> None:
             "The embedded PostgreSQL server runs on Linux and macOS only. On Windows, "
             "set DATABASE_URL to a PostgreSQL server of your own."
         )
+
+
+def database_url(base_dir: Path | str) -> str:
+    """
+    Return the URL of this checkout's database, and start its server if need be.
+
+    A DATABASE_URL in the environment wins, and then nothing is started. Otherwise this
+    process uses the embedded server until it exits, and DATABASE_URL is set for its
+    child processes. A child that calls this too, with the URL it was given, becomes a
+    user of its own: the server then outlives the parent for as long as the child needs.
+
+    Args:
+        base_dir: The checkout. Two checkouts have two servers.
+
+    Raises:
+        EmbeddedServerError: No binaries, or the server does not start. It says what to
+            do, and shows the end of the server's log.
+    """
+    given = os.environ.get("DATABASE_URL", "")
+    if given and not given.startswith(URL_PREFIX):
+        return given
+    refuse_windows()
+    home = home_of(base_dir)
+    if given and given != url_of(home):
+        return given  # The embedded server of another checkout.
+
+    with _used_lock:
+        if home not in _used:
+            server = EmbeddedServer(base_dir)
+            server.start()
+            atexit.register(server.stop)
+            _used[home] = server
+    os.environ["DATABASE_URL"] = url_of(home)
+    return url_of(home)
+
+
+_used: dict[Path, EmbeddedServer] = {}  # By database_url(), until this process exits.
+_used_lock = threading.Lock()

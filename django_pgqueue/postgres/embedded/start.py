@@ -7,18 +7,19 @@ import socket
 from pathlib import Path
 
 from django_pgqueue.exceptions import EmbeddedServerError
-from django_pgqueue.postgres.embedded.address import PORT, socket_path
-from django_pgqueue.postgres.embedded.binaries import Binaries, find_binaries
-from django_pgqueue.postgres.embedded.data import prepare_data
-from django_pgqueue.postgres.embedded.flocks import try_lock
-from django_pgqueue.postgres.embedded.launch import launch
-from django_pgqueue.postgres.embedded.postmaster import pid_file_lines
-from django_pgqueue.postgres.embedded.server_user import (
+from django_pgqueue.postgres.embedded.binaries import (
+    Binaries,
+    find_binaries,
+    runnable,
+)
+from django_pgqueue.postgres.embedded.data import pid_file_lines, prepare_data
+from django_pgqueue.postgres.embedded.flocks import try_lock, wait_until
+from django_pgqueue.postgres.embedded.home import PORT, socket_path
+from django_pgqueue.postgres.embedded.programs import (
     as_server_user,
+    launch,
     make_folder_of_server_user,
 )
-from django_pgqueue.postgres.embedded.wait import wait_until
-from django_pgqueue.postgres.embedded.wheel_copy import runnable
 
 START_SECONDS_MAX = 180.0  # Recovery after a crash replays up to max_wal_size.
 LOG_LINES_SHOWN = 20

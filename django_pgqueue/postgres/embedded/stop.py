@@ -1,16 +1,26 @@
-"""Stop the server unless somebody uses it. All of it happens under ``lock``."""
+"""
+Stop the server unless somebody uses it. All of it happens under ``lock``.
+
+The guard is a process that does so when the users could not.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import sys
 from pathlib import Path
 
 from django_pgqueue.exceptions import EmbeddedServerError
-from django_pgqueue.postgres.embedded.flocks import is_held, try_lock
-from django_pgqueue.postgres.embedded.postmaster import postmaster_pid, serves
-from django_pgqueue.postgres.embedded.wait import wait_until
+from django_pgqueue.postgres.embedded.data import postmaster_pid, serves
+from django_pgqueue.postgres.embedded.flocks import (
+    is_held,
+    locked,
+    try_lock,
+    wait_until,
+)
+from django_pgqueue.postgres.embedded.programs import launch
 
 STOP_SECONDS_MAX = 60.0
 SIGNAL_SECONDS_MAX = 5.0  # To find the postmaster's pid, and to die of SIGQUIT.
@@ -55,3 +65,35 @@ def _signal_postmaster(home: Path, number: int) -> bool:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
     return True
+
+
+def ensure_guarded(home: Path) -> None:
+    """Start the guard unless there is one. Under ``lock``."""
+    guard_fd = try_lock(home / "guard")
+    if guard_fd is None:
+        return
+    try:
+        if sys.executable:  # Empty in some embedded interpreters: then there is none.
+            main = f"from {__name__} import guard; guard()"
+            launch(
+                [sys.executable, "-S", "-P", "-c", main, str(home), str(guard_fd)],
+                home / "guard.log",
+                guard_fd,
+                user={},
+                environment={"PYTHONPATH": str(Path(__file__).parents[3])},
+            )
+    finally:
+        os.close(guard_fd)
+
+
+def guard() -> None:
+    """Stop the server once its users are gone, however they went. A process's main."""
+    home, guard_fd = Path(sys.argv[1]), int(sys.argv[2])
+    while True:
+        with locked(home / "watched"):
+            pass  # Waited, without polling, until nobody is left.
+        with locked(home / "lock"):
+            if stop_if_unused(home):
+                # Under ``lock``, so that the next to start sees that it needs another.
+                os.close(guard_fd)
+                return

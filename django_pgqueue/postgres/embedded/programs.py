@@ -1,4 +1,4 @@
-"""Whom the server runs as, and how programs and folders become that user's."""
+"""The server's programs: whom they run as, and how one outlives who starts it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if sys.platform != "win32":  # Which has no such users; see refuse_windows().
     import pwd
 
 SERVER_USER = "nobody"  # Whom the server runs as when root starts it.
+
+LOG_BYTES_MAX = 10 * 1024 * 1024
 
 
 def _server_user() -> pwd.struct_passwd | None:
@@ -71,3 +73,35 @@ def run_as_server_user(
         **as_server_user(),
         **options,
     )
+
+
+def launch(
+    command: Sequence[str],
+    log: Path,
+    lock_fd: int,
+    *,
+    user: dict[str, Any],
+    environment: dict[str, str] | None = None,
+) -> None:
+    """
+    Start *command* as nobody's child, in a session of its own, holding *lock_fd*.
+
+    Ctrl+C in the terminal does not reach it, and init reaps it: as our child it would
+    stay a zombie whose pid PostgreSQL takes for a living server.
+    """
+    if os.access(log, os.F_OK) and log.stat().st_size > LOG_BYTES_MAX:
+        log.replace(log.with_suffix(".old.log"))
+    log.touch(mode=0o600)  # It shows statements, and root's home can be entered.
+    with log.open("ab") as output:
+        subprocess.run(  # noqa: S603  # No shell text from outside: "$@" is verbatim.
+            ["/bin/sh", "-c", '"$@" &', "sh", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=log.parent,
+            env=clean_environment() | (environment or {}),
+            pass_fds=(lock_fd,),
+            start_new_session=True,
+            check=True,
+            **user,
+        )
