@@ -8,9 +8,10 @@ there are: a plan answers for any name, so a queue that is made tomorrow has its
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import Any
 
 # The highest priority over all queues; queues take equal turns where it is equal.
 PRIORITY = "priority"
@@ -81,9 +82,10 @@ class QueuePlan:
         """Whether any queue has a cap."""
         return any(entry.cap is not None for entry in self.entries)
 
-    def serves(self, queue: str) -> bool:
-        """Whether jobs of *queue* may be claimed."""
-        return self.entry(queue) is not None
+    @cached_property
+    def serves(self) -> Callable[[str], bool]:
+        """Whether jobs of a queue, by its name, may be claimed; every wake asks."""
+        return lru_cache(maxsize=NAMES_MAX)(lambda queue: self.entry(queue) is not None)
 
     def entry(self, queue: str) -> Entry | None:
         """
@@ -115,6 +117,10 @@ class QueuePlan:
         """Return how many jobs of *queue* a process may hold at once; None: any."""
         entry = self.entry(queue)
         return None if entry is None else entry.cap
+
+    def __reduce__(self) -> tuple[type[QueuePlan], tuple[Any, ...]]:
+        # Without what it remembers, for platforms whose processes are spawned.
+        return QueuePlan, (self.entries, self.order)
 
     def __str__(self) -> str:
         text = ", ".join(map(str, self.entries)) or "all"

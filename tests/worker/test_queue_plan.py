@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 
 import pytest
@@ -167,3 +168,14 @@ def test_names_that_were_asked_for_fill_bounded_memory():
         asked.serves(f"q{number}")
 
     assert len(asked._names) <= NAMES_MAX
+
+
+def test_a_plan_that_has_answered_goes_to_a_spawned_process():
+    """What it remembers of names stays behind."""
+    plan = read_plan(("mail:3", "report.*"))
+    assert plan.serves("report.daily")
+
+    other = pickle.loads(pickle.dumps(plan))
+
+    assert plan == other
+    assert (True, False) == (other.serves("mail"), other.serves("else"))

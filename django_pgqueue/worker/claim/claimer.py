@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Protocol
 
 import psycopg
@@ -26,7 +26,7 @@ from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Band, Claimed, Sight
 from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.claim.fair_share import FairShare, Key, run_order
-from django_pgqueue.worker.claim.listener import NAMES_MAX, Listener, Wakes
+from django_pgqueue.worker.claim.listener import Listener, Wakes
 from django_pgqueue.worker.claim.message_prefetch import MARK, bring_messages
 from django_pgqueue.worker.claim.poller import SLICE_QUEUES, Poller
 from django_pgqueue.worker.claim.strays import Strays
@@ -99,7 +99,6 @@ class Claimer(Service):
         self._unflushed = 0
         self._lease = options.lease
         self.plan = options.plan
-        self._serves = lru_cache(maxsize=NAMES_MAX)(options.plan.serves)
         self.mix = mix
         # Served and not paused, as the database last said; and those that are paused.
         self.queues: list[str] = []
@@ -282,7 +281,7 @@ class Claimer(Service):
         with self.link.cursor() as cursor:
             known = claims.known_queues(cursor)
             paused = {queue.name for queue in known if queue.is_paused}
-            met = [queue for queue in known if self._serves(queue.name)]
+            met = [queue for queue in known if self.plan.serves(queue.name)]
             new = [queue.name for queue in met if not queue.has_row]
             if new:
                 claims.remember_queues(cursor, new)
@@ -318,7 +317,7 @@ class Claimer(Service):
         if for_coroutines or not self.plan.is_open:
             return ours
         unheard = names.difference(self.queues, self.paused)
-        unheard = set(filter(self._serves, unheard))
+        unheard = set(filter(self.plan.serves, unheard))
         if unheard:
             # Names never seen before: new queues, or somebody's noise. Asked before
             # the next look.
@@ -451,7 +450,7 @@ class Claimer(Service):
         """Keep *names* known for a while; False: they are too many, maybe noise."""
         if not self.plan.is_open:
             return True
-        names = set(filter(self._serves, names))
+        names = set(filter(self.plan.serves, names))
         new = names.difference(self._met_at)
         if new and len(self._met_at) + len(new) > self._live + EMPTY_QUEUES_MAX:
             return False

@@ -17,7 +17,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
@@ -67,8 +66,7 @@ class Wakes:
     ) -> None:
         self._on_topic = on_topic
         self._hints = {CANCEL: on_cancel, SCHEDULES_HINT: on_schedules}
-        # Of names that are notified again and again; a stranger's push others out.
-        self._serves = lru_cache(maxsize=NAMES_MAX)(plan.serves)
+        self._serves = plan.serves
         self._signal = signal
         self._lock = threading.Lock()
         self._names: set[str] = set()
