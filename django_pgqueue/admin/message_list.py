@@ -21,7 +21,7 @@ from django_pgqueue.admin.keyset_list import KeysetList
 from django_pgqueue.admin.moment_field import MomentField
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.browse import ID_MAX, Wanted, browse
-from django_pgqueue.log.moment import first_id
+from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.names import (
     KEY_CHARACTERS_MAX,
     MESSAGE_NAME_CHARACTERS_MAX,

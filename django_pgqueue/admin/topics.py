@@ -25,8 +25,8 @@ from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
 from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
+from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.lag import Holder, holders
-from django_pgqueue.log.moment import first_id
 from django_pgqueue.log.overview import (
     COUNTED_MESSAGES_MAX,
     Day,

@@ -13,8 +13,8 @@ from django_pgqueue.log import browse as browses
 from django_pgqueue.log import foresee as foresees
 from django_pgqueue.log import overview
 from django_pgqueue.log.browse import Wanted, browse
+from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.foresee import foresee
-from django_pgqueue.log.moment import first_id
 from django_pgqueue.log.seek import seek
 from django_pgqueue.models import Message, Position, Topic
 from tests.log.rows import make_group, make_message, make_position, make_topic

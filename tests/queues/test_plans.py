@@ -306,7 +306,7 @@ SPECIAL = {
     "log.foresee.BETWEEN": {"topic": 1},
     "log.retain_backfills.LOST": {"topic": 1},
     "log.retain_backfills.NOTE": {"topic": 1, "entry": "{}"},
-    "log.moment.FIRST_ID": {
+    "log.first_id.FIRST_ID": {
         "day": NOON,
         "moment": NOON,
         "end": NOON + timedelta(days=1),
@@ -459,7 +459,7 @@ EXPLAINED = {
     *(f"log.groups.{name}" for name in ("FORGET", "AGO", "DECLARE_AGAIN")),
     *(f"log.horizon.{name}" for name in ("HORIZONS", "HOLDERS")),
     "log.lag.LAG",
-    "log.moment.FIRST_ID",
+    "log.first_id.FIRST_ID",
     *(f"log.overview.{name}" for name in ("COUNT", "ENDS", "DAYS")),
     *(f"log.publish.{name}" for name in ("STORE", "STORE_ONE", "JOBS")),
     *(f"log.positions.{name}" for name in ("LOOK", "CLAIM", "CLAIM_BY_ID", "FREE")),

@@ -16,7 +16,7 @@ from django.db.models.functions import Cast, Now
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.browse import LOOK_ROWS_MAX, Found, Wanted, browse
-from django_pgqueue.log.moment import first_id
+from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.seek import EARLIEST, LATEST
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import partition, place, resolved, topic_name

@@ -7,9 +7,9 @@ from typing import Any
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log import groups, subscriptions
+from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.groups import GroupRow
 from django_pgqueue.log.lag import Holder, holders, lag
-from django_pgqueue.log.moment import first_id
 from django_pgqueue.log.overview import COUNTED_MESSAGES_MAX, count_since
 from django_pgqueue.log.subscriptions import SubscriptionRow
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output

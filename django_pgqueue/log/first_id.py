@@ -1,5 +1,5 @@
 """
-Moment: from which id on messages were published at or after a time.
+First id: from which id on messages were published at or after a time.
 
 Ids are drawn and times are read when a row is stored, so both rise together, but for
 microseconds between two who publish at once. So an id is found by halving the ids of
