@@ -63,11 +63,6 @@ def started(sender: Any, job: Any, *, to: Sink = WORKER) -> None:
         )
 
 
-def tells_success() -> bool:
-    """Whether anybody hears of each ack: a receiver, or a log at DEBUG."""
-    return bool(signals.job_succeeded.receivers) or logger.isEnabledFor(logging.DEBUG)
-
-
 def succeeded(
     sender: Any,
     job: Any,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Dead letters that are gone through for one failure, the latest.
 LETTERS_MAX = 1_000
 
-# Characters of an error; as tasks/perform.py shortens it, there are fewer.
+# Characters of an error; as tasks/errors.py shortens it, there are fewer.
 ERROR_CHARACTERS_MAX = 100_000
 
 

@@ -35,7 +35,7 @@ VIEW_PAYLOAD = "pgqueue.view_payload"
 
 # Characters of one column that a page shows.
 CHARACTERS_MAX = 100_000
-# 100 errors of a message and a traceback each, as tasks/perform.py shortens them.
+# 100 errors of a message and a traceback each, as tasks/errors.py shortens them.
 ERRORS_CHARACTERS_MAX = 4_000_000
 
 # Text up to this length stays on its line.

@@ -79,7 +79,7 @@ def fingerprint(error: Mapping[str, Any]) -> Fingerprint:
     Return the fingerprint of an entry of a job's errors.
 
     Args:
-        error: As tasks/perform.py writes it, without secrets; or anything.
+        error: As tasks/errors.py writes it, without secrets; or anything.
     """
     return Fingerprint(
         _text(error.get("type") or error.get("kind"))[:CLASS_CHARACTERS_MAX],

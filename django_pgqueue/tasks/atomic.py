@@ -30,7 +30,7 @@ from django_pgqueue.tasks.context import JobControl
 from django_pgqueue.tasks.outcome import Retried
 
 if TYPE_CHECKING:
-    from django_pgqueue.tasks.perform import Performed
+    from django_pgqueue.tasks.outcome import Performed
 
 logger = logging.getLogger("django_pgqueue.worker")
 

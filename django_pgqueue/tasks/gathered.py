@@ -16,18 +16,19 @@ from operator import attrgetter
 from django_pgqueue.conf import Settings
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.accumulate import Call
+from django_pgqueue.tasks.errors import message_of, traceback_of
 from django_pgqueue.tasks.options import ResolvedOptions
-from django_pgqueue.tasks.outcome import Cancelled, Crashed, Outcome, Retried, Succeeded
-from django_pgqueue.tasks.perform import (
+from django_pgqueue.tasks.outcome import (
+    Cancelled,
+    Crashed,
+    Outcome,
     Performed,
-    Prepared,
+    Retried,
     Shared,
-    message_of,
+    Succeeded,
     outcome_after,
-    prepare,
-    refuse,
-    traceback_of,
 )
+from django_pgqueue.tasks.prepare import Prepared, prepare, refuse
 
 BY_ID = attrgetter("id")
 

@@ -10,24 +10,19 @@ from __future__ import annotations
 import random as random_module
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.options.retry import Retry
+from django_pgqueue.queues.claim import Claimed
 
 if TYPE_CHECKING:
-    from django_pgqueue.queues.claim import Claimed
+    from django_pgqueue.tasks.options import ResolvedOptions
 
 ON_SUCCESS = "on_success"
 REJECT_ON_ERROR = "reject_on_error"
-
-# A job of an undeclared task is looked at again after its age, within these limits:
-# soon after it appears (a deploy takes seconds), seldom later. The share of the grace
-# period bounds how many deliveries the wait takes, however long it is.
-HOLD_SECONDS_MIN, HOLD_SECONDS_MAX = 5.0, 60.0
-HOLD_SHARE = 1 / 30
 
 
 class Reject(Exception):
@@ -119,6 +114,32 @@ class Crashed:
 Outcome = Succeeded | Retried | GaveUp | Expired | Cancelled | Crashed
 
 
+@dataclass(slots=True)
+class Performed:
+    """How an attempt ended."""
+
+    outcome: Outcome
+    error: BaseException | None = None
+    ran_seconds: float | None = None  # None: it never started.
+    result: str | None = None  # JSON text.
+    note: str | None = None  # An entry beside the outcome, as JSON.
+    # None: the outcome is still to be written. True: it is, by the task's own word or
+    # transaction; an error or a result came after it. False: it cannot be, since the
+    # lease was lost.
+    settled: bool | None = None
+    progress: str | None = None  # JSON text of the last report, if it is not written.
+    # It succeeded, and its task keeps no archive.
+    leaves_no_trace: bool = False
+
+
+@dataclass(slots=True)
+class Shared(Performed):
+    """How a run of several jobs ended, for one of them."""
+
+    # Message and traceback of the error: once for all of them.
+    words: tuple[str, str] | None = None
+
+
 def decide(
     policy: Retry,
     *,
@@ -164,51 +185,27 @@ def decide(
     return GaveUp("timeout" if isinstance(error, TaskTimeout) else "exhausted")
 
 
-def decide_before(
-    job: Claimed, *, deliveries_max: int, crashes_max: int, deliveries_before: int = 0
-) -> Outcome | None:
-    """
-    Ask the policy before the attempt: has this job had enough? None: run it.
-
-    What ended every delivery so far without a settle would end this one too, so the
-    job must not run to find out.
-
-    Args:
-        job: As it was claimed.
-        deliveries_max: Deliveries that are no attempts (snoozes, crashes, returns).
-        crashes_max: Deliveries that ended without a settle.
-        deliveries_before: Those before the latest redrive, which do not count.
-    """
-    if job.cancel_requested:
-        return Cancelled()
-    if job.expired:
-        return Expired()
-    if job.crashes >= crashes_max:
-        is_lapse = job.last_error == "lease_expired"
-        return GaveUp("lease_expired" if is_lapse else "worker_lost")
-    others = job.delivery - deliveries_before - job.attempt
-    if job.attempt > job.max_attempts or others >= deliveries_max:
-        return GaveUp("exhausted")
-    return None
-
-
-def decide_unknown(
-    *, unknown_since: datetime | None, now: datetime, grace: timedelta
+def outcome_after(
+    job: Claimed,
+    options: ResolvedOptions,
+    error: BaseException | None,
+    is_cancelled: bool = False,
+    ran_seconds: float = 0.0,
+    draw: Callable[[], float] = random_module.random,
 ) -> Outcome:
-    """
-    Say what follows when no declared task has the job's name.
-
-    A deploy may be under way: the job is held, burning no attempt, until the grace
-    period since it was first seen is over.
-    """
-    age = timedelta(0) if unknown_since is None else now - unknown_since
-    if age >= grace:
-        return GaveUp("unknown_task")
-    longest = max(HOLD_SECONDS_MAX, grace.total_seconds() * HOLD_SHARE)
-    seconds = min(max(age.total_seconds(), HOLD_SECONDS_MIN), longest)
-    return Retried(
-        timedelta(seconds=seconds),
-        gives_attempt_back=True,
-        is_failure=False,
-        unknown_task=True,
-    )
+    """Say what follows an attempt, by the policy of its task; *draw*: of the jitter."""
+    age = job.claimed_at - job.enqueued_at + timedelta(seconds=ran_seconds)
+    try:
+        return decide(
+            options.retry,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            error=error,
+            age=age,
+            ack_policy=options.ack_policy,
+            is_cancelled=is_cancelled,
+            random=draw,
+        )
+    except Exception:
+        # A back-off function of the user's that raises must not cost the job.
+        return Retried(timedelta(minutes=1))

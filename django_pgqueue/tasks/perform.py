@@ -1,68 +1,41 @@
 """
-Perform: run one claimed job and say what becomes of it.
+Perform: call the task of one claimed job, and say what becomes of the job.
 
-The eighth hop of a job's life, used by the worker's threads and by testing.drain().
-Whatever the row or the task does wrong ends here as an outcome of this one job.
-
-The steps are apart, so that an event loop takes the same ones: refuse(), prepare(),
-context_of(), then the call, then after_return() or after_error().
+The eighth hop of a job's life. The order of every attempt, whoever makes it: refuse()
+and prepare(), which say before whether it runs; then the other calls of its run are
+read, all of them are told as started, the task is called, and each call gets its end.
+Threads, runners and tests call attempt(); an event loop begin_run() and
+perform_async(). Whatever the task does wrong ends here as an outcome of this one job.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
-import json
-import random
+import logging
 import time
-import traceback
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 from asgiref.sync import async_to_sync
 
+from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import Settings
-from django_pgqueue.exceptions import (
-    RemoteError,
-    TaskTimeout,
-    UndecodablePayload,
-    UnknownTask,
-)
+from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.atomic import in_transaction
-from django_pgqueue.tasks.context import Inline, JobContext, JobControl
-from django_pgqueue.tasks.messages import unwanted_message
+from django_pgqueue.tasks.context import Inline, JobControl, context_of
+from django_pgqueue.tasks.errors import message_of, type_of
+from django_pgqueue.tasks.gathered import Collected, collect
 from django_pgqueue.tasks.middleware import wrap
-from django_pgqueue.tasks.options import ResolvedOptions
-from django_pgqueue.tasks.outcome import (
-    GaveUp,
-    Outcome,
-    Reject,
-    Retried,
-    Succeeded,
-    decide,
-    decide_before,
-    decide_unknown,
-)
+from django_pgqueue.tasks.outcome import Outcome, Performed, Succeeded, outcome_after
+from django_pgqueue.tasks.prepare import Prepared, note_of
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.tasks.task import Task
-
-# Characters kept of a traceback: its beginning and its end.
-TRACEBACK_CHARACTERS_MAX = 16_384
-MESSAGE_CHARACTERS_MAX = 2_048
-NAME_CHARACTERS_MAX = 512
-
-OUR_FILES = frozenset(
-    {__file__, Task.run.__code__.co_filename, in_transaction.__code__.co_filename}
-)
-
-UNKNOWN_SINCE = "pgqueue.unknown_since"
-DELIVERIES_BEFORE = "pgqueue.deliveries_before"
-EDITS = "pgqueue.edits"
 
 SUCCEEDED = Succeeded()
 
@@ -72,124 +45,68 @@ SILENT = (
     "retry() of its context, or raise."
 )
 
+
 # Calls the function that it is given; what is raised in there from outside, by a
 # watchdog, is raised in there alone.
 Guard = Callable[[Callable[[], Any]], Any]
 
 
-@dataclass(slots=True)
-class Prepared:
-    """A job whose task is known and whose arguments were read."""
-
-    task: Task[Any, Any]
-    options: ResolvedOptions
-    args: list[Any]
-    kwargs: dict[str, Any]
-    headers: dict[str, Any]
-
-
-@dataclass(slots=True)
-class Performed:
-    """How an attempt ended."""
-
-    outcome: Outcome
-    error: BaseException | None = None
-    ran_seconds: float | None = None  # None: it never started.
-    result: str | None = None  # JSON text.
-    note: str | None = None  # An entry beside the outcome, as JSON.
-    # None: the outcome is still to be written. True: it is, by the task's own word or
-    # transaction; an error or a result came after it. False: it cannot be, since the
-    # lease was lost.
-    settled: bool | None = None
-    progress: str | None = None  # JSON text of the last report, if it is not written.
-    # It succeeded, and its task keeps no archive.
-    leaves_no_trace: bool = False
-
-
-@dataclass(slots=True)
-class Shared(Performed):
-    """How a run of several jobs ended, for one of them."""
-
-    # Message and traceback of the error: once for all of them.
-    words: tuple[str, str] | None = None
-
-
-def refuse(job: Claimed, settings: Settings) -> Performed | None:
-    """Ask the policy before the attempt; None: the job may run."""
-    before = 0
-    if job.delivery > settings.deliveries_max and DELIVERIES_BEFORE in job.headers:
-        before = _deliveries_before(job)
-    refused = decide_before(
-        job,
-        deliveries_max=settings.deliveries_max,
-        crashes_max=settings.crashes_max,
-        deliveries_before=before,
-    )
-    return None if refused is None else Performed(refused)
-
-
-def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
-    """
-    Find the job's task and read its arguments; or say why it cannot run.
-
-    Never raises for anything that a row can hold.
-    """
-    try:
-        task = find_task(job.task)
-    except UnknownTask as error:
-        outcome = _held(job, settings)
-        held = Performed(outcome, error)
-        if UNKNOWN_SINCE not in job.headers:
-            # Said once, not with every look.
-            held.note = _note(str(error), kind="unknown_task")
-        return held
-    try:
-        options = task.resolve(job.queue, settings)
-        args, kwargs = payload.decode(job.args, job.kwargs)
-        headers = {} if job.headers == "{}" else payload.decode_value(job.headers)
-    except UndecodablePayload as error:
-        return Performed(GaveUp("undecodable"), error)
-    except Reject as error:
-        return Performed(GaveUp("rejected"), error)
-    except Exception as error:
-        # Fetching a model instance failed: the database's fault, so it may pass.
-        options = task.resolve(job.queue, settings)
-        return Performed(outcome_after(job, options, error), error)
-    if task.receives:
-        unwanted = unwanted_message(task, job.queue, args)
-        if unwanted is not None:
-            performed = Performed(SUCCEEDED, note=_note(unwanted, kind="unwanted"))
-            performed.leaves_no_trace = not options.archive
-            return performed
-    return Prepared(task, options, args, kwargs, headers)
-
-
-def context_of(
-    job: Claimed, prepared: Prepared, installation: str, control: JobControl
-) -> JobContext:
-    """Return what the task sees of its job, and can say to it through *control*."""
-    headers = prepared.headers
-    key = f"{installation}-{job.id}"
-    if EDITS in headers:
-        # Other arguments are another piece of work to those who are told the key.
-        key = f"{key}.{headers[EDITS]}"
-    return JobContext(
-        id=job.id,
-        task=job.task,
-        queue=job.queue,
-        attempt=job.attempt,
-        max_attempts=job.max_attempts,
-        headers=headers,
-        idempotency_key=key,
-        tags=_tags(headers),
-        ack_policy=prepared.options.ack_policy,
-        control=control,
-    )
-
-
 def unguarded(call: Callable[[], Any]) -> Any:
     """Call it; nobody looks at the time."""
     return call()
+
+
+def unasked() -> BaseException | None:
+    """Return None: nobody has cancelled the task, so it has done so itself."""
+    return None
+
+
+def attempt(
+    job: Claimed,
+    prepared: Prepared,
+    settings: Settings,
+    *,
+    installation: str,
+    control: JobControl,
+    guard: Guard = unguarded,
+    others: Sequence[Claimed] = (),
+    to: telemetry.Sink = telemetry.WORKER,
+) -> tuple[Performed, Sequence[Performed]]:
+    """
+    Run a job; return what becomes of it, and of each of *others*.
+
+    Args as of perform(), and: *others*, the other calls of its run, of a task with
+    accumulate; *to*, where it is told that they start.
+    """
+    run = None
+    if prepared.options.accumulate is not None:
+        run = begin_run(job, prepared, others, settings, to=to)
+        prepared = run.prepared
+    _tell_start(prepared.task, job, to)
+    performed = perform(
+        job, prepared, settings, installation=installation, control=control, guard=guard
+    )
+    return (performed, ()) if run is None else run.shared(performed)
+
+
+def begin_run(
+    job: Claimed,
+    prepared: Prepared,
+    others: Sequence[Claimed],
+    settings: Settings,
+    *,
+    to: telemetry.Sink = telemetry.WORKER,
+) -> Collected:
+    """Read the calls of *others*, and tell that those start that can."""
+    run = collect(job, prepared, others, settings)
+    for other in run.fit:
+        _tell_start(prepared.task, other, to)
+    return run
+
+
+def _tell_start(task: Task[Any, Any], job: Claimed, to: telemetry.Sink) -> None:
+    if signals.job_started.receivers or to.logger.isEnabledFor(logging.DEBUG):
+        telemetry.started(task, job, to=to)
 
 
 def perform(
@@ -218,37 +135,129 @@ def perform(
     """
     control = Inline() if control is None else control
     task, options = prepared.task, prepared.options
-    context: Any = None
     if options.is_plain and guard is unguarded:
+        # As below; nearly all jobs need no more.
+        context: Any = None
         started = clock()
         try:
             value = task.run(context, prepared.args, prepared.kwargs)
         except BaseException as error:
             return after_error(job, prepared, control, error, clock() - started)
         return after_return(job, prepared, settings, control, value, clock() - started)
-    if task.options.takes_context or options.middleware:
-        # Not for nothing: it costs more than anything else in here.
-        context = context_of(job, prepared, installation, control)
-    call: Callable[[], Any] = functools.partial(
-        task.run, context, prepared.args, prepared.kwargs
-    )
-    if options.middleware:
-        call = wrap(options.middleware, context, call)
+    running = Running(job, prepared, settings, installation, clock, control)
+    call = running.call
     if task.options.is_async:
         # Where there is no event loop, as in testing.drain(). Middleware inside: it
         # gets an awaitable, as in a worker.
         call = functools.partial(_run_async, call)
-    started = clock()
     try:
         if options.ack_policy == "first":
             control.say(None)
-            started = clock()
+            running.begin()
         if task.options.atomic:
-            return _perform_atomic(job, prepared, settings, control, call, guard, clock)
+            return in_transaction(
+                settings.database,
+                guard,
+                call,
+                control,
+                returned=running.returned,
+                failed=running.failed,
+            )
         value = guard(call)
     except BaseException as error:
-        return after_error(job, prepared, control, error, clock() - started)
-    return after_return(job, prepared, settings, control, value, clock() - started)
+        return running.failed(error)
+    return running.returned(value)
+
+
+async def perform_async(
+    job: Claimed,
+    prepared: Prepared,
+    settings: Settings,
+    *,
+    installation: str,
+    clock: Callable[[], float] = time.monotonic,
+    control: JobControl | None = None,
+    why_cancelled: Callable[[], BaseException | None] = unasked,
+) -> Performed:
+    """
+    Await the task of a job, on a running event loop; as perform().
+
+    It happens in one asyncio task, so that whoever cancels that one reaches the user's
+    code and nothing else. CancelledError is caught, too.
+
+    Args as of perform(), and: *why_cancelled*, what a CancelledError that leaves the
+    task stands for: the timeout, say. None: for itself, as any other failure.
+    """
+    control = Inline() if control is None else control
+    running = Running(job, prepared, settings, installation, clock, control)
+    try:
+        if prepared.options.ack_policy == "first":
+            await asyncio.to_thread(control.say, None)
+            running.begin()
+        value = await awaitable(running.call())
+    except BaseException as error:
+        meant = why_cancelled() if isinstance(error, asyncio.CancelledError) else None
+        if meant is None:
+            return running.failed(error)
+        meant.__cause__ = error
+        return running.failed(meant)
+    return running.returned(value)
+
+
+class Running:
+    """A task that is called: what is called, and what becomes of its job by its end."""
+
+    __slots__ = (
+        "_began",
+        "_clock",
+        "_control",
+        "_job",
+        "_prepared",
+        "_settings",
+        "call",
+    )
+
+    def __init__(
+        self,
+        job: Claimed,
+        prepared: Prepared,
+        settings: Settings,
+        installation: str,
+        clock: Callable[[], float],
+        control: JobControl,
+    ) -> None:
+        self._job = job
+        self._prepared = prepared
+        self._settings = settings
+        self._clock = clock
+        self._control = control
+        task, middleware = prepared.task, prepared.options.middleware
+        context: Any = None
+        if task.options.takes_context or middleware:
+            # Not for nothing: it costs more than anything else in here.
+            context = context_of(job, prepared, installation, control)
+        self.call: Callable[[], Any] = functools.partial(
+            task.run, context, prepared.args, prepared.kwargs
+        )
+        if middleware:
+            self.call = wrap(middleware, context, self.call)
+        self._began = clock()
+
+    def begin(self) -> None:
+        """Measure from now on, and not from before the ack."""
+        self._began = self._clock()
+
+    def returned(self, value: Any) -> Performed:
+        """Say what becomes of the job, now that its task has returned *value*."""
+        ran_seconds = self._clock() - self._began
+        return after_return(
+            self._job, self._prepared, self._settings, self._control, value, ran_seconds
+        )
+
+    def failed(self, error: BaseException) -> Performed:
+        """Say what becomes of the job, now that its task has raised *error*."""
+        ran_seconds = self._clock() - self._began
+        return after_error(self._job, self._prepared, self._control, error, ran_seconds)
 
 
 def after_return(
@@ -265,8 +274,7 @@ def after_return(
         performed = Performed(SUCCEEDED, None, ran_seconds)
         performed.leaves_no_trace = not options.archive
         return performed
-    policy = prepared.options.ack_policy
-    if policy == "manual" and not control.has_said:
+    if options.ack_policy == "manual" and not control.has_said:
         return after_error(
             job, prepared, control, RuntimeError(f"{job.task} {SILENT}"), ran_seconds
         )
@@ -334,99 +342,6 @@ def timed_out(
     return Performed(outcome, error, ran_seconds)
 
 
-def type_of(error: BaseException) -> tuple[str, str]:
-    """Return the module and the name of an error's class, as errors keep them."""
-    kind = type(error)
-    try:
-        names = f"{kind.__module__}", f"{kind.__qualname__}"
-    except BaseException:  # Its metaclass says what these are.
-        names = "builtins", "BaseException"
-    module, name = (_shortened(text, NAME_CHARACTERS_MAX) for text in names)
-    return module, name
-
-
-def message_of(error: BaseException) -> str:
-    """Return what an error says, as a job's errors keep it."""
-    if isinstance(error, RemoteError):
-        return str(error)
-    return _shortened(_message(error), MESSAGE_CHARACTERS_MAX)
-
-
-def traceback_of(error: BaseException) -> str:
-    """Return an error's traceback, as a job's errors keep it."""
-    if isinstance(error, RemoteError):
-        return error.traceback_text
-    return _shortened(_traceback(error), TRACEBACK_CHARACTERS_MAX)
-
-
-def _perform_atomic(
-    job: Claimed,
-    prepared: Prepared,
-    settings: Settings,
-    control: JobControl,
-    call: Callable[[], Any],
-    guard: Guard,
-    clock: Callable[[], float],
-) -> Performed:
-    started = clock()
-
-    def returned(value: Any) -> Performed:
-        ran_seconds = clock() - started
-        return after_return(job, prepared, settings, control, value, ran_seconds)
-
-    def failed(error: BaseException) -> Performed:
-        return after_error(job, prepared, control, error, clock() - started)
-
-    return in_transaction(
-        settings.database, guard, call, control, returned=returned, failed=failed
-    )
-
-
-def _deliveries_before(job: Claimed) -> int:
-    """Return the deliveries that were before the latest redrive."""
-    try:
-        noted = json.loads(job.headers)[DELIVERIES_BEFORE]
-    except (KeyError, TypeError, ValueError, RecursionError):
-        return 0
-    return noted if isinstance(noted, int) and 0 <= noted < job.delivery else 0
-
-
-def _held(job: Claimed, settings: Settings) -> Outcome:
-    grace = timedelta(seconds=settings.unknown_task_grace_seconds)
-    since = None
-    try:
-        since = payload.READERS["datetime"](json.loads(job.headers)[UNKNOWN_SINCE])
-        return decide_unknown(unknown_since=since, now=job.claimed_at, grace=grace)
-    except (KeyError, TypeError, ValueError, RecursionError):
-        return decide_unknown(unknown_since=None, now=job.claimed_at, grace=grace)
-
-
-def outcome_after(
-    job: Claimed,
-    options: ResolvedOptions,
-    error: BaseException | None,
-    is_cancelled: bool = False,
-    ran_seconds: float = 0.0,
-    draw: Callable[[], float] = random.random,
-) -> Outcome:
-    """Say what follows an attempt, by the policy of its task; *draw*: of the jitter."""
-    age = job.claimed_at - job.enqueued_at + timedelta(seconds=ran_seconds)
-    try:
-        return decide(
-            options.retry,
-            attempt=job.attempt,
-            max_attempts=job.max_attempts,
-            error=error,
-            age=age,
-            ack_policy=options.ack_policy,
-            is_cancelled=is_cancelled,
-            random=draw,
-        )
-    except Exception:
-        # A back-off function of the user's that raises must not cost the job.
-        return Retried(timedelta(minutes=1))
-
-
 def _word(
     job: Claimed, prepared: Prepared, control: JobControl
 ) -> tuple[Outcome, bool | None]:
@@ -435,12 +350,6 @@ def _word(
         return Succeeded(), None
     word = after_word(job, prepared, control.said)
     return word.outcome, control.is_settled
-
-
-def _tags(headers: Mapping[str, Any]) -> tuple[str, ...]:
-    tags = headers.get("tags")
-    # A row written by SQL may hold anything.
-    return tuple(map(str, tags)) if isinstance(tags, list) else ()
 
 
 def _run_async(call: Callable[[], Any]) -> Any:
@@ -471,50 +380,18 @@ def _store_result(performed: Performed, value: Any, settings: Settings) -> None:
     try:
         text = payload.encode_value(value)
     except ValueError as error:
-        performed.note = _note(f"The result is not stored: {error}.")
+        performed.note = note_of(f"The result is not stored: {error}.")
         return
     except Exception as error:
         # Code of the value's own class was called, and raised.
         words = f"{type_of(error)[1]}: {message_of(error)}"
-        performed.note = _note(f"The result is not stored: {words}.")
+        performed.note = note_of(f"The result is not stored: {words}.")
         return
     size = len(text.encode())
     if size > settings.result_bytes_max:
-        performed.note = _note(
+        performed.note = note_of(
             f"The result is not stored: it takes {size:,} bytes as JSON; the limit "
             f"is {settings.result_bytes_max:,} (PGQUEUE['RESULT_BYTES_MAX'])."
         )
         return
     performed.result = text
-
-
-def _note(message: str, kind: str = "result") -> str:
-    return json.dumps({"kind": kind, "message": message})
-
-
-def _message(error: BaseException) -> str:
-    try:
-        # Not a class of its own, whose methods could raise later.
-        return "".join(str(error))
-    except BaseException as failure:
-        return f"(its __str__ raised {type(failure).__name__})"
-
-
-def _traceback(error: BaseException) -> str:
-    try:
-        trace = error.__traceback__
-        # The first frames are ours and say nothing about the task.
-        while trace is not None and trace.tb_frame.f_code.co_filename in OUR_FILES:
-            trace = trace.tb_next
-        return "".join(traceback.format_exception(type(error), error, trace))
-    except BaseException as failure:
-        return f"(formatting it raised {type(failure).__name__})"
-
-
-def _shortened(text: str, characters_max: int) -> str:
-    # What PostgreSQL cannot store is shown escaped: NUL, and surrogates.
-    text = text.replace("\x00", "\\x00").encode(errors="backslashreplace").decode()
-    if len(text) <= characters_max:
-        return text
-    half = characters_max // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters …\n{text[-half:]}"

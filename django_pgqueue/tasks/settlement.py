@@ -8,6 +8,7 @@ settler, by the batch; the transaction of an atomic task; a test, in its own thr
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -16,26 +17,22 @@ from typing import Any
 from django.db import DataError, IntegrityError
 from psycopg.errors import CheckViolation
 
-from django_pgqueue import telemetry
+from django_pgqueue import signals, telemetry
 from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import lease, settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.settle import Ended
+from django_pgqueue.tasks.errors import message_of, traceback_of, type_of
 from django_pgqueue.tasks.outcome import (
     Cancelled,
     Crashed,
     Expired,
     GaveUp,
-    Retried,
-    Succeeded,
-)
-from django_pgqueue.tasks.perform import (
     Performed,
+    Retried,
     Shared,
-    message_of,
-    traceback_of,
-    type_of,
+    Succeeded,
 )
 from django_pgqueue.tasks.registry import find_sender
 
@@ -130,6 +127,13 @@ def ack_within(
     if not WRITES[kind_of(performed)](cursor, worker=worker, ended=[row]):
         raise LeaseLost(job.id, job.delivery)
     return True
+
+
+def tells_success() -> bool:
+    """Whether anybody hears of each ack: a receiver, or a log at DEBUG."""
+    return bool(signals.job_succeeded.receivers) or telemetry.logger.isEnabledFor(
+        logging.DEBUG
+    )
 
 
 def tell(

@@ -28,9 +28,8 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import lease
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks import inline
-from django_pgqueue.tasks.outcome import Succeeded
+from django_pgqueue.tasks.outcome import Performed, Succeeded
 from django_pgqueue.tasks.payload import decode_value
-from django_pgqueue.tasks.perform import Performed
 from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.testing.access import explained

@@ -23,8 +23,8 @@ from django_pgqueue.log.positions import Claimed, limit_transaction
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.tasks.atomic import in_transaction
 from django_pgqueue.tasks.context import Inline
-from django_pgqueue.tasks.outcome import Retried, Succeeded
-from django_pgqueue.tasks.perform import Guard, Performed, unguarded
+from django_pgqueue.tasks.outcome import Performed, Retried, Succeeded
+from django_pgqueue.tasks.perform import Guard, unguarded
 from django_pgqueue.topics.consume import Consumer
 
 

@@ -10,7 +10,7 @@ from django_pgqueue.log import positions
 from django_pgqueue.log.positions import Claimed
 from django_pgqueue.log.read import Batch
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.tasks.perform import message_of, traceback_of
+from django_pgqueue.tasks.errors import message_of, traceback_of
 from django_pgqueue.topics.after_batch import After, Again, Halted, Skipped
 
 

@@ -110,5 +110,5 @@ def test_a_job_visits_no_more_files_than_its_page_says(start_worker, tmp_path, c
     told = re.search(r"visits (\d+) files", PAGE.read_text("utf-8"))
     assert told, "the page names no number"
     assert "queues/enqueue.py" in enqueued
-    assert {"queues/claim.py", "tasks/attempt.py", "queues/settle.py"} <= ran
+    assert {"queues/claim.py", "tasks/perform.py", "queues/settle.py"} <= ran
     assert len(enqueued | ran) <= int(told[1]), sorted(enqueued | ran)

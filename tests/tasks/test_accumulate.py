@@ -31,10 +31,11 @@ from django_pgqueue.tasks.outcome import (
     Cancelled,
     Crashed,
     GaveUp,
+    Performed,
     Retried,
     Succeeded,
+    outcome_after,
 )
-from django_pgqueue.tasks.perform import Performed, outcome_after
 from django_pgqueue.testing import assert_enqueued, drain, immediate
 from tests.app.accumulate_tasks import by_size, by_time, makes_orders
 from tests.app.models import Order

@@ -16,9 +16,8 @@ from django_pgqueue.tasks.outcome import (
     Retried,
     Succeeded,
     decide,
-    decide_before,
-    decide_unknown,
 )
+from django_pgqueue.tasks.prepare import decide_before, decide_unknown
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -18,18 +18,13 @@ from django_pgqueue.tasks.outcome import (
     Cancelled,
     Expired,
     GaveUp,
+    Performed,
     Retried,
     Snooze,
     Succeeded,
 )
-from django_pgqueue.tasks.perform import (
-    Performed,
-    Prepared,
-    perform,
-    prepare,
-    refuse,
-    timed_out,
-)
+from django_pgqueue.tasks.perform import perform, timed_out
+from django_pgqueue.tasks.prepare import Prepared, prepare, refuse
 from django_pgqueue.tasks.settlement import ended, error_entry
 from tests.app import tasks as sample
 from tests.app.models import Order

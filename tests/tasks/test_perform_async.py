@@ -12,9 +12,16 @@ import pytest
 from django_pgqueue import Reject, TaskTimeout, task
 from django_pgqueue.conf import parse
 from django_pgqueue.tasks.context import Inline
-from django_pgqueue.tasks.outcome import Cancelled, GaveUp, Retried, Snooze, Succeeded
-from django_pgqueue.tasks.perform import Performed, perform, prepare
-from django_pgqueue.tasks.perform_async import perform_async
+from django_pgqueue.tasks.outcome import (
+    Cancelled,
+    GaveUp,
+    Performed,
+    Retried,
+    Snooze,
+    Succeeded,
+)
+from django_pgqueue.tasks.perform import perform, perform_async
+from django_pgqueue.tasks.prepare import prepare
 from django_pgqueue.tasks.settlement import error_entry
 from tests.tasks.test_perform import claimed
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.outcome import Cancelled
-from django_pgqueue.tasks.perform import Performed, refuse
+from django_pgqueue.tasks.outcome import Cancelled, Performed
+from django_pgqueue.tasks.prepare import refuse
 
 # Of a slot: job id, delivery.
 FIELDS = 2

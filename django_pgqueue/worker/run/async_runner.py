@@ -22,11 +22,11 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django_pgqueue import signals, telemetry
 from django_pgqueue.conf import Settings
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.attempt import begin_run
 from django_pgqueue.tasks.gathered import Collected
+from django_pgqueue.tasks.outcome import Performed
 from django_pgqueue.tasks.payload import TAG
-from django_pgqueue.tasks.perform import Performed, Prepared, prepare
-from django_pgqueue.tasks.perform_async import perform_async
+from django_pgqueue.tasks.perform import begin_run, perform_async
+from django_pgqueue.tasks.prepare import Prepared, prepare
 from django_pgqueue.worker.lease.leases import Held, Slots
 from django_pgqueue.worker.run.call_collector import Run
 from django_pgqueue.worker.run.control import Control, JobServices, RunControl

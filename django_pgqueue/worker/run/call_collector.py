@@ -29,7 +29,8 @@ from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.gather import gather
 from django_pgqueue.tasks.accumulate import Accumulate
 from django_pgqueue.tasks.gathered import heed_cancel, share
-from django_pgqueue.tasks.perform import Performed, Prepared
+from django_pgqueue.tasks.outcome import Performed
+from django_pgqueue.tasks.prepare import Prepared
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.lease.leases import Held, Leases

@@ -24,7 +24,9 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.context import has_ended
-from django_pgqueue.tasks.perform import Performed, Prepared, after_word
+from django_pgqueue.tasks.outcome import Performed
+from django_pgqueue.tasks.perform import after_word
+from django_pgqueue.tasks.prepare import Prepared
 from django_pgqueue.tasks.settlement import ack_within, is_noted
 from django_pgqueue.worker.lease.leases import Held, Leases
 from django_pgqueue.worker.lease.reporter import LOOK_SECONDS, Report, Reporter

@@ -21,8 +21,9 @@ from contextlib import suppress
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
-from django_pgqueue.tasks.attempt import attempt
-from django_pgqueue.tasks.perform import Performed, Prepared, prepare, unguarded
+from django_pgqueue.tasks.outcome import Performed
+from django_pgqueue.tasks.perform import attempt, unguarded
+from django_pgqueue.tasks.prepare import Prepared, prepare
 from django_pgqueue.worker.claim.capacity import Prefetch
 from django_pgqueue.worker.lease.leases import Held, Leases, Slots
 from django_pgqueue.worker.run.call_collector import Run

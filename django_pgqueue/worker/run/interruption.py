@@ -6,8 +6,7 @@ import logging
 from datetime import timedelta
 
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.outcome import Retried
-from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.tasks.outcome import Performed, Retried
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -18,14 +18,9 @@ from typing import Any
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import LeaseLost, TaskTimeout, UnknownTask, WrongState
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.outcome import Crashed, Retried, Succeeded
-from django_pgqueue.tasks.perform import (
-    Performed,
-    Prepared,
-    prepare,
-    timed_out,
-    timeout_message,
-)
+from django_pgqueue.tasks.outcome import Crashed, Performed, Retried, Succeeded
+from django_pgqueue.tasks.perform import timed_out, timeout_message
+from django_pgqueue.tasks.prepare import Prepared, prepare
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.worker.lease.leases import Held
 from django_pgqueue.worker.run.control import Control, RunControl

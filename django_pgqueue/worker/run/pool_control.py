@@ -24,7 +24,7 @@ from django_pgqueue.exceptions import LeaseLost
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.context import has_ended
-from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.tasks.outcome import Performed
 from django_pgqueue.tasks.settlement import ack_within
 from django_pgqueue.worker.lease.reporter import LOOK_SECONDS
 from django_pgqueue.worker.run.isolation import new_thread

@@ -22,13 +22,14 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import RemoteError
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.outcome import AskedAgain, Outcome, Reject, RetryLater
-from django_pgqueue.tasks.perform import (
+from django_pgqueue.tasks.errors import message_of, traceback_of, type_of
+from django_pgqueue.tasks.outcome import (
+    AskedAgain,
+    Outcome,
     Performed,
+    Reject,
+    RetryLater,
     Shared,
-    message_of,
-    traceback_of,
-    type_of,
 )
 
 HEAD = struct.Struct("=Q")

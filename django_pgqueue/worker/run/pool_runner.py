@@ -24,9 +24,9 @@ from typing import Any
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.attempt import attempt
-from django_pgqueue.tasks.outcome import Outcome
-from django_pgqueue.tasks.perform import Performed, prepare, unguarded
+from django_pgqueue.tasks.outcome import Outcome, Performed
+from django_pgqueue.tasks.perform import attempt, unguarded
+from django_pgqueue.tasks.prepare import prepare
 from django_pgqueue.worker.recycling import Limits
 from django_pgqueue.worker.run.isolation import (
     Isolation,

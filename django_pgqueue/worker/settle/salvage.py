@@ -12,8 +12,7 @@ from datetime import timedelta
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.outcome import Retried
-from django_pgqueue.tasks.perform import Performed, outcome_after
+from django_pgqueue.tasks.outcome import Performed, Retried, outcome_after
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.settle.settler import Settlement, Settler

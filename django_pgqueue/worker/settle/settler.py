@@ -31,10 +31,16 @@ from django_pgqueue.queues import lease, settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.queues.settle import Ended
-from django_pgqueue.tasks.outcome import Crashed, Retried
-from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.tasks.outcome import Crashed, Performed, Retried
 from django_pgqueue.tasks.registry import find_sender
-from django_pgqueue.tasks.settlement import WRITES, ended, kind_of, tell, write
+from django_pgqueue.tasks.settlement import (
+    WRITES,
+    ended,
+    kind_of,
+    tell,
+    tells_success,
+    write,
+)
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.service import Portion, Service, is_broken
 
@@ -269,11 +275,7 @@ class Settler(Service):
                 is_away = kind == "forget"
                 matched |= settle.applied(cursor, leases, is_away=is_away)
         self._unwoken |= _for_others(kind, items, matched)
-        if (
-            kind in DONE
-            and len(matched) == len(items)
-            and not telemetry.tells_success()
-        ):
+        if kind in DONE and len(matched) == len(items) and not tells_success():
             self._finish_silently(items)
         else:
             for item in items:

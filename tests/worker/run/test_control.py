@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_pgqueue.models import ArchivedJob, Job
-from django_pgqueue.tasks.outcome import Succeeded
-from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.tasks.outcome import Performed, Succeeded
 from django_pgqueue.worker.run.control import Control, JobServices
 from django_pgqueue.worker.run.pool_control import RunnerControl
 from tests.factories import make_job

@@ -12,8 +12,7 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue import Reject, RemoteError, RetryLater
-from django_pgqueue.tasks.outcome import AskedAgain, Crashed, GaveUp, Retried
-from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.tasks.outcome import AskedAgain, Crashed, GaveUp, Performed, Retried
 from django_pgqueue.tasks.settlement import error_entry
 from django_pgqueue.worker.run.pool_messages import (
     HEAD,

@@ -6,8 +6,7 @@ import pytest
 
 from django_pgqueue.conf import parse
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from django_pgqueue.tasks.outcome import Succeeded
-from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.tasks.outcome import Performed, Succeeded
 from django_pgqueue.worker.claim.capacity import Prefetch
 from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.run.executor import Executor

@@ -18,10 +18,10 @@ from django_pgqueue.tasks.outcome import (
     Cancelled,
     Expired,
     GaveUp,
+    Performed,
     Retried,
     Succeeded,
 )
-from django_pgqueue.tasks.perform import Performed
 from django_pgqueue.worker.settle import settler as module
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 from tests.app.tasks import noop

@@ -11,8 +11,7 @@ import pytest
 from django_pgqueue.conf import parse
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.models import ArchivedJob, DeadLetter
-from django_pgqueue.tasks.outcome import Succeeded
-from django_pgqueue.tasks.perform import Performed
+from django_pgqueue.tasks.outcome import Performed, Succeeded
 from django_pgqueue.worker.lease.leases import Slots
 from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.settle.settler import Settlement, Settler

@@ -1,0 +1,177 @@
+"""
+Prepare: whether a claimed job may run, and what its task is called with.
+
+The beginning of every attempt, whoever makes it. Whatever the row holds that is wrong
+ends here as an outcome of this one job.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django_pgqueue.conf import Settings
+from django_pgqueue.exceptions import UndecodablePayload, UnknownTask
+from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks import payload
+from django_pgqueue.tasks.messages import unwanted_message
+from django_pgqueue.tasks.options import ResolvedOptions
+from django_pgqueue.tasks.outcome import (
+    Cancelled,
+    Expired,
+    GaveUp,
+    Outcome,
+    Performed,
+    Reject,
+    Retried,
+    Succeeded,
+    outcome_after,
+)
+from django_pgqueue.tasks.registry import find_task
+from django_pgqueue.tasks.task import Task
+
+UNKNOWN_SINCE = "pgqueue.unknown_since"
+DELIVERIES_BEFORE = "pgqueue.deliveries_before"
+
+# A job of an undeclared task is looked at again after its age, within these limits:
+# soon after it appears (a deploy takes seconds), seldom later. The share of the grace
+# period bounds how many deliveries the wait takes, however long it is.
+HOLD_SECONDS_MIN, HOLD_SECONDS_MAX = 5.0, 60.0
+HOLD_SHARE = 1 / 30
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A job whose task is known and whose arguments were read."""
+
+    task: Task[Any, Any]
+    options: ResolvedOptions
+    args: list[Any]
+    kwargs: dict[str, Any]
+    headers: dict[str, Any]
+
+
+def refuse(job: Claimed, settings: Settings) -> Performed | None:
+    """Ask the policy before the attempt; None: the job may run."""
+    before = 0
+    if job.delivery > settings.deliveries_max and DELIVERIES_BEFORE in job.headers:
+        before = _deliveries_before(job)
+    refused = decide_before(
+        job,
+        deliveries_max=settings.deliveries_max,
+        crashes_max=settings.crashes_max,
+        deliveries_before=before,
+    )
+    return None if refused is None else Performed(refused)
+
+
+def decide_before(
+    job: Claimed, *, deliveries_max: int, crashes_max: int, deliveries_before: int = 0
+) -> Outcome | None:
+    """
+    Ask the policy before the attempt: has this job had enough? None: run it.
+
+    What ended every delivery so far without a settle would end this one too, so the
+    job must not run to find out.
+
+    Args:
+        job: As it was claimed.
+        deliveries_max: Deliveries that are no attempts (snoozes, crashes, returns).
+        crashes_max: Deliveries that ended without a settle.
+        deliveries_before: Those before the latest redrive, which do not count.
+    """
+    if job.cancel_requested:
+        return Cancelled()
+    if job.expired:
+        return Expired()
+    if job.crashes >= crashes_max:
+        is_lapse = job.last_error == "lease_expired"
+        return GaveUp("lease_expired" if is_lapse else "worker_lost")
+    others = job.delivery - deliveries_before - job.attempt
+    if job.attempt > job.max_attempts or others >= deliveries_max:
+        return GaveUp("exhausted")
+    return None
+
+
+def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
+    """
+    Find the job's task and read its arguments; or say why it cannot run.
+
+    Never raises for anything that a row can hold.
+    """
+    try:
+        task = find_task(job.task)
+    except UnknownTask as error:
+        outcome = _held(job, settings)
+        held = Performed(outcome, error)
+        if UNKNOWN_SINCE not in job.headers:
+            # Said once, not with every look.
+            held.note = note_of(str(error), kind="unknown_task")
+        return held
+    try:
+        options = task.resolve(job.queue, settings)
+        args, kwargs = payload.decode(job.args, job.kwargs)
+        headers = {} if job.headers == "{}" else payload.decode_value(job.headers)
+    except UndecodablePayload as error:
+        return Performed(GaveUp("undecodable"), error)
+    except Reject as error:
+        return Performed(GaveUp("rejected"), error)
+    except Exception as error:
+        # Fetching a model instance failed: the database's fault, so it may pass.
+        options = task.resolve(job.queue, settings)
+        return Performed(outcome_after(job, options, error), error)
+    if task.receives:
+        unwanted = unwanted_message(task, job.queue, args)
+        if unwanted is not None:
+            performed = Performed(Succeeded(), note=note_of(unwanted, kind="unwanted"))
+            performed.leaves_no_trace = not options.archive
+            return performed
+    return Prepared(task, options, args, kwargs, headers)
+
+
+def _deliveries_before(job: Claimed) -> int:
+    """Return the deliveries that were before the latest redrive."""
+    try:
+        noted = json.loads(job.headers)[DELIVERIES_BEFORE]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return 0
+    return noted if isinstance(noted, int) and 0 <= noted < job.delivery else 0
+
+
+def _held(job: Claimed, settings: Settings) -> Outcome:
+    grace = timedelta(seconds=settings.unknown_task_grace_seconds)
+    since = None
+    try:
+        since = payload.READERS["datetime"](json.loads(job.headers)[UNKNOWN_SINCE])
+        return decide_unknown(unknown_since=since, now=job.claimed_at, grace=grace)
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return decide_unknown(unknown_since=None, now=job.claimed_at, grace=grace)
+
+
+def decide_unknown(
+    *, unknown_since: datetime | None, now: datetime, grace: timedelta
+) -> Outcome:
+    """
+    Say what follows when no declared task has the job's name.
+
+    A deploy may be under way: the job is held, burning no attempt, until the grace
+    period since it was first seen is over.
+    """
+    age = timedelta(0) if unknown_since is None else now - unknown_since
+    if age >= grace:
+        return GaveUp("unknown_task")
+    longest = max(HOLD_SECONDS_MAX, grace.total_seconds() * HOLD_SHARE)
+    seconds = min(max(age.total_seconds(), HOLD_SECONDS_MIN), longest)
+    return Retried(
+        timedelta(seconds=seconds),
+        gives_attempt_back=True,
+        is_failure=False,
+        unknown_task=True,
+    )
+
+
+def note_of(message: str, kind: str = "result") -> str:
+    """Return an entry beside an outcome, as JSON."""
+    return json.dumps({"kind": kind, "message": message})
