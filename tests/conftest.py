@@ -25,6 +25,7 @@ from psycopg import sql
 from django_pgqueue.postgres.connect import connect, connection_params
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.spark.job import declared_jobs
+from tests import seeds
 from tests.process_state import left_behind, process_state
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
@@ -169,8 +170,21 @@ def pytest_report_header() -> list[str]:
         f"psycopg {psycopg.__version__}, Python {platform.python_version()}{spark}"
     )
     if IS_SPARK_LEFT_OUT:
-        return [told, "LEFT OUT: the tests of Spark, since pyspark is not installed"]
-    return [told]
+        left_out = "LEFT OUT: the tests of Spark, since pyspark is not installed"
+        return [told, seeds.line(), left_out]
+    return [told, seeds.line()]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[pytest.TestReport]:
+    """Say, where a test with a seed has failed, how to run it with that seed again."""
+    report = yield
+    mark = item.get_closest_marker("seed")
+    if mark is not None and report.failed:
+        report.sections.append(("again", seeds.again(mark.args[0], item.nodeid)))
+    return report
 
 
 def _truncate_filled_tables(case: TransactionTestCase) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import seeds
 from tests.faults import report
 from tests.faults.broken import BUILDS
 from tests.faults.build import REPOSITORY
@@ -24,15 +25,13 @@ from tests.faults.rows import ROWS
 LANES_DEFAULT = "3" if "PYTEST_XDIST_WORKER" in os.environ else "5"
 LANES = int(os.environ.get("PGQUEUE_FAULTS_LANES", LANES_DEFAULT))
 
-# Always the same plans here; `make faults` draws others.
-SEED = int(os.environ.get("PGQUEUE_FAULTS_SEED", "7"))
-
 # For all of them, since the last one waits for the others.
 TIMEOUT_SECONDS = 1_500
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.faults,
+    pytest.mark.seed(seeds.FAULTS),
     pytest.mark.timeout(TIMEOUT_SECONDS),
 ]
 
@@ -45,7 +44,7 @@ def reports(
 ) -> Iterator[Reports]:
     """The reports to come, by row or build, of the tests that were selected."""
     order = Order(
-        seed=SEED,
+        seed=seeds.seed(seeds.FAULTS),
         share=0.1,
         package=REPOSITORY / "django_pgqueue",
         folder=tmp_path_factory.mktemp("faults"),

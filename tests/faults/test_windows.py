@@ -13,12 +13,12 @@ from functools import partial
 
 import pytest
 
+from tests import seeds
 from tests.faults.build import REPOSITORY
 from tests.faults.windows.broken import BUILDS
 from tests.faults.windows.command import Bench
 from tests.faults.windows.measure import Case, Window
 
-SEED = 7
 KILLS = 3
 LANES = 4
 
@@ -34,14 +34,18 @@ AWAY = [
     for hole in ("", "pgqueue settler")
 ]
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.faults,
+    pytest.mark.seed(seeds.FAULTS),
+]
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """The package as it is, and a place for what is made of it."""
     folder = tmp_path_factory.mktemp("windows")
-    return Bench(REPOSITORY / "django_pgqueue", folder, SEED)
+    return Bench(REPOSITORY / "django_pgqueue", folder, seeds.seed(seeds.FAULTS))
 
 
 def measure_all(

@@ -20,6 +20,7 @@ from django.db import connections
 
 from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position
 from django_pgqueue.postgres.connect import connect
+from tests import seeds
 from tests.log.soak.groups import (
     INSTALL,
     LEASE_SECONDS,
@@ -39,7 +40,7 @@ from tests.worker_process import is_alive
 # 100,000 is full size.
 MESSAGES = int(os.environ.get("PGQUEUE_SOAK_MESSAGES", "5000"))
 IS_FULL = MESSAGES >= 100_000
-SEED = int(os.environ.get("PGQUEUE_FAULTS_SEED", "7"))
+SEED = seeds.seed(seeds.FAULTS)
 
 GROUPS = ("atomic", "plain", "small")
 # Processes that read from the beginning to the end; each reads for every group.
@@ -174,6 +175,7 @@ def accounts(transactional_db: None) -> Iterator[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.seed(seeds.FAULTS)
 @pytest.mark.timeout(1_200)
 def test_three_groups_read_everything_whoever_dies(
     start_worker, the_ledger, accounts, tmp_path

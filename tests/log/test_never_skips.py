@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
+from tests import seeds
 from tests.log.soak.broken import BROKEN, NEAR_THE_WRAP, STRETCHED
 from tests.log.soak.run import Soak, copied, run, url_of
 from tests.log.soak.verdict import Entry, Verdict, inverted, judge
@@ -81,6 +82,7 @@ def verdicts(
 
 
 @pytest.mark.slow
+@pytest.mark.seed(seeds.FAULTS)
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", [name for name in RUNS if name not in BROKEN])
 def test_no_reader_skips_a_message(name, verdicts):
@@ -93,6 +95,7 @@ def test_no_reader_skips_a_message(name, verdicts):
 
 
 @pytest.mark.slow
+@pytest.mark.seed(seeds.FAULTS)
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_log_without_a_protection_is_found_out(name, verdicts):

@@ -12,10 +12,11 @@ import random
 
 import pytest
 
+from tests import seeds
 from tests.worker.claim.poller_world import Scene, Story, play
 
 SEEDS = int(os.environ.get("PGQUEUE_POLLER_SEEDS", "240"))
-FIRST = int(os.environ.get("PGQUEUE_POLLER_FIRST_SEED", "1"))
+FIRST = seeds.seed(seeds.POLLER)
 
 # A re-check and some rounds; and a look at what somebody held.
 LIMIT_SECONDS, HELD_SECONDS = 0.4, 1.0
@@ -151,6 +152,7 @@ STREAMS_SHARE = 4  # They are long.
 
 
 @pytest.mark.timeout(60 + SEEDS)
+@pytest.mark.seed(seeds.POLLER)
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_no_job_waits_for_the_poll(scene, monkeypatch):
     """Each starts soon after it could, whatever happened around it."""
