@@ -18,7 +18,7 @@ from django_pgqueue.worker.chores.heartbeat import Heartbeat
 from django_pgqueue.worker.chores.leader import Leader
 from django_pgqueue.worker.chores.repeats import repeat
 from django_pgqueue.worker.chores.scheduler import Scheduler
-from django_pgqueue.worker.claim.capacity import MEMORY_JOBS, QueueMix
+from django_pgqueue.worker.claim.capacity import MEMORY_JOBS, Dispatcher, QueueMix
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.fair_share import run_order
 from django_pgqueue.worker.claim.listener import Listener, Wakes
@@ -33,7 +33,6 @@ from django_pgqueue.worker.read.consumers import Consumers
 from django_pgqueue.worker.run.call_collector import CallCollector
 from django_pgqueue.worker.run.control import JobServices
 from django_pgqueue.worker.run.coroutines import Coroutines
-from django_pgqueue.worker.run.dispatcher import Dispatcher
 from django_pgqueue.worker.run.executor import Executor
 from django_pgqueue.worker.run.isolation import Isolation
 from django_pgqueue.worker.run.pool import ProcessPool
@@ -161,7 +160,8 @@ class Loops:
             self.settler,
             mix,
             self.leases,
-            self._on_capacity,
+            on_capacity=self._on_capacity,
+            hand_back=self._hand_back,
         )
         self.mix = mix
         wakeup = Wakeup()

@@ -20,7 +20,12 @@ from django_pgqueue import task
 from django_pgqueue.conf import parse
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.outcome import GaveUp, Retried, Succeeded
-from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
+from django_pgqueue.worker.claim.capacity import (
+    HELD_MAX,
+    Capacity,
+    Dispatcher,
+    QueueMix,
+)
 from django_pgqueue.worker.lease.leases import Held, Leases, Slots
 from django_pgqueue.worker.run import coroutine as coroutine_module
 from django_pgqueue.worker.run import coroutines as coroutines_module
@@ -29,10 +34,10 @@ from django_pgqueue.worker.run.async_runner import LoopControl
 from django_pgqueue.worker.run.control import JobServices
 from django_pgqueue.worker.run.coroutine import Coroutine
 from django_pgqueue.worker.run.coroutines import Coroutines
-from django_pgqueue.worker.run.dispatcher import HELD_MAX, Dispatcher
 from django_pgqueue.worker.run.isolation import watch_connections
 from django_pgqueue.worker.run.loop_watch import LoopWatch
 from django_pgqueue.worker.run.sync_calls import SyncThreads
+from django_pgqueue.worker.settle.settler import Settlement
 from tests.tasks.test_perform import claimed
 from tests.waiting import wait_for
 
@@ -856,7 +861,13 @@ def dispatched():
     threads, coroutines, settled, mix = Takes(), Takes(), Settled(), QueueMix()
     leases, told = Leases(60.0), []
     made = Dispatcher(
-        threads, coroutines, settled, mix, leases, lambda: told.append("capacity")
+        threads,
+        coroutines,
+        settled,
+        mix,
+        leases,
+        on_capacity=lambda: told.append("capacity"),
+        hand_back=lambda jobs: [settled.put(Settlement(job, None)) for job in jobs],
     )
     return SimpleNamespace(
         capacity=made.capacity,
