@@ -91,7 +91,7 @@ def _declare(
     from django_pgqueue.conf import readable_settings
     from django_pgqueue.schedules.sync import sync as sync_schedules
     from django_pgqueue.schedules.sync import tell_workers
-    from django_pgqueue.tasks.modules import failed_modules, said_of
+    from django_pgqueue.tasks.modules import failed_modules, import_problem
     from django_pgqueue.topics.sync_groups import sync_groups
     from django_pgqueue.topics.sync_subscriptions import sync as sync_subscriptions
     from django_pgqueue.topics.sync_topics import sync as sync_topics
@@ -100,7 +100,9 @@ def _declare(
         return
     for path, error in failed_modules().items():
         # What it declares must not count as withdrawn.
-        (stdout or sys.stdout).write(f"  Nothing declared: {said_of(path, error)}\n")
+        (stdout or sys.stdout).write(
+            f"  Nothing declared: {import_problem(path, error)}\n"
+        )
         return
     connection = connections[using]
     done: list[tuple[str, list[str], str]] = []

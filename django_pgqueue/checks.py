@@ -31,7 +31,7 @@ from django_pgqueue.postgres.rights import rights
 from django_pgqueue.postgres.server import missing_indexes
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.definition import default_zone
-from django_pgqueue.tasks.modules import failed_modules, said_of
+from django_pgqueue.tasks.modules import failed_modules, import_problem
 from django_pgqueue.tasks.options import as_middleware
 from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.topics.overlaps import overlaps
@@ -355,7 +355,8 @@ def _tasks(settings: Settings) -> Iterator[CheckMessage]:
         # No error: the web server and migrate run these checks, and need no task.
         yield _warning(
             20,
-            f"{said_of(path, error)}. Its tasks are unknown, and no worker starts.",
+            f"{import_problem(path, error)}. Its tasks are unknown, and no worker "
+            f"starts.",
             f"Fix it: `python -c 'import {path}'`, in a shell of manage.py, says more.",
         )
     bad = [*_middleware(settings)]

@@ -37,7 +37,7 @@ def server_now(cursor: Cursor) -> datetime:
     return now.astimezone(UTC)
 
 
-def told(sql: str, moment: datetime) -> str:
+def with_moment(sql: str, moment: datetime) -> str:
     """Return the statement *sql* with every question for the time answered."""
     if not READS_OR_WRITES.match(sql):
         return sql

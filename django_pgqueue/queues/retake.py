@@ -46,14 +46,14 @@ def retake(cursor: Cursor, jobs: Sequence[tuple[int, bool]]) -> dict[int, int]:
         its key.
     """
     superseded: dict[int, int] = {}
-    waiting = _asked(cursor, jobs, PATIENCE_SECONDS, superseded)
+    waiting = _still_waiting(cursor, jobs, PATIENCE_SECONDS, superseded)
     for job in waiting:
         share = PATIENCE_ALONE_SECONDS / len(waiting)
-        _asked(cursor, [job], share, superseded)
+        _still_waiting(cursor, [job], share, superseded)
     return superseded
 
 
-def _asked(
+def _still_waiting(
     cursor: Cursor,
     jobs: Sequence[tuple[int, bool]],
     patience_seconds: float,

@@ -133,16 +133,16 @@ class _Walk:
 
     def _scalar(self, open_: list[_Open], found: re.Match[str]) -> None:
         """Look into a string; note what it may name."""
-        piece, said = found[0], None
+        piece, text = found[0], None
         if piece[0] == '"':
-            said, is_cut = _said(piece)
-            spans = hidden_spans(said, self._names, is_cut=is_cut)
+            text, is_cut = _text_of(piece)
+            spans = hidden_spans(text, self._names, is_cut=is_cut)
             if spans:
-                self._hidden.append((*found.span(), (said, spans)))
-        self._meet(open_, *found.span(), said)
+                self._hidden.append((*found.span(), (text, spans)))
+        self._meet(open_, *found.span(), text)
 
-    def _meet(self, open_: list[_Open], start: int, end: int, said: str | None) -> None:
-        """Note a value in what is open around it; *said*: of a string that is shown."""
+    def _meet(self, open_: list[_Open], start: int, end: int, text: str | None) -> None:
+        """Note a value in what is open around it; *text*: of a string that is shown."""
         if not open_:
             return
         around = open_[-1]
@@ -150,14 +150,14 @@ class _Walk:
             key = _unquoted(around.key).lower()
             if key == VALUE:
                 around.values.append((start, end))
-            elif key in NAMING and self._names.names_secret(said):
+            elif key in NAMING and self._names.names_secret(text):
                 around.is_naming = True
             return
         around.count += 1
-        around.is_flagged = self._names.is_secret_flag(said)
+        around.is_flagged = self._names.is_secret_flag(text)
         if around.count == 1:
-            around.is_naming = self._names.names_secret(said)
-        elif around.count == 2 and said is not None:
+            around.is_naming = self._names.names_secret(text)
+        elif around.count == 2 and text is not None:
             around.values.append((start, end))
 
     def _close(self, closed: _Open) -> None:
@@ -193,15 +193,15 @@ class _Walk:
             end = following.end()
         return end
 
-    def _masked(self, said: str, spans: list[Span]) -> str:
+    def _masked(self, text: str, spans: list[Span]) -> str:
         """Return the JSON of a string, with placeholders inside of it."""
         parts: list[str] = []
         done = 0
         for start, end in spans:
-            secret = json.dumps(said[start:end], ensure_ascii=False)
-            parts += said[done:start], self._placeholder(secret)
+            secret = json.dumps(text[start:end], ensure_ascii=False)
+            parts += text[done:start], self._placeholder(secret)
             done = end
-        return json.dumps("".join((*parts, said[done:])), ensure_ascii=False)
+        return json.dumps("".join((*parts, text[done:])), ensure_ascii=False)
 
     def _placeholder(self, secret: str) -> str:
         if self._number is None:
@@ -212,7 +212,7 @@ class _Walk:
         return placeholder
 
 
-def _said(piece: str) -> tuple[str, bool]:
+def _text_of(piece: str) -> tuple[str, bool]:
     """Return what a string says, and whether its end is cut off."""
     for ending in ("", '"', '\\"'):
         try:

@@ -152,7 +152,7 @@ def declared() -> list[Definition]:
     return [_declared[name] for name in sorted(_declared)]
 
 
-def _declares(decorator: str, *, name: str | None, **said: Any) -> Callable[[T], T]:
+def _declares(decorator: str, *, name: str | None, **options: Any) -> Callable[[T], T]:
     def declare(what: T) -> T:
         if isinstance(what, Task):
             own: dict[str, Any] = {"task": what.name}
@@ -164,7 +164,7 @@ def _declares(decorator: str, *, name: str | None, **said: Any) -> Callable[[T],
                 f"{decorator}(…) in the line before @task; or give it a message, as "
                 f"topic(…).message(…) makes one."
             )
-        definition = define(name=what.name if name is None else name, **own, **said)
+        definition = define(name=what.name if name is None else name, **own, **options)
         other = _declared.get(definition.name)
         if other is not None and other != definition and not _is_reload(other, what):
             raise ScheduleError(
@@ -203,15 +203,15 @@ def _every_seconds(period: Duration | None, parts: Mapping[str, Any]) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ScheduleError(f"@every({name}={shown(value)}): it must be a number.")
     if period is None:
-        said: Any = parts["seconds"] + 60 * parts["minutes"] + 3_600 * parts["hours"]
+        seconds: Any = parts["seconds"] + 60 * parts["minutes"] + 3_600 * parts["hours"]
     elif any(parts.values()):
         raise ScheduleError("@every takes a period or seconds, minutes, hours.")
     else:
         try:
-            said = as_timedelta(period, name="period").total_seconds()
+            seconds = as_timedelta(period, name="period").total_seconds()
         except ValueError as error:
             raise ScheduleError(f"@every: {error}") from None
-    if isinstance(said, float) and said.is_integer():
-        said = int(said)
-    check_every(said)
-    return int(said)
+    if isinstance(seconds, float) and seconds.is_integer():
+        seconds = int(seconds)
+    check_every(seconds)
+    return int(seconds)

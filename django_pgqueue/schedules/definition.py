@@ -216,7 +216,7 @@ def _message(publication: Publication | None) -> dict[str, Any]:
     }
 
 
-def _check_publishing(publication: Publication, **said: Any) -> None:
+def _check_publishing(publication: Publication, **options: Any) -> None:
     """Refuse what only the job of a task can have."""
     name = publication.name
     if publication.headers_text != EMPTY:
@@ -225,7 +225,7 @@ def _check_publishing(publication: Publication, **said: Any) -> None:
             f"and no others. Put what receivers need into its payload.",
             part="message",
         )
-    if said["overlap"] == "skip":
+    if options["overlap"] == "skip":
         raise ScheduleError(
             f"overlap='skip' and the message {name!r}: a message has no job that could "
             f"still run, only those of its subscriptions, which are no matter of the "
@@ -233,17 +233,18 @@ def _check_publishing(publication: Publication, **said: Any) -> None:
             f"a receiver of which one job at a time is enough.",
             part="overlap",
         )
-    if said["jitter"]:
+    if options["jitter"]:
         raise ScheduleError(
-            f"jitter={said['jitter']} and the message {name!r}: a message is published "
-            f"at its tick, and its time says so. Jitter is for the jobs of tasks.",
+            f"jitter={options['jitter']} and the message {name!r}: a message is "
+            f"published at its tick, and its time says so. Jitter is for the jobs of "
+            f"tasks.",
             part="jitter",
         )
     for part in ("task", "args", "queue", "priority"):
-        if said[part] not in (None, "", (), [], {}):
+        if options[part] not in (None, "", (), [], {}):
             raise ScheduleError(
-                f"{part}={shown(said[part])} and the message {name!r}: a message goes "
-                f"to its topic, and its subscriptions say what becomes of it.",
+                f"{part}={shown(options[part])} and the message {name!r}: a message "
+                f"goes to its topic, and its subscriptions say what becomes of it.",
                 part=part,
             )
 

@@ -53,10 +53,10 @@ def in_words(expression: str | None, every_seconds: int | None, tz: str) -> str:
     if expression is None:
         return _every(every_seconds or 0)
     fields = _Fields.read(Expression.parse(expression))
-    said = _said(fields)
+    text = _sentence(fields)
     if fields.goes_by_no_clock:
-        return said
-    return _("%(when)s in %(zone)s") % {"when": said, "zone": tz}
+        return text
+    return _("%(when)s in %(zone)s") % {"when": text, "zone": tz}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class _Fields:
         )
 
 
-def _said(fields: _Fields) -> str:
+def _sentence(fields: _Fields) -> str:
     times = _clock_times(fields)
     if times is not None:
         return _("%(days)s at %(times)s") % {

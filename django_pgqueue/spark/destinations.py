@@ -42,7 +42,7 @@ def check_destinations(
             raise SparkOptionError(
                 f"The pipeline job {job.name} may not write to {address!r} when the "
                 f"queue runs it. Allowed are PGQUEUE['EXPORT']['path'] and what "
-                f"PGQUEUE['SPARK']['destinations'] names: {_told(allowed)}. Add it "
+                f"PGQUEUE['SPARK']['destinations'] names: {_listed(allowed)}. Add it "
                 f"there, or run it by manage.py pgqueue_pipeline."
             )
 
@@ -101,11 +101,11 @@ class _Moment:
 def _addresses(job: PipelineJob, options: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
     for sink in job.sinks.values():
-        asked = getattr(sink, "destinations", None)
-        if asked is not None:
-            found += filter(None, asked(options))
+        destinations = getattr(sink, "destinations", None)
+        if destinations is not None:
+            found += filter(None, destinations(options))
     return found
 
 
-def _told(allowed: Sequence[str]) -> str:
+def _listed(allowed: Sequence[str]) -> str:
     return ", ".join(allowed) or "none"

@@ -21,7 +21,7 @@ OURS = re.compile(
 CAUSES_MAX = 10
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return what *error* says, with the name of its class."""
     ours = OURS.search(str(error))
     if ours is not None:

@@ -251,19 +251,19 @@ class Jobs:
         """Raise SparkOptionError for what cannot be, before Spark starts."""
         for text in (self.task, self.name):
             require(text or "", plan.options)
-        said = self._said(plan.options, None, {})
-        if plan.known_task is not None and said.task:
-            plan.known_task(said.task, said.options.get("queue"), None)
+        fan_out = self._fan_out(plan.options, None, {})
+        if plan.known_task is not None and fan_out.task:
+            plan.known_task(fan_out.task, fan_out.options.get("queue"), None)
 
     def write(self, run: Any, frame: Any) -> int:
         """Write the rows, unless the name was written before; return how many jobs."""
-        said = self._said(run.options, run, self._of_task(run, frame))
-        columns = fanout.check_frame(frame, said)
-        if run.known_task is not None and said.task:
+        fan_out = self._fan_out(run.options, run, self._of_task(run, frame))
+        columns = fanout.check_frame(frame, fan_out)
+        if run.known_task is not None and fan_out.task:
             names = _arguments(columns, frame.schema)
-            run.known_task(said.task, None, names)
-        dsn = once.find_dsn(run.session, parse(said.options).dsn)
-        name = said.options["name"]
+            run.known_task(fan_out.task, None, names)
+        dsn = once.find_dsn(run.session, parse(fan_out.options).dsn)
+        name = fan_out.options["name"]
         # The run's own row says that no other one of this job is alive.
         found = once.look_up(dsn, name, takes_over=True)
         if found.result is not None:
@@ -272,12 +272,12 @@ class Jobs:
             run.note(
                 f"{name!r} was written already, at "
                 f"{ended_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC: "
-                f"{_told(found.result)}. Nothing was written again."
+                f"{_summary(found.result)}. Nothing was written again."
             )
             return 0
         run.check()
-        result = fanout.write(frame, said, dsn, found.now)
-        run.note(f"{name!r}: {_told(result)}.")
+        result = fanout.write(frame, fan_out, dsn, found.now)
+        run.note(f"{name!r}: {_summary(result)}.")
         return result.written or 0
 
     def name_of(self, run: Any) -> str:
@@ -285,7 +285,7 @@ class Jobs:
         name = fill(self.name, run.options, run)
         return name or f"run {run.id} {uuid4().hex[:8]}"
 
-    def _said(
+    def _fan_out(
         self, given: Mapping[str, Any], run: Any | None, of_task: Mapping[str, str]
     ) -> FanOut:
         texts = {**self.options, "task": self.task}
@@ -329,7 +329,7 @@ def _arguments(columns: Columns, schema: Any) -> list[str] | None:
     return list(kind.names) if hasattr(kind, "names") else None
 
 
-def _told(result: WriteResult) -> str:
+def _summary(result: WriteResult) -> str:
     """Return the numbers of a write in words."""
     parts = [f"{result.written or 0:,} jobs"]
     if result.skipped:

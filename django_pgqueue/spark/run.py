@@ -28,7 +28,7 @@ from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.spark.dsn import without_secrets
-from django_pgqueue.spark.errors import told
+from django_pgqueue.spark.errors import error_text
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import PipelineJob
 from django_pgqueue.spark.progress import Progress
@@ -134,9 +134,9 @@ class Plan:
             SparkOptionError: One cannot; nothing has been started.
         """
         for place in (*self.job.sources.values(), *self.job.sinks.values()):
-            asked = getattr(place, "check", None)
-            if asked is not None:
-                asked(self)
+            check = getattr(place, "check", None)
+            if check is not None:
+                check(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,7 +541,7 @@ class _Work:
 
     def _finish(self, is_stopped: bool) -> Ended:
         snapshot = self._snapshot
-        error = None if self._error is None else self._told(self._error)
+        error = None if self._error is None else self._error_text(self._error)
         state = "succeeded" if self._error is None else "failed"
         if self._lost is not None:
             state, error = "lost", self._lost
@@ -572,9 +572,9 @@ class _Work:
             tuple(snapshot.notes),
         )
 
-    def _told(self, error: BaseException) -> str:
+    def _error_text(self, error: BaseException) -> str:
         """Return what an error says, without secrets."""
-        text = told(error)
+        text = error_text(error)
         if isinstance(error, psycopg.Error):
             text = without_secrets(text, self._plan.dsn)
         text = redact_text(text.replace("\x00", "\\x00"), self._plan.patterns)

@@ -43,11 +43,11 @@ class JobControl(Protocol):
         """Whether somebody has asked the job to stop."""
 
     @property
-    def has_said(self) -> bool:
+    def has_word(self) -> bool:
         """Whether say() was called, and not refused."""
 
     @property
-    def said(self) -> BaseException | None:
+    def word(self) -> BaseException | None:
         """What it was called with."""
 
     @property
@@ -94,14 +94,14 @@ class JobControl(Protocol):
 class Inline:
     """The control of a call without a worker: what is said is kept, and that is all."""
 
-    __slots__ = ("has_said", "is_cancelled", "is_settled", "progress", "said")
+    __slots__ = ("has_word", "is_cancelled", "is_settled", "progress", "word")
 
     def __init__(self) -> None:
         self.is_cancelled = False
         self.is_settled: bool | None = None
         self.progress: Mapping[str, Any] | None = None
-        self.has_said = False
-        self.said: BaseException | None = None
+        self.has_word = False
+        self.word: BaseException | None = None
 
     def extend(self, duration: timedelta | None) -> None:
         """Do nothing: there is no lease."""
@@ -112,9 +112,9 @@ class Inline:
 
     def say(self, error: BaseException | None) -> None:
         """Keep the word; a second one is refused."""
-        if self.has_said:
+        if self.has_word:
             raise has_ended(0)
-        self.has_said, self.said = True, error
+        self.has_word, self.word = True, error
 
     def ack_within(self, cursor: Cursor, performed: Any) -> bool | None:
         """Leave it to the caller, who has the same connection."""
@@ -169,9 +169,9 @@ class JobContext:
         The same through every retry, and however late the job runs: what a nightly
         task is about follows from this, and not from the clock.
         """
-        said = self.headers.get(TICK)
+        text = self.headers.get(TICK)
         try:
-            return datetime.fromisoformat(said) if isinstance(said, str) else None
+            return datetime.fromisoformat(text) if isinstance(text, str) else None
         except ValueError:
             return None  # Somebody has written the row by hand.
 
@@ -227,12 +227,12 @@ class JobContext:
             ValueError: A number is beyond that, or no number (NaN).
             WrongState: The job has ended.
         """
-        said: dict[str, Any] = {"done": _checked_number("done", done)}
+        progress: dict[str, Any] = {"done": _checked_number("done", done)}
         if total is not None:
-            said["total"] = _checked_number("total", total)
+            progress["total"] = _checked_number("total", total)
         if note is not None:
-            said["note"] = _checked_note(note)
-        self.control.report(said)
+            progress["note"] = _checked_note(note)
+        self.control.report(progress)
 
     async def aprogress(
         self, done: float, total: float | None = None, note: str | None = None

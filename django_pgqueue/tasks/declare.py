@@ -154,18 +154,20 @@ def declare_task(
     return kind(function, name=name, aliases=aliases, options=checked)
 
 
-def checked_options(said: Mapping[str, Any], *, is_async: bool = False) -> TaskOptions:
+def checked_options(
+    options: Mapping[str, Any], *, is_async: bool = False
+) -> TaskOptions:
     """
     Return what a task was told, each option in its range and all of them together.
 
     Args:
-        said: Options of @task but for name and aliases; None: not said.
+        options: Options of @task but for name and aliases; None: not said.
         is_async: Whether the function is a coroutine function.
 
     Raises:
         DeclarationError: One is out of its range, or two contradict each other.
     """
-    given = {name: value for name, value in said.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
     try:
         kept = {name: OF_TASK[name].check(value) for name, value in given.items()}
         rule = as_rule(**{name: kept.pop(name) for name in OF_RULE if name in kept})
@@ -173,9 +175,9 @@ def checked_options(said: Mapping[str, Any], *, is_async: bool = False) -> TaskO
     except (DeclarationError, ValueError) as error:
         text = str(error).removeprefix("@task: ")
         raise DeclarationError(f"@task: {text}") from None
-    options = TaskOptions(**kept, is_async=is_async, rule=rule or None)
-    _refuse_contradictions(options)
-    return options
+    checked = TaskOptions(**kept, is_async=is_async, rule=rule or None)
+    _refuse_contradictions(checked)
+    return checked
 
 
 def _refuse_contradictions(options: TaskOptions) -> None:

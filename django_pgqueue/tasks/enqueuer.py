@@ -467,8 +467,8 @@ class Enqueuer(Generic[P, R]):
         # The same object for as long as the setting does not change.
         if kept is not None and kept[0] is settings:
             return kept[1]
-        said, task = self._options, self._task
-        queue = said.queue or task.options.queue or QUEUE_DEFAULT
+        call, task = self._options, self._task
+        queue = call.queue or task.options.queue or QUEUE_DEFAULT
         resolved = task.resolve(queue, settings)
         rule = self._rule
         placement = Placement(
@@ -476,28 +476,28 @@ class Enqueuer(Generic[P, R]):
             task=task.name,
             headers=_headers(
                 task.name,
-                said.headers,
-                (*task.options.tags, *said.tags),
+                call.headers,
+                (*task.options.tags, *call.tags),
                 settings.payload_bytes_max,
             ),
-            priority=resolved.priority if said.priority is None else said.priority,
-            max_attempts=said.max_attempts or resolved.retry.max_attempts,
-            run_at=said.run_at,
-            delay=said.delay if rule is None or rule.delay is None else rule.delay,
-            expire_at=said.expire_at,
-            expire_in=said.expire_in,
-            over_microseconds=said.spread.over_microseconds if said.spread else None,
+            priority=resolved.priority if call.priority is None else call.priority,
+            max_attempts=call.max_attempts or resolved.retry.max_attempts,
+            run_at=call.run_at,
+            delay=call.delay if rule is None or rule.delay is None else rule.delay,
+            expire_at=call.expire_at,
+            expire_in=call.expire_in,
+            over_microseconds=call.spread.over_microseconds if call.spread else None,
         )
         if (waits := task.options.accumulate) is not None:
             # In immediate mode nobody would come when the time is over.
             is_immediate = settings.mode == "immediate"
             placement = replace(
                 placement,
-                accumulate_key=said.accumulate_key or waits.key or NO_KEY,
+                accumulate_key=call.accumulate_key or waits.key or NO_KEY,
                 accumulate_size=waits.size,
                 accumulate_within=timedelta(0) if is_immediate else waits.window,
             )
-        if not said.headers:
+        if not call.headers:
             # The caller may change what is inside of headers, and means it.
             self._kept = settings, placement
         return placement

@@ -117,13 +117,13 @@ def select(
         raise InvalidArgument(task=task, path="fields", problem=problem)
     arguments: list[Argument] = []
     columns: list[str] = []
-    for name, said in fields.items():
-        if isinstance(said, Value):
-            constant = payload.encode_at(task, f"fields.{name}", said.value)
+    for name, given in fields.items():
+        if isinstance(given, Value):
+            constant = payload.encode_at(task, f"fields.{name}", given.value)
             arguments.append(Argument(name, None, constant))
             continue
         column = f"_pgqueue_{len(columns)}"
-        queryset, kind = _annotated(task, queryset, column, name, said)
+        queryset, kind = _annotated(task, queryset, column, name, given)
         arguments.append(Argument(name, kind))
         columns.append(column)
     chosen = queryset.values_list(*(columns or ["pk"]))
@@ -139,7 +139,7 @@ def _annotated(
     queryset: QuerySet[Any, Any],
     column: str,
     name: str,
-    said: Any,
+    given: Any,
 ) -> tuple[QuerySet[Any, Any], str]:
     """Return the queryset with one more column, and of which kind that is."""
     from django.core.exceptions import FieldError
@@ -149,22 +149,22 @@ def _annotated(
     def refuse(problem: str) -> InvalidArgument:
         return InvalidArgument(task=task, path=f"fields.{name}", problem=problem)
 
-    expression = F(said) if isinstance(said, str) else said
+    expression = F(given) if isinstance(given, str) else given
     if not hasattr(expression, "resolve_expression"):
         raise refuse(
-            f"is {shown(said)}, a {type(said).__qualname__}; it must be the name of a "
-            f"field, an expression such as F(…), or a constant as Value(…)"
+            f"is {shown(given)}, a {type(given).__qualname__}; it must be the name of "
+            f"a field, an expression such as F(…), or a constant as Value(…)"
         )
     try:
         queryset = queryset.annotate(**{column: expression})
         resolved = queryset.query.annotations[column]
         field = _target(resolved.output_field)
     except (FieldError, NotSupportedError, TypeError, ValueError) as error:
-        raise refuse(f"is {shown(said)}: {error}") from None
+        raise refuse(f"is {shown(given)}: {error}") from None
     kind = _kind(field)
     if kind is None or _is_read_by_python(resolved, field):
         raise refuse(
-            f"is {shown(said)}, a {type(field).__qualname__}, whose values the "
+            f"is {shown(given)}, a {type(field).__qualname__}, whose values the "
             f"database cannot write as delay() does: pass the primary key, or use "
             f"bulk()"
         )

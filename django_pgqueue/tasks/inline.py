@@ -239,15 +239,15 @@ def run_claimed(job: Claimed, *, worker: str) -> Run:
     return Run(job, performed, tuple(Run(*other) for other in control.others))
 
 
-def _gather(job: Claimed, worker: str, told: Accumulate) -> list[Claimed]:
+def _gather(job: Claimed, worker: str, accumulate: Accumulate) -> list[Claimed]:
     """Claim the other calls of the run that *job* leads."""
     with connections[get_settings().database].cursor() as cursor:
         return gather(
             cursor,
             job,
-            within=told.window,
+            within=accumulate.window,
             worker=worker,
-            limit=told.size - 1,
+            limit=accumulate.size - 1,
             lease=LEASE,
         )
 
@@ -326,20 +326,20 @@ def settle_job(
         control: What its context worked on. If the task has said there how it ends,
             that is written first, and then noted what came after it, as in a worker.
     """
-    has_said = control is not None and control.has_said
+    has_word = control is not None and control.has_word
     if performed.settled is False:
         _tell_stale(job, "ack")
     elif performed.settled:
         tell(job, performed, to=telemetry.TEST)
-    elif control is not None and has_said:
-        word = Performed(performed.outcome, control.said)
+    elif control is not None and has_word:
+        word = Performed(performed.outcome, control.word)
         word.leaves_no_trace = performed.leaves_no_trace
         _settle(job, word, worker)
         performed.outcome, performed.settled = word.outcome, True
     else:
         _settle(job, performed, worker)
         return
-    if performed.settled and is_noted(performed, has_said=has_said):
+    if performed.settled and is_noted(performed, has_word=has_word):
         _write("note", job, performed, worker)
 
 

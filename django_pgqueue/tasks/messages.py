@@ -102,8 +102,8 @@ def unwanted_message(
     patterns = here or [pattern for _, pattern in task.receives]
     if any(pattern.matches(name) for pattern in patterns):
         return None
-    told = ", ".join(repr(pattern.text) for pattern in patterns)
-    return f"Acked unread: it is called {name!r}, and {task.name} wants {told}."
+    wanted = ", ".join(repr(pattern.text) for pattern in patterns)
+    return f"Acked unread: it is called {name!r}, and {task.name} wants {wanted}."
 
 
 def _fetched(
@@ -125,17 +125,17 @@ def _fetched(
     return _made(Message, decode(text))
 
 
-def _made(kind: type[Message], told: Any) -> Message:
-    moment = told["published_at"]
+def _made(kind: type[Message], stored: Any) -> Message:
+    moment = stored["published_at"]
     if moment is not None:
         moment = datetime.fromisoformat(moment).astimezone(UTC)
     return kind(
-        id=told["id"],
-        topic=told["topic"],
-        name=told["name"],
-        payload=told["payload"],
-        key=told["key"],
-        headers=told["headers"],
+        id=stored["id"],
+        topic=stored["topic"],
+        name=stored["name"],
+        payload=stored["payload"],
+        key=stored["key"],
+        headers=stored["headers"],
         published_at=moment,
-        partition=told["partition"],
+        partition=stored["partition"],
     )

@@ -47,7 +47,7 @@ def failed_modules() -> Mapping[str, Exception]:
     return MappingProxyType(_failed)
 
 
-def said_of(path: str, error: Exception) -> str:
+def import_problem(path: str, error: Exception) -> str:
     """Return in one sentence that the module *path* failed with *error*."""
     first = next(iter(str(error).splitlines()), "")
     return f"{path} cannot be imported: {type(error).__name__}: {first}"

@@ -193,9 +193,9 @@ class TaskOptions(Declared):
         self, option: str, row: Option, layers: Iterable[Mapping[str, Any]]
     ) -> Any:
         """Return what the task says, else the queue, the settings, the table."""
-        said = getattr(self, option)
-        if said is not None:
-            return said
+        value = getattr(self, option)
+        if value is not None:
+            return value
         for layer in layers:
             if layer.get(option) is not None:
                 return row.check(layer[option])
@@ -221,7 +221,7 @@ class CallOptions:
     spread: Spread | None = None
 
     def with_(
-        self, *, spread: Spread | None = None, **said: Unpack[UsingKeywords]
+        self, *, spread: Spread | None = None, **keywords: Unpack[UsingKeywords]
     ) -> Self:
         """
         Return these options with those that are given replaced.
@@ -229,7 +229,7 @@ class CallOptions:
         Raises:
             InvalidOption: A value is out of its range, or does not go with another.
         """
-        given = {name: value for name, value in said.items() if value is not None}
+        given = {name: value for name, value in keywords.items() if value is not None}
         kept = {name: OF_USING[name].check(value) for name, value in given.items()}
         changed: dict[str, Any] = {
             name: kept[name] for name in ("queue", "priority") if name in kept

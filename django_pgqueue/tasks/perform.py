@@ -274,7 +274,7 @@ def after_return(
         performed = Performed(SUCCEEDED, None, ran_seconds)
         performed.leaves_no_trace = not options.archive
         return performed
-    if options.ack_policy == "manual" and not control.has_said:
+    if options.ack_policy == "manual" and not control.has_word:
         return after_error(
             job, prepared, control, RuntimeError(f"{job.task} {SILENT}"), ran_seconds
         )
@@ -298,7 +298,7 @@ def after_error(
     if isinstance(error, TaskTimeout) and not error.args:
         # It was raised from outside, as a bare class.
         error.args = (timeout_message(job, prepared.options.timeout),)
-    if control.has_said:
+    if control.has_word:
         outcome, settled = _word(job, prepared, control)
         performed = Performed(outcome, error, ran_seconds, settled=settled)
         performed.leaves_no_trace = _leaves_no_trace(prepared, outcome)
@@ -346,9 +346,9 @@ def _word(
     job: Claimed, prepared: Prepared, control: JobControl
 ) -> tuple[Outcome, bool | None]:
     """Return what was said through the context, and whether it is written."""
-    if not control.has_said:
+    if not control.has_word:
         return Succeeded(), None
-    word = after_word(job, prepared, control.said)
+    word = after_word(job, prepared, control.word)
     return word.outcome, control.is_settled
 
 

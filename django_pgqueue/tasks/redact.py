@@ -59,8 +59,8 @@ def secret_places(task_name: str, patterns: Iterable[str]) -> tuple[bool, ...]:
 
 def all_secret_places(patterns: Iterable[str]) -> dict[str, tuple[bool, ...]]:
     """Return secret_places() of each task declared here that has any, by each name."""
-    asked = tuple(patterns)
-    places = {name: secret_places(name, asked) for name in known_names()}
+    hidden = tuple(patterns)
+    places = {name: secret_places(name, hidden) for name in known_names()}
     return {name: secret for name, secret in places.items() if secret}
 
 

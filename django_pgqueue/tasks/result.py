@@ -306,8 +306,10 @@ class JobResult(Generic[R]):
         if status in FAILED:
             errors = self.errors
             last = errors[-1] if errors else {}
-            said = ": ".join(str(last[k]) for k in ("type", "message") if last.get(k))
-            raise JobFailed(self.id, status, self.reason, said)
+            message = ": ".join(
+                str(last[k]) for k in ("type", "message") if last.get(k)
+            )
+            raise JobFailed(self.id, status, self.reason, message)
         if status != "succeeded":
             raise ResultTimeout(
                 f"Job {self.id} is {status}; it has not ended within the timeout."

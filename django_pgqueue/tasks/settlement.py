@@ -70,10 +70,10 @@ def kind_of(performed: Performed) -> str:
     return KIND_OF[outcome]
 
 
-def is_noted(performed: Performed, *, has_said: bool) -> bool:
+def is_noted(performed: Performed, *, has_word: bool) -> bool:
     """Whether what came after a settle is for its row; a word has no result yet."""
     return performed.error is not None or (
-        has_said and (performed.result or performed.note) is not None
+        has_word and (performed.result or performed.note) is not None
     )
 
 

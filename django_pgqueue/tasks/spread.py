@@ -234,8 +234,8 @@ def key_of(
         kind = kinds.get(name)
         if kind is not None:
             if kind not in KEY_KINDS:
-                said = fields[name]
-                problem = f"is {shown(said)}, a {kind}; by needs {FIT}"
+                given = fields[name]
+                problem = f"is {shown(given)}, a {kind}; by needs {FIT}"
                 raise InvalidArgument(
                     task=task.name, path=f"fields.{name}", problem=problem
                 )

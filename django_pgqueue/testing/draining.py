@@ -121,7 +121,7 @@ def drain(
                     f"{job.task} enqueue itself?"
                 )
             run = inline.run_claimed(job, worker=WORKER)
-            ran += map(_told, (run, *run.others))
+            ran += map(_ran, (run, *run.others))
             if raise_errors and run.failure is not None:
                 raise run.failure
         if max_jobs is None:
@@ -184,7 +184,7 @@ def _queue_names(cursor: Cursor) -> list[str]:
     return [known.name for known in claim.known_queues(cursor) if not known.is_paused]
 
 
-def _told(run: inline.Run) -> Ran:
+def _ran(run: inline.Run) -> Ran:
     job, outcome = run.job, run.performed.outcome
     status = "succeeded"
     if isinstance(outcome, GaveUp):

@@ -26,7 +26,7 @@ from django_pgqueue import signals
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job
 from django_pgqueue.options.durations import Duration, as_timedelta
-from django_pgqueue.postgres.clock import server_now, told
+from django_pgqueue.postgres.clock import server_now, with_moment
 from django_pgqueue.tasks import inline
 from django_pgqueue.testing.access import explained
 from django_pgqueue.testing.rows import latest_id
@@ -153,7 +153,7 @@ def freeze(at: datetime | str | None = None) -> Iterator[Clock]:
         clock._newest = latest_id(alias)
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(timezone, "datetime", FrozenDatetime))
-        stack.enter_context(_told_to_connections(clock))
+        stack.enter_context(_frozen_connections(clock))
         stack.enter_context(_pinned(clock))
         _clocks.append(clock)
         stack.callback(_clocks.remove, clock)
@@ -195,14 +195,14 @@ class FrozenDatetime(datetime, metaclass=_AsDatetime):
 
 
 @contextmanager
-def _told_to_connections(clock: Clock) -> Iterator[None]:
+def _frozen_connections(clock: Clock) -> Iterator[None]:
     """Tell the moment in all SQL of Django's connections, later ones included."""
     reached: list[Any] = []
 
     def tell(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
         if not isinstance(sql, str):
             sql = sql.as_string(context["connection"].connection)
-        return execute(told(sql, clock._moment), params, many, context)
+        return execute(with_moment(sql, clock._moment), params, many, context)
 
     def reach(connection: Any, **_: Any) -> None:
         if connection.vendor == "postgresql" and connection not in reached:

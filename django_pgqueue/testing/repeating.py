@@ -97,7 +97,7 @@ def crash_once(
             raise AssertionError(
                 f"{short(job.task)} ended without reaching {at!r}: {_ended(performed)}."
             )
-        if control.has_said:
+        if control.has_word:
             # Said and committed before the crash: nobody will deliver it again.
             inline.settle_job(job, performed, worker=WORKER, control=control)
             return None
@@ -143,7 +143,7 @@ def redeliver(
         for number in range(1, times):
             job = _claimed(job_id)
             performed, control = _delivered(job, Point(END))
-            if control.has_said or not isinstance(performed.outcome, Succeeded):
+            if control.has_word or not isinstance(performed.outcome, Succeeded):
                 inline.settle_job(job, performed, worker=WORKER, control=control)
                 _raise_failure(job, performed, number)
                 raise AssertionError(

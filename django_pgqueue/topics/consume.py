@@ -167,7 +167,7 @@ def consume(
             aliases=aliases,
         )
         return cast("Declares", made)
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "topic": topic_name,
         "group": group,
         "start": Start.parse(start),
@@ -189,7 +189,7 @@ def consume(
                 f"task from the function."
             )
         options = {
-            "queue": told["queue"],
+            "queue": values["queue"],
             "retries": None if ack_policy in ONCE else retries,
             "atomic": atomic,
             "ack_policy": ack_policy,
@@ -198,7 +198,7 @@ def consume(
         }
         task = declare_task(function, options)
         _check_task(task)
-        _add(Consumer(task=task, is_atomic=task.options.atomic, **told))
+        _add(Consumer(task=task, is_atomic=task.options.atomic, **values))
         return task
 
     return cast("Declares", declare_it)
@@ -322,14 +322,14 @@ def _ack_policy(value: AckPolicy) -> AckPolicy:
 def _refuse_of_batches(
     batch: int, batch_bytes: int | str, on_error: str, lease: Duration, readers: int
 ) -> None:
-    said = {
+    given = {
         "batch": (batch, BATCH_MESSAGES_DEFAULT),
         "batch_bytes": (batch_bytes, BATCH_BYTES_DEFAULT),
         "on_error": (on_error, "skip"),
         "lease": (lease, GROUP_LEASE_DEFAULT),
         "readers": (readers, 1),
     }
-    for option, (value, default) in said.items():
+    for option, (value, default) in given.items():
         if value != default:
             raise DeclarationError(
                 f"@consume(mode='per-message', {option}={shown(value)}): each message "

@@ -31,25 +31,25 @@ class Declared:
 _declared: dict[str, Declared] = {}
 
 
-def declare(said: Declared) -> None:
+def declare(declared: Declared) -> None:
     """
     Remember what is said of a topic.
 
     Raises:
         TopicError: Something else was said of it before.
     """
-    before = _declared.setdefault(said.name, said)
-    if _values(before) != _values(said):
+    before = _declared.setdefault(declared.name, declared)
+    if _values(before) != _values(declared):
         raise TopicError(
-            f"topic({said.name!r}) is declared twice: with partitions="
+            f"topic({declared.name!r}) is declared twice: with partitions="
             f"{before.partitions}, retain={before.retain!r}, "
             f"schema={before.schema_name} and with "
-            f"partitions={said.partitions}, retain={said.retain!r}, "
-            f"schema={said.schema_name}. Declare it in one place, and import it, or "
-            f"write topic({said.name!r}) alone, elsewhere."
+            f"partitions={declared.partitions}, retain={declared.retain!r}, "
+            f"schema={declared.schema_name}. Declare it in one place, and import it, "
+            f"or write topic({declared.name!r}) alone, elsewhere."
         )
     # A module that is imported anew has another class of the same name.
-    _declared[said.name] = said
+    _declared[declared.name] = declared
 
 
 def declared() -> list[Declared]:
@@ -59,9 +59,9 @@ def declared() -> list[Declared]:
 
 def schema_of(topic: str) -> Any:
     """Return what the payloads of a topic are checked against; None: nothing."""
-    said = _declared.get(topic)
-    return None if said is None else said.schema
+    declared = _declared.get(topic)
+    return None if declared is None else declared.schema
 
 
-def _values(said: Declared) -> tuple[Any, ...]:
-    return said.partitions, said.retain, said.schema_name
+def _values(declared: Declared) -> tuple[Any, ...]:
+    return declared.partitions, declared.retain, declared.schema_name

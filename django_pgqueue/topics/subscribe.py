@@ -115,7 +115,7 @@ class Declaration:
 
     def says_as(self, other: Self) -> bool:
         """Whether both are of one task and say the same."""
-        return _said(self) == _said(other)
+        return _content(self) == _content(other)
 
 
 class _OfTask:
@@ -227,7 +227,7 @@ def _add(declaration: Declaration) -> None:
     )
 
 
-def _said(declaration: Declaration) -> tuple[Any, ...]:
+def _content(declaration: Declaration) -> tuple[Any, ...]:
     each = declaration
     return (
         *(each.task.name, each.route, each.where, each.start),
@@ -257,9 +257,9 @@ def checked_where(where: object) -> str | None:
     return text
 
 
-def _refuse_options_of_task(task: Task[Any, Any], said: Mapping[str, Any]) -> None:
-    for option in [name for name in said if name not in OF_JOBS]:
-        if said[option] not in (None, False, (), []):
+def _refuse_options_of_task(task: Task[Any, Any], options: Mapping[str, Any]) -> None:
+    for option in [name for name in options if name not in OF_JOBS]:
+        if options[option] not in (None, False, (), []):
             raise DeclarationError(
                 f"@subscribe({option}=…) stands above the task {task.name}: that is "
                 f"an option of the task. Say it in @task, or in the innermost "
@@ -267,13 +267,13 @@ def _refuse_options_of_task(task: Task[Any, Any], said: Mapping[str, Any]) -> No
             )
 
 
-def _own_options(said: Mapping[str, Any]) -> dict[str, Any]:
+def _own_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a subscription says of its jobs beside their task."""
     try:
         own = {
-            name: option.check(said[name])
+            name: option.check(options[name])
             for name, option in OF_JOBS.items()
-            if said.get(name) is not None
+            if options.get(name) is not None
         }
     except InvalidOption as error:
         raise DeclarationError(f"@subscribe: {error}") from None

@@ -50,13 +50,13 @@ def declaration_of(consumer: Consumer) -> Declaration:
 
 
 def _sync(cursor: Cursor, consumer: Consumer) -> bool:
-    said = declaration_of(consumer)
+    declaration = declaration_of(consumer)
     try:
-        return declare(cursor, said).is_new
+        return declare(cursor, declaration).is_new
     except MessagesLost as error:
         logger.warning(
             "group      %s begins with the earliest message that is left: %s",
             consumer,
             error,
         )
-    return declare(cursor, replace(said, start=EARLIEST, ago=None)).is_new
+    return declare(cursor, replace(declaration, start=EARLIEST, ago=None)).is_new

@@ -27,17 +27,17 @@ def sync(cursor: Cursor, *, migrates: bool) -> Declared:
         InvalidOption: The options of a task and PGQUEUE do not go together.
     """
     done = subscriptions.declare_all(cursor, wanted(), migrates=migrates)
-    for told in done.put_off:
+    for subscription in done.put_off:
         logger.warning(
             "subscribe  %s: its queue has a subscription to that pattern for another "
             "task, so none was made: if this code is the newer one, run manage.py "
             "migrate",
-            told,
+            subscription,
         )
-    for told in done.taken:
+    for subscription in done.taken:
         logger.warning(
             "subscribe  %s is declared by code, and a user has made it: that one holds",
-            told,
+            subscription,
         )
     return done
 

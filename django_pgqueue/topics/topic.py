@@ -70,7 +70,7 @@ class Topic:
 
     def publish(
         self,
-        *said: Any,
+        *content: Any,
         key: str | int | None = None,
         headers: Mapping[str, Any] | None = None,
     ) -> int:
@@ -81,7 +81,7 @@ class Topic:
             clicks.publish({"path": "/"}, key=visitor)
 
         Args:
-            said: The payload; or the message's name and the payload. Without a name
+            content: The payload; or the message's name and the payload. Without a name
                 the message is called as the topic.
             key: A text of 1 to 1,000 characters, or an int: messages of one key keep
                 their order.
@@ -95,17 +95,17 @@ class Topic:
                 payload does not fit the schema.
             InvalidArgument, PayloadTooLarge, WrongDatabase: As the function publish().
         """
-        made = self.message(*said, key=key, headers=headers)
+        made = self.message(*content, key=key, headers=headers)
         return publishing.publish_one(made)
 
     async def apublish(
         self,
-        *said: Any,
+        *content: Any,
         key: str | int | None = None,
         headers: Mapping[str, Any] | None = None,
     ) -> int:
         """Publish one message from async code; as publish()."""
-        return await sync_to_async(self.publish)(*said, key=key, headers=headers)
+        return await sync_to_async(self.publish)(*content, key=key, headers=headers)
 
     def publish_many(
         self,
@@ -164,7 +164,7 @@ class Topic:
 
     def message(
         self,
-        *said: Any,
+        *content: Any,
         key: object = None,
         headers: Mapping[str, Any] | None = None,
     ) -> Publication:
@@ -174,13 +174,13 @@ class Topic:
         For publish_many(), and for a schedule that publishes. Arguments and errors are
         those of publish().
         """
-        if not 1 <= len(said) <= 2:
+        if not 1 <= len(content) <= 2:
             raise TopicError(
                 f"A message of {self.name!r} takes its payload, or its name and its "
-                f"payload; {len(said)} arguments were given."
+                f"payload; {len(content)} arguments were given."
             )
-        name = self.name if len(said) == 1 else check_name(said[0], self.name)
-        return publishing.message(name, said[-1], key=key, headers=headers)
+        name = self.name if len(content) == 1 else check_name(content[0], self.name)
+        return publishing.message(name, content[-1], key=key, headers=headers)
 
     def group(self, name: str) -> Group:
         """
@@ -264,7 +264,7 @@ def topic(
 ) -> Topic: ...
 
 
-def topic(name: str, **said: Any) -> Topic:
+def topic(name: str, **options: Any) -> Topic:
     """
     Declare a topic, or refer to one.
 
@@ -285,12 +285,12 @@ def topic(name: str, **said: Any) -> Topic:
             says something else.
     """
     made = Topic(name)
-    if not said:
+    if not options:
         return made
-    unknown = said.keys() - {"schema", "partitions", "retain"}
+    unknown = options.keys() - {"schema", "partitions", "retain"}
     if unknown:
         raise TypeError(f"topic() got an unexpected argument {min(unknown)!r}")
-    partitions = said.get("partitions", PARTITIONS_DEFAULT)
+    partitions = options.get("partitions", PARTITIONS_DEFAULT)
     if (
         isinstance(partitions, bool)
         or not isinstance(partitions, int)
@@ -300,13 +300,13 @@ def topic(name: str, **said: Any) -> Topic:
             f"topic({name!r}, partitions={shown(partitions)}): it must be a whole "
             f"number from 1 to {PARTITIONS_MAX}."
         )
-    retain = said.get("retain")
+    retain = options.get("retain")
     if retain is not None:
         try:
             retain = as_timedelta(retain, name="retain", zero=False)
         except ValueError as error:
             raise TopicError(f"topic({name!r}): {error}") from None
-    schema = check_schema(name, said.get("schema"))
+    schema = check_schema(name, options.get("schema"))
     declare(Declared(name, schema, partitions, retain))
     return made
 

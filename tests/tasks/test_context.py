@@ -180,8 +180,8 @@ def test_a_word_means_what_raising_would(context, control, say, meant):
     """And is said once."""
     say(context)
 
-    assert control.has_said
-    assert meant is type(control.said)
+    assert control.has_word
+    assert meant is type(control.word)
     with pytest.raises(WrongState, match="until the job is settled, once"):
         context.ack()
 
@@ -194,7 +194,7 @@ def test_a_word_is_for_manual_alone(context, control, policy, word):
 
     with pytest.raises(WrongState, match=rf"{word}\(\) is for tasks .* is '{policy}'"):
         getattr(context, word)()
-    assert not control.has_said
+    assert not control.has_word
 
 
 def test_each_method_has_a_twin_for_async_code(context, control):
@@ -212,4 +212,4 @@ def test_each_method_has_a_twin_for_async_code(context, control):
     asyncio.run(run())
 
     assert {"done": 1} == control.progress
-    assert "no" == control.said.why
+    assert "no" == control.word.why

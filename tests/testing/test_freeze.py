@@ -15,7 +15,7 @@ from django.utils.timezone import now as imported_now
 
 from django_pgqueue import Retry, Snooze, task
 from django_pgqueue.models import ArchivedJob, Job
-from django_pgqueue.postgres.clock import told
+from django_pgqueue.postgres.clock import with_moment
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.testing import assert_enqueued, capture, drain, freeze, immediate
 from tests.app.models import Order
@@ -374,12 +374,12 @@ def test_statements_are_told_the_moment(sql):
     """Wherever they ask for it."""
     asks = sql.replace("{", "").replace("}", "")
 
-    assert re.sub(r"\{.*?\}", LITERAL, sql) == told(asks, MOMENT)
+    assert re.sub(r"\{.*?\}", LITERAL, sql) == with_moment(asks, MOMENT)
 
 
 def test_a_date_is_that_of_the_moment():
     """In the zone of the session, as the server would say it."""
-    sql = told("SELECT * FROM t WHERE d = current_date", MOMENT)
+    sql = with_moment("SELECT * FROM t WHERE d = current_date", MOMENT)
 
     assert f"SELECT * FROM t WHERE d = {LITERAL}::date" == sql
 
@@ -395,4 +395,4 @@ def test_a_date_is_that_of_the_moment():
 )
 def test_other_statements_are_left_alone(sql):
     """Names that only look alike, and moments that would be kept for good."""
-    assert sql == told(sql, MOMENT)
+    assert sql == with_moment(sql, MOMENT)

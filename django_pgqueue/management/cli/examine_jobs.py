@@ -12,7 +12,7 @@ from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
-from django_pgqueue.tasks.modules import failed_modules, said_of
+from django_pgqueue.tasks.modules import failed_modules, import_problem
 from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import (
@@ -174,7 +174,7 @@ def modules(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
         yield Finding(
             check="modules",
             severity="error",
-            what=f"{said_of(path, error)}. No worker starts.",
+            what=f"{import_problem(path, error)}. No worker starts.",
             value=path,
             way_out="Fix the module; the log of this command has the traceback.",
         )

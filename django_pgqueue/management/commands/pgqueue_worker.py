@@ -17,7 +17,7 @@ from django_pgqueue.conf import Settings, get_settings, read_number
 from django_pgqueue.exceptions import PgQueueError, SettingsError
 from django_pgqueue.operators.human import duration
 from django_pgqueue.options.durations import as_timedelta
-from django_pgqueue.tasks.modules import failed_modules, said_of
+from django_pgqueue.tasks.modules import failed_modules, import_problem
 from django_pgqueue.tasks.registry import (
     declared_names,
     has_accumulating_tasks,
@@ -179,7 +179,8 @@ class Command(BaseCommand):
         for path, error in failed_modules().items():
             trace = "".join(traceback.format_exception(error))
             raise CommandError(
-                f"{trace}{said_of(path, error)}. Its jobs would be unknown: fix it."
+                f"{trace}{import_problem(path, error)}. Its jobs would be unknown: "
+                f"fix it."
             )
         try:
             settings = get_settings()

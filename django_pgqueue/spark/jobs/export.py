@@ -319,10 +319,10 @@ def _wait_until_closed(
         open_for = [w for w in waited_for.values() if not w.is_over(day)]
         if open_for:
             del due[day]
-            problems[day] = f"it is not closed: {_told(open_for)}."
+            problems[day] = f"it is not closed: {_named(open_for)}."
 
 
-def _told(writers: list[exports.Writer]) -> str:
+def _named(writers: list[exports.Writer]) -> str:
     pids = sorted(writer.pid for writer in writers if writer.pid is not None)
     told = [f"process {pid} of the server" for pid in pids]
     if len(pids) < len(writers):

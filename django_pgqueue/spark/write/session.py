@@ -42,18 +42,18 @@ def session(dsn: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     try:
         connection = psycopg.connect(_to_a_primary(dsn), autocommit=True)
     except psycopg.Error as error:
-        raise ConnectionLost(f"PostgreSQL: {_told(error, dsn)}") from None
+        raise ConnectionLost(f"PostgreSQL: {_error_text(error, dsn)}") from None
     try:
         for statement in SET_UP:
             connection.execute(statement)
         yield connection
     except psycopg.Error as error:
         if connection.closed:
-            raise ConnectionLost(f"PostgreSQL: {_told(error, dsn)}") from None
+            raise ConnectionLost(f"PostgreSQL: {_error_text(error, dsn)}") from None
         hint = ""
         if isinstance(error, psycopg.errors.InsufficientPrivilege):
             hint = ". Its documentation says under Grants what a role needs to write"
-        raise SparkError(f"PostgreSQL: {_told(error, dsn)}{hint}.") from None
+        raise SparkError(f"PostgreSQL: {_error_text(error, dsn)}{hint}.") from None
     finally:
         connection.close()
 
@@ -74,5 +74,5 @@ class ConnectionLost(SparkError):
     """The session broke, or could not be opened."""
 
 
-def _told(error: Exception, dsn: str) -> str:
+def _error_text(error: Exception, dsn: str) -> str:
     return without_secrets(" ".join(str(error).split()), dsn)

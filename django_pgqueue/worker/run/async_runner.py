@@ -241,7 +241,7 @@ class AsyncRunner:
         await coroutine.forget_cancels()
         if coroutine.started:
             await coroutine.end_started()
-        if isinstance(performed.error, Interrupted) and not control.has_said:
+        if isinstance(performed.error, Interrupted) and not control.has_word:
             return interrupted(
                 coroutine.job,
                 self._grace_seconds,

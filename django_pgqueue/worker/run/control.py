@@ -64,9 +64,9 @@ class Control:
         "_prepared",
         "_report",
         "_services",
-        "has_said",
+        "has_word",
         "is_settled",
-        "said",
+        "word",
     )
 
     def __init__(self, services: JobServices, held: Held, prepared: Prepared) -> None:
@@ -77,8 +77,8 @@ class Control:
         self._has_ended = False
         self._report: Report | None = None
         self._acked: Performed | None = None
-        self.has_said = False
-        self.said: BaseException | None = None
+        self.has_word = False
+        self.word: BaseException | None = None
         self.is_settled: bool | None = None
 
     @property
@@ -97,7 +97,7 @@ class Control:
 
     def extend(self, duration: timedelta | None) -> None:
         """Let the lease end no sooner than this from now; LeaseLost, WrongState."""
-        if self._has_ended or self.has_said:
+        if self._has_ended or self.has_word:
             raise has_ended(self.job.id)
         seconds = self._services.leases.lease_seconds
         if duration is not None:
@@ -107,7 +107,7 @@ class Control:
     def report(self, progress: Mapping[str, Any]) -> None:
         """Hand a report to the reporter; returns at once."""
         with self._lock:
-            if self._has_ended or self.has_said:
+            if self._has_ended or self.has_word:
                 raise has_ended(self.job.id)
             if self._report is None:
                 self._report = Report(self._held)
@@ -116,9 +116,9 @@ class Control:
     def say(self, error: BaseException | None) -> None:
         """Settle the job now; returns when it is committed. LeaseLost, WrongState."""
         with self._lock:
-            if self._has_ended or self.has_said:
+            if self._has_ended or self.has_word:
                 raise has_ended(self.job.id)
-            self.has_said, self.said = True, error
+            self.has_word, self.word = True, error
         performed = after_word(self.job, self._prepared, error)
         performed.progress = self._last_report()
         done = threading.Lock()
@@ -223,11 +223,11 @@ class Control:
                 performed.progress = performed.progress or self._acked.progress
             return Settlement(self.job, performed)
         if performed.settled is False:
-            if not self.has_said:
+            if not self.has_word:
                 # The transaction rolled back; nobody else has counted it as stale.
                 settlement = Settlement(self.job, performed, committed=False)
                 self._services.settler.put(settlement)
-        elif is_noted(performed, has_said=self.has_said):
+        elif is_noted(performed, has_word=self.has_word):
             self._services.settler.put(Settlement(self.job, performed))
         else:
             self._services.leases.ended(self.job)

@@ -155,8 +155,8 @@ class RunnerControl:
         self._cancelled = cancelled
         self._lock = threading.Lock()
         self._has_ended = False
-        self.has_said = False
-        self.said: BaseException | None = None
+        self.has_word = False
+        self.word: BaseException | None = None
         self.is_settled: bool | None = None
 
     @property
@@ -166,23 +166,23 @@ class RunnerControl:
 
     def extend(self, duration: timedelta | None) -> None:
         """Let the lease end no sooner than this from now; LeaseLost, WrongState."""
-        if self.has_said:
+        if self.has_word:
             raise has_ended(self._job.id)
         self._ask("extend", duration)
 
     def report(self, progress: Mapping[str, Any]) -> None:
         """Hand a report on; returns at once."""
         with self._lock:
-            if self._has_ended or self.has_said:
+            if self._has_ended or self.has_word:
                 raise has_ended(self._job.id)
             self._caller.report(progress)
 
     def say(self, error: BaseException | None) -> None:
         """Settle the job now; returns when it is committed. LeaseLost, WrongState."""
         with self._lock:
-            if self._has_ended or self.has_said:
+            if self._has_ended or self.has_word:
                 raise has_ended(self._job.id)
-            self.has_said, self.said = True, error
+            self.has_word, self.word = True, error
             pending = self._caller.put(Call("say", word_of(error)))
         self._wait(pending)
         self.is_settled = True
@@ -227,7 +227,7 @@ class RunnerControl:
                 interrupted = error
         answer = pending.answer
         if answer.problem == "lost":
-            self.is_settled = False if self.has_said else None
+            self.is_settled = False if self.has_word else None
             raise LeaseLost(self._job.id, self._job.delivery)
         if answer.problem == "ended":
             raise has_ended(self._job.id)

@@ -695,7 +695,7 @@ def test_a_changed_session_is_told_once(transactional_db, caplog, monkeypatch):
 def test_what_waits_is_refused_in_the_loop_alone(word):
     """In a thread it is right; the error names what to await."""
     control = LoopControl(None, SimpleNamespace(job=claimed()), None)
-    control.has_said = True  # Whatever gets through fails with something else.
+    control.has_word = True  # Whatever gets through fails with something else.
 
     async def call():
         getattr(control, word)(None)
