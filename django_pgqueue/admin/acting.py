@@ -30,7 +30,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 
 from django_pgqueue.admin import payload
-from django_pgqueue.admin.acts import Act, Button, tell
+from django_pgqueue.admin.acts import Act, Button, may, tell
 from django_pgqueue.admin.read_only import ReadOnlyAdmin
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.exceptions import InvalidOption
@@ -163,36 +163,55 @@ class ActingAdmin(ReadOnlyAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URLs that do something; the permission is asked there again."""
-        own = [self.own_url(act.name, self._view_of(act)) for act in self.acts]
+        own = [self._act_url(act) for act in self.acts]
         return [*own, *super().get_urls()]
 
     def own_url(
-        self, name: str, view: Callable[[HttpRequest, str], HttpResponse]
+        self,
+        name: str,
+        view: Callable[..., HttpResponse],
+        permissions: Sequence[str] = (),
+        *,
+        of_row: bool = True,
+        methods: Sequence[str] = ("GET", "HEAD", "POST"),
     ) -> URLPattern:
-        """Return the URL of something that is done with one row."""
+        """
+        Return the URL of something that is done, for those who may.
+
+        Args:
+            name: The last part of the URL.
+            view: Takes the request, and of a row the text of its key.
+            permissions: Codenames that the user needs besides viewing the page.
+            of_row: It is done with one row. Otherwise its URL has to stand before
+                those of Django, which take any text for a key.
+            methods: Others are refused.
+        """
+
+        def guarded(request: HttpRequest, **row: str) -> HttpResponse:
+            self.require(request, may(request, *permissions))
+            if request.method not in methods:
+                return HttpResponseNotAllowed(methods)
+            return view(request, *map(unquote, row.values()))
+
         return path(
-            f"<path:object_id>/{name}/",
+            f"<path:object_id>/{name}/" if of_row else f"{name}/",
             self.admin_site.admin_view(
-                lambda request, object_id: self.answered(
-                    request, lambda: view(request, object_id)
+                lambda request, **row: self.answered(
+                    request, lambda: guarded(request, **row)
                 )
             ),
             name=f"pgqueue_{self.opts.model_name}_{name}",
         )
 
-    def _view_of(self, act: Act) -> Callable[[HttpRequest, str], HttpResponse]:
-        methods = ["POST"] if act.form is None else ["GET", "HEAD", "POST"]
-
-        def view(request: HttpRequest, object_id: str) -> HttpResponse:
-            self.require(request, act.is_permitted(request))
-            if request.method not in methods:
-                return HttpResponseNotAllowed(methods)
-            key = self._key(unquote(object_id))
+    def _act_url(self, act: Act) -> URLPattern:
+        def view(request: HttpRequest, text: str) -> HttpResponse:
+            key = self._key(text)
             if key is None:
-                raise Http404(f"{object_id[:50]!r} is no key of this page")
+                raise Http404(f"{text[:50]!r} is no key of this page")
             return self._ask_or_do(request, act, [key], self.list_url(request), [])
 
-        return view
+        methods = ["POST"] if act.form is None else ["GET", "HEAD", "POST"]
+        return self.own_url(act.name, view, act.permissions, methods=methods)
 
     def require(self, request: HttpRequest, is_permitted: bool) -> None:
         """Refuse whoever may not view the page, or not do this."""

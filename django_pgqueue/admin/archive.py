@@ -10,11 +10,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
+from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.filter_form import JobFilterForm, choice_field
 from django_pgqueue.admin.job_columns import JobAdminColumns
-from django_pgqueue.admin.names import name
-from django_pgqueue.admin.read_only import Fact
-from django_pgqueue.admin.states import badge
+from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.models import ArchivedJob
 from django_pgqueue.models.archived_job import ArchivedState
 
@@ -58,27 +57,14 @@ class ArchivedJobAdmin(JobAdminColumns):
     )
     payload_columns = ("args", "kwargs", "result", "headers", "progress")
 
-    @admin.display(description=_("state"))
-    def outcome(self, job: ArchivedJob) -> str:
-        """Show the state as a badge."""
-        return badge(job.state, job.get_state_display())
+    outcome = column(_("state"), lambda row: badge(row.state, row.get_state_display()))
+    finished = column(
+        _("finished"), lambda row: moments.short(row.finished_at, row.clock)
+    )
+    ran = column(_("ran"), lambda row: moments.length(row.started_at, row.finished_at))
+    worker_name = column(_("worker"), lambda row: name(row.worker))
 
-    @admin.display(description=_("finished"))
-    def finished(self, job: Any) -> str:
-        """Show when it ended."""
-        return moments.short(job.finished_at, job.clock)
-
-    @admin.display(description=_("ran"))
-    def ran(self, job: ArchivedJob) -> str:
-        """Show how long its last attempt took."""
-        return moments.length(job.started_at, job.finished_at)
-
-    @admin.display(description=_("worker"))
-    def worker_name(self, job: ArchivedJob) -> str:
-        """Show who settled it."""
-        return name(job.worker)
-
-    def heading(self, row: ArchivedJob) -> str:
+    def heading(self, row: ArchivedJob) -> Any:
         """Show the state beside the title."""
         return self.outcome(row)
 

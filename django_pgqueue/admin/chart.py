@@ -4,17 +4,141 @@ Chart: bars and lines as shapes of SVG, made here and drawn by chart.html.
 No script and no style in the page. Across, places are percentages, so that a chart is
 as wide as its column while its letters and lines keep their size; upward, they are
 pixels. Colours are classes of admin.css. What a chart shows is also said in words, and
-stands in a table beside it.
+stands in a table beside it. Upward, an axis has round numbers; across, spans of time.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
+from django.utils import timezone
+from django.utils.formats import date_format
 from django.utils.functional import Promise
 
-from django_pgqueue.admin.scale import Scale, number
+HOUR_SECONDS = 3_600
+
+# Spans of a chart at least, where less was counted yet.
+SPANS_LEAST = 12
+
+# Up to so many hours, hours are named along the time; up to so many, days of the week.
+HOURS_NAMED_MAX, WEEKDAYS_NAMED_MAX = 48, 168
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """How far back a chart goes, and in which steps."""
+
+    label: str | Promise
+    hours: int
+    step_hours: int
+
+
+def starts(period: Period, now: int, first: int | None = None) -> list[int]:
+    """
+    Return when the spans of *period* begin, in seconds since 1970; the last has *now*.
+
+    Args:
+        period: How far back.
+        now: The clock.
+        first: The first hour that was ever counted: before it, few spans are empty.
+    """
+    step = period.step_hours * HOUR_SECONDS
+    end = now // step * step + step
+    begin = end - period.hours * HOUR_SECONDS
+    if first is not None:
+        begin = max(begin, min(first // step * step, end - SPANS_LEAST * step))
+    return list(range(begin, end, step))
+
+
+def local(epoch: int) -> datetime:
+    """Return so many seconds after 1970 in the time zone of the project."""
+    return datetime.fromtimestamp(epoch, timezone.get_current_timezone())
+
+
+def named(at: Sequence[datetime], step_hours: int) -> tuple[list[str], list[bool]]:
+    """Return how each span is named along the time, and which may have their name."""
+    hours = len(at) * step_hours
+    if hours <= HOURS_NAMED_MAX:
+        every = 2 if hours <= SPANS_LEAST else 4
+        return (
+            [date_format(moment, "H:i") for moment in at],
+            [moment.hour % every == 0 for moment in at],
+        )
+    pattern = "D j" if hours <= WEEKDAYS_NAMED_MAX else "j M"
+    return (
+        [date_format(moment, pattern) for moment in at],
+        [moment.hour < step_hours for moment in at],
+    )
+
+
+def when(moment: datetime, step_hours: int) -> str:
+    """Return from when until when a span is that begins at *moment*."""
+    until = moment + timedelta(hours=step_hours)
+    if step_hours < 24:
+        return f"{date_format(moment, 'D j M, H:i')}\u2013{date_format(until, 'H:i')}"
+    return f"{date_format(moment, 'j M')}\u2013{date_format(until, 'j M')}"
+
+
+# Lines of a grid, about so many.
+TICKS_WANTED = 4
+
+# Steps that people count in, times a power of ten.
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+
+# Units of time, in seconds: ticks are round numbers of the largest that fits.
+UNITS = (86_400.0, 3_600.0, 60.0, 1.0)
+MILLISECOND = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From 0 to a round number."""
+
+    top: float
+    ticks: tuple[float, ...]
+
+    def share(self, value: float) -> float:
+        """Return where *value* is between 0 and the top, as a part of 1."""
+        return min(max(value / self.top, 0.0), 1.0)
+
+
+def scale(highest: float, *, is_whole: bool = False) -> Scale:
+    """
+    Return a scale on which *highest* has its place.
+
+    Args:
+        highest: The highest value; 0 or less for none.
+        is_whole: Values are counts, so no tick is a fraction.
+    """
+    if highest <= 0:
+        return Scale(1.0, (0.0, 1.0))
+    rough = highest / TICKS_WANTED
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(step * power for step in STEPS if step * power >= rough * 0.999)
+    if is_whole:
+        step = max(math.ceil(step), 1.0)
+    count = math.ceil(highest / step * 0.999)
+    return Scale(step * count, tuple(step * place for place in range(count + 1)))
+
+
+def time_scale(longest: float) -> Scale:
+    """Return a scale for seconds, the *longest* of them among others."""
+    unit = next((size for size in UNITS if longest >= size), MILLISECOND)
+    rounded = scale(longest / unit)
+    return Scale(rounded.top * unit, tuple(tick * unit for tick in rounded.ticks))
+
+
+def number(value: float) -> str:
+    """Return *value* with three digits at least, and no digit that says nothing."""
+    if value == 0 or value >= 100:
+        return f"{value:,.0f}"
+    digits = 1 if value >= 10 else 2
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if float(text) else f"{value:.1g}"
+
 
 # Pixels of the part that has the values, and what is above of it for the top label.
 HEIGHT, ABOVE = 170, 10

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.html import format_html
-from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, pausing
+from django_pgqueue.admin.cells import Note, name
 from django_pgqueue.admin.filter_form import FilterForm, text_field
 from django_pgqueue.admin.group_seek import SeekableAdmin
 from django_pgqueue.admin.listeners import (
@@ -26,9 +26,7 @@ from django_pgqueue.admin.listeners import (
     state_badge,
     where_of,
 )
-from django_pgqueue.admin.names import name
-from django_pgqueue.admin.notes import Note
-from django_pgqueue.admin.read_only import Fact
+from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag
@@ -161,10 +159,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
 
     # The list --------------------------------------------------------------------
 
-    @admin.display(description=gettext_lazy("group"))
-    def title(self, row: Any) -> SafeString | str:
-        """Show topic and name; long ones may break anywhere."""
-        return name(str(row))
+    title = column(gettext_lazy("group"), lambda row: name(str(row)))
 
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> SafeString:
@@ -181,25 +176,12 @@ class ConsumerGroupAdmin(SeekableAdmin):
             row.pause_reason or "?",
         )
 
-    @admin.display(description=gettext_lazy("lag"))
-    def unread(self, row: Any) -> str:
-        """Show how many messages it has not read."""
-        return str(row.behind.shown)
-
-    @admin.display(description=gettext_lazy("oldest unread"))
-    def oldest(self, row: Any) -> str:
-        """Show how old the oldest of them is."""
-        return human.age(row.behind.seconds)
-
-    @admin.display(description=gettext_lazy("task"))
-    def task_name(self, row: Any) -> SafeString | str:
-        """Show the task; long names may break anywhere."""
-        return name(row.task)
-
-    @admin.display(description=gettext_lazy("queue"))
-    def queue_name(self, row: Any) -> SafeString | str:
-        """Show the queue whose workers read."""
-        return name(row.queue)
+    unread = column(gettext_lazy("lag"), lambda row: str(row.behind.shown))
+    oldest = column(
+        gettext_lazy("oldest unread"), lambda row: human.age(row.behind.seconds)
+    )
+    task_name = column(gettext_lazy("task"), lambda row: name(row.task))
+    queue_name = column(gettext_lazy("queue"), lambda row: name(row.queue))
 
     # The page of one -------------------------------------------------------------
 
@@ -212,7 +194,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
         clock = row.clock
         where = where_of(row)
         return [
-            (_("Topic"), self._topic(row)),
+            (_("Topic"), self.link(Topic, row.topic, row.topic_id)),
             (_("Group"), row.name),
             (_("Lag"), row.behind.shown),
             (_("Oldest unread"), human.age(row.behind.seconds)),
@@ -281,30 +263,13 @@ class ConsumerGroupAdmin(SeekableAdmin):
 
     def _position(self, row: Any, each: PartitionLag) -> SafeString | str:
         """Return the position, as a link to what comes after it."""
-        if not self.has_page(Message):
-            return str(each.position)
-        asked = {
-            "topic": row.topic,
-            "partition": each.partition,
-            "after": each.position,
-        }
-        url = self._url(Message, "changelist")
-        return format_html(
-            '<a href="{}?{}">{}</a>', url, urlencode(asked), str(each.position)
-        )
+        asked = {"partition": each.partition, "after": each.position}
+        return self.link(Message, str(each.position), topic=row.topic, **asked)
 
-    def _topic(self, row: Any) -> SafeString | str:
-        if not self.has_page(Topic):
-            return str(row.topic)
-        url = self._url(Topic, "change", row.topic_id)
-        return format_html('<a href="{}">{}</a>', url, row.topic)
-
-    def _letters(self, row: Any) -> SafeString | None:
+    def _letters(self, row: Any) -> SafeString | str | None:
         if not self.has_page(DeadLetter):
             return None
-        asked = urlencode({"queue": row.queue, "q": row.task})
-        url = self._url(DeadLetter, "changelist")
-        return format_html('<a href="{}?{}">{}</a>', url, asked, _("of its task"))
+        return self.link(DeadLetter, _("of its task"), queue=row.queue, q=row.task)
 
 
 HALTED_FOR = {

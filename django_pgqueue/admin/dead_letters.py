@@ -8,14 +8,13 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet, Value
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Left, Now
 from django.db.models.lookups import Exact
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
@@ -23,13 +22,18 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import letter_acts, moments, payload
 from django_pgqueue.admin.acts import Part, may, tell
+from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.edit import SAVE, SAVE_AND_REDRIVE, EditableAdmin
 from django_pgqueue.admin.filter_form import FilterForm, JobFilterForm, choice_field
-from django_pgqueue.admin.groups import GROUPED_ROWS_MAX, error_class, groups
-from django_pgqueue.admin.kinds import LETTERS_MAX, kind_of, letters_of
-from django_pgqueue.admin.names import name
-from django_pgqueue.admin.read_only import Fact
-from django_pgqueue.admin.states import badge
+from django_pgqueue.admin.groups import (
+    GROUPED_ROWS_MAX,
+    LETTERS_MAX,
+    error_class,
+    groups,
+    kind_of,
+    letters_of,
+)
+from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import DeadLetter, Failure
@@ -125,7 +129,7 @@ class DeadLetterAdmin(EditableAdmin):
     def few_rows(self, filter_form: FilterForm) -> list[int] | None:
         """Return those of the kind that is asked for, and of those with the tag."""
         few = super().few_rows(filter_form)
-        kind = filter_form.asked("kind")
+        kind = filter_form.given("kind")
         if not kind:
             return few
         letters = DeadLetter.objects.using(get_settings().database)
@@ -176,10 +180,7 @@ class DeadLetterAdmin(EditableAdmin):
                 shown["failure"] = self._failure(request, kind.digest)
         return shown
 
-    @admin.display(description=_("reason"))
-    def why(self, letter: DeadLetter) -> str:
-        """Show the reason as a badge."""
-        return badge("dead", letter.reason)
+    why = column(_("reason"), lambda row: badge("dead", row.reason))
 
     @admin.display(description=_("last error"))
     def last_error(self, letter: Any) -> str:
@@ -193,10 +194,9 @@ class DeadLetterAdmin(EditableAdmin):
             text = f"{text[:MESSAGE_CHARACTERS_MAX]}…"
         return format_html('<span class="pgqueue-text">{}</span>', text)
 
-    @admin.display(description=_("gave up"))
-    def gave_up(self, letter: Any) -> str:
-        """Show when it became a dead letter."""
-        return moments.short(letter.finished_at, letter.clock)
+    gave_up = column(
+        _("gave up"), lambda row: moments.short(row.finished_at, row.clock)
+    )
 
     def heading(self, row: DeadLetter) -> str:
         """Show the reason beside the title."""
@@ -231,18 +231,12 @@ class DeadLetterAdmin(EditableAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the page of groups, before whatever takes any text for an id."""
-        page = path(
-            "groups/",
-            self.admin_site.admin_view(
-                lambda request: self.answered(request, lambda: self._groups(request))
-            ),
-            name="pgqueue_deadletter_groups",
-        )
-        return [page, *super().get_urls()]
+        return [
+            self.own_url("groups", self._groups, of_row=False),
+            *super().get_urls(),
+        ]
 
     def _groups(self, request: HttpRequest) -> HttpResponse:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
         with limited(Plans.IN_ORDER):
             found, read = groups(self.get_queryset(request))
         there = self._url(self.model, "changelist")

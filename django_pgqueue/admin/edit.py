@@ -16,13 +16,12 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import quote
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError
 from django.http import (
     HttpRequest,
     HttpResponse,
-    HttpResponseNotAllowed,
     HttpResponseRedirect,
 )
 from django.template.response import TemplateResponse
@@ -167,7 +166,7 @@ class EditableAdmin(JobAdminColumns):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of the form."""
-        return [self.own_url("edit", self._edit), *super().get_urls()]
+        return [self.own_url("edit", self._edit, PERMISSIONS), *super().get_urls()]
 
     def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
         """Offer the form."""
@@ -183,9 +182,6 @@ class EditableAdmin(JobAdminColumns):
         return offered
 
     def _edit(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        self.require(request, may(request, *PERMISSIONS))
-        if request.method not in ("GET", "HEAD", "POST"):
-            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
         submits = {
             name: label
             for name, (label, needed) in self.edit_submits.items()
@@ -195,7 +191,7 @@ class EditableAdmin(JobAdminColumns):
         self.require(request, asked in submits)
         try:
             with limited():
-                return self._edit_row(request, unquote(object_id), asked, submits)
+                return self._edit_row(request, object_id, asked, submits)
         except IntegrityError as error:
             problem = _("Nothing was stored, since the queue refuses it: %(error)s")
             messages.error(request, problem % {"error": error})

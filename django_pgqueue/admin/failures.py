@@ -12,29 +12,32 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.formats import date_format
-from django.utils.html import format_html
 from django.utils.http import urlencode
-from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acts import may
 from django_pgqueue.admin.chart import (
+    HOUR_SECONDS,
     SPARKLINE_HEIGHT,
     Chart,
+    Period,
     Series,
     grid,
     labels,
+    local,
+    named,
+    scale,
     sparkline,
     spots,
     stacked,
+    starts,
+    when,
 )
 from django_pgqueue.admin.filter_form import PeriodForm, period_field, text_field
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
-from django_pgqueue.admin.run_links import run_url
-from django_pgqueue.admin.scale import scale
-from django_pgqueue.admin.spans import HOUR_SECONDS, Period, local, named, starts, when
+from django_pgqueue.admin.run_permissions import run_url
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.models import DeadLetter, Failure, Job
 from django_pgqueue.pipeline import failure_kinds
@@ -217,17 +220,10 @@ class FailureAdmin(ReadOnlyAdmin):
             "chart": _chart(spans, counts, period),
             "letters_url": letters_url(self, request, row.fingerprint),
             "has_sample": True,
-            "sample_job": self._sample_job(row),
+            "sample_job": self.link(Job, row.sample_job_id, row.sample_job_id),
             "sample_message": row.sample_message,
             "sample_traceback": row.sample_traceback,
         }
-
-    def _sample_job(self, row: Any) -> SafeString | str:
-        text = str(row.sample_job_id)
-        if not self.has_page(Job):
-            return text
-        url = self._url(Job, "change", row.sample_job_id)
-        return format_html('<a href="{}">{}</a>', url, text)
 
 
 def letters_url(

@@ -15,7 +15,7 @@ from django import forms
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.spans import Period
+from django_pgqueue.admin.chart import Period
 from django_pgqueue.operators.filters import (
     JOBS,
     Meaning,
@@ -66,7 +66,7 @@ class ListForm(forms.Form):
         super().__init__(data, auto_id="pgqueue-filter-%s")
         self.is_readable = self.is_valid()
 
-    def asked(self, name: str) -> Any:
+    def given(self, name: str) -> Any:
         """Return what the field *name* asks for; None: nothing that can be read."""
         return self.cleaned_data.get(name) or None
 
@@ -89,7 +89,7 @@ class FilterForm(ListForm):
     @property
     def names_one_row(self) -> bool:
         """Whether the primary key finds what is asked for."""
-        return self.has_ids and self.is_readable and is_number(self.asked("q") or "")
+        return self.has_ids and self.is_readable and is_number(self.given("q") or "")
 
     def narrow(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Return those of *rows* that are asked for; none when a field is wrong."""
@@ -116,8 +116,8 @@ class PeriodForm(ListForm):
     @property
     def is_active(self) -> bool:
         """Whether anything but the period is asked for."""
-        return any(self.asked(name) for name in self.fields if name != "period")
+        return any(self.given(name) for name in self.fields if name != "period")
 
     def value(self, name: str) -> str:
         """Return what the field *name* holds; "" where it cannot be read."""
-        return self.asked(name) or ""
+        return self.given(name) or ""

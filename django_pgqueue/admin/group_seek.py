@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django import forms
 from django.contrib import messages
-from django.contrib.admin.utils import unquote
+from django.core.exceptions import ValidationError
 from django.http import (
     HttpRequest,
     HttpResponse,
-    HttpResponseNotAllowed,
     HttpResponseRedirect,
 )
 from django.template.response import TemplateResponse
@@ -21,12 +21,87 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Button, log, may
-from django_pgqueue.admin.seek_form import SeekForm
+from django_pgqueue.admin.moments import MomentField
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log.foresee import Step
+from django_pgqueue.log.seek import EARLIEST, LATEST
 from django_pgqueue.operators import human
+from django_pgqueue.operators.human import in_utc
 from django_pgqueue.topics import operate_groups as operate
+
+TIME, ID = "time", "id"
+WAYS = [
+    (EARLIEST, gettext_lazy("earliest: all that retention has left")),
+    (LATEST, gettext_lazy("latest: what is published from now on")),
+    (TIME, gettext_lazy("a time: what was published then or later")),
+    (ID, gettext_lazy("an id: what comes after that message")),
+]
+
+ID_MAX = 2**63 - 1
+
+
+class SeekForm(forms.Form):
+    """Where a group is to read on; a seek is confirmed by the name of the group."""
+
+    way = forms.ChoiceField(
+        label=gettext_lazy("To"), choices=WAYS, widget=forms.RadioSelect
+    )
+    time = MomentField(label=gettext_lazy("Time"), required=False)
+    message = forms.IntegerField(
+        label=gettext_lazy("Id"),
+        required=False,
+        min_value=0,
+        max_value=ID_MAX,
+        widget=forms.TextInput({"placeholder": "4711"}),
+    )
+    partition = forms.TypedChoiceField(
+        label=gettext_lazy("Partition"), required=False, coerce=int, empty_value=None
+    )
+    typed = forms.CharField(
+        label=gettext_lazy("To do it, type the name of the group"),
+        required=False,
+        max_length=200,
+        empty_value="",
+        widget=forms.TextInput({"autocomplete": "off"}),
+    )
+
+    def __init__(self, row: Any, data: Any, *, partitions: list[int]) -> None:
+        super().__init__(data, initial={"way": EARLIEST})
+        self.row = row
+        self.fields["partition"].choices = [  # type: ignore[attr-defined]
+            ("", _("all %(count)d") % {"count": len(partitions)}),
+            *((str(each), str(each)) for each in partitions),
+        ]
+        self.fields["typed"].help_text = str(row)
+
+    @property
+    def place(self) -> int | str | datetime:
+        """Return where to, as seek() takes it."""
+        way = self.cleaned_data["way"]
+        if way == TIME:
+            return in_utc(self.cleaned_data["time"])
+        if way == ID:
+            return int(self.cleaned_data["message"])
+        return str(way)
+
+    def clean(self) -> dict[str, Any]:
+        """Ask for the time or the id that was chosen."""
+        data: dict[str, Any] = super().clean() or {}
+        for way, field in ((TIME, "time"), (ID, "message")):
+            is_missing = data.get(field) is None and field not in self.errors
+            if data.get("way") == way and is_missing:
+                self.add_error(field, ValidationError(_("This field is required.")))
+        return data
+
+    def confirms(self) -> bool:
+        """Whether the name of the group was typed; says so at the field if not."""
+        if self.cleaned_data["typed"].strip() == str(self.row):
+            return True
+        text = _("Type %(name)s to say that you mean this group.")
+        self.add_error("typed", ValidationError(text % {"name": self.row}))
+        return False
+
 
 PERMISSIONS = ("seek",)
 
@@ -52,7 +127,7 @@ class SeekableAdmin(ActingAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the form."""
-        return [self.own_url(SEEK, self._seek), *super().get_urls()]
+        return [self.own_url(SEEK, self._seek, PERMISSIONS), *super().get_urls()]
 
     def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
         """Offer to seek."""
@@ -73,11 +148,8 @@ class SeekableAdmin(ActingAdmin):
         raise NotImplementedError
 
     def _seek(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        self.require(request, may(request, *PERMISSIONS))
-        if request.method not in ("GET", "HEAD", "POST"):
-            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
         with limited():
-            key = self._key(unquote(object_id))
+            key = self._key(object_id)
             row = self.rows_by_key(request, [key]).get(key) if key is not None else None
             if row is None:
                 return self.elsewhere(request, object_id)

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from django.contrib import admin
-from django.db.models import Model, QuerySet, TextField
+from django.db.models import QuerySet, TextField
 from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast, Left
 from django.http import HttpRequest
@@ -18,10 +17,10 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.cells import name
 from django_pgqueue.admin.filter_form import FilterForm
-from django_pgqueue.admin.names import name
 from django_pgqueue.admin.progress import Progress, read_progress
-from django_pgqueue.admin.read_only import Fact
+from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.models import Message, Schedule
 from django_pgqueue.postgres.limits import Plans
@@ -34,6 +33,31 @@ TAGS_CHARACTERS_MAX = 2_000
 
 # Rows of a tag that are looked up one by one; of more, the latest are looked through.
 TAGGED_ROWS_MAX = 2_000
+
+
+def tags_of(row: Any) -> list[str]:
+    """Return the tags of a row that was read with them."""
+    try:
+        tags = json.loads(row.tags_text or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return [str(tag) for tag in tags] if isinstance(tags, list) else []
+
+
+def tag_links(row: Any) -> SafeString | str:
+    """Return the tags of a row as links within its list."""
+    return format_html_join(
+        " ", "{}", ((_filter_link("tag", t),) for t in tags_of(row))
+    )
+
+
+def _filter_link(field: str, value: str) -> SafeString:
+    return format_html(
+        '<a class="pgqueue-name pgqueue-{}" href="?{}">{}</a>',
+        field,
+        urlencode({field: value}),
+        value,
+    )
 
 
 class JobAdminColumns(ActingAdmin):
@@ -60,7 +84,7 @@ class JobAdminColumns(ActingAdmin):
 
     def few_rows(self, filter_form: FilterForm) -> list[int] | None:
         """Return the rows that have the tag that is asked for, unless they are many."""
-        tag = filter_form.asked("tag")
+        tag = filter_form.given("tag")
         if not tag:
             return None
         with (
@@ -83,30 +107,11 @@ class JobAdminColumns(ActingAdmin):
 
     # The list ------------------------------------------------------------------
 
-    @admin.display(description=_("id"))
-    def number(self, job: Any) -> str:
-        """Show the id without separators of thousands, as logs do."""
-        return str(job.pk)
-
-    @admin.display(description=_("task"))
-    def task_name(self, job: Any) -> str:
-        """Show the task; long names may break anywhere."""
-        return name(job.task)
-
-    @admin.display(description=_("queue"))
-    def queue_name(self, job: Any) -> str:
-        """Show the queue, as a link to all of its rows."""
-        return _filter_link("queue", job.queue)
-
-    @admin.display(description=_("tags"))
-    def tags(self, job: Any) -> str:
-        """Show the tags, each as a link to all rows that have it."""
-        return tag_links(job)
-
-    @admin.display(description=_("attempts"))
-    def attempts(self, job: Any) -> str:
-        """Show how many of its attempts are used."""
-        return f"{job.attempt}/{job.max_attempts}"
+    number = column(_("id"), lambda row: str(row.pk))
+    task_name = column(_("task"), lambda row: name(row.task))
+    queue_name = column(_("queue"), lambda row: _filter_link("queue", row.queue))
+    tags = column(_("tags"), tag_links)
+    attempts = column(_("attempts"), lambda row: f"{row.attempt}/{row.max_attempts}")
 
     # The page of one job -------------------------------------------------------
 
@@ -166,38 +171,6 @@ class JobAdminColumns(ActingAdmin):
             (_("Lane capacity"), row.lane_capacity and str(row.lane_capacity)),
             (_("Parent job"), row.parent_id and str(row.parent_id)),
             (_("Workflow"), row.workflow_id and str(row.workflow_id)),
-            (_("Message"), self._link(Message, row.message_id)),
-            (_("Schedule"), self._link(Schedule, row.schedule_id)),
+            (_("Message"), self.link_to(Message, row.message_id)),
+            (_("Schedule"), self.link_to(Schedule, row.schedule_id)),
         ]
-
-    def _link(self, model: type[Model], key: int | None) -> SafeString | str | None:
-        """Return the key of what made a job, as a link where this site has its page."""
-        if key is None or not self.has_page(model):
-            return None if key is None else str(key)
-        url = self._url(model, "change", key)
-        return format_html('<a href="{}">{}</a>', url, str(key))
-
-
-def tags_of(row: Any) -> list[str]:
-    """Return the tags of a row that was read with them."""
-    try:
-        tags = json.loads(row.tags_text or "[]")
-    except (ValueError, RecursionError):
-        return []
-    return [str(tag) for tag in tags] if isinstance(tags, list) else []
-
-
-def tag_links(row: Any) -> SafeString | str:
-    """Return the tags of a row as links within its list."""
-    return format_html_join(
-        " ", "{}", ((_filter_link("tag", t),) for t in tags_of(row))
-    )
-
-
-def _filter_link(field: str, value: str) -> SafeString:
-    return format_html(
-        '<a class="pgqueue-name pgqueue-{}" href="?{}">{}</a>',
-        field,
-        urlencode({field: value}),
-        value,
-    )

@@ -13,11 +13,10 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
+from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.edit import EditableAdmin
 from django_pgqueue.admin.filter_form import JobFilterForm, choice_field
-from django_pgqueue.admin.names import name
-from django_pgqueue.admin.read_only import Fact
-from django_pgqueue.admin.states import badge
+from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.models import Job
 from django_pgqueue.models.job import LiveState, live_state
 from django_pgqueue.tasks import operate
@@ -149,10 +148,7 @@ class JobAdmin(EditableAdmin):
             return moments.short(job.leased_at, job.clock)
         return moments.short(job.visible_at, job.clock)
 
-    @admin.display(description=_("worker"))
-    def worker(self, job: Any) -> str:
-        """Show who holds the lease."""
-        return name(job.leased_by)
+    worker = column(_("worker"), lambda row: name(row.leased_by))
 
     def is_editable(self, row: Any) -> bool:
         """What runs was read already."""

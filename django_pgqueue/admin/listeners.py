@@ -13,8 +13,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_pgqueue.admin.cells import badge
 from django_pgqueue.admin.redaction import redact_json
-from django_pgqueue.admin.states import badge
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.lag import PartitionLag, lag
 from django_pgqueue.log.subscriptions import STALE_AFTER

@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.filter_form import FilterForm, text_field
 from django_pgqueue.admin.keyset_list import KeysetList
-from django_pgqueue.admin.moment_field import MomentField
+from django_pgqueue.admin.moments import MomentField
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.browse import ID_MAX, Wanted, browse
 from django_pgqueue.log.first_id import first_id
@@ -80,7 +80,7 @@ class MessageList(KeysetList):
     ) -> QuerySet[Any]:
         """Leave out, by their ids, messages of before the time that is asked for."""
         rows = super().get_queryset(request, exclude_parameters)
-        since = self.filter_form.asked("since")
+        since = self.filter_form.given("since")
         if since is None:
             return rows
         self.first_id = _first_id(since)
@@ -90,7 +90,7 @@ class MessageList(KeysetList):
 
     def find(self, start: str, *, rising: bool) -> tuple[list[Any], str | None]:
         """Look into the partitions of the topic, if one is chosen."""
-        name = self.filter_form.asked("topic")
+        name = self.filter_form.given("topic")
         is_readable = self.filter_form.is_readable
         if name is None or self.filter_form.names_one_row or not is_readable:
             return super().find(start, rising=rising)
@@ -108,7 +108,7 @@ class MessageList(KeysetList):
         topic = _topics(name).only("partitions").first()
         if topic is None:
             return None
-        partition = self.filter_form.asked("partition")
+        partition = self.filter_form.given("partition")
         beyond: dict[str, int] = {}
         if start:
             (place,) = self.model_admin.keyset.values(self.model, start)
@@ -121,8 +121,8 @@ class MessageList(KeysetList):
             if partition is None
             # A partition that no topic can have has no messages.
             else [each for each in [int(partition)] if each < 2**15],
-            name_part=self.filter_form.asked("q"),
-            key=self.filter_form.asked("key"),
+            name_part=self.filter_form.given("q"),
+            key=self.filter_form.given("key"),
             above=beyond.get("above", -1),
             below=beyond.get("below", ID_MAX),
         )

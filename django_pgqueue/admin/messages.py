@@ -14,14 +14,14 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.cells import name
 from django_pgqueue.admin.filter_form import FilterForm
 from django_pgqueue.admin.message_list import (
     MessageFilters,
     MessageList,
     PlainMessageFilters,
 )
-from django_pgqueue.admin.names import name
-from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
+from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin, column
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Message, Topic
 
@@ -75,25 +75,15 @@ class MessageAdmin(ReadOnlyAdmin):
             return {}
         return {"tools": [(self._url(Topic, "changelist"), _("Topics"))]}
 
-    @admin.display(description=_("id"))
-    def number(self, row: Any) -> str:
-        """Show the id without separators of thousands, as logs do."""
-        return str(row.pk)
-
-    @admin.display(description=_("published"))
-    def published(self, row: Any) -> SafeString | str:
-        """Show when it was published."""
-        return moments.short(row.published_at, row.clock)
-
-    @admin.display(description=_("topic"))
-    def topic(self, row: Any) -> SafeString | str:
-        """Show the topic, as a link to all of its messages."""
-        return _narrowed(row.topic_name, row.topic_name) if row.topic_name else ""
-
-    @admin.display(description=_("name"))
-    def title(self, row: Any) -> SafeString | str:
-        """Show the name; long ones may break anywhere."""
-        return name(row.name)
+    number = column(_("id"), lambda row: str(row.pk))
+    published = column(
+        _("published"), lambda row: moments.short(row.published_at, row.clock)
+    )
+    topic = column(
+        _("topic"),
+        lambda row: _narrowed(row.topic_name, row.topic_name) if row.topic_name else "",
+    )
+    title = column(_("name"), lambda row: name(row.name))
 
     @admin.display(description=_("key"))
     def key_shown(self, row: Any) -> SafeString | str:
@@ -103,12 +93,12 @@ class MessageAdmin(ReadOnlyAdmin):
         short = Truncator(row.key).chars(KEY_SHOWN_CHARACTERS_MAX)
         return _narrowed(short, row.topic_name, key=row.key)
 
-    @admin.display(description=_("partition"))
-    def place(self, row: Any) -> SafeString | str:
-        """Show the partition, as a link to all messages in it."""
-        return _narrowed(
+    place = column(
+        _("partition"),
+        lambda row: _narrowed(
             str(row.partition), row.topic_name, partition=str(row.partition)
-        )
+        ),
+    )
 
     # The page of one message -----------------------------------------------------
 
@@ -117,7 +107,10 @@ class MessageAdmin(ReadOnlyAdmin):
         return [
             (_("Id"), str(row.pk)),
             (_("Name"), row.name),
-            (_("Topic"), self._topic(row)),
+            (
+                _("Topic"),
+                self.link(Topic, row.topic_name or row.topic_id, row.topic_id),
+            ),
             (
                 _("Key"),
                 row.key
@@ -132,19 +125,11 @@ class MessageAdmin(ReadOnlyAdmin):
             (_("Epoch"), str(row.epoch)),
         ]
 
-    def _topic(self, row: Any) -> SafeString | str:
-        if not self.has_page(Topic):
-            return str(row.topic_name)
-        url = self._url(Topic, "change", row.topic_id)
-        return format_html('<a href="{}">{}</a>', url, row.topic_name or row.topic_id)
-
-    def _all(self, row: Any, text: str | None, **query: Any) -> SafeString | None:
+    def _all(self, row: Any, text: str | None, **query: Any) -> SafeString | str | None:
         """Return *text* as a link to all messages of the topic that have it."""
         if text is None:
             return None
-        url = self._url(self.model, "changelist")
-        asked = urlencode({"topic": row.topic_name, **query})
-        return format_html('<a href="{}?{}">{}</a>', url, asked, text)
+        return self.link(Message, text, topic=row.topic_name, **query)
 
 
 def _narrowed(text: str, topic: str, **query: str) -> SafeString:

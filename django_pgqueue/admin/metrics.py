@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -23,13 +23,22 @@ from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.chart import (
+    HOUR_SECONDS,
     Chart,
+    Period,
     Series,
     grid,
     labels,
     lines,
+    local,
+    named,
+    number,
+    scale,
     spots,
     stacked,
+    starts,
+    time_scale,
+    when,
 )
 from django_pgqueue.admin.filter_form import (
     PeriodForm,
@@ -38,9 +47,7 @@ from django_pgqueue.admin.filter_form import (
     text_field,
 )
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
-from django_pgqueue.admin.run_links import run_url
-from django_pgqueue.admin.scale import number, scale, time_scale
-from django_pgqueue.admin.spans import HOUR_SECONDS, Period, local, named, starts, when
+from django_pgqueue.admin.run_permissions import run_url
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import PipelineRun, TaskHour
@@ -342,11 +349,6 @@ def _over_time(
 
 def _values(spans: Spans, name: str) -> list[float | None]:
     return [None if sums is None else getattr(sums, name) for sums in spans.sums]
-
-
-def _names(names: Iterable[str]) -> list[str]:
-    """Return *names* as a filter offers them."""
-    return sorted(set(names))[:NAMES_OFFERED_MAX]
 
 
 def _columns(parts: Sequence[Series]) -> list[list[float]]:

@@ -1,15 +1,21 @@
-"""Moments as people read them: "in 5 s", "2 min ago", with the exact time beside."""
+"""Times as people read them, the exact one beside "2 min ago", and enter them."""
 
 from __future__ import annotations
 
 from datetime import datetime, tzinfo
+from typing import Any, ClassVar
 
+from django import forms
+from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.dates import WEEKDAYS_ABBR
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.operators import human
+from django_pgqueue.operators.human import in_utc
 
 
 def as_clock(moment: datetime | None, clock: datetime) -> datetime | None:
@@ -80,3 +86,22 @@ def _pointed(moment: datetime, text: str) -> SafeString:
         absolute(moment),
         text,
     )
+
+
+class MomentField(forms.DateTimeField):
+    """Without a zone, a time is one of the project's."""
+
+    default_error_messages: ClassVar[dict[str, Any]] = {
+        "invalid": _("Enter a time such as 2026-01-31 13:00.")
+    }
+    widget = forms.DateTimeInput({"placeholder": "2026-01-31 13:00"})
+
+    def clean(self, value: Any) -> Any:
+        """Refuse what no message can have been published at."""
+        moment = super().clean(value)
+        try:
+            if moment is None or TIME_MIN <= in_utc(moment) <= TIME_MAX:
+                return moment
+        except OverflowError:
+            pass
+        raise ValidationError(_("Enter a time between the years 1900 and 9000."))

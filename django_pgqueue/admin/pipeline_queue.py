@@ -15,7 +15,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_pgqueue.admin.notes import Note
+from django_pgqueue.admin.cells import Note
 from django_pgqueue.admin.run_permissions import RUN_TASK
 from django_pgqueue.conf import get_settings
 from django_pgqueue.operators.findings import START_FOR

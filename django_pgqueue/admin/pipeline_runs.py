@@ -13,11 +13,10 @@ from django.db.models.functions import Cast, Left, Now
 from django.http import (
     HttpRequest,
     HttpResponse,
-    HttpResponseNotAllowed,
     HttpResponseRedirect,
 )
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -26,19 +25,17 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import log, may
+from django_pgqueue.admin.cells import Note, badge, name
 from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
-from django_pgqueue.admin.names import name
-from django_pgqueue.admin.notes import Note
 from django_pgqueue.admin.pipeline_queue import enqueue_run, standing
-from django_pgqueue.admin.read_only import Fact
-from django_pgqueue.admin.run_acts import PERMISSIONS, RUN_AGAIN, STOP
-from django_pgqueue.admin.run_permissions import may_run
-from django_pgqueue.admin.run_progress import (
+from django_pgqueue.admin.progress import (
     CHARACTERS_MAX,
     RunProgress,
     read_run_progress,
 )
-from django_pgqueue.admin.states import badge
+from django_pgqueue.admin.read_only import Fact, column
+from django_pgqueue.admin.run_acts import RUN_AGAIN, STOP
+from django_pgqueue.admin.run_permissions import RUN, may_run
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import SparkOptionError
@@ -132,7 +129,7 @@ class PipelineRunAdmin(ActingAdmin):
             state="running", lease_until__gte=Now()
         )
         tools = []
-        if may(request, *PERMISSIONS):
+        if may(request, RUN):
             tools.append((self._url(self.model, "run"), _("Run…")))
         return {
             "tools": tools,
@@ -143,15 +140,8 @@ class PipelineRunAdmin(ActingAdmin):
 
     # The list --------------------------------------------------------------------
 
-    @admin.display(description=gettext_lazy("run"))
-    def number(self, run: Any) -> str:
-        """Show the id without separators of thousands."""
-        return str(run.pk)
-
-    @admin.display(description=gettext_lazy("pipeline job"))
-    def pipeline_job(self, run: Any) -> str:
-        """Show which pipeline job it is."""
-        return name(run.job)
+    number = column(gettext_lazy("run"), lambda row: str(row.pk))
+    pipeline_job = column(gettext_lazy("pipeline job"), lambda row: name(row.job))
 
     @admin.display(description=gettext_lazy("state"))
     def state_badge(self, run: Any) -> SafeString:
@@ -178,35 +168,18 @@ class PipelineRunAdmin(ActingAdmin):
             bar.text,
         )
 
-    @admin.display(description=gettext_lazy("rows in"))
-    def rows_read(self, run: Any) -> str:
-        """Show how many rows Spark has read."""
-        return f"{run.rows_in:,}"
-
-    @admin.display(description=gettext_lazy("rows out"))
-    def rows_written(self, run: Any) -> str:
-        """Show how many rows it has written."""
-        return f"{run.rows_out:,}"
-
-    @admin.display(description=gettext_lazy("rate"))
-    def rate(self, run: Any) -> str:
-        """Show how many rows it reads a second."""
-        return read_run_progress(run.progress_text).rate
-
-    @admin.display(description=gettext_lazy("took"))
-    def took(self, run: Any) -> str:
-        """Show how long it has run."""
-        return moments.length(run.started_at, _end(run))
-
-    @admin.display(description=gettext_lazy("asked by"))
-    def asked(self, run: Any) -> str:
-        """Show who asked for it."""
-        return name(run.asked_by)
-
-    @admin.display(description=gettext_lazy("started"))
-    def started(self, run: Any) -> str:
-        """Show when it began."""
-        return moments.short(run.started_at, run.clock)
+    rows_read = column(gettext_lazy("rows in"), lambda row: f"{row.rows_in:,}")
+    rows_written = column(gettext_lazy("rows out"), lambda row: f"{row.rows_out:,}")
+    rate = column(
+        gettext_lazy("rate"), lambda row: read_run_progress(row.progress_text).rate
+    )
+    took = column(
+        gettext_lazy("took"), lambda row: moments.length(row.started_at, _end(row))
+    )
+    asked = column(gettext_lazy("asked by"), lambda row: name(row.asked_by))
+    started = column(
+        gettext_lazy("started"), lambda row: moments.short(row.started_at, row.clock)
+    )
 
     # The page of one run ---------------------------------------------------------
 
@@ -242,7 +215,7 @@ class PipelineRunAdmin(ActingAdmin):
             (_("Ended"), moments.full(row.finished_at, row.clock)),
             (_("Took"), self.took(row)),
             (_("Asked by"), row.asked_by),
-            (_("Job of the queue"), self._job_link(row)),
+            (_("Job of the queue"), self.link_to(Job, row.queue_job_id)),
             (_("Host"), row.hostname),
             (_("Process id"), str(row.pid)),
             (_("Spark's UI"), _ui_link(row) if is_live else None),
@@ -260,34 +233,15 @@ class PipelineRunAdmin(ActingAdmin):
             "run of the job takes its place."
         )
 
-    def _job_link(self, row: Any) -> SafeString | None:
-        """Return the job that ran it, as a link where this site has jobs."""
-        if row.queue_job_id is None:
-            return None
-        text = str(row.queue_job_id)
-        if not self.has_page(Job):
-            return format_html("{}", text)
-        url = self._url(Job, "change", row.queue_job_id)
-        return format_html('<a href="{}">{}</a>', url, text)
-
     # Run… ------------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
         """Add the form of a new run, before whatever takes any text for an id."""
-        page = path(
-            "run/",
-            self.admin_site.admin_view(
-                lambda request: self.answered(request, lambda: self._run(request))
-            ),
-            name="pgqueue_pipelinerun_run",
-        )
-        return [page, *super().get_urls()]
+        form = self.own_url("run", self._run, (RUN,), of_row=False)
+        return [form, *super().get_urls()]
 
     def _run(self, request: HttpRequest) -> HttpResponse:
         """Show the pipeline jobs; of one, the form of its options; or enqueue it."""
-        self.require(request, may(request, *PERMISSIONS))
-        if request.method not in ("GET", "HEAD", "POST"):
-            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
         # With these, Spark's modules come: when the page is asked for, and not before.
         from django_pgqueue.admin.run_form import RunForm
         from django_pgqueue.spark.job import find_job_for_queue

@@ -6,7 +6,6 @@ from typing import Any
 
 from django.contrib import admin
 from django.utils.html import format_html
-from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -14,9 +13,8 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import pausing
-from django_pgqueue.admin.names import name
-from django_pgqueue.admin.read_only import Fact
-from django_pgqueue.admin.states import badge
+from django_pgqueue.admin.cells import badge, name
+from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.models import DeadLetter, Job, Queue
 from django_pgqueue.operators import human
 from django_pgqueue.operators.paging import Keyset
@@ -56,10 +54,7 @@ class QueueAdmin(ActingAdmin):
             row.stats = stats[row.name]
         return rows
 
-    @admin.display(description=_("name"))
-    def title(self, queue: Queue) -> str:
-        """Show the name; long ones may break anywhere."""
-        return name(queue.name)
+    title = column(_("name"), lambda row: name(row.name))
 
     @admin.display(description=_("state"))
     def state(self, queue: Queue) -> str:
@@ -68,40 +63,13 @@ class QueueAdmin(ActingAdmin):
             return badge("ready", _("open"))
         return badge("retrying", _("paused"))
 
-    @admin.display(description=_("ready"))
-    def ready(self, queue: Any) -> str:
-        """Show how many jobs are due."""
-        return counted(queue.stats, "ready")
-
-    @admin.display(description=_("oldest"))
-    def oldest(self, queue: Any) -> str:
-        """Show how long the oldest of them has been due."""
-        return human.age(queue.stats.oldest_ready_seconds)
-
-    @admin.display(description=_("running"))
-    def running(self, queue: Any) -> str:
-        """Show how many jobs are leased."""
-        return counted(queue.stats, "running")
-
-    @admin.display(description=_("retrying"))
-    def retrying(self, queue: Any) -> str:
-        """Show how many jobs failed and wait for their next attempt."""
-        return counted(queue.stats, "retrying")
-
-    @admin.display(description=_("scheduled"))
-    def scheduled(self, queue: Any) -> str:
-        """Show how many jobs wait for their time."""
-        return counted(queue.stats, "scheduled")
-
-    @admin.display(description=_("parked"))
-    def parked(self, queue: Any) -> str:
-        """Show how many jobs wait for something that is not time."""
-        return counted(queue.stats, "parked")
-
-    @admin.display(description=_("dead"))
-    def dead(self, queue: Any) -> str:
-        """Show how many jobs gave up."""
-        return counted(queue.stats, "dead")
+    ready = column(_("ready"), lambda row: counted(row.stats, "ready"))
+    oldest = column(_("oldest"), lambda row: human.age(row.stats.oldest_ready_seconds))
+    running = column(_("running"), lambda row: counted(row.stats, "running"))
+    retrying = column(_("retrying"), lambda row: counted(row.stats, "retrying"))
+    scheduled = column(_("scheduled"), lambda row: counted(row.stats, "scheduled"))
+    parked = column(_("parked"), lambda row: counted(row.stats, "parked"))
+    dead = column(_("dead"), lambda row: counted(row.stats, "dead"))
 
     @admin.display(description=_("paused"))
     def paused(self, queue: Any) -> SafeString | str:
@@ -138,16 +106,13 @@ class QueueAdmin(ActingAdmin):
             (_("Known since"), moments.full(row.created_at, row.clock)),
         ]
 
-    def _linked(self, row: Any, state: str) -> SafeString:
+    def _linked(self, row: Any, state: str) -> SafeString | str:
         """Return a count as a link to the jobs that it counts."""
         query = {"queue": row.name}
         if state != "dead":
             query["state"] = state
         model = DeadLetter if state == "dead" else Job
-        url = self._url(model, "changelist")
-        return format_html(
-            '<a href="{}?{}">{}</a>', url, urlencode(query), counted(row.stats, state)
-        )
+        return self.link(model, counted(row.stats, state), **query)
 
 
 def read_stats(names: list[str]) -> dict[str, QueueStats]:

@@ -34,6 +34,9 @@ from django.template.loader import get_template
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.functional import Promise
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
@@ -64,6 +67,11 @@ JOB_MODELS = (Job, ArchivedJob, DeadLetter)
 
 # A label and what stands beside it; None and "" are left out.
 Fact = tuple[str | Promise, Any]
+
+
+def column(label: Any, of: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a column of a list: its label, and what *of* shows of a row."""
+    return admin.display(description=label)(lambda page, row: of(row))
 
 
 @functools.cache
@@ -399,7 +407,29 @@ class ReadOnlyAdmin(Base):
         """Return whether this site has pages of *model*: a project's own may not."""
         return self.admin_site.is_registered(model)
 
-    def _url(self, model: type[Model], name: str, *args: Any) -> str:
+    def link_to(self, model: type[Model], key: int | None) -> SafeString | str | None:
+        """Return the id of a row as a link to it; None stays None."""
+        return None if key is None else self.link(model, str(key), key)
+
+    def link(
+        self, model: type[Model], text: object, key: object = None, /, **query: Any
+    ) -> SafeString | str:
+        """
+        Return *text* as a link; as it is where this site has no pages of *model*.
+
+        Args:
+            model: Whose page it is.
+            text: What is shown.
+            key: Of a row, whose page is linked; None: the list.
+            query: What the list is narrowed to.
+        """
+        if not self.has_page(model):
+            return str(text)
+        url = self._url(model, *(["changelist"] if key is None else ["change", key]))
+        asked = f"?{urlencode(query)}" if query else ""
+        return format_html('<a href="{}{}">{}</a>', url, asked, text)
+
+    def _url(self, model: type[Model], name: str, *args: object) -> str:
         return reverse(
             f"admin:pgqueue_{model._meta.model_name}_{name}",
             args=args,

@@ -9,13 +9,11 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
 from django_pgqueue.admin.pipeline_queue import enqueue_run
-from django_pgqueue.admin.run_permissions import may_run
+from django_pgqueue.admin.run_permissions import RUN, may_run
 from django_pgqueue.exceptions import SparkOptionError
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.redaction.names import PLACEHOLDER
 from django_pgqueue.tasks import database
-
-PERMISSIONS = ("run_pipeline",)
 
 
 def _run_again(work: Work) -> list[dict[int, list[int]]]:
@@ -67,7 +65,7 @@ def _stop(work: Work) -> list[list[int]]:
 
 RUN_AGAIN = Act(
     name="run-again",
-    permissions=PERMISSIONS,
+    permissions=(RUN,),
     label=gettext_lazy("Run again"),
     help=gettext_lazy("Enqueues a run with the same options."),
     run=_run_again,
@@ -91,7 +89,7 @@ RUN_AGAIN = Act(
 
 STOP = Act(
     name="stop",
-    permissions=PERMISSIONS,
+    permissions=(RUN,),
     label=gettext_lazy("Stop"),
     help=gettext_lazy("Asks it to end; it writes no more results."),
     run=_stop,

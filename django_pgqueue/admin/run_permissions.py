@@ -11,10 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.admin import AdminSite
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.http import urlencode
 
 from django_pgqueue.admin.acts import may
 from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.models import PipelineRun
 
 if TYPE_CHECKING:
     from django_pgqueue.spark.job import PipelineJob
@@ -78,3 +82,13 @@ def _has_payload(table: str, columns: Any) -> bool:
 
     shown = {c.name for c in TABLES[table].columns if c.is_json} | set(KEYS)
     return not shown.isdisjoint(columns)
+
+
+def run_url(site: AdminSite, request: HttpRequest, job: str) -> str | None:
+    """Return the form that runs *job*; None for those who may not, or have no page."""
+    if not site.is_registered(PipelineRun):
+        return None
+    if not may(request, "view_pipelinerun", RUN):
+        return None
+    there = reverse("admin:pgqueue_pipelinerun_run", current_app=site.name)
+    return f"{there}?{urlencode({'job': job})}"

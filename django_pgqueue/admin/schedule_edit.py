@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from dataclasses import dataclass
+from typing import Any, cast
 
 from django.contrib import messages
 from django.contrib.admin.models import ADDITION
-from django.contrib.admin.utils import unquote
+from django.db.models import Field
 from django.http import (
     HttpRequest,
     HttpResponse,
-    HttpResponseNotAllowed,
     HttpResponseRedirect,
 )
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Button, log, may, who
 from django_pgqueue.admin.edit import signature_of
+from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.admin.run_permissions import may_call
 from django_pgqueue.admin.schedule_form import ScheduleForm, is_plain
 from django_pgqueue.admin.schedule_times import preview
 from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.models import Schedule
 from django_pgqueue.schedules import operate
 from django_pgqueue.schedules.definition import Definition
-from django_pgqueue.schedules.store import database_now
+from django_pgqueue.schedules.store import COLUMNS, database_now, is_same
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.registry import declared_names
 from django_pgqueue.timetable.zones import zone_names
@@ -47,14 +50,8 @@ class ScheduleForms(ActingAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the forms; that of a new one before whatever takes any text for an id."""
-        new = path(
-            "new/",
-            self.admin_site.admin_view(
-                lambda request: self.answered(request, lambda: self._new(request))
-            ),
-            name="pgqueue_schedule_new",
-        )
-        return [new, self.own_url("edit", self._edit), *super().get_urls()]
+        new = self.own_url("new", self._new, ADD, of_row=False)
+        return [new, self.own_url("edit", self._edit, CHANGE), *super().get_urls()]
 
     def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
         """Offer to edit it."""
@@ -74,9 +71,6 @@ class ScheduleForms(ActingAdmin):
     # New ---------------------------------------------------------------------------
 
     def _new(self, request: HttpRequest) -> HttpResponse:
-        self.require(request, may(request, *ADD))
-        if request.method not in ("GET", "HEAD", "POST"):
-            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
         form = ScheduleForm(None, request.POST if request.method == "POST" else None)
         with limited():
             context = self._form_context(request, form)
@@ -117,11 +111,8 @@ class ScheduleForms(ActingAdmin):
     # Edit --------------------------------------------------------------------------
 
     def _edit(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        self.require(request, may(request, *CHANGE))
-        if request.method not in ("GET", "HEAD", "POST"):
-            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
         with limited():
-            return self._edit_row(request, unquote(object_id))
+            return self._edit_row(request, object_id)
 
     def _edit_row(self, request: HttpRequest, object_id: str) -> HttpResponse:
         is_post = request.method == "POST"
@@ -211,3 +202,68 @@ class ScheduleForms(ActingAdmin):
 
     def _to_row(self, key: int) -> HttpResponse:
         return HttpResponseRedirect(self._url(self.model, "change", key))
+
+
+NOTHING = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A column that was changed here."""
+
+    label: str
+    declared: str
+    here: str
+    is_hidden: bool
+
+
+def drift(row: Any, *, may_see: bool) -> list[Difference]:
+    """
+    Return what differs from what code declares.
+
+    Args:
+        row: Of the page of a schedule, with declared_text, and args_raw, kwargs_raw
+            and message_payload_raw.
+        may_see: Whether arguments may be shown.
+    """
+    if row.declared_text is None or row.overridden_at is None:
+        return []
+    try:
+        said = json.loads(row.declared_text)
+        here = {
+            "args": json.loads(row.args_raw),
+            "kwargs": json.loads(row.kwargs_raw),
+            "message_payload": json.loads(row.message_payload_raw or "null"),
+            "message_key": row.message_key,
+        }
+    except (ValueError, RecursionError):
+        return []
+    found = []
+    for column in COLUMNS:
+        holds = here[column] if column in here else getattr(row, column)
+        if is_same(said.get(column), holds):
+            continue
+        is_hidden = column in here and not may_see
+        task = (said.get("task"), row.task) if column == "args" else (None, None)
+        found.append(
+            Difference(
+                label=_label(column),
+                declared="" if is_hidden else _value(said.get(column), task[0]),
+                here="" if is_hidden else _value(holds, task[1]),
+                is_hidden=is_hidden,
+            )
+        )
+    return found
+
+
+def _value(value: Any, task: str | None) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, (list, dict)):
+        return redact_json(json.dumps(value, ensure_ascii=False), task=task).text
+    return str(value)
+
+
+def _label(column: str) -> str:
+    field = cast("Field[Any, Any]", Schedule._meta.get_field(column))
+    return str(field.verbose_name)

@@ -17,15 +17,12 @@ from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acts import may, pausing
+from django_pgqueue.admin.cells import Note, badge, name
 from django_pgqueue.admin.filter_form import FilterForm, choice_field, text_field
-from django_pgqueue.admin.names import name
-from django_pgqueue.admin.notes import Note
-from django_pgqueue.admin.read_only import Fact
+from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.schedule_acts import DELETE, RESET, RUN_NOW
-from django_pgqueue.admin.schedule_drift import drift
-from django_pgqueue.admin.schedule_edit import ADD, ScheduleForms
+from django_pgqueue.admin.schedule_edit import ADD, ScheduleForms, drift
 from django_pgqueue.admin.schedule_times import preview, raw, reckoned, words, zone_of
-from django_pgqueue.admin.states import badge
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.schedule import TickOutcome
 from django_pgqueue.operators import human
@@ -172,10 +169,7 @@ class ScheduleAdmin(ScheduleForms):
 
     # The list --------------------------------------------------------------------
 
-    @admin.display(description=gettext_lazy("name"))
-    def title(self, row: Any) -> str:
-        """Show the name; long ones may break anywhere."""
-        return name(row.name)
+    title = column(gettext_lazy("name"), lambda row: name(row.name))
 
     @admin.display(description=gettext_lazy("task"))
     def task_name(self, row: Any) -> str:
@@ -184,14 +178,14 @@ class ScheduleAdmin(ScheduleForms):
             return format_html("{} {}", _("publishes"), name(row.message_name))
         return "" if row.task == row.name else name(row.task)
 
-    @admin.display(description=gettext_lazy("when"))
-    def when(self, row: Any) -> SafeString:
-        """Show when it is due in words, and what these were made of."""
-        return format_html(
+    when = column(
+        gettext_lazy("when"),
+        lambda row: format_html(
             '<span class="pgqueue-text">{}</span><br><code class="quiet">{}</code>',
             words(row),
             raw(row),
-        )
+        ),
+    )
 
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> SafeString:

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, on_each, pausing
+from django_pgqueue.admin.cells import Note, name
 from django_pgqueue.admin.filter_form import (
     FilterForm,
     choice_field,
@@ -25,9 +26,7 @@ from django_pgqueue.admin.filter_form import (
     text_field,
 )
 from django_pgqueue.admin.listeners import is_stale, subscription_badge, where_of
-from django_pgqueue.admin.names import name
-from django_pgqueue.admin.notes import Note
-from django_pgqueue.admin.read_only import Fact
+from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.names import MESSAGE_NAME_CHARACTERS_MAX
@@ -121,10 +120,7 @@ class SubscriptionAdmin(ActingAdmin):
 
     # The list --------------------------------------------------------------------
 
-    @admin.display(description=gettext_lazy("pattern"))
-    def title(self, row: Any) -> SafeString | str:
-        """Show the pattern; long ones may break anywhere."""
-        return name(row.pattern)
+    title = column(gettext_lazy("pattern"), lambda row: name(row.pattern))
 
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> SafeString:
@@ -144,19 +140,15 @@ class SubscriptionAdmin(ActingAdmin):
             return format_html('{}<br><span class="quiet">{}</span>', shown, told)
         return shown
 
-    @admin.display(description=gettext_lazy("queue"))
-    def queue_name(self, row: Any) -> SafeString:
-        """Show the queue, as a link to all subscriptions of it."""
-        return format_html(
+    queue_name = column(
+        gettext_lazy("queue"),
+        lambda row: format_html(
             '<a class="pgqueue-name" href="?{}">{}</a>',
             urlencode({"queue": row.queue}),
             row.queue,
-        )
-
-    @admin.display(description=gettext_lazy("task"))
-    def task_name(self, row: Any) -> SafeString | str:
-        """Show the task; long names may break anywhere."""
-        return name(row.task)
+        ),
+    )
+    task_name = column(gettext_lazy("task"), lambda row: name(row.task))
 
     @admin.display(description=gettext_lazy("where"))
     def where(self, row: Any) -> SafeString | str:

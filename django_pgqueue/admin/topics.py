@@ -13,17 +13,14 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html
-from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin import moments
+from django_pgqueue.admin.cells import Note, badge, name
 from django_pgqueue.admin.listeners import group_lines, subscription_lines
-from django_pgqueue.admin.names import name
-from django_pgqueue.admin.notes import Note
-from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
-from django_pgqueue.admin.states import badge
+from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin, column
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.first_id import first_id
 from django_pgqueue.log.lag import Holder, holders
@@ -114,10 +111,7 @@ class TopicAdmin(ReadOnlyAdmin):
 
     # The list --------------------------------------------------------------------
 
-    @admin.display(description=gettext_lazy("name"))
-    def title(self, row: Any) -> SafeString | str:
-        """Show the name; long ones may break anywhere."""
-        return name(row.name)
+    title = column(gettext_lazy("name"), lambda row: name(row.name))
 
     @admin.display(description=gettext_lazy("partitions"))
     def partition_count(self, row: Any) -> SafeString | str:
@@ -128,33 +122,23 @@ class TopicAdmin(ReadOnlyAdmin):
             "{} {}", str(row.partitions), badge("changed", _("not as declared"))
         )
 
-    @admin.display(description=gettext_lazy("retention"))
-    def retention(self, row: Any) -> SafeString:
-        """Show how long messages stay, and who says so."""
-        return format_html(
+    retention = column(
+        gettext_lazy("retention"),
+        lambda row: format_html(
             '{}<br><span class="quiet">{}</span>', _span(kept(row)), _who_says(row)
-        )
+        ),
+    )
 
     @admin.display(description=gettext_lazy("messages in 24 h"))
     def lately(self, row: Any) -> SafeString | str:
         """Show how many there were, as a link to them."""
         text = human.count(row.count, is_more=row.count >= COUNTED_MESSAGES_MAX)
-        if not self.has_page(Message):
-            return text
-        url = self._url(Message, "changelist")
-        return format_html(
-            '<a href="{}?{}">{}</a>', url, urlencode({"topic": row.name}), text
-        )
+        return self.link(Message, text, topic=row.name)
 
-    @admin.display(description=gettext_lazy("subscriptions"))
-    def subscriptions(self, row: Any) -> str:
-        """Show how many want some of its messages."""
-        return str(row.subscription_count)
-
-    @admin.display(description=gettext_lazy("groups"))
-    def groups(self, row: Any) -> str:
-        """Show how many groups read its log."""
-        return str(row.group_count)
+    subscriptions = column(
+        gettext_lazy("subscriptions"), lambda row: str(row.subscription_count)
+    )
+    groups = column(gettext_lazy("groups"), lambda row: str(row.group_count))
 
     @admin.display(description=gettext_lazy("held back"))
     def held(self, row: Any) -> SafeString | str:
@@ -178,11 +162,11 @@ class TopicAdmin(ReadOnlyAdmin):
             (_("Retention"), f"{_span(kept(row))} ({_who_says(row)})"),
             (_("Schema"), row.schema),
             (_("Messages in 24 h"), self.lately(row)),
-            (_("Oldest message"), self._message(oldest)),
-            (_("Newest message"), self._message(newest)),
+            (_("Oldest message"), self.link_to(Message, oldest)),
+            (_("Newest message"), self.link_to(Message, newest)),
             (_("Removed up to id"), str(row.removed_to) if row.removed_to else None),
             (_("Log of all topics"), _size(log, human.in_utc(clock))),
-            (_("Held back"), _told(row.holder)),
+            (_("Held back"), _held_by(row.holder)),
             (_("Declared last"), moments.full(row.last_declared_at, clock)),
             (_("Made"), moments.full(row.created_at, clock)),
         ]
@@ -196,12 +180,6 @@ class TopicAdmin(ReadOnlyAdmin):
             "subscriptions": subscription_lines(self, row),
             "groups": group_lines(self, row),
         }
-
-    def _message(self, key: int | None) -> SafeString | str | None:
-        if key is None or not self.has_page(Message):
-            return None if key is None else str(key)
-        url = self._url(Message, "change", key)
-        return format_html('<a href="{}">{}</a>', url, str(key))
 
 
 def drift(row: Any) -> list[Difference]:
@@ -279,7 +257,7 @@ def _for(holder: Holder) -> str:
     return _("for %(span)s") % {"span": human.age(holder.seconds)}
 
 
-def _told(holder: Holder | None) -> str | None:
+def _held_by(holder: Holder | None) -> str | None:
     if holder is None:
         return None
     told = _("%(span)s, by the transaction of pid %(pid)s (%(application)s, %(state)s)")

@@ -12,9 +12,8 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
-from django_pgqueue.admin.names import name
-from django_pgqueue.admin.read_only import Fact
-from django_pgqueue.admin.states import badge
+from django_pgqueue.admin.cells import badge, name
+from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.operators.paging import Keyset
@@ -27,6 +26,15 @@ HELD_JOBS_MAX = 50
 
 # A task may extend its lease: those that end sooner than this are found.
 EXTENDED_LEASE = timedelta(hours=1)
+
+
+def _slots(worker: Any) -> str:
+    if not worker.async_slots:
+        return str(worker.threads)
+    return _("%(threads)d + %(slots)d async") % {
+        "threads": worker.threads,
+        "slots": worker.async_slots,
+    }
 
 
 @admin.register(Worker)
@@ -57,10 +65,7 @@ class WorkerAdmin(ActingAdmin):
         "leader_until",
     )
 
-    @admin.display(description=_("name"))
-    def title(self, worker: Worker) -> str:
-        """Show the name; long ones may break anywhere."""
-        return name(worker.name)
+    title = column(_("name"), lambda row: name(row.name))
 
     @admin.display(description=_("state"))
     def state(self, worker: Any) -> SafeString:
@@ -71,15 +76,8 @@ class WorkerAdmin(ActingAdmin):
             return badge("running", _("alive, leads"))
         return badge("ready", _("alive"))
 
-    @admin.display(description=_("host"))
-    def host(self, worker: Worker) -> str:
-        """Show the name of its machine."""
-        return name(worker.hostname)
-
-    @admin.display(description=_("process"))
-    def process(self, worker: Worker) -> str:
-        """Show the process id, without separators of thousands."""
-        return str(worker.pid)
+    host = column(_("host"), lambda row: name(row.hostname))
+    process = column(_("process"), lambda row: str(row.pid))
 
     @admin.display(description=_("queues"))
     def its_queues(self, worker: Worker) -> str:
@@ -87,20 +85,11 @@ class WorkerAdmin(ActingAdmin):
         names = worker.queues if isinstance(worker.queues, list) else []
         return ", ".join(map(str, names)) or str(_("all"))
 
-    @admin.display(description=_("threads"))
-    def slots(self, worker: Worker) -> str:
-        """Show how many jobs it runs at a time."""
-        return _slots(worker)
-
-    @admin.display(description=_("heartbeat"))
-    def heartbeat(self, worker: Any) -> str:
-        """Show when it was last heard of."""
-        return moments.short(worker.heartbeat_at, worker.clock)
-
-    @admin.display(description=_("started"))
-    def started(self, worker: Any) -> str:
-        """Show since when it runs."""
-        return moments.short(worker.started_at, worker.clock)
+    slots = column(_("threads"), _slots)
+    heartbeat = column(
+        _("heartbeat"), lambda row: moments.short(row.heartbeat_at, row.clock)
+    )
+    started = column(_("started"), lambda row: moments.short(row.started_at, row.clock))
 
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add the jobs that it holds, for those who may see jobs."""
@@ -145,12 +134,3 @@ class WorkerAdmin(ActingAdmin):
             (_("Heartbeat"), moments.full(row.heartbeat_at, row.clock)),
             (_("Leads until"), moments.full(row.leader_until, row.clock)),
         ]
-
-
-def _slots(worker: Worker) -> str:
-    if not worker.async_slots:
-        return str(worker.threads)
-    return _("%(threads)d + %(slots)d async") % {
-        "threads": worker.threads,
-        "slots": worker.async_slots,
-    }

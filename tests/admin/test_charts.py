@@ -12,10 +12,12 @@ from django_pgqueue.admin.chart import (
     Series,
     labels,
     lines,
+    number,
+    scale,
     sparkline,
     stacked,
+    time_scale,
 )
-from django_pgqueue.admin.scale import number, scale, time_scale
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
-from django_pgqueue.admin.kinds import letters_of
+from django_pgqueue.admin.groups import letters_of
 from django_pgqueue.models import DeadLetter, Failure, FailureHour
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.spark.fingerprint import fingerprint

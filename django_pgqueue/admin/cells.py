@@ -1,6 +1,8 @@
-"""States as people see them: badges, and what each word means."""
+"""Cells: the small things that lists and pages show: names, badges, notes."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -59,3 +61,17 @@ def badge(state: str, label: object = None, meaning: str | None = None) -> SafeS
         MEANINGS.get(meaning or state, ""),
         state if label is None else label,
     )
+
+
+def name(text: str | None) -> SafeString | str:
+    """Return *text* as a cell that cannot spread over the page; nothing stays ""."""
+    return format_html('<span class="pgqueue-name">{}</span>', text) if text else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence above the page, and a command that helps."""
+
+    text: str
+    command: str = ""
+    is_warning: bool = True
