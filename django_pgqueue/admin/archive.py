@@ -35,25 +35,12 @@ class ArchivedJobAdmin(JobAdminColumns):
 
     filter_form = ArchiveFilters
     list_display = (
-        "number",
-        "outcome",
-        "task_name",
-        "queue_name",
-        "attempts",
-        "finished",
-        "ran",
-        "worker_name",
-        "tags",
+        *("number", "outcome", "task_name", "queue_name", "attempts", "finished"),
+        *("ran", "worker_name", "tags"),
     )
     list_reads = (
-        "state",
-        "task",
-        "queue",
-        "attempt",
-        "max_attempts",
-        "started_at",
-        "finished_at",
-        "worker",
+        *("state", "task", "queue", "attempt", "max_attempts", "started_at"),
+        *("finished_at", "worker"),
     )
     payload_columns = ("args", "kwargs", "result", "headers", "progress")
 

@@ -1,4 +1,4 @@
-"""Cells: the small things that lists and pages show: names, badges, notes."""
+"""Cells: the small things that pages show: names, badges, notes, differences."""
 
 from __future__ import annotations
 
@@ -75,3 +75,14 @@ class Note:
     text: str
     command: str = ""
     is_warning: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What code declares of a row, and what the row has."""
+
+    label: str
+    declared: str
+    here: str
+    # Not for those who may not see payloads.
+    is_hidden: bool = False

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.utils import timezone
 from django.utils.formats import date_format
@@ -227,6 +228,52 @@ class Chart:
     is_lines: bool = False
     height: int = ABOVE + HEIGHT
     above: int = ABOVE
+
+
+def over_time(
+    at: Sequence[datetime],
+    step_hours: int,
+    parts: Sequence[Series],
+    *,
+    axis: Scale,
+    text: Callable[[float], str],
+    is_lines: bool = False,
+    **words: Any,
+) -> Chart:
+    """
+    Return a chart over time.
+
+    Args:
+        at: When each span begins.
+        step_hours: How long each is.
+        parts: What is drawn; where it is one, pointing at it does not name it.
+        axis: Upward.
+        text: Writes a value.
+        is_lines: Lines, and no bars.
+        words: Key, title, unit, and what is said of it.
+    """
+    names, wanted = named(at, step_hours)
+
+    def pointed(place: int) -> list[str]:
+        values = [(part.name, part.values[place]) for part in parts]
+        texts = [(name, text(value)) for name, value in values if value is not None]
+        return [each if len(parts) == 1 else f"{name}: {each}" for name, each in texts]
+
+    return Chart(
+        **words,
+        series=parts,
+        ticks=grid(axis, text),
+        labels=labels(names, wanted),
+        bars=[] if is_lines else stacked(parts, axis),
+        segments=lines(parts, axis) if is_lines else [],
+        spots=spots(
+            [
+                "\n".join([when(moment, step_hours), *pointed(place)])
+                for place, moment in enumerate(at)
+            ]
+        ),
+        is_lines=is_lines,
+    )
 
 
 def stacked(

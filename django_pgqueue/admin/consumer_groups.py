@@ -23,6 +23,7 @@ from django_pgqueue.admin.listeners import (
     group_badge,
     read_lag,
     read_plans,
+    resting,
     state_badge,
     where_of,
 )
@@ -164,17 +165,7 @@ class ConsumerGroupAdmin(SeekableAdmin):
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> SafeString:
         """Show what it does; of a pause who, when and why."""
-        shown = group_badge(row.behind)
-        if row.paused_at is None:
-            return shown
-        return format_html(
-            '{}<br><span class="quiet pgqueue-text">{} {} {}: {}</span>',
-            shown,
-            moments.short(row.paused_at, row.clock),
-            _("by"),
-            row.paused_by or "?",
-            row.pause_reason or "?",
-        )
+        return resting(group_badge(row.behind), row, GROUP)
 
     unread = column(gettext_lazy("lag"), lambda row: str(row.behind.shown))
     oldest = column(

@@ -38,6 +38,7 @@ from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import DeadLetter, Failure
 from django_pgqueue.models.dead_letter import Reason
+from django_pgqueue.operators import human
 from django_pgqueue.operators.filters import JOBS, Meaning
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.postgres.limits import Plans
@@ -100,14 +101,8 @@ class DeadLetterAdmin(EditableAdmin):
         SAVE: (_("Save"), ()),
     }
     list_display = (
-        "number",
-        "why",
-        "task_name",
-        "queue_name",
-        "last_error",
-        "attempts",
-        "gave_up",
-        "tags",
+        *("number", "why", "task_name", "queue_name", "last_error", "attempts"),
+        *("gave_up", "tags"),
     )
     list_reads = ("reason", "task", "queue", "attempt", "max_attempts", "finished_at")
 
@@ -185,14 +180,14 @@ class DeadLetterAdmin(EditableAdmin):
     @admin.display(description=_("last error"))
     def last_error(self, letter: Any) -> str:
         """Show the class and the first line of what the last attempt raised."""
-        text = payload.last_error(
+        text = human.last_error(
             letter.error_type,
             letter.error_kind,
             getattr(letter, "error_message", None),
         )
         if len(text) > MESSAGE_CHARACTERS_MAX:
             text = f"{text[:MESSAGE_CHARACTERS_MAX]}…"
-        return format_html('<span class="pgqueue-text">{}</span>', text)
+        return format_html('<span class="pgqueue-text">{}</span>', text) if text else ""
 
     gave_up = column(
         _("gave up"), lambda row: moments.short(row.finished_at, row.clock)

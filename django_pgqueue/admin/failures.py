@@ -24,16 +24,12 @@ from django_pgqueue.admin.chart import (
     Chart,
     Period,
     Series,
-    grid,
-    labels,
     local,
-    named,
+    number,
+    over_time,
     scale,
     sparkline,
-    spots,
-    stacked,
     starts,
-    when,
 )
 from django_pgqueue.admin.filter_form import PeriodForm, period_field, text_field
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin
@@ -240,8 +236,10 @@ def _chart(spans: Sequence[int], counts: Sequence[int], period: Period) -> Chart
     series = [Series(_("errors"), "pgqueue-worst", counts)]
     axis = scale(max(counts, default=0), is_whole=True)
     at = [local(start) for start in spans]
-    texts, wanted = named(at, period.step_hours)
-    return Chart(
+    return over_time(
+        at,
+        period.step_hours,
+        series,
         key="trend",
         title=_("Errors"),
         unit=_("in each %(hours)d h") % {"hours": period.step_hours},
@@ -254,16 +252,8 @@ def _chart(spans: Sequence[int], counts: Sequence[int], period: Period) -> Chart
                 if count
             ),
         },
-        series=series,
-        ticks=grid(axis),
-        labels=labels(texts, wanted),
-        bars=stacked(series, axis),
-        spots=spots(
-            [
-                f"{when(moment, period.step_hours)}\n{count:,}"
-                for moment, count in zip(at, counts, strict=True)
-            ]
-        ),
+        axis=axis,
+        text=number,
     )
 
 

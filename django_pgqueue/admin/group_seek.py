@@ -24,10 +24,9 @@ from django_pgqueue.admin.acts import Button, log, may
 from django_pgqueue.admin.moments import MomentField
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.exceptions import MessagesLost, TopicError
-from django_pgqueue.log.foresee import Step
 from django_pgqueue.log.seek import EARLIEST, LATEST
-from django_pgqueue.operators import human
 from django_pgqueue.operators.human import in_utc
+from django_pgqueue.operators.states import messages_of, step_line
 from django_pgqueue.topics import operate_groups as operate
 
 TIME, ID = "time", "id"
@@ -191,9 +190,9 @@ class SeekableAdmin(ActingAdmin):
         partition = form.cleaned_data["partition"]
         steps = operate.preview_seek(row, form.place, partition=partition)
         return Foreseen(
-            lines=[_line(step) for step in steps],
-            again=_total([step for step in steps if step.is_back]),
-            skipped=_total([step for step in steps if not step.is_back]),
+            lines=[step_line(step) for step in steps],
+            again=messages_of([step for step in steps if step.is_back]),
+            skipped=messages_of([step for step in steps if not step.is_back]),
         )
 
     def _sought(self, request: HttpRequest, row: Any, form: SeekForm) -> HttpResponse:
@@ -211,18 +210,6 @@ class SeekableAdmin(ActingAdmin):
         )
         messages.success(request, text % {"count": len(done)})
         return HttpResponseRedirect(self._url(self.model, "change", row.pk))
-
-
-def _line(step: Step) -> tuple[int, int, int, str, str]:
-    count = _total([step])
-    is_skip = not step.is_back and step.messages > 0
-    again, skipped = count if step.is_back else "", count if is_skip else ""
-    return step.partition, step.before, step.after, again, skipped
-
-
-def _total(steps: list[Step]) -> str:
-    is_more = any(step.is_more for step in steps)
-    return human.count(sum(step.messages for step in steps), is_more=is_more)
 
 
 def _named(place: int | str | datetime) -> str:

@@ -110,25 +110,12 @@ class JobAdmin(EditableAdmin):
     }
     acts = (RETRY, CANCEL)
     list_display = (
-        "number",
-        "state",
-        "task_name",
-        "queue_name",
-        "attempts",
-        "due",
-        "worker",
-        "tags",
+        *("number", "state", "task_name", "queue_name", "attempts", "due"),
+        *("worker", "tags"),
     )
     list_reads = (
-        "task",
-        "queue",
-        "attempt",
-        "max_attempts",
-        "visible_at",
-        "leased_by",
-        "leased_at",
-        "cancel_requested_at",
-        "runs_alone",
+        *("task", "queue", "attempt", "max_attempts", "visible_at", "leased_by"),
+        *("leased_at", "cancel_requested_at", "runs_alone"),
     )
 
     @admin.display(description=_("state"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from django import forms
@@ -106,12 +107,11 @@ REDRIVE = Act(
     left=GONE,
 )
 
-REDRIVE_TO = Act(
+REDRIVE_TO = replace(
+    REDRIVE,
     name="redrive-to",
-    permissions=("retry",),
     label=gettext_lazy("Redrive to another queue"),
     help=gettext_lazy("As redrive, to a queue that you name."),
-    run=_redrive,
     outcomes=[
         Outcome(
             ngettext_lazy(
@@ -123,7 +123,6 @@ REDRIVE_TO = Act(
         ),
         HELD,
     ],
-    left=GONE,
     form=QueueForm,
     warning=gettext_lazy(
         "They go to the queue that you name, with the same ids, from attempt 1 on. "

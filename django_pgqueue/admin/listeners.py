@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_pgqueue.admin import moments
 from django_pgqueue.admin.cells import badge
 from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.conf import get_settings
@@ -20,6 +21,7 @@ from django_pgqueue.log.lag import PartitionLag, lag
 from django_pgqueue.log.subscriptions import STALE_AFTER
 from django_pgqueue.models import ConsumerGroup, Subscription
 from django_pgqueue.operators import human
+from django_pgqueue.operators.pausable import Pausable
 from django_pgqueue.operators.states import Behind, behind_of, subscription_state
 from django_pgqueue.tasks import database
 from django_pgqueue.worker.queue_plan import QueuePlan
@@ -144,6 +146,21 @@ def group_badge(behind: Behind) -> SafeString:
     if behind.state != "halted":
         told = _("halted: %(told)s") % {"told": told}
     return format_html('{} <span class="quiet">{}</span>', shown, told)
+
+
+def resting(shown: SafeString, row: Any, kind: Pausable) -> SafeString:
+    """Return the state of a row with when, by whom and why it is paused, if it is."""
+    at, by, reason = (getattr(row, name) for name in kind.columns)
+    if at is None:
+        return shown
+    return format_html(
+        '{}<br><span class="quiet pgqueue-text">{} {} {}: {}</span>',
+        shown,
+        moments.short(at, row.clock),
+        _("by"),
+        by or "?",
+        reason or "?",
+    )
 
 
 def state_badge(state: str) -> SafeString:

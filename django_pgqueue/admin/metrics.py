@@ -8,12 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Now
 from django.http import (
     HttpRequest,
     HttpResponse,
-    HttpResponseNotAllowed,
     HttpResponseRedirect,
 )
 from django.template.response import TemplateResponse
@@ -27,15 +25,10 @@ from django_pgqueue.admin.chart import (
     Chart,
     Period,
     Series,
-    grid,
-    labels,
-    lines,
     local,
-    named,
     number,
+    over_time,
     scale,
-    spots,
-    stacked,
     starts,
     time_scale,
     when,
@@ -164,11 +157,7 @@ class TaskHourAdmin(ReadOnlyAdmin):
     def _to_charts(
         self, request: HttpRequest, object_id: str, *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        return HttpResponseRedirect(self.list_url(request))
+        return self.seen(request, lambda: HttpResponseRedirect(self.list_url(request)))
 
     def facts(self, row: Any) -> list[Fact]:
         """There is no page that shows them."""
@@ -247,8 +236,9 @@ def throughput(spans: Spans) -> Chart:
     ]
     highs = [sum(values) for values in _columns(parts)]
     axis = scale(max(highs, default=0.0), is_whole=hours == 1)
-    return _over_time(
-        spans,
+    return over_time(
+        spans.moments(),
+        spans.step_hours,
         parts,
         key="throughput",
         title=_("Throughput"),
@@ -278,8 +268,9 @@ def times(spans: Spans, name: str, title: str, what: str) -> Chart:
         ),
     ]
     known = [value for part in parts for value in part.values if value is not None]
-    return _over_time(
-        spans,
+    return over_time(
+        spans.moments(),
+        spans.step_hours,
         parts,
         key=name,
         title=title,
@@ -308,43 +299,6 @@ def failing(tasks: Sequence[tuple[str, Sums]]) -> list[dict[str, Any]]:
         }
         for task, sums in bad[:FAILING_SHOWN_MAX]
     ]
-
-
-def _over_time(
-    spans: Spans,
-    parts: Sequence[Series],
-    *,
-    axis: Any,
-    text: Any,
-    is_lines: bool = False,
-    **told: Any,
-) -> Chart:
-    at = spans.moments()
-    names, wanted = named(at, spans.step_hours)
-    return Chart(
-        **told,
-        series=parts,
-        ticks=grid(axis, text),
-        labels=labels(names, wanted),
-        bars=[] if is_lines else stacked(parts, axis),
-        segments=lines(parts, axis) if is_lines else [],
-        spots=spots(
-            [
-                "\n".join(
-                    [
-                        when(moment, spans.step_hours),
-                        *(
-                            f"{part.name}: {text(value)}"
-                            for part in parts
-                            if (value := part.values[place]) is not None
-                        ),
-                    ]
-                )
-                for place, moment in enumerate(at)
-            ]
-        ),
-        is_lines=is_lines,
-    )
 
 
 def _values(spans: Spans, name: str) -> list[float | None]:

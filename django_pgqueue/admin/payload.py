@@ -148,14 +148,6 @@ def failures(text: str, *, clock: datetime, may_see: bool) -> list[Failure]:
     return [_failure({"kind": UNREADABLE, "traceback": raw}, clock, may_see)]
 
 
-def last_error(type_name: str | None, kind: str | None, message: str | None) -> str:
-    """Return an error in one line: its class without the module, and what it said."""
-    # The first line: some libraries put a whole page into a message.
-    said = next(iter((message or "").splitlines()), "")
-    name = (type_name or kind or "").rpartition(".")[2]
-    return ": ".join(_present([name, without_secrets(said)]))
-
-
 def without_secrets(text: str) -> str:
     """Return a message or a traceback with the values of secret names replaced."""
     return redact_text(text, get_settings().redact)
@@ -202,7 +194,3 @@ def _text(value: Any) -> str:
 
 def _line(depth: int) -> str:
     return "\n" + "  " * min(max(depth, 0), INDENT_LEVELS_MAX)
-
-
-def _present(parts: Iterable[str]) -> list[str]:
-    return [part for part in parts if part]

@@ -55,48 +55,30 @@ class Standing:
 
     def notes(self) -> list[Note]:
         """Return what keeps a run that is asked for from starting."""
+        names = {"queue": self.queue, "count": self.stats.ready}
         found = []
         if not self.is_served:
-            found.append(
-                Note(
-                    _(
-                        "No living worker serves the queue %(queue)s: a run that is "
-                        "asked for here waits until there is one. Start it:"
-                    )
-                    % {"queue": self.queue},
-                    f"{START_FOR}{self.queue}",
-                )
+            text = _(
+                "No living worker serves the queue %(queue)s: a run that is asked for "
+                "here waits until there is one. Start it:"
             )
+            found.append(Note(text % names, f"{START_FOR}{self.queue}"))
         if self.stats.paused_at is not None:
-            found.append(
-                Note(
-                    _("The queue %(queue)s is paused: a run waits until it is resumed.")
-                    % {"queue": self.queue}
-                )
-            )
+            text = _("The queue %(queue)s is paused: a run waits until it is resumed.")
+            found.append(Note(text % names))
         if not self.has_pyspark:
-            found.append(
-                Note(
-                    _(
-                        "pyspark is not installed here. Where the worker of the queue "
-                        "%(queue)s runs, it must be:"
-                    )
-                    % {"queue": self.queue},
-                    'pip install "dj-pgqueue[spark]"',
-                )
+            text = _(
+                "pyspark is not installed here. Where the worker of the queue "
+                "%(queue)s runs, it must be:"
             )
+            found.append(Note(text % names, 'pip install "dj-pgqueue[spark]"'))
         if self.stats.ready:
-            found.append(
-                Note(
-                    ngettext(
-                        "%(count)s run is asked for and waits in queue %(queue)s.",
-                        "%(count)s runs are asked for and wait in queue %(queue)s.",
-                        self.stats.ready,
-                    )
-                    % {"count": self.stats.ready, "queue": self.queue},
-                    is_warning=False,
-                )
+            text = ngettext(
+                "%(count)s run is asked for and waits in queue %(queue)s.",
+                "%(count)s runs are asked for and wait in queue %(queue)s.",
+                self.stats.ready,
             )
+            found.append(Note(text % names, is_warning=False))
         return found
 
 

@@ -92,27 +92,12 @@ class PipelineRunAdmin(ActingAdmin):
     named_by = ("job", "options", "cancel_requested_at")
     payload_columns = ("options",)
     list_display = (
-        "number",
-        "pipeline_job",
-        "state_badge",
-        "progress_bar",
-        "rows_read",
-        "rows_written",
-        "rate",
-        "took",
-        "asked",
-        "started",
+        *("number", "pipeline_job", "state_badge", "progress_bar", "rows_read"),
+        *("rows_written", "rate", "took", "asked", "started"),
     )
     list_reads = (
-        "job",
-        "state",
-        "asked_by",
-        "started_at",
-        "finished_at",
-        "lease_until",
-        "rows_in",
-        "rows_out",
-        "cancel_requested_at",
+        *("job", "state", "asked_by", "started_at", "finished_at", "lease_until"),
+        *("rows_in", "rows_out", "cancel_requested_at"),
     )
 
     @property

@@ -34,16 +34,8 @@ class QueueAdmin(ActingAdmin):
     acts = pausing(QUEUE)
     named_by = ("paused_at", "paused_by", "pause_reason")
     list_display = (
-        "title",
-        "state",
-        "ready",
-        "oldest",
-        "running",
-        "retrying",
-        "scheduled",
-        "parked",
-        "dead",
-        "paused",
+        *("title", "state", "ready", "oldest", "running", "retrying", "scheduled"),
+        *("parked", "dead", "paused"),
     )
     list_reads = ("created_at", "paused_at", "paused_by", "pause_reason")
 

@@ -198,11 +198,18 @@ class ReadOnlyAdmin(Base):
         self, request: HttpRequest, extra_context: Any = None
     ) -> HttpResponse:
         """Show the list."""
+        return self.seen(request, lambda: self._list(request, extra_context or {}))
+
+    def seen(
+        self, request: HttpRequest, answer: Callable[[], HttpResponse]
+    ) -> HttpResponse:
+        """Return *answer* to those who may look, and who do no more than that."""
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
         if not self.has_view_permission(request):
+            # Asked before the row is: whether it exists is nobody else's business.
             raise PermissionDenied
-        return self.answered(request, lambda: self._list(request, extra_context or {}))
+        return self.answered(request, answer)
 
     def _list(self, request: HttpRequest, extra_context: Any) -> HttpResponse:
         with limited(Plans.IN_ORDER):
@@ -237,11 +244,7 @@ class ReadOnlyAdmin(Base):
         extra_context: Any = None,
     ) -> HttpResponse:
         """Show one row; if it has moved to another table, go there."""
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        return self.answered(
+        return self.seen(
             request, lambda: self._detail(request, unquote(object_id), extra_context)
         )
 
@@ -352,10 +355,7 @@ class ReadOnlyAdmin(Base):
         self, request: HttpRequest, object_id: str, extra_context: Any = None
     ) -> HttpResponse:
         """Show who did what to the job, in whichever table its row was then."""
-        if not self.has_view_permission(request):
-            # Asked before the row is: whether it exists is nobody else's business.
-            raise PermissionDenied
-        return self.answered(
+        return self.seen(
             request, lambda: self._history(request, unquote(object_id), extra_context)
         )
 

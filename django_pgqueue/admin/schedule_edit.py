@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, cast
 
 from django.contrib import messages
@@ -21,6 +20,7 @@ from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import Button, log, may, who
+from django_pgqueue.admin.cells import Difference
 from django_pgqueue.admin.edit import signature_of
 from django_pgqueue.admin.redaction import redact_json
 from django_pgqueue.admin.run_permissions import may_call
@@ -205,16 +205,6 @@ class ScheduleForms(ActingAdmin):
 
 
 NOTHING = "-"
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A column that was changed here."""
-
-    label: str
-    declared: str
-    here: str
-    is_hidden: bool
 
 
 def drift(row: Any, *, may_see: bool) -> list[Difference]:

@@ -25,7 +25,12 @@ from django_pgqueue.admin.filter_form import (
     queue_field,
     text_field,
 )
-from django_pgqueue.admin.listeners import is_stale, subscription_badge, where_of
+from django_pgqueue.admin.listeners import (
+    is_stale,
+    resting,
+    subscription_badge,
+    where_of,
+)
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log.horizon import horizons
@@ -125,20 +130,11 @@ class SubscriptionAdmin(ActingAdmin):
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> SafeString:
         """Show the state; who disabled it, when and why; how far the back-fill is."""
-        shown = subscription_badge(row)
-        if row.disabled_at is not None:
-            return format_html(
-                '{}<br><span class="quiet pgqueue-text">{} {} {}: {}</span>',
-                shown,
-                moments.short(row.disabled_at, row.clock),
-                _("by"),
-                row.disabled_by or "?",
-                row.disabled_reason or "?",
-            )
-        if row.backfill_position is not None:
-            told = _("up to id %(id)s") % {"id": row.backfill_position}
-            return format_html('{}<br><span class="quiet">{}</span>', shown, told)
-        return shown
+        shown = resting(subscription_badge(row), row, SUBSCRIPTION)
+        if row.disabled_at is not None or row.backfill_position is None:
+            return shown
+        place = _("up to id %(id)s") % {"id": row.backfill_position}
+        return format_html('{}<br><span class="quiet">{}</span>', shown, place)
 
     queue_name = column(
         gettext_lazy("queue"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,7 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin import moments
-from django_pgqueue.admin.cells import Note, badge, name
+from django_pgqueue.admin.cells import Difference, Note, badge, name
 from django_pgqueue.admin.listeners import group_lines, subscription_lines
 from django_pgqueue.admin.read_only import Fact, ReadOnlyAdmin, column
 from django_pgqueue.conf import get_settings
@@ -38,15 +37,6 @@ from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.tasks import database
 
 LATELY = timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """What code declares of a topic, and what the topic has."""
-
-    label: str
-    declared: str
-    here: str
 
 
 @admin.register(Topic)

@@ -43,26 +43,12 @@ class WorkerAdmin(ActingAdmin):
 
     keyset = Keyset(("started_at", "name"))
     list_display = (
-        "title",
-        "state",
-        "host",
-        "process",
-        "its_queues",
-        "slots",
-        "heartbeat",
-        "started",
-        "version",
+        *("title", "state", "host", "process", "its_queues", "slots", "heartbeat"),
+        *("started", "version"),
     )
     list_reads = (
-        "hostname",
-        "pid",
-        "queues",
-        "threads",
-        "async_slots",
-        "version",
-        "started_at",
-        "heartbeat_at",
-        "leader_until",
+        *("hostname", "pid", "queues", "threads", "async_slots", "version"),
+        *("started_at", "heartbeat_at", "leader_until"),
     )
 
     title = column(_("name"), lambda row: name(row.name))

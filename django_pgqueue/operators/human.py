@@ -1,5 +1,5 @@
 """
-Human: how people read times and counts, in the admin, the commands and the doctor.
+Human: how people read times, counts and errors: in the admin, commands and doctor.
 
 A length of time has its two largest units, and is cut off below them: 119 s are
 "1 min 59 s", and no 2 minutes until they are over. Under a minute it has three figures.
@@ -11,6 +11,9 @@ from datetime import UTC, datetime
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.redaction.text import redact_text
 
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -43,8 +46,16 @@ def distance(moment: datetime | None, clock: datetime) -> str:
     seconds = (moment - clock).total_seconds()
     if abs(seconds) < 1:
         return _("now")
-    told = _("in %(distance)s") if seconds > 0 else _("%(distance)s ago")
-    return told % {"distance": age(abs(seconds))}
+    text = _("in %(distance)s") if seconds > 0 else _("%(distance)s ago")
+    return text % {"distance": age(abs(seconds))}
+
+
+def exact(moment: datetime | None, clock: datetime) -> str:
+    """Return *moment* to the millisecond, with its zone, and how long ago it is."""
+    if moment is None:
+        return ""
+    written = moment.isoformat(sep=" ", timespec="milliseconds")
+    return f"{written} ({distance(moment, clock)})"
 
 
 def in_utc(moment: datetime) -> datetime:
@@ -57,6 +68,15 @@ def in_utc(moment: datetime) -> datetime:
 def count(number: int, *, is_more: bool = False) -> str:
     """Return *number*; "10,000+" where it was counted no further."""
     return f"{number:,}{'+' if is_more else ''}"
+
+
+def last_error(type_name: str | None, kind: str | None, message: str | None) -> str:
+    """Return an error in one line: its class without the module, and what it said."""
+    # The first line: some libraries put a whole page into a message.
+    text = next(iter((message or "").splitlines()), "")
+    name = (type_name or kind or "").rpartition(".")[2]
+    parts = (name, redact_text(text, get_settings().redact))
+    return ": ".join(filter(None, parts))
 
 
 def _under_a_minute(micros: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django_pgqueue.log.foresee import Step
 from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag
 from django_pgqueue.operators import human
 from django_pgqueue.worker.queue_plan import QueuePlan
@@ -79,6 +80,25 @@ def oldest(lags: Sequence[PartitionLag]) -> float | None:
     """Return how many seconds ago the oldest unread message was published."""
     ages = [each.seconds for each in lags if each.seconds is not None]
     return max(ages, default=None)
+
+
+def messages_of(steps: Sequence[Step]) -> str:
+    """Return how many messages lie within the *steps* of a seek."""
+    is_more = any(step.is_more for step in steps)
+    return human.count(sum(step.messages for step in steps), is_more=is_more)
+
+
+def step_line(step: Step) -> tuple[int, int, int, str, str]:
+    """Return a partition, from where to where, how many are read again or skipped."""
+    count = messages_of([step])
+    again, skipped = (count, "") if step.is_back else ("", count)
+    return (
+        step.partition,
+        step.before,
+        step.after,
+        again,
+        skipped if step.messages else "",
+    )
 
 
 def subscription_state(row: Any) -> str:

@@ -10,9 +10,9 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 
-from django_pgqueue.admin.group_seek import _line
 from django_pgqueue.log.foresee import COUNTED_MESSAGES_MAX, Step
 from django_pgqueue.models import ConsumerGroup, Position, Topic
+from django_pgqueue.operators.states import step_line
 from tests.log.rows import make_group, make_message, make_position, make_topic
 from tests.management.test_doctor import make_worker
 from tests.minutes import in_minutes
@@ -314,9 +314,9 @@ def test_a_place_that_cannot_be_is_told_and_nothing_moves(
 
 def test_counts_of_partitions_are_written_as_their_sum():
     """With commas, and a plus where no more were counted."""
-    assert (0, 9, 0, "10,000+", "") == _line(Step(0, 9, 0, COUNTED_MESSAGES_MAX))
-    assert (1, 0, 9, "", "2") == _line(Step(1, 0, 9, 2))
-    assert (2, 9, 9, "", "") == _line(Step(2, 9, 9, 0))
+    assert (0, 9, 0, "10,000+", "") == step_line(Step(0, 9, 0, COUNTED_MESSAGES_MAX))
+    assert (1, 0, 9, "", "2") == step_line(Step(1, 0, 9, 2))
+    assert (2, 9, 9, "", "") == step_line(Step(2, 9, 9, 0))
 
 
 def test_a_group_that_has_gone_is_not_sought(admin_client):

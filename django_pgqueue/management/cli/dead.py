@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli import rows
 from django_pgqueue.management.cli.acting import suggest
 from django_pgqueue.management.cli.jobs import add_paging, say_next
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.words import add_filters
-from django_pgqueue.operators.human import distance
+from django_pgqueue.operators.human import distance, last_error
 from django_pgqueue.operators.paging import floor_of
-from django_pgqueue.redaction.text import redact_text
 
 HELP = "List dead letters, the newest ids first, and count them by reason."
 
@@ -88,7 +86,7 @@ def _row(row: dict[str, Any]) -> list[object]:
 
 
 def _last_error(row: dict[str, Any]) -> str:
-    return redact_text(rows.last_error(row), get_settings().redact)
+    return last_error(*(row[name] for name in rows.ERROR_COLUMNS))
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:

@@ -119,13 +119,6 @@ def dead() -> QuerySet[Any]:
     return DeadLetter.objects.using(get_settings().database).all()
 
 
-def last_error(row: dict[str, Any]) -> str:
-    """Return the last error of a row in one line: its class, and what it said."""
-    name = (row["error_type"] or row["error_kind"] or "").rpartition(".")[2]
-    said = next(iter((row["error_message"] or "").splitlines()), "")
-    return ": ".join(filter(None, (name, said)))
-
-
 def _tables(filters: Filters) -> Iterator[QuerySet[Any]]:
     alias, states = get_settings().database, filters.states
     if not states or states & set(LiveState.values):

@@ -25,7 +25,7 @@ from django_pgqueue.management.cli.places import (
     resolved,
 )
 from django_pgqueue.management.cli.text import shown
-from django_pgqueue.operators.human import count
+from django_pgqueue.operators.states import messages_of, step_line
 from django_pgqueue.tasks import database
 from django_pgqueue.topics import operate_groups as operate
 
@@ -84,7 +84,7 @@ def _seek(
     if not options["yes"]:
         steps = operate.preview_seek(row, to, partition=options["partition"])
         if not out.as_json:
-            out.table(COLUMNS, [_row(step) for step in steps])
+            out.table(COLUMNS, [step_line(step) for step in steps])
         if not _is_confirmed(row, steps, out):
             out.note("Nothing was done.")
             return EXIT_NOTHING
@@ -102,24 +102,8 @@ def _seek(
 
 
 def _is_confirmed(row: GroupRow, steps: list[Step], out: Output) -> bool:
-    again = _total([step for step in steps if step.is_back])
-    skipped = _total([step for step in steps if not step.is_back])
+    again = messages_of([step for step in steps if step.is_back])
+    skipped = messages_of([step for step in steps if not step.is_back])
     messages = "message" if again == "1" else "messages"
     what = f"{again} {messages} would be read again, {skipped} skipped"
     return out.confirms(what, f"{what}. Seek {shown(row)}?")
-
-
-def _row(step: Step) -> list[object]:
-    total = _total([step])
-    return [
-        step.partition,
-        step.before,
-        step.after,
-        total if step.is_back else "",
-        total if not step.is_back and step.messages else "",
-    ]
-
-
-def _total(steps: list[Step]) -> str:
-    is_more = any(step.is_more for step in steps)
-    return count(sum(step.messages for step in steps), is_more=is_more)

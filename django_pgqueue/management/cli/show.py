@@ -14,12 +14,12 @@ from django.db.models import TextField
 from django.db.models.functions import Cast, Now
 
 from django_pgqueue.conf import get_settings
-from django_pgqueue.management.cli.moments import full
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import job_id
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.job import live_state
+from django_pgqueue.operators.human import exact
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks.redact import redact_job
 
@@ -149,7 +149,7 @@ def _print(told: dict[str, Any], out: Output) -> None:
 def _facts(told: dict[str, Any]) -> dict[str, object]:
     clock = told["clock"]
     times = {
-        label: full(told.get(name), clock)
+        label: exact(told.get(name), clock)
         for label, name in (
             ("enqueued", "enqueued_at"),
             ("asked for", "run_after"),

@@ -63,7 +63,7 @@ def run(options: dict[str, Any], out: Output) -> int:
     topics = list(Topic.objects.using(get_settings().database).order_by("name"))
     rows = [row for row in topics if name in (None, row.name)]
     with database.cursor() as cursor:
-        told = [_told(row) for row in rows]
+        told = [_facts(row) for row in rows]
         _add_counts(cursor, rows, told)
         _add_listeners(cursor, rows, told, with_lag=name is not None)
     if out.as_json:
@@ -79,7 +79,7 @@ def run(options: dict[str, Any], out: Output) -> int:
     return EXIT_DONE if rows or name is None else EXIT_NOTHING
 
 
-def _told(row: Any) -> dict[str, Any]:
+def _facts(row: Any) -> dict[str, Any]:
     retention = get_settings().retention.log
     kept = retention if row.retain is None else row.retain
     return {
