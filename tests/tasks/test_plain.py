@@ -103,7 +103,10 @@ def test_the_short_way_writes_what_the_long_way_writes(value):
     assert plain_text(value) in (None, walked(value))
 
 
-@given(st.lists(st.lists(VALUES) | st.dictionaries(KEYS, VALUES), min_size=1))
+FEW = st.lists(VALUES, max_size=3) | st.dictionaries(KEYS, VALUES, max_size=3)
+
+
+@given(st.lists(FEW, min_size=1, max_size=4))
 def test_items_together_are_what_they_are_alone(items):
     """With commas between, and never one that cannot travel."""
     together = plain_items(items)
