@@ -5,8 +5,8 @@
 #   VENV=.venv-3.13     where it is
 #   POSTGRES=FOLDER     binaries of the PostgreSQL that `make test` runs on; default:
 #                       the server of DATABASE_URL, or the embedded one
-#   PROCESSES=2         share the tests, each with a server of its own; 0: one does all, as
-#                       always on DATABASE_URL
+#   PROCESSES=2         share the tests, each with a server of its own (make spark: one);
+#                       0: one does all, as always on DATABASE_URL
 #   ARGS="-k claim -x"  arguments for the command behind demo, test, faults and bench
 #
 # PYTHON and DJANGO last: later makes keep what the environment has.
@@ -26,7 +26,7 @@ PYTEST = $(ON_POSTGRES) python -m pytest -n $(PROCESSES) --dist loadfile --no-lo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test near slow matrix faults check docs bench format lint types layers migrations wheel example coverage clean
+.PHONY: help demo test near spark slow matrix faults check docs bench format lint types layers migrations wheel example coverage clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -37,11 +37,15 @@ help: ## this list
 demo: ## the example at work: clients, a web server, and workers that get killed
 	$(EXAMPLE) python -m example_project.demo $(ARGS)
 
-test: ## the tests, but for the slow ones; ARGS='-m ""' for all of them
-	$(DEV) $(PYTEST) -m "not slow" $(ARGS)
+test: ## the tests, but for Spark's and the slow ones; ARGS='-m ""' for all of them
+	$(DEV) $(PYTEST) -m "not slow and not spark" $(ARGS)
 
 near: ## the tests of what you have changed
 	$(DEV) python .ci/near.py $(ARGS)
+
+spark: override PROCESSES := $(if $(filter 0,$(PROCESSES)),0,1)
+spark: ## the tests of Spark, in one process: they share a JVM, which uses all cores
+	$(DEV) $(PYTEST) -m "spark and not slow" $(ARGS)
 
 slow: ## the slow tests: demonstrations, pipelines, soaks
 	$(DEV) $(PYTEST) -m "slow and not faults" $(ARGS)
@@ -52,7 +56,7 @@ matrix: ## the fault matrix at a tenth, and the broken builds, alone on the mach
 faults: ## the fault matrix at full size, and the broken builds; ARGS="--row K1 --seed 7"
 	$(DEV) python -m tests.faults $(ARGS)
 
-check: lint types layers migrations docs wheel test slow matrix ## what CI runs, the quick first
+check: lint types layers migrations docs wheel test spark slow matrix ## what CI runs, the quick first
 
 docs: ## the documentation, into docs/_build/html
 	@echo "== docs"

@@ -27,6 +27,7 @@ from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.spark.job import declared_jobs
 from tests import seeds
 from tests.process_state import left_behind, process_state
+from tests.spark.one_session import ONE
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
@@ -144,6 +145,12 @@ def pytest_runtest_teardown(
     left = list(left_behind(PROCESS))
     PROCESS.update(process_state())
     assert not left, f"{item.path.name} has left behind: {'; '.join(left)}"
+
+
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
+    """Give the next test of Spark a new session after one that was cut off."""
+    if call.excinfo is not None and "from pytest-timeout" in str(call.excinfo.value):
+        ONE.cut_off()
 
 
 @pytest.fixture(scope="session")

@@ -20,9 +20,9 @@ from tests.docs import spark_reader
 from tests.docs.samples import PAGES, Sample, name_of, samples_of
 from tests.docs.spark_reader import is_pipeline_job, spark_samples
 from tests.pipeline.conftest import plan, run
-from tests.spark.conftest import _packages, dsn, spark
+from tests.spark.conftest import _packages, dsn, spark, start_spark
 
-__all__ = ["_packages", "dsn", "plan", "run", "spark"]
+__all__ = ["_packages", "dsn", "plan", "run", "spark", "start_spark"]
 
 pytestmark = pytest.mark.spark
 

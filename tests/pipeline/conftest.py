@@ -12,9 +12,9 @@ from django_pgqueue.management.pipeline.known_task import known_task
 from django_pgqueue.management.spark_session import dsn_of
 from django_pgqueue.spark.job import find_job
 from django_pgqueue.spark.run import Ended, Plan, run_job
-from tests.spark.conftest import _packages, dsn, spark
+from tests.spark.conftest import _packages, dsn, spark, start_spark
 
-__all__ = ["_packages", "dsn", "spark"]
+__all__ = ["_packages", "dsn", "spark", "start_spark"]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A Spark session for all tests of a run, on the test database."""
+"""A Spark session for all tests of a process, on the test database."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.management.spark_session import dsn_of
 from django_pgqueue.spark.java import installed
+from tests.spark.one_session import ONE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -47,44 +48,45 @@ def dsn(django_db_setup: None) -> str:
 
 
 @pytest.fixture(scope="session")
-def spark(
+def start_spark(
     dsn: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
-    """One session for the whole run: a JVM takes seconds to start."""
-    require("pyspark", "pyarrow", "adbc_driver_postgresql")
-    from pyspark import SparkContext, __version__
-
-    from django_pgqueue.spark.session import open_session
-
+) -> Iterator[Callable[[], Any]]:
+    """A function that starts a session on the test database, in a JVM of its own."""
     without_django = tmp_path_factory.mktemp("without_django")
     (without_django / "django").mkdir()
     (without_django / "django" / "__init__.py").write_text(NO_DJANGO)
     path = [without_django, ROOT, ROOT / "django_pgqueue" / "spark" / "toplevel"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, path)))
-        patch.setenv("PGQUEUE_ELSEWHERE", dsn)
-        session = open_session(
-            "tests",
-            master="local[2]",
-            dsn=dsn,
-            config={
-                "spark.ui.port": "0",
-                "spark.sql.shuffle.partitions": "2",
-                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-                "spark.driver.extraJavaOptions": quick_start(
-                    request.config.cache.mkdir("spark"), __version__
-                ),
-            },
-        )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    gateway = SparkContext._gateway
-    if gateway.proc.poll() is not None:
-        return  # tests/pipeline has the same session, and has ended it.
-    session.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(60)
+    cache = request.config.cache.mkdir("spark")
+
+    def start() -> Any:
+        from pyspark import __version__
+
+        from django_pgqueue.spark.session import open_session
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", os.pathsep.join(map(str, path)))
+            patch.setenv("PGQUEUE_ELSEWHERE", dsn)
+            return open_session(
+                "tests",
+                master="local[2]",
+                dsn=dsn,
+                config={
+                    "spark.ui.port": "0",
+                    "spark.sql.shuffle.partitions": "2",
+                    "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark")),
+                    "spark.driver.extraJavaOptions": quick_start(cache, __version__),
+                },
+            )
+
+    yield start
+    ONE.close()
+
+
+@pytest.fixture
+def spark(start_spark: Callable[[], Any]) -> Any:
+    """The one session of the process."""
+    require("pyspark", "pyarrow", "adbc_driver_postgresql")
+    return ONE.get(start_spark)
 
 
 def quick_start(cache: Path, version: str) -> str:
