@@ -147,7 +147,7 @@ def pytest_runtest_teardown(
     assert not left, f"{item.path.name} has left behind: {'; '.join(left)}"
 
 
-def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
+def pytest_exception_interact(call: pytest.CallInfo[None]) -> None:
     """Give the next test of Spark a new session after one that was cut off."""
     if call.excinfo is not None and "from pytest-timeout" in str(call.excinfo.value):
         ONE.cut_off()

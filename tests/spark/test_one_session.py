@@ -36,6 +36,7 @@ def test_a_call_that_is_cut_off_answers_no_later_one(spark, start_spark, request
         spark._jvm.java.lang.Thread.sleep(60_000)
     signal.signal(signal.SIGUSR2, before)
     call = pytest.CallInfo(None, raised, 0.0, 0.5, 0.5, "call", _ispytest=True)
-    request.node.ihook.pytest_runtest_makereport(item=request.node, call=call)
+    hook = request.node.ihook.pytest_exception_interact
+    hook(node=request.node, call=call, report=None)
 
     assert 3 == ONE.get(start_spark).range(3).count()
