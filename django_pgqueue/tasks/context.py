@@ -6,18 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
 from django_pgqueue.exceptions import WrongState
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.queues.edit import EDITS
 from django_pgqueue.tasks.outcome import AskedAgain, Reject, RetryLater
-
-if TYPE_CHECKING:
-    from django_pgqueue.queues.claim import Claimed
-    from django_pgqueue.tasks.prepare import Prepared
 
 # Characters kept of the note of a progress report, and the largest of its numbers.
 NOTE_CHARACTERS_MAX = 500
@@ -291,29 +286,6 @@ class JobContext:
         self.control.say(error)
 
 
-def context_of(
-    job: Claimed, prepared: Prepared, installation: str, control: JobControl
-) -> JobContext:
-    """Return what the task sees of its job, and can say to it through *control*."""
-    headers = prepared.headers
-    key = f"{installation}-{job.id}"
-    if EDITS in headers:
-        # Other arguments are another piece of work to those who are told the key.
-        key = f"{key}.{headers[EDITS]}"
-    return JobContext(
-        id=job.id,
-        task=job.task,
-        queue=job.queue,
-        attempt=job.attempt,
-        max_attempts=job.max_attempts,
-        headers=headers,
-        idempotency_key=key,
-        tags=_tags(headers),
-        ack_policy=prepared.options.ack_policy,
-        control=control,
-    )
-
-
 def inline_context(task: str) -> JobContext:
     """Return the context of a call without a job."""
     return JobContext(
@@ -359,9 +331,3 @@ def _checked_note(note: object) -> str:
     # What PostgreSQL cannot store is shown escaped: NUL, and surrogates.
     text = note[:NOTE_CHARACTERS_MAX].replace("\x00", "\\x00")
     return text.encode(errors="backslashreplace").decode()
-
-
-def _tags(headers: Mapping[str, Any]) -> tuple[str, ...]:
-    tags = headers.get("tags")
-    # A row written by SQL may hold anything.
-    return tuple(map(str, tags)) if isinstance(tags, list) else ()

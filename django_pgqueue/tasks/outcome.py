@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.options.retry import Retry
-from django_pgqueue.queues.claim import Claimed
 
 if TYPE_CHECKING:
+    from django_pgqueue.queues.claim import Claimed
     from django_pgqueue.tasks.options import ResolvedOptions
 
 ON_SUCCESS = "on_success"

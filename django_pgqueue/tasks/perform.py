@@ -28,12 +28,12 @@ from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.atomic import in_transaction
-from django_pgqueue.tasks.context import Inline, JobControl, context_of
+from django_pgqueue.tasks.context import Inline, JobControl
 from django_pgqueue.tasks.errors import message_of, type_of
 from django_pgqueue.tasks.gathered import Collected, collect
 from django_pgqueue.tasks.middleware import wrap
 from django_pgqueue.tasks.outcome import Outcome, Performed, Succeeded, outcome_after
-from django_pgqueue.tasks.prepare import Prepared, note_of
+from django_pgqueue.tasks.prepare import Prepared, context_of, note_of
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.tasks.task import Task
 

@@ -8,6 +8,7 @@ ends here as an outcome of this one job.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,7 +16,9 @@ from typing import Any
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import UndecodablePayload, UnknownTask
 from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.queues.edit import EDITS
 from django_pgqueue.tasks import payload
+from django_pgqueue.tasks.context import JobContext, JobControl
 from django_pgqueue.tasks.messages import unwanted_message
 from django_pgqueue.tasks.options import ResolvedOptions
 from django_pgqueue.tasks.outcome import (
@@ -131,6 +134,29 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
     return Prepared(task, options, args, kwargs, headers)
 
 
+def context_of(
+    job: Claimed, prepared: Prepared, installation: str, control: JobControl
+) -> JobContext:
+    """Return what the task sees of its job, and can say to it through *control*."""
+    headers = prepared.headers
+    key = f"{installation}-{job.id}"
+    if EDITS in headers:
+        # Other arguments are another piece of work to those who are told the key.
+        key = f"{key}.{headers[EDITS]}"
+    return JobContext(
+        id=job.id,
+        task=job.task,
+        queue=job.queue,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        headers=headers,
+        idempotency_key=key,
+        tags=_tags(headers),
+        ack_policy=prepared.options.ack_policy,
+        control=control,
+    )
+
+
 def _deliveries_before(job: Claimed) -> int:
     """Return the deliveries that were before the latest redrive."""
     try:
@@ -170,6 +196,12 @@ def decide_unknown(
         is_failure=False,
         unknown_task=True,
     )
+
+
+def _tags(headers: Mapping[str, Any]) -> tuple[str, ...]:
+    tags = headers.get("tags")
+    # A row written by SQL may hold anything.
+    return tuple(map(str, tags)) if isinstance(tags, list) else ()
 
 
 def note_of(message: str, kind: str = "result") -> str:
