@@ -92,9 +92,7 @@ def _declare(
     from django_pgqueue.schedules.sync import sync as sync_schedules
     from django_pgqueue.schedules.sync import tell_workers
     from django_pgqueue.tasks.modules import failed_modules, import_problem
-    from django_pgqueue.topics.sync_groups import sync_groups
-    from django_pgqueue.topics.sync_subscriptions import sync as sync_subscriptions
-    from django_pgqueue.topics.sync_topics import sync as sync_topics
+    from django_pgqueue.topics.sync import sync_groups, sync_subscriptions, sync_topics
 
     if using != readable_settings().database:
         return

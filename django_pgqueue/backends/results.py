@@ -19,7 +19,7 @@ from django_pgqueue.backends.django_api import (
     TaskResultStatus,
 )
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.queues.read import Row
+from django_pgqueue.queues.find import Row
 from django_pgqueue.tasks.context import JobContext
 from django_pgqueue.tasks.payload import decode_value
 from django_pgqueue.tasks.result import JobResult

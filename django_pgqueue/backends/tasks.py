@@ -50,7 +50,7 @@ from django_pgqueue.exceptions import (
 from django_pgqueue.options.checks import check_queue
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.enqueue import Placement, enqueue_timed
-from django_pgqueue.queues.read import read
+from django_pgqueue.queues.find import read
 from django_pgqueue.tasks.declare import checked_options
 from django_pgqueue.tasks.enqueuer import Enqueuer
 from django_pgqueue.tasks.inline import collecting, run_enqueued

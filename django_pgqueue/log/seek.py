@@ -1,5 +1,5 @@
 """
-Seek: let a group read on from somewhere else, while it is read.
+Seek: let a group read on from somewhere else, while it is read; or see what would be.
 
 Raises the fence and frees the lease: what is being read now is refused when it is done.
 """
@@ -20,17 +20,40 @@ EARLIEST, LATEST = "earliest", "latest"
 # the two, a session draws both; and the server's clock may have been put back.
 DISORDER_SECONDS = 10.0
 
-# Locks: a share lock on the topic's row until the caller's transaction ends: retention
-# neither removes what is sought meanwhile, nor overlooks where the group is now.
-TOPIC_OF = """
+# Messages that are counted for a preview, per partition.
+COUNTED_MESSAGES_MAX = 10_000
+
+# Locks: none.
+GROUP = """
 SELECT t.id, t.name, t.removed_to, g.name, current_setting('transaction_isolation')
   FROM pgqueue_consumer_group g JOIN pgqueue_topic t ON t.id = g.topic_id
- WHERE g.id = %(group)s FOR SHARE OF t
+ WHERE g.id = %(group)s
 """
+
+# Locks: a share lock on the topic's row until the caller's transaction ends: retention
+# neither removes what is sought meanwhile, nor overlooks where the group is now.
+GROUP_TO_SEEK = f"{GROUP} FOR SHARE OF t"
 
 # Locks: none.
 PARTITIONS = """
 SELECT p.partition FROM pgqueue_position p WHERE p.group_id = %(group)s
+ ORDER BY p.partition
+"""
+
+# Along the index of the log, between where a position is and where it would be; no
+# further than the limit. Locks: none.
+BETWEEN = """
+SELECT p.partition, p.position, sought.position,
+       (SELECT count(*)
+          FROM (SELECT FROM pgqueue_message m
+                 WHERE m.topic_id = %(topic)s AND m.partition = p.partition
+                   AND m.id > least(p.position, sought.position)
+                   AND m.id <= greatest(p.position, sought.position)
+                 ORDER BY m.id LIMIT %(limit)s) counted)
+  FROM pgqueue_position p
+  JOIN unnest(%(partitions)s::int[], %(positions)s::bigint[])
+       AS sought(partition, position) ON sought.partition = p.partition
+ WHERE p.group_id = %(group)s
  ORDER BY p.partition
 """
 
@@ -87,12 +110,42 @@ RETURNING p.partition, was.position, p.position
 """
 
 
+class _Group(NamedTuple):
+    """What a seek has to know of a group."""
+
+    topic_id: int
+    removed_to: int
+    isolation: str
+    partitions: list[int]
+
+
 class Sought(NamedTuple):
     """Where a partition's position was, and where it is now."""
 
     partition: int
     before: int
     now: int
+
+
+class Step(NamedTuple):
+    """What a seek would do in one partition."""
+
+    partition: int
+    before: int
+    after: int
+    # Messages between the two, up to COUNTED_MESSAGES_MAX: read again if it goes back,
+    # else skipped.
+    messages: int
+
+    @property
+    def is_back(self) -> bool:
+        """Whether it would read messages again."""
+        return self.after < self.before
+
+    @property
+    def is_more(self) -> bool:
+        """Whether there may be more messages than were counted."""
+        return self.messages >= COUNTED_MESSAGES_MAX
 
 
 def seek(
@@ -121,19 +174,60 @@ def seek(
         TopicError: There is no such place, partition or group; or a moment is sought
             in another isolation level.
     """
-    cursor.execute(TOPIC_OF, {"group": group_id})
+    group = _group(cursor, GROUP_TO_SEEK, group_id, partition)
+    is_moment = not isinstance(to, int) and to not in (EARLIEST, LATEST)
+    if is_moment and group.isolation in ("repeatable read", "serializable"):
+        # The horizon is of now, and the messages would be those of the snapshot.
+        raise TopicError(
+            f"A moment cannot be sought in a transaction of {group.isolation.upper()}: "
+            f"it does not see what was published since it began, and the group would "
+            f"pass over that. Seek outside of it, or in READ COMMITTED."
+        )
+    cursor.execute(SEEK, {"group": group_id, **_places(cursor, group, to)})
+    return sorted(Sought(*moved) for moved in cursor.fetchall())
+
+
+def preview_seek(
+    cursor: Cursor,
+    group_id: int,
+    to: int | str | datetime,
+    *,
+    partition: int | None = None,
+) -> list[Step]:
+    """
+    Return what seek() with these arguments would do now.
+
+    Args:
+        cursor: On the primary, in READ COMMITTED.
+        group_id: Of the group.
+        to: As for seek().
+        partition: As for seek().
+
+    Raises:
+        MessagesLost, TopicError: As seek().
+    """
+    group = _group(cursor, GROUP, group_id, partition)
+    cursor.execute(
+        BETWEEN,
+        {
+            "group": group_id,
+            "topic": group.topic_id,
+            **_places(cursor, group, to),
+            "limit": COUNTED_MESSAGES_MAX,
+        },
+    )
+    return [Step(*row) for row in cursor.fetchall()]
+
+
+def _group(
+    cursor: Cursor, statement: str, group_id: int, partition: int | None
+) -> _Group:
+    """Return a group, and which of its partitions are meant; raise TopicError."""
+    cursor.execute(statement, {"group": group_id})
     row = cursor.fetchone()
     if row is None:
         raise TopicError(f"There is no consumer group with the id {group_id}.")
     topic_id, topic, removed_to, name, isolation = row
-    is_moment = not isinstance(to, int) and to not in (EARLIEST, LATEST)
-    if is_moment and isolation in ("repeatable read", "serializable"):
-        # The horizon is of now, and the messages would be those of the snapshot.
-        raise TopicError(
-            f"A moment cannot be sought in a transaction of {isolation.upper()}: it "
-            f"does not see what was published since it began, and the group would "
-            f"pass over that. Seek outside of it, or in READ COMMITTED."
-        )
     cursor.execute(PARTITIONS, {"group": group_id})
     every = [number for (number,) in cursor.fetchall()]
     if partition is not None and partition not in every:
@@ -142,16 +236,18 @@ def seek(
             f"{len(every)}, from 0 on."
         )
     wanted = every if partition is None else [partition]
-    starts = starts_of(cursor, topic_id, removed_to, wanted, to)
-    cursor.execute(
-        SEEK,
-        {
-            "group": group_id,
-            "partitions": wanted,
-            "positions": [starts[number] for number in wanted],
-        },
-    )
-    return sorted(Sought(*moved) for moved in cursor.fetchall())
+    return _Group(topic_id, removed_to, isolation, wanted)
+
+
+def _places(
+    cursor: Cursor, group: _Group, to: int | str | datetime
+) -> dict[str, list[int]]:
+    """Return where each partition would be, as SEEK and BETWEEN take it."""
+    starts = starts_of(cursor, group.topic_id, group.removed_to, group.partitions, to)
+    return {
+        "partitions": group.partitions,
+        "positions": [starts[number] for number in group.partitions],
+    }
 
 
 def starts_of(

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django_pgqueue.log.foresee import Step
 from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag
+from django_pgqueue.log.seek import Step
 from django_pgqueue.operators import human
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import is_served

@@ -1,5 +1,5 @@
 """
-Find: where a job is, and in which state.
+Find: where jobs are and in which state, and all that is known of one.
 
 A job is in exactly one of three tables in every snapshot, because the statements that
 move it delete and insert at once. One statement over all three therefore never misses
@@ -9,6 +9,7 @@ it, where three queries one after another could.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from django_pgqueue.live_states import live_state
@@ -44,3 +45,53 @@ def find(cursor: Cursor, ids: Sequence[int]) -> dict[int, Found]:
     """Return what is known of the jobs *ids*; those that are nowhere are left out."""
     cursor.execute(FIND, {"ids": list(ids)})
     return {row[0]: Found(*row) for row in cursor.fetchall()}
+
+
+# Locks: none. Payloads as text, decoded by whoever wants them: PostgreSQL stores JSON
+# that Python cannot read.
+READ = f"""
+SELECT id, {live_state()}, task, queue, args::text, kwargs::text, headers::text,
+       priority, attempt, max_attempts, run_after, enqueued_at, leased_at,
+       NULL::timestamptz, leased_by, errors::text, NULL::text, NULL::text
+  FROM pgqueue_job WHERE id = %(id)s
+UNION ALL
+SELECT id, state, task, queue, args::text, kwargs::text, headers::text,
+       priority, attempt, max_attempts, run_after, enqueued_at, started_at,
+       finished_at, worker, errors::text, result::text, NULL
+  FROM pgqueue_archived_job WHERE id = %(id)s
+UNION ALL
+SELECT id, 'dead', task, queue, args::text, kwargs::text, headers::text,
+       priority, attempt, max_attempts, run_after, enqueued_at, started_at,
+       finished_at, worker, errors::text, NULL, reason
+  FROM pgqueue_dead_letter WHERE id = %(id)s
+"""
+
+
+class Row(NamedTuple):
+    """One job, as its table has it."""
+
+    id: int
+    status: str
+    task: str
+    queue: str
+    args: str  # JSON text.
+    kwargs: str  # JSON text.
+    headers: str  # JSON text.
+    priority: int
+    attempt: int
+    max_attempts: int
+    run_after: datetime | None
+    enqueued_at: datetime
+    started_at: datetime | None  # Of the latest attempt.
+    finished_at: datetime | None
+    worker: str | None  # That holds its lease, or settled it.
+    errors: str  # JSON text.
+    result: str | None  # JSON text.
+    reason: str | None
+
+
+def read(cursor: Cursor, job_id: int) -> Row | None:
+    """Return the job with this id; None when no table has it."""
+    cursor.execute(READ, {"id": job_id})
+    found = cursor.fetchone()
+    return None if found is None else Row(*found)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
+
+from asgiref.sync import sync_to_async
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.postgres.cursor import Cursor
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -27,3 +31,8 @@ def transaction() -> Iterator[tuple[Any, Cursor]]:
     connection = connections[get_settings().database]
     with transaction.atomic(using=connection.alias), connection.cursor() as opened:
         yield connection, opened
+
+
+async def in_thread(function: Callable[..., T], *args: Any) -> T:
+    """Run *function* where Django's connections are; context variables are kept."""
+    return await sync_to_async(function)(*args)

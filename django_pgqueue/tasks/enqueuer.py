@@ -21,7 +21,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
-from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from django_pgqueue import signals
@@ -44,6 +43,7 @@ from django_pgqueue.queues.unique import Dedup
 from django_pgqueue.queues.unique import Stored as UniqueStored
 from django_pgqueue.tasks import payload, store_unique
 from django_pgqueue.tasks.accumulate import NO_KEY, check_key
+from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.from_queryset import check_queryset, select
 from django_pgqueue.tasks.open_transaction import open_alias, queue_connection
@@ -189,7 +189,7 @@ class Enqueuer(Generic[P, R]):
         It runs in the thread that runs all of Django's database code for this
         context, so it joins a transaction that is open there.
         """
-        return await _in_thread(self._delay, args, kwargs)
+        return await in_thread(self._delay, args, kwargs)
 
     aenqueue = adelay
 
@@ -228,7 +228,7 @@ class Enqueuer(Generic[P, R]):
 
     async def abulk(self, items: Iterable[Item]) -> list[JobResult[R]]:
         """Store one job per item from async code; as bulk()."""
-        return await _in_thread(self.bulk, items)
+        return await in_thread(self.bulk, items)
 
     def from_queryset(self, queryset: QuerySet[Any, Any], /, **fields: Any) -> int:
         """
@@ -265,7 +265,7 @@ class Enqueuer(Generic[P, R]):
         self, queryset: QuerySet[Any, Any], /, **fields: Any
     ) -> int:
         """Store one job per row of a queryset from async code; as from_queryset()."""
-        return await _in_thread(
+        return await in_thread(
             functools.partial(self.from_queryset, queryset, **fields)
         )
 
@@ -526,7 +526,7 @@ class Deferred(Generic[P, R]):
 
     async def adelay(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Store the job after the commit, from async code; as delay()."""
-        await _in_thread(functools.partial(self.delay, *args, **kwargs))
+        await in_thread(functools.partial(self.delay, *args, **kwargs))
 
     aenqueue = adelay
 
@@ -537,7 +537,7 @@ class Deferred(Generic[P, R]):
 
     async def abulk(self, items: Iterable[Item]) -> None:
         """Store one job per item after the commit, from async code; as bulk()."""
-        await _in_thread(self.bulk, items)
+        await in_thread(self.bulk, items)
 
     def _after_commit(self, store: Callable[..., object], *checked: Any) -> None:
         alias = self._using or open_alias() or get_settings().database
@@ -547,11 +547,6 @@ class Deferred(Generic[P, R]):
             functools.partial(store, *checked, get_settings(), anywhere=True),
             using=alias,
         )
-
-
-async def _in_thread(function: Callable[..., T], *args: Any) -> T:
-    """Run *function* where Django's connections are; context variables are kept."""
-    return await sync_to_async(function)(*args)
 
 
 def _check_rule(task: Task[Any, Any], options: CallOptions) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-from asgiref.sync import sync_to_async
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
@@ -20,6 +18,7 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.queues.find import Found, find
+from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.open_transaction import has_test_case, has_transaction
 from django_pgqueue.tasks.outcome import Reject
 from django_pgqueue.tasks.payload import decode_value
@@ -79,7 +78,7 @@ class JobResult(Generic[R]):
 
     async def arefresh(self) -> JobResult[R]:
         """Read the job's state again, from async code; as refresh()."""
-        return await _in_thread(self.refresh)
+        return await in_thread(self.refresh)
 
     def get(self, timeout: Duration | None = None) -> R:
         """
@@ -110,11 +109,11 @@ class JobResult(Generic[R]):
     async def aget(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - As get().
         """Wait for the result from async code, without blocking it; as get()."""
         for pause in self._pauses(timeout):
-            if await _in_thread(self._has_ended, timeout):
+            if await in_thread(self._has_ended, timeout):
                 break
             await asyncio.sleep(pause)
         # A model instance in the result is fetched.
-        return await _in_thread(self._outcome)
+        return await in_thread(self._outcome)
 
     def cancel(self) -> bool:
         """
@@ -142,7 +141,7 @@ class JobResult(Generic[R]):
 
     async def acancel(self) -> bool:
         """Cancel the job from async code; as cancel()."""
-        return await _in_thread(self.cancel)
+        return await in_thread(self.cancel)
 
     def retry(self) -> bool:
         """
@@ -172,7 +171,7 @@ class JobResult(Generic[R]):
 
     async def aretry(self) -> bool:
         """Make the job due now from async code; as retry()."""
-        return await _in_thread(self.retry)
+        return await in_thread(self.retry)
 
     def edit(
         self,
@@ -207,7 +206,7 @@ class JobResult(Generic[R]):
         kwargs: Mapping[str, Any] | None = None,
     ) -> JobResult[R]:
         """Give the job other arguments from async code; as edit()."""
-        return await _in_thread(lambda: self.edit(args=args, kwargs=kwargs))
+        return await in_thread(lambda: self.edit(args=args, kwargs=kwargs))
 
     @property
     def status(self) -> str:
@@ -325,8 +324,3 @@ class JobResult(Generic[R]):
 
     def __hash__(self) -> int:
         return hash((JobResult, self.id))
-
-
-async def _in_thread(function: Callable[..., T], *args: Any) -> T:
-    """Run *function* where Django's connections are; context variables are kept."""
-    return await sync_to_async(function)(*args)

@@ -21,7 +21,7 @@ from django_pgqueue.testing.access import explained
 from django_pgqueue.topics import after_batch
 from django_pgqueue.topics.consume import Consumer, declared
 from django_pgqueue.topics.run_batch import Ended, run_batch
-from django_pgqueue.topics.sync_groups import declaration_of
+from django_pgqueue.topics.sync import declaration_of
 from django_pgqueue.topics.write_after import write_after
 
 READER = "drain_group"

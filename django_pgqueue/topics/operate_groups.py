@@ -16,9 +16,8 @@ from typing import Any
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log import groups, positions
 from django_pgqueue.log import seek as seeks
-from django_pgqueue.log.foresee import Step, foresee
 from django_pgqueue.log.groups import GroupRow
-from django_pgqueue.log.seek import Sought
+from django_pgqueue.log.seek import Sought, Step
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.atomic import read_committed
@@ -104,7 +103,7 @@ def preview_seek(
     Arguments and errors are those of seek().
     """
     with _cursor() as (_connection, cursor):
-        return foresee(cursor, group.id, to, partition=partition)
+        return seeks.preview_seek(cursor, group.id, to, partition=partition)
 
 
 def seek(group: GroupRow, to: Place, *, partition: int | None = None) -> list[Sought]:

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 
-from django_pgqueue.log.foresee import COUNTED_MESSAGES_MAX, Step
+from django_pgqueue.log.seek import COUNTED_MESSAGES_MAX, Step
 from django_pgqueue.models import ConsumerGroup, Position, Topic
 from django_pgqueue.operators.states import step_line
 from tests.log.rows import make_group, make_message, make_position, make_topic

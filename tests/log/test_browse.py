@@ -10,12 +10,11 @@ from django.db import connection
 from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log import browse as browses
-from django_pgqueue.log import foresee as foresees
 from django_pgqueue.log import overview
+from django_pgqueue.log import seek as seeks
 from django_pgqueue.log.browse import Wanted, browse
 from django_pgqueue.log.first_id import first_id
-from django_pgqueue.log.foresee import foresee
-from django_pgqueue.log.seek import seek
+from django_pgqueue.log.seek import preview_seek, seek
 from django_pgqueue.models import Message, Position, Topic
 from tests.log.rows import make_group, make_message, make_position, make_topic
 
@@ -212,7 +211,7 @@ def test_what_is_foreseen_is_what_a_seek_does(cursor, where, partition):
     to = {"id": rows[9].pk, "time": rows[20].published_at}.get(where, where)
     before = list(Position.objects.order_by("pk").values())
 
-    steps = foresee(cursor, group.pk, to, partition=partition)
+    steps = preview_seek(cursor, group.pk, to, partition=partition)
     assert before == list(Position.objects.order_by("pk").values())
     done = seek(cursor, group.pk, to, partition=partition)
 
@@ -230,9 +229,9 @@ def test_what_is_foreseen_is_counted_no_further_than_said(cursor, monkeypatch):
     """So a seek over a hundred million messages is foreseen at once."""
     fill(20, partitions=1)
     group = make_group()
-    monkeypatch.setattr(foresees, "COUNTED_MESSAGES_MAX", 5)
+    monkeypatch.setattr(seeks, "COUNTED_MESSAGES_MAX", 5)
 
-    (step,) = foresee(cursor, group.pk, "latest")
+    (step,) = preview_seek(cursor, group.pk, "latest")
 
     assert (5, True) == (step.messages, step.is_more)
 
@@ -244,10 +243,10 @@ def test_what_cannot_be_sought_is_not_foreseen(cursor):
     make_message(id=1_000)
 
     with pytest.raises(TopicError, match="no consumer group with the id 0"):
-        foresee(cursor, 0, "latest")
+        preview_seek(cursor, 0, "latest")
     with pytest.raises(TopicError, match="orders/stats has no partition 77"):
-        foresee(cursor, group.pk, "latest", partition=77)
+        preview_seek(cursor, group.pk, "latest", partition=77)
     with pytest.raises(MessagesLost, match="earliest"):
-        foresee(cursor, group.pk, 3)
+        preview_seek(cursor, group.pk, 3)
     with pytest.raises(TopicError, match="is no place in a log"):
-        foresee(cursor, group.pk, "yesterday")
+        preview_seek(cursor, group.pk, "yesterday")

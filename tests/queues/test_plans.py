@@ -303,7 +303,7 @@ SPECIAL = {
         }
         for name in ("INSERT", "DECLARE", "DECLARE_AGAIN")
     },
-    "log.foresee.BETWEEN": {"topic": 1},
+    "log.seek.BETWEEN": {"topic": 1},
     "log.retain_backfills.LOST": {"topic": 1},
     "log.retain_backfills.NOTE": {"topic": 1, "entry": "{}"},
     "log.first_id.FIRST_ID": {
@@ -376,6 +376,7 @@ EXPLAINED = {
     *(f"failures.{name}" for name in ("STORE", "STORE_HOURS", "NONE_LEFT", "SUM_UP")),
     *("failures.FORGET", "failures.FORGET_HOURS"),
     "find.FIND",
+    "find.READ",
     "health.BACKEND",
     "health.CLOCK",
     "health.CONNECTIONS",
@@ -403,7 +404,6 @@ EXPLAINED = {
     "purge.DEDUP_WINDOWS",
     "purge.RESULTS",
     "purge.WORKERS",
-    "read.READ",
     "redrive.HOLDERS",
     "redrive.REDRIVE",
     "redrive.REDRIVE_KEYED",
@@ -450,7 +450,6 @@ EXPLAINED = {
     *(f"log.days.{name}" for name in ("GUARDED", "FENCE_OFF", "FORGET_EARLY")),
     *(f"log.declare.{name}" for name in ("CHANGES", "DECLARE")),
     *(f"log.fetch.{name}" for name in ("FETCH", "FETCH_MANY")),
-    *(f"log.foresee.{name}" for name in ("GROUP", "BETWEEN")),
     *(f"log.doctor.{name}" for name in ("BEHIND", "HALTED", "NAMES")),
     "log.doctor.OTHER_PARTITIONS",
     *(f"log.groups.{name}" for name in ("MAKE_TOPIC", "TOPIC", "DECLARE", "ONE")),
@@ -474,7 +473,13 @@ EXPLAINED = {
     *(f"log.retain.{name}" for name in ("INLINE_JOBS", "INLINE_DEAD_LETTERS")),
     *(f"log.retain_backfills.{name}" for name in ("LOST", "NOTE", "BEHIND")),
     "log.retain_backfills.LOST_LATELY",
-    *(f"log.seek.{name}" for name in ("TOPIC_OF", "PARTITIONS", "BEFORE", "FIRST")),
+    *(
+        f"log.seek.{name}"
+        for name in (
+            *("GROUP", "GROUP_TO_SEEK", "PARTITIONS"),
+            *("BEFORE", "FIRST", "BETWEEN"),
+        )
+    ),
     *(f"log.seek.{name}" for name in ("SEEK", "OLDEST")),
     *(f"log.subscriptions.{name}" for name in ("LOCK", "SHOWN", "ALL")),
     *(f"log.subscriptions.{name}" for name in ("INSERT", "DECLARE", "DISABLE")),

@@ -12,7 +12,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.tasks import registry
 from django_pgqueue.topics import consume, subscribe
 from django_pgqueue.topics import registry as topics
-from django_pgqueue.topics.sync_subscriptions import sync
+from django_pgqueue.topics.sync import sync_subscriptions
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def _declarations(monkeypatch: pytest.MonkeyPatch) -> None:
 def deploy(*, migrates: bool = True) -> Declared:
     """Write what is declared, as a migration does."""
     with transaction.atomic(), connections["default"].cursor() as cursor:
-        return sync(cursor, migrates=migrates)
+        return sync_subscriptions(cursor, migrates=migrates)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from django_pgqueue.models import ConsumerGroup, Position, Topic
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.topics import subscribe
 from django_pgqueue.topics.consume import declared
-from django_pgqueue.topics.sync_groups import still_declared, sync_groups
+from django_pgqueue.topics.sync import still_declared, sync_groups
 
 
 def count(messages):

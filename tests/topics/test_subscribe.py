@@ -19,7 +19,7 @@ from django_pgqueue import (
 )
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.topics.subscribe import declared
-from django_pgqueue.topics.sync_subscriptions import wanted
+from django_pgqueue.topics.sync import wanted_subscriptions
 
 
 def on_message(message):
@@ -41,7 +41,7 @@ def test_a_function_becomes_a_task_with_a_row(settings):
 
     assert isinstance(made, Task)
     assert made("called") is None
-    (row,) = wanted()
+    (row,) = wanted_subscriptions()
     assert ("billing", "orders.*", "shop.on_order") == row[:3]
     assert ("orders", '{"country":"FR"}') == (row.topic, row.payload_filter)
     assert (7, 6) == (row.priority, row.max_attempts)
@@ -59,7 +59,10 @@ def test_several_stand_above_one_function():
         ("alarms", "*.failed", 9, 1),
         ("default", "mail", 0, 5),
         ("default", "orders", 0, 5),
-    ] == [(row.queue, row.pattern, row.priority, row.max_attempts) for row in wanted()]
+    ] == [
+        (row.queue, row.pattern, row.priority, row.max_attempts)
+        for row in wanted_subscriptions()
+    ]
     assert {"alarms", "default"} == {queue for queue, _ in made.receives}
 
 
@@ -70,7 +73,7 @@ def test_it_stands_above_a_task():
     )(on_message)
     assert inner is subscribe("orders", tags=["b"])(inner)
 
-    (row,) = wanted()
+    (row,) = wanted_subscriptions()
     assert ("slow", 3, '{"tags": ["a", "b"]}') == (
         row.queue,
         row.max_attempts,
@@ -91,7 +94,7 @@ def test_a_module_that_is_imported_anew_replaces_what_it_said():
 
     declare("orders", "mail")
     declare("orders.paid")
-    assert ["orders.paid"] == [row.pattern for row in wanted()]
+    assert ["orders.paid"] == [row.pattern for row in wanted_subscriptions()]
 
 
 @pytest.mark.parametrize(
@@ -193,5 +196,5 @@ def test_a_start_is_a_time_or_so_long_ago():
         ]
     ):
         subscribe(f"t{number}", start=start, name=f"shop.t{number}")(on_message)
-        row = wanted()[-1]
+        row = wanted_subscriptions()[-1]
         assert (text, ago) == (row.start, row.ago)

@@ -16,7 +16,7 @@ from django_pgqueue.models import Job, LogState, Subscription
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.topics import operate_subscriptions as operate
 from django_pgqueue.topics import subscribe as declarations
-from django_pgqueue.topics.sync_subscriptions import still_declared, sync
+from django_pgqueue.topics.sync import still_declared, sync_subscriptions
 from tests.topics.conftest import deploy
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -185,7 +185,7 @@ def test_eight_syncs_at_once():
         with connect("default", name="test") as raw:
             barrier.wait(10)
             with raw.transaction(), raw.cursor() as cursor:
-                return sync(cursor, migrates=False)
+                return sync_subscriptions(cursor, migrates=False)
 
     with ThreadPoolExecutor(8) as pool:
         found = [each.result() for each in [pool.submit(start) for _ in range(8)]]

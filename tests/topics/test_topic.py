@@ -23,7 +23,7 @@ from django_pgqueue.log.message import Message as Published
 from django_pgqueue.models import Job, Message, Topic
 from django_pgqueue.signals import messages_published
 from django_pgqueue.topics import registry
-from django_pgqueue.topics.sync_topics import sync
+from django_pgqueue.topics.sync import sync_topics
 from tests.log.test_publish import subscribe
 
 pytestmark = pytest.mark.django_db
@@ -247,11 +247,11 @@ def test_declared_topics_become_rows():
     topic("orders", partitions=4, retain="2d", schema=OrderEvent)
     topic("mail", partitions=2)
     with connection.cursor() as cursor:
-        assert ["mail", "orders"] == sync(cursor)
-        assert [] == sync(cursor)
+        assert ["mail", "orders"] == sync_topics(cursor)
+        assert [] == sync_topics(cursor)
         registry._declared.clear()
         topic("orders", partitions=8, retain="3d")
-        assert ["orders"] == sync(cursor)
+        assert ["orders"] == sync_topics(cursor)
     row = Topic.objects.get(name="orders")
     assert (4, 3, None) == (row.partitions, row.retain.days, row.schema)
     assert 8 == row.declared["partitions"]
@@ -262,9 +262,9 @@ def test_declaring_again_uses_up_no_ids():
     topic("a", partitions=4)
     with connection.cursor() as cursor:
         for _ in range(3):
-            sync(cursor)
+            sync_topics(cursor)
         topic("b", partitions=4)
-        sync(cursor)
+        sync_topics(cursor)
     first, second = Topic.objects.order_by("id").values_list("id", flat=True)
     assert first + 1 == second
 

@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_pgqueue.exceptions import MessagesLost, TopicError
-from django_pgqueue.log.foresee import Step
 from django_pgqueue.log.groups import GroupRow, find_all
+from django_pgqueue.log.seek import Step
 from django_pgqueue.management.cli.output import (
     EXIT_DONE,
     EXIT_NOTHING,

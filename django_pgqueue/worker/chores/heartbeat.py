@@ -20,7 +20,8 @@ from django_pgqueue.postgres import health, wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease, workers
 from django_pgqueue.schedules import ticks
-from django_pgqueue.topics import consume, subscribe, sync_groups, sync_subscriptions
+from django_pgqueue.topics import consume, subscribe
+from django_pgqueue.topics.sync import still_declared
 from django_pgqueue.worker.chores.leader import Leader
 from django_pgqueue.worker.chores.scheduler import OVERDUE, Scheduler
 from django_pgqueue.worker.claim.listener import Listener
@@ -175,12 +176,9 @@ class Heartbeat(Service):
         """Say what this code still subscribes to and reads: of all workers, not one."""
         if now - self._declared_at < DECLARED_EVERY.total_seconds():
             return
-        if subscribe.declared():
+        if subscribe.declared() or consume.declared():
             with self.link.cursor() as cursor:
-                sync_subscriptions.still_declared(cursor)
-        if consume.declared():
-            with self.link.cursor() as cursor:
-                sync_groups.still_declared(cursor)
+                still_declared(cursor)
         self._declared_at = now
 
     def _prove_listener(self) -> None:

@@ -10,11 +10,9 @@ from django_pgqueue.postgres.wake import wake
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.sync import HINT, sync
 from django_pgqueue.topics import registry
-from django_pgqueue.topics import sync_subscriptions as subscriptions
 from django_pgqueue.topics.consume import declared as consumers_declared
 from django_pgqueue.topics.subscribe import declared as subscribed
-from django_pgqueue.topics.sync_groups import sync_groups
-from django_pgqueue.topics.sync_topics import sync as sync_topics
+from django_pgqueue.topics.sync import sync_groups, sync_subscriptions, sync_topics
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -52,7 +50,7 @@ def _declare_schedules(link: Link) -> None:
 def _declare_subscriptions(link: Link) -> None:
     try:
         with link.connection.transaction(), link.cursor() as cursor:
-            done = subscriptions.sync(cursor, migrates=False)
+            done = sync_subscriptions(cursor, migrates=False)
     except PgQueueError as error:
         logger.error("failed     subscriptions: %s", error)
         return

@@ -17,7 +17,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.counters import repair
 from django_pgqueue.tasks import registry
 from django_pgqueue.topics import consume, run_batch
-from django_pgqueue.topics.sync_groups import declaration_of
+from django_pgqueue.topics.sync import declaration_of
 from django_pgqueue.worker.read import bounds as bounds_module
 from django_pgqueue.worker.read import reader as reader_module
 from django_pgqueue.worker.read.bounds import Bounds
