@@ -769,6 +769,10 @@ def test_no_look_of_a_worker_reads_much_however_many_queues_there_are(cursor, an
 
 # Comparisons of a join that come to nothing, at most, for each row of a batch.
 WASTE_MAX = 2
+FILL_ONE_QUEUE = """
+INSERT INTO pgqueue_job (task, queue)
+SELECT 'tests.noop', 'default' FROM generate_series(1, %s)
+"""
 
 
 @pytest.mark.parametrize("rows", [3_000, 20_000])
@@ -781,7 +785,7 @@ def test_a_batch_is_not_compared_row_by_row_in_a_table_that_was_empty(cursor, ro
     link = Link("default", name="tests: steady", steady=True)
     try:
         hot = link.cursor()
-        make_jobs(rows)
+        cursor.execute(FILL_ONE_QUEUE, [rows])
         claimed = claim_from_floors(
             cursor,
             bands=[Band("default", 0, datetime(2000, 1, 1, tzinfo=UTC))],
