@@ -9,7 +9,6 @@ import platform
 import re
 import signal
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -26,8 +25,10 @@ from django_pgqueue.postgres.connect import connect, connection_params
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.spark.job import declared_jobs
 from tests import seeds
+from tests.durations import Recorder, longest_first
 from tests.process_state import left_behind, process_state
 from tests.spark.one_session import ONE
+from tests.waiting import patience
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
@@ -85,9 +86,19 @@ PROCESS = process_state()
 ALONE = Path(tempfile.gettempdir()) / f"pgqueue-tests-{os.getuid()}.lock"
 
 
+def give_time(item: pytest.Item) -> None:
+    """Give a test on a busy machine as much more time before it is cut off."""
+    mark = item.get_closest_marker("timeout")
+    told = item.config.getoption("timeout", None)
+    usual = item.config.getini("timeout") if told is None else told
+    seconds = float(mark.args[0] if mark else usual) * patience()
+    item.add_marker(pytest.mark.timeout(seconds), append=False)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let a test of times have the machine for itself, among those of this run."""
+    give_time(item)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return (yield)
     is_timing = item.get_closest_marker("timing") is not None
@@ -102,36 +113,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# What a test costs by its marks and fixtures, roughly, in seconds.
-SECONDS = {"slow": 10.0, "site": 5.0, "spark": 2.0, "start_worker": 2.0, "run": 1.5}
-OTHER_SECONDS = 0.1
-# Of these files, whose tests do not show it.
-OF_FILE = {
-    "test_bench.py": 40.0,
-    "test_benchmarks.py": 15.0,
-    "test_costs.py": 40.0,
-    "test_demo.py": 30.0,
-    "test_kill_within_tick.py": 20.0,
-    "test_paging.py": 15.0,
-    "test_plans.py": 40.0,
-    "test_poller_never_stalls.py": 20.0,
-    "test_races.py": 15.0,
-}
+def pytest_configure(config: pytest.Config) -> None:
+    """Record how long files take, where this is asked for."""
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    if os.environ.get("PGQUEUE_RECORD_DURATIONS") == "1" and not is_worker:
+        config.pluginmanager.register(Recorder())
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that no process waits at the end."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-    seconds: dict[Path, float] = defaultdict(float)
-    for item in items:
-        fixtures: list[str] = getattr(item, "fixturenames", [])
-        said = {*item.keywords, *fixtures} & {*SECONDS}
-        seconds[item.path] += max(map(SECONDS.__getitem__, said), default=OTHER_SECONDS)
-    for path in seconds:
-        seconds[path] += OF_FILE.get(path.name, 0.0)
-    items.sort(key=lambda item: -seconds[item.path])
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        longest_first(items)
 
 
 @pytest.hookimpl(wrapper=True)
