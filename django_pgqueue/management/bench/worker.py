@@ -157,16 +157,16 @@ class Worker:
         until, left = time.monotonic() + PATIENCE_SECONDS, None
         while condition():
             if self._process.poll() is not None:
-                raise CommandError(f"The worker process ended.{self._said()}")
+                raise CommandError(f"The worker process ended.{self._output()}")
             if time.monotonic() > until:
                 before, left = left, gauges.all_live(self.cursor)
                 if before == left:
                     raise CommandError(
-                        f"No job was done for {PATIENCE_SECONDS:g} s.{self._said()}"
+                        f"No job was done for {PATIENCE_SECONDS:g} s.{self._output()}"
                     )
                 until = time.monotonic() + PATIENCE_SECONDS
             time.sleep(POLL_SECONDS)
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         self._log.seek(0)
         return f" It said:\n{self._log.read()[-LOG_CHARACTERS_SHOWN:]}"
