@@ -24,7 +24,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from psycopg import sql
 
@@ -37,6 +37,9 @@ from django_pgqueue.log.positions import ERRORS_MAX
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import DAY, first_kept
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
+
+if TYPE_CHECKING:
+    from django_pgqueue.log.retain_backfills import BackfillLoss
 
 # Lost messages that are counted exactly, of one group in one partition.
 LOST_MAX = 10_000
@@ -387,7 +390,9 @@ def announce(cursor: Cursor, going: Going) -> list[Loss]:
     cursor.execute(TAKE_POSITIONS, {"ids": ids})
     lost = _lost(cursor, ids, going)
     if lost:
-        entries = [_entry(loss) for _id, loss in lost]
+        entries = [
+            loss_entry(loss, "it was read", "they were read") for _id, loss in lost
+        ]
         cursor.execute(
             HALT, {"ids": [each for each, _loss in lost], "entries": entries}
         )
@@ -468,18 +473,26 @@ def _lost(cursor: Cursor, ids: Sequence[int], going: Going) -> list[tuple[int, L
     return found
 
 
-def _entry(loss: Loss) -> str:
-    """Return what a position keeps of it, as JSON."""
-    more = "" if loss.is_exact else " or more"
+def loss_entry(loss: Loss | BackfillLoss, one: str, many: str, **more: str) -> str:
+    """
+    Return what a row keeps of a loss, as JSON.
+
+    Args:
+        loss: What was lost.
+        one: What had not happened to it, if it is one message: "it was read".
+        many: The same, if they are several.
+        more: To keep besides.
+    """
+    plus = "" if loss.is_exact else " or more"
     is_one = loss.messages == 1 and loss.is_exact
-    verbs = ("was", "it was") if is_one else ("were", "they were")
     return json.dumps(
         {
-            "message": f"{loss.messages:,}{more} message{'' if is_one else 's'} of "
-            f"{loss.topic} {verbs[0]} removed before {verbs[1]} read: ids "
-            f"{loss.first_id} to {loss.last_id}, of "
+            "message": f"{loss.messages:,}{plus} message{'' if is_one else 's'} of "
+            f"{loss.topic} {'was' if is_one else 'were'} removed before "
+            f"{one if is_one else many}: ids {loss.first_id} to {loss.last_id}, of "
             f"{loss.first_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} to "
             f"{loss.last_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC.",
+            **more,
             "messages": loss.messages,
             "is_exact": loss.is_exact,
             "first_id": loss.first_id,

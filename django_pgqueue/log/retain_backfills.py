@@ -10,11 +10,10 @@ signal, and in the row.
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django_pgqueue.log.retain import LOST_MAX, Going
+from django_pgqueue.log.retain import LOST_MAX, Going, loss_entry
 from django_pgqueue.postgres.cursor import Cursor
 
 # Which messages of a topic have no job of a back-fill yet: as backfill.FILL has it.
@@ -146,7 +145,10 @@ def announce_backfills(cursor: Cursor, going: Going) -> list[BackfillLoss]:
             *(min(count, LOST_MAX), count <= LOST_MAX),
             *(first_id, last_id, first_at, last_at),
         )
-        note = {"id": subscription, "topic": going.topic_id, "entry": _entry(loss)}
+        entry = loss_entry(
+            loss, "it had its job", "they had their jobs", topic=loss.topic
+        )
+        note = {"id": subscription, "topic": going.topic_id, "entry": entry}
         cursor.execute(NOTE, note)
         losses.append(loss)
     return losses
@@ -171,26 +173,3 @@ def lost_lately(cursor: Cursor, *, period: timedelta) -> list[tuple[str, str, st
     """Return what back-fills lost within *period*: (pattern, queue, message)."""
     cursor.execute(LOST_LATELY, {"period": period})
     return list(cursor.fetchall())
-
-
-def _entry(loss: BackfillLoss) -> str:
-    """Return what the row keeps of it, as JSON."""
-    more = "" if loss.is_exact else " or more"
-    is_one = loss.messages == 1 and loss.is_exact
-    verbs = ("was", "it had its job") if is_one else ("were", "they had their jobs")
-    return json.dumps(
-        {
-            "message": f"{loss.messages:,}{more} message{'' if is_one else 's'} of "
-            f"{loss.topic} {verbs[0]} removed before {verbs[1]}: ids "
-            f"{loss.first_id} to {loss.last_id}, of "
-            f"{loss.first_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} to "
-            f"{loss.last_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC.",
-            "topic": loss.topic,
-            "messages": loss.messages,
-            "is_exact": loss.is_exact,
-            "first_id": loss.first_id,
-            "last_id": loss.last_id,
-            "first_at": loss.first_at.isoformat(),
-            "last_at": loss.last_at.isoformat(),
-        }
-    )

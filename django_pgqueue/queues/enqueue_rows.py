@@ -4,8 +4,8 @@ Rows: jobs that are made of the rows of a query, which never leave the server.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
@@ -114,13 +114,15 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class Selected:
     """What became of a query whose rows were to be jobs."""
 
     count: int
     largest_bytes: int  # Of the arguments of a job.
     ids: Sequence[int]  # Empty unless they were asked for.
-    keyless: int = 0  # Rows whose key has a NULL.
+    keyless: int = 0  # Rows whose key has a NULL; if any, nothing was stored.
+    # By a rule for keys: what became of calls (None: stored), with a job for each.
+    first_ids: Mapping[str | None, int] = field(default_factory=dict)
 
 
 def made(
@@ -154,7 +156,7 @@ def enqueue_from_select(
     params: Sequence[Any],
     payload_bytes_max: int,
     with_ids: bool,
-) -> Stored:
+) -> Selected:
     """
     Store one job per row of *query*; none, when the largest is too large.
 
@@ -192,7 +194,7 @@ def enqueue_from_select(
         },
     )
     count, largest_bytes, ids, keyless = one_row(cursor)
-    return Stored(count, largest_bytes, ids or [], keyless)
+    return Selected(count, largest_bytes, ids or [], keyless)
 
 
 def _built(arguments: Sequence[Argument], named: dict[str, Any]) -> tuple[str, str]:

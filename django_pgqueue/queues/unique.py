@@ -30,6 +30,7 @@ from django_pgqueue.queues.enqueue_rows import (
     MADE_OF_ROWS,
     Argument,
     KeyPart,
+    Selected,
     made,
 )
 from django_pgqueue.queues.rules import Rule
@@ -145,20 +146,6 @@ class Stored(NamedTuple):
     conflict: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """What became of a query whose rows were to be jobs."""
-
-    largest_bytes: int
-    # How many rows came to which conflict (None: stored), and the first id of each.
-    counts: dict[str | None, int]
-    first_ids: dict[str | None, int]
-    # Those that were stored, in the order of their ids, if they were asked for.
-    ids: Sequence[int]
-    # Rows where the key of their moment has a NULL; if any, nothing was stored.
-    keyless: int
-
-
 def store_unique(
     cursor: Cursor,
     placement: Placement,
@@ -239,7 +226,7 @@ def store_unique_selected(
     dedup: Dedup,
     *,
     arguments: Sequence[Argument],
-    offset_key: Sequence[KeyPart] = (),
+    key: Sequence[KeyPart] = (),
     query: str,
     params: Sequence[Any],
     payload_bytes_max: int,
@@ -249,15 +236,13 @@ def store_unique_selected(
     """
     Store one job per row of *query* whose key is free; as enqueue_from_select().
 
-    offset_key: Of a placement with a window, as key there.
-
     Raises:
         OperationalError: As store_unique().
     """
     statement, named = made(
         placement,
         arguments=arguments,
-        key=offset_key,
+        key=key,
         query=query,
         params=params,
     )
@@ -281,9 +266,9 @@ def store_unique_selected(
     found = {row[1]: row for row in rows if row[3] is not None}
     created = found.get(None)
     return Selected(
+        count=0 if created is None else created[2],
         largest_bytes=rows[0][0],
-        counts={conflict: row[2] for conflict, row in found.items()},
-        first_ids={conflict: row[3] for conflict, row in found.items()},
         ids=[] if created is None else created[4] or [],
         keyless=rows[0][5] or 0,
+        first_ids={conflict: row[3] for conflict, row in found.items()},
     )

@@ -38,7 +38,7 @@ from django_pgqueue.options.takes import takes
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
-from django_pgqueue.queues.enqueue_rows import Argument, KeyPart, enqueue_from_select
+from django_pgqueue.queues.enqueue_rows import KeyPart, enqueue_from_select
 from django_pgqueue.queues.unique import Dedup
 from django_pgqueue.queues.unique import Stored as UniqueStored
 from django_pgqueue.tasks import payload, store_unique
@@ -56,7 +56,6 @@ from django_pgqueue.tasks.spread import (
     keyless,
     offset_of,
 )
-from django_pgqueue.tasks.unique import Rule
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -389,59 +388,30 @@ class Enqueuer(Generic[P, R]):
         key: list[KeyPart] = []
         if (spread := self._options.spread) is not None:
             key = key_of(task, spread, fields, arguments)
-        if self._rule is not None:
-            return self._from_selected(self._rule, connection, key, *selected, settings)
-        with connection.cursor() as cursor:
-            stored = enqueue_from_select(
-                cursor,
-                placement,
-                arguments=arguments,
-                key=key,
-                query=query,
-                params=params,
-                payload_bytes_max=settings.payload_bytes_max,
-                with_ids=bool(signals.job_enqueued.receivers)
-                or settings.mode == "immediate",
+        rows: dict[str, Any] = {
+            "arguments": arguments,
+            "key": key,
+            "query": query,
+            "params": params,
+            "payload_bytes_max": settings.payload_bytes_max,
+            "with_ids": bool(signals.job_enqueued.receivers)
+            or settings.mode == "immediate",
+        }
+        if (rule := self._rule) is None:
+            with connection.cursor() as cursor:
+                stored = enqueue_from_select(cursor, placement, **rows)
+        else:
+            dedup = store_unique.dedup_of_fields(
+                task, rule, self._options.key, arguments
             )
+            stored = store_unique.store_selected(connection, placement, dedup, **rows)
         _refuse_too_large(task, stored.largest_bytes, settings)
         if stored.keyless and spread is not None:
             raise keyless(task.name, spread, stored.keyless)
-        if stored.count:
+        if stored.count or stored.first_ids:
             _announce(connection, task, placement, stored.ids)
             _run_if_immediate(stored.ids, settings)
         return stored.count
-
-    def _from_selected(
-        self,
-        rule: Rule,
-        connection: Any,
-        key: Sequence[KeyPart],
-        arguments: Sequence[Argument],
-        query: str,
-        params: Sequence[Any],
-        settings: Settings,
-    ) -> int:
-        """Store one job for each row by the rule; return how many were stored."""
-        task, placement = self._task, self._placement(settings)
-        selected = store_unique.store_selected(
-            connection,
-            placement,
-            store_unique.dedup_of_fields(task, rule, self._options.key, arguments),
-            arguments=arguments,
-            offset_key=key,
-            query=query,
-            params=params,
-            payload_bytes_max=settings.payload_bytes_max,
-            with_ids=bool(signals.job_enqueued.receivers)
-            or settings.mode == "immediate",
-        )
-        _refuse_too_large(task, selected.largest_bytes, settings)
-        if selected.keyless:
-            raise keyless(task.name, self._options.spread, selected.keyless)
-        if selected.counts:
-            _announce(connection, task, placement, selected.ids)
-            _run_if_immediate(selected.ids, settings)
-        return selected.counts.get(None, 0)
 
     def _announced(
         self,

@@ -24,10 +24,9 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.queues.enqueue import Placement
-from django_pgqueue.queues.enqueue_rows import Argument
+from django_pgqueue.queues.enqueue_rows import Argument, Selected
 from django_pgqueue.queues.unique import (
     Dedup,
-    Selected,
     Stored,
     store_unique,
     store_unique_many,
