@@ -42,7 +42,7 @@ def config(monkeypatch):
 @pytest.fixture
 def own_registry(monkeypatch):
     """The declared tasks, as they were after the test."""
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+    monkeypatch.setattr(registry, "tasks", dict(registry.tasks))
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def test_schedules_go_by_a_time_zone(settings, monkeypatch):
 def _no_subscriptions(monkeypatch):
     """Nothing is subscribed but what the test subscribes."""
     monkeypatch.setattr(subscribe_module, "_declared", {})
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+    monkeypatch.setattr(registry, "tasks", dict(registry.tasks))
 
 
 def two(first, second):

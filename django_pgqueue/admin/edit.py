@@ -43,8 +43,7 @@ from django_pgqueue.exceptions import (
     PayloadTooLarge,
     WrongState,
 )
-from django_pgqueue.tasks import operate
-from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.tasks import operate, registry
 
 # The form shows what the job carries.
 PERMISSIONS = ("edit", "view_payload")
@@ -296,7 +295,7 @@ def is_too_long(row: Any) -> bool:
 
 def signature_of(name: str) -> str:
     """Return how the declared task is called; "" when there is none of that name."""
-    task = find_sender(name)
+    task = registry.tasks.get(name)
     if task is None:
         return ""
     parameters = task.call_signature.parameters.values()

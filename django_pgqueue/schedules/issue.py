@@ -23,9 +23,9 @@ from django_pgqueue.queues.unique import store_unique
 from django_pgqueue.schedules import store, ticks
 from django_pgqueue.schedules.store import ScheduleRow
 from django_pgqueue.schedules.timetables import timetable_of
-from django_pgqueue.tasks import payload
+from django_pgqueue.tasks import payload, registry
 from django_pgqueue.tasks.context import TICK
-from django_pgqueue.tasks.registry import find_sender, find_task
+from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.tasks.store_unique import dedup_of
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.timetable.catch_up import CatchUp, find_due
@@ -144,7 +144,7 @@ def wake_for(cursor: Cursor, issued: Iterable[Issued]) -> None:
 
 def tell(issued: Issued, *, late_seconds: float) -> None:
     """Tell who listens of a tick that is committed, and of its job, if there is one."""
-    sender = find_sender(issued.task)
+    sender = registry.tasks.get(issued.task)
     if issued.message_name is not None:
         telemetry.send(
             signals.messages_published,

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from django_pgqueue.bounds import (
     ACCUMULATE_SIZE_MAX,
@@ -99,6 +99,7 @@ class AnyArguments:
     """The Parameters of a call: there is no function that they must fit."""
 
     __slots__ = ()
+    all: ClassVar[None] = None
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Accept them."""

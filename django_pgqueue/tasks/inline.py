@@ -33,7 +33,7 @@ from django_pgqueue.queues.claim_one import claim_one
 from django_pgqueue.queues.gather import gather
 from django_pgqueue.queues.lease import report_progress
 from django_pgqueue.queues.partitions import make_partitions
-from django_pgqueue.tasks import context
+from django_pgqueue.tasks import context, registry
 from django_pgqueue.tasks.accumulate import Accumulate
 from django_pgqueue.tasks.outcome import (
     Cancel,
@@ -44,7 +44,6 @@ from django_pgqueue.tasks.outcome import (
 )
 from django_pgqueue.tasks.perform import Guard, attempt, unguarded
 from django_pgqueue.tasks.prepare import prepare, refuse
-from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.tasks.settlement import (
     WRITES,
     ended,
@@ -356,7 +355,7 @@ def _settle(job: Claimed, performed: Performed, worker: str) -> None:
 
 
 def _tell_stale(job: Claimed, kind: str) -> None:
-    telemetry.stale(find_sender(job.task), job, kind=kind, to=telemetry.TEST)
+    telemetry.stale(registry.tasks.get(job.task), job, kind=kind, to=telemetry.TEST)
 
 
 def _write(

@@ -28,7 +28,6 @@ class Parameters:
     """What a function takes of a job: its parameters, but for the context."""
 
     __slots__ = (
-        "_all",
         "_before",
         "_defaults",
         "_needed",
@@ -37,6 +36,7 @@ class Parameters:
         "_places",
         "_signature",
         "_takes_any",
+        "all",
         "function_name",
         "named",
     )
@@ -61,11 +61,11 @@ class Parameters:
             own = own[1:]
         self.function_name = function.__qualname__
         self._own = own
-        # Of a function with *args, **kwargs or positional-only parameters: None, so
-        # that nothing is obvious.
-        self._all: frozenset[str] | None = None
+        # All names; None of a function with *args, **kwargs or positional-only
+        # parameters, so that nothing is obvious.
+        self.all: frozenset[str] | None = None
         if {parameter.kind for parameter in own} <= PLAIN:
-            self._all = frozenset(parameter.name for parameter in own)
+            self.all = frozenset(parameter.name for parameter in own)
         self._needed = frozenset(
             parameter.name for parameter in own if parameter.default is parameter.empty
         )
@@ -159,19 +159,19 @@ class Parameters:
         """
         kinds = {*map(type, items)}
         if kinds == {dict}:
-            return all(map(eq, map(dict.keys, items), repeat(self._all))) or all(
+            return all(map(eq, map(dict.keys, items), repeat(self.all))) or all(
                 self._obviously_fit((), item) for item in items
             )
         return kinds <= LISTS and all(self._obviously_fit(item, {}) for item in items)
 
     def _obviously_fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether bind() would accept them; False: it has to be asked."""
-        if self._all is None:
+        if self.all is None:
             return False
         named = kwargs.keys()
         if not args:
-            return named == self._all or self._needed <= named <= self._all
+            return named == self.all or self._needed <= named <= self.all
         if len(args) > len(self._places):
             return False
         placed = frozenset(self._places[: len(args)])
-        return self._needed - placed <= named <= self._all - placed
+        return self._needed - placed <= named <= self.all - placed

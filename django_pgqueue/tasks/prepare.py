@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.exceptions import UndecodablePayload, UnknownTask
+from django_pgqueue.exceptions import UndecodablePayload
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.edit import EDITS
-from django_pgqueue.tasks import payload
+from django_pgqueue.tasks import payload, registry
 from django_pgqueue.tasks.context import JobContext, JobControl
 from django_pgqueue.tasks.messages import unwanted_message
 from django_pgqueue.tasks.options import ResolvedOptions
@@ -32,7 +32,7 @@ from django_pgqueue.tasks.outcome import (
     Succeeded,
     outcome_after,
 )
-from django_pgqueue.tasks.registry import find_task
+from django_pgqueue.tasks.registry import unknown
 from django_pgqueue.tasks.task import Task
 
 UNKNOWN_SINCE = "pgqueue.unknown_since"
@@ -104,11 +104,10 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
 
     Never raises for anything that a row can hold.
     """
-    try:
-        task = find_task(job.task)
-    except UnknownTask as error:
-        outcome = _held(job, settings)
-        held = Performed(outcome, error)
+    task = registry.tasks.get(job.task)
+    if task is None:
+        error = unknown(job.task)
+        held = Performed(_held(job, settings), error)
         if UNKNOWN_SINCE not in job.headers:
             # Said once, not with every look.
             held.note = note_of(str(error), kind="unknown_task")

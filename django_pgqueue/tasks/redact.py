@@ -14,7 +14,8 @@ from typing import Any
 from django_pgqueue.conf import Settings
 from django_pgqueue.redaction.names import Names
 from django_pgqueue.redaction.values import Walk
-from django_pgqueue.tasks.registry import find_sender, known_names
+from django_pgqueue.tasks import registry
+from django_pgqueue.tasks.registry import known_names
 
 
 def redact_job(
@@ -66,7 +67,7 @@ def all_secret_places(patterns: Iterable[str]) -> dict[str, tuple[bool, ...]]:
 
 def _parameters(task_name: str) -> tuple[list[str], str | None]:
     """Return the names of positional parameters, and that of what exceeds them."""
-    task = find_sender(task_name)
+    task = registry.tasks.get(task_name)
     if task is None:
         return [], None
     try:

@@ -14,7 +14,8 @@ from django_pgqueue.exceptions import DeclarationError, UnknownTask
 if TYPE_CHECKING:
     from django_pgqueue.tasks.task import Task
 
-_tasks: dict[str, Task[Any, Any]] = {}
+# To be asked for a task that may be undeclared; declare() alone adds to it.
+tasks: dict[str, Task[Any, Any]] = {}
 
 
 def declare(task: Task[Any, Any]) -> None:
@@ -28,14 +29,14 @@ def declare(task: Task[Any, Any]) -> None:
     """
     names = (task.name, *task.aliases)
     for name in names:
-        other = _tasks.get(name)
+        other = tasks.get(name)
         if other is not None and not _is_same_function(other, task):
             raise DeclarationError(
                 f"Two tasks are called {name!r}: {_where(other)} and {_where(task)}. "
                 f"Give one of them another name with @task(name=…)."
             )
     for name in names:
-        _tasks[name] = task
+        tasks[name] = task
 
 
 def find_task(name: str) -> Task[Any, Any]:
@@ -46,38 +47,38 @@ def find_task(name: str) -> Task[Any, Any]:
         UnknownTask: No declared task has it.
     """
     try:
-        return _tasks[name]
+        return tasks[name]
     except KeyError:
-        raise UnknownTask(
-            f"unknown task {name!r}: no module of TASK_MODULES declares it. Move it to "
-            f"a tasks.py, or name its module in PGQUEUE['TASK_MODULES']; if it was "
-            f"renamed, add @task(aliases=[…])."
-        ) from None
+        raise unknown(name) from None
 
 
-def find_sender(name: str) -> Task[Any, Any] | None:
-    """Return the task that signals about a job name as their sender, if declared."""
-    return _tasks.get(name)
+def unknown(name: str) -> UnknownTask:
+    """Return the error of a job whose task nobody has declared."""
+    return UnknownTask(
+        f"unknown task {name!r}: no module of TASK_MODULES declares it. Move it to "
+        f"a tasks.py, or name its module in PGQUEUE['TASK_MODULES']; if it was "
+        f"renamed, add @task(aliases=[…])."
+    )
 
 
 def declared_names() -> list[str]:
     """Return the names of all declared tasks, without aliases, in order."""
-    return sorted({task.name for task in _tasks.values()})
+    return sorted({task.name for task in tasks.values()})
 
 
 def known_names() -> list[str]:
     """Return all names that a row may have: those of the tasks, and their aliases."""
-    return sorted(_tasks)
+    return sorted(tasks)
 
 
 def has_async_tasks() -> bool:
     """Whether any declared task is async."""
-    return any(task.options.is_async for task in list(_tasks.values()))
+    return any(task.options.is_async for task in list(tasks.values()))
 
 
 def has_accumulating_tasks() -> bool:
     """Whether any declared task takes many calls in one run."""
-    return any(task.options.accumulate is not None for task in _tasks.values())
+    return any(task.options.accumulate is not None for task in tasks.values())
 
 
 def _is_same_function(one: Task[Any, Any], other: Task[Any, Any]) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from django_pgqueue.conf import get_settings
@@ -37,6 +38,7 @@ GET_PAUSE_GROWTH = 1.5
 FAILED = ("dead", "cancelled", "expired")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class JobResult(Generic[R]):
     """
     A handle on one job.
@@ -47,18 +49,19 @@ class JobResult(Generic[R]):
 
     Attributes:
         id: Of the job; where it was not stored, of the one that stands for it.
-        created: Whether the call that returned this has stored the job.
         conflict: What became of the call where it has not: "skipped", "replaced",
             "rescheduled", "debounced" or "throttled"; else None.
     """
 
-    __slots__ = ("_found", "conflict", "created", "id")
+    id: int
+    _: KW_ONLY
+    conflict: str | None = None
+    _found: Found | None = field(default=None, init=False)
 
-    def __init__(self, job_id: int, *, conflict: str | None = None) -> None:
-        self.id = job_id
-        self.created = conflict is None
-        self.conflict = conflict
-        self._found: Found | None = None
+    @property
+    def created(self) -> bool:
+        """Whether the call that returned this has stored the job."""
+        return self.conflict is None
 
     def refresh(self) -> JobResult[R]:
         """

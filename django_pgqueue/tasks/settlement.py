@@ -23,6 +23,7 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import lease, settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.settle import Ended
+from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.errors import message_of, traceback_of, type_of
 from django_pgqueue.tasks.outcome import (
     Cancelled,
@@ -34,7 +35,6 @@ from django_pgqueue.tasks.outcome import (
     Shared,
     Succeeded,
 )
-from django_pgqueue.tasks.registry import find_sender
 
 Write = Callable[..., set[int]]
 
@@ -144,7 +144,11 @@ def tell(
     to: telemetry.Sink = telemetry.WORKER,
 ) -> None:
     """Tell what became of a job; *holder*: it was cancelled in favour of that one."""
-    outcome, sender, error = performed.outcome, find_sender(job.task), performed.error
+    outcome, sender, error = (
+        performed.outcome,
+        registry.tasks.get(job.task),
+        performed.error,
+    )
     if type(outcome) is Succeeded:
         ran_seconds, result = performed.ran_seconds or 0.0, performed.result
         telemetry.succeeded(sender, job, ran_seconds=ran_seconds, result=result, to=to)

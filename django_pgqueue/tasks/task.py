@@ -205,6 +205,9 @@ class Task(Enqueuer[P, R]):
         Raises:
             InvalidArgument: It does not; the message says why.
         """
+        names = self._parameters.all
+        if names is not None and not args and kwargs.keys() == names:
+            return
         try:
             self._parameters.check(args, kwargs)
         except TypeError as error:

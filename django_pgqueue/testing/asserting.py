@@ -13,8 +13,9 @@ from django.db.models import Count
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import did_you_mean
 from django_pgqueue.models import Job
+from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.enqueuer import Enqueuer
-from django_pgqueue.tasks.registry import declared_names, find_sender
+from django_pgqueue.tasks.registry import declared_names
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.testing import frozen
 from django_pgqueue.testing.access import explained
@@ -164,7 +165,7 @@ def resolved(subject: Subject) -> Task[Any, Any]:
     if isinstance(subject, Task):
         return subject
     name = subject if isinstance(subject, str) else getattr(subject, "module_path", "")
-    task = find_sender(name) if isinstance(name, str) and name else None
+    task = registry.tasks.get(name) if isinstance(name, str) and name else None
     if task is not None:
         return task
     if isinstance(subject, str):

@@ -119,7 +119,7 @@ def test_rows_of_what_does_not_exist_yet(row):
 @pytest.fixture
 def declared(monkeypatch):
     """What a test declares is forgotten after it."""
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+    monkeypatch.setattr(registry, "tasks", dict(registry.tasks))
 
 
 def cases(names, rows):

@@ -11,6 +11,10 @@ from typing import Any
 
 import django_pgqueue
 from tests.worker_settings import *  # noqa: F403  # Django's way to widen settings.
+from tests.worker_settings import PGQUEUE
+
+# The other modules connect receivers of signals, which then are sent.
+PGQUEUE = {**PGQUEUE, "TASK_MODULES": ["tasks"]}
 
 HOME = f"{Path(django_pgqueue.__file__).parent}/"
 OUTPUT = Path(os.environ["PGQUEUE_TEST_VISITS"])

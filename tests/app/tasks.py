@@ -22,6 +22,11 @@ def noop(*args: Any, **kwargs: Any) -> None:
     """Take anything and do nothing."""
 
 
+@task
+def nothing() -> None:
+    """Do nothing, with nothing."""
+
+
 @task(unique=Unique())
 def once() -> None:
     """Do nothing, one job at a time."""

@@ -91,7 +91,7 @@ class Project:
         for module in (subscribe, consume, topics, schedules):
             self.patch.setattr(module, "_declared", {})
         self.patch.setattr(schedules, "_entries", {})
-        self.patch.setattr(registry, "_tasks", dict(registry._tasks))
+        self.patch.setattr(registry, "tasks", dict(registry.tasks))
         self.patch.setattr(pipelines, "_jobs", dict(pipelines._jobs))
 
     def does(self, code: str, space: dict[str, Any] | None = None) -> None:

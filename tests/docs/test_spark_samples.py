@@ -61,7 +61,7 @@ def test_the_samples_of_a_page_run_in_spark(
     """In their order; paths are below a folder of the test."""
     monkeypatch.setattr(topics, "_declared", {})
     monkeypatch.setattr(pipelines, "_jobs", dict(pipelines._jobs))
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+    monkeypatch.setattr(registry, "tasks", dict(registry.tasks))
     name = name_of(page)
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     here = [

@@ -115,7 +115,7 @@ print(json.dumps({
 @pytest.fixture
 def declared(monkeypatch):
     """What a test declares is forgotten after it."""
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+    monkeypatch.setattr(registry, "tasks", dict(registry.tasks))
 
 
 @pytest.fixture

@@ -10,6 +10,6 @@ from django_pgqueue.tasks import registry
 @pytest.fixture
 def declared(monkeypatch):
     """The declared tasks; what a test declares is forgotten after it."""
-    tasks = dict(registry._tasks)
-    monkeypatch.setattr(registry, "_tasks", tasks)
+    tasks = dict(registry.tasks)
+    monkeypatch.setattr(registry, "tasks", tasks)
     return tasks

@@ -11,7 +11,8 @@ import pytest
 from asgiref.sync import iscoroutinefunction
 
 from django_pgqueue import DeclarationError, UnknownTask, task
-from django_pgqueue.tasks.registry import declared_names, find_sender, find_task
+from django_pgqueue.tasks import registry
+from django_pgqueue.tasks.registry import declared_names, find_task
 from django_pgqueue.tasks.task import AsyncTask, Task
 from tests.app import tasks as sample
 
@@ -39,7 +40,9 @@ def test_old_rows_find_a_renamed_task_by_its_alias():
     """The list of names shows the new one alone."""
     declared = fresh("new", aliases=["old", "older"])
 
-    assert declared is find_task("old") is find_task("older") is find_sender("old")
+    assert (
+        declared is find_task("old") is find_task("older") is registry.tasks.get("old")
+    )
     assert {"old", "older"}.isdisjoint(declared_names())
     assert "new" in declared_names()
 
@@ -49,7 +52,7 @@ def test_a_name_that_is_not_declared_is_never_imported(name):
     """The error says what may be missing."""
     with pytest.raises(UnknownTask, match=r"TASK_MODULES.*aliases"):
         find_task(name)
-    assert find_sender(name) is None
+    assert name not in registry.tasks
 
 
 def test_two_functions_cannot_share_a_name():

@@ -12,7 +12,7 @@ from django_pgqueue.tasks import inline, registry
 @pytest.fixture(autouse=True)
 def _forget_declared(monkeypatch):
     """Tasks of one test are unknown to the next."""
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+    monkeypatch.setattr(registry, "tasks", dict(registry.tasks))
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ SEEN = []
 def _declarations(monkeypatch):
     """Nothing is declared but what the test declares."""
     monkeypatch.setattr(consuming, "_declared", {})
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+    monkeypatch.setattr(registry, "tasks", dict(registry.tasks))
     SEEN.clear()
 
 

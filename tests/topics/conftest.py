@@ -21,7 +21,7 @@ def _declarations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscribe, "_declared", {})
     monkeypatch.setattr(consume, "_declared", {})
     monkeypatch.setattr(topics, "_declared", {})
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+    monkeypatch.setattr(registry, "tasks", dict(registry.tasks))
 
 
 def deploy(*, migrates: bool = True) -> Declared:

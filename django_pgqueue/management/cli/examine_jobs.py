@@ -12,8 +12,8 @@ from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
+from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.modules import failed_modules, import_problem
-from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import (
     SILENT_SECONDS_MAX,
@@ -183,7 +183,7 @@ def modules(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
 def tasks(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     """Do jobs wait whose task nobody declares?"""
     seen = doctor.tasks_in_use(cursor, limit=TASK_ROWS_MAX)
-    unknown = [name for name in seen if find_sender(name) is None]
+    unknown = [name for name in seen if name not in registry.tasks]
     yield finding(
         check="tasks",
         wrong=unknown,

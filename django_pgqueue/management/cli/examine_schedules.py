@@ -13,7 +13,7 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.schedules.declare import declared
 from django_pgqueue.schedules.states import OVERDUE, state_of
 from django_pgqueue.schedules.store import ScheduleRow, database_now, find_all
-from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.tasks import registry
 
 
 def schedules(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
@@ -86,7 +86,7 @@ def _tasks(rows: list[ScheduleRow]) -> Finding:
     unknown = [
         row
         for row in rows
-        if row.message_name is None and find_sender(row.task) is None
+        if row.message_name is None and row.task not in registry.tasks
     ]
     told = named([f"{row.name} ({row.task})" for row in unknown])
     return finding(

@@ -23,7 +23,7 @@ from django_pgqueue.management.cli.examine_topics import RETENTION_SHARE_MAX
 from django_pgqueue.operators.findings import Finding, finding
 from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.tasks import registry
 
 # A loss is told for so long.
 LOST_LATELY = timedelta(days=7)
@@ -86,7 +86,7 @@ def _stale(rows: list[SubscriptionRow]) -> Finding:
 
 
 def _tasks(rows: list[SubscriptionRow]) -> Finding:
-    unknown = [row for row in rows if find_sender(row.task) is None]
+    unknown = [row for row in rows if row.task not in registry.tasks]
     return finding(
         check="subscribed_tasks",
         wrong=unknown,

@@ -22,7 +22,7 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.rights import rights
-from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.tasks import registry
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -129,9 +129,9 @@ def _announce(link: Link, going: Going) -> None:
         losses = retain.announce(cursor, going)
         unfilled = announce_backfills(cursor, going)
     for loss in losses:
-        telemetry.group_lost_messages(find_sender(loss.task), loss)
+        telemetry.group_lost_messages(registry.tasks.get(loss.task), loss)
     for missed in unfilled:
-        telemetry.subscription_lost_messages(find_sender(missed.task), missed)
+        telemetry.subscription_lost_messages(registry.tasks.get(missed.task), missed)
 
 
 def _inline(link: Link, due: Due) -> Iterator[bool]:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.registry import find_sender
+from django_pgqueue.tasks import registry
 from django_pgqueue.worker.lease.leases import Leases
 
 # A queue is taken for what its latest jobs were; so many of them count.
@@ -243,7 +243,7 @@ class Dispatcher:
         async_jobs: list[Claimed] = []
         # Whole batches of one task are the rule, so tasks are asked, not jobs. Of an
         # undeclared task: either side can say so.
-        tasks = {name: find_sender(name) for name in {job.task for job in jobs}}
+        tasks = {name: registry.tasks.get(name) for name in {job.task for job in jobs}}
         is_async = {
             name: for_coroutines if task is None else task.options.is_async
             for name, task in tasks.items()

@@ -27,11 +27,11 @@ from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.gather import gather
+from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.accumulate import Accumulate
 from django_pgqueue.tasks.gathered import heed_cancel, share
 from django_pgqueue.tasks.outcome import Performed
 from django_pgqueue.tasks.prepare import Prepared
-from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.lease.leases import Held, Leases
 from django_pgqueue.worker.service import is_broken
@@ -135,7 +135,7 @@ class CallCollector:
         Returns:
             How many it took; collect() or hand_back() has them next.
         """
-        task = find_sender(job.task)
+        task = registry.tasks.get(job.task)
         accumulate = None if task is None else task.options.accumulate
         if accumulate is None or job.runs_alone:
             return 0

@@ -31,8 +31,8 @@ from django_pgqueue.queues import lease, settle
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.queues.settle import Ended
+from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.outcome import Crashed, Performed, Retried
-from django_pgqueue.tasks.registry import find_sender
 from django_pgqueue.tasks.settlement import (
     WRITES,
     ended,
@@ -459,7 +459,7 @@ class Settler(Service):
                 self._tell_note(item)
             elif is_stale:
                 self.counts["stale"] += 1
-                telemetry.stale(find_sender(item.job.task), item.job, kind=kind)
+                telemetry.stale(registry.tasks.get(item.job.task), item.job, kind=kind)
             else:
                 self._tell(item, kind)
         except BaseException:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def _declarations(monkeypatch):
     """Nothing is declared but what the test declares, and the tasks of the suite."""
     monkeypatch.setattr(consume, "_declared", {})
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+    monkeypatch.setattr(registry, "tasks", dict(registry.tasks))
 
 
 @pytest.fixture

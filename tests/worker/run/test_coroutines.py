@@ -162,7 +162,7 @@ def rig(monkeypatch):
 @pytest.fixture
 def declare(monkeypatch):
     """A function that declares an async task for this test."""
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+    monkeypatch.setattr(registry, "tasks", dict(registry.tasks))
 
     def declare(function, **options):
         task(name=f"test.{function.__name__}", **options)(function)
