@@ -60,7 +60,8 @@ class Task(Enqueuer[P, R]):
     """
     A declared task. Made by @task; call it to run it inline, delay() to enqueue it.
 
-    It is an enqueuer whose calls say nothing more than their task does.
+    It is an Enqueuer, with all of its methods, whose calls say nothing more than
+    their task does.
 
     Attributes:
         name: What a job's row says: ``module.qualname``, or the given name.
