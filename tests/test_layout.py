@@ -1,6 +1,7 @@
 """Habits that a machine keeps: docstrings, where SQL stands, where imports point."""
 
 import ast
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -76,3 +77,11 @@ def test_every_storage_package_is_kept_from_models_and_settings():
     existing |= {f"django_pgqueue.{name}" for name in modules}
 
     assert existing == set(CONTRACTS[1]["source_modules"])
+
+
+def test_what_other_versions_get_is_there():
+    """Each file and folder that .ci/versions.py names exists: else pytest says so late."""
+    chosen = runpy.run_path(str(ROOT / ".ci" / "versions.py"))
+    named = [*chosen["LEFT_OUT"], *chosen["SHORT"]]
+
+    assert [] == [name for name in named if not (ROOT / name).exists()]

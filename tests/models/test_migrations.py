@@ -119,7 +119,8 @@ def run_client(program: str, *arguments: Any) -> None:
     """Run a client program of the server's version; the last argument is a database."""
     *options, database = arguments
     major = database.pg_version // 10_000
-    candidates = [f"/usr/lib/postgresql/{major}/bin/{program}"]
+    folder = os.environ.get("PGQUEUE_TEST_BIN", f"/usr/lib/postgresql/{major}/bin")
+    candidates = [f"{folder}/{program}"]
     with suppress(EmbeddedServerError):
         binaries = find_binaries()
         if binaries.major == major:

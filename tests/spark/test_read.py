@@ -23,7 +23,7 @@ from tests.factories import (
 )
 from tests.spark.conftest import PASSWORD
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.smoke]
 
 SECRET = "hunter2-planted"
 

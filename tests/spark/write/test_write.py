@@ -9,7 +9,7 @@ from django_pgqueue.spark.write.result import read_result
 from django_pgqueue.tasks.payload import decode
 from tests.spark.write.conftest import jobs, journal, prepared, stages
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.smoke]
 
 BOTH = pytest.mark.parametrize("commit", ["staged", "two-phase"])
 
