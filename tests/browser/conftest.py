@@ -104,8 +104,6 @@ def watch(page: Page, wrong: list[str]) -> None:
         wrong.append(f"dialog: {opened.message}")
         opened.dismiss()
 
-    # Browsers ask for it by themselves.
-    page.route("**/favicon.ico", lambda route: route.fulfill(status=204))
     page.on("dialog", dialog)
     page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
     page.on(
