@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -75,10 +76,9 @@ class OneSession:
 
 
 def _gateway() -> Any:
-    """Return how pyspark reaches its JVM; None where it has none."""
-    from pyspark import SparkContext
-
-    return SparkContext._gateway
+    """Return how pyspark reaches its JVM; None where it has none, or is not there."""
+    pyspark = sys.modules.get("pyspark")
+    return None if pyspark is None else pyspark.SparkContext._gateway
 
 
 ONE = OneSession()
