@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from django_pgqueue.tasks.accumulate import Accumulate, Call
     from django_pgqueue.tasks.context import JobContext
     from django_pgqueue.tasks.declare import task
-    from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
+    from django_pgqueue.tasks.raised import Cancel, Reject, RetryLater, Snooze
     from django_pgqueue.tasks.result import JobResult
     from django_pgqueue.tasks.unique import Unique
     from django_pgqueue.topics.consume import consume

@@ -12,7 +12,7 @@ from uuid import uuid4
 from django_pgqueue.exceptions import WrongState
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.tasks.outcome import AskedAgain, Reject, RetryLater
+from django_pgqueue.tasks.raised import AskedAgain, Reject, RetryLater
 
 # Characters kept of the note of a progress report, and the largest of its numbers.
 NOTE_CHARACTERS_MAX = 500

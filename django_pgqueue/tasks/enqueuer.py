@@ -38,14 +38,10 @@ from django_pgqueue.options.takes import takes
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
-from django_pgqueue.queues.enqueue_rows import KeyPart, enqueue_from_select
-from django_pgqueue.queues.unique import Dedup
-from django_pgqueue.queues.unique import Stored as UniqueStored
-from django_pgqueue.tasks import payload, store_unique
+from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import NO_KEY, check_key
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
-from django_pgqueue.tasks.from_queryset import check_queryset, select
 from django_pgqueue.tasks.open_transaction import open_alias, queue_connection
 from django_pgqueue.tasks.options import OF_USING, CallOptions, UsingKeywords
 from django_pgqueue.tasks.result import JobResult
@@ -60,6 +56,11 @@ from django_pgqueue.tasks.spread import (
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
+    # Only unique= and from_queryset() need these: their first call loads them.
+    from django_pgqueue.queues.enqueue_rows import KeyPart
+    from django_pgqueue.queues.unique import Dedup
+    from django_pgqueue.queues.unique import Stored as UniqueStored
+    from django_pgqueue.tasks import store_unique
     from django_pgqueue.tasks.task import Task
 
 P = ParamSpec("P")
@@ -321,6 +322,8 @@ class Enqueuer(Generic[P, R]):
         rule = self._rule
         if rule is None:
             return None
+        from django_pgqueue.tasks import store_unique
+
         return store_unique.dedup_of(self._task, rule, self._options.key, calls)
 
     def _store(
@@ -337,6 +340,8 @@ class Enqueuer(Generic[P, R]):
             self._task.name, settings.database, anywhere=anywhere
         )
         if dedup is not None:
+            from django_pgqueue.tasks import store_unique
+
             stored = store_unique.store_one(
                 connection, placement, dedup, args=args, kwargs=kwargs
             )
@@ -362,6 +367,8 @@ class Enqueuer(Generic[P, R]):
         if not items:
             return []
         if dedup is not None:
+            from django_pgqueue.tasks import store_unique
+
             stored = store_unique.store_many(connection, placement, dedup, items)
             return self._announced(connection, placement, stored, settings)
         with (
@@ -376,6 +383,10 @@ class Enqueuer(Generic[P, R]):
     def _store_rows(
         self, queryset: QuerySet[Any, Any], fields: Mapping[str, Any]
     ) -> int:
+        from django_pgqueue.queues.enqueue_rows import enqueue_from_select
+        from django_pgqueue.tasks import store_unique
+        from django_pgqueue.tasks.from_queryset import check_queryset, select
+
         task, settings = self._task, get_settings()
         check_queryset(task.name, queryset, settings.database)
         task.bind((), fields)
@@ -421,6 +432,8 @@ class Enqueuer(Generic[P, R]):
         settings: Settings,
     ) -> list[JobResult[R]]:
         """Announce the jobs that were stored; return what became of each call."""
+        from django_pgqueue.tasks import store_unique
+
         created = [job_id for job_id, conflict in stored if conflict is None]
         moved = [job_id for job_id, conflict in stored if conflict in MOVED]
         # A claim passes over what an open transaction has locked, and hears of it here.

@@ -35,15 +35,10 @@ from django_pgqueue.queues.lease import report_progress
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks import context, registry
 from django_pgqueue.tasks.accumulate import Accumulate
-from django_pgqueue.tasks.outcome import (
-    Cancel,
-    Cancelled,
-    Performed,
-    RetryLater,
-    Snooze,
-)
+from django_pgqueue.tasks.outcome import Cancelled, Performed
 from django_pgqueue.tasks.perform import Guard, attempt, unguarded
 from django_pgqueue.tasks.prepare import prepare, refuse
+from django_pgqueue.tasks.raised import Cancel, RetryLater, Snooze
 from django_pgqueue.tasks.settlement import (
     WRITES,
     ended,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue.exceptions import UndecodablePayload
 from django_pgqueue.log import fetch
 from django_pgqueue.log.message import Message
-from django_pgqueue.tasks.outcome import Reject
+from django_pgqueue.tasks.raised import Reject
 
 if TYPE_CHECKING:
     from django_pgqueue.tasks.task import Task

@@ -19,7 +19,7 @@ from django_pgqueue.options.checks import Middleware
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.options.retry import Backoff, Retry
 from django_pgqueue.tasks.context import JobContext
-from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
+from django_pgqueue.tasks.raised import Cancel, Reject, RetryLater, Snooze
 
 # What a task says on purpose is no failure that a policy of ours may turn round, and
 # neither is a job that is somebody else's by now.

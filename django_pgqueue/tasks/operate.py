@@ -41,7 +41,7 @@ from django_pgqueue.queues.edit import Editable
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks import database, payload
-from django_pgqueue.tasks.outcome import Reject
+from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.tasks.registry import find_task
 
 __all__ = [

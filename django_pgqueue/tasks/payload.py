@@ -35,8 +35,8 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.log.message import Message
 from django_pgqueue.tasks import messages, plain
-from django_pgqueue.tasks.outcome import Reject
 from django_pgqueue.tasks.plain import plain_items, plain_text
+from django_pgqueue.tasks.raised import Reject
 
 INTEGER_LIMIT = 10**plain.INTEGER_DIGITS_MAX
 

@@ -27,11 +27,11 @@ from django_pgqueue.tasks.outcome import (
     GaveUp,
     Outcome,
     Performed,
-    Reject,
     Retried,
     Succeeded,
     outcome_after,
 )
+from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.tasks.registry import unknown
 from django_pgqueue.tasks.task import Task
 

@@ -21,8 +21,8 @@ from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.queues.find import Found, find
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.open_transaction import has_test_case, has_transaction
-from django_pgqueue.tasks.outcome import Reject
 from django_pgqueue.tasks.payload import decode_value
+from django_pgqueue.tasks.raised import Reject
 
 if TYPE_CHECKING:
     from django.db.models import Model

@@ -25,7 +25,6 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.options.durations import Duration, as_timedelta
 from django_pgqueue.postgres.bulk import Items
-from django_pgqueue.queues.enqueue_rows import Argument, KeyPart
 from django_pgqueue.timetable.offset import (
     KEY_VALUES_MAX,
     MICROSECOND,
@@ -34,6 +33,7 @@ from django_pgqueue.timetable.offset import (
 )
 
 if TYPE_CHECKING:
+    from django_pgqueue.queues.enqueue_rows import Argument, KeyPart
     from django_pgqueue.tasks.options import CallOptions
     from django_pgqueue.tasks.parameters import Parameters
     from django_pgqueue.tasks.task import Task
@@ -228,6 +228,8 @@ def key_of(
     Raises:
         InvalidArgument: The values of a field have more than one text.
     """
+    from django_pgqueue.queues.enqueue_rows import KeyPart
+
     kinds = {argument.name: argument.kind for argument in arguments}
     key: list[KeyPart] = []
     for name in spread.by:

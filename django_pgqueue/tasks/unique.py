@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from django_pgqueue.exceptions import (
     DeclarationError,
@@ -20,10 +20,12 @@ from django_pgqueue.exceptions import (
     shown,
 )
 from django_pgqueue.options.durations import UNIT_SECONDS, Duration, as_timedelta
-from django_pgqueue.queues.unique import Conflict, Dedup, Hold
 from django_pgqueue.redaction.names import Names
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.parameters import Parameters
+
+if TYPE_CHECKING:
+    from django_pgqueue.queues.unique import Conflict, Dedup, Hold
 
 While = Literal["queued", "queued|running"]
 OnConflict = Literal["skip", "replace", "reschedule", "error"]
@@ -146,6 +148,8 @@ class Rule:
 
     def dedup(self, **values: Any) -> Dedup:
         """Return what the storage is asked for, with these values of the key."""
+        from django_pgqueue.queues.unique import Dedup
+
         return Dedup(
             hold=self.hold,
             conflict=self.conflict,

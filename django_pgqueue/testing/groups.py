@@ -14,8 +14,8 @@ from django_pgqueue.log.horizon import horizons
 from django_pgqueue.log.positions import Claimed
 from django_pgqueue.log.read import read
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.tasks.outcome import Snooze
 from django_pgqueue.tasks.payload import decode_value
+from django_pgqueue.tasks.raised import Snooze
 from django_pgqueue.tasks.task import Task
 from django_pgqueue.testing.access import explained
 from django_pgqueue.topics import after_batch

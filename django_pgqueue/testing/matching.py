@@ -21,8 +21,8 @@ from django_pgqueue.exceptions import UndecodablePayload, did_you_mean
 from django_pgqueue.models import Job
 from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.tasks import payload
-from django_pgqueue.tasks.outcome import Reject
 from django_pgqueue.tasks.payload import TAG
+from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.tasks.task import Task
 
 COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {

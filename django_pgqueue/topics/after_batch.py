@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django_pgqueue.exceptions import TaskTimeout, UndecodablePayload
-from django_pgqueue.tasks.outcome import Cancel, Reject, RetryLater, Snooze
+from django_pgqueue.tasks.raised import Cancel, Reject, RetryLater, Snooze
 from django_pgqueue.topics.consume import Consumer
 
 # How often a batch is tried before its messages are handed over one by one.

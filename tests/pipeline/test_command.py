@@ -19,7 +19,7 @@ from django_pgqueue.management.pipeline.plan import plan_of
 from django_pgqueue.models import ArchivedJob, PipelineRun, TaskHour
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.pipelines import run_pipeline
-from django_pgqueue.tasks.outcome import Reject
+from django_pgqueue.tasks.raised import Reject
 from tests.factories import make_archived_job
 from tests.ledger import PATH
 from tests.log.rows import make_topic

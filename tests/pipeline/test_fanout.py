@@ -21,7 +21,7 @@ from django_pgqueue.pipelines import run_pipeline
 from django_pgqueue.spark.fanout import fan_out
 from django_pgqueue.spark.run import run_job
 from django_pgqueue.spark.write.result import read_result
-from django_pgqueue.tasks.outcome import Reject
+from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.testing import drain
 from django_pgqueue.timetable.offset import offset
 from tests.app.models import Order

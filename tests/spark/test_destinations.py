@@ -10,7 +10,7 @@ from django_pgqueue.spark import job as jobs
 from django_pgqueue.spark.destinations import check_destinations
 from django_pgqueue.spark.job import find_job, pipeline_job
 from django_pgqueue.spark.places import Files, Jobs, Query
-from django_pgqueue.tasks.outcome import Reject
+from django_pgqueue.tasks.raised import Reject
 
 ALLOWED = ["/srv/export/", "s3a://bucket/log"]
 

@@ -10,7 +10,7 @@ import pytest
 from django_pgqueue import Reject, RetryLater, WrongState
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.tasks.context import Inline, JobContext, inline_context
-from django_pgqueue.tasks.outcome import AskedAgain
+from django_pgqueue.tasks.raised import AskedAgain
 from django_pgqueue.testing import drain
 from tests.app.tasks import tells_context
 from tests.factories import make_dead_letter

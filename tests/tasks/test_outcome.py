@@ -9,7 +9,6 @@ import pytest
 from django_pgqueue import Cancel, Reject, Retry, RetryLater, Snooze, TaskTimeout
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.outcome import (
-    AskedAgain,
     Cancelled,
     Expired,
     GaveUp,
@@ -18,6 +17,7 @@ from django_pgqueue.tasks.outcome import (
     decide,
 )
 from django_pgqueue.tasks.prepare import decide_before, decide_unknown
+from django_pgqueue.tasks.raised import AskedAgain
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

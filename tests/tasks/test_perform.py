@@ -20,11 +20,11 @@ from django_pgqueue.tasks.outcome import (
     GaveUp,
     Performed,
     Retried,
-    Snooze,
     Succeeded,
 )
 from django_pgqueue.tasks.perform import perform, timed_out
 from django_pgqueue.tasks.prepare import Prepared, prepare, refuse
+from django_pgqueue.tasks.raised import Snooze
 from django_pgqueue.tasks.settlement import ended, error_entry
 from tests.app import tasks as sample
 from tests.app.models import Order

@@ -17,11 +17,11 @@ from django_pgqueue.tasks.outcome import (
     GaveUp,
     Performed,
     Retried,
-    Snooze,
     Succeeded,
 )
 from django_pgqueue.tasks.perform import perform, perform_async
 from django_pgqueue.tasks.prepare import prepare
+from django_pgqueue.tasks.raised import Snooze
 from django_pgqueue.tasks.settlement import error_entry
 from tests.tasks.test_perform import claimed
 

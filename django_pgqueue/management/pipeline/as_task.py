@@ -27,7 +27,7 @@ from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.spark.destinations import check_destinations
 from django_pgqueue.spark.job import find_job_for_queue
 from django_pgqueue.tasks.context import JobContext
-from django_pgqueue.tasks.outcome import Cancel, Reject, Snooze
+from django_pgqueue.tasks.raised import Cancel, Reject, Snooze
 
 LOOK_SECONDS = 1.0
 

@@ -23,14 +23,8 @@ from typing import Any, NamedTuple
 from django_pgqueue.exceptions import RemoteError
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.errors import message_of, traceback_of, type_of
-from django_pgqueue.tasks.outcome import (
-    AskedAgain,
-    Outcome,
-    Performed,
-    Reject,
-    RetryLater,
-    Shared,
-)
+from django_pgqueue.tasks.outcome import Outcome, Performed, Shared
+from django_pgqueue.tasks.raised import AskedAgain, Reject, RetryLater
 
 HEAD = struct.Struct("=Q")
 CHUNK_BYTES = 65_536

@@ -12,7 +12,8 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue import Reject, RemoteError, RetryLater
-from django_pgqueue.tasks.outcome import AskedAgain, Crashed, GaveUp, Performed, Retried
+from django_pgqueue.tasks.outcome import Crashed, GaveUp, Performed, Retried
+from django_pgqueue.tasks.raised import AskedAgain
 from django_pgqueue.tasks.settlement import error_entry
 from django_pgqueue.worker.run.pool_messages import (
     HEAD,
