@@ -38,9 +38,9 @@ LEFT_OUT = [
     "tests/worker/claim/test_poller_never_stalls.py",
     # Text of our sources, and what tests are run by.
     "tests/test_layout.py",
-    "tests/test_fork_server.py",
-    "tests/test_seeds.py",
-    "tests/test_servers.py",
+    "tests/harness/test_fork_server.py",
+    "tests/harness/test_seeds.py",
+    "tests/harness/test_servers.py",
     "tests/faults",
     # A server of its own, of one version.
     "tests/postgres/test_embedded.py",

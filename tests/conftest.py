@@ -9,6 +9,7 @@ import platform
 import re
 import signal
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -24,11 +25,11 @@ from psycopg import sql
 from django_pgqueue.postgres.connect import connect, connection_params
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.spark.job import declared_jobs
-from tests import seeds
-from tests.durations import Recorder, longest_first
-from tests.process_state import left_behind, process_state
+from tests.harness import seeds
+from tests.harness.durations import Recorder, longest_first
+from tests.harness.process_state import left_behind, process_state
+from tests.harness.waiting import patience
 from tests.spark.one_session import ONE
-from tests.waiting import patience
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
@@ -83,7 +84,8 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 PROCESS = process_state()
 
 # Held by every test that runs; a test of times holds it alone.
-ALONE = Path(tempfile.gettempdir()) / f"pgqueue-tests-{os.getuid()}.lock"
+CHECKOUT = zlib.crc32(os.fsencode(Path(__file__).resolve()))
+ALONE = Path(tempfile.gettempdir()) / f"pgqueue-tests-{os.getuid()}-{CHECKOUT:x}.lock"
 
 
 def give_time(item: pytest.Item) -> None:

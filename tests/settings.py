@@ -11,7 +11,7 @@ import environ
 
 from django_pgqueue.postgres.embedded import database_url
 from django_pgqueue.postgres.embedded.start import PARAMETERS
-from tests.servers import url_for_process
+from tests.harness.servers import url_for_process
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 

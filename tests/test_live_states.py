@@ -10,7 +10,7 @@ from django.db import connection
 from django_pgqueue.models import Job
 from django_pgqueue.models.job import LiveState, live_state
 from django_pgqueue.queues.find import find
-from tests.factories import make_job, make_leased_job
+from tests.harness.factories import make_job, make_leased_job
 
 pytestmark = pytest.mark.django_db
 

@@ -8,7 +8,7 @@ import os
 from tests.settings import *  # noqa: F403  # Django's way to widen settings.
 from tests.settings import DATABASES, INSTALLED_APPS
 
-# What the test that started this process hands down; see tests/worker_process.py.
+# What the test that started it hands down; see tests/harness/worker_process.py.
 _told = json.loads(os.environ["PGQUEUE_TEST_WORKER"])
 
 for _alias, _changes in _told["databases"].items():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker_process import start_worker, the_ledger
+from tests.harness.worker_process import start_worker, the_ledger
 
 __all__ = ["start_worker", "the_ledger"]
 

@@ -13,8 +13,8 @@ from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.tasks.result import JobResult
 from tests.app import accumulate_tasks as tasks
 from tests.app import crash_tasks
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, places, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, places, wait_until_final
 
 
 def runs_of(the_ledger):

@@ -6,8 +6,8 @@ import pytest
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from tests.app import control_tasks
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, live_row, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
 
 def started(the_ledger, count=1):

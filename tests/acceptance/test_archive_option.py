@@ -9,8 +9,8 @@ from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.tasks.result import JobResult
 from tests.app import control_tasks
 from tests.app.models import Effect
-from tests.waiting import wait_for
-from tests.worker_process import enqueue
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue
 
 
 def gone():

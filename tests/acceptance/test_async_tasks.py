@@ -13,8 +13,8 @@ from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.tasks import operate
 from tests.app import async_tasks, crash_tasks
 from tests.app.models import Order
-from tests.waiting import patience, wait_for
-from tests.worker_process import enqueue, live_row, wait_until_final
+from tests.harness.waiting import patience, wait_for
+from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
 EXIT_CLEAN, EXIT_LEFT_BEHIND = 0, 3
 

@@ -9,8 +9,8 @@ from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.queues.partitions import partition_name
 from tests.app import control_tasks
 from tests.app.models import Effect
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, live_row, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
 
 def notes_of(job):

@@ -81,8 +81,8 @@ from tests.acceptance.webhooks import Webhooks
 from tests.app import crash_tasks
 from tests.app.models import Order
 from tests.app.tasks import add, echo, enqueues_itself, noop, with_options
-from tests.waiting import wait_for
-from tests.worker_process import (
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import (
     REPOSITORY,
     enqueue,
     places,

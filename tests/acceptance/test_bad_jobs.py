@@ -9,8 +9,8 @@ import pytest
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from tests.app import crash_tasks
 from tests.app.models import Order
-from tests.waiting import patience, wait_for
-from tests.worker_process import enqueue, live_row, wait_until_final
+from tests.harness.waiting import patience, wait_for
+from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
 RECORD = "tests.app.crash_tasks.record"
 

@@ -21,7 +21,7 @@ from django.db.models import F
 from django_pgqueue import publish
 from django_pgqueue.models import ArchivedJob, Job
 from tests.app import async_tasks, crash_tasks
-from tests.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 BURSTS = int(os.environ.get("PGQUEUE_BURSTS", "25"))
 BURST_JOBS_MAX = 5

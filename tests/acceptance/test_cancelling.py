@@ -9,8 +9,8 @@ import pytest
 from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.tasks.operate import cancel
 from tests.app import control_tasks
-from tests.waiting import patience, wait_for
-from tests.worker_process import enqueue, live_row, wait_until_final
+from tests.harness.waiting import patience, wait_for
+from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
 
 def started(the_ledger, count=1):

@@ -9,8 +9,8 @@ from django.db import connection
 
 from tests.app import crash_tasks
 from tests.app.models import Order
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, wait_until_final
 
 BACKENDS = """
 SELECT application_name, state FROM pg_stat_activity

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.app import crash_tasks
-from tests.worker_process import enqueue, wait_until_final
+from tests.harness.worker_process import enqueue, wait_until_final
 
 
 def consume(start_worker, the_ledger, task, jobs, workers):

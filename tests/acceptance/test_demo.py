@@ -31,8 +31,8 @@ from example_project.demo.processes import Processes
 from example_project.demo.smtp_server import has_hung_up
 from example_project.demo.tally import Tally
 from example_project.demo.verdict import Fate, Kill, Verdict, judge
-from tests.system import require_system
-from tests.waiting import wait_for
+from tests.harness.system import require_system
+from tests.harness.waiting import wait_for
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -12,9 +12,9 @@ from django.db import connection
 from django_pgqueue import task
 from django_pgqueue.models import Job
 from django_pgqueue.testing import drain
-from tests import ledger
 from tests.app.option_tasks import ASYNC, CASES, PLAIN
-from tests.waiting import wait_for
+from tests.harness import ledger
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django_pgqueue.models import Job
 from tests.app import crash_tasks
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, live_row, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
 
 def test_a_job_that_comes_too_late_is_archived_as_expired(start_worker, the_ledger):

@@ -14,8 +14,8 @@ import pytest
 from django.db import connections
 
 import django_pgqueue
-from tests.waiting import wait_for
-from tests.worker_process import REPOSITORY, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import REPOSITORY, wait_until_final
 
 HOME = f"{Path(django_pgqueue.__file__).parent}/"
 PAGE = REPOSITORY / "docs" / "explanation" / "life-of-a-job.md"

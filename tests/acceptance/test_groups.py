@@ -19,7 +19,7 @@ from django_pgqueue.models import (
     Topic,
 )
 from tests.app.models import Effect
-from tests.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 PGQUEUE = {"TASK_MODULES": ["consume_tasks"], "LEASE_SECONDS": 60}
 

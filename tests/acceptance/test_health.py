@@ -18,8 +18,8 @@ from django_pgqueue import topic
 from django_pgqueue.postgres.connect import connection_params
 from django_pgqueue.worker.supervise.health import SILENT_SECONDS_MIN
 from tests.app import crash_tasks
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, is_alive, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, is_alive, wait_until_final
 
 # Half of it is what a process may be silent for.
 SHORT_LEASE = {"LEASE_SECONDS": 10}

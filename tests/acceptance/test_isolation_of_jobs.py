@@ -7,8 +7,8 @@ import pytest
 from django_pgqueue.models import DeadLetter
 from tests.app import control_tasks
 from tests.app.models import Effect
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, wait_until_final
 
 # A connection that lives on from job to job: else each job has a new one anyway.
 KEPT = {"default": {"CONN_MAX_AGE": None}}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.db import connection
 
 from tests.app import crash_tasks
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, live_row, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
 
 def test_a_job_that_runs_longer_than_its_lease_stays_its_workers(

@@ -14,8 +14,8 @@ from django.db import connection, transaction
 
 from django_pgqueue.models import ArchivedJob
 from tests.app import mixed_tasks
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, wait_until_final
 
 pytestmark = pytest.mark.slow
 

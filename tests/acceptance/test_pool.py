@@ -13,8 +13,8 @@ import pytest
 from django_pgqueue.models import ArchivedJob, DeadLetter
 from tests.app import control_tasks, crash_tasks, pool_tasks
 from tests.app.models import Effect
-from tests.waiting import wait_for
-from tests.worker_process import (
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import (
     children_of,
     enqueue,
     is_alive,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django_pgqueue.models import Queue
 from tests.app import crash_tasks
-from tests.waiting import wait_for
-from tests.worker_process import live_row, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import live_row, wait_until_final
 
 POLL = {"POLL_INTERVAL_SECONDS": 0.5}
 

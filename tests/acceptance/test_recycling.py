@@ -8,8 +8,8 @@ import time
 import pytest
 
 from tests.app import crash_tasks, pool_tasks
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, live_row, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
 RECYCLING = "recycling  worker="
 EXIT_LEFT_BEHIND = 3

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from django_pgqueue.models import ArchivedJob, DeadLetter
 from tests.app import crash_tasks, tasks
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, live_row, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
 
 def test_a_failed_job_waits_visibly_for_its_next_attempt(start_worker):

@@ -8,8 +8,8 @@ from django_pgqueue.log.days import LOG, drop_day
 from django_pgqueue.models import ArchivedJob, Clock
 from django_pgqueue.queues.partitions import ARCHIVE, drop_partition
 from tests.app.tasks import noop
+from tests.harness.waiting import wait_for
 from tests.postgres.test_rights import grants
-from tests.waiting import wait_for
 
 ROLE = "shop_worker"
 

@@ -16,9 +16,9 @@ from django_pgqueue.schedules.definition import define
 from django_pgqueue.schedules.sync import tell_workers
 from django_pgqueue.worker.chores.heartbeat import SCHEDULES_INTERVAL_SECONDS
 from django_pgqueue.worker.chores.scheduler import OVERDUE
-from tests.system import require_system, wrong_clock
-from tests.waiting import wait_for
-from tests.worker_process import group_exists, live_row
+from tests.harness.system import require_system, wrong_clock
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import group_exists, live_row
 
 SECOND = timedelta(seconds=1)
 

@@ -8,8 +8,8 @@ import pytest
 
 from django_pgqueue.models import Job
 from tests.app import crash_tasks
-from tests.waiting import wait_for
-from tests.worker_process import live_row, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import live_row, wait_until_final
 
 # Two queues that share claims of at most 500 are seen to within what the first half of
 # one claim may hold of one of them too much.

@@ -6,8 +6,8 @@ import pytest
 from django.db import connection, connections
 
 from tests.app import crash_tasks
-from tests.fork_server import FRESH
-from tests.worker_process import enqueue, wait_until_final
+from tests.harness.fork_server import FRESH
+from tests.harness.worker_process import enqueue, wait_until_final
 
 EXIT_REFUSED, EXIT_USAGE = 1, 2
 

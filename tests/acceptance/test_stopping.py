@@ -8,8 +8,8 @@ import pytest
 
 from django_pgqueue.models import ArchivedJob, Job
 from tests.app import crash_tasks
-from tests.waiting import wait_for
-from tests.worker_process import (
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import (
     children_of,
     enqueue,
     live_row,

@@ -8,7 +8,7 @@ from django_pgqueue import publish
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Subscription
 from django_pgqueue.tasks import operate
 from tests.app.models import Order
-from tests.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 SUBSCRIBERS = {"TASK_MODULES": ["subscriber_tasks"]}
 

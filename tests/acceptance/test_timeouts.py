@@ -7,7 +7,7 @@ from django.db import transaction
 
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from tests.app import accumulate_tasks, control_tasks, crash_tasks
-from tests.worker_process import enqueue, wait_until_final
+from tests.harness.worker_process import enqueue, wait_until_final
 
 
 @pytest.mark.slow

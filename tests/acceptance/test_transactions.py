@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from tests.app import crash_tasks
 from tests.app.models import Order
-from tests.worker_process import enqueue, places, wait_until_final
+from tests.harness.worker_process import enqueue, places, wait_until_final
 
 
 class Changed(Exception):

@@ -22,8 +22,8 @@ from django.db.models.functions import Now
 from django_pgqueue import Unique
 from django_pgqueue.models import ArchivedJob, Job
 from tests.app import crash_tasks, tasks
-from tests.waiting import wait_for
-from tests.worker_process import REPOSITORY, _databases, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import REPOSITORY, _databases, wait_until_final
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

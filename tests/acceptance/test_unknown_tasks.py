@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django_pgqueue.models import DeadLetter, Job
 from tests.app import crash_tasks
-from tests.factories import make_job
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, live_row, wait_until_final
+from tests.harness.factories import make_job
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
 
 def test_an_unknown_task_is_dead_after_its_grace(start_worker, the_ledger):

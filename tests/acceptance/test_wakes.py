@@ -10,8 +10,8 @@ from django.db import connection
 
 from django_pgqueue.models import ArchivedJob, Job
 from tests.app import crash_tasks
-from tests.waiting import patience, wait_for
-from tests.worker_process import enqueue, wait_until_dry, wait_until_final
+from tests.harness.waiting import patience, wait_for
+from tests.harness.worker_process import enqueue, wait_until_dry, wait_until_final
 
 INSERT = "INSERT INTO pgqueue_job (task, queue) VALUES (%s, %s) RETURNING id"
 NOTIFY_MANY = """

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.factories import make_archived_job
-from tests.minutes import in_minutes
+from tests.harness.factories import make_archived_job
+from tests.harness.minutes import in_minutes
 
 pytestmark = pytest.mark.django_db
 

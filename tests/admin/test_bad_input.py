@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_pgqueue.models import ArchivedJob, Job
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_job,

@@ -13,9 +13,9 @@ from django.contrib.messages import get_messages
 from django_pgqueue.log.seek import COUNTED_MESSAGES_MAX, Step
 from django_pgqueue.models import ConsumerGroup, Position, Topic
 from django_pgqueue.operators.states import step_line
+from tests.harness.minutes import in_minutes
 from tests.log.rows import make_group, make_message, make_position, make_topic
 from tests.management.test_doctor import make_worker
-from tests.minutes import in_minutes
 
 pytestmark = pytest.mark.django_db
 

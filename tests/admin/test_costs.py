@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.pipeline import failure_kinds
 from django_pgqueue.postgres.limits import Plans
-from tests.factories import make_leased_job
+from tests.harness.factories import make_leased_job
 from tests.scale.shapes import ROWS
 
 pytestmark = pytest.mark.django_db

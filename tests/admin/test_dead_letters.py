@@ -13,7 +13,7 @@ from django.db import connection
 
 from django_pgqueue.admin import acting, dead_letters, groups
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from tests.factories import make_dead_letter, make_job
+from tests.harness.factories import make_dead_letter, make_job
 
 pytestmark = pytest.mark.django_db
 

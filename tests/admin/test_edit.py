@@ -16,7 +16,7 @@ from django_pgqueue.admin import edit as edits
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.tasks import operate
 from django_pgqueue.tasks.declare import task
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_job,

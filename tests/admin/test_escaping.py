@@ -12,7 +12,7 @@ from django.utils.html import escape
 
 from django_pgqueue.models import Queue
 from django_pgqueue.queues import workers
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_declared,

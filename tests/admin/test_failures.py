@@ -9,7 +9,7 @@ import pytest
 from django_pgqueue.admin import failures, groups
 from django_pgqueue.models import DeadLetter
 from django_pgqueue.pipeline import failure_kinds
-from tests.factories import make_dead_letter, make_failure
+from tests.harness.factories import make_dead_letter, make_failure
 
 pytestmark = pytest.mark.django_db
 

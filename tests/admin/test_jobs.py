@@ -13,13 +13,13 @@ from django.db import connection
 from django_pgqueue.admin import job_columns
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.queues.find import find
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_job,
     make_leased_job,
 )
-from tests.minutes import in_minutes
+from tests.harness.minutes import in_minutes
 
 pytestmark = pytest.mark.django_db
 

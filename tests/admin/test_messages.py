@@ -10,7 +10,7 @@ from django.db import connection
 
 from django_pgqueue.admin import keyset_list
 from django_pgqueue.models import Message
-from tests.factories import make_archived_job, make_dead_letter, make_job
+from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 from tests.log.rows import make_message, make_topic
 
 pytestmark = pytest.mark.django_db

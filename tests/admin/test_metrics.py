@@ -9,8 +9,8 @@ import pytest
 from django.contrib.auth.models import Permission
 
 from django_pgqueue.pipeline import task_hour_charts
-from tests.factories import hour_ago, make_run, make_task_hour
-from tests.minutes import in_minutes
+from tests.harness.factories import hour_ago, make_run, make_task_hour
+from tests.harness.minutes import in_minutes
 
 pytestmark = pytest.mark.django_db
 

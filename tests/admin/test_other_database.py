@@ -6,7 +6,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 from django_pgqueue.models import DeadLetter, Job, PipelineRun, Schedule, Tick
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_failure,

@@ -8,7 +8,12 @@ import pytest
 
 from django_pgqueue.admin import keyset_list
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from tests.factories import make_archived_job, make_dead_letter, make_job, make_jobs
+from tests.harness.factories import (
+    make_archived_job,
+    make_dead_letter,
+    make_job,
+    make_jobs,
+)
 
 pytestmark = pytest.mark.django_db
 

@@ -32,7 +32,7 @@ from django_pgqueue.models import (
     Worker,
 )
 from tests.browser.pages import register
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_declared,

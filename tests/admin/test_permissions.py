@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from tests.factories import make_archived_job, make_dead_letter, make_job
+from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 from tests.log.rows import make_message
 
 pytestmark = pytest.mark.django_db

@@ -15,7 +15,7 @@ from django_pgqueue.spark import job as jobs
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.places import Files
 from tests.browser.pages import register
-from tests.factories import make_job, make_live_run, make_run
+from tests.harness.factories import make_job, make_live_run, make_run
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,12 @@ from django.contrib.messages import get_messages
 
 from django_pgqueue.admin import queues
 from django_pgqueue.models import Queue
-from tests.factories import make_dead_letter, make_job, make_jobs, make_leased_job
+from tests.harness.factories import (
+    make_dead_letter,
+    make_job,
+    make_jobs,
+    make_leased_job,
+)
 
 pytestmark = pytest.mark.django_db
 

@@ -17,7 +17,7 @@ from django_pgqueue.redaction.json_text import PIECE
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks.declare import task
 from django_pgqueue.tasks.redact import redact_job
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_declared,

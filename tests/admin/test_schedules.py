@@ -17,7 +17,7 @@ from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.declare import cron
 from django_pgqueue.schedules.definition import define
 from tests.app import tasks
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_declared,

@@ -40,7 +40,7 @@ from django_pgqueue.models import (
     Worker,
 )
 from tests.browser.pages import make_rows
-from tests.factories import make_dead_letter, make_job
+from tests.harness.factories import make_dead_letter, make_job
 
 pytestmark = pytest.mark.django_db
 

@@ -10,8 +10,8 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 
 from django_pgqueue.models import Subscription
+from tests.harness.minutes import in_minutes
 from tests.log.rows import make_message, make_subscription, make_topic
-from tests.minutes import in_minutes
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,7 @@ from django_pgqueue.admin import time_limit
 from django_pgqueue.admin.time_limit import is_too_slow, limited
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.postgres.limits import Plans
-from tests.factories import (
+from tests.harness.factories import (
     make_dead_letter,
     make_failure,
     make_job,

@@ -9,7 +9,7 @@ import pytest
 from django_pgqueue.admin import workers
 from django_pgqueue.models import Worker
 from tests.browser.pages import register
-from tests.factories import make_job, make_leased_job
+from tests.harness.factories import make_job, make_leased_job
 
 pytestmark = pytest.mark.django_db
 

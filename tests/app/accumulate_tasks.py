@@ -12,9 +12,9 @@ from typing import Any
 
 from django_pgqueue import Accumulate, Call, Reject, Retry, task
 from django_pgqueue.tasks.context import JobContext
-from tests import ledger
 from tests.app.models import Order
-from tests.waiting import wait_for
+from tests.harness import ledger
+from tests.harness.waiting import wait_for
 
 SOON = Retry(max_attempts=3, backoff="constant", base=0.05, jitter="full")
 

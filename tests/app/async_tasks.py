@@ -15,8 +15,8 @@ from django.db import connection, transaction
 
 from django_pgqueue import Retry, task
 from django_pgqueue.tasks.context import JobContext
-from tests import ledger
 from tests.app.models import Order
+from tests.harness import ledger
 
 GATE_SECONDS_MAX = 60.0
 

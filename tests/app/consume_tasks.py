@@ -16,9 +16,9 @@ from typing import Any
 
 from django_pgqueue import Cancel, Message, Reject, Retry, RetryLater, Snooze
 from django_pgqueue.topics.consume import consume
-from tests import ledger
 from tests.app.models import Effect
 from tests.app.tasks import Unlucky
+from tests.harness import ledger
 
 SOON = Retry(max_attempts=3, backoff="constant", base=0.01)
 

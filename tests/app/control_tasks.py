@@ -21,11 +21,11 @@ from django.utils import timezone, translation
 
 from django_pgqueue import Cancel, LeaseLost, Reject, Retry, Snooze, WrongState, task
 from django_pgqueue.tasks.context import JobContext
-from tests import ledger
 from tests.app.models import Effect
 from tests.crashes import failpoints
-from tests.proxy import CUT_NEXT_COMMIT, DROP_NEXT_COMMIT
-from tests.waiting import wait_for
+from tests.harness import ledger
+from tests.harness.proxy import CUT_NEXT_COMMIT, DROP_NEXT_COMMIT
+from tests.harness.waiting import wait_for
 
 HARMS = {"cut": CUT_NEXT_COMMIT, "drop": DROP_NEXT_COMMIT}
 

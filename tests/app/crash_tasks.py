@@ -14,10 +14,10 @@ from django.db import connection
 
 from django_pgqueue import Reject, Retry, RetryLater, Snooze, task
 from django_pgqueue.tasks.context import JobContext
-from tests import ledger
 from tests.app.models import Order
 from tests.crashes import failpoints
-from tests.waiting import wait_for
+from tests.harness import ledger
+from tests.harness.waiting import wait_for
 
 GATE_SECONDS_MAX = 60.0
 

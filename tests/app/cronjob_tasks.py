@@ -5,7 +5,7 @@ from __future__ import annotations
 from django_pgqueue import cron, subscribe, topic
 from django_pgqueue.log.message import Message
 from django_pgqueue.tasks.context import JobContext
-from tests import ledger
+from tests.harness import ledger
 
 nightly = cron("0 3 * * *", tz="Europe/Berlin")(
     topic("cronjobs").message("cronjobs.nightly", {"full": True}, key="k")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from django_pgqueue import task
 from django_pgqueue.tasks.context import JobContext
-from tests import ledger
-from tests.waiting import wait_for
+from tests.harness import ledger
+from tests.harness.waiting import wait_for
 
 GATE_SECONDS_MAX = 60.0
 

@@ -23,8 +23,8 @@ from django_pgqueue import (
     signals,
     task,
 )
-from tests import ledger
 from tests.app.tasks import Unlucky
+from tests.harness import ledger
 
 Case = tuple[dict[str, Any], str]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from django_pgqueue import Retry, task
 from django_pgqueue.signals import job_dead, job_started
 from django_pgqueue.tasks.context import JobContext
-from tests import ledger
+from tests.harness import ledger
 
 ONCE = Retry(max_attempts=1)
 MEBIBYTE = 1_048_576

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django_pgqueue import cron, every, task
 from django_pgqueue.tasks.context import JobContext
-from tests import ledger
+from tests.harness import ledger
 
 
 @every(seconds=1, name="each second", catch_up="all(1000)", overlap="queue")

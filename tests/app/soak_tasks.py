@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection
 
 from django_pgqueue import consume
-from tests import ledger
+from tests.harness import ledger
 from tests.log.soak.groups import LEASE_SECONDS, QUEUE, TOPIC
 
 # So long a batch takes before and after its effect, at most: time to be killed in.

@@ -41,7 +41,7 @@ from tests.app.standard_tasks import (
     raises,
     tell_attempt,
 )
-from tests.factories import make_archived_job, make_dead_letter, make_job
+from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 
 BACKEND = "django_pgqueue.backends.tasks.PgQueueBackend"
 

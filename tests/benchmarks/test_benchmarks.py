@@ -17,8 +17,8 @@ from tests.benchmarks.environments import REPOSITORY, Environment, is_made
 from tests.benchmarks.peers import PEERS
 from tests.benchmarks.results import MismatchError, Results, Row, ratio
 from tests.benchmarks.turn import Sizes
-from tests.waiting import wait_for
-from tests.worker_process import is_alive
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import is_alive
 
 # The least of everything: it must run, and its figures mean nothing.
 TINY = Sizes(share=0.001, rest_seconds=0.1, patience_seconds=20.0)

@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.testcases import LiveServerThread
 from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.system import require_system
+from tests.harness.system import require_system
 
 # Milliseconds; five seconds, as is usual, are short on a machine that is busy.
 expect.set_options(timeout=20_000)

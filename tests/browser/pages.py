@@ -13,7 +13,7 @@ from django_pgqueue.queues import workers
 from tests.browser.pipeline_rows import make_pipeline_rows
 from tests.browser.schedule_rows import make_schedule_rows, schedule_paths
 from tests.browser.topic_rows import make_topic_rows, topic_paths
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_job,

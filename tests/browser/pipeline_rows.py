@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from django_pgqueue.models import TaskHour
-from tests.factories import (
+from tests.harness.factories import (
     hour_ago,
     make_dead_letter,
     make_failure,

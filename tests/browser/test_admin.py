@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from django_pgqueue.models import DeadLetter, Job, Queue
 from tests.browser.pages import make_rows, paths, register
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_job,

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from django_pgqueue.admin import pipeline_runs
 from django_pgqueue.models import Job, PipelineRun
 from tests.browser.pages import register
-from tests.factories import make_live_run, make_run, make_task_hour
+from tests.harness.factories import make_live_run, make_run, make_task_hour
 
 LIST = "/admin/pgqueue/pipelinerun/"
 

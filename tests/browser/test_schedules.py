@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 from django_pgqueue.models import Job, Schedule
-from tests.factories import make_declared
+from tests.harness.factories import make_declared
 
 
 def test_a_schedule_is_made_run_and_paused(site):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.crashes.failpoints import Failpoint
-from tests.worker_process import start_worker, the_ledger
+from tests.harness.worker_process import start_worker, the_ledger
 
 __all__ = ["start_worker", "the_ledger"]
 

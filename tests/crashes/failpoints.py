@@ -21,7 +21,7 @@ from typing import Any
 from django.apps import AppConfig
 
 from django_pgqueue.signals import settle_stale
-from tests import ledger
+from tests.harness import ledger
 
 VARIABLE = "PGQUEUE_TEST_FAILPOINT"
 

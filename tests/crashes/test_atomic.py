@@ -17,9 +17,9 @@ import pytest
 from django_pgqueue.models import ArchivedJob
 from tests.app import control_tasks
 from tests.app.models import Effect
-from tests.proxy import Proxy
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, wait_until_final
+from tests.harness.proxy import Proxy
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, wait_until_final
 
 # A job that is hit is not given up: it is as innocent as the others.
 PATIENT = {"CRASHES_MAX": 100, "DELIVERIES_MAX": 1_000}

@@ -8,9 +8,9 @@ import pytest
 
 from django_pgqueue.models import ArchivedJob
 from tests.app import crash_tasks
-from tests.proxy import Proxy
-from tests.waiting import patience
-from tests.worker_process import enqueue, wait_until_dry, wait_until_final
+from tests.harness.proxy import Proxy
+from tests.harness.waiting import patience
+from tests.harness.worker_process import enqueue, wait_until_dry, wait_until_final
 
 
 @pytest.fixture

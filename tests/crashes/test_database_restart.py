@@ -20,8 +20,8 @@ import pytest
 
 from django_pgqueue.postgres.embedded import EmbeddedServer
 from django_pgqueue.worker.claim.claimer import UNFLUSHED_JOBS_MAX
-from tests.waiting import wait_for
-from tests.worker_process import REPOSITORY, places, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import REPOSITORY, places, wait_until_final
 
 INSERT = """
 INSERT INTO pgqueue_job (task) SELECT 'tests.app.crash_tasks.record'

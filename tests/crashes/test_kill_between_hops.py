@@ -15,8 +15,8 @@ from django.db import connection
 
 from django_pgqueue.models import ArchivedJob, DeadLetter
 from tests.app import crash_tasks
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, wait_until_final
 
 # From a kill to the next start of a taken-back job. A lease is 600 s here.
 RECOVERY_SECONDS_MAX = 2.0

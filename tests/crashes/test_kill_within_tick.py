@@ -13,7 +13,7 @@ from django.db import connections
 
 from django_pgqueue.models import Schedule
 from tests.crashes import ticker
-from tests.worker_process import REPOSITORY
+from tests.harness.worker_process import REPOSITORY
 
 KILLS = 20
 

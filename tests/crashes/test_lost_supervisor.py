@@ -10,8 +10,8 @@ import pytest
 
 from django_pgqueue.models import ArchivedJob
 from tests.app import crash_tasks
-from tests.waiting import wait_for
-from tests.worker_process import (
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import (
     enqueue,
     group_exists,
     is_alive,

@@ -9,8 +9,8 @@ import pytest
 
 from django_pgqueue.models import Job
 from tests.app import crash_tasks
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, live_row, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, live_row, wait_until_final
 
 SHORT = {"LEASE_SECONDS": 2, "POLL_INTERVAL_SECONDS": 0.5}
 

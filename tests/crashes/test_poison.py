@@ -6,8 +6,8 @@ import pytest
 
 from django_pgqueue.models import DeadLetter
 from tests.app import crash_tasks
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, wait_until_final
 
 
 @pytest.mark.parametrize(

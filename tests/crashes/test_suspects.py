@@ -10,8 +10,8 @@ import pytest
 from django_pgqueue.models import Job
 from django_pgqueue.queues.suspects import CROWD_MAX
 from tests.app import async_tasks, crash_tasks
-from tests.waiting import wait_for
-from tests.worker_process import enqueue, wait_until_final
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, wait_until_final
 
 MODULES = {"TASK_MODULES": ["tasks", "crash_tasks", "async_tasks"]}
 

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.waiting import wait_for
-from tests.worker_process import children_of, group_exists, is_alive
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import children_of, group_exists, is_alive
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0

@@ -22,9 +22,9 @@ import psycopg
 from tests.faults.fleet import Worker
 from tests.faults.plan import Fault
 from tests.faults.stage import Stage
-from tests.proxy import Passage
-from tests.waiting import wait_for
-from tests.worker_process import is_alive
+from tests.harness.proxy import Passage
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import is_alive
 
 Undo = Callable[[], None] | None
 

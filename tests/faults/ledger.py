@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.system import CLOCK_WRONG
+from tests.harness.system import CLOCK_WRONG
 
 FOLDER = "PGQUEUE_FAULTS_FOLDER"
 

@@ -32,7 +32,7 @@ from tests.faults.plan import Fault
 from tests.faults.rows import Run
 from tests.faults.stage import Stage
 from tests.faults.verdict import Verdict, judge
-from tests.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 # After the last job: how long what is on its way out may take, and how long the
 # processor time of idle workers is measured.

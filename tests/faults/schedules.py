@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 if TYPE_CHECKING:
     from tests.faults.server import Server

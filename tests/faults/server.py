@@ -21,7 +21,7 @@ import psycopg
 from django_pgqueue.postgres.embedded import EmbeddedServer
 from django_pgqueue.postgres.embedded.home import PORT
 from tests.faults import history, schedules
-from tests.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 READY_SECONDS = 60.0
 REMOVED_SECONDS = 20.0

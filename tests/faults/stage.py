@@ -20,9 +20,9 @@ from tests.faults.fleet import Fleet, Worker
 from tests.faults.rows import CLOCK_WRONG_SECONDS, SETTINGS, ZONE_WRONG, Run
 from tests.faults.schedules import Step
 from tests.faults.server import Server, environment
-from tests.proxy import Proxy
-from tests.system import wrong_clock
-from tests.waiting import wait_for
+from tests.harness.proxy import Proxy
+from tests.harness.system import wrong_clock
+from tests.harness.waiting import wait_for
 
 CLIENTS_START_SECONDS_MAX = 60.0
 CLIENTS_END_SECONDS = 60.0

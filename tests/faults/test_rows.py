@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from tests import seeds
 from tests.faults import report
 from tests.faults.broken import BUILDS
 from tests.faults.build import REPOSITORY
 from tests.faults.command import Order, runs
 from tests.faults.rows import ROWS
+from tests.harness import seeds
 
 # More than cores: a run waits more than it works. Fewer beside other tests.
 LANES_DEFAULT = "3" if "PYTEST_XDIST_WORKER" in os.environ else "5"

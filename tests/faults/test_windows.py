@@ -13,11 +13,11 @@ from functools import partial
 
 import pytest
 
-from tests import seeds
 from tests.faults.build import REPOSITORY
 from tests.faults.windows.broken import BUILDS
 from tests.faults.windows.command import Bench
 from tests.faults.windows.measure import Case, Window
+from tests.harness import seeds
 
 KILLS = 3
 LANES = 4

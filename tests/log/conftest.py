@@ -1,5 +1,5 @@
 """Real workers for these tests."""
 
-from tests.worker_process import start_worker, the_ledger
+from tests.harness.worker_process import start_worker, the_ledger
 
 __all__ = ["start_worker", "the_ledger"]

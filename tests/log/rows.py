@@ -15,7 +15,7 @@ from django_pgqueue.models import (
     Subscription,
     Topic,
 )
-from tests.factories import _make
+from tests.harness.factories import _make
 
 NEXT_ID = "SELECT nextval('pgqueue_message_id_seq')"
 MAKE_DAY = """

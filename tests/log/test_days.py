@@ -23,8 +23,8 @@ from django_pgqueue.log.publish import publish
 from django_pgqueue.models import LogDay, Message
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD
-from tests.factories import make_message, make_topic
-from tests.waiting import wait_for, wait_until_blocked
+from tests.harness.factories import make_message, make_topic
+from tests.harness.waiting import wait_for, wait_until_blocked
 
 DAY = timedelta(days=1)
 

@@ -20,7 +20,9 @@ from django.db import connections
 
 from django_pgqueue.models import ConsumerGroup, DeadLetter, Message, Position
 from django_pgqueue.postgres.connect import connect
-from tests import seeds
+from tests.harness import seeds
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import is_alive
 from tests.log.soak.groups import (
     INSTALL,
     LEASE_SECONDS,
@@ -34,8 +36,6 @@ from tests.log.soak.groups import (
 )
 from tests.log.soak.publishers import INSTALL as INSTALL_PUBLISHERS
 from tests.log.soak.run import Soak, start_publishers, url_of
-from tests.waiting import wait_for
-from tests.worker_process import is_alive
 
 # 100,000 is full size.
 MESSAGES = int(os.environ.get("PGQUEUE_SOAK_MESSAGES", "5000"))

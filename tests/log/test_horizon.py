@@ -24,7 +24,7 @@ from django_pgqueue.postgres.embedded.programs import (
     run_as_server_user,
 )
 from tests.faults.server import Server
-from tests.waiting import wait_for, wait_until_blocked
+from tests.harness.waiting import wait_for, wait_until_blocked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from tests import seeds
+from tests.harness import seeds
 from tests.log.soak.broken import BROKEN, NEAR_THE_WRAP, STRETCHED
 from tests.log.soak.run import Soak, copied, run, url_of
 from tests.log.soak.verdict import Entry, Verdict, inverted, judge

@@ -19,7 +19,7 @@ from django_pgqueue.log.retain import (
     inline_jobs,
 )
 from django_pgqueue.models import DeadLetter, Job, Message, Position, Topic
-from tests.factories import (
+from tests.harness.factories import (
     make_dead_letter,
     make_group,
     make_job,
@@ -27,7 +27,7 @@ from tests.factories import (
     make_position,
     make_topic,
 )
-from tests.waiting import wait_until_blocked
+from tests.harness.waiting import wait_until_blocked
 
 DAY = timedelta(days=1)
 WEEK = timedelta(days=7)

@@ -13,7 +13,7 @@ from django_pgqueue.log.days import close_days
 from django_pgqueue.models import Job, LogState, Subscription
 from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.log_retention import PAUSE_SECONDS, LogRetention
-from tests.factories import make_message, make_topic
+from tests.harness.factories import make_message, make_topic
 from tests.log.rows import make_subscription
 from tests.management.test_doctor import examined
 

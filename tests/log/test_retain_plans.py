@@ -11,7 +11,7 @@ from psycopg import sql
 from django_pgqueue.log import retain
 from django_pgqueue.log.days import LOG, close_days
 from django_pgqueue.postgres.limits import Plans, limit
-from tests.factories import make_group, make_position, make_topic
+from tests.harness.factories import make_group, make_position, make_topic
 from tests.queues.test_plans import nodes
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]

@@ -11,8 +11,8 @@ from django_pgqueue.exceptions import MessagesLost, TopicError
 from django_pgqueue.log import positions
 from django_pgqueue.log.seek import seek
 from django_pgqueue.models import Message, Position, Topic
+from tests.harness.waiting import wait_for
 from tests.log.log import batch, make_group, make_topic, payloads, put, take
-from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -24,7 +24,7 @@ from django_pgqueue.management.bench import scratch
 from django_pgqueue.management.bench.measures import MEASURES
 from django_pgqueue.management.bench.place import Place, isolated
 from tests.app.tasks import noop
-from tests.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 60.0

@@ -22,14 +22,14 @@ from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.schedules import declare
 from django_pgqueue.schedules.declare import cron
 from tests.app import tasks
-from tests.factories import (
+from tests.harness.factories import (
     make_dead_letter,
     make_declared,
     make_job,
     make_leased_job,
     make_schedule,
 )
-from tests.minutes import in_minutes
+from tests.harness.minutes import in_minutes
 
 LONG_AGO = timedelta(minutes=-10)
 

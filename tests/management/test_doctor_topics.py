@@ -15,9 +15,9 @@ from django_pgqueue.management.cli import examine_topics
 from django_pgqueue.models import Subscription
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.topics import consume
-from tests.factories import make_group, make_message, make_position, make_topic
+from tests.harness.factories import make_group, make_message, make_position, make_topic
+from tests.harness.minutes import in_minutes
 from tests.management.test_doctor import examined, make_worker, run
-from tests.minutes import in_minutes
 from tests.models.test_sql_files import SQL
 
 OURS = {

@@ -23,7 +23,7 @@ from django_pgqueue.management.cli.text import cut, padded, shown, width
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
 from django_pgqueue.operators import paging
 from tests.app.tasks import noop
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_job,
@@ -31,8 +31,8 @@ from tests.factories import (
     make_leased_job,
     make_schedule,
 )
-from tests.minutes import in_minutes
-from tests.worker_process import REPOSITORY
+from tests.harness.minutes import in_minutes
+from tests.harness.worker_process import REPOSITORY
 
 DONE, NOTHING, USAGE, UNUSABLE = 0, 1, 2, 3
 

@@ -8,7 +8,12 @@ import pytest
 
 from django_pgqueue.models import Job, Message, Schedule, Subscription, Tick
 from tests.app.tasks import once
-from tests.factories import make_archived_job, make_declared, make_schedule, make_tick
+from tests.harness.factories import (
+    make_archived_job,
+    make_declared,
+    make_schedule,
+    make_tick,
+)
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
 
 pytestmark = pytest.mark.django_db

@@ -12,7 +12,7 @@ from django_pgqueue.log.lag import lag
 from django_pgqueue.models import Job, LogState, Message
 from django_pgqueue.postgres import counters
 from django_pgqueue.queues.partitions import make_partitions
-from tests.factories import make_dead_letter, make_job, make_schedule, make_tick
+from tests.harness.factories import make_dead_letter, make_job, make_schedule, make_tick
 from tests.log.log import batch, make_group, make_topic, payloads, put, take
 from tests.management.test_doctor import examined
 

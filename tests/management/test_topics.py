@@ -12,6 +12,7 @@ from django.db import connection
 from django_pgqueue.log import browse
 from django_pgqueue.management.cli import places
 from django_pgqueue.models import ConsumerGroup, Message, Position, Topic
+from tests.harness.minutes import in_minutes
 from tests.log.rows import (
     make_group,
     make_message,
@@ -21,7 +22,6 @@ from tests.log.rows import (
 )
 from tests.management.test_doctor import make_worker
 from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
-from tests.minutes import in_minutes
 
 pytestmark = pytest.mark.django_db
 

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError
 
 from django_pgqueue.models import ArchivedJob
 from tests.app import crash_tasks
-from tests.worker_process import enqueue, start_worker, the_ledger
+from tests.harness.worker_process import enqueue, start_worker, the_ledger
 
 __all__ = ["start_worker", "the_ledger"]
 

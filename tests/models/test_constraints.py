@@ -10,7 +10,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from django_pgqueue.models import Job
-from tests.factories import make_archived_job, make_dead_letter, make_job
+from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 
 pytestmark = pytest.mark.django_db(databases=["default", "queue"])
 

@@ -15,7 +15,7 @@ from django_pgqueue.models import ArchivedJob, DeadLetter, Job, JobReference
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.tasks.result import JobResult
 from tests.app.models import Order
-from tests.factories import make_archived_job, make_dead_letter, make_job
+from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 
 pytestmark = pytest.mark.django_db
 

@@ -21,8 +21,8 @@ from django_pgqueue.models.columns import JobColumns
 from django_pgqueue.postgres.embedded import find_binaries
 from django_pgqueue.queues.partitions import day_of, partition_name
 from django_pgqueue.queues.settle import KEPT_COLUMNS
+from tests.harness.system import require_system
 from tests.models.test_sql_files import SQL
-from tests.system import require_system
 
 SHARED_COLUMNS = {field.column for field in JobColumns._meta.local_fields}
 

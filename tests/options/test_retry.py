@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from django_pgqueue import DeclarationError, Retry
 from django_pgqueue.bounds import ATTEMPTS_MAX
 from django_pgqueue.options.retry import BACKOFFS, as_retry
-from tests.ids import told
+from tests.harness.ids import told
 
 ERROR = ValueError("x")
 

@@ -20,17 +20,17 @@ from django_pgqueue.models import ArchivedJob, PipelineRun, TaskHour
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.pipelines import run_pipeline
 from django_pgqueue.tasks.raised import Reject
-from tests.factories import make_archived_job
-from tests.ledger import PATH
-from tests.log.rows import make_topic
-from tests.waiting import wait_for
-from tests.worker_process import (
+from tests.harness.factories import make_archived_job
+from tests.harness.ledger import PATH
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import (
     REPOSITORY,
     _databases,
     start_worker,
     the_ledger,
     wait_until_final,
 )
+from tests.log.rows import make_topic
 
 pytestmark = pytest.mark.spark
 

@@ -21,12 +21,12 @@ from django_pgqueue.spark.export import delta
 from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.jobs import export
 from django_pgqueue.spark.run import run_job
-from tests.factories import make_archived_job
+from tests.harness.factories import make_archived_job
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import REPOSITORY
 from tests.pipeline.test_command import environment
 from tests.pipeline.test_metrics import counted
 from tests.spark.conftest import require
-from tests.waiting import wait_for
-from tests.worker_process import REPOSITORY
 
 pytestmark = pytest.mark.spark
 

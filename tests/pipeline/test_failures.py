@@ -14,7 +14,7 @@ from django_pgqueue.models import DeadLetter, Failure, FailureHour
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.spark.fingerprint import fingerprint
 from django_pgqueue.spark.jobs.failures import errors_of
-from tests.factories import make_archived_job, make_dead_letter, make_job
+from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 
 pytestmark = pytest.mark.spark
 

@@ -25,10 +25,10 @@ from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.testing import drain
 from django_pgqueue.timetable.offset import offset
 from tests.app.models import Order
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import REPOSITORY
 from tests.pipeline.test_command import environment
 from tests.spark.write.test_faults import descendants
-from tests.waiting import wait_for
-from tests.worker_process import REPOSITORY
 
 pytestmark = pytest.mark.spark
 

@@ -15,7 +15,7 @@ from django_pgqueue.pipeline.task_hours import COUNTS
 from django_pgqueue.queues import partitions
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.spark.jobs.metrics import PERCENTILES
-from tests.factories import make_archived_job, make_dead_letter
+from tests.harness.factories import make_archived_job, make_dead_letter
 
 pytestmark = pytest.mark.spark
 

@@ -25,12 +25,12 @@ from django_pgqueue.models import Export
 from django_pgqueue.queues import partitions
 from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.run import run_job
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import REPOSITORY
 from tests.pipeline.test_export import archived, ids, make, of_delta
 from tests.pipeline.test_ingest import ids as ids_of_log
 from tests.spark.conftest import quick_start, require
 from tests.spark.log.conftest import cursor, publish
-from tests.waiting import wait_for
-from tests.worker_process import REPOSITORY
 
 # Its first run waits for a Java process of its own.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -18,8 +18,8 @@ from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.places import Files, QueueTable
 from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.run import run_job
-from tests.factories import make_archived_job, make_job
-from tests.waiting import wait_for
+from tests.harness.factories import make_archived_job, make_job
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 

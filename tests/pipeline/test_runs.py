@@ -9,7 +9,7 @@ import pytest
 from django_pgqueue.models import PipelineRun
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.pipeline.runs import Live, Started
-from tests.waiting import wait_until_blocked
+from tests.harness.waiting import wait_until_blocked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

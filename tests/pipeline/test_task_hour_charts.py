@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.pipeline.task_hour_charts import Sums, extent, sums, together
-from tests.factories import hour_ago, make_task_hour
+from tests.harness.factories import hour_ago, make_task_hour
 
 pytestmark = pytest.mark.django_db
 

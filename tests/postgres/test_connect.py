@@ -19,7 +19,7 @@ from django_pgqueue.postgres.connect import (
     connect,
     connection_params,
 )
-from tests.factories import make_job
+from tests.harness.factories import make_job
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from tests.faults.server import Server
-from tests.system import require_system
+from tests.harness.system import require_system
+from tests.harness.waiting import wait_for
 from tests.test_docs import DOCS, blocks, read, section
-from tests.waiting import wait_for
 
 PAGE = DOCS / "howto" / "use-pg-cron.md"
 

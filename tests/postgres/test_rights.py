@@ -19,7 +19,7 @@ from django_pgqueue.postgres.rights import rights
 from django_pgqueue.queues.partitions import drop_partition, make_partitions
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.worker.chores import purger
-from tests.factories import make_leased_job, make_message, make_topic
+from tests.harness.factories import make_leased_job, make_message, make_topic
 
 DAY = timedelta(days=1)
 ROLE = "shop_worker"

@@ -21,7 +21,7 @@ from django_pgqueue.postgres.wake import (
     wake,
     wake_after_commit,
 )
-from tests.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -16,7 +16,7 @@ from django_pgqueue.queues.gather import GATHER, gather
 from django_pgqueue.queues.lease import rescue
 from django_pgqueue.queues.rules import ACCUMULATE
 from django_pgqueue.queues.suspects import claim_suspects
-from tests.factories import LEASE, make_job, make_leased_job
+from tests.harness.factories import LEASE, make_job, make_leased_job
 from tests.queues.test_plans import explain, explain_generic
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

@@ -25,7 +25,7 @@ from django_pgqueue.queues.settle import (
 )
 from django_pgqueue.queues.settle import cancel as settle_cancelled
 from django_pgqueue.queues.suspects import claim_suspects
-from tests.factories import (
+from tests.harness.factories import (
     LEASE,
     make_archived_job,
     make_dead_letter,

@@ -18,7 +18,7 @@ from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import Ended, ack, dead_letter, retry
 from django_pgqueue.queues.settle import cancel as settle_cancelled
 from django_pgqueue.queues.unique import Dedup, store_unique
-from tests.factories import LEASE, make_jobs
+from tests.harness.factories import LEASE, make_jobs
 
 PLACEMENT = Placement(
     queue="default", task="tests.noop", headers="{}", priority=0, max_attempts=5

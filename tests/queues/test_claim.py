@@ -19,7 +19,7 @@ from django_pgqueue.queues.claim import (
     remember_queues,
     see,
 )
-from tests.factories import LEASE, make_job, make_jobs, make_leased_job
+from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
 
 HOUR = timedelta(hours=1)
 EVER = datetime(2000, 1, 1, tzinfo=UTC)

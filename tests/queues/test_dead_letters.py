@@ -12,7 +12,7 @@ from django_pgqueue.queues.dead_letters import delete, set_aside
 from django_pgqueue.queues.errors import ERRORS_MAX
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import KEPT_COLUMNS
-from tests.factories import make_archived_job, make_dead_letter, make_job
+from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 
 HOUR = timedelta(hours=1)
 

@@ -11,7 +11,7 @@ from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.edit import edit, lock
 from django_pgqueue.queues.errors import ERRORS_MAX
 from django_pgqueue.queues.redrive import redrive
-from tests.factories import (
+from tests.harness.factories import (
     LEASE,
     make_archived_job,
     make_dead_letter,

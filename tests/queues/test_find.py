@@ -11,7 +11,7 @@ from django.db import connection
 from django_pgqueue.queues.find import Found, find
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import Ended, dead_letter
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_job,

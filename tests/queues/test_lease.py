@@ -23,7 +23,7 @@ from django_pgqueue.queues.lease import (
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.tasks.outcome import GaveUp
 from django_pgqueue.tasks.prepare import refuse
-from tests.factories import LEASE, make_job, make_jobs, make_leased_job
+from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)

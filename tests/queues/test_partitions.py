@@ -19,8 +19,8 @@ from django_pgqueue.queues.partitions import (
     sweep,
 )
 from django_pgqueue.queues.settle import Ended, ack
-from tests.factories import make_archived_job, make_leased_job
-from tests.waiting import wait_for, wait_until_blocked
+from tests.harness.factories import make_archived_job, make_leased_job
+from tests.harness.waiting import wait_for, wait_until_blocked
 
 DAY = timedelta(days=1)
 WEEK = timedelta(days=7)

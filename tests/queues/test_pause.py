@@ -10,8 +10,8 @@ from django.utils import timezone
 from django_pgqueue.models import Queue
 from django_pgqueue.queues.claim import known_queues
 from django_pgqueue.queues.pause import pause, resume
-from tests.factories import make_job
-from tests.waiting import wait_until_blocked
+from tests.harness.factories import make_job
+from tests.harness.waiting import wait_until_blocked
 
 
 @pytest.mark.parametrize("has_row", [False, True])

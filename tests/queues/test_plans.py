@@ -34,7 +34,7 @@ from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.queues.unique import KEY, MANY_STORED, ONE_KEY, ONE_STORED, call
 from django_pgqueue.schedules import store, ticks
 from django_pgqueue.worker.claim.poller import SLICE_QUEUES, WAKE_QUEUES_MAX
-from tests.factories import LEASE, make_jobs, make_leased_job
+from tests.harness.factories import LEASE, make_jobs, make_leased_job
 
 ROWS = 200_000
 # For a claim of ten rows, whatever else is in the table.

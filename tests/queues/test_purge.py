@@ -13,7 +13,7 @@ from django_pgqueue.queues.purge import (
 )
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.workers import register
-from tests.factories import make_archived_job, make_dead_letter
+from tests.harness.factories import make_archived_job, make_dead_letter
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)

@@ -9,8 +9,8 @@ from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.queues import redrive as module
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.redrive import holders, redrive, retry_now
-from tests.factories import LEASE, make_dead_letter, make_job, make_leased_job
-from tests.waiting import wait_until_blocked
+from tests.harness.factories import LEASE, make_dead_letter, make_job, make_leased_job
+from tests.harness.waiting import wait_until_blocked
 
 HOUR = timedelta(hours=1)
 

@@ -19,7 +19,7 @@ from django_pgqueue.queues.lease import release
 from django_pgqueue.queues.repeat import Repeated, repeat_calls
 from django_pgqueue.queues.settle import Ended, ack, retry
 from django_pgqueue.queues.unique import Dedup, Stored, store_unique
-from tests.factories import LEASE
+from tests.harness.factories import LEASE
 
 # Interleavings of the model, each with a seed of its own, and seconds of the race.
 SEEDS = int(os.environ.get("PGQUEUE_UNIQUE_SEEDS", "15"))

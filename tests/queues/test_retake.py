@@ -12,8 +12,8 @@ from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.lease import crash, release, rescue
 from django_pgqueue.queues.partitions import drop_partition
 from django_pgqueue.queues.settle import Ended, retry
-from tests.factories import LEASE, make_job, make_leased_job
-from tests.waiting import wait_for
+from tests.harness.factories import LEASE, make_job, make_leased_job
+from tests.harness.waiting import wait_for
 
 TAKEN = """
 INSERT INTO pgqueue_job (task, dedup_key) VALUES ('tests.noop', 'k') RETURNING id

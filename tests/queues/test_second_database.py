@@ -20,7 +20,7 @@ from django_pgqueue.queues.settle import Ended, ack, applied, dead_letter, retry
 from django_pgqueue.testing import capture, drain
 from tests.app.models import Order
 from tests.app.tasks import add, make_order, noop
-from tests.factories import LEASE, make_job
+from tests.harness.factories import LEASE, make_job
 
 PLAIN = Placement(
     queue="default", task="shop.send", headers="{}", priority=0, max_attempts=5

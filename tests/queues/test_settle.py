@@ -30,14 +30,14 @@ from django_pgqueue.queues.settle import (
     note,
     retry,
 )
-from tests.factories import (
+from tests.harness.factories import (
     LEASE,
     make_archived_job,
     make_dead_letter,
     make_job,
     make_leased_job,
 )
-from tests.waiting import wait_until_blocked
+from tests.harness.waiting import wait_until_blocked
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)

@@ -9,7 +9,12 @@ import pytest
 from django_pgqueue.queues import stats as module
 from django_pgqueue.queues.pause import pause
 from django_pgqueue.queues.stats import QueueStats, queue_stats
-from tests.factories import make_dead_letter, make_job, make_jobs, make_leased_job
+from tests.harness.factories import (
+    make_dead_letter,
+    make_job,
+    make_jobs,
+    make_leased_job,
+)
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)

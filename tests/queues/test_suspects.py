@@ -17,7 +17,7 @@ from django_pgqueue.queues.suspects import (
     claim_suspects,
     waiting,
 )
-from tests.factories import LEASE, make_job, make_jobs, make_leased_job
+from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
 from tests.queues.test_plans import explain
 
 BACKLOG = "INSERT INTO pgqueue_job (task) SELECT 'noop' FROM generate_series(1, 20000)"

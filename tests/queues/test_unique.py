@@ -22,8 +22,8 @@ from django_pgqueue.queues.unique import (
     store_unique,
     store_unique_many,
 )
-from tests.factories import LEASE, make_job, make_leased_job
-from tests.waiting import wait_until_blocked
+from tests.harness.factories import LEASE, make_job, make_leased_job
+from tests.harness.waiting import wait_until_blocked
 
 PLACEMENT = Placement(
     queue="default", task="tests.noop", headers="{}", priority=0, max_attempts=5

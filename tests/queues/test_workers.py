@@ -10,8 +10,8 @@ import pytest
 
 from django_pgqueue.models import Worker
 from django_pgqueue.queues.workers import forget, heartbeat, lead, register
-from tests.factories import make_job
-from tests.waiting import wait_for
+from tests.harness.factories import make_job
+from tests.harness.waiting import wait_for
 
 TERM = timedelta(seconds=30)
 MOMENT = timedelta(milliseconds=20)

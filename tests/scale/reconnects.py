@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.server import Server
-from tests.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORKERS = int(os.environ.get("PGQUEUE_SCALE_WORKERS", "100"))

@@ -18,8 +18,8 @@ from django.db import connections, transaction
 
 from tests.app.tasks import noop
 from tests.faults.server import Server
+from tests.harness.waiting import wait_for
 from tests.scale.fleet import REPOSITORY, worker
-from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 

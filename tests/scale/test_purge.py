@@ -32,7 +32,7 @@ from django_pgqueue.queues.purge import (
 )
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.settle import Ended, ack, dead_letter, retry
-from tests.factories import LEASE
+from tests.harness.factories import LEASE
 from tests.scale import shapes
 from tests.scale.database import own_cursor, own_database
 from tests.scale.plans import buffers, explain

@@ -15,7 +15,7 @@ from django_pgqueue.schedules import operate
 from django_pgqueue.schedules.definition import define
 from django_pgqueue.schedules.states import STATES, state_of
 from tests.app.tasks import once
-from tests.factories import make_declared, make_schedule
+from tests.harness.factories import make_declared, make_schedule
 from tests.schedules.conftest import read
 
 pytestmark = pytest.mark.django_db

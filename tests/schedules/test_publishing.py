@@ -23,7 +23,7 @@ from django_pgqueue.schedules.definition import Definition, define
 from django_pgqueue.schedules.issue import issue, wake_for
 from django_pgqueue.schedules.sync import sync
 from tests.app.tasks import noop
-from tests.factories import make_group, make_topic
+from tests.harness.factories import make_group, make_topic
 from tests.schedules.conftest import NOON, issue_at, read
 
 MINUTE = timedelta(minutes=1)

@@ -13,10 +13,10 @@ import pytest
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.models import Job, TaskHour
 from django_pgqueue.spark.session import OF_CONNECT, open_session
-from tests.factories import make_archived_job, make_jobs
+from tests.harness.factories import make_archived_job, make_jobs
+from tests.harness.waiting import wait_for
 from tests.spark.cluster.cluster import KEPT, LOOPBACK
 from tests.spark.conftest import NO_DJANGO, ROOT, require
-from tests.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from django_pgqueue.models.topic import Message
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.session import pushing_filters, source
 from django_pgqueue.spark.tables import TABLES
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_job,

@@ -16,7 +16,12 @@ from django_pgqueue.spark.reader import PAGE, read
 from django_pgqueue.spark.redact import Redaction
 from django_pgqueue.spark.slices import plan
 from django_pgqueue.spark.tables import ARCHIVE, DEAD_LETTERS, JOBS
-from tests.factories import make_archived_job, make_dead_letter, make_job, make_jobs
+from tests.harness.factories import (
+    make_archived_job,
+    make_dead_letter,
+    make_job,
+    make_jobs,
+)
 
 pytestmark = pytest.mark.spark
 

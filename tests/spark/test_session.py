@@ -15,7 +15,7 @@ from django_pgqueue.management.spark_session import dsn_of, redaction_of
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.session import open_session
 from django_pgqueue.tasks.declare import task
-from tests.factories import make_jobs
+from tests.harness.factories import make_jobs
 from tests.spark.conftest import ROOT, require
 
 PROGRAM = """

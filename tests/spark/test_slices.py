@@ -13,7 +13,7 @@ from django_pgqueue.spark.connect import Session
 from django_pgqueue.spark.filters import Period
 from django_pgqueue.spark.slices import Slice, cut, distribute, plan
 from django_pgqueue.spark.tables import ARCHIVE, DEAD_LETTERS, JOBS
-from tests.factories import make_archived_job, make_dead_letter, make_jobs
+from tests.harness.factories import make_archived_job, make_dead_letter, make_jobs
 
 spark = pytest.mark.spark
 

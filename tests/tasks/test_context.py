@@ -13,7 +13,7 @@ from django_pgqueue.tasks.context import Inline, JobContext, inline_context
 from django_pgqueue.tasks.raised import AskedAgain
 from django_pgqueue.testing import drain
 from tests.app.tasks import tells_context
-from tests.factories import make_dead_letter
+from tests.harness.factories import make_dead_letter
 
 
 @pytest.mark.django_db

@@ -6,7 +6,7 @@ import pytest
 
 from django_pgqueue import DeclarationError, Retry, task
 from django_pgqueue.conf import get_settings
-from tests.ids import told
+from tests.harness.ids import told
 
 pytestmark = pytest.mark.usefixtures("declared")
 

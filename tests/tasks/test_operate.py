@@ -23,13 +23,13 @@ from django_pgqueue.queues.partitions import drop_partition
 from django_pgqueue.tasks import operate
 from django_pgqueue.tasks.payload import decode
 from tests.app.models import Order
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_job,
     make_leased_job,
 )
-from tests.ids import told
+from tests.harness.ids import told
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)

@@ -36,7 +36,7 @@ from django_pgqueue.tasks.payload import (
 )
 from tests.app.models import Order
 from tests.app.tasks import noop
-from tests.factories import make_job
+from tests.harness.factories import make_job
 
 MEBIBYTE = 1_048_576
 BERLIN = ZoneInfo("Europe/Berlin")

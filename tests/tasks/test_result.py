@@ -25,7 +25,7 @@ from django_pgqueue.tasks.result import JobResult
 from django_pgqueue.testing import drain
 from tests.app.models import Order
 from tests.app.tasks import add, fails_once, noop, rejects, runs_for
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_job,

@@ -28,8 +28,8 @@ from django_pgqueue.tasks.unique import THROTTLE_JOBS_MAX
 from django_pgqueue.testing import capture, drain, freeze
 from tests.app.models import Order
 from tests.app.tasks import add
-from tests.factories import make_dead_letter, make_job
-from tests.waiting import wait_until_blocked
+from tests.harness.factories import make_dead_letter, make_job
+from tests.harness.waiting import wait_until_blocked
 
 pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True)

@@ -24,7 +24,7 @@ from django_pgqueue.testing import (
 from tests.app.models import Order
 from tests.app.standard_tasks import multiply, note
 from tests.app.tasks import add, fails_once, noop
-from tests.factories import make_job
+from tests.harness.factories import make_job
 
 pytestmark = pytest.mark.django_db
 

@@ -13,7 +13,7 @@ from django_pgqueue.tasks import inline
 from django_pgqueue.testing import capture, drain, immediate
 from tests.app.models import Order
 from tests.app.tasks import add, fails_once, make_order, noop, retries_later
-from tests.factories import LEASE
+from tests.harness.factories import LEASE
 
 
 def names():

@@ -35,7 +35,7 @@ from tests.app.tasks import (
     snoozes,
     tells_context,
 )
-from tests.factories import make_job, make_jobs
+from tests.harness.factories import make_job, make_jobs
 
 pytestmark = pytest.mark.django_db
 

@@ -20,7 +20,7 @@ from django_pgqueue.postgres.connect import connect
 from django_pgqueue.testing import assert_enqueued, capture, drain, freeze, immediate
 from tests.app.models import Order
 from tests.app.tasks import fails, make_order, noop
-from tests.factories import make_job
+from tests.harness.factories import make_job
 
 pytestmark = pytest.mark.django_db
 

@@ -20,7 +20,7 @@ from tests.app.tasks import (
     snoozes,
     tells_context,
 )
-from tests.factories import make_job
+from tests.harness.factories import make_job
 
 pytestmark = pytest.mark.django_db
 

@@ -22,8 +22,8 @@ from django_pgqueue.postgres.connect import connect
 from django_pgqueue.tasks import payload
 from django_pgqueue.topics import operate_subscriptions as operate
 from django_pgqueue.worker.chores.backfills import Backfills
+from tests.harness.waiting import wait_until_blocked
 from tests.topics.conftest import deploy
-from tests.waiting import wait_until_blocked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -18,7 +18,7 @@ from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.tasks import operate
 from django_pgqueue.topics import days_ahead
 from django_pgqueue.topics.publish import publish
-from tests.factories import make_job, make_leased_job
+from tests.harness.factories import make_job, make_leased_job
 
 DAY = timedelta(days=1)
 

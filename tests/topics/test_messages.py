@@ -19,7 +19,7 @@ from django_pgqueue.tasks import operate, payload
 from django_pgqueue.tasks.messages import WholeMessage
 from django_pgqueue.worker.claim import message_prefetch
 from django_pgqueue.worker.claim.message_prefetch import bring_messages
-from tests.factories import LEASE, make_job
+from tests.harness.factories import LEASE, make_job
 from tests.topics.conftest import deploy
 
 pytestmark = pytest.mark.django_db(transaction=True)

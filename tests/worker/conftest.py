@@ -10,7 +10,7 @@ import pytest
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.worker.lease.leases import Leases
-from tests.factories import LEASE
+from tests.harness.factories import LEASE
 
 WORKER = "worker"
 

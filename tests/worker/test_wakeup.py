@@ -9,7 +9,7 @@ import time
 import pytest
 
 from django_pgqueue.worker.service import PIPE_BYTES, Wakeup
-from tests.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 FOR_EVER = 60.0
 

@@ -19,9 +19,9 @@ import psycopg
 from tests.faults.fleet import Worker
 from tests.faults.server import Server, environment
 from tests.faults.windows.book import Book
-from tests.proxy import Proxy
-from tests.waiting import wait_for
-from tests.worker_process import children_of
+from tests.harness.proxy import Proxy
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import children_of
 
 TASKS = "tests.faults.windows.tasks"
 

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from django_pgqueue.postgres.connect import connect
-from tests import seeds
+from tests.harness import seeds
 from tests.log.soak.broken import Change, apply
 from tests.log.soak.publishers import INSTALL
 from tests.log.soak.readers import Reader

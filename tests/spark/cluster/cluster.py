@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from tests.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 LOOPBACK = "127.0.0.1"
 

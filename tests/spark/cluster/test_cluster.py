@@ -10,9 +10,9 @@ from pyarrow import dataset
 
 from django_pgqueue.models import Export, PipelineRun
 from django_pgqueue.queues import partitions
-from tests.factories import make_archived_job, make_jobs
+from tests.harness.factories import make_archived_job, make_jobs
+from tests.harness.waiting import wait_for
 from tests.spark.conftest import PASSWORD
-from tests.waiting import wait_for
 
 pytestmark = [
     pytest.mark.spark,

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from tests.faults.server import Server
+from tests.harness.waiting import wait_for
 from tests.spark.conftest import ROOT, require
-from tests.waiting import wait_for
 
 # Where a driver waits before it decides what becomes of its write.
 HOLD = """

@@ -24,10 +24,10 @@ from django_pgqueue.spark.write import staged, two_phase
 from django_pgqueue.spark.write.journal import Outcome, Write
 from django_pgqueue.spark.write.reap import main, reap
 from tests.faults.server import Server
+from tests.harness.waiting import wait_for
 from tests.spark.conftest import ROOT, quick_start
 from tests.spark.write.conftest import Held, jobs, journal, prepared, stages
 from tests.spark.write.driver import ROWS
-from tests.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 

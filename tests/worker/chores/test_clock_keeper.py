@@ -20,7 +20,7 @@ from django_pgqueue.pipeline import exports
 from django_pgqueue.worker.chores import clock_keeper
 from django_pgqueue.worker.chores.clock_keeper import ClockKeeper
 from django_pgqueue.worker.chores.purger import CLOSED_AFTER, chores
-from tests.factories import (
+from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_message,

@@ -26,7 +26,7 @@ from django_pgqueue.worker.claim.listener import Listener, Wakes
 from django_pgqueue.worker.lease import renewal
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.queue_plan import QueuePlan
-from tests.factories import make_group, make_job, make_jobs, make_topic
+from tests.harness.factories import make_group, make_job, make_jobs, make_topic
 from tests.worker.conftest import WORKER
 
 LEASE_SECONDS = 60.0

@@ -25,7 +25,7 @@ from django_pgqueue.worker.chores.log_retention import (
     STEP_PAUSE_SECONDS_MAX,
     LogRetention,
 )
-from tests.factories import (
+from tests.harness.factories import (
     make_dead_letter,
     make_group,
     make_job,

@@ -19,7 +19,7 @@ from django_pgqueue.worker.chores.purger import (
     Batches,
     chores,
 )
-from tests.factories import make_archived_job, make_dead_letter
+from tests.harness.factories import make_archived_job, make_dead_letter
 
 DAY = timedelta(days=1)
 

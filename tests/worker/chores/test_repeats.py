@@ -12,8 +12,8 @@ from django_pgqueue.models import DedupCall, Job
 from django_pgqueue.queues.claim import claim
 from django_pgqueue.worker.chores.repeats import LOOK_SECONDS, repeat
 from tests.app.tasks import add
-from tests.factories import LEASE
-from tests.waiting import wait_for
+from tests.harness.factories import LEASE
+from tests.harness.waiting import wait_for
 
 
 def call_and_start(cursor):

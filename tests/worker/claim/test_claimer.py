@@ -45,8 +45,8 @@ from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.lease import renewal
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.options import WorkerOptions
-from tests.factories import make_job, make_jobs
-from tests.waiting import wait_for
+from tests.harness.factories import make_job, make_jobs
+from tests.harness.waiting import wait_for
 from tests.worker.conftest import WORKER
 
 DAY = timedelta(days=1)

@@ -20,7 +20,7 @@ from django_pgqueue.worker.claim.listener import (
 )
 from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
 from django_pgqueue.worker.service import Wakeup
-from tests.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 
 class Clock:

@@ -12,7 +12,7 @@ import random
 
 import pytest
 
-from tests import seeds
+from tests.harness import seeds
 from tests.worker.claim.poller_world import Scene, Story, play
 
 SEEDS = int(os.environ.get("PGQUEUE_POLLER_SEEDS", "240"))

@@ -9,7 +9,7 @@ import pytest
 from django_pgqueue.worker.claim import summons as module
 from django_pgqueue.worker.claim.summons import Summons, SuspectWatch, served_suspects
 from django_pgqueue.worker.queue_plan import read_plan
-from tests.factories import make_job
+from tests.harness.factories import make_job
 
 
 @pytest.fixture

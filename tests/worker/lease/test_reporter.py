@@ -10,8 +10,8 @@ import pytest
 from django_pgqueue import LeaseLost
 from django_pgqueue.models import Job
 from django_pgqueue.worker.lease.reporter import Report, Reporter
-from tests.factories import make_job
-from tests.waiting import wait_for, wait_until_blocked
+from tests.harness.factories import make_job
+from tests.harness.waiting import wait_for, wait_until_blocked
 from tests.worker.conftest import WORKER
 
 

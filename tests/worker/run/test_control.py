@@ -8,7 +8,7 @@ from django_pgqueue.models import ArchivedJob, Job
 from django_pgqueue.tasks.outcome import Performed, Succeeded
 from django_pgqueue.worker.run.control import Control, JobServices
 from django_pgqueue.worker.run.pool_control import RunnerControl
-from tests.factories import make_job
+from tests.harness.factories import make_job
 from tests.worker.conftest import WORKER
 
 DONE = Performed(Succeeded(), None, 0.5, leaves_no_trace=True)

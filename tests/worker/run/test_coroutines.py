@@ -38,8 +38,8 @@ from django_pgqueue.worker.run.isolation import watch_connections
 from django_pgqueue.worker.run.loop_watch import LoopWatch
 from django_pgqueue.worker.run.sync_calls import SyncThreads
 from django_pgqueue.worker.settle.settler import Settlement
+from tests.harness.waiting import wait_for
 from tests.tasks.test_perform import claimed
-from tests.waiting import wait_for
 
 SETTINGS = parse({})
 

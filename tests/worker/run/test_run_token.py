@@ -9,7 +9,7 @@ from collections import deque
 import pytest
 
 from django_pgqueue.worker.run.run_token import NOBODY, RunToken
-from tests.waiting import wait_for
+from tests.harness.waiting import wait_for
 
 
 class Bench:

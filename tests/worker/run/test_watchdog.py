@@ -12,8 +12,8 @@ import pytest
 from django_pgqueue import TaskTimeout
 from django_pgqueue.worker.run import watchdog as module
 from django_pgqueue.worker.run.watchdog import Watchdog
+from tests.harness.waiting import wait_for
 from tests.tasks.test_outcome import claimed
-from tests.waiting import wait_for
 
 SHORT = timedelta(milliseconds=30)
 LONG = timedelta(hours=1)

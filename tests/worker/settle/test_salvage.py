@@ -13,7 +13,7 @@ from django_pgqueue.worker.run.executor import Executor
 from django_pgqueue.worker.settle.salvage import salvage
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 from tests.app.tasks import noop
-from tests.factories import make_job, make_jobs
+from tests.harness.factories import make_job, make_jobs
 from tests.worker.conftest import WORKER
 
 BUG = RuntimeError("a bug of ours")

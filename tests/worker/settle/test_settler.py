@@ -25,8 +25,8 @@ from django_pgqueue.tasks.outcome import (
 from django_pgqueue.worker.settle import settler as module
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 from tests.app.tasks import noop
-from tests.factories import make_dead_letter, make_job, make_jobs
-from tests.waiting import wait_for, wait_until_blocked
+from tests.harness.factories import make_dead_letter, make_job, make_jobs
+from tests.harness.waiting import wait_for, wait_until_blocked
 from tests.worker.conftest import WORKER
 
 NOOP = noop.name

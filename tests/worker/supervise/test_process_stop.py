@@ -17,7 +17,7 @@ from django_pgqueue.worker.options import WorkerOptions
 from django_pgqueue.worker.settle.settler import Settlement, Settler
 from django_pgqueue.worker.supervise.process import LOOK_SECONDS, Process
 from tests.app.tasks import noop
-from tests.factories import make_job, make_jobs
+from tests.harness.factories import make_job, make_jobs
 from tests.worker.conftest import WORKER
 
 LATE = TaskTimeout("it ran too long")

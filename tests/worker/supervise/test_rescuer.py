@@ -18,7 +18,7 @@ from django_pgqueue.worker.supervise.rescuer import (
     Lost,
     Rescuer,
 )
-from tests.factories import LEASE, make_leased_job
+from tests.harness.factories import LEASE, make_leased_job
 from tests.log.log import make_group, make_topic, put, take
 
 

@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from tests import ledger
 from tests.crashes.failpoints import Failpoint
-from tests.fork_server import REPOSITORY, start
-from tests.ledger import Ledger
-from tests.waiting import wait_for
+from tests.harness import ledger
+from tests.harness.fork_server import REPOSITORY, start
+from tests.harness.ledger import Ledger
+from tests.harness.waiting import wait_for
 
 # For what happens within a second on an idle machine.
 PATIENCE_SECONDS = 40.0

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.fork_server import FRESH, REPOSITORY, SETTINGS, start
+from tests.harness.fork_server import FRESH, REPOSITORY, SETTINGS, start
 
 # Of what a worker, its tasks and its tests go by. Loaded modules are what differs.
 PROGRAM = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import seeds
+from tests.harness import seeds
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = "tests.worker_settings"
 
 MESSAGE_BYTES_MAX = 128 * 1024
@@ -96,7 +96,7 @@ class ForkServer:
         self._control, its = socket.socketpair(type=socket.SOCK_SEQPACKET)
         with its:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fork_server", str(its.fileno())],
+                [sys.executable, "-m", "tests.harness.fork_server", str(its.fileno())],
                 cwd=REPOSITORY,
                 env=environment,
                 stdin=subprocess.DEVNULL,

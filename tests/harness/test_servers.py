@@ -10,7 +10,7 @@ from django.db import connection
 
 from django_pgqueue.postgres.embedded import home_of
 from django_pgqueue.postgres.embedded.home import URL_PREFIX, url_of
-from tests.servers import url_for_process
+from tests.harness.servers import url_for_process
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 OF_CHECKOUT = url_of(home_of(CHECKOUT))
