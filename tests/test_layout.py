@@ -3,7 +3,10 @@
 import ast
 import runpy
 import tomllib
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import grimp
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "django_pgqueue"
@@ -85,3 +88,22 @@ def test_what_other_versions_get_is_there():
     named = [*chosen["LEFT_OUT"], *chosen["SHORT"]]
 
     assert [] == [name for name in named if not (ROOT / name).exists()]
+
+
+def circle_of(imports):
+    """Return a circle of files, each of which imports the one before it."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_files_import_each_other_in_a_circle():
+    """Not even inside of a function, or for types alone."""
+    graph = grimp.build_graph("django_pgqueue", exclude_type_checking_imports=False)
+    imports = {
+        name: graph.find_modules_directly_imported_by(name) for name in graph.modules
+    }
+
+    assert [] == circle_of(imports)

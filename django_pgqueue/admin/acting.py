@@ -239,7 +239,8 @@ class ActingAdmin(ReadOnlyAdmin):
             data = form.cleaned_data
         try:
             with limited():
-                tell(request, act.do(self, request, keys, data))
+                rows = self.rows_by_key(request, keys)
+                tell(request, act.do(request, rows, data, asked=len(keys)))
         except IntegrityError as error:
             # A row that somebody wrote by hand and that no queue may contain.
             problem = _("Nothing was moved, since the queue refuses a row: %(error)s")

@@ -29,7 +29,6 @@ from django_pgqueue.operators.pausable import PERMISSION, Pausable, Turn
 from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX, REASON_CHARACTERS_MAX
 
 if TYPE_CHECKING:
-    from django_pgqueue.admin.acting import ActingAdmin
     from django_pgqueue.operators.pausable import Counted
 
 Text = str | Promise
@@ -142,16 +141,24 @@ class Act:
 
     def do(
         self,
-        page: ActingAdmin,
         request: HttpRequest,
-        keys: Sequence[Any],
+        rows: Mapping[Any, Any],
         data: dict[str, Any],
+        *,
+        asked: int,
     ) -> list[Part]:
-        """Do it, note what became of rows, and return how many there were."""
-        rows = page.rows_by_key(request, keys)
+        """
+        Do it, note what became of rows, and return how many there were.
+
+        Args:
+            request: Whose.
+            rows: By their keys; those that have gone are not among them.
+            data: Of the form.
+            asked: How many rows were meant.
+        """
         rows = dict(sorted(rows.items(), key=lambda at: getattr(at[1], self.order)))
         work = Work(request, rows, data)
-        parts, left = [], len(keys)
+        parts, left = [], asked
         for outcome, came in zip(self.outcomes, self.run(work), strict=True):
             parts.append(_note(work, outcome, came))
             left -= len(came)

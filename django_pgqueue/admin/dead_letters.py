@@ -215,7 +215,8 @@ class DeadLetterAdmin(EditableAdmin):
 
     def redrive_edited(self, request: HttpRequest, row: Any) -> HttpResponse:
         """Send the edited dead letter back to its queue, in the same transaction."""
-        done, *left = letter_acts.REDRIVE.do(self, request, [row.pk], {})
+        rows = self.rows_by_key(request, [row.pk])
+        done, *left = letter_acts.REDRIVE.do(request, rows, {}, asked=1)
         text = _("The arguments were stored, and the job is back in its queue.")
         if not done.count:
             text = _("The arguments were stored.")

@@ -8,21 +8,26 @@ million rows each of these is a request that hangs, so they are replaced here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
+from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.text import capfirst
 
 from django_pgqueue.admin.filter_form import FilterForm
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
+from django_pgqueue.operators.paging import Keyset
 
 if TYPE_CHECKING:
-    from django_pgqueue.admin.read_only import ReadOnlyAdmin
+    Base = admin.ModelAdmin[Any]
+else:
+    Base = admin.ModelAdmin
 
 # Parameters of the URL: show rows older than a place, or newer than it, or the oldest.
 BEFORE, AFTER, OLDEST = "before", "after", "oldest"
@@ -32,7 +37,7 @@ PLACES = (BEFORE, AFTER, OLDEST)
 class KeysetList(ChangeList):
     """One page of a table, newest first, as admin/change_list.html wants it."""
 
-    model_admin: ReadOnlyAdmin
+    model_admin: PagedAdmin
     filter_form: FilterForm
 
     # Django's search form is not used: filter_form reads "q" too.
@@ -175,3 +180,42 @@ class KeysetList(ChangeList):
 
     def _url(self, name: str, value: str | None) -> str | None:
         return None if value is None else self.get_query_string({name: value})
+
+
+class PagedAdmin(Base):
+    """What a page says of its list: its key, its filters, and what it reads."""
+
+    keyset: ClassVar[Keyset] = Keyset(("id",))
+    filter_form: ClassVar[type[FilterForm]] = FilterForm
+    # The columns that a list reads; those of JSON can be megabytes.
+    list_reads: ClassVar[tuple[str, ...]] = ()
+    # What lists and detail pages read besides columns: expressions, by their names.
+    computed: ClassVar[Mapping[str, Any]] = {}
+
+    list_per_page = 50
+    sortable_by = ()
+    show_full_result_count = False
+    # "Show counts" would count the table once per filter.
+    show_facets = admin.ShowFacets.NEVER
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return the list that pages by key."""
+        return KeysetList
+
+    def filters(self, request: HttpRequest) -> FilterForm:
+        """Return the filters of the list, with what *request* asks for."""
+        return self.filter_form(request.GET)
+
+    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Return *rows* with what a list shows of them, and the database's clock."""
+        rows = rows.only(*self.list_reads)
+        listed: QuerySet[Any] = rows.annotate(clock=Now(), **self.computed)
+        return listed
+
+    def few_rows(self, filter_form: FilterForm) -> list[int] | None:
+        """Return keys of rows among which all matching ones are, when these are few."""
+        return None
+
+    def listed(self, rows: list[Any]) -> list[Any]:
+        """Return the *rows* of one page, with what is read for all of them at once."""
+        return rows

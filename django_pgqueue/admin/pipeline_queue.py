@@ -22,6 +22,7 @@ from django_pgqueue.operators.findings import START_FOR
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.registry import find_task
+from django_pgqueue.tasks.task import Task
 from django_pgqueue.worker.serving import is_served, living_plans
 
 DEFAULT_QUEUE = "default"
@@ -115,4 +116,6 @@ def enqueue_run(job: str, options: Mapping[str, Any]) -> int:
     given = declared.read_options(options)
     check_destinations(declared, given, get_settings().destinations)
     said = {name: given[name] for name in options if given[name] is not None}
-    return int(find_task(RUN_TASK).delay(job, **said).id)
+    task = find_task(RUN_TASK)
+    assert isinstance(task, Task)
+    return int(task.delay(job, **said).id)

@@ -9,15 +9,14 @@ Django's admin are closed, and what may be done is an act of its own (acts.py).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.templatetags.admin_urls import add_preserved_filters
 from django.contrib.admin.utils import unquote
-from django.contrib.admin.views.main import ChangeList
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.paginator import Paginator
@@ -42,8 +41,7 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.admin import payload
 from django_pgqueue.admin.acts import Button
-from django_pgqueue.admin.filter_form import FilterForm
-from django_pgqueue.admin.keyset_list import KeysetList
+from django_pgqueue.admin.keyset_list import PagedAdmin
 from django_pgqueue.admin.time_limit import (
     STATEMENT_SECONDS_MAX,
     is_too_slow,
@@ -51,13 +49,7 @@ from django_pgqueue.admin.time_limit import (
 )
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
-from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.postgres.limits import Plans
-
-if TYPE_CHECKING:
-    Base = admin.ModelAdmin[Any]
-else:
-    Base = admin.ModelAdmin
 
 # Entries of a history, the latest.
 ENTRIES_MAX = 100
@@ -81,27 +73,16 @@ def breadcrumbs_are_list() -> bool:
     return '<ol class="breadcrumbs"' in source
 
 
-class ReadOnlyAdmin(Base):
+class ReadOnlyAdmin(PagedAdmin):
     """A list by key and a detail page, over PGQUEUE["DATABASE"]."""
 
-    keyset: ClassVar[Keyset] = Keyset(("id",))
-    filter_form: ClassVar[type[FilterForm]] = FilterForm
-    # The columns that a list reads; those of JSON can be megabytes.
-    list_reads: ClassVar[tuple[str, ...]] = ()
     # The columns of JSON that the detail page shows to those who may see payloads.
     payload_columns: ClassVar[tuple[str, ...]] = ()
     # Other columns of JSON, which no page reads as they are.
     hidden_columns: ClassVar[tuple[str, ...]] = ()
-    # What lists and detail pages read besides columns: expressions, by their names.
-    computed: ClassVar[Mapping[str, Any]] = {}
     # Columns whose text may be made of arguments: for the same people.
     key_columns: ClassVar[tuple[str, ...]] = ()
 
-    list_per_page = 50
-    sortable_by = ()
-    show_full_result_count = False
-    # "Show counts" would count the table once per filter.
-    show_facets = admin.ShowFacets.NEVER
     change_list_template = "admin/pgqueue/list.html"
     change_form_template = "admin/pgqueue/detail.html"
     object_history_template = "admin/pgqueue/history.html"
@@ -130,24 +111,6 @@ class ReadOnlyAdmin(Base):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows of the database that the queue is in."""
         rows: QuerySet[Any] = self.model._default_manager.using(get_settings().database)
-        return rows
-
-    def filters(self, request: HttpRequest) -> FilterForm:
-        """Return the filters of the list, with what *request* asks for."""
-        return self.filter_form(request.GET)
-
-    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Return *rows* with what a list shows of them, and the database's clock."""
-        rows = rows.only(*self.list_reads)
-        listed: QuerySet[Any] = rows.annotate(clock=Now(), **self.computed)
-        return listed
-
-    def few_rows(self, filter_form: FilterForm) -> list[int] | None:
-        """Return keys of rows among which all matching ones are, when these are few."""
-        return None
-
-    def listed(self, rows: list[Any]) -> list[Any]:
-        """Return the *rows* of one page, with what is read for all of them at once."""
         return rows
 
     def detailed(self, row: Any) -> Any:
@@ -189,10 +152,6 @@ class ReadOnlyAdmin(Base):
         return None if isinstance(key, str) and "\x00" in key else key
 
     # The list --------------------------------------------------------------------
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """Return the list that pages by key."""
-        return KeysetList
 
     def changelist_view(
         self, request: HttpRequest, extra_context: Any = None

@@ -149,6 +149,6 @@ def job_task(
         raise InvalidTask(str(error)) from error
     assert isinstance(made, JobTask)
     made.django_task = django_task
-    listen(made, backend)
+    listen(made, django_task, backend)
     _job_tasks[function] = (options, made)
     return made

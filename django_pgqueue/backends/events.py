@@ -7,14 +7,13 @@ for them. The sender is the backend's class, as with Django's own backends.
 
 from __future__ import annotations
 
-import os
-import socket
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django_pgqueue import signals
 from django_pgqueue.backends.django_api import (
     AnyResult,
+    AnyTask,
     TaskResultStatus,
     task_finished,
     task_started,
@@ -22,24 +21,7 @@ from django_pgqueue.backends.django_api import (
 from django_pgqueue.backends.results import signalled_result
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.payload import decode_value
-
-if TYPE_CHECKING:
-    from django_pgqueue.backends.declared import JobTask
-
-
-_worker: list[str] = []
-
-
-def this_worker() -> str:
-    """Return the name of the worker of this process, or else host and process id."""
-    return _worker[-1] if _worker else f"{socket.gethostname()}-{os.getpid()}"
-
-
-def _note_worker(sender: Any, worker: str, **kwargs: Any) -> None:
-    _worker[:] = [worker]
-
-
-signals.worker_started.connect(_note_worker, dispatch_uid="django_pgqueue.backends")
+from django_pgqueue.tasks.task import Task
 
 
 def _finish(backend: type, result: AnyResult, error: BaseException | None) -> None:
@@ -56,17 +38,17 @@ def _finish(backend: type, result: AnyResult, error: BaseException | None) -> No
         task_finished.send(sender=backend, task_result=result)
 
 
-def listen(task: JobTask, backend: type) -> None:
+def listen(task: Task[..., Any], django_task: AnyTask, backend: type) -> None:
     """Send django.tasks' signals for the jobs of *task*, with *backend* as sender."""
 
     def started(job: Claimed, **kwargs: Any) -> None:
-        result = signalled_result(task.django_task, job, TaskResultStatus.RUNNING)
+        result = signalled_result(django_task, job, TaskResultStatus.RUNNING)
         task_started.send(sender=backend, task_result=result)
 
     def succeeded(job: Claimed, **kwargs: Any) -> None:
         text = kwargs.get("result")
         result = signalled_result(
-            task.django_task,
+            django_task,
             job,
             TaskResultStatus.SUCCESSFUL,
             value=None if text is None else decode_value(text),
@@ -76,7 +58,7 @@ def listen(task: JobTask, backend: type) -> None:
     def failed(job: Claimed, **kwargs: Any) -> None:
         error = kwargs.get("error")
         result = signalled_result(
-            task.django_task,
+            django_task,
             job,
             TaskResultStatus.FAILED,
             error=error,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,6 +13,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from django_pgqueue import signals
 from django_pgqueue.backends.django_api import (
     DEFAULT_TASK_BACKEND_ALIAS,
     AnyResult,
@@ -45,6 +48,20 @@ ERROR_CLASS = "django_pgqueue.exceptions.PgQueueError"
 
 # Entries that an attempt left behind, rather than an operator.
 ATTEMPTS = frozenset({"error", "worker_lost", "lease_expired"})
+
+_worker: list[str] = []
+
+
+def this_worker() -> str:
+    """Return the name of the worker of this process, or else host and process id."""
+    return _worker[-1] if _worker else f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _note_worker(sender: Any, worker: str, **kwargs: Any) -> None:
+    _worker[:] = [worker]
+
+
+signals.worker_started.connect(_note_worker, dispatch_uid="django_pgqueue.backends")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +224,6 @@ def _started(entry: Mapping[str, Any]) -> datetime | None:
 
 
 def _names(attempt: int) -> list[str]:
-    from django_pgqueue.backends.events import this_worker
-
     return [this_worker()] * max(attempt, 1)
 
 

@@ -20,11 +20,10 @@ halted.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from psycopg import sql
 
@@ -32,17 +31,13 @@ from django_pgqueue.log import days as log
 from django_pgqueue.log.closed_days import closed_days
 from django_pgqueue.log.days import LOG
 from django_pgqueue.log.horizon import horizons
+from django_pgqueue.log.losses import LOST_MAX, Loss, loss_entry
 from django_pgqueue.log.names import PARTITIONS_MAX
 from django_pgqueue.log.positions import ERRORS_MAX
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import DAY, first_kept
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
-if TYPE_CHECKING:
-    from django_pgqueue.log.retain_backfills import BackfillLoss
-
-# Lost messages that are counted exactly, of one group in one partition.
-LOST_MAX = 10_000
 # Jobs, or dead letters, that are looked at in one statement.
 INLINE_ROWS_MAX = 2_000
 # Messages deleted in one statement.
@@ -246,22 +241,6 @@ class Due:
         return [
             topic for topic, first in self.kept.items() if first is None or first <= day
         ]
-
-
-class Loss(NamedTuple):
-    """What a group loses: messages that it has not read and that are removed."""
-
-    topic: str
-    group: str
-    task: str
-    partitions: tuple[int, ...]
-    messages: int
-    # Whether that is all of them, or they were counted no further.
-    is_exact: bool
-    first_id: int
-    last_id: int
-    first_at: datetime
-    last_at: datetime
 
 
 class Slice(NamedTuple):
@@ -471,36 +450,6 @@ def _lost(cursor: Cursor, ids: Sequence[int], going: Going) -> list[tuple[int, L
         )
         found.append((position, loss))
     return found
-
-
-def loss_entry(loss: Loss | BackfillLoss, one: str, many: str, **more: str) -> str:
-    """
-    Return what a row keeps of a loss, as JSON.
-
-    Args:
-        loss: What was lost.
-        one: What had not happened to it, if it is one message: "it was read".
-        many: The same, if they are several.
-        more: To keep besides.
-    """
-    plus = "" if loss.is_exact else " or more"
-    is_one = loss.messages == 1 and loss.is_exact
-    return json.dumps(
-        {
-            "message": f"{loss.messages:,}{plus} message{'' if is_one else 's'} of "
-            f"{loss.topic} {'was' if is_one else 'were'} removed before "
-            f"{one if is_one else many}: ids {loss.first_id} to {loss.last_id}, of "
-            f"{loss.first_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} to "
-            f"{loss.last_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC.",
-            **more,
-            "messages": loss.messages,
-            "is_exact": loss.is_exact,
-            "first_id": loss.first_id,
-            "last_id": loss.last_id,
-            "first_at": loss.first_at.isoformat(),
-            "last_at": loss.last_at.isoformat(),
-        }
-    )
 
 
 def _by_group(losses: Iterable[Loss]) -> list[Loss]:

@@ -10,10 +10,11 @@ signal, and in the row.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import NamedTuple
 
-from django_pgqueue.log.retain import LOST_MAX, Going, loss_entry
+from django_pgqueue.log.losses import LOST_MAX, BackfillLoss, loss_entry
+from django_pgqueue.log.retain import Going
 from django_pgqueue.postgres.cursor import Cursor
 
 # Which messages of a topic have no job of a back-fill yet: as backfill.FILL has it.
@@ -83,24 +84,6 @@ SELECT s.pattern, s.queue, s.lost ->> 'message' FROM pgqueue_subscription s
  WHERE (s.lost ->> 'at')::timestamptz > clock_timestamp() - %(period)s::interval
  ORDER BY s.queue, s.pattern
 """
-
-
-class BackfillLoss(NamedTuple):
-    """What a subscription loses: older messages that it has no job for yet."""
-
-    topic: str
-    pattern: str
-    queue: str
-    task: str
-    # Whether it is, so that it got none; else its back-fill was too slow.
-    is_disabled: bool
-    messages: int
-    # Whether that is all of them, or they were counted no further.
-    is_exact: bool
-    first_id: int
-    last_id: int
-    first_at: datetime
-    last_at: datetime
 
 
 class BackfillBehind(NamedTuple):

@@ -25,9 +25,9 @@ from django_pgqueue.schedules.store import ScheduleRow
 from django_pgqueue.schedules.timetables import timetable_of
 from django_pgqueue.tasks import payload, registry
 from django_pgqueue.tasks.context import TICK
+from django_pgqueue.tasks.declared import DeclaredTask
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.tasks.store_unique import dedup_of
-from django_pgqueue.tasks.task import Task
 from django_pgqueue.timetable.catch_up import CatchUp, find_due
 from django_pgqueue.timetable.jitter import jitter
 from django_pgqueue.topics.publish import HINT
@@ -244,7 +244,7 @@ def _stored(cursor: Cursor, row: ScheduleRow, placement: Placement) -> int | Non
     return stored.id
 
 
-def _task(row: ScheduleRow) -> Task[Any, Any] | None:
+def _task(row: ScheduleRow) -> DeclaredTask | None:
     """Return its task; None: a worker that knows it, or says so, takes the job."""
     try:
         return find_task(row.task)

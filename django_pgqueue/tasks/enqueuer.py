@@ -42,16 +42,11 @@ from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import NO_KEY, check_key
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
+from django_pgqueue.tasks.offsets import encode_spread, key_of, offset_of
 from django_pgqueue.tasks.open_transaction import open_alias, queue_connection
 from django_pgqueue.tasks.options import OF_USING, CallOptions, UsingKeywords
 from django_pgqueue.tasks.result import JobResult
-from django_pgqueue.tasks.spread import (
-    as_spread,
-    encode_spread,
-    key_of,
-    keyless,
-    offset_of,
-)
+from django_pgqueue.tasks.spread import Item, as_spread, keyless
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -61,13 +56,12 @@ if TYPE_CHECKING:
     from django_pgqueue.queues.unique import Dedup
     from django_pgqueue.queues.unique import Stored as UniqueStored
     from django_pgqueue.tasks import store_unique
-    from django_pgqueue.tasks.task import Task
+    from django_pgqueue.tasks.declared import DeclaredTask
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-Item = Mapping[str, Any] | Sequence[Any]
 
 # What gives a waiting job another time, so that it may be due.
 MOVED = ("rescheduled", "debounced")
@@ -85,7 +79,7 @@ class Enqueuer(Generic[P, R]):
     # Stores the one job of delay().
     _enqueue = staticmethod(enqueue)
 
-    def __init__(self, task: Task[P, R], options: CallOptions) -> None:
+    def __init__(self, task: DeclaredTask, options: CallOptions) -> None:
         self._task = task
         self._options = options
         # What becomes of a second call.
@@ -532,7 +526,7 @@ class Deferred(Generic[P, R]):
         )
 
 
-def _check_rule(task: Task[Any, Any], options: CallOptions) -> None:
+def _check_rule(task: DeclaredTask, options: CallOptions) -> None:
     """Raise InvalidOption where what a call says about a second one cannot be."""
     rule = options.rule_for(task.options)
     if rule is None:
@@ -564,7 +558,7 @@ def _check_rule(task: Task[Any, Any], options: CallOptions) -> None:
 
 
 def _refuse_too_large(
-    task: Task[Any, Any], largest_bytes: int, settings: Settings
+    task: DeclaredTask, largest_bytes: int, settings: Settings
 ) -> None:
     if largest_bytes > settings.payload_bytes_max:
         raise PayloadTooLarge(
@@ -601,7 +595,7 @@ def _run_if_immediate(ids: Sequence[int], settings: Settings) -> None:
 
 
 def _announce(
-    connection: Any, task: Task[Any, Any], placement: Placement, ids: Sequence[int]
+    connection: Any, task: DeclaredTask, placement: Placement, ids: Sequence[int]
 ) -> None:
     wake_after_commit(connection, placement.queue)
     if signals.job_enqueued.receivers:

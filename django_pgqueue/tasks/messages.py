@@ -12,17 +12,14 @@ arguments of the jobs that still refer to them, as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django_pgqueue.exceptions import UndecodablePayload
 from django_pgqueue.log import fetch
 from django_pgqueue.log.message import Message
 from django_pgqueue.tasks.raised import Reject
-
-if TYPE_CHECKING:
-    from django_pgqueue.tasks.task import Task
 
 # In the whole form: the log has it, so that whoever passes it on refers to it.
 IS_STORED = "is_stored"
@@ -83,27 +80,6 @@ def read(value: Any, decode: Callable[[str], Any]) -> Message:
         if isinstance(error, UndecodablePayload):
             raise
         raise UndecodablePayload(f"stored message cannot be read: {error}") from error
-
-
-def unwanted_message(
-    task: Task[Any, Any], queue: str, args: Sequence[Any]
-) -> str | None:
-    """
-    Say why a job's message is not one for its task; None: it is, or there is none.
-
-    By the patterns that code declares for the queue, so that a job which an older and
-    wider pattern has made, or somebody by hand, is acked. In another queue, as after a
-    redrive to it, by those of all queues.
-    """
-    if len(args) != 1 or not isinstance(args[0], Message):
-        return None
-    name = args[0].name
-    here = [pattern for at, pattern in task.receives if at == queue]
-    patterns = here or [pattern for _, pattern in task.receives]
-    if any(pattern.matches(name) for pattern in patterns):
-        return None
-    wanted = ", ".join(repr(pattern.text) for pattern in patterns)
-    return f"Acked unread: it is called {name!r}, and {task.name} wants {wanted}."
 
 
 def _fetched(

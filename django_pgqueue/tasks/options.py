@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self, TypedDict, Unpack, cast
 
 from asgiref.sync import iscoroutinefunction
 
+from django_pgqueue.bounds import TIME_MAX
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import DeclarationError, InvalidOption
 from django_pgqueue.options.checks import (
@@ -38,7 +39,7 @@ from django_pgqueue.options.table import (
     options_of,
 )
 from django_pgqueue.tasks.accumulate import Accumulate, check_accumulate
-from django_pgqueue.tasks.spread import Spread, check_window
+from django_pgqueue.tasks.spread import Spread
 from django_pgqueue.tasks.unique import Rule, Said, Unique, as_rule, checked_key
 
 UNIQUE = Option("At most one live job for each key, and what a second call does.")
@@ -256,7 +257,7 @@ class CallOptions:
         if "key" in kept:
             changed["key"] = checked_key(kept["key"])
         options = replace(self, **changed, spread=spread or self.spread)
-        check_window(options)
+        _check_window(options)
         return options
 
     def rule_for(self, task: TaskOptions) -> Rule | None:
@@ -300,3 +301,37 @@ def _imported(path: str) -> Middleware:
         return cast("Middleware", import_string(path))
     except ImportError as error:
         raise InvalidOption(f"middleware {path!r}: {error}") from None
+
+
+def _check_window(options: CallOptions) -> None:
+    """
+    Raise InvalidOption unless all of the window is before the jobs expire.
+
+    Where one of the two is a moment and the other a duration, this process's clock
+    decides.
+    """
+    if options.spread is None:
+        return
+    now = _now()
+    start = options.run_at or now + (options.delay or timedelta())
+    end = start + options.spread.over
+    if end > TIME_MAX:
+        raise InvalidOption(
+            f"The window would end at {end}; it must be in the years 1900 to 9000."
+        )
+    if options.expire_at is None and options.expire_in is None:
+        return
+    expires = options.expire_at or now + (options.expire_in or timedelta())
+    if expires < end:
+        raise InvalidOption(
+            f"expires: jobs would expire {end - expires} before the end of their "
+            f"window, so the last ones would never run. Let expires be at least "
+            f"run_after and over together."
+        )
+
+
+def _now() -> datetime:
+    from django.utils import timezone
+
+    now = timezone.now()
+    return timezone.make_aware(now) if timezone.is_naive(now) else now

@@ -29,13 +29,13 @@ from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.atomic import in_transaction
 from django_pgqueue.tasks.context import Inline, JobControl
+from django_pgqueue.tasks.declared import DeclaredTask
 from django_pgqueue.tasks.errors import message_of, type_of
 from django_pgqueue.tasks.gathered import Collected, collect
 from django_pgqueue.tasks.middleware import wrap
 from django_pgqueue.tasks.outcome import Outcome, Performed, Succeeded, outcome_after
 from django_pgqueue.tasks.prepare import Prepared, context_of, note_of
 from django_pgqueue.tasks.registry import find_task
-from django_pgqueue.tasks.task import Task
 
 SUCCEEDED = Succeeded()
 
@@ -104,7 +104,7 @@ def begin_run(
     return run
 
 
-def _tell_start(task: Task[Any, Any], job: Claimed, to: telemetry.Sink) -> None:
+def _tell_start(task: DeclaredTask, job: Claimed, to: telemetry.Sink) -> None:
     if signals.job_started.receivers or to.logger.isEnabledFor(logging.DEBUG):
         telemetry.started(task, job, to=to)
 

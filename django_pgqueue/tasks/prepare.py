@@ -8,18 +8,19 @@ ends here as an outcome of this one job.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import UndecodablePayload
+from django_pgqueue.log.message import Message
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.edit import EDITS
 from django_pgqueue.tasks import payload, registry
 from django_pgqueue.tasks.context import JobContext, JobControl
-from django_pgqueue.tasks.messages import unwanted_message
+from django_pgqueue.tasks.declared import DeclaredTask
 from django_pgqueue.tasks.options import ResolvedOptions
 from django_pgqueue.tasks.outcome import (
     Cancelled,
@@ -33,7 +34,6 @@ from django_pgqueue.tasks.outcome import (
 )
 from django_pgqueue.tasks.raised import Reject
 from django_pgqueue.tasks.registry import unknown
-from django_pgqueue.tasks.task import Task
 
 UNKNOWN_SINCE = "pgqueue.unknown_since"
 DELIVERIES_BEFORE = "pgqueue.deliveries_before"
@@ -49,7 +49,7 @@ HOLD_SHARE = 1 / 30
 class Prepared:
     """A job whose task is known and whose arguments were read."""
 
-    task: Task[Any, Any]
+    task: DeclaredTask
     options: ResolvedOptions
     args: list[Any]
     kwargs: dict[str, Any]
@@ -125,7 +125,7 @@ def prepare(job: Claimed, settings: Settings) -> Prepared | Performed:
         options = task.resolve(job.queue, settings)
         return Performed(outcome_after(job, options, error), error)
     if task.receives:
-        unwanted = unwanted_message(task, job.queue, args)
+        unwanted = _unwanted_message(task, job.queue, args)
         if unwanted is not None:
             performed = Performed(Succeeded(), note=note_of(unwanted, kind="unwanted"))
             performed.leaves_no_trace = not options.archive
@@ -206,3 +206,24 @@ def _tags(headers: Mapping[str, Any]) -> tuple[str, ...]:
 def note_of(message: str, kind: str = "result") -> str:
     """Return an entry beside an outcome, as JSON."""
     return json.dumps({"kind": kind, "message": message})
+
+
+def _unwanted_message(
+    task: DeclaredTask, queue: str, args: Sequence[Any]
+) -> str | None:
+    """
+    Say why a job's message is not one for its task; None: it is, or there is none.
+
+    By the patterns that code declares for the queue, so that a job which an older and
+    wider pattern has made, or somebody by hand, is acked. In another queue, as after a
+    redrive to it, by those of all queues.
+    """
+    if len(args) != 1 or not isinstance(args[0], Message):
+        return None
+    name = args[0].name
+    here = [pattern for at, pattern in task.receives if at == queue]
+    patterns = here or [pattern for _, pattern in task.receives]
+    if any(pattern.matches(name) for pattern in patterns):
+        return None
+    wanted = ", ".join(repr(pattern.text) for pattern in patterns)
+    return f"Acked unread: it is called {name!r}, and {task.name} wants {wanted}."

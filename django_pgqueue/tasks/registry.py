@@ -7,18 +7,18 @@ that says os.system is a row of an unknown task.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django_pgqueue.exceptions import DeclarationError, UnknownTask
 
 if TYPE_CHECKING:
-    from django_pgqueue.tasks.task import Task
+    from django_pgqueue.tasks.declared import DeclaredTask
 
 # To be asked for a task that may be undeclared; declare() alone adds to it.
-tasks: dict[str, Task[Any, Any]] = {}
+tasks: dict[str, DeclaredTask] = {}
 
 
-def declare(task: Task[Any, Any]) -> None:
+def declare(task: DeclaredTask) -> None:
     """
     Make *task* known under its name and its aliases.
 
@@ -39,7 +39,7 @@ def declare(task: Task[Any, Any]) -> None:
         tasks[name] = task
 
 
-def find_task(name: str) -> Task[Any, Any]:
+def find_task(name: str) -> DeclaredTask:
     """
     Return the task with this name or alias.
 
@@ -81,9 +81,9 @@ def has_accumulating_tasks() -> bool:
     return any(task.options.accumulate is not None for task in tasks.values())
 
 
-def _is_same_function(one: Task[Any, Any], other: Task[Any, Any]) -> bool:
+def _is_same_function(one: DeclaredTask, other: DeclaredTask) -> bool:
     return _where(one) == _where(other)
 
 
-def _where(task: Task[Any, Any]) -> str:
+def _where(task: DeclaredTask) -> str:
     return f"{task.function.__module__}.{task.function.__qualname__}"

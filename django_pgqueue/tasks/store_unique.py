@@ -36,7 +36,7 @@ from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.unique import Rule, by_of
 
 if TYPE_CHECKING:
-    from django_pgqueue.tasks.task import Task
+    from django_pgqueue.tasks.declared import DeclaredTask
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ Call = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def dedup_of(
-    task: Task[Any, Any], rule: Rule, key: str | None, calls: Iterable[Call]
+    task: DeclaredTask, rule: Rule, key: str | None, calls: Iterable[Call]
 ) -> Dedup:
     """
     Return what to ask for, for jobs with these arguments.
@@ -75,7 +75,7 @@ def dedup_of(
 
 
 def dedup_of_fields(
-    task: Task[Any, Any], rule: Rule, key: str | None, arguments: Sequence[Argument]
+    task: DeclaredTask, rule: Rule, key: str | None, arguments: Sequence[Argument]
 ) -> Dedup:
     """
     Return what to ask for, for the rows of a query.

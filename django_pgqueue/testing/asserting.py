@@ -166,7 +166,7 @@ def resolved(subject: Subject) -> Task[Any, Any]:
         return subject
     name = subject if isinstance(subject, str) else getattr(subject, "module_path", "")
     task = registry.tasks.get(name) if isinstance(name, str) and name else None
-    if task is not None:
+    if isinstance(task, Task):
         return task
     if isinstance(subject, str):
         raise LookupError(
