@@ -7,7 +7,6 @@ import signal
 import time
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from django.db import connection, transaction
 
 from django_pgqueue.models import ArchivedJob, Schedule, Tick, Worker
@@ -17,7 +16,7 @@ from django_pgqueue.schedules.sync import tell_workers
 from django_pgqueue.worker.chores.heartbeat import SCHEDULES_INTERVAL_SECONDS
 from django_pgqueue.worker.chores.scheduler import OVERDUE
 from tests.harness.system import require_system, wrong_clock
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import patience, wait_for
 from tests.harness.worker_process import group_exists, live_row
 
 SECOND = timedelta(seconds=1)
@@ -104,7 +103,6 @@ def test_a_message_of_a_schedule_runs_its_handler_once_for_each_tick(
     assert [0, 0] == [worker.stop() for worker in workers]
 
 
-@pytest.mark.timing
 def test_when_the_leader_is_killed_another_one_stands_in(start_worker):
     """
     Ticks go on within OVERDUE (2 s) and one look of a heartbeat (each 5 s), though the
@@ -120,7 +118,7 @@ def test_when_the_leader_is_killed_another_one_stands_in(start_worker):
     wait_for(lambda: not group_exists(killed.pid), what="it is gone")
     count = Tick.objects.count()
     ticks = wait_for_ticks("each second", count + 1, FAILOVER_SECONDS_MAX)
-    assert time.monotonic() - killed_at < FAILOVER_SECONDS_MAX
+    assert time.monotonic() - killed_at < FAILOVER_SECONDS_MAX * patience()
     assert leader().name == led.name  # By its row, it still leads.
     first = before[0].due_at
     assert [tick.due_at - first for tick in ticks] == [
@@ -128,7 +126,6 @@ def test_when_the_leader_is_killed_another_one_stands_in(start_worker):
     ]
 
 
-@pytest.mark.timing
 def test_a_new_schedule_is_heard_of_at_once(start_worker):
     """The leader does not look for what has changed; it is told."""
     start_worker(threads=1)
@@ -141,7 +138,7 @@ def test_a_new_schedule_is_heard_of_at_once(start_worker):
             what="its next tick is reckoned",
         )
         # By itself it looks each 5 s.
-        assert time.monotonic() - began < 2.5
+        assert time.monotonic() - began < 2.5 * patience()
 
 
 def test_a_task_that_no_worker_knows_keeps_no_other_schedule(start_worker):
