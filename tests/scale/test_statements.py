@@ -124,6 +124,7 @@ BOUNDS = {
     "edit.LOCK_JOB": one("waiting"),
     "enqueue.STORE": one("waiting"),
     "find.FIND": ten("dead"),
+    "find.READ": one("dead"),
     "gather.GATHER": ten("waiting"),
     "lease.CANCEL_REQUESTS": ten("leased"),
     "lease.CRASH": ten("leased"),
@@ -142,7 +143,6 @@ BOUNDS = {
     "purge.RESULTS": batch(
         PURGE_LIMIT, ROW_BUFFERS, limit=PURGE_LIMIT, keep=timedelta(0)
     ),
-    "read.READ": one("dead"),
     "redrive.HOLDERS": ten("dead"),
     "redrive.REDRIVE": ten("dead"),
     "redrive.REDRIVE_KEYED": ten("dead"),
