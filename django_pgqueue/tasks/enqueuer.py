@@ -42,7 +42,6 @@ from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import NO_KEY, check_key
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
-from django_pgqueue.tasks.offsets import encode_spread, key_of, offset_of
 from django_pgqueue.tasks.open_transaction import open_alias, queue_connection
 from django_pgqueue.tasks.options import OF_USING, CallOptions, UsingKeywords
 from django_pgqueue.tasks.result import JobResult
@@ -271,6 +270,8 @@ class Enqueuer(Generic[P, R]):
         dedup = self._dedup([(args, kwargs)])
         placement = self._placement(settings)
         if (spread := self._options.spread) is not None:
+            from django_pgqueue.tasks.offsets import offset_of
+
             offset = offset_of(self._task, spread, args, kwargs)
             placement = replace(placement, offset_microseconds=offset)
         return placement, *encoded, dedup
@@ -282,6 +283,8 @@ class Enqueuer(Generic[P, R]):
         bytes_max = settings.payload_bytes_max
         encode = self._task.encode_items
         if (spread := self._options.spread) is not None:
+            from django_pgqueue.tasks.offsets import encode_spread
+
             encode = functools.partial(encode_spread, self._task, spread)
         if not isinstance(items, Iterable):
             problem = f"is a {type(items).__qualname__}; it must be an iterable"
@@ -392,6 +395,8 @@ class Enqueuer(Generic[P, R]):
         arguments, query, params = selected
         key: list[KeyPart] = []
         if (spread := self._options.spread) is not None:
+            from django_pgqueue.tasks.offsets import key_of
+
             key = key_of(task, spread, fields, arguments)
         rows: dict[str, Any] = {
             "arguments": arguments,

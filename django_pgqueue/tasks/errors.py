@@ -16,7 +16,7 @@ MESSAGE_CHARACTERS_MAX = 2_048
 # Whose frames come before those of a task.
 OUR_FILES = frozenset(
     str(Path(__file__).with_name(f"{name}.py"))
-    for name in ("atomic", "perform", "prepare", "task")
+    for name in ("atomic", "declared", "perform", "prepare", "task")
 )
 
 
