@@ -245,6 +245,7 @@ def manage(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.spark
 def test_the_tests_of_the_example_pass():
     """
     They run as those of a user's project do: manage.py test, plain TestCases.

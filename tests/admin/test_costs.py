@@ -113,6 +113,7 @@ PLACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1_200)  # A million rows take minutes.
 def test_no_page_scans_or_counts_a_table(admin_client):
     """

@@ -32,6 +32,7 @@ def one_configuration(*names: str) -> dict[str, Any]:
     return {name: PEERS[name].configurations[-1:] for name in names}
 
 
+@pytest.mark.slow
 def test_the_project_and_the_yardstick_are_measured():
     """Every figure of a row is there, and the row is in the table."""
     names = ("yardstick", "django_pgqueue")

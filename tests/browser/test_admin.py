@@ -96,6 +96,7 @@ def test_nothing_that_data_says_is_run_or_breaks_out(site, text):
         assert [] == site.wrong, path
 
 
+@pytest.mark.slow
 def test_pages_fit_the_window_and_can_be_read(site):
     """
     No page is wider than the window, and text differs from what is behind it.

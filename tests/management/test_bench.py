@@ -242,6 +242,7 @@ def test_it_measures_the_database_that_the_queue_is_in(cursor):
     assert not count(cursor, LIKE_IT, name_in(err))
 
 
+@pytest.mark.slow
 def test_a_role_without_databases_measures_in_a_schema(cursor, role):
     """Of the project's database, whose jobs are left alone; it is dropped, too."""
     noop.delay()
@@ -320,6 +321,7 @@ def project() -> Iterator[dict[str, str]]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_without_a_database_it_starts_the_embedded_server(db, project):
     """And stops it at the end; its worker processes use it too."""
     status, out, err = run("bulk", "drain", "--json", *SMALL, environment=project)
