@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -78,20 +79,32 @@ class Publisher:
         """Publish until the share is in the log."""
         while len(self.book) < self._share:
             self._transact()
+
+    def close(self) -> None:
+        """Close its connection."""
         self._connection.close()
 
     def _transact(self) -> None:
         draw = self._random
-        self._open = []
-        self._cursor.execute(f"BEGIN ISOLATION LEVEL {draw.choice(ISOLATIONS)}")
+        self._begin()
         for _ in range(draw.randint(1, 4)):
-            draw.choice(self._steps)(self, draw.choice(self._topics))
+            self._step(draw.choice(self._topics))
             self._pause()
-        ending = draw.choice(self._endings)
+        self._end(draw.choice(self._endings))
+
+    def _begin(self) -> None:
+        self._open = []
+        isolation = self._random.choice(ISOLATIONS)
+        self._cursor.execute(f"BEGIN ISOLATION LEVEL {isolation}")
+
+    def _step(self, topic: str) -> None:
+        self._random.choice(self._steps)(self, topic)
+
+    def _end(self, ending: str) -> None:
         if ending == "PREPARE":
             self._cursor.execute(f"PREPARE TRANSACTION {self._prepared}")
             self._pause()
-            ending = draw.choice(("COMMIT", "COMMIT", "ROLLBACK"))
+            ending = self._random.choice(("COMMIT", "COMMIT", "ROLLBACK"))
             self._cursor.execute(f"{ending} PREPARED {self._prepared}")
         else:
             self._cursor.execute(ending)
@@ -182,8 +195,8 @@ class Publisher:
 
 def publish_share(number: int, told: dict[str, Any], out: int) -> None:
     """Be one of the processes, and write its book to the descriptor."""
-    publisher = Publisher(number, told)
-    publisher.run()
+    with closing(Publisher(number, told)) as publisher:
+        publisher.run()
     with os.fdopen(out, "w") as pipe:
         json.dump(publisher.book, pipe)
 

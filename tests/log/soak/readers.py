@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 
 import psycopg
 
@@ -43,6 +44,8 @@ class Reader(threading.Thread):
         self._connection = psycopg.connect(url, autocommit=True)
         self._batch = batch
         self._finishing = threading.Event()
+        self._passes = 0
+        self._passed = threading.Condition()
 
     def run(self) -> None:
         """Read until told to finish, and then what is left."""
@@ -52,11 +55,29 @@ class Reader(threading.Thread):
                 while True:
                     is_last = self._finishing.is_set()
                     has_all = self._read()
+                    with self._passed:
+                        self._passes += 1
+                        self._passed.notify_all()
                     if is_last and has_all:
                         return
                     self._finishing.wait(draw.random() * PAUSE_SECONDS_MAX)
         except BaseException as error:
-            self.error = error
+            with self._passed:
+                self.error = error
+                self._passed.notify_all()
+
+    def wait_past(self, message_id: int, is_over: Callable[[], bool]) -> None:
+        """Return when its position is higher, or nothing will make it so."""
+        with self._passed:
+            while self.position <= message_id:
+                # A pass that is under way may have read before it was over.
+                needed = self._passes + 2
+                was_over = is_over()
+                self._passed.wait_for(
+                    lambda needed=needed: self.error or self._passes >= needed
+                )
+                if was_over or self.error:
+                    return
 
     def finish(self) -> None:
         """Return when it has read what is there now."""

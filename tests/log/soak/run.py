@@ -6,8 +6,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +20,7 @@ from tests.harness import seeds
 from tests.log.soak.broken import Change, apply
 from tests.log.soak.publishers import INSTALL
 from tests.log.soak.readers import Reader
+from tests.log.soak.straggler import Straggler
 from tests.log.soak.verdict import Verdict, judge
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -27,8 +28,6 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 TOPICS = ("orders", "mail", "clicks")
 BATCHES = (5, 200)
 BATCH_OF_NAIVE = 50
-
-TIMEOUT_SECONDS = 1_200
 
 MAKE_TOPICS = """
 INSERT INTO pgqueue_topic (name) SELECT unnest(%s::text[]) RETURNING id
@@ -88,7 +87,8 @@ def run(soak: Soak, url: str) -> Verdict:
         ]
         for reader in readers:
             reader.start()
-        books = _published(soak, url)
+        naive = [reader for reader in readers if reader.is_naive]
+        books = _published(soak, url, naive)
         for reader in readers:
             reader.finish()
         stored = {row[0]: row[1:] for row in cursor.execute(STORED)}
@@ -110,17 +110,40 @@ def _prepare(cursor: Any, soak: Soak) -> list[int]:
     return topics
 
 
-def _published(soak: Soak, url: str) -> list[Any]:
+def _published(soak: Soak, url: str, naive: Sequence[Reader]) -> list[Any]:
     """Let the publishers publish, and return all entries of their books."""
-    with tempfile.TemporaryFile("w+") as books:
-        assert start_publishers(soak, url, books).wait(TIMEOUT_SECONDS) == 0
-        books.seek(0)
-        return [entry for book in json.load(books) for entry in book]
+    told = _told(soak, url)
+    with (
+        closing(Straggler(soak.publishers, told, naive)) as straggler,
+        tempfile.TemporaryFile("w+") as file,
+    ):
+        straggler.begin()
+        publishing = start_publishers(soak, url, file)
+        straggler.commit(lambda: publishing.poll() is not None)
+        while publishing.poll() is None:
+            straggler.begin()
+            straggler.commit(lambda: publishing.poll() is not None)
+        assert publishing.wait() == 0
+        file.seek(0)
+        books = [*json.load(file), straggler.book]
+        return [entry for book in books for entry in book]
 
 
 def start_publishers(soak: Soak, url: str, books: IO[str]) -> subprocess.Popen[str]:
     """Start the process that forks them; it writes their books at the end."""
-    told = {
+    return subprocess.Popen(
+        [
+            sys.executable,
+            *("-m", "tests.log.soak.publishers", json.dumps(_told(soak, url))),
+        ],
+        cwd=REPOSITORY,
+        stdout=books,
+        text=True,
+    )
+
+
+def _told(soak: Soak, url: str) -> dict[str, Any]:
+    return {
         "url": url,
         "messages": soak.messages,
         "publishers": soak.publishers,
@@ -129,12 +152,6 @@ def start_publishers(soak: Soak, url: str, books: IO[str]) -> subprocess.Popen[s
         "topics": soak.topics,
         "prepares": soak.prepares,
     }
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.log.soak.publishers", json.dumps(told)],
-        cwd=REPOSITORY,
-        stdout=books,
-        text=True,
-    )
 
 
 def url_of(alias: str) -> str:
