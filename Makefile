@@ -23,7 +23,8 @@ EXAMPLE := @sh .ci/environment.sh example
 DEV := @sh .ci/environment.sh dev
 ON_POSTGRES = $(if $(POSTGRES),python .ci/on_postgres.py '$(POSTGRES)' $(PROCESSES))
 SHARED = -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
-PYTEST = $(ON_POSTGRES) python -m pytest $(SHARED)
+IN_MEMORY = python .ci/in_memory.py $(ON_POSTGRES)
+PYTEST = $(IN_MEMORY) python -m pytest $(SHARED)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -42,7 +43,7 @@ test: ## the tests, but for Spark's and the slow ones; ARGS='-m ""' for all of t
 	$(DEV) $(PYTEST) -m "not slow and not spark" $(ARGS)
 
 near: ## the tests of what you have changed
-	$(DEV) python .ci/near.py $(ARGS)
+	$(DEV) $(IN_MEMORY) python .ci/near.py $(ARGS)
 
 spark smoke: override PROCESSES := $(if $(filter 0,$(PROCESSES)),0,1)
 spark: ## the tests of Spark, in one process: they share a JVM, which uses all cores
@@ -52,7 +53,7 @@ smoke: ## of the tests of Spark, what other versions get
 	$(DEV) $(PYTEST) -m smoke tests/spark $(ARGS)
 
 versions: ## of the tests, what versions change; DJANGO=6.0 POSTGRES=16 ARGS=--short
-	$(DEV) $(ON_POSTGRES) python .ci/versions.py $(ARGS) $(SHARED)
+	$(DEV) $(IN_MEMORY) python .ci/versions.py $(ARGS) $(SHARED)
 
 slow: ## the slow tests: demonstrations, pipelines, soaks
 	$(DEV) $(PYTEST) -m "slow and not faults" $(ARGS)

@@ -11,15 +11,15 @@ of another, and the checkout's data is of the embedded one's. So nothing is sync
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+
+from in_memory import run, wait_for_guards
 
 from django_pgqueue.postgres.embedded import EmbeddedServer
 from django_pgqueue.postgres.embedded.start import PARAMETERS
@@ -47,10 +47,7 @@ def main(binaries: str, processes: str, *command: str) -> int:
             told = {"DATABASE_URL": urls[0], "PGQUEUE_TEST_SERVERS": " ".join(urls)}
             told["PGQUEUE_TEST_BIN"] = binaries
             status = run(command, os.environ | told)
-        # Their guards end by themselves, and write until then.
-        for server in servers:
-            with (server.home / "guard").open() as guard:
-                fcntl.flock(guard, fcntl.LOCK_EX)
+        wait_for_guards([server.home for server in servers])
         return status
 
 
@@ -65,15 +62,6 @@ def fetch(release: str, folder: Path) -> str:
         file.extractall(folder / "unpacked", filter="data")
     (binaries,) = (folder / "unpacked").glob("*/bin")
     return str(binaries)
-
-
-def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    process = subprocess.Popen(command, env=environment)
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:  # The command has got it too, and ends.
-            continue
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ if _url is None:
     os.environ.pop("DATABASE_URL", None)
 else:
     os.environ["DATABASE_URL"] = _url
-_folder = BASE_DIR / ".pgqueue-tests" / _process if _process else BASE_DIR
+_servers = Path(os.environ.get("PGQUEUE_TEST_FOLDER", BASE_DIR / ".pgqueue-tests"))
+_folder = _servers / _process if _process else BASE_DIR
 _folder.mkdir(parents=True, exist_ok=True)
 # Such a server is of the tests alone, and its data need not outlive the machine.
 with patch.dict(PARAMETERS, fsync="off" if _process else PARAMETERS["fsync"]):
