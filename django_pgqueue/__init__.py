@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from django_pgqueue.log.message import Message
     from django_pgqueue.models.job_field import JobField
+    from django_pgqueue.options.lanes import Limit
     from django_pgqueue.options.retry import Retry
     from django_pgqueue.schedules.declare import cron, every
     from django_pgqueue.tasks.accumulate import Accumulate, Call
@@ -84,6 +85,7 @@ _HOMES = {
     "TopicError": "exceptions",
     "Accumulate": "tasks.accumulate",
     "Call": "tasks.accumulate",
+    "Limit": "options.lanes",
     "Retry": "options.retry",
     "Cancel": "tasks.outcome",
     "JobContext": "tasks.context",
@@ -138,6 +140,7 @@ __all__ = [
     "JobNotFound",
     "JobResult",
     "LeaseLost",
+    "Limit",
     "Message",
     "MessagesLost",
     "MissingExtra",

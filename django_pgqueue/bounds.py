@@ -27,8 +27,16 @@ ATTEMPTS_DEFAULT = 5
 ACCUMULATE_SIZE_MAX = 10_000
 ACCUMULATE_WITHIN_MAX = timedelta(hours=1)
 
+# Of a limit: how many jobs at a time.
+LANE_CAPACITY_MAX = 100_000
+
 # Of the columns.
 KEY_CHARACTERS_MAX = 255
+LANE_CHARACTERS_MAX = 255
+# Between a lane's task and the values of its key.
+LANE_SEPARATOR = ":"
+# The hash that the end of a longer name becomes.
+LANE_DIGITS = 32
 
 TAGS_MAX = 20
 TAG_CHARACTERS_MAX = 63

@@ -93,6 +93,9 @@ class Job(JobColumns):
     visible_at = models.DateTimeField(
         _("visible at"), null=True, blank=True, db_default=CLOCK
     )
+    # Of a job that is parked in a lane: the lane may let it through from then on. NULL:
+    # it was let through, or is in none.
+    lane_due_at = models.DateTimeField(_("due in its lane at"), null=True, blank=True)
     # The worker's name, as in pgqueue_worker; NULL: nobody.
     leased_by = models.CharField(_("leased by"), max_length=100, null=True, blank=True)
     leased_at = models.DateTimeField(_("leased at"), null=True, blank=True)
@@ -138,21 +141,27 @@ class Job(JobColumns):
                 name="pgqueue_job_accumulate",
                 condition=Q(accumulate_key__isnull=False, leased_by__isnull=True),
             ),
-            # Serves promotion: the oldest parked jobs of a lane.
+            # Serves sql/promote.sql: the parked jobs of a lane, the oldest and the
+            # newest; and how many of its jobs are visible or leased.
             models.Index(
                 fields=["lane", "id"],
                 name="pgqueue_job_lane_parked",
                 condition=Q(visible_at__isnull=True, lane__isnull=False),
             ),
-            # Serves promotion: how many jobs of a lane are visible or leased.
             models.Index(
                 fields=["lane"],
                 name="pgqueue_job_lane_visible",
                 condition=Q(visible_at__isnull=False, lane__isnull=False),
             ),
-            # Serves intake: lanes that got parked jobs above a watermark.
+            # Of a limit, those that have been due for longest.
             models.Index(
-                fields=["queue", "id"],
+                fields=["lane", "lane_due_at"],
+                name="pgqueue_job_lane_due",
+                condition=Q(visible_at__isnull=True, lane_capacity__isnull=False),
+            ),
+            # Serves queues/lanes.py: lanes with jobs that have become due.
+            models.Index(
+                fields=["lane_due_at", "id"],
                 name="pgqueue_job_lane_intake",
                 condition=Q(visible_at__isnull=True, lane__isnull=False),
             ),

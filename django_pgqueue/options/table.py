@@ -12,7 +12,7 @@ have their types, signatures, docstrings and errors from these classes.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from django_pgqueue.bounds import PRIORITY_DEFAULT
 from django_pgqueue.options.checks import (
@@ -31,6 +31,7 @@ from django_pgqueue.options.checks import (
     check_timeout,
 )
 from django_pgqueue.options.durations import Duration
+from django_pgqueue.options.lanes import Group, Lane, Limit, check_group, check_limit
 from django_pgqueue.options.retry import Retry
 
 
@@ -178,6 +179,27 @@ class OneByOneKeywords(DeclareKeywords, total=False):
     ]
 
 
+class LaneKeywords(TypedDict, total=False):
+    """How many jobs of a key run at a time, on all workers together."""
+
+    group: Annotated[
+        Group | Literal[False] | None,
+        Option(
+            "A parameter, a list of them, or a function of the arguments: jobs that "
+            "agree in it run one at a time, in the order in which they were stored. "
+            "True: all of the task.",
+            check_group,
+        ),
+    ]
+    limit: Annotated[
+        Limit | Literal[False] | None,
+        Option(
+            "A Limit: at most so many of the task, or of each key, at a time.",
+            check_limit,
+        ),
+    ]
+
+
 class RuleKeywords(TypedDict, total=False):
     """What becomes of a second call; with unique, they make one rule."""
 
@@ -226,6 +248,8 @@ class Declared:
     middleware: tuple[Middleware, ...] = ()
     atomic: bool = False
     takes_context: bool = False
+    # Where its jobs wait for one another.
+    lane: Lane | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

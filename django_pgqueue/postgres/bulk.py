@@ -33,6 +33,8 @@ class Items(NamedTuple):
     # Where in its window each job is due, in microseconds; empty: that is sampled, or
     # there is no window.
     offsets: Sequence[int] = ()
+    # The lane of each job; empty: they wait for nobody.
+    lanes: Sequence[str | None] = ()
 
 
 def chunks(items: Sequence[Items], rows_max: int) -> Iterator[list[Items]]:

@@ -159,7 +159,7 @@ def wake(cursor: Cursor, queues: Iterable[str]) -> None:
         cursor.execute(NOTIFY, {"queue": queue})
 
 
-def wake_after_commit(connection: Any, queue: str) -> None:
+def wake_after_commit(connection: Any, queue: str, *, tells_age: bool = False) -> None:
     """
     Arrange one NOTIFY for *queue* right after the caller's transaction commits.
 
@@ -172,10 +172,12 @@ def wake_after_commit(connection: Any, queue: str) -> None:
     Args:
         connection: Django's connection on which the job was just stored.
         queue: Its queue.
+        tells_age: Whether the seconds from here to the commit are told after it.
     """
     stored = next(_order)
     if connection.in_atomic_block:
-        hook = partial(_send, connection, queue, stored)
+        since = time.monotonic() if tells_age else None
+        hook = partial(_send, connection, queue, stored, since=since)
         connection.on_commit(hook, robust=True)
     elif connection.get_autocommit():
         # The job is committed. As a hook it would run at once, too.
@@ -206,6 +208,7 @@ def _send(
     queue: str,
     stored: int,
     clock: Callable[[], float] = time.monotonic,
+    since: float | None = None,
 ) -> None:
     """Announce what was stored as number *stored* on *connection*, if it is due."""
     raw = connection.connection
@@ -221,9 +224,10 @@ def _send(
     key, began = (connection.alias, queue), clock()
     if not _pace.is_due(key, began):
         return
+    age = 0 if since is None else int(began - since)
     try:
         with connection.cursor() as cursor:
-            wake(cursor, [queue])
+            wake(cursor, [f"{queue}{age}" if age else queue])
         _pace.was_sent(key, began, clock())
     except Exception as error:
         # The job is committed and will be found by the poll; the caller's request

@@ -67,7 +67,7 @@ leased AS (
     RETURNING j.id, j.deliveries, j.task, j.args::text, j.kwargs::text,
               j.headers::text, j.queue, j.priority, j.attempt, j.max_attempts,
               j.crashes, j.runs_alone, j.errors->-1->>'kind' AS last_error,
-              j.enqueued_at, j.accumulate_key,
+              j.enqueued_at, j.accumulate_key, j.lane,
               j.expires_at <= statement_timestamp() AS expired,
               statement_timestamp() AS claimed_at)
 SELECT leased.*, candidate.due_at, candidate.cancel_requested
@@ -163,6 +163,7 @@ class Claimed(NamedTuple):
     last_error: str | None  # Its kind: "error", "worker_lost", "lease_expired", ….
     enqueued_at: datetime
     accumulate_key: str | None  # None: its task takes one call at a time.
+    lane: str | None
     expired: bool | None  # None: it has no expiry.
     claimed_at: datetime  # By the database's clock.
     due_at: datetime  # When it had become visible.

@@ -12,6 +12,7 @@ function of the database (queues/unique.py).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -61,6 +62,11 @@ class Placement:
     accumulate_key: str | None = None
     accumulate_size: int | None = None
     accumulate_within: timedelta | None = None
+    # Of a single job: where it waits for others. Many have lanes of their own, or none.
+    lane: str | None = None
+    has_lanes: bool = False
+    # How many of a lane run at a time; None: one, and in order.
+    lane_capacity: int | None = None
 
     @property
     def rule(self) -> Rule:
@@ -80,6 +86,7 @@ class Placement:
             and self.expire_in is None
             and self.over_microseconds is None
             and self.accumulate_key is None
+            and self.lane is None
         )
 
     def params(self) -> dict[str, Any]:
@@ -95,6 +102,7 @@ class Form:
     kwargs: str
     offset: str
     place: str
+    lane: str
     source: str = ""
 
 
@@ -103,6 +111,7 @@ ONE = Form(
     kwargs="%(kwargs)s::jsonb",
     offset=f"coalesce(%(offset_microseconds)s::bigint, {SAMPLED})",
     place="1",
+    lane="%(lane)s::text",
 )
 
 # All arguments are one JSON array: a list of 5,000 texts costs psycopg, which quotes
@@ -113,15 +122,18 @@ MANY = Form(
     kwargs="CASE WHEN jsonb_typeof(item.value) = 'array' THEN '{}' ELSE item.value END",
     offset=f"coalesce(item.microseconds, {SAMPLED})",
     place="item.place",
+    lane="NULL",
     source="jsonb_array_elements(%(items)s::jsonb) WITH ORDINALITY"
     " AS item(value, place)",
 )
-# Without offsets unnest() has no rows, and ROWS FROM fills up with NULL.
-MANY_WITH_OFFSETS = replace(
+# Where there are none, the function has no rows, and ROWS FROM fills up with NULL.
+MANY_WITH_MORE = replace(
     MANY,
+    lane="item.lane",
     source="""ROWS FROM (jsonb_array_elements(%(items)s::jsonb),
-                  unnest(%(offsets)s::bigint[]))
-       WITH ORDINALITY AS item(value, microseconds, place)""",
+                  unnest(%(offsets)s::bigint[]),
+                  jsonb_array_elements_text(%(lanes)s::jsonb))
+       WITH ORDINALITY AS item(value, microseconds, lane, place)""",
 )
 
 
@@ -137,18 +149,27 @@ def values(form: Form, rule: Rule) -> str:
 # Locks: none that another enqueue waits for. ORDER BY: ids rise in the caller's order,
 # and RETURNING answers in it.
 @cache
-def insert(form: Form, rule: Rule, *, where: str = "", returning: str = "id") -> str:
-    """Return the statement that stores jobs by a rule."""
+def insert(
+    form: Form,
+    rule: Rule,
+    *,
+    has_lanes: bool = False,
+    where: str = "",
+    returning: str = "id",
+) -> str:
+    """Return the statement that stores jobs by a rule, in lanes or not."""
     before, tables = "", [form.source] if form.source else []
     if rule.before is not None:
         name, query = rule.before
         before = f"WITH {name} AS MATERIALIZED ({query})"
         tables.append(name)
+    columns = ", lane, lane_capacity" if has_lanes else ""
+    lanes = f", {form.lane}, %(lane_capacity)s::integer" if has_lanes else ""
     return f"""{before}
 INSERT INTO pgqueue_job (queue, task, args, kwargs, headers, priority, max_attempts,
-                         run_after, expires_at, schedule_id{rule.columns})
+                         run_after, expires_at, schedule_id{rule.columns}{columns})
 SELECT {values(form, rule)},
-       %(schedule_id)s{rule.values.format(place=form.place)}
+       %(schedule_id)s{rule.values.format(place=form.place)}{lanes}
   {"FROM" if tables else ""} {", ".join(tables)} {where}
  {f"ORDER BY {form.place}" if form.source else ""}
 RETURNING {returning}
@@ -180,7 +201,12 @@ def enqueue_timed(
     cursor: Cursor, placement: Placement, *, args: str, kwargs: str
 ) -> tuple[int, datetime]:
     """Store one job; return its id, and when it was enqueued. As enqueue()."""
-    statement = insert(ONE, placement.rule, returning="id, enqueued_at")
+    statement = insert(
+        ONE,
+        placement.rule,
+        has_lanes=placement.lane is not None,
+        returning="id, enqueued_at",
+    )
     cursor.execute(statement, {**placement.params(), "args": args, "kwargs": kwargs})
     job_id, enqueued_at = one_row(cursor)
     return job_id, enqueued_at
@@ -205,16 +231,19 @@ def enqueue_many(
     params = placement.params()
     for chunk in found:
         params["items"] = as_array(chunk)
-        if rule.has_offsets:
+        form = many(placement)
+        if form is MANY_WITH_MORE:
             params["offsets"] = as_offsets(chunk)
-        cursor.execute(insert(many(rule), rule), params)
+            params["lanes"] = as_lanes(chunk)
+        cursor.execute(insert(form, rule, has_lanes=placement.has_lanes), params)
         ids.extend(job_id for (job_id,) in cursor.fetchall())
     return ids
 
 
-def many(rule: Rule) -> Form:
-    """Return the form of many calls by a rule."""
-    return MANY_WITH_OFFSETS if rule.has_offsets else MANY
+def many(placement: Placement) -> Form:
+    """Return the form of many calls."""
+    is_more = placement.rule.has_offsets or placement.has_lanes
+    return MANY_WITH_MORE if is_more else MANY
 
 
 def pinned(cursor: Cursor, placement: Placement) -> Placement:
@@ -230,3 +259,9 @@ def as_offsets(chunk: Sequence[Items]) -> str | None:
     # Text, since psycopg would look at each number.
     offsets = [str(offset) for part in chunk for offset in part.offsets]
     return f"{{{','.join(offsets)}}}" if offsets else None
+
+
+def as_lanes(chunk: Sequence[Items]) -> str | None:
+    """Return the lanes of some jobs as an array in JSON; None: they have none."""
+    lanes = [lane for part in chunk for lane in part.lanes]
+    return json.dumps(lanes) if lanes else None

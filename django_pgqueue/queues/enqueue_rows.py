@@ -4,10 +4,11 @@ Rows: jobs that are made of the rows of a query, which never leave the server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from django_pgqueue.bounds import LANE_CHARACTERS_MAX, LANE_DIGITS, LANE_SEPARATOR
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.queues.enqueue import Form, Placement, insert
 from django_pgqueue.queues.rules import SAMPLED
@@ -50,7 +51,8 @@ COLUMN_AS_JSON = {
 # ids rise in the query's order.
 MADE = """
 WITH placed AS MATERIALIZED (
-    SELECT item.kwargs, {offset} AS microseconds, row_number() OVER () AS place
+    SELECT item.kwargs, {offset} AS microseconds, {lane} AS lane,
+           row_number() OVER () AS place
       FROM (SELECT jsonb_build_object({arguments}) AS kwargs
               FROM ({query}) AS source({columns})
             OFFSET 0) AS item
@@ -68,6 +70,7 @@ MADE_OF_ROWS = Form(
     kwargs="placed.kwargs",
     offset="placed.microseconds",
     place="placed.place",
+    lane="placed.lane",
     source="placed",
 )
 
@@ -85,7 +88,16 @@ HASHED = f"""
 ::bit({4 * DIGITS})::bigint %% %(over_microseconds)s::bigint
 """
 
-SEPARATED = f" || chr({ord(SEPARATOR)}) || "
+SEPARATED = " || chr({}) || "
+
+# Of a long one, the end is hashed, as tasks/lanes.py does.
+LANE = f"""
+(SELECT CASE WHEN length(l.name) <= {LANE_CHARACTERS_MAX} THEN l.name
+        ELSE left(l.name, {LANE_CHARACTERS_MAX - LANE_DIGITS - 1}) || '~'
+             || left(encode(sha256(convert_to(l.name, 'UTF8')), 'hex'), {LANE_DIGITS})
+        END
+   FROM (SELECT {{name}} AS name) l)
+"""
 
 # The text of a JSON value; a date and a UUID are tagged.
 FROM_ARGUMENT = """
@@ -100,7 +112,7 @@ class KeyPart:
 
     # A keyword argument of theirs; None: a constant.
     argument: str | None
-    constant: str = ""
+    constant: str | None = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +142,7 @@ def made(
     *,
     arguments: Sequence[Argument],
     key: Sequence[KeyPart],
+    lane: Sequence[KeyPart] = (),
     query: str,
     params: Sequence[Any],
 ) -> tuple[str, dict[str, Any]]:
@@ -141,6 +154,7 @@ def made(
         arguments=parts,
         query=_by_name(query, params, named),
         offset=offset,
+        lane=_lane(lane, named),
         columns=columns,
     )
     return statement, named
@@ -152,6 +166,7 @@ def enqueue_from_select(
     *,
     arguments: Sequence[Argument],
     key: Sequence[KeyPart] = (),
+    lane: Sequence[KeyPart] = (),
     query: str,
     params: Sequence[Any],
     payload_bytes_max: int,
@@ -166,6 +181,8 @@ def enqueue_from_select(
         arguments: Keyword arguments; those with a kind are, in this order, the first
             columns of the query. Up to 50.
         key: What the offsets of a window are made of; empty: they are sampled.
+        lane: What the lanes are made of; empty: there are none. A row of which a part
+            is NULL waits for nobody.
         query: A SELECT with %s for its parameters, and %% for a percent sign.
         params: The parameters of query.
         payload_bytes_max: The most bytes of a job's arguments, as PostgreSQL writes
@@ -180,10 +197,11 @@ def enqueue_from_select(
         placement,
         arguments=arguments,
         key=key,
+        lane=lane,
         query=query,
         params=params,
     )
-    stored = insert(MADE_OF_ROWS, rule, where=f"WHERE {IS_FINE}")
+    stored = insert(MADE_OF_ROWS, rule, has_lanes=bool(lane), where=f"WHERE {IS_FINE}")
     cursor.execute(
         f"{statement}, stored AS ({stored}) {COUNTED}",
         {
@@ -215,15 +233,29 @@ def _built(arguments: Sequence[Argument], named: dict[str, Any]) -> tuple[str, s
 
 def _offset(key: Sequence[KeyPart], named: dict[str, Any]) -> str:
     """Return the SQL of the offset of a row of item."""
-    texts = ["%(task)s"]
-    for place, part in enumerate(key):
-        name = f"key{place}"
+    if not key:
+        return SAMPLED
+    texts = ["%(task)s", *_texts(key, named, "key")]
+    return HASHED.format(key=SEPARATED.format(ord(SEPARATOR)).join(texts))
+
+
+def _lane(lane: Sequence[KeyPart], named: dict[str, Any]) -> str:
+    """Return the SQL of the lane of a row of item."""
+    if not lane:
+        return "NULL::text"
+    texts = _texts(lane, named, "lane")
+    return LANE.format(name=SEPARATED.format(ord(LANE_SEPARATOR)).join(texts))
+
+
+def _texts(
+    parts: Sequence[KeyPart], named: dict[str, Any], prefix: str
+) -> Iterator[str]:
+    """Yield the SQL of the text of each part, whose names become parameters."""
+    for place, part in enumerate(parts):
+        name = f"{prefix}{place}"
         is_constant = part.argument is None
         named[name] = part.constant if is_constant else part.argument
-        texts.append(
-            (FROM_CONSTANT if is_constant else FROM_ARGUMENT).format(name=name)
-        )
-    return HASHED.format(key=SEPARATED.join(texts)) if key else SAMPLED
+        yield (FROM_CONSTANT if is_constant else FROM_ARGUMENT).format(name=name)
 
 
 def _by_name(query: str, params: Sequence[Any], named: dict[str, Any]) -> str:

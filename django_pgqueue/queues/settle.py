@@ -117,11 +117,17 @@ RETURNING id
 # again, since the next claim tells its worker of the request and settles it as
 # cancelled. It is not archived here: a request that commits while this statement waits
 # for the row would then be missed, or make the settle look stale.
+# A job of a limit is parked again: what waits takes no place of others. One of a group
+# keeps its own, or its order would be lost.
+DUE_AGAIN = """
+statement_timestamp() + make_interval(
+    secs => CASE WHEN j.cancel_requested_at IS NULL THEN ended.delay_seconds
+                 ELSE 0 END)
+"""
 RETRY = f"""
 UPDATE pgqueue_job AS j
-   SET visible_at = statement_timestamp() + make_interval(
-           secs => CASE WHEN j.cancel_requested_at IS NULL THEN ended.delay_seconds
-                        ELSE 0 END),
+   SET visible_at = CASE WHEN j.lane_capacity IS NULL THEN {DUE_AGAIN} END,
+       lane_due_at = CASE WHEN j.lane_capacity IS NOT NULL THEN {DUE_AGAIN} END,
        leased_by = NULL, leased_at = NULL,
        attempt = greatest(j.attempt - ended.attempts_back, 0),
        headers = CASE WHEN ended.unknown AND NOT j.headers ? 'pgqueue.unknown_since'

@@ -4,12 +4,15 @@
 -- the function, so plain rows pay nothing. A time in the past means now: else a job
 -- "for 1970" would overtake all others of its priority.
 --
+-- A job of a lane waits parked until pgqueue_promote() lets it through; lane_due_at
+-- says from when on it may.
+--
 -- Locks: none.
 CREATE OR REPLACE FUNCTION pgqueue_job_place() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.lane IS NOT NULL THEN
         NEW.visible_at := NULL;
-        NEW.lane_capacity := coalesce(NEW.lane_capacity, 1);
+        NEW.lane_due_at := greatest(NEW.run_after, clock_timestamp());
     ELSE
         NEW.visible_at := greatest(NEW.run_after, clock_timestamp());
     END IF;

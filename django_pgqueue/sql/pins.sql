@@ -23,9 +23,9 @@ BEGIN
                'pgqueue_dedup_key', 'pgqueue_enqueue', 'pgqueue_horizons',
                'pgqueue_installation', 'pgqueue_job_place', 'pgqueue_make_archive_day',
                'pgqueue_make_log_day', 'pgqueue_pattern_selects', 'pgqueue_patterns_of',
-               'pgqueue_publish', 'pgqueue_repeat_calls', 'pgqueue_retake_keys',
-               'pgqueue_store', 'pgqueue_store_message', 'pgqueue_store_messages',
-               'pgqueue_store_unique')
+               'pgqueue_promote', 'pgqueue_publish', 'pgqueue_repeat_calls',
+               'pgqueue_retake_keys', 'pgqueue_store', 'pgqueue_store_message',
+               'pgqueue_store_messages', 'pgqueue_store_unique')
     LOOP
         EXECUTE pg_catalog.format(
             'ALTER ROUTINE %s SET search_path = %s, pg_temp', routine, home);

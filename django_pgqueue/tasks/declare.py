@@ -20,11 +20,14 @@ from asgiref.sync import iscoroutinefunction
 from django_pgqueue.bounds import TASK_NAME_MAX
 from django_pgqueue.exceptions import DeclarationError, shown
 from django_pgqueue.options.checks import Middleware
+from django_pgqueue.options.lanes import as_lane
 from django_pgqueue.options.takes import takes
 from django_pgqueue.tasks.accumulate import Accumulate, check_takes_calls
 from django_pgqueue.tasks.context import JobContext
+from django_pgqueue.tasks.lanes import problem_of
 from django_pgqueue.tasks.middleware import check_call
 from django_pgqueue.tasks.options import (
+    OF_LANE,
     OF_RULE,
     OF_TASK,
     ONE_BY_ONE,
@@ -171,11 +174,14 @@ def checked_options(
     try:
         kept = {name: OF_TASK[name].check(value) for name, value in given.items()}
         rule = as_rule(**{name: kept.pop(name) for name in OF_RULE if name in kept})
+        lane = as_lane(*[kept.pop(name, None) for name in OF_LANE])
         kept["middleware"] = _fitting(kept.get("middleware", ()), is_async)
     except (DeclarationError, ValueError) as error:
         text = str(error).removeprefix("@task: ")
         raise DeclarationError(f"@task: {text}") from None
-    checked = TaskOptions(**kept, is_async=is_async, rule=rule or None)
+    checked = TaskOptions(
+        **kept, is_async=is_async, rule=rule or None, lane=lane or None
+    )
     _refuse_contradictions(checked)
     return checked
 
@@ -223,7 +229,15 @@ def _refuse_contradictions(options: TaskOptions) -> None:
             f"ack_policy={policy!r} and retries contradict each other: a failure is "
             f"never retried"
         )
-    problem = problem or _problem_of_calls(options)
+    problem = (
+        problem
+        or _problem_of_calls(options)
+        or problem_of(
+            options.lane,
+            has_rule=options.rule is not None,
+            accumulates=options.accumulate is not None,
+        )
+    )
     if problem:
         raise DeclarationError(f"@task: {problem}.")
 

@@ -14,6 +14,7 @@ from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import AnyArguments
 from django_pgqueue.tasks.context import JobContext
+from django_pgqueue.tasks.lanes import check_names
 from django_pgqueue.tasks.options import ResolvedOptions, TaskOptions
 from django_pgqueue.tasks.parameters import Parameters
 from django_pgqueue.tasks.spread import Item
@@ -67,6 +68,8 @@ class DeclaredTask:
         self._resolved: dict[str, tuple[Settings, ResolvedOptions]] = {}
         if options.rule is not None:
             options.rule.check_names(self.parameters)
+        if options.lane is not None:
+            check_names(options.lane, self.parameters)
 
     def resolve(self, queue: str, settings: Settings) -> ResolvedOptions:
         """Return what holds for this task's jobs in *queue*; kept for the next job."""

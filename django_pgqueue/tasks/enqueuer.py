@@ -38,7 +38,8 @@ from django_pgqueue.options.takes import takes
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
-from django_pgqueue.tasks import payload
+from django_pgqueue.queues.lanes import HINT as LANES_HINT
+from django_pgqueue.tasks import lanes, payload
 from django_pgqueue.tasks.accumulate import NO_KEY, check_key
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
@@ -73,7 +74,7 @@ ITEMS_TOGETHER = 250
 class Enqueuer(Generic[P, R]):
     """A task together with what one call says about its jobs."""
 
-    __slots__ = ("_kept", "_options", "_rule", "_task")
+    __slots__ = ("_kept", "_lane", "_options", "_rule", "_task")
 
     # Stores the one job of delay().
     _enqueue = staticmethod(enqueue)
@@ -83,6 +84,8 @@ class Enqueuer(Generic[P, R]):
         self._options = options
         # What becomes of a second call.
         self._rule = options.rule_for(task.options)
+        # Where the jobs wait for one another.
+        self._lane = options.lane_for(task.options)
         # The placement of the last job, and the settings that it is by.
         self._kept: tuple[Settings, Placement] | None = None
 
@@ -274,6 +277,9 @@ class Enqueuer(Generic[P, R]):
 
             offset = offset_of(self._task, spread, args, kwargs)
             placement = replace(placement, offset_microseconds=offset)
+        if self._lane is not None:
+            name = lanes.lane_of(self._task, self._lane, args, kwargs)
+            placement = replace(placement, lane=name)
         return placement, *encoded, dedup
 
     def _checked_many(
@@ -286,6 +292,9 @@ class Enqueuer(Generic[P, R]):
             from django_pgqueue.tasks.offsets import encode_spread
 
             encode = functools.partial(encode_spread, self._task, spread)
+        if self._lane is not None:
+            in_lanes = functools.partial(lanes.encode_items, self._task, self._lane)
+            encode = functools.partial(in_lanes, encode)
         if not isinstance(items, Iterable):
             problem = f"is a {type(items).__qualname__}; it must be an iterable"
             raise InvalidArgument(task=self._task.name, path="items", problem=problem)
@@ -398,9 +407,13 @@ class Enqueuer(Generic[P, R]):
             from django_pgqueue.tasks.offsets import key_of
 
             key = key_of(task, spread, fields, arguments)
+        lane: list[KeyPart] = []
+        if self._lane is not None:
+            lane = lanes.key_of(task, self._lane, fields, arguments)
         rows: dict[str, Any] = {
             "arguments": arguments,
             "key": key,
+            "lane": lane,
             "query": query,
             "params": params,
             "payload_bytes_max": settings.payload_bytes_max,
@@ -469,6 +482,8 @@ class Enqueuer(Generic[P, R]):
             expire_at=call.expire_at,
             expire_in=call.expire_in,
             over_microseconds=call.spread.over_microseconds if call.spread else None,
+            has_lanes=self._lane is not None,
+            lane_capacity=self._lane.capacity if self._lane else None,
         )
         if (waits := task.options.accumulate) is not None:
             # In immediate mode nobody would come when the time is over.
@@ -532,8 +547,20 @@ class Deferred(Generic[P, R]):
 
 
 def _check_rule(task: DeclaredTask, options: CallOptions) -> None:
-    """Raise InvalidOption where what a call says about a second one cannot be."""
-    rule = options.rule_for(task.options)
+    """Raise InvalidOption where what a call says about others cannot be."""
+    rule, lane = options.rule_for(task.options), options.lane_for(task.options)
+    problem = lanes.problem_of(
+        lane,
+        has_rule=rule is not None,
+        accumulates=task.options.accumulate is not None,
+    )
+    if problem is not None:
+        raise InvalidOption(f"{problem}.")
+    if lane is not None:
+        try:
+            lanes.check_names(lane, task.parameters)
+        except DeclarationError as error:
+            raise InvalidOption(str(error)) from None
     if rule is None:
         if options.key is not None:
             raise InvalidOption(
@@ -602,7 +629,10 @@ def _run_if_immediate(ids: Sequence[int], settings: Settings) -> None:
 def _announce(
     connection: Any, task: DeclaredTask, placement: Placement, ids: Sequence[int]
 ) -> None:
-    wake_after_commit(connection, placement.queue)
+    if placement.lane is not None or placement.has_lanes:
+        wake_after_commit(connection, LANES_HINT, tells_age=True)
+    if placement.lane is None:
+        wake_after_commit(connection, placement.queue)
     if signals.job_enqueued.receivers:
         for job_id in ids:
             signals.job_enqueued.send(

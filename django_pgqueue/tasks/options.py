@@ -25,12 +25,14 @@ from django_pgqueue.options.checks import (
     check_tags,
     check_when,
 )
+from django_pgqueue.options.lanes import Lane, as_lane
 from django_pgqueue.options.table import (
     OF_SETTINGS,
     ContextKeywords,
     Declared,
     DeclareKeywords,
     JobKeywords,
+    LaneKeywords,
     OneByOneKeywords,
     Option,
     PlaceKeywords,
@@ -45,7 +47,7 @@ from django_pgqueue.tasks.unique import Rule, Said, Unique, as_rule, checked_key
 UNIQUE = Option("At most one live job for each key, and what a second call does.")
 
 
-class TaskKeywords(OneByOneKeywords, RuleKeywords, total=False):
+class TaskKeywords(OneByOneKeywords, LaneKeywords, RuleKeywords, total=False):
     """What @task takes besides takes_context and accumulate."""
 
     unique: Annotated[Unique | None, UNIQUE]
@@ -89,7 +91,7 @@ class SentKeywords(TypedDict, total=False):
     ]
 
 
-class UsingKeywords(JobKeywords, SentKeywords, RuleKeywords, total=False):
+class UsingKeywords(JobKeywords, SentKeywords, LaneKeywords, RuleKeywords, total=False):
     """What using() takes."""
 
     run_after: Annotated[
@@ -123,6 +125,9 @@ OF_APPLY = options_of(ApplyKeywords)
 
 # Those that together make the rule for a second call.
 OF_RULE = (*RuleKeywords.__annotations__, "unique", "key")
+
+# Those that together say which lane.
+OF_LANE = tuple(LaneKeywords.__annotations__)
 
 # Policies by which a job is acked while its task runs.
 ONE_BY_ONE: frozenset[AckPolicy] = frozenset({"first", "manual"})
@@ -220,6 +225,7 @@ class CallOptions:
     key: str | None = None  # JSON text.
     accumulate_key: str | None = None
     spread: Spread | None = None
+    lane: Lane | Literal[False] | None = None
 
     def with_(
         self, *, spread: Spread | None = None, **keywords: Unpack[UsingKeywords]
@@ -245,6 +251,9 @@ class CallOptions:
             changed["headers"] = {**self.headers, **kept["headers"]}
         if "tags" in kept:
             changed["tags"] = check_tags([*self.tags, *kept["tags"]])
+        lane = as_lane(*[kept.get(name) for name in OF_LANE])
+        if lane is not None:
+            changed["lane"] = lane
         try:
             rule = as_rule(**{name: kept[name] for name in OF_RULE if name in kept})
         except DeclarationError as error:
@@ -263,6 +272,10 @@ class CallOptions:
     def rule_for(self, task: TaskOptions) -> Rule | None:
         """Return the rule that holds for a call of *task* with these options."""
         return (task.rule if self.rule is None else self.rule) or None
+
+    def lane_for(self, task: TaskOptions) -> Lane | None:
+        """Return the lane that holds for a call of *task* with these options."""
+        return (task.lane if self.lane is None else self.lane) or None
 
 
 def as_middleware(value: Sequence[Middleware | str]) -> tuple[Middleware, ...]:

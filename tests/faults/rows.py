@@ -90,7 +90,7 @@ ROWS: dict[str, Row] = {
     "K2": Row(
         title="kill -9 at named points of a job's life",
         seconds=420,
-        seconds_min=45,
+        seconds_min=60,
         load=Load(jobs=25_000, failing_share=0.3, rejected_share=0.2),
         points={
             "claimed": 200,

@@ -45,6 +45,7 @@ def claimed(**fields):
             "last_error": None,
             "enqueued_at": NOW,
             "accumulate_key": None,
+            "lane": None,
             "expired": None,
             "claimed_at": NOW,
             "due_at": NOW,

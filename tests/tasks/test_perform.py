@@ -52,6 +52,7 @@ def claimed(task_name="tests.app.tasks.noop", **fields):
             "last_error": None,
             "enqueued_at": NOW,
             "accumulate_key": None,
+            "lane": None,
             "expired": None,
             "claimed_at": NOW,
             "due_at": NOW,

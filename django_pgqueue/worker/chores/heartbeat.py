@@ -26,6 +26,7 @@ from django_pgqueue.worker.chores.leader import Leader
 from django_pgqueue.worker.chores.scheduler import OVERDUE, Scheduler
 from django_pgqueue.worker.claim.listener import Listener
 from django_pgqueue.worker.claim.summons import SuspectWatch
+from django_pgqueue.worker.lanes.promoter import Promoter
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.service import Service
@@ -60,6 +61,7 @@ class Heartbeat(Service):
         register: Callable[[], None],
         leader: Leader,
         scheduler: Scheduler,
+        promoter: Promoter,
         listener: Listener | None,
         suspect_watch: SuspectWatch | None = None,
         stands: bool = True,
@@ -74,6 +76,7 @@ class Heartbeat(Service):
         self._register = register
         self._leader = leader
         self._scheduler = scheduler
+        self._promoter = promoter
         self._listener = listener
         self._row_due_at = 0.0
         self._schedules_due_at = 0.0
@@ -162,6 +165,7 @@ class Heartbeat(Service):
                 )
         self._leader.set_leading(leads)
         self._scheduler.set_leading(leads)
+        self._promoter.set_leading(leads)
 
     def _look_at_schedules(self, now: float) -> None:
         """Issue ticks in the place of a leader who does not."""

@@ -24,6 +24,8 @@ import psycopg
 
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.queues.lanes import HINT as LANES_HINT
+from django_pgqueue.queues.lanes import seconds_of
 from django_pgqueue.schedules.sync import HINT as SCHEDULES_HINT
 from django_pgqueue.topics.publish import HINT as TOPIC_HINT
 from django_pgqueue.worker.queue_plan import QueuePlan
@@ -52,8 +54,8 @@ class Wakes:
     Which queues may have new jobs: a flag each, however many said so.
 
     Set by the listener, taken by the claimer. And some are about no queue: running jobs
-    may have been cancelled, schedules changed, or messages published to a topic that
-    groups read.
+    may have been cancelled, schedules changed, messages published to a topic that
+    groups read, or jobs stored that wait in lanes.
     """
 
     def __init__(
@@ -63,8 +65,10 @@ class Wakes:
         on_cancel: Callable[[], None] | None = None,
         on_schedules: Callable[[], None] | None = None,
         on_topic: Callable[[str | None], None] | None = None,
+        on_lanes: Callable[[float], None] | None = None,
     ) -> None:
         self._on_topic = on_topic
+        self._on_lanes = on_lanes
         self._hints = {CANCEL: on_cancel, SCHEDULES_HINT: on_schedules}
         self._serves = plan.serves
         self._signal = signal
@@ -82,6 +86,10 @@ class Wakes:
         if queue.startswith(TOPIC_HINT):
             if self._on_topic is not None:
                 self._on_topic(queue.removeprefix(TOPIC_HINT))
+            return
+        if queue.startswith(LANES_HINT):
+            if self._on_lanes is not None:
+                self._on_lanes(seconds_of(queue))
             return
         if not self._serves(queue):
             return

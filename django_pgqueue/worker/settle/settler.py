@@ -18,7 +18,7 @@ import queue
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import date, timedelta
 from typing import Any
 
@@ -121,11 +121,14 @@ class Settler(Service):
         worker: str,
         leases: Leases,
         on_retry: Callable[[float], None],
+        on_freed: Callable[[Collection[str]], None],
     ) -> None:
         super().__init__(link)
         self._worker = worker
         self._leases = leases
         self._on_retry = on_retry
+        # Told of lanes whose jobs were settled.
+        self._on_freed = on_freed
         # An item leaves the inbox only when it is in the batch.
         self._inbox: deque[Settlement] = deque()
         self._batch: list[Settlement] = []
@@ -312,12 +315,18 @@ class Settler(Service):
         self._unwoken = set()
 
     def _forget(self, items: list[Settlement]) -> None:
-        """Take settled items out of the batch, and free their slots."""
+        """Take settled items out of the batch, and free their slots and lanes."""
+        self._free_lanes(items)
         self._free_slots()
         if len(items) == len(self._batch):
             self._batch = []
         else:
             self._batch = [item for item in self._batch if not item.is_done]
+
+    def _free_lanes(self, items: list[Settlement]) -> None:
+        lanes = {item.job.lane for item in items if item.job.lane is not None}
+        if lanes:
+            self._on_freed(lanes)
 
     def _free_slots(self) -> None:
         slots, self._slots = self._slots, []
@@ -405,6 +414,7 @@ class Settler(Service):
             matched = self._settle(kind, [item])
         self._unwoken |= _for_others(kind, [item], matched)
         self._batch.remove(item)
+        self._free_lanes([item])
         self._finish(item, kind, is_stale=item.job.id not in matched)
 
     def _write_bare(self, kind: str, item: Settlement, error: Exception) -> None:

@@ -6,6 +6,7 @@ The main thread of the process starts and stops them: see process.py.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from django_pgqueue.exceptions import TaskTimeout
@@ -25,6 +26,7 @@ from django_pgqueue.worker.claim.listener import Listener, Wakes
 from django_pgqueue.worker.claim.quarantine import Quarantine
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.summons import SuspectWatch
+from django_pgqueue.worker.lanes.promoter import Promoter
 from django_pgqueue.worker.lease.leases import Leases, Slots
 from django_pgqueue.worker.lease.renewal import Renewal
 from django_pgqueue.worker.lease.reporter import Reporter
@@ -90,6 +92,7 @@ class Loops:
             worker=name,
             leases=self.leases,
             on_retry=self._on_retry,
+            on_freed=self._on_freed,
         )
         self.watchdog = Watchdog(owner.on_hard_timeout)
         self.reporter = Reporter(self._link("reporter"), worker=name)
@@ -180,6 +183,11 @@ class Loops:
             self._on_cancel,
             self.scheduler.hint,
             self.consumers.hint,
+            self._on_lanes,
+        )
+        self.promoter = Promoter(
+            self._link("promoter", steady=True, flushes_later=True),
+            on_promoted=self.wakes.flag,
         )
         self.listener = None
         if settings.listen and not self._is_quarantine:
@@ -197,6 +205,7 @@ class Loops:
             register=self._register,
             leader=self.leader,
             scheduler=self.scheduler,
+            promoter=self.promoter,
             listener=self.listener,
             suspect_watch=suspect_watch,
             stands=not self._is_quarantine,
@@ -262,6 +271,12 @@ class Loops:
 
     def _on_retry(self, seconds: float) -> None:
         self.claimer.retry_in(seconds)
+
+    def _on_freed(self, lanes: Collection[str]) -> None:
+        self.promoter.freed(lanes)
+
+    def _on_lanes(self, seconds: float) -> None:
+        self.promoter.hint(seconds)
 
     def _register(self) -> None:
         with self.heartbeat.link.cursor() as cursor:

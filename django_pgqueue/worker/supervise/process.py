@@ -252,6 +252,8 @@ class Process:
         if not self._loops.has_nothing() or not self._loops.consumers.found_nothing:
             self._looked_when_idle = False
         elif not self._looked_when_idle:
+            if not self._loops.promoter.has_walked():
+                return 0.01
             self._looked_when_idle = True
             self._loops.claimer.look_now()
             self._loops.consumers.look_now()
@@ -301,8 +303,11 @@ class Process:
         settled = loops.settler.wait_until_idle(
             max(until - time.monotonic(), JOIN_SECONDS)
         )
+        # What these lanes hold may be for others.
+        loops.promoter.wait_until_idle(JOIN_SECONDS)
         for service in (
             loops.settler,
+            loops.promoter,
             loops.reporter,
             loops.leader,
             loops.heartbeat,

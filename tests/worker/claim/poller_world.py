@@ -301,6 +301,7 @@ class World:
                     last_error=None,
                     enqueued_at=EPOCH,
                     accumulate_key=None,
+                    lane=None,
                     expired=None,
                     claimed_at=self.moment(self.now),
                     due_at=self.moment(row.visible_at),

@@ -1,0 +1,36 @@
+"""Indexes of lanes, made while the queue is in use."""
+
+from django.contrib.postgres.operations import (
+    AddIndexConcurrently,
+    RemoveIndexConcurrently,
+)
+from django.db import migrations, models
+from django.db.models import Q
+
+
+class Migration(migrations.Migration):
+    """Not atomic, since CONCURRENTLY takes no transaction."""
+
+    atomic = False
+
+    dependencies = [("pgqueue", "0004_lanes")]
+
+    operations = [
+        RemoveIndexConcurrently(model_name="job", name="pgqueue_job_lane_intake"),
+        AddIndexConcurrently(
+            model_name="job",
+            index=models.Index(
+                fields=["lane_due_at", "id"],
+                name="pgqueue_job_lane_intake",
+                condition=Q(visible_at__isnull=True, lane__isnull=False),
+            ),
+        ),
+        AddIndexConcurrently(
+            model_name="job",
+            index=models.Index(
+                fields=["lane", "lane_due_at"],
+                name="pgqueue_job_lane_due",
+                condition=Q(visible_at__isnull=True, lane_capacity__isnull=False),
+            ),
+        ),
+    ]

@@ -1,0 +1,206 @@
+"""
+Lanes: jobs that wait behind others of their key, and what lets them through.
+
+A lane is a valve. Its jobs are stored parked, and a *promotion* makes the next ones
+visible as the lane has room: one at a time and in order of a group, so many of a limit.
+What is limited is therefore never claimed and handed back.
+
+Whoever puts a job into a lane, or takes one out, promotes the lane after the commit:
+workers, for those who enqueue (newly_due()) and for what they have settled themselves;
+others for themselves. What a crash left undone is found by going through all lanes
+(with_room()).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django_pgqueue.postgres.cursor import Cursor, one_row
+
+# Lanes that a promotion takes at once; it holds the lock of each.
+PROMOTE_LANES_MAX = 100
+
+# Parked jobs that newly_due() reads at once, and lanes that with_room() looks at.
+DUE_ROWS_MAX = 5_000
+LANES_LOOKED_AT_MAX = 500
+
+# What is notified instead of a queue's name: lanes have got jobs. With a number after
+# it, these were stored so many seconds before they were committed.
+HINT = "!lanes"
+HINT_SECONDS_MAX = 3_600
+
+# Locks: those of the function.
+PROMOTE = "SELECT jobs, queues, locked FROM pgqueue_promote(%(lanes)s::text[])"
+
+# Locks: none. From where the last look has ended, so that it walks over no dead entries
+# of what was let through since. Rows are compared, since many jobs may have one time.
+NEWLY_DUE = """
+WITH due AS MATERIALIZED (
+    SELECT j.lane, j.lane_due_at, j.id FROM pgqueue_job j
+     WHERE j.visible_at IS NULL AND j.lane IS NOT NULL
+       AND (j.lane_due_at, j.id) > (coalesce(%(after)s::timestamptz,
+               least(%(since)s::timestamptz,
+                     statement_timestamp() - %(back)s::interval)),
+           %(after_id)s::bigint)
+       AND j.lane_due_at <= statement_timestamp()
+     ORDER BY j.lane_due_at, j.id LIMIT %(limit)s)
+SELECT statement_timestamp(), due.count, due.lanes, due.last_at, due.last_id,
+       (SELECT min(j.lane_due_at) FROM pgqueue_job j
+         WHERE j.visible_at IS NULL AND j.lane IS NOT NULL
+           AND j.lane_due_at > statement_timestamp())
+  FROM (SELECT count(*) AS count,
+               coalesce(array_agg(DISTINCT lane), '{}') AS lanes,
+               max(lane_due_at) AS last_at,
+               (array_agg(id ORDER BY lane_due_at DESC, id DESC))[1] AS last_id
+          FROM due) due
+"""
+
+# Locks: none. A loose index scan: one probe per lane, however many jobs it has; the
+# counter stops it, which a LIMIT outside did not. A lane's newest parked job says how
+# many it takes, and its first that is due is looked for by the promotion.
+WITH_ROOM = """
+WITH RECURSIVE lane(name, place) AS (
+    (SELECT j.lane, 1 FROM pgqueue_job j
+      WHERE j.visible_at IS NULL AND j.lane > %(after)s ORDER BY j.lane LIMIT 1)
+    UNION ALL
+    SELECT (SELECT j.lane FROM pgqueue_job j
+             WHERE j.visible_at IS NULL AND j.lane > lane.name
+             ORDER BY j.lane LIMIT 1), lane.place + 1
+      FROM lane WHERE lane.name IS NOT NULL AND lane.place < %(limit)s
+), looked_at AS MATERIALIZED (SELECT * FROM lane WHERE name IS NOT NULL)
+SELECT (SELECT name FROM looked_at ORDER BY place DESC LIMIT 1),
+       (SELECT count(*) FROM looked_at),
+       ARRAY(SELECT l.name FROM looked_at l CROSS JOIN LATERAL (
+             SELECT coalesce(j.lane_capacity, 1) AS capacity FROM pgqueue_job j
+              WHERE j.lane >= l.name AND j.lane <= l.name AND j.visible_at IS NULL
+              ORDER BY j.lane DESC, j.id DESC LIMIT 1) newest
+       WHERE newest.capacity > (SELECT count(*) FROM (
+             SELECT FROM pgqueue_job j
+              WHERE j.lane = l.name AND j.visible_at IS NOT NULL
+              LIMIT newest.capacity) held))
+"""
+
+
+class Promoted(NamedTuple):
+    """
+    What became of a promotion.
+
+    Attributes:
+        jobs: How many it let through.
+        queues: Which queues they are in.
+        locked: Lanes with a job that somebody else had locked: ask again soon.
+    """
+
+    jobs: int
+    queues: list[str]
+    locked: list[str]
+
+
+class Mark(NamedTuple):
+    """Where a look has ended: when a job became due, and its id."""
+
+    at: datetime
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """
+    Lanes with jobs that have become due.
+
+    Attributes:
+        now: The database's clock.
+        lanes: Their names.
+        after: Where to go on, since there are more; None: there are none.
+        next_seconds: In how many seconds the next job becomes due; None: there is none.
+    """
+
+    now: datetime
+    lanes: list[str]
+    after: Mark | None
+    next_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Lanes that have room, and after which one to go on; None: that was the last."""
+
+    lanes: list[str]
+    after: str | None
+
+
+def promote(cursor: Cursor, lanes: Sequence[str]) -> Promoted:
+    """
+    Let through what *lanes* have room for.
+
+    Args:
+        cursor: In autocommit, and READ COMMITTED: the statement is a transaction of its
+            own, whose end is that of the locks.
+        lanes: Up to PROMOTE_LANES_MAX names; one that has no job is no error.
+    """
+    assert len(lanes) <= PROMOTE_LANES_MAX
+    cursor.execute(PROMOTE, {"lanes": list(lanes)})
+    return Promoted(*one_row(cursor))
+
+
+def newly_due(
+    cursor: Cursor,
+    *,
+    since: datetime | None,
+    back: timedelta,
+    after: Mark | None = None,
+    limit: int = DUE_ROWS_MAX,
+) -> Due:
+    """
+    Return lanes with jobs that became due after *since*, or *back* ago, until now.
+
+    Args:
+        cursor: An open cursor.
+        since: By the database's clock; None: only *back* counts. The earlier one does.
+        back: How long ago. A job has its time when it is stored, and is seen when that
+            is committed.
+        after: Where the last look has ended, of one that takes several.
+        limit: Jobs to look at.
+    """
+    cursor.execute(
+        NEWLY_DUE,
+        {
+            "since": since,
+            "back": back,
+            "after": None if after is None else after.at,
+            "after_id": 0 if after is None else after.id,
+            "limit": limit,
+        },
+    )
+    now, count, lanes, last_at, last_id, next_at = one_row(cursor)
+    return Due(
+        now=now,
+        lanes=lanes,
+        after=Mark(last_at, last_id) if count >= limit else None,
+        next_seconds=None if next_at is None else (next_at - now).total_seconds(),
+    )
+
+
+def with_room(
+    cursor: Cursor, *, after: str = "", limit: int = LANES_LOOKED_AT_MAX
+) -> Looked:
+    """
+    Return lanes, of the next *limit* after *after*, that could let a job through.
+
+    Args:
+        cursor: An open cursor.
+        after: The last that was looked at; "": begin with the first.
+        limit: Lanes to look at.
+    """
+    cursor.execute(WITH_ROOM, {"after": after, "limit": limit})
+    last, count, lanes = one_row(cursor)
+    return Looked(lanes, last if count >= limit else None)
+
+
+def seconds_of(hint: str) -> float:
+    """Return how many seconds ago the jobs were stored that a HINT is about."""
+    digits = hint.removeprefix(HINT)
+    return float(min(int(digits), HINT_SECONDS_MAX)) if digits.isdecimal() else 0.0

@@ -1,0 +1,193 @@
+"""
+Lanes: which lane each job of a call goes into.
+
+Its name is that of the task, and the texts of the values that make its key; of a key
+that is None there is none, and the job waits for nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.bounds import LANE_CHARACTERS_MAX, LANE_DIGITS, LANE_SEPARATOR
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidArgument,
+    did_you_mean,
+    shown,
+)
+from django_pgqueue.options.lanes import Lane
+from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.tasks.spread import FIT, KEY_KINDS, MISSING, Item, key_text
+
+if TYPE_CHECKING:
+    from django_pgqueue.queues.enqueue_rows import Argument, KeyPart
+    from django_pgqueue.tasks.declared import DeclaredTask
+    from django_pgqueue.tasks.parameters import Parameters
+
+
+def check_names(lane: Lane, parameters: Parameters) -> None:
+    """Raise DeclarationError unless the function takes what makes the key."""
+    for name in lane.by:
+        if not parameters.takes(name):
+            known = list(parameters.named)
+            raise DeclarationError(
+                f"{lane.option}: {shown(name)} is no parameter of "
+                f"{parameters.function_name}.{did_you_mean(name, known)} It takes "
+                f"{', '.join(known) or 'none that has a name'}."
+            )
+
+
+def problem_of(lane: Lane | None, *, has_rule: bool, accumulates: bool) -> str | None:
+    """Say what a lane contradicts; None: nothing."""
+    if lane is None or not (has_rule or accumulates):
+        return None
+    if accumulates:
+        return (
+            f"accumulate and {lane.option} contradict each other: calls of the one run "
+            f"together, and those of the other wait for one another. Leave one out"
+        )
+    return (
+        f"{lane.option} goes with neither unique, debounce nor throttle: a call that "
+        f"stands for a job of its key would have to know what waits before it. Leave "
+        f"one out, or give the tasks different names"
+    )
+
+
+def lane_of(
+    task: DeclaredTask, lane: Lane, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> str | None:
+    """
+    Return the lane of a job; None: it waits for nobody.
+
+    Args:
+        task: Whose job it is.
+        lane: What the task or the call says.
+        args: Positional arguments that fit the task.
+        kwargs: Keyword arguments, likewise.
+
+    Raises:
+        InvalidArgument: A value of the key is of no kind that has one text.
+    """
+    if lane.function is not None:
+        values = {"key": lane.function(*args, **kwargs)}
+    else:
+        find = task.parameters.value
+        values = {name: find(name, args, kwargs, MISSING) for name in lane.by}
+    texts = [task.name]
+    for name, value in values.items():
+        if value is None:
+            return None
+        text = key_text(value)
+        if text is None or not is_stored(text):
+            raise _misfit(task, lane, name, value)
+        texts.append(text)
+    return shortened(LANE_SEPARATOR.join(texts))
+
+
+def is_stored(text: str) -> bool:
+    """Whether PostgreSQL can store *text*; what a function returns may be any."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def shortened(name: str) -> str:
+    """Return a name that fits its column: the end of a long one is hashed."""
+    if len(name) <= LANE_CHARACTERS_MAX:
+        return name
+    digits = hashlib.sha256(name.encode()).hexdigest()[:LANE_DIGITS]
+    return f"{name[: LANE_CHARACTERS_MAX - LANE_DIGITS - 1]}~{digits}"
+
+
+def encode_items(
+    task: DeclaredTask,
+    lane: Lane,
+    encode: Callable[[int, Sequence[Item], int], list[Items]],
+    start: int,
+    items: Sequence[Item],
+    payload_bytes_max: int,
+) -> list[Items]:
+    """Return the arguments of items of bulk(), by *encode*, with their lanes."""
+    encoded = encode(start, items, payload_bytes_max)
+    names = [
+        _lane_of_item(task, lane, place, item)
+        for place, item in enumerate(items, start)
+    ]
+    placed, first = [], 0
+    for part in encoded:
+        placed.append(part._replace(lanes=names[first : first + part.jobs]))
+        first += part.jobs
+    return placed
+
+
+def _lane_of_item(task: DeclaredTask, lane: Lane, place: int, item: Any) -> str | None:
+    args, kwargs = ((), item) if isinstance(item, Mapping) else (item, {})
+    try:
+        return lane_of(task, lane, args, kwargs)
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            task=task.name,
+            path=f"item {place}",
+            problem=str(error).removeprefix(f"{task.name}: "),
+        ) from None
+
+
+def key_of(
+    task: DeclaredTask,
+    lane: Lane,
+    fields: Mapping[str, Any],
+    arguments: Sequence[Argument],
+) -> list[KeyPart]:
+    """
+    Return what the lanes of from_queryset() are made of.
+
+    Raises:
+        InvalidArgument: The values of a field have more than one text; or a function
+            makes the key, which the database cannot call.
+    """
+    from django_pgqueue.queues.enqueue_rows import KeyPart
+
+    if lane.function is not None:
+        raise InvalidArgument(
+            task=task.name,
+            path="fields",
+            problem=f"do not come to Python, where {lane.option}= is a function: "
+            f"name parameters in its place, or use bulk()",
+        )
+    kinds = {argument.name: argument.kind for argument in arguments}
+    key = [KeyPart(None, task.name)]
+    for name in lane.by:
+        kind = kinds.get(name)
+        if kind is not None:
+            if kind not in KEY_KINDS:
+                given = fields[name]
+                problem = f"is {shown(given)}, a {kind}; {lane.option}= needs {FIT}"
+                raise InvalidArgument(
+                    task=task.name, path=f"fields.{name}", problem=problem
+                )
+            key.append(KeyPart(name))
+            continue
+        # A constant, which Django keeps in a Value; or what the function would take.
+        constants = {name: fields[name].value} if name in fields else {}
+        value = task.parameters.value(name, (), constants, MISSING)
+        text = key_text(value)
+        if text is None and value is not None:
+            raise _misfit(task, lane, name, value)
+        key.append(KeyPart(None, text))
+    return key
+
+
+def _misfit(
+    task: DeclaredTask, lane: Lane, name: str, value: object
+) -> InvalidArgument:
+    told = (
+        "is missing"
+        if value is MISSING
+        else f"is {shown(value)}, a {type(value).__qualname__}"
+    )
+    problem = f"{told}; {lane.option}= needs {FIT}, or None to wait for nobody"
+    return InvalidArgument(task=task.name, path=name, problem=problem)

@@ -1,0 +1,212 @@
+"""
+Promoter: lets jobs through whose lanes have room, after whoever made that so.
+
+A loop with a connection of its own: a promotion waits for those of others, and neither
+claims nor settles may. It starts with the first job of a lane; that of the leader runs
+all the time, and does what nobody else has to answer for: jobs that are due by the
+clock, and what a crash, or somebody's own SQL, left undone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
+
+from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.wake import wake
+from django_pgqueue.queues import lanes
+from django_pgqueue.worker.service import Service
+
+# How far back a look begins, at least.
+BACK_SECONDS = 1.0
+
+# Looks at what has become due take this share of the time at most, and so does going
+# through all lanes.
+LOOK_SHARE = 0.1
+WALK_SHARE = 0.05
+
+# The leader looks this often when nobody has told it of anything.
+LEADER_SECONDS = 5.0
+
+# After which what somebody had locked is tried again.
+LOCKED_SECONDS = 0.05
+
+REST_SECONDS = 60.0
+
+
+class Promoter(Service):
+    """Promotes lanes that have got jobs, and those that have lost some."""
+
+    name = "promoter"
+
+    def __init__(self, link: Link, *, on_promoted: Callable[[str], None]) -> None:
+        super().__init__(link)
+        # Told of each queue that has got due jobs.
+        self._on_promoted = on_promoted
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._is_started = False
+        self._is_leading = False
+        # Lanes to promote, and how far back others want us to look.
+        self._lanes: set[str] = set()
+        self._back_seconds: float | None = None
+        # Lanes of jobs that somebody had locked, and when they are tried again.
+        self._locked: set[str] = set()
+        self._locked_at = 0.0
+        self._looked_upto: datetime | None = None
+        self._look_at = 0.0
+        # When a look may be next, and when the next job is due by the clock.
+        self._free_at = 0.0
+        self._walk_at = 0.0
+        self._after = ""
+        # Whether somebody waits for a walk through all of them, and whether it is over.
+        self._is_asked = False
+        self._walked = threading.Event()
+
+    def freed(self, names: Collection[str]) -> None:
+        """Promote lanes that jobs have left; their transactions are committed."""
+        with self._lock:
+            self._lanes.update(names)
+        self._call()
+
+    def hint(self, seconds: float = 0.0) -> None:
+        """Look for lanes that have got jobs, stored up to *seconds* ago."""
+        with self._lock:
+            self._back_seconds = max(self._back_seconds or 0.0, seconds)
+        self._call()
+
+    def set_leading(self, is_leading: bool) -> None:
+        """Be told by the heartbeat whether this worker leads."""
+        if is_leading and not self._is_leading:
+            self._look_at = self._walk_at = 0.0
+            self._is_leading = True
+            self._call()
+        self._is_leading = is_leading
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait until every lane that jobs have left was promoted; False: it was not."""
+        with self._lock:
+            return self._idle.wait_for(lambda: not self._lanes, seconds)
+
+    def has_walked(self) -> bool:
+        """
+        Whether all lanes were looked at since this was asked first.
+
+        The answer is Yes once, and then it is asked anew.
+        """
+        with self._lock:
+            is_asked, self._is_asked = self._is_asked, True
+        if is_asked and self._walked.is_set():
+            self._walked.clear()
+            self._is_asked = False
+            return True
+        if not is_asked:
+            self._walked.clear()
+            self._call()
+        return False
+
+    def tick(self) -> float:
+        """Promote what is to be promoted; then wait for the next reason."""
+        now = time.monotonic()
+        with self._lock:
+            names = set(self._lanes)
+        if self._locked and now >= self._locked_at:
+            names |= self._locked
+            self._locked = set()
+        self._promote(names)
+        with self._lock:
+            self._lanes -= names
+            self._idle.notify_all()
+        if now >= self._free_at and self._wants_look(now):
+            self._look()
+        if self._is_asked and not self._walked.is_set():
+            self._after = ""
+            while not self.stopping and not self._walk():
+                pass
+            self._walked.set()
+        elif self._is_leading and now >= self._walk_at:
+            self._walk()
+        return self._pause(time.monotonic())
+
+    def _wants_look(self, now: float) -> bool:
+        is_due = self._is_leading and now >= self._look_at
+        return is_due or self._back_seconds is not None
+
+    def _pause(self, now: float) -> float:
+        until = now + REST_SECONDS
+        if self._is_leading:
+            until = min(until, max(self._look_at, self._free_at), self._walk_at)
+        with self._lock:
+            if self._lanes:
+                return 0.0
+            if self._back_seconds is not None:
+                until = min(until, self._free_at)
+        if self._locked:
+            until = min(until, self._locked_at)
+        return max(until - now, 0.0)
+
+    def _look(self) -> None:
+        """Promote lanes with jobs that have become due since the last look."""
+        began = time.monotonic()
+        with self._lock:
+            back, self._back_seconds = self._back_seconds or 0.0, None
+        since, after, upto = self._looked_upto if self._is_leading else None, None, None
+        try:
+            while True:
+                with self.link.steady_cursor() as cursor:
+                    due = lanes.newly_due(
+                        cursor,
+                        since=since,
+                        back=timedelta(seconds=BACK_SECONDS + back),
+                        after=after,
+                    )
+                # When the first part was read: what came during the others is later.
+                upto = upto or due.now
+                self._promote(due.lanes)
+                after = due.after
+                if after is None or self.stopping:
+                    break
+        except BaseException:
+            self.hint(back)
+            raise
+        self._looked_upto = upto
+        now = time.monotonic()
+        self._free_at = now + (now - began) / LOOK_SHARE
+        self._look_at = now + min(LEADER_SECONDS, due.next_seconds or LEADER_SECONDS)
+
+    def _walk(self) -> bool:
+        """Promote those of the next lanes that have room; return whether they end."""
+        began = time.monotonic()
+        with self.link.steady_cursor() as cursor:
+            looked = lanes.with_room(cursor, after=self._after)
+        self._promote(looked.lanes)
+        took = time.monotonic() - began
+        is_through = looked.after is None
+        self._after = looked.after or ""
+        pause = LEADER_SECONDS if is_through else 0.0
+        self._walk_at = began + took + max(took / WALK_SHARE, pause)
+        return is_through
+
+    def _promote(self, names: Collection[str]) -> None:
+        in_order = sorted(names)
+        for start in range(0, len(in_order), lanes.PROMOTE_LANES_MAX):
+            chunk = in_order[start : start + lanes.PROMOTE_LANES_MAX]
+            with self.link.steady_cursor() as cursor:
+                done = lanes.promote(cursor, chunk)
+            if done.locked:
+                self._locked.update(done.locked)
+                self._locked_at = time.monotonic() + LOCKED_SECONDS
+            for queue in done.queues:
+                self._on_promoted(queue)
+            if done.queues:
+                with self.link.cursor() as cursor:
+                    wake(cursor, done.queues)
+
+    def _call(self) -> None:
+        with self._lock:
+            if not self._is_started:
+                self._is_started = True
+                self.start()
+        self.wake.set()

@@ -1,0 +1,57 @@
+"""Sample tasks whose jobs wait for one another."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+from django_pgqueue import Limit, Retry, task
+from django_pgqueue.tasks.context import JobContext
+from tests.harness import ledger
+from tests.harness.waiting import wait_for
+
+GATE_SECONDS_MAX = 60.0
+SOON = Retry(max_attempts=20, backoff="constant", base=0.05, jitter="full")
+
+
+def _run(ctx: JobContext, key: str, number: int, fails: float = 0.0) -> None:
+    """Write when it starts and ends, and fail in so many of all cases."""
+    ledger.write("start", ctx.id, ctx.attempt, [key, number])
+    time.sleep(random.uniform(0, 0.002))  # So that runs of one key would overlap.
+    is_bad = random.random() < fails
+    ledger.write("failed" if is_bad else "end", ctx.id, ctx.attempt, [key, number])
+    if is_bad:
+        raise RuntimeError("bad luck")
+
+
+@task(group="customer", takes_context=True)
+def step(ctx: JobContext, customer: str, number: int) -> None:
+    """One at a time for a customer."""
+    _run(ctx, customer, number)
+
+
+@task(group="customer", takes_context=True, retries=SOON)
+def flaky_step(ctx: JobContext, customer: str, number: int) -> None:
+    """One at a time for a customer, and one of ten attempts fails."""
+    _run(ctx, customer, number, 0.1)
+
+
+@task(limit=Limit(3, key="tenant"), takes_context=True)
+def limited(ctx: JobContext, tenant: str, number: int) -> None:
+    """Three at a time for a tenant."""
+    _run(ctx, tenant, number)
+
+
+@task(limit=Limit(3), takes_context=True)
+def gated(ctx: JobContext, gate: str) -> None:
+    """Three at a time, which wait for a file."""
+    ledger.write("start", ctx.id, ctx.attempt)
+    wait_for(Path(gate).exists, GATE_SECONDS_MAX, "the gate")
+    ledger.write("end", ctx.id, ctx.attempt)
+
+
+@task(group=True, takes_context=True)
+def alone(ctx: JobContext, number: int = 0) -> None:
+    """One at a time, of all."""
+    _run(ctx, "", number)
