@@ -33,6 +33,7 @@ PUBLIC_NAMES = [
     "JobNotFound",
     "JobResult",
     "LeaseLost",
+    "Limit",
     "Message",
     "MessagesLost",
     "MissingExtra",

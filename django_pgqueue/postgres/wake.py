@@ -176,8 +176,9 @@ def wake_after_commit(connection: Any, queue: str, *, tells_age: bool = False) -
     """
     stored = next(_order)
     if connection.in_atomic_block:
-        since = time.monotonic() if tells_age else None
-        hook = partial(_send, connection, queue, stored, since=since)
+        hook = partial(_send, connection, queue, stored)
+        if tells_age:
+            hook = partial(hook, since=time.monotonic())
         connection.on_commit(hook, robust=True)
     elif connection.get_autocommit():
         # The job is committed. As a hook it would run at once, too.
@@ -208,6 +209,7 @@ def _send(
     queue: str,
     stored: int,
     clock: Callable[[], float] = time.monotonic,
+    *,
     since: float | None = None,
 ) -> None:
     """Announce what was stored as number *stored* on *connection*, if it is due."""

@@ -69,7 +69,7 @@ archived AS (
     INSERT INTO pgqueue_archived_job ({KEPT_COLUMNS}, errors, state, finished_at)
     SELECT {COLUMNS_CANCELLED}, all_errors, 'cancelled', statement_timestamp()
       FROM gone
-    RETURNING id),
+    RETURNING id, lane),
 asked AS (
     UPDATE pgqueue_job AS j
        SET cancel_requested_at = coalesce(j.cancel_requested_at,
@@ -78,11 +78,11 @@ asked AS (
                          ELSE {ROOM_FOR_ONE} || {REQUESTED_ENTRY} END
      WHERE j.id = ANY(ARRAY(SELECT id FROM chosen WHERE is_running))
     RETURNING j.id)
-SELECT id, 'cancelled' FROM archived
+SELECT id, 'cancelled', lane FROM archived
 UNION ALL
-SELECT id, 'requested' FROM asked
+SELECT id, 'requested', NULL FROM asked
 UNION ALL
-SELECT j.id, 'locked' FROM pgqueue_job j
+SELECT j.id, 'locked', NULL FROM pgqueue_job j
  WHERE j.id = ANY(%(ids)s::bigint[])
    AND NOT EXISTS (SELECT 1 FROM chosen WHERE chosen.id = j.id)
 """
@@ -97,11 +97,13 @@ class CancelAnswer:
         cancelled: Those that did not run; they are in the archive now.
         requested: Those that run; they are asked to stop.
         locked: Those that somebody else kept locked all the while.
+        lanes: Of those that are in the archive now: to be promoted after the commit.
     """
 
     cancelled: list[int] = field(default_factory=list)
     requested: list[int] = field(default_factory=list)
     locked: list[int] = field(default_factory=list)
+    lanes: set[str] = field(default_factory=set)
 
 
 def cancel(
@@ -147,6 +149,8 @@ def _pass(cursor: Cursor, ids: list[int], by: str, answer: CancelAnswer) -> list
     for start in range(0, len(ids), CANCEL_ROWS_MAX):
         chunk = ids[start : start + CANCEL_ROWS_MAX]
         cursor.execute(CANCEL, {"ids": chunk, "by": by})
-        for job_id, what in cursor.fetchall():
+        for job_id, what, lane in cursor.fetchall():
             found[what].append(job_id)
+            if lane is not None:
+                answer.lanes.add(lane)
     return found["locked"]

@@ -13,7 +13,7 @@ others for themselves. What a crash left undone is found by going through all la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -32,8 +32,19 @@ LANES_LOOKED_AT_MAX = 500
 HINT = "!lanes"
 HINT_SECONDS_MAX = 3_600
 
+# Likewise, with the name of one that jobs have left by other hands than a worker's. The
+# leader finds those that are not told.
+FREED_HINT = "!lane:"
+FREED_HINTS_MAX = 20
+
 # Locks: those of the function.
 PROMOTE = "SELECT jobs, queues, locked FROM pgqueue_promote(%(lanes)s::text[])"
+
+# Locks: none. Those of parked jobs.
+LANES_OF = """
+SELECT DISTINCT j.lane FROM pgqueue_job j
+ WHERE j.id = ANY(%(ids)s::bigint[]) AND j.visible_at IS NULL AND j.lane IS NOT NULL
+"""
 
 # Locks: none. From where the last look has ended, so that it walks over no dead entries
 # of what was let through since. Rows are compared, since many jobs may have one time.
@@ -146,6 +157,35 @@ def promote(cursor: Cursor, lanes: Sequence[str]) -> Promoted:
     return Promoted(*one_row(cursor))
 
 
+def promote_lanes_of(cursor: Cursor, ids: Sequence[int]) -> int:
+    """
+    Let through what the lanes of parked jobs have room for; return how many jobs.
+
+    For those who run jobs without a worker.
+    """
+    cursor.execute(LANES_OF, {"ids": list(ids)})
+    names = [name for (name,) in cursor.fetchall()]
+    return sum(promote(cursor, chunk).jobs for chunk in in_chunks(names))
+
+
+def promote_all(cursor: Cursor) -> int:
+    """Let through what any lane has room for; return how many jobs. As above."""
+    jobs, after = 0, ""
+    while True:
+        looked = with_room(cursor, after=after)
+        jobs += sum(promote(cursor, chunk).jobs for chunk in in_chunks(looked.lanes))
+        if looked.after is None:
+            return jobs
+        after = looked.after
+
+
+def in_chunks(lanes: Collection[str]) -> Iterator[list[str]]:
+    """Yield *lanes* in order, as many as a promotion takes."""
+    names = sorted(lanes)
+    for start in range(0, len(names), PROMOTE_LANES_MAX):
+        yield names[start : start + PROMOTE_LANES_MAX]
+
+
 def newly_due(
     cursor: Cursor,
     *,
@@ -198,6 +238,11 @@ def with_room(
     cursor.execute(WITH_ROOM, {"after": after, "limit": limit})
     last, count, lanes = one_row(cursor)
     return Looked(lanes, last if count >= limit else None)
+
+
+def freed_hints(lanes: Iterable[str]) -> list[str]:
+    """Return what to notify after the commit of who has taken jobs out of *lanes*."""
+    return [f"{FREED_HINT}{lane}" for lane in sorted(lanes)[:FREED_HINTS_MAX]]
 
 
 def seconds_of(hint: str) -> float:

@@ -8,7 +8,7 @@ errors and its deliveries, and starts again at attempt 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.settle import KEPT_COLUMNS
@@ -46,7 +46,7 @@ INSERT INTO pgqueue_job ({MOVED}, queue, attempt, crashes)
 SELECT {MOVED.replace("headers", HEADERS)},
        coalesce(%(queue)s, queue), 0, 0
   FROM gone ORDER BY id
-RETURNING id, queue
+RETURNING id, queue, lane
 """
 
 # Of those that have one, which they take again. Locks: as REDRIVE, and of each key its
@@ -66,10 +66,10 @@ moved AS (
            queued_key, coalesce(%(queue)s, queue), 0, 0
       FROM chosen ORDER BY coalesce(queued_key, dedup_key) COLLATE "C", id DESC
     ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO NOTHING
-    RETURNING id, queue),
+    RETURNING id, queue, lane),
 gone AS (
     DELETE FROM pgqueue_dead_letter WHERE id = ANY(ARRAY(SELECT id FROM moved)))
-SELECT id, queue FROM moved ORDER BY id
+SELECT id, queue, lane FROM moved ORDER BY id
 """
 
 # Locks: none. Dead letters whose key a live job has, and which one.
@@ -80,37 +80,48 @@ SELECT d.id, j.id FROM pgqueue_dead_letter d
 """
 
 # Locks: row locks on the chosen jobs; SKIP LOCKED passes over what is being claimed.
-# Only jobs that wait for a time: a leased one is running, a parked one waits for
-# something else.
+# Only jobs that wait for a time: a leased one is running, and one that is parked and
+# due waits for others.
 RETRY_NOW = """
-UPDATE pgqueue_job SET visible_at = statement_timestamp()
+UPDATE pgqueue_job
+   SET visible_at = CASE WHEN visible_at IS NOT NULL THEN statement_timestamp() END,
+       lane_due_at = CASE WHEN visible_at IS NULL THEN statement_timestamp() END
  WHERE id = ANY(ARRAY(
        SELECT id FROM pgqueue_job
-        WHERE id = ANY(%(ids)s::bigint[])
-          AND leased_by IS NULL AND visible_at > statement_timestamp()
+        WHERE id = ANY(%(ids)s::bigint[]) AND leased_by IS NULL
+          AND coalesce(visible_at, lane_due_at) > statement_timestamp()
           FOR UPDATE SKIP LOCKED))
-RETURNING id, queue
+RETURNING id, queue, CASE WHEN visible_at IS NULL THEN lane END
 """
 
 assert set(MOVED.split(", ")) <= {*KEPT_COLUMNS.split(", "), "errors"}
 
 
+class Moved(NamedTuple):
+    """A job that will run: at once, or when its lane lets it through."""
+
+    id: int
+    queue: str
+    lane: str | None
+
+
 def redrive(
     cursor: Cursor, ids: Sequence[int], *, queue: str | None = None
-) -> list[tuple[int, str]]:
+) -> list[Moved]:
     """
     Move dead letters back to their queue, or all of them to *queue*.
 
     Returns:
-        (id, queue) of each that moved; an id that is missing is no dead letter (any
+        Each that moved; an id that is missing is no dead letter (any
         more), or somebody else is moving it, or a live job has its dedup key: holders()
         tells which.
     """
-    moved = _in_chunks(cursor, REDRIVE, ids, {"queue": queue})
+    moved = list(map(Moved._make, _in_chunks(cursor, REDRIVE, ids, {"queue": queue})))
     if len(moved) < len(ids):
         # Dead letters with a key, dead letters of somebody else, or none at all.
-        left = sorted({*ids} - {job_id for job_id, _ in moved})
-        moved += _in_chunks(cursor, REDRIVE_KEYED, left, {"queue": queue})
+        left = sorted({*ids} - {job.id for job in moved})
+        rows = _in_chunks(cursor, REDRIVE_KEYED, left, {"queue": queue})
+        moved += map(Moved._make, rows)
     return moved
 
 
@@ -125,9 +136,9 @@ def holders(cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:
     return dict(_in_chunks(cursor, HOLDERS, ids, {}))
 
 
-def retry_now(cursor: Cursor, ids: Sequence[int]) -> list[tuple[int, str]]:
-    """Make waiting jobs due now; return (id, queue) of each that was waiting."""
-    return _in_chunks(cursor, RETRY_NOW, ids, {})
+def retry_now(cursor: Cursor, ids: Sequence[int]) -> list[Moved]:
+    """Make waiting jobs due now; return each that was waiting."""
+    return list(map(Moved._make, _in_chunks(cursor, RETRY_NOW, ids, {})))
 
 
 def _in_chunks(

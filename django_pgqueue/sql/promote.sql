@@ -38,6 +38,12 @@ DECLARE
     home bigint := 'pgqueue_job'::regclass::oid;
     moment timestamptz;
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE 'pgqueue_promote() needs READ COMMITTED, and this transaction is %: it '
+            'would count what it saw before it got the lock',
+            current_setting('transaction_isolation')
+            USING ERRCODE = 'active_sql_transaction';
+    END IF;
     PERFORM pg_advisory_xact_lock(706706, hashed.key)
        FROM (SELECT DISTINCT (hashtextextended(name, home) % 2147483647)::integer AS key
                FROM unnest(in_lanes) name ORDER BY key) hashed;

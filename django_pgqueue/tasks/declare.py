@@ -24,7 +24,6 @@ from django_pgqueue.options.lanes import as_lane
 from django_pgqueue.options.takes import takes
 from django_pgqueue.tasks.accumulate import Accumulate, check_takes_calls
 from django_pgqueue.tasks.context import JobContext
-from django_pgqueue.tasks.lanes import problem_of
 from django_pgqueue.tasks.middleware import check_call
 from django_pgqueue.tasks.options import (
     OF_LANE,
@@ -229,15 +228,7 @@ def _refuse_contradictions(options: TaskOptions) -> None:
             f"ack_policy={policy!r} and retries contradict each other: a failure is "
             f"never retried"
         )
-    problem = (
-        problem
-        or _problem_of_calls(options)
-        or problem_of(
-            options.lane,
-            has_rule=options.rule is not None,
-            accumulates=options.accumulate is not None,
-        )
-    )
+    problem = problem or _problem_of_calls(options) or _problem_of_lane(options)
     if problem:
         raise DeclarationError(f"@task: {problem}.")
 
@@ -262,6 +253,19 @@ def _problem_of_calls(options: TaskOptions) -> str | None:
             f"the calls of a run are settled together, when it has ended"
         )
     return None
+
+
+def _problem_of_lane(options: TaskOptions) -> str | None:
+    """Say what a lane contradicts; None: nothing."""
+    if options.lane is None:
+        return None
+    from django_pgqueue.tasks.lane_checks import problem_of
+
+    return problem_of(
+        options.lane,
+        has_rule=options.rule is not None,
+        accumulates=options.accumulate is not None,
+    )
 
 
 def _fitting(

@@ -14,7 +14,6 @@ from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import AnyArguments
 from django_pgqueue.tasks.context import JobContext
-from django_pgqueue.tasks.lanes import check_names
 from django_pgqueue.tasks.options import ResolvedOptions, TaskOptions
 from django_pgqueue.tasks.parameters import Parameters
 from django_pgqueue.tasks.spread import Item
@@ -69,6 +68,8 @@ class DeclaredTask:
         if options.rule is not None:
             options.rule.check_names(self.parameters)
         if options.lane is not None:
+            from django_pgqueue.tasks.lane_checks import check_names
+
             check_names(options.lane, self.parameters)
 
     def resolve(self, queue: str, settings: Settings) -> ResolvedOptions:

@@ -34,12 +34,12 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.options.checks import check_tags
 from django_pgqueue.options.durations import Duration
+from django_pgqueue.options.lanes import Lane
 from django_pgqueue.options.takes import takes
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.enqueue import Placement, enqueue, enqueue_many
-from django_pgqueue.queues.lanes import HINT as LANES_HINT
-from django_pgqueue.tasks import lanes, payload
+from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.accumulate import NO_KEY, check_key
 from django_pgqueue.tasks.database import in_thread
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
@@ -278,7 +278,9 @@ class Enqueuer(Generic[P, R]):
             offset = offset_of(self._task, spread, args, kwargs)
             placement = replace(placement, offset_microseconds=offset)
         if self._lane is not None:
-            name = lanes.lane_of(self._task, self._lane, args, kwargs)
+            from django_pgqueue.tasks.lanes import lane_of
+
+            name = lane_of(self._task, self._lane, args, kwargs)
             placement = replace(placement, lane=name)
         return placement, *encoded, dedup
 
@@ -293,7 +295,9 @@ class Enqueuer(Generic[P, R]):
 
             encode = functools.partial(encode_spread, self._task, spread)
         if self._lane is not None:
-            in_lanes = functools.partial(lanes.encode_items, self._task, self._lane)
+            from django_pgqueue.tasks.lanes import encode_items
+
+            in_lanes = functools.partial(encode_items, self._task, self._lane)
             encode = functools.partial(in_lanes, encode)
         if not isinstance(items, Iterable):
             problem = f"is a {type(items).__qualname__}; it must be an iterable"
@@ -407,13 +411,9 @@ class Enqueuer(Generic[P, R]):
             from django_pgqueue.tasks.offsets import key_of
 
             key = key_of(task, spread, fields, arguments)
-        lane: list[KeyPart] = []
-        if self._lane is not None:
-            lane = lanes.key_of(task, self._lane, fields, arguments)
         rows: dict[str, Any] = {
             "arguments": arguments,
             "key": key,
-            "lane": lane,
             "query": query,
             "params": params,
             "payload_bytes_max": settings.payload_bytes_max,
@@ -421,6 +421,10 @@ class Enqueuer(Generic[P, R]):
             or settings.mode == "immediate",
         }
         if (rule := self._rule) is None:
+            if self._lane is not None:
+                from django_pgqueue.tasks import lanes
+
+                rows["lane"] = lanes.key_of(task, self._lane, fields, arguments)
             with connection.cursor() as cursor:
                 stored = enqueue_from_select(cursor, placement, **rows)
         else:
@@ -549,18 +553,8 @@ class Deferred(Generic[P, R]):
 def _check_rule(task: DeclaredTask, options: CallOptions) -> None:
     """Raise InvalidOption where what a call says about others cannot be."""
     rule, lane = options.rule_for(task.options), options.lane_for(task.options)
-    problem = lanes.problem_of(
-        lane,
-        has_rule=rule is not None,
-        accumulates=task.options.accumulate is not None,
-    )
-    if problem is not None:
-        raise InvalidOption(f"{problem}.")
     if lane is not None:
-        try:
-            lanes.check_names(lane, task.parameters)
-        except DeclarationError as error:
-            raise InvalidOption(str(error)) from None
+        _check_lane(task, lane, has_rule=rule is not None)
     if rule is None:
         if options.key is not None:
             raise InvalidOption(
@@ -585,6 +579,20 @@ def _check_rule(task: DeclaredTask, options: CallOptions) -> None:
         )
     try:
         rule.check_names(task.parameters)
+    except DeclarationError as error:
+        raise InvalidOption(str(error)) from None
+
+
+def _check_lane(task: DeclaredTask, lane: Lane, *, has_rule: bool) -> None:
+    """Raise InvalidOption where what a call says about its lane cannot be."""
+    from django_pgqueue.tasks.lane_checks import check_names, problem_of
+
+    accumulates = task.options.accumulate is not None
+    problem = problem_of(lane, has_rule=has_rule, accumulates=accumulates)
+    if problem is not None:
+        raise InvalidOption(f"{problem}.")
+    try:
+        check_names(lane, task.parameters)
     except DeclarationError as error:
         raise InvalidOption(str(error)) from None
 
@@ -630,6 +638,8 @@ def _announce(
     connection: Any, task: DeclaredTask, placement: Placement, ids: Sequence[int]
 ) -> None:
     if placement.lane is not None or placement.has_lanes:
+        from django_pgqueue.queues.lanes import HINT as LANES_HINT
+
         wake_after_commit(connection, LANES_HINT, tells_age=True)
     if placement.lane is None:
         wake_after_commit(connection, placement.queue)

@@ -31,6 +31,7 @@ from django_pgqueue.postgres.server import installation
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.queues.claim_one import claim_one
 from django_pgqueue.queues.gather import gather
+from django_pgqueue.queues.lanes import promote_lanes_of
 from django_pgqueue.queues.lease import report_progress
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks import context, registry
@@ -165,7 +166,11 @@ def claim_job(job_id: int, *, worker: str) -> Claimed | None:
     """Claim one job; None: it is not due, or not there."""
     about_to_claim()
     with connections[get_settings().database].cursor() as cursor:
-        return claim_one(cursor, job_id, worker=worker, lease=LEASE)
+        job = claim_one(cursor, job_id, worker=worker, lease=LEASE)
+        if job is None and promote_lanes_of(cursor, [job_id]):
+            # Its turn has come, then.
+            job = claim_one(cursor, job_id, worker=worker, lease=LEASE)
+        return job
 
 
 def about_to_claim() -> None:

@@ -32,7 +32,7 @@ from django_pgqueue.postgres.apart import make_apart
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import cancel as cancels
-from django_pgqueue.queues import dead_letters
+from django_pgqueue.queues import dead_letters, lanes
 from django_pgqueue.queues import edit as edits
 from django_pgqueue.queues import pause as pauses
 from django_pgqueue.queues import redrive as redrives
@@ -96,8 +96,8 @@ def retry(ids: Iterable[int]) -> list[int]:
         moved = redrives.retry_now(cursor, wanted)
         # Those that give up just now are found here.
         moved += redrives.redrive(cursor, wanted)
-        _wake(connection, {queue for _, queue in moved})
-    return [job_id for job_id, _ in moved]
+        _wake(connection, moved)
+    return [job.id for job in moved]
 
 
 def redrive(ids: Iterable[int], *, queue: str | None = None) -> list[int]:
@@ -116,8 +116,8 @@ def redrive(ids: Iterable[int], *, queue: str | None = None) -> list[int]:
         check_queue(queue)
     with database.transaction() as (connection, cursor):
         moved = redrives.redrive(cursor, wanted, queue=queue)
-        _wake(connection, {name for _, name in moved})
-    return [job_id for job_id, _ in moved]
+        _wake(connection, moved)
+    return [job.id for job in moved]
 
 
 def key_holders(ids: Iterable[int]) -> dict[int, int]:
@@ -158,6 +158,8 @@ def cancel(ids: Iterable[int], *, by: str = "") -> CancelAnswer:
         )
         if answer.requested:
             wake_after_commit(connection, CANCEL_HINT)
+        for hint in lanes.freed_hints(answer.lanes):
+            wake_after_commit(connection, hint)
     return answer
 
 
@@ -292,9 +294,10 @@ def _archive(connection: Any, cursor: Cursor, move: Callable[[], T]) -> T:
     return move()
 
 
-def _wake(connection: Any, queues: Iterable[str]) -> None:
-    for queue in sorted(queues):
-        wake_after_commit(connection, queue)
+def _wake(connection: Any, moved: Iterable[redrives.Moved]) -> None:
+    names = {job.queue if job.lane is None else lanes.HINT for job in moved}
+    for name in sorted(names):
+        wake_after_commit(connection, name, tells_age=name == lanes.HINT)
 
 
 # What is asked for --------------------------------------------------------------------

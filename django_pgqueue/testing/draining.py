@@ -14,6 +14,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import claim, suspects
 from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.queues.lanes import promote_all
 from django_pgqueue.tasks import inline
 from django_pgqueue.tasks.outcome import Cancelled, Expired, GaveUp, Retried
 from django_pgqueue.testing.access import explained
@@ -109,6 +110,7 @@ def drain(
         while max_jobs is None or len(ran) < max_jobs:
             job = (
                 _next(queue)
+                or (_next(queue) if _promote() else None)
                 or _next_call(queue)
                 # Its time may have come since the look for what is due.
                 or ((_next_retry(queue) or _next(queue)) if retries else None)
@@ -140,6 +142,12 @@ def _next(queue: str | None) -> Claimed | None:
             cursor, queues=names, worker=WORKER, limit=1, lease=inline.LEASE
         )
     return jobs[0] if jobs else None
+
+
+def _promote() -> int:
+    """Let jobs through that wait in lanes; return how many."""
+    with connections[get_settings().database].cursor() as cursor:
+        return promote_all(cursor)
 
 
 def _next_call(queue: str | None) -> Claimed | None:

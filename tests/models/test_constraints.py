@@ -384,11 +384,12 @@ def test_a_lane_parks_a_job_and_keeps_its_time():
 
     assert job.visible_at is None
     assert job.run_after is not None
-    assert 1 == job.lane_capacity
+    assert job.lane_capacity is None
+    assert job.run_after == job.lane_due_at
 
 
 def test_a_lane_keeps_the_capacity_it_was_given():
-    """Only a missing capacity becomes 1."""
+    """Without one it is a group: one at a time, and in order."""
     assert 3 == make_job(lane="api", lane_capacity=3).lane_capacity
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 from uuid import uuid4
 
@@ -24,8 +24,8 @@ import psycopg
 
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.queues.lanes import FREED_HINT, seconds_of
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
-from django_pgqueue.queues.lanes import seconds_of
 from django_pgqueue.schedules.sync import HINT as SCHEDULES_HINT
 from django_pgqueue.topics.publish import HINT as TOPIC_HINT
 from django_pgqueue.worker.queue_plan import QueuePlan
@@ -66,9 +66,11 @@ class Wakes:
         on_schedules: Callable[[], None] | None = None,
         on_topic: Callable[[str | None], None] | None = None,
         on_lanes: Callable[[float], None] | None = None,
+        on_freed: Callable[[Collection[str]], None] | None = None,
     ) -> None:
         self._on_topic = on_topic
         self._on_lanes = on_lanes
+        self._on_freed = on_freed
         self._hints = {CANCEL: on_cancel, SCHEDULES_HINT: on_schedules}
         self._serves = plan.serves
         self._signal = signal
@@ -90,6 +92,10 @@ class Wakes:
         if queue.startswith(LANES_HINT):
             if self._on_lanes is not None:
                 self._on_lanes(seconds_of(queue))
+            return
+        if queue.startswith(FREED_HINT):
+            if self._on_freed is not None:
+                self._on_freed([queue.removeprefix(FREED_HINT)])
             return
         if not self._serves(queue):
             return

@@ -190,9 +190,7 @@ class Promoter(Service):
         return is_through
 
     def _promote(self, names: Collection[str]) -> None:
-        in_order = sorted(names)
-        for start in range(0, len(in_order), lanes.PROMOTE_LANES_MAX):
-            chunk = in_order[start : start + lanes.PROMOTE_LANES_MAX]
+        for chunk in lanes.in_chunks(names):
             with self.link.steady_cursor() as cursor:
                 done = lanes.promote(cursor, chunk)
             if done.locked:

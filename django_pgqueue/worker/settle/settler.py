@@ -121,14 +121,14 @@ class Settler(Service):
         worker: str,
         leases: Leases,
         on_retry: Callable[[float], None],
-        on_freed: Callable[[Collection[str]], None],
+        on_freed: Callable[[Collection[str]], None] | None = None,
     ) -> None:
         super().__init__(link)
         self._worker = worker
         self._leases = leases
         self._on_retry = on_retry
         # Told of lanes whose jobs were settled.
-        self._on_freed = on_freed
+        self._on_freed = on_freed or _nothing
         # An item leaves the inbox only when it is in the batch.
         self._inbox: deque[Settlement] = deque()
         self._batch: list[Settlement] = []
@@ -519,7 +519,7 @@ class Settler(Service):
             )
 
 
-def _nothing(slots: list[int]) -> None:
+def _nothing(names: Collection[Any]) -> None:
     pass
 
 

@@ -184,6 +184,7 @@ class Loops:
             self.scheduler.hint,
             self.consumers.hint,
             self._on_lanes,
+            self._on_freed,
         )
         self.promoter = Promoter(
             self._link("promoter", steady=True, flushes_later=True),

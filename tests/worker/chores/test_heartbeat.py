@@ -91,6 +91,7 @@ def make_heartbeat(link, leases, name=WORKER, listener=None):
         register=register,
         leader=leader,
         scheduler=Scheduler(link),
+        promoter=SimpleNamespace(set_leading=lambda is_leading: None),
         listener=listener,
     )
     heartbeat.register, heartbeat.leader = register, leader
