@@ -1,0 +1,208 @@
+"""Which lane a call's jobs go into, and what goes with one."""
+
+from __future__ import annotations
+
+from datetime import date
+from uuid import UUID
+
+import pytest
+from django.db import connection
+from django.db.models import Value
+
+from django_pgqueue import (
+    Accumulate,
+    DeclarationError,
+    InvalidArgument,
+    InvalidOption,
+    Limit,
+    Unique,
+    task,
+)
+from django_pgqueue.models import ArchivedJob, Job
+from django_pgqueue.testing import drain
+from tests.app import lane_tasks as tasks
+from tests.app.models import Order
+
+NAME = "tests.app.lane_tasks.step"
+pytestmark = pytest.mark.django_db
+
+
+def lanes():
+    """Return the lane and the capacity of each job, in the order of ids."""
+    return [*Job.objects.order_by("pk").values_list("lane", "lane_capacity")]
+
+
+# What is declared --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ({"group": "custmer"}, "Did you mean 'customer'"),
+        ({"group": ""}, "the name of a parameter"),
+        ({"group": []}, "the name of a parameter"),
+        ({"group": ["customer", "customer"]}, "each once"),
+        ({"group": 5}, "the name of a parameter"),
+        ({"limit": 5}, "it must be a Limit"),
+        ({"limit": Limit(5, key="tenant")}, "'tenant' is no parameter"),
+        ({"group": "customer", "limit": Limit(5)}, "Leave limit out"),
+        ({"group": "customer", "unique": Unique()}, "unique"),
+        ({"limit": Limit(1), "throttle": "1/h"}, "throttle"),
+    ],
+)
+def test_what_no_lane_can_be_is_refused_where_it_is_declared(options, problem):
+    """With the way out."""
+
+    def step(customer): ...
+
+    with pytest.raises(DeclarationError, match=problem):
+        task(name="tests.refused", **options)(step)
+
+
+def test_calls_that_run_together_wait_for_nobody():
+    """A group beside accumulate is refused."""
+    with pytest.raises(DeclarationError, match="accumulate and group contradict"):
+        task(name="tests.refused", group=True, accumulate=Accumulate())(lambda calls: 0)
+
+
+@pytest.mark.parametrize("jobs", [0, -1, 100_001, True, 1.5, "5", None])
+def test_a_limit_is_from_one_to_a_hundred_thousand(jobs):
+    """The error says so."""
+    with pytest.raises(DeclarationError, match="from 1 to 100,000"):
+        Limit(jobs)
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ({"group": "nobody"}, "is no parameter"),
+        ({"limit": Limit(2), "group": True}, "Leave limit out"),
+        ({"unique": Unique()}, "unique"),
+    ],
+)
+def test_what_a_call_cannot_say_is_refused(options, problem):
+    """Before anything is stored."""
+    with pytest.raises(InvalidOption, match=problem):
+        tasks.step.using(**options)
+
+
+# The lane of a job -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        ("ü 7", "ü 7"),
+        (7, "7"),
+        (True, "true"),
+        (date(2026, 11, 24), "2026-11-24"),
+        (UUID(int=7), str(UUID(int=7))),
+    ],
+)
+def test_the_lane_has_the_name_of_the_task_and_the_value(value, text):
+    """By name and by place, of one call and of many; and parked it is."""
+    tasks.step.delay(value, 1)
+    tasks.step.delay(customer=value, number=1)
+    tasks.step.bulk([(value, 1), {"customer": value, "number": 2}])
+
+    assert [(f"{NAME}:{text}", None)] * 4 == lanes()
+    assert not Job.objects.filter(visible_at__isnull=False).exists()
+
+
+def test_a_job_without_a_key_waits_for_nobody():
+    """None is no customer."""
+    tasks.step.delay(None, 1)
+    tasks.step.bulk([(None, 1), ("a", 1)])
+
+    assert [None, None, f"{NAME}:a"] == [lane for lane, _ in lanes()]
+    assert 2 == Job.objects.filter(visible_at__isnull=False).count()
+
+
+@pytest.mark.parametrize("value", [1.5, [1], {"a": 1}, b"x"])
+def test_a_value_that_has_no_one_text_is_no_key(value):
+    """Nothing is stored; of an item it is told which."""
+    with pytest.raises(InvalidArgument, match="customer"):
+        tasks.step.delay(value, 1)
+    with pytest.raises(InvalidArgument, match="item 1"):
+        tasks.step.bulk([("a", 1), (value, 1)])
+    assert [] == lanes()
+
+
+def test_a_call_may_say_another_lane_or_none():
+    """As with any other option."""
+    tasks.step.using(group="number").delay("a", 1)
+    tasks.step.using(limit=Limit(4, key=["customer", "number"])).delay("a", 1)
+    tasks.step.using(group=True).delay("a", 1)
+    tasks.step.using(group=False).delay("a", 1)
+    tasks.step.using(group=lambda customer, number: number % 2).delay("a", 7)
+
+    assert [
+        (f"{NAME}:1", None),
+        (f"{NAME}:a:1", 4),
+        (NAME, None),
+        (None, None),
+        (f"{NAME}:1", None),
+    ] == lanes()
+
+
+@pytest.mark.parametrize("text", ["x" * 400, "ü" * 300, "x" * (254 - len(NAME))])
+def test_rows_of_a_query_get_the_lanes_that_calls_get(text):
+    """Long names too, whose end is hashed, in Python and in the database."""
+    order = Order.objects.create(name=text[:50])
+    tasks.step.delay(text, order.pk)
+    tasks.step.from_queryset(
+        Order.objects.filter(pk=order.pk), customer=Value(text), number="pk"
+    )
+    tasks.step.using(group="number").delay("a", order.pk)
+    tasks.step.using(group="number").from_queryset(
+        Order.objects.filter(pk=order.pk), customer="name", number="pk"
+    )
+
+    first, second, third, fourth = lanes()
+    assert first == second
+    assert third == fourth == (f"{NAME}:{order.pk}", None)
+    assert all(len(lane) <= 255 for lane, _ in lanes())
+
+
+def test_a_function_makes_no_key_of_rows_that_stay_in_the_database():
+    """The error says what to do."""
+    with pytest.raises(InvalidArgument, match="name parameters"):
+        tasks.step.using(group=len).from_queryset(
+            Order.objects.all(), customer="name", number="pk"
+        )
+
+
+def test_spread_jobs_keep_their_lanes_and_their_times():
+    """Both are of one call."""
+    tasks.limited.spread("1h", by="number").bulk(
+        [{"tenant": "t", "number": n} for n in range(3)]
+    )
+
+    assert {("tests.app.lane_tasks.limited:t", 3)} == set(lanes())
+    assert 3 == Job.objects.filter(lane_due_at__isnull=False).count()
+    assert 3 == len({*Job.objects.values_list("run_after", flat=True)})
+
+
+# Without a worker --------------------------------------------------------------------
+
+
+def test_drain_runs_jobs_of_lanes_in_their_order(monkeypatch, tmp_path):
+    """As workers do, one after the other."""
+    monkeypatch.setenv("PGQUEUE_TEST_LEDGER", str(tmp_path / "ledger"))
+    ids = [tasks.step.delay("a", number).id for number in range(3)]
+    ids += [tasks.limited.delay("t", number).id for number in range(5)]
+
+    assert 8 == drain()
+    assert set(ids) == set(ArchivedJob.objects.values_list("pk", flat=True))
+    assert not connection.needs_rollback
+
+
+def test_immediate_mode_runs_a_job_of_a_lane_at_once(settings, monkeypatch, tmp_path):
+    """Its turn comes when it is enqueued."""
+    monkeypatch.setenv("PGQUEUE_TEST_LEDGER", str(tmp_path / "ledger"))
+    settings.PGQUEUE = {**getattr(settings, "PGQUEUE", {}), "MODE": "immediate"}
+    tasks.step.delay("a", 1)
+    tasks.step.bulk([("a", 2), ("a", 3)])
+
+    assert [] == lanes()
+    assert 3 == ArchivedJob.objects.count()
