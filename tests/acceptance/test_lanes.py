@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter, defaultdict
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
-from django_pgqueue.models import Job
+from django_pgqueue.models import ArchivedJob, Job
 from tests.app import lane_tasks as tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
@@ -91,3 +93,120 @@ def test_a_rolled_back_job_was_never_in_its_lane(start_worker, the_ledger):
 
     wait_until_final([second.id])
     assert {"": [2]} == started(the_ledger)
+
+
+INSERT = """
+INSERT INTO pgqueue_job (task, kwargs, lane, lane_capacity, run_after)
+SELECT 'tests.app.lane_tasks.step', jsonb_build_object('customer', 'c', 'number', n),
+       'mine', %(capacity)s, clock_timestamp() + n * %(apart)s::interval
+  FROM generate_series(1, %(count)s) n
+RETURNING id
+"""
+
+
+def insert(count, *, capacity=None, apart="0"):
+    """Store jobs as another program would, which wakes nobody."""
+    with connection.cursor() as cursor:
+        params = {"count": count, "capacity": capacity, "apart": apart}
+        cursor.execute(INSERT, params)
+        return [job_id for (job_id,) in cursor.fetchall()]
+
+
+# By the clock, and by hand -----------------------------------------------------------
+
+
+def test_what_sql_has_stored_in_a_lane_runs(start_worker, the_ledger):
+    """Nobody was woken: the worker that leads finds it, within five seconds."""
+    start_worker(processes=2)
+    ids = insert(5)
+
+    wait_until_final(ids)
+    assert {"c": [1, 2, 3, 4, 5]} == started(the_ledger)
+
+
+@pytest.mark.parametrize("capacity", [None, 2])
+def test_jobs_of_lanes_start_when_they_are_due(start_worker, the_ledger, capacity):
+    """Not before, and the leader does not miss it."""
+    start_worker()
+    ids = insert(3, capacity=capacity, apart="0.4 s")
+
+    final = wait_until_final(ids)
+    rows = ArchivedJob.objects.filter(pk__in=final)
+    assert all(row.run_after <= row.started_at for row in rows)
+    assert {"c": [1, 2, 3]} == started(the_ledger)
+
+
+def test_a_job_that_is_cancelled_makes_way(start_worker, the_ledger, gate):
+    """Those behind it do not wait for the leader to find out."""
+    start_worker()
+    first = tasks.alone.using(run_after="1h").delay(number=1)
+    second = tasks.alone.delay(number=2)
+    assert Job.objects.filter(pk=second.id, visible_at__isnull=True).exists()
+
+    assert first.cancel()
+    wait_until_final([second.id], timeout=3)
+    assert {"": [2]} == started(the_ledger)
+
+
+def test_a_retry_now_ends_the_wait_of_a_group(start_worker, the_ledger):
+    """The head is due at once, and the others after it."""
+    start_worker()
+    first = tasks.alone.using(run_after="1h").delay(number=1)
+    second = tasks.alone.delay(number=2)
+
+    assert first.retry()
+    wait_until_final([first.id, second.id], timeout=3)
+    assert {"": [1, 2]} == started(the_ledger)
+
+
+def test_a_redriven_job_goes_through_its_lane(start_worker, the_ledger):
+    """It is the first of its group again, by its id."""
+    worker = start_worker()
+    dead = tasks.fails_once.delay("c", 1)
+    wait_until_final([dead.id])
+    worker.stop()
+    other = tasks.fails_once.delay("c", 2)
+
+    assert dead.retry()
+    start_worker("--drain")
+    wait_until_final([dead.id, other.id])
+    ends = [entry.note[1] for entry in the_ledger.entries("start")]
+    assert [1, 1, 2] == ends
+
+
+def test_a_draining_worker_leaves_when_its_lanes_are_empty(start_worker, the_ledger):
+    """It has been through all of them, one job after the other."""
+    ids = insert(20)
+
+    worker = start_worker("--drain")
+    assert 0 == worker.popen.wait(30)
+    assert set(ids) == set(ArchivedJob.objects.values_list("pk", flat=True))
+    assert {"c": [*range(1, 21)]} == started(the_ledger)
+
+
+# When processes die ------------------------------------------------------------------
+
+
+def test_a_killed_process_leaves_its_lanes_in_order(start_worker, the_ledger):
+    """What ran, runs again before those behind it; and nothing stays parked."""
+    start_worker(processes=2)
+    ids = insert(30)
+    for many in (5, 12):
+        wait_for(lambda many=many: many <= len(the_ledger.entries("end")))
+        running = the_ledger.entries("start")[-1]
+        os.kill(running.pid, signal.SIGKILL)
+
+    wait_until_final(ids)
+    assert {"c": [*range(1, 31)]} == started(the_ledger)
+
+
+def test_what_a_crash_left_undone_is_found(start_worker, the_ledger):
+    """A job went without a word: the leader lets the next one through."""
+    start_worker()
+    first, *others = insert(3, apart="1 h")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pgqueue_job SET lane_due_at = '2001-01-01'")
+        cursor.execute("DELETE FROM pgqueue_job WHERE id = %s", [first])
+
+    wait_until_final(others)
+    assert {"c": [2, 3]} == started(the_ledger)

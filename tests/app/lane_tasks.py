@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from django_pgqueue import Limit, Retry, task
 from django_pgqueue.tasks.context import JobContext
 from tests.harness import ledger
+from tests.harness.ledger import Ledger
 from tests.harness.waiting import wait_for
 
 GATE_SECONDS_MAX = 60.0
@@ -55,3 +57,12 @@ def gated(ctx: JobContext, gate: str) -> None:
 def alone(ctx: JobContext, number: int = 0) -> None:
     """One at a time, of all."""
     _run(ctx, "", number)
+
+
+@task(group="customer", takes_context=True, retries=0)
+def fails_once(ctx: JobContext, customer: str, number: int) -> None:
+    """One at a time for a customer; the first run of number 1 fails."""
+    ledger.write("start", ctx.id, ctx.attempt, [customer, number])
+    starts = Ledger(Path(os.environ[ledger.PATH])).starts()
+    if number == 1 and starts[ctx.id] == 1:
+        raise RuntimeError("bad luck")

@@ -51,6 +51,7 @@ class Promoter(Service):
         self._is_leading = False
         # Lanes to promote, and how far back others want us to look.
         self._lanes: set[str] = set()
+        self._promoting: set[str] = set()
         self._back_seconds: float | None = None
         # Lanes of jobs that somebody had locked, and when they are tried again.
         self._locked: set[str] = set()
@@ -88,7 +89,9 @@ class Promoter(Service):
     def wait_until_idle(self, seconds: float) -> bool:
         """Wait until every lane that jobs have left was promoted; False: it was not."""
         with self._lock:
-            return self._idle.wait_for(lambda: not self._lanes, seconds)
+            return self._idle.wait_for(
+                lambda: not (self._lanes or self._promoting), seconds
+            )
 
     def has_walked(self) -> bool:
         """
@@ -110,15 +113,7 @@ class Promoter(Service):
     def tick(self) -> float:
         """Promote what is to be promoted; then wait for the next reason."""
         now = time.monotonic()
-        with self._lock:
-            names = set(self._lanes)
-        if self._locked and now >= self._locked_at:
-            names |= self._locked
-            self._locked = set()
-        self._promote(names)
-        with self._lock:
-            self._lanes -= names
-            self._idle.notify_all()
+        self._promote_freed(now)
         if now >= self._free_at and self._wants_look(now):
             self._look()
         if self._is_asked and not self._walked.is_set():
@@ -129,6 +124,24 @@ class Promoter(Service):
         elif self._is_leading and now >= self._walk_at:
             self._walk()
         return self._pause(time.monotonic())
+
+    def _promote_freed(self, now: float) -> None:
+        with self._lock:
+            # What is freed from here on wants another promotion.
+            names, self._lanes = self._lanes, set()
+            self._promoting = names
+        if self._locked and now >= self._locked_at:
+            names, self._locked = names | self._locked, set()
+        try:
+            self._promote(names)
+        except BaseException:
+            with self._lock:
+                self._lanes |= names
+            raise
+        finally:
+            with self._lock:
+                self._promoting = set()
+                self._idle.notify_all()
 
     def _wants_look(self, now: float) -> bool:
         is_due = self._is_leading and now >= self._look_at
