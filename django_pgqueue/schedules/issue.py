@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues.enqueue import Placement, enqueue
+from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.queues.unique import store_unique
 from django_pgqueue.schedules import store, ticks
 from django_pgqueue.schedules.store import ScheduleRow
@@ -26,6 +27,7 @@ from django_pgqueue.schedules.timetables import timetable_of
 from django_pgqueue.tasks import payload, registry
 from django_pgqueue.tasks.context import TICK
 from django_pgqueue.tasks.declared import DeclaredTask
+from django_pgqueue.tasks.lanes import lane_of
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.tasks.store_unique import dedup_of
 from django_pgqueue.timetable.catch_up import CatchUp, find_due
@@ -194,7 +196,7 @@ def _enqueue(
     job_id = _stored(cursor, row, placement)
     outcome = "duplicate" if job_id is None else "enqueued"
     ticks.note_job(cursor, tick, job_id, outcome)
-    wakes = () if job_id is None else (placement.queue,)
+    wakes = () if job_id is None else (placement.queue, *_hints(row))
     return Issued(
         *(row.name, due_at, outcome, job_id, row.task, placement.queue, missed),
         wakes=wakes,
@@ -230,6 +232,12 @@ def _stored(cursor: Cursor, row: ScheduleRow, placement: Placement) -> int | Non
     args, kwargs = json.dumps(row.args), json.dumps(row.kwargs)
     task = _task(row)
     rule = None if task is None else task.options.rule
+    if task is not None and (lane := task.options.lane) is not None:
+        placement = replace(
+            placement,
+            lane=lane_of(task, lane, *payload.decode(args, kwargs)),
+            lane_capacity=lane.capacity,
+        )
     if task is None or rule is None:
         return enqueue(cursor, placement, args=args, kwargs=kwargs)
     if rule.delay is not None and placement.run_at is None:
@@ -242,6 +250,12 @@ def _stored(cursor: Cursor, row: ScheduleRow, placement: Placement) -> int | Non
         return None
     ticks.own_job(cursor, row.id, stored.id)
     return stored.id
+
+
+def _hints(row: ScheduleRow) -> Sequence[str]:
+    """Return what is notified besides of a job that waits for others."""
+    task = _task(row)
+    return () if task is None or task.options.lane is None else (LANES_HINT,)
 
 
 def _task(row: ScheduleRow) -> DeclaredTask | None:

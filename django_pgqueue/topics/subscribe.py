@@ -296,6 +296,12 @@ def _check_task(task: Task[Any, Any]) -> None:
             f"@subscribe: {task.name} has unique, debounce or throttle, and every "
             f"message makes a job. Let the function enqueue a task that has it."
         )
+    if options.lane is not None:
+        raise DeclarationError(
+            f"@subscribe: {task.name} has {options.lane.option}=…, whose key is made "
+            f"of the arguments of a call, and not of a message. Let the function "
+            f"enqueue a task that has it."
+        )
     try:
         task.bind((None,), {})
     except InvalidArgument as error:

@@ -10,8 +10,10 @@ import psycopg
 import pytest
 
 from django_pgqueue.models import ArchivedJob, Job, Schedule, Tick
+from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.schedules import store
 from django_pgqueue.schedules.issue import issue, reckon, run_now
+from tests.app.lane_tasks import step
 from tests.app.tasks import once
 from tests.schedules.conftest import NOON, issue_at, read
 
@@ -189,3 +191,12 @@ def test_a_tick_obeys_the_rule_of_its_task(make: Make, raw: Raw) -> None:
     assert (job.id, job.schedule_id) == (first.job_id, read("nightly").id)
     assert (second.outcome, second.job_id) == ("duplicate", None)
     assert due_times() == ["12:01 enqueued 0", "12:02 duplicate 0"]
+
+
+def test_the_job_of_a_tick_waits_in_its_lane(make: Make, raw: Raw) -> None:
+    """As that of a call would, and those who let it through are told."""
+    make(task=step.name, args={"customer": "a", "number": 1}, overlap="queue")
+    (issued,) = issue_at(raw, NOON + MINUTE)
+    job = Job.objects.get()
+    assert (job.lane, job.visible_at) == (f"{step.name}:a", None)
+    assert LANES_HINT in issued.wakes
