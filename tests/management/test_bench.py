@@ -39,6 +39,8 @@ PERCENTILES = {"p50", "p95", "p99"}
 ALSO = {
     "backlog": {"claim_buffers"},
     "idle": {"cpu_percent", "queries_per_second", "rss_mb"},
+    "lanes_latency": PERCENTILES,
+    "lanes_parked": {"claim_buffers"},
     "latency": PERCENTILES,
     "latency_mixed": PERCENTILES,
     "latency_trickle": PERCENTILES,
@@ -46,11 +48,13 @@ ALSO = {
 # What only some parts of a measure have.
 PART_ALSO = {
     *("published", "read", "p99/p50", "p99/plain"),
-    *("adds", "adds_to_admin", "first_job_after"),
+    *("adds", "adds_to_admin", "first_job_after", "pages"),
 }
 UNITS = {
     "contend": "tx/s",
     "idle": "goals",
+    "lanes_latency": "ms",
+    "lanes_snapshot": "ms",
     "latency": "ms",
     "latency_mixed": "ms",
     "latency_trickle": "ms",

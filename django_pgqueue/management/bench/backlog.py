@@ -65,11 +65,12 @@ SELECT %(queue)s, %(task)s, {ARGUMENTS},
   FROM generate_series(1, %(rows)s) n
 """
 
-# All in one lane, which parks them.
+# All in one group, which the first of them holds up until tomorrow.
 PARKED = f"""
-INSERT INTO pgqueue_job (queue, task, kwargs, lane)
-SELECT %(queue)s, %(task)s, {ARGUMENTS}, 'pgqueue_bench'
-  FROM generate_series(1, %(rows)s) n
+INSERT INTO pgqueue_job (queue, task, kwargs, lane, run_after)
+SELECT %(queue)s, %(task)s, {ARGUMENTS}, 'pgqueue_bench',
+       CASE n WHEN 1 THEN statement_timestamp() + interval '1 day' END
+  FROM generate_series(1, %(rows)s) n ORDER BY n
 """
 
 # Of this moment: in the partition that the measured jobs come to.
@@ -97,6 +98,8 @@ TIDY = "VACUUM (ANALYZE) pgqueue_job, pgqueue_archived_job"
 
 # Locks: none. Writes what a load has left to be written, likewise.
 CHECKPOINT = "CHECKPOINT"
+
+BASELINE, OTHER_SIDE = "the same drain on empty tables", "empty table"
 
 # Drains *jobs* jobs.
 Drained = Callable[[Scratch, Worker, int], Run]
@@ -233,7 +236,9 @@ def tidy(cursor: Cursor) -> None:
     cursor.execute(TIDY)
 
 
-def _shape(name: str) -> Opener:
+def shape(name: str) -> Opener:
+    """Return what opens both sides, with rows of a key of SHAPES on the first."""
+
     @contextmanager
     def opened(scratch: Scratch, plan: Plan) -> Iterator[Backlog]:
         same_queue = name == "ready"
@@ -262,7 +267,7 @@ BACKLOG = Measure(
     unit="jobs/s",
     jobs=20_000,
     goals=(at_least(0.9), at_most("claim_buffers", CLAIM_BUFFERS_MAX, "pages")),
-    baseline="the same drain on empty tables",
-    other_side="empty table",
-    parts={name: _shape(name) for name in SHAPES},
+    baseline=BASELINE,
+    other_side=OTHER_SIDE,
+    parts={name: shape(name) for name in SHAPES},
 )

@@ -22,6 +22,8 @@ from django_pgqueue.management.bench.scratch import Scratch
 from django_pgqueue.management.bench.tasks import payloads, tells_time
 from django_pgqueue.management.bench.worker import Worker
 from django_pgqueue.models import ArchivedJob
+from django_pgqueue.tasks.enqueuer import Enqueuer
+from django_pgqueue.tasks.task import Task
 
 # Between two jobs: random, so that no timer of the worker falls into step with it,
 # and above the interval in which wakes of one process are coalesced.
@@ -81,10 +83,16 @@ def publish_at(
 
 
 def enqueue_at(
-    scratch: Scratch, worker: Worker, items: Items, *, priority: int = 0
+    scratch: Scratch,
+    worker: Worker,
+    items: Items,
+    *,
+    task: Task[Any, float] = tells_time,
+    priority: int = 0,
 ) -> Run:
     """Enqueue a job whenever *items* yields; return a latency for each, likewise."""
-    commits_at = dict(_delay(scratch, item, priority) for item in items)
+    one = task.using(priority=priority)
+    commits_at = dict(_delay(scratch, one, item) for item in items)
     for job_id in commits_at:
         worker.wait_while(partial(gauges.is_live, worker.cursor, job_id))
     started_at = dict(
@@ -102,9 +110,11 @@ def paced(jobs: int) -> Iterator[dict[str, Any]]:
         yield item
 
 
-def _delay(scratch: Scratch, item: dict[str, Any], priority: int) -> tuple[int, float]:
+def _delay(
+    scratch: Scratch, one: Enqueuer[Any, float], item: dict[str, Any]
+) -> tuple[int, float]:
     with transaction.atomic(using=scratch.alias):
-        result = tells_time.using(priority=priority).delay(**item)
+        result = one.delay(**item)
         commits_at = time.monotonic()
     return result.id, commits_at
 

@@ -17,6 +17,13 @@ from django_pgqueue.management.bench.drain import (
 from django_pgqueue.management.bench.enqueue import BULK, ENQUEUE
 from django_pgqueue.management.bench.horizon import HORIZON
 from django_pgqueue.management.bench.idle import IDLE
+from django_pgqueue.management.bench.lanes import (
+    LANES_LATENCY,
+    LANES_LIMIT,
+    LANES_ORDER,
+    LANES_PARKED,
+    LANES_SNAPSHOT,
+)
 from django_pgqueue.management.bench.latency import LATENCY
 from django_pgqueue.management.bench.latency_mixed import LATENCY_MIXED
 from django_pgqueue.management.bench.latency_trickle import LATENCY_TRICKLE
@@ -44,6 +51,11 @@ MEASURES: dict[str, Measure] = {
         IDLE,
         START,
         TOPICS,
+        LANES_PARKED,
+        LANES_ORDER,
+        LANES_LIMIT,
+        LANES_LATENCY,
+        LANES_SNAPSHOT,
     )
 }
 ALL = "all"
@@ -53,12 +65,16 @@ def chosen(pattern: str) -> list[str]:
     """
     Return the names that *pattern* means: a name, "all", or one with * and ?.
 
+    What is no name means those that begin with it, as "lanes" does.
+
     Raises:
         ValueError: None.
     """
     if pattern == ALL:
         return list(MEASURES)
-    names = fnmatch.filter(MEASURES, pattern)
+    names = fnmatch.filter(MEASURES, pattern) or fnmatch.filter(
+        MEASURES, f"{pattern}_*"
+    )
     if not names:
         raise ValueError(
             f"{pattern!r} is no measure; there are {', '.join(MEASURES)} and {ALL}"

@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Any
 
+from django_pgqueue.options.lanes import Limit
 from django_pgqueue.tasks.declare import task
 
 # With it, the arguments of a job take about 100 bytes as JSON.
@@ -16,6 +17,14 @@ LONG_SECONDS = 0.1
 
 # How long an async job waits.
 WAIT_SECONDS = 0.01
+
+# Of jobs in lanes.
+KEYS, AT_A_TIME = 1_000, 5
+
+
+def key_of(order_id: int, note: str) -> int:
+    """Return the key of a job: those of one key are spread over the queue."""
+    return order_id % KEYS
 
 
 @task(settle="batched", name="pgqueue_bench.batched")
@@ -28,9 +37,29 @@ def immediate(order_id: int, note: str) -> None:
     """Do nothing; the thread waits for its ack."""
 
 
+@task(settle="batched", group=key_of, name="pgqueue_bench.in_order")
+def in_order(order_id: int, note: str) -> None:
+    """Do nothing, one at a time for each key."""
+
+
+@task(
+    settle="batched",
+    limit=Limit(AT_A_TIME, key=key_of),
+    name="pgqueue_bench.limited",
+)
+def limited(order_id: int, note: str) -> None:
+    """Do nothing, so many at a time for each key."""
+
+
 @task(settle="immediate", name="pgqueue_bench.tells_time")
 def tells_time(order_id: int, note: str) -> float:
     """Return when it started: the monotonic clock of the machine."""
+    return time.monotonic()
+
+
+@task(settle="immediate", group="order_id", name="pgqueue_bench.tells_time_of_key")
+def tells_time_of_key(order_id: int, note: str) -> float:
+    """Return the same; each job has a key of its own."""
     return time.monotonic()
 
 

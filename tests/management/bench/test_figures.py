@@ -31,6 +31,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 ALSO = {
     "backlog": ["claim_buffers"],
     "idle": ["cpu_percent", "rss_mb", "queries_per_second"],
+    "lanes_parked": ["claim_buffers"],
+    "lanes_snapshot": ["pages"],
     "latency_trickle": ["p99/p50", "p99/plain"],
     "start": ["adds", "adds_to_admin", "first_job_after"],
     "topics": ["published", "read"],
@@ -172,10 +174,11 @@ def test_the_table_fits_a_terminal():
         ("drain", ["drain"]),
         ("latency*", ["latency", "latency_mixed", "latency_trickle"]),
         ("drain_immediate_??", ["drain_immediate_16", "drain_immediate_64"]),
+        ("lanes", [name for name in MEASURES if name.startswith("lanes_")]),
     ],
 )
 def test_a_pattern_means_all_measures_that_match(pattern: str, names: list[str]):
-    """A name means itself alone."""
+    """A name means itself alone, and a beginning all that begin so."""
     assert names == chosen(pattern)
 
 
