@@ -78,7 +78,7 @@ class JobAdminColumns(ActingAdmin):
             Cast(KeyTransform("tags", "headers"), TextField()), TAGS_CHARACTERS_MAX
         )
     }
-    key_columns = ("dedup_key", "queued_key", "accumulate_key")
+    key_columns = ("dedup_key", "queued_key", "accumulate_key", "lane")
 
     # What is read --------------------------------------------------------------
 

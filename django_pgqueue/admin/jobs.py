@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin import moments
+from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.edit import EditableAdmin
@@ -19,7 +19,8 @@ from django_pgqueue.admin.filter_form import JobFilterForm, choice_field
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.models import Job
 from django_pgqueue.models.job import LiveState, live_state
-from django_pgqueue.tasks import operate
+from django_pgqueue.operators.lanes import why_it_waits
+from django_pgqueue.tasks import database, operate
 
 
 class JobFilters(JobFilterForm):
@@ -155,9 +156,19 @@ class JobAdmin(EditableAdmin):
                 name(row.leased_by),
                 moments.since(row.leased_at, row.clock),
             )
+        if row.state == LiveState.PARKED:
+            return format_html("{} {}", self.state(row), self._why(row))
         return format_html(
             "{} {}", self.state(row), moments.short(row.visible_at, row.clock)
         )
+
+    def _why(self, row: Any) -> str:
+        """Say why a parked job waits, without the name of a lane that is hidden."""
+        if row.lane is None:
+            return ""
+        with database.cursor() as cursor:
+            is_named = row.lane is not payload.HIDDEN
+            return why_it_waits(cursor, row.pk, is_named=is_named) or ""
 
     def facts(self, row: Any) -> list[Fact]:
         """Say where the job stands, and what it waits for."""

@@ -110,6 +110,21 @@ def test_a_job_shows_its_worker_attempts_and_lease(admin_client):
     assert 'class="pgqueue-badge pgqueue-running"' in html
 
 
+@pytest.mark.parametrize(
+    "permissions,where",
+    [([], "its group"), (["view_payload"], "group shop.charge:ada")],
+)
+def test_a_parked_job_says_why_it_waits(staff, permissions, where):
+    """The lane is named to those who may see payloads: arguments make the name."""
+    first, second = (make_job(lane="shop.charge:ada", run_after=HOUR) for _ in "ab")
+
+    client = staff("view_job", *permissions)
+    html = client.get(f"{URL}{second.pk}/change/").content.decode()
+
+    assert f"2nd in {where}, behind job {first.pk}, due in 59 min" in html
+    assert ("shop.charge:ada" in html) == bool(permissions)
+
+
 def test_retry_now_makes_waiting_jobs_due_and_leaves_others_alone(staff):
     """Scheduled and retrying ones; not what runs, is parked, or has gone."""
     jobs = in_every_state()

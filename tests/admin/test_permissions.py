@@ -117,9 +117,9 @@ def test_payloads_are_shown_to_those_who_may_see_them(staff, page):
 
 
 KEYS = {
-    "job": ("dedup_key", "queued_key", "accumulate_key"),
-    "archivedjob": ("dedup_key", "accumulate_key"),
-    "deadletter": ("dedup_key", "accumulate_key"),
+    "job": ("dedup_key", "queued_key", "accumulate_key", "lane"),
+    "archivedjob": ("dedup_key", "accumulate_key", "lane"),
+    "deadletter": ("dedup_key", "accumulate_key", "lane"),
 }
 
 

@@ -19,7 +19,13 @@ from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.management.cli import acting
 from django_pgqueue.management.cli.output import Column, Output
-from django_pgqueue.management.cli.text import cut, padded, shown, width
+from django_pgqueue.management.cli.text import (
+    cut,
+    cut_in_middle,
+    padded,
+    shown,
+    width,
+)
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
 from django_pgqueue.operators import paging
 from tests.app.tasks import noop
@@ -117,6 +123,8 @@ def test_widths_are_columns_of_a_terminal():
     assert "世界" == cut("世界", 4)
     assert "世…" == cut("世界人", 4)
     assert "ab…" == cut("abcd", 3)
+    assert "ab…yz" == cut_in_middle("abcdwxyz", 5)
+    assert "a…世" == cut_in_middle("a世世世", 5)
     assert "世  |" == padded("世", 4) + "|"
     assert "  世" == padded("世", 4, right=True)
 

@@ -188,6 +188,7 @@ VALUES = {
     "batch": 500,
     "bytes": 1_000,
     "goes_on": True,
+    "lanes": ["one"],
     "last": 7,
     "needed": 7,
     "tid": "(0,1)",
@@ -323,6 +324,7 @@ SPECIAL = {
         }
         for name in ("STORE", "STORE_HOURS", "NONE_LEFT")
     },
+    "lane_stats.FIND": {"after": "", "looks": 500, "text": "one", "task": None},
     "failure_kinds.RECENT": {"rows": 10, "text": "card", "in_messages": True},
     "task_hours.STORE": {
         **{column: [1] for column in task_hours.COLUMNS},
@@ -394,6 +396,7 @@ EXPLAINED = {
     "lease.RENEW",
     "lease.HELD",
     "lease.RESCUE",
+    *(f"lane_stats.{name}" for name in ("FAILING", "FIND", "PLACE", "STATS")),
     "leased.LEASED",
     "limits.LIMIT",
     "limits.RESTORE",

@@ -19,7 +19,14 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_pgqueue.exceptions import did_you_mean
-from django_pgqueue.management.cli.text import cut, padded, shown, shown_lines, width
+from django_pgqueue.management.cli.text import (
+    cut,
+    cut_in_middle,
+    padded,
+    shown,
+    shown_lines,
+    width,
+)
 
 EXIT_DONE, EXIT_NOTHING, EXIT_USAGE = 0, 1, 2
 
@@ -50,6 +57,7 @@ class Column:
     name: str
     right: bool = False  # Numbers stand at the right.
     may_cut: bool = False  # Gives way when the terminal is narrow.
+    keeps_end: bool = False  # In its middle, then: what ends a name tells rows apart.
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +167,7 @@ class Output:
                 columns, cells = _without_empty(columns, cells)
                 widths = _widths(columns, cells)
             _narrow(columns, widths, total)
+            cells = _cut_in_middle(columns, widths, cells)
         heads = [column.name for column in columns]
         if self._color and _rich_table(columns, widths, cells):
             return
@@ -205,6 +214,18 @@ def _narrow(columns: Sequence[Column], widths: list[int], total: int) -> None:
             return
         widths[widest] -= 1
         over -= 1
+
+
+def _cut_in_middle(
+    columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Sequence[str]]
+) -> list[list[str]]:
+    return [
+        [
+            cut_in_middle(cell, size) if column.keeps_end else cell
+            for cell, size, column in zip(row, widths, columns, strict=True)
+        ]
+        for row in cells
+    ]
 
 
 def _rich_table(

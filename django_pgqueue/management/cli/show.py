@@ -18,9 +18,12 @@ from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import job_id
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
-from django_pgqueue.models.job import live_state
+from django_pgqueue.models.job import LiveState, live_state
 from django_pgqueue.operators.human import exact
+from django_pgqueue.operators.lanes import kind, why_it_waits
+from django_pgqueue.operators.paging import in_order
 from django_pgqueue.redaction.values import redact
+from django_pgqueue.tasks import database
 from django_pgqueue.tasks.redact import redact_job
 
 HELP = "Show all of one job: arguments, times, worker, and the errors of each attempt."
@@ -63,6 +66,7 @@ def run(options: dict[str, Any], out: Output) -> int:
             )
         return EXIT_NOTHING
     told = _decoded(row, in_full=options["show_payload"])
+    told["waits"] = _why(row)
     if out.as_json:
         del told["clock"]
         out.json({"job": told})
@@ -96,6 +100,14 @@ def _row(rows: Any, wanted: int) -> dict[str, Any] | None:
     if row is not None:
         row.setdefault("state", "dead")
     return row
+
+
+def _why(row: dict[str, Any]) -> str | None:
+    """Return why the job is parked; None: it is not, or just no more."""
+    if row["state"] != LiveState.PARKED or row["lane"] is None:
+        return None
+    with in_order(), database.cursor() as cursor:
+        return why_it_waits(cursor, row["id"])
 
 
 def _decoded(row: dict[str, Any], *, in_full: bool) -> dict[str, Any]:
@@ -132,7 +144,8 @@ def _print(told: dict[str, Any], out: Output) -> None:
     alone = ""
     if told["state"] == "ready" and told["runs_alone"]:
         alone = ", and waits to run alone"
-    out.line(f"Job {told['id']} is {told['state']}{alone}{reason}")
+    why = "" if told["waits"] is None else f": {shown(told['waits'])}"
+    out.line(f"Job {told['id']} is {told['state']}{alone}{reason}{why}")
     out.facts(_facts(told))
     for name in ("args", "kwargs", "headers", "progress", "result"):
         if told[name] is not None:
@@ -180,7 +193,7 @@ def _facts(told: dict[str, Any]) -> dict[str, object]:
         # Of a job that has it while it waits, and not while it runs.
         "waiting key": told.get("queued_key"),
         "accumulate key": told["accumulate_key"] or None,
-        "lane": None if lane is None else f"{lane}, capacity {told['lane_capacity']}",
+        "lane": None if lane is None else f"{lane}, {kind(told['lane_capacity'])}",
         **links,
         "schedule": _schedule(told["schedule_id"]),
     }

@@ -54,6 +54,18 @@ def cut(text: str, columns: int) -> str:
     return "".join(kept) + ELLIPSIS if columns > 0 else ""
 
 
+def cut_in_middle(text: str, columns: int) -> str:
+    """Return *text*, shortened as by cut(), but in its middle."""
+    if width(text) <= columns:
+        return text
+    end = ""
+    for char in reversed(text):
+        if width(end) + _char_width(char) > columns // 2:
+            break
+        end = char + end
+    return cut(text, columns - width(end)) + end
+
+
 def padded(text: str, columns: int, *, right: bool = False) -> str:
     """Return *text* with spaces up to *columns*, behind it or before it."""
     spaces = " " * (columns - width(text))

@@ -1,0 +1,372 @@
+"""
+Lane stats: what waits in lanes, and for what.
+
+Counts stop at a limit, as those of queues do (stats.py): half a million jobs of one key
+cost as much as ten thousand. The statements want to be planned along indexes
+(postgres/limits.py, Plans.IN_ORDER): without statistics the planner would gather all
+jobs of a lane and sort them, to show the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django_pgqueue.live_states import live_state
+from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.queues.lanes import LANES_LOOKED_AT_MAX
+
+# Rows counted of a lane and kind, unless the caller says otherwise; and of all lanes
+# that are asked for at once, but of each at least so many.
+COUNT_MAX = 10_000
+ROWS_MAX = 500_000
+COUNT_MIN = 100
+
+# Locks: none; so have all of these. A loose index scan, as in lanes.py: one probe for
+# each lane, which returns its first waiting job. It ends with one more than was asked
+# for, which says that there are more.
+FIND = """
+WITH RECURSIVE lane(name, place, fits, found) AS (
+    SELECT %(after)s::text, 0, false, 0
+    UNION ALL
+    SELECT next.lane, lane.place + 1, next.fits, lane.found + next.fits::integer
+      FROM lane
+     CROSS JOIN LATERAL (
+           SELECT j.lane::text AS lane,
+                  (%(text)s::text IS NULL
+                   OR position(lower(%(text)s::text) IN lower(j.lane)) > 0)
+                  AND (%(task)s::text IS NULL OR j.task = %(task)s::text) AS fits
+             FROM pgqueue_job j
+            WHERE j.visible_at IS NULL AND j.lane > lane.name
+            ORDER BY j.lane, j.id LIMIT 1) next
+     WHERE lane.place < %(looks)s AND lane.found <= %(limit)s
+)
+SELECT name, place, fits FROM lane
+ WHERE fits OR place = (SELECT max(place) FROM lane) ORDER BY place
+"""
+
+# What a lane is: its newest parked job says, as in promote.sql.
+NEWEST = """(
+SELECT j.lane_capacity AS capacity FROM pgqueue_job j
+ WHERE j.lane >= {lane} AND j.lane <= {lane} AND j.visible_at IS NULL
+ ORDER BY j.lane DESC, j.id DESC LIMIT 1)
+"""
+
+# LIMIT 1 keeps it from becoming a join, for which the planner might read the table.
+JOB = f"""(
+SELECT j.id, j.task, j.queue, {live_state("j")} AS state, j.attempt, j.max_attempts,
+       extract(epoch FROM statement_timestamp() -
+               CASE WHEN j.visible_at IS NULL
+                    THEN coalesce(j.lane_due_at, j.enqueued_at)
+                    WHEN j.visible_at > statement_timestamp()
+                         AND j.leased_by IS NOT NULL THEN j.leased_at
+                    ELSE j.visible_at END)::float8 AS seconds,
+       EXISTS (SELECT FROM pgqueue_queue q
+                WHERE q.name = j.queue AND q.paused_at IS NOT NULL) AS is_paused
+  FROM pgqueue_job j WHERE j.id = {{id}} LIMIT 1)
+"""
+
+# Who is next is said in promote.sql. Of those that were let through, first the one that
+# has run for longest.
+STATS = f"""
+SELECT asked.name, newest.capacity, parked.jobs, through.jobs, through.running,
+       next.id,
+       extract(epoch FROM statement_timestamp() - next.lane_due_at)::float8,
+       head.*
+  FROM unnest(%(lanes)s::text[]) WITH ORDINALITY asked(name, place)
+ CROSS JOIN LATERAL {NEWEST.format(lane="asked.name")} newest
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS jobs FROM (
+              SELECT FROM pgqueue_job j
+               WHERE j.lane >= asked.name AND j.lane <= asked.name
+                 AND j.visible_at IS NULL
+               ORDER BY j.lane, j.id LIMIT %(limit)s) counted) parked
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS jobs, count(leased_at) AS running,
+              (array_agg(id ORDER BY leased_at, id))[1] AS longest
+         FROM (SELECT j.id, CASE WHEN j.visible_at > statement_timestamp()
+                                 THEN j.leased_at END AS leased_at
+                 FROM pgqueue_job j
+                WHERE j.lane >= asked.name AND j.lane <= asked.name
+                  AND j.visible_at IS NOT NULL
+                ORDER BY j.lane LIMIT %(limit)s) seen) through
+  LEFT JOIN LATERAL (
+       (SELECT j.id, j.lane_due_at FROM pgqueue_job j
+         WHERE newest.capacity IS NULL
+           AND j.lane >= asked.name AND j.lane <= asked.name
+           AND j.visible_at IS NULL
+           AND (j.deliveries = 0 OR j.lane_due_at <= statement_timestamp())
+         ORDER BY j.lane, j.id LIMIT 1)
+        UNION ALL
+       (SELECT j.id, j.lane_due_at FROM pgqueue_job j
+         WHERE newest.capacity IS NOT NULL
+           AND j.lane >= asked.name AND j.lane <= asked.name
+           AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
+         ORDER BY j.lane, j.lane_due_at LIMIT 1)) next ON true
+  LEFT JOIN LATERAL {JOB.format(id="coalesce(through.longest, next.id)")} head ON true
+ ORDER BY asked.place
+"""
+
+# How many of its lane are let through before a job, of those that are parked. A limit
+# counts by the same index as the promotion: rows of two columns are compared.
+PLACE = f"""
+SELECT own.lane, before.jobs,
+       extract(epoch FROM statement_timestamp() -
+               coalesce(own.lane_due_at, own.enqueued_at))::float8
+  FROM pgqueue_job own
+ CROSS JOIN LATERAL {NEWEST.format(lane="own.lane")} newest
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS jobs FROM (
+              (SELECT FROM pgqueue_job j
+                WHERE newest.capacity IS NULL
+                  AND j.lane >= own.lane AND j.lane <= own.lane
+                  AND j.visible_at IS NULL AND j.id < own.id
+                  AND (j.deliveries = 0 OR j.lane_due_at <= statement_timestamp())
+                ORDER BY j.lane, j.id LIMIT %(limit)s)
+               UNION ALL
+              (SELECT FROM pgqueue_job j
+                WHERE newest.capacity IS NOT NULL
+                  AND j.lane >= own.lane
+                  AND (j.lane, j.lane_due_at) < (own.lane, own.lane_due_at)
+                  AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
+                ORDER BY j.lane, j.lane_due_at LIMIT %(limit)s)) counted) before
+ WHERE own.id = %(id)s AND own.visible_at IS NULL AND own.lane IS NOT NULL
+"""
+
+# Of these groups, those whose job has failed and was let through: the others wait for
+# its next attempt. Times are as somebody wrote them into the errors.
+FAILING = f"""
+SELECT asked.name, head.id, head.task, head.attempt, head.max_attempts,
+       coalesce(head.errors -> -1 ->> 'type', head.errors -> -1 ->> 'kind'),
+       head.errors -> 0 ->> 'at'
+  FROM unnest(%(lanes)s::text[]) asked(name)
+ CROSS JOIN LATERAL {NEWEST.format(lane="asked.name")} newest
+ CROSS JOIN LATERAL (
+       SELECT j.id, j.task, j.attempt, j.max_attempts, j.errors FROM pgqueue_job j
+        WHERE j.lane >= asked.name AND j.lane <= asked.name
+          AND j.visible_at IS NOT NULL
+        ORDER BY j.lane LIMIT 1) head
+ WHERE newest.capacity IS NULL AND head.attempt > 0 AND head.errors -> 0 IS NOT NULL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """
+    The job that the others of a lane wait for.
+
+    Attributes:
+        id: Of the job.
+        task: Its task.
+        queue: Its queue.
+        state: As in live_states.py. "parked": it was not let through.
+        attempt: How many attempts have begun.
+        max_attempts: How many it has.
+        seconds: Of a running one, since its start; else since it has been due. Below
+            zero: until then.
+        is_paused: Whether its queue is.
+    """
+
+    id: int
+    task: str
+    queue: str
+    state: str
+    attempt: int
+    max_attempts: int
+    seconds: float
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneStats:
+    """
+    A lane in which jobs wait.
+
+    Attributes:
+        name: Of the lane.
+        capacity: How many it lets through at a time; None: a group, one and in order.
+        waiting: How many are parked.
+        let_through: How many it has let through and that are not done.
+        running: How many of these run.
+        next_id: Which is let through next; None: none can be now.
+        due_seconds: For how long that one has been due; below zero: until it is.
+        head: What the others wait for: of those that were let through, the one that has
+            run for longest; else the next. None: it has just gone.
+        count_max: How far each number was counted; one that is equal to it means "this
+            many, or more".
+    """
+
+    name: str
+    capacity: int | None
+    waiting: int
+    let_through: int
+    running: int
+    next_id: int | None
+    due_seconds: float | None
+    head: Head | None
+    count_max: int = COUNT_MAX
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it could let another one through."""
+        return self.let_through < min(self.capacity or 1, self.count_max)
+
+    def is_more(self, number: int) -> bool:
+        """Return whether there may be more than *number*, one of the counts."""
+        return number >= self.count_max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """
+    Where a parked job stands in its lane.
+
+    Attributes:
+        id: Of the job.
+        before: How many of those that are parked are let through before it.
+        due_seconds: For how long it has been due; below zero: until it is.
+        lane: The lane.
+    """
+
+    id: int
+    before: int
+    due_seconds: float
+    lane: LaneStats
+
+
+@dataclass(frozen=True, slots=True)
+class FailingHead:
+    """
+    A job that has failed, and for which its group waits.
+
+    Attributes:
+        lane: The name of the group.
+        id: Of the job.
+        task: Its task.
+        attempt: How many attempts have begun.
+        max_attempts: How many it has.
+        error: The type of its last error.
+        first_at: When it failed first, as its errors have it: any text.
+    """
+
+    lane: str
+    id: int
+    task: str
+    attempt: int
+    max_attempts: int
+    error: str | None
+    first_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """
+    Names of lanes.
+
+    Attributes:
+        lanes: In their order.
+        after: Go on after this one; None: that was all.
+        is_cut: Whether there are fewer than asked for because so many were looked at.
+    """
+
+    lanes: list[str]
+    after: str | None
+    is_cut: bool
+
+
+def find_lanes(
+    cursor: Cursor,
+    *,
+    after: str = "",
+    limit: int,
+    looks: int,
+    text: str | None = None,
+    task: str | None = None,
+) -> Found:
+    """
+    Return lanes in which jobs wait, in the order of their names.
+
+    Args:
+        cursor: An open cursor.
+        after: Begin after this name.
+        limit: How many to return.
+        looks: How many to look at.
+        text: Part of the name, in letters of either case; None: whatever.
+        task: Of the job that has waited for longest; None: whatever.
+    """
+    cursor.execute(
+        FIND,
+        {"after": after, "limit": limit, "looks": looks, "text": text, "task": task},
+    )
+    rows = cursor.fetchall()
+    names = [name for name, _, fits in rows if fits]
+    if len(names) > limit:
+        return Found(names[:limit], names[limit - 1], is_cut=False)
+    last, place, _ = rows[-1]
+    is_cut = place >= looks
+    return Found(names, last if is_cut else None, is_cut)
+
+
+def walk_lanes(cursor: Cursor, *, looks: int) -> Iterator[list[str]]:
+    """Yield lanes in which jobs wait, *looks* at most, in parts that take no time."""
+    after: str | None = ""
+    while after is not None and looks > 0:
+        step = min(looks, LANES_LOOKED_AT_MAX)
+        found = find_lanes(cursor, after=after, limit=step, looks=step)
+        yield found.lanes
+        after, looks = found.after, looks - step
+
+
+def lane_stats(
+    cursor: Cursor, lanes: Sequence[str], count_max: int = COUNT_MAX
+) -> list[LaneStats]:
+    """
+    Count the jobs of *lanes*, and say what they wait for; in their order.
+
+    One in which nothing waits is left out.
+
+    Args:
+        cursor: An open cursor.
+        lanes: Names.
+        count_max: How far to count; less with many lanes.
+    """
+    if not lanes:
+        return []
+    limit = min(count_max, max(ROWS_MAX // len(lanes), COUNT_MIN))
+    cursor.execute(STATS, {"lanes": list(lanes), "limit": limit})
+    return [_stats(row, limit) for row in cursor.fetchall()]
+
+
+def place_of(cursor: Cursor, job: int, count_max: int = COUNT_MAX) -> Place | None:
+    """Return where the job of this id stands in its lane; None: it does not wait."""
+    cursor.execute(PLACE, {"id": job, "limit": count_max})
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    name, before, seconds = row
+    stats = lane_stats(cursor, [name], count_max)
+    if not stats:
+        return None
+    return Place(id=job, before=before, due_seconds=seconds, lane=stats[0])
+
+
+def failing_heads(cursor: Cursor, lanes: Sequence[str]) -> list[FailingHead]:
+    """Return the jobs that have failed, and for which groups among *lanes* wait."""
+    cursor.execute(FAILING, {"lanes": list(lanes)})
+    return [FailingHead(*row) for row in cursor.fetchall()]
+
+
+def _stats(row: Sequence[Any], limit: int) -> LaneStats:
+    name, capacity, waiting, let_through, running, next_id, seconds, *head = row
+    return LaneStats(
+        name=name,
+        capacity=capacity,
+        waiting=waiting,
+        let_through=let_through,
+        running=running,
+        next_id=next_id,
+        due_seconds=seconds,
+        head=None if head[0] is None else Head(*head),
+        count_max=limit,
+    )

@@ -1,0 +1,155 @@
+"""What the doctor says of lanes."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from django_pgqueue.management.cli import examine_lanes
+from django_pgqueue.models import Job, Worker
+from django_pgqueue.queues.lanes import promote
+from tests.harness.factories import make_job, make_jobs
+from tests.management.test_doctor import database, examined, make_worker, run, trouble
+
+__all__ = ["database"]  # A fixture.
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Nobody lets jobs through meanwhile."""
+    monkeypatch.setattr(examine_lanes, "AGAIN_SECONDS", 0.0)
+
+
+def due_for(job, seconds):
+    """Let a parked job have been due for so long."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_job SET lane_due_at = now() - make_interval(secs => %s)"
+            " WHERE id = %s",
+            [seconds, job],
+        )
+
+
+def let_through(name):
+    with connection.cursor() as cursor:
+        promote(cursor, [name])
+
+
+def sane(check):
+    """Whether there is nothing to be said."""
+    return "ok" == examined()[1][check]["severity"]
+
+
+# Held --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capacity", [None, 5], ids=["group", "limit"])
+def test_due_jobs_that_nobody_lets_through(capacity):
+    """The lane has had room for a minute; the one that has waited longest is told."""
+    first, *_ = make_jobs(3, lane="g", lane_capacity=capacity)
+    due_for(first, 90)
+    due_for(make_job(lane="h", lane_capacity=capacity).pk, 60)
+
+    finding = trouble("lanes_held")
+    assert ("error", 2) == (finding["severity"], finding["value"])
+    assert finding["what"] == (
+        f"Lane g has room, and does not let job {first} through, which has been due "
+        f"for 1 min 30 s, and so does 1 more lane."
+    )
+
+
+def test_who_would_let_jobs_through_is_told():
+    """A worker; of those that live, the one that leads."""
+    due_for(make_job(lane="g").pk, 60)
+    assert "No worker lives" in trouble("lanes_held")["way_out"]
+
+    make_worker()
+    assert "No worker leads" in trouble("lanes_held")["way_out"]
+
+    Worker.objects.update(leader_until=timezone.now() + timedelta(hours=1))
+    assert "worker that leads" in trouble("lanes_held")["way_out"]
+
+
+def test_lanes_that_wait_as_they_should():
+    """For the one that was let through, for their time, or for a moment."""
+    full = make_jobs(2, lane="full")
+    let_through("full")
+    due_for(full[1], 600)
+    make_job(lane="later", run_after=timedelta(hours=1))
+    due_for(make_job(lane="later").pk, 600)
+    due_for(make_job(lane="fresh").pk, 20)
+
+    assert sane("lanes_held")
+
+
+def test_a_lane_that_is_busy_is_no_trouble(monkeypatch):
+    """What was held at the first look is let through before the second."""
+    first, second, _ = make_jobs(3, lane="g")
+    due_for(first, 600)
+    due_for(second, 600)
+
+    def go_on(seconds):
+        let_through("g")
+        Job.objects.filter(pk=first).delete()
+
+    monkeypatch.setattr(examine_lanes.time, "sleep", go_on)
+    assert sane("lanes_held")
+
+
+# Blocked -----------------------------------------------------------------------------
+
+
+def make_failing(lane, minutes, **columns):
+    """Insert a group whose first fails since so many minutes."""
+    first, _ = make_jobs(2, lane=lane)
+    let_through(lane)
+    at = timezone.now() - timedelta(minutes=minutes)
+    errors = [
+        {"type": "shop.First", "at": at.isoformat()},
+        {"type": "shop.Unlucky", "at": timezone.now().isoformat()},
+    ]
+    values = {"attempt": 2, "deliveries": 2, "errors": errors, **columns}
+    Job.objects.filter(pk=first).update(**values)
+    return first
+
+
+def test_a_group_that_waits_for_a_job_that_fails():
+    """With the job, its attempts and its last error; the longest is told."""
+    job = make_failing("g", 12)
+    make_failing("h", 10)
+    make_worker()
+
+    finding = trouble("lanes_blocked")
+    assert ("warning", 2) == (finding["severity"], finding["value"])
+    assert finding["what"] == (
+        f"Group g has waited 12 min for job {job}, which fails again and again: "
+        f"attempt 2 of 5, Unlucky. And 1 more group waits for such a job."
+    )
+    assert f"pgqueue show {job}" in finding["way_out"]
+    assert f"pgqueue cancel {job}" in finding["way_out"]
+
+
+def test_a_group_that_may_wait():
+    """It has failed lately, nobody waits for it, or no time can be read."""
+    make_failing("g", 4)
+    alone = make_failing("alone", 60)
+    Job.objects.filter(lane="alone").exclude(pk=alone).delete()
+    make_failing("odd", 60, errors=[{"at": "2026-02-31T00:00:00Z"}])
+    make_failing("odder", 60, errors=[{"at": "2026-01-01T00:00:00"}, 7])
+
+    assert sane("lanes_blocked")
+
+
+def test_names_and_errors_are_shown_without_escapes():
+    """Whoever enqueues chooses them."""
+    make_failing(
+        "\x1b[31mg", 60, errors=[{"at": "2026-01-01T00:00:00Z", "type": "\x1b"}]
+    )
+    due_for(make_job(lane="\x1b[31mh").pk, 60)
+
+    assert "\x1b" not in run()[1]
+    assert json.loads(run("--json")[1])["findings"]

@@ -1,0 +1,185 @@
+"""`manage.py pgqueue lanes`, and what `show` says of a job that waits in one."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from django_pgqueue.management.cli import lanes as verb
+from django_pgqueue.queues.lanes import promote
+from tests.harness.factories import make_job, make_jobs
+from tests.harness.minutes import in_minutes
+from tests.management.test_pgqueue import DONE, NOTHING, run, told
+
+RUNS = """
+UPDATE pgqueue_job
+   SET leased_by = 'web-1', attempt = 1, deliveries = 1,
+       visible_at = now() + interval '1 minute',
+       leased_at = now() - interval '4 minutes'
+ WHERE id = %s
+"""
+
+
+@pytest.fixture(autouse=True)
+def database(transactional_db):
+    """The tables."""
+
+
+def make_lane(name, count, capacity=None, **columns):
+    """Insert jobs of a lane and let the first through; return their ids."""
+    ids = make_jobs(count, lane=name, lane_capacity=capacity, **columns)
+    with connection.cursor() as cursor:
+        promote(cursor, [name])
+    return ids
+
+
+def start(job):
+    """Let a worker run a job, since four minutes."""
+    with connection.cursor() as cursor:
+        cursor.execute(RUNS, [job])
+
+
+def test_lanes_have_a_line_for_each_in_which_jobs_wait():
+    """With how many wait and run, since when, and whom they wait for."""
+    first, *_ = make_lane("shop.charge:17", 4, task="shop.charge")
+    start(first)
+    ready, *_ = make_lane("shop.sync:3", 7, 5, task="shop.sync")
+    make_lane("nobody waits", 1)
+
+    status, out, err = run("lanes")
+    assert (DONE, "") == (status, err)
+    _, group, limit = in_minutes(out).splitlines()
+    group_line = (
+        rf"shop.charge:17  group +3  1 of 1 +1 +0 s +{first}  running for 4 min"
+    )
+    limit_line = rf"shop.sync:3 +limit +2  5 of 5 +0 +0 s +{ready}  ready for 0 s"
+    assert re.fullmatch(group_line, group)
+    assert re.fullmatch(limit_line, limit)
+
+
+def test_lanes_as_json():
+    """Every number, and the job that the others wait for."""
+    first, second = make_lane("g", 2)
+    start(first)
+
+    status, found = told("lanes")
+    assert DONE == status
+    (lane,) = found["lanes"]
+    head = lane.pop("head")
+    assert {
+        "name": "g",
+        "capacity": None,
+        "waiting": 1,
+        "let_through": 1,
+        "running": 1,
+        "next_id": second,
+    }.items() <= lane.items()
+    assert (first, "running", False) == (head["id"], head["state"], head["is_paused"])
+    assert found["next"] is None
+
+
+def test_lanes_by_text_and_task():
+    """With the nearest name of a task, where nothing matches."""
+    make_lane("shop.charge:17", 2, task="shop.charge")
+    make_lane("shop.charge:18", 2, task="shop.other")
+
+    assert ["shop.charge:18"] == names("CHARGE:18")
+    assert ["shop.charge:17"] == names("--task", "shop.charge")
+    assert [] == names("charge", "--task", "shop.neither")
+    status, out, err = run("lanes", "--task", "tests.app.tasks.nop")
+    assert (NOTHING, "No lane matches.\n") == (status, out)
+    assert "Did you mean" in err
+
+
+def names(*arguments):
+    return [lane["name"] for lane in told("lanes", *arguments)[1]["lanes"]]
+
+
+def test_where_no_job_waits_it_says_so():
+    """That is as it should be."""
+    assert (DONE, "No job waits in a lane.\n", "") == run("lanes")
+
+
+def test_pages_go_by_name():
+    """Each ends with where to go on, quoted for a shell."""
+    for name in ("it's", "a", "b"):
+        make_lane(name, 2)
+
+    _, out, err = run("lanes", "--limit", 2)
+    assert 3 == len(out.splitlines())
+    assert "More: --after b\n" == err
+    assert ["it's"] == names("--after", "b")
+    _, _, err = run("lanes", "--limit", 1, "--after", "b")
+    assert "" == err
+
+
+def test_a_rare_lane_is_looked_for_in_steps(monkeypatch):
+    """A look through many says where to go on."""
+    for name in ("a", "b", "c it"):
+        make_lane(name, 2)
+    monkeypatch.setattr(verb, "LOOK_ROWS_MAX", 2)
+
+    status, out, err = run("lanes", "it")
+    assert (NOTHING, "No lane matches.\n") == (status, out)
+    assert "2 lanes were looked through; there may be more: --after b\n" == err
+    assert ["c it"] == names("it", "--after", "b")
+
+
+def test_a_lane_of_many_jobs_is_counted_no_further(monkeypatch):
+    """The plus says so."""
+    make_lane("g", 5)
+    monkeypatch.setattr("django_pgqueue.queues.lane_stats.ROWS_MAX", 1)
+    monkeypatch.setattr("django_pgqueue.queues.lane_stats.COUNT_MIN", 3)
+
+    assert re.search(r"^g +group +3\+  1 of 1 ", run("lanes")[1], re.MULTILINE)
+
+
+def test_names_are_shown_without_escapes():
+    """Whoever enqueues chooses them."""
+    make_lane("\x1b[31mred", 2)
+
+    _, out, _ = run("lanes")
+    assert "\x1b" not in out
+    assert r"\x1b[31mred" in out
+
+
+def test_on_a_narrow_terminal_a_name_keeps_its_end(monkeypatch):
+    """That is the key, where the beginning is the task."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for key in (17, 18):
+        make_lane(f"a_project.shop.tasks.charges.charge_customer:{key}", 2)
+    stdout = io.StringIO()
+    stdout.isatty = lambda: True
+
+    call_command("pgqueue", "lanes", no_color=True, stdout=stdout)
+    lines = stdout.getvalue().splitlines()
+    assert [":17", ":18"] == [line.split()[0][-3:] for line in lines[1:]]
+    assert max(map(len, lines)) <= 80
+
+
+# show --------------------------------------------------------------------------------
+
+
+def test_show_says_why_a_job_waits():
+    """In one sentence; in JSON too."""
+    first, _, third = make_lane("customer:17", 3)
+    start(first)
+
+    why = f"3rd in group customer:17, behind job {first}, running for 4 min"
+    _, out, _ = run("show", third)
+    assert f"Job {third} is parked: {why}" == in_minutes(out.splitlines()[0])
+    assert re.search(r"^  lane +customer:17, group$", out, re.MULTILINE)
+    assert why == in_minutes(told("show", third)[1]["job"]["waits"])
+
+
+def test_show_says_nothing_of_a_lane_where_a_job_was_let_through():
+    """Nor where it is in none."""
+    first, _ = make_lane("g", 2)
+    for job, state in ((first, "ready"), (make_job(visible_at=None).pk, "parked")):
+        _, out, _ = run("show", job)
+        assert f"Job {job} is {state}" == out.splitlines()[0]
+        assert told("show", job)[1]["job"]["waits"] is None

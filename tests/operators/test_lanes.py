@@ -1,0 +1,132 @@
+"""Why a job waits in its lane, in words."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import translation
+
+from django_pgqueue.operators.lanes import does, kind, sentence
+from django_pgqueue.queues.lane_stats import Head, LaneStats, Place
+
+
+@pytest.fixture(autouse=True)
+def english():
+    """As the commands speak."""
+    with translation.override(None):
+        yield
+
+
+def make_head(job=4711, state="running", seconds=240.0, *, is_paused=False):
+    return Head(job, "shop.charge", "mail", state, 3, 5, seconds, is_paused)
+
+
+def make_place(
+    before=0, due=9.0, capacity=None, let_through=1, head=None, job=4720, count_max=100
+):
+    return Place(
+        id=job,
+        before=before,
+        due_seconds=due,
+        lane=LaneStats(
+            name="c:17",
+            capacity=capacity,
+            waiting=before + 1,
+            let_through=let_through,
+            running=let_through,
+            next_id=1,
+            due_seconds=1.0,
+            head=head or make_head(),
+            count_max=count_max,
+        ),
+    )
+
+
+def test_a_lane_is_a_group_or_a_limit():
+    """A limit says of how many."""
+    assert ("group", "limit of 1", "limit of 100,000") == (
+        kind(None),
+        kind(1),
+        kind(100_000),
+    )
+
+
+@pytest.mark.parametrize(
+    "head,text",
+    [
+        (make_head(), "running for 4 min"),
+        (
+            make_head(state="retrying", seconds=-30.5),
+            "attempt 4 of 5 in 30 s",
+        ),
+        (make_head(state="ready"), "ready for 4 min"),
+        (
+            make_head(state="ready", is_paused=True),
+            "ready for 4 min, in the paused queue mail",
+        ),
+        (make_head(state="scheduled", seconds=-30.5), "due in 30 s"),
+        (make_head(state="parked", seconds=-30.5), "due in 30 s"),
+        (make_head(state="parked"), "due for 4 min, not let through"),
+    ],
+)
+def test_what_a_job_does(head, text):
+    """Or waits for."""
+    assert text == does(head)
+
+
+@pytest.mark.parametrize(
+    "place,text",
+    [
+        (make_place(1), "3rd in group c:17, behind job 4711, running for 4 min"),
+        (
+            make_place(0, head=make_head(4720, "parked", 5.0), let_through=0),
+            "1st in group c:17, due for 5 s, not let through",
+        ),
+        (
+            make_place(0, head=make_head(4720, "parked", -5.0), let_through=0),
+            "1st in group c:17, due in 5 s",
+        ),
+        (
+            make_place(1, head=make_head(state="parked", seconds=-5), let_through=0),
+            "2nd in group c:17, behind job 4711, due in 5 s",
+        ),
+        (
+            make_place(100, count_max=100),
+            "after 100+ others in group c:17, behind job 4711, running for 4 min",
+        ),
+        (
+            make_place(
+                2,
+                capacity=5,
+                let_through=5,
+                head=make_head(state="scheduled", seconds=-240.0),
+            ),
+            "3rd in line for limit c:17 (5 at a time), behind job 4711, due in 4 min",
+        ),
+        (
+            make_place(2, capacity=5, let_through=4),
+            "3rd in line for limit c:17 (5 at a time), which has room: not let through",
+        ),
+        (
+            make_place(2, capacity=5, due=-7200.0),
+            "due in 2 h, then in line for limit c:17 (5 at a time)",
+        ),
+    ],
+)
+def test_why_a_job_waits(place, text):
+    """Which of its lane it is, behind whom, and what that one does."""
+    assert text == sentence(place)
+
+
+@pytest.mark.parametrize(
+    "place,text",
+    [
+        (make_place(), "2nd in its group, behind job 4711, running for 4 min"),
+        (
+            make_place(capacity=5, let_through=5),
+            "1st in line for its limit of 5, behind job 4711, running for 4 min",
+        ),
+    ],
+)
+def test_the_name_of_a_lane_can_be_left_out(place, text):
+    """It is made of arguments."""
+    assert text == sentence(place, is_named=False)

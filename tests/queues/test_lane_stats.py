@@ -1,0 +1,278 @@
+"""What waits in lanes, and for what."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.queues import lane_stats as stats
+from django_pgqueue.queues.lanes import promote
+from tests.harness.factories import make_job, make_jobs, make_leased_job
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LATER = timedelta(hours=1)
+
+
+def make_waiting(count, lane, capacity=None, **columns):
+    """Insert jobs of *lane*, which the trigger parks; return their ids."""
+    return make_jobs(count, lane=lane, lane_capacity=capacity, **columns)
+
+
+def let_through(cursor, *lanes):
+    """Let through what there is room for."""
+    return promote(cursor, lanes).jobs
+
+
+def run_one(cursor, job, minutes=4):
+    """Give a job that was let through to a worker, some minutes ago."""
+    cursor.execute(
+        "UPDATE pgqueue_job SET leased_by = 'w', attempt = 1, deliveries = 1,"
+        " visible_at = now() + interval '1 minute',"
+        " leased_at = now() - make_interval(mins => %s) WHERE id = %s",
+        [minutes, job],
+    )
+
+
+def only(cursor, *lanes):
+    (lane,) = stats.lane_stats(cursor, lanes)
+    return lane
+
+
+def test_a_group_says_who_runs_and_who_waits(cursor):
+    """Its first runs, and the others wait for it."""
+    first, *_ = make_waiting(3, "customer:17")
+    let_through(cursor, "customer:17")
+    run_one(cursor, first)
+
+    lane = only(cursor, "customer:17")
+    assert (None, 2, 1, 1) == (
+        lane.capacity,
+        lane.waiting,
+        lane.let_through,
+        lane.running,
+    )
+    assert not lane.has_room
+    assert (first, "running") == (lane.head.id, lane.head.state)
+    assert 240 <= lane.head.seconds < 300
+    assert lane.due_seconds >= 0
+
+
+def test_a_group_waits_for_its_first_though_it_is_not_due(cursor):
+    """Others that are due stand behind it."""
+    first = make_job(lane="g", run_after=LATER).pk
+    make_waiting(2, "g")
+
+    lane = only(cursor, "g")
+    assert lane.has_room
+    assert (first, first, "parked") == (lane.next_id, lane.head.id, lane.head.state)
+    assert -3600 <= lane.due_seconds < -3500
+
+
+def test_a_limit_says_who_has_run_for_longest(cursor):
+    """Of those that are not due none is next before one that is."""
+    first, second, third = make_waiting(3, "limit", 2)
+    let_through(cursor, "limit")
+    run_one(cursor, first, minutes=1)
+    run_one(cursor, second, minutes=5)
+    make_job(lane="limit", lane_capacity=2, run_after=LATER)
+
+    lane = only(cursor, "limit")
+    assert (2, 2, 2, 2) == (
+        lane.capacity,
+        lane.waiting,
+        lane.let_through,
+        lane.running,
+    )
+    assert (second, third) == (lane.head.id, lane.next_id)
+
+
+def test_a_lease_that_has_lapsed_does_not_run(cursor):
+    """Its job is ready, as everywhere."""
+    first, _ = make_waiting(2, "g")
+    let_through(cursor, "g")
+    run_one(cursor, first)
+    cursor.execute("UPDATE pgqueue_job SET visible_at = now() WHERE id = %s", [first])
+
+    lane = only(cursor, "g")
+    assert (0, "ready") == (lane.running, lane.head.state)
+
+
+def test_counts_stop_at_a_limit(cursor):
+    """A lane with many jobs costs no more than that."""
+    make_waiting(5, "g")
+
+    (lane,) = stats.lane_stats(cursor, ["g"], count_max=3)
+    assert 3 == lane.waiting
+    assert lane.is_more(lane.waiting)
+    assert not lane.is_more(lane.let_through)
+
+
+def test_a_lane_in_which_nothing_waits_is_left_out(cursor):
+    """Nor is it found."""
+    make_waiting(1, "g")
+    let_through(cursor, "g")
+
+    assert [] == stats.lane_stats(cursor, ["g", "none"])
+    assert [] == stats.lane_stats(cursor, [])
+    assert [] == stats.find_lanes(cursor, limit=10, looks=10).lanes
+
+
+def test_lanes_are_found_by_name_a_page_at_a_time(cursor):
+    """Each once, however many jobs it has."""
+    for name in ("b", "a", "c"):
+        make_waiting(2, name)
+
+    first = stats.find_lanes(cursor, limit=2, looks=10)
+    assert (["a", "b"], "b", False) == (first.lanes, first.after, first.is_cut)
+    second = stats.find_lanes(cursor, after="b", limit=2, looks=10)
+    assert (["c"], None, False) == (second.lanes, second.after, second.is_cut)
+
+
+def test_lanes_are_found_by_text_and_task(cursor):
+    """Of the name in letters of either case; of the first job that waits."""
+    make_waiting(1, "shop.Charge:17", task="shop.charge")
+    make_waiting(1, "shop.charge:18", task="shop.old")
+    make_waiting(1, "shop.charge:18", task="shop.charge")
+
+    found = stats.find_lanes(cursor, limit=9, looks=9, text="CHARGE:1")
+    assert ["shop.Charge:17", "shop.charge:18"] == sorted(found.lanes)
+    found = stats.find_lanes(cursor, limit=9, looks=9, task="shop.charge")
+    assert ["shop.Charge:17"] == found.lanes
+    # No pattern.
+    assert [] == stats.find_lanes(cursor, limit=9, looks=9, text="%").lanes
+
+
+def test_a_look_ends_and_says_where_to_go_on(cursor):
+    """Though nothing was found."""
+    for name in ("a", "b", "c"):
+        make_waiting(1, name)
+
+    found = stats.find_lanes(cursor, limit=5, looks=2, text="c")
+    assert ([], "b", True) == (found.lanes, found.after, found.is_cut)
+    found = stats.find_lanes(cursor, after="b", limit=5, looks=2, text="c")
+    assert (["c"], None) == (found.lanes, found.after)
+
+
+def test_a_walk_meets_every_lane(cursor, monkeypatch):
+    """In parts, and no more lanes than it may look at."""
+    monkeypatch.setattr(stats, "LANES_LOOKED_AT_MAX", 2)
+    for name in "abcde":
+        make_waiting(1, name)
+
+    parts = [part for part in stats.walk_lanes(cursor, looks=100) if part]
+    assert [["a", "b"], ["c", "d"], ["e"]] == parts
+    assert 3 == sum(map(len, stats.walk_lanes(cursor, looks=3)))
+
+
+def test_a_place_in_a_group_goes_by_ids(cursor):
+    """That one is due earlier changes nothing; a tried one that waits is set aside."""
+    make_job(lane="g", run_after=LATER)
+    make_job(lane="g", deliveries=1, run_after=LATER)
+    last = make_job(lane="g").pk
+
+    place = stats.place_of(cursor, last)
+    assert (1, "g") == (place.before, place.lane.name)
+    assert place.due_seconds >= 0
+
+
+def test_a_place_in_a_limit_goes_by_time(cursor):
+    """Who has been due for longer is first, whatever its id."""
+    later = make_job(lane="limit", lane_capacity=2, run_after=LATER).pk
+    first, second = make_waiting(2, "limit", 2)
+
+    places = [stats.place_of(cursor, job).before for job in (first, second, later)]
+    assert [0, 1, 2] == places
+
+
+def test_what_is_not_parked_has_no_place(cursor):
+    """Nor has a job that there is not."""
+    (job,) = make_waiting(1, "g")
+    let_through(cursor, "g")
+
+    assert stats.place_of(cursor, job) is None
+    assert stats.place_of(cursor, make_leased_job().pk) is None
+    assert stats.place_of(cursor, 2**62) is None
+
+
+def test_a_paused_queue_is_told(cursor):
+    """It may be why the first does not run."""
+    make_waiting(2, "g", queue="mail")
+    let_through(cursor, "g")
+    assert not only(cursor, "g").head.is_paused
+    cursor.execute("INSERT INTO pgqueue_queue (name, paused_at) VALUES ('mail', now())")
+
+    assert only(cursor, "g").head.is_paused
+
+
+def test_groups_that_wait_for_a_failing_job(cursor):
+    """Not one whose first has not failed, no limit, and whatever errors hold."""
+    error = {"type": "shop.Unlucky", "at": "2026-01-01T00:00:00+00:00"}
+    for name, capacity, errors in (
+        ("failing", None, [error, error]),
+        ("fresh", None, []),
+        ("limit", 2, [error]),
+        ("odd", None, [1]),
+    ):
+        first, *_ = make_waiting(4, name, capacity)
+        let_through(cursor, name)
+        cursor.execute(
+            "UPDATE pgqueue_job SET attempt = 2, deliveries = 2, errors = %s"
+            " WHERE id = %s",
+            [json.dumps(errors), first],
+        )
+
+    names = ["failing", "fresh", "limit", "odd"]
+    found = {head.lane: head for head in stats.failing_heads(cursor, names)}
+    assert {"failing", "odd"} == set(found)
+    assert ("shop.Unlucky", error["at"], 2) == (
+        found["failing"].error,
+        found["failing"].first_at,
+        found["failing"].attempt,
+    )
+    assert (None, None) == (found["odd"].error, found["odd"].first_at)
+
+
+# Plans -------------------------------------------------------------------------------
+
+ONE_KEY = """
+INSERT INTO pgqueue_job (task, lane, lane_capacity)
+SELECT 'x', 'one', {capacity} FROM generate_series(1, {n})
+"""
+MANY_LANES = """
+INSERT INTO pgqueue_job (task, lane, lane_capacity)
+SELECT 'x', 'lane' || n % 5000, {capacity} FROM generate_series(1, {n}) n
+"""
+
+
+@pytest.mark.parametrize("is_analysed", [False, True], ids=["never analysed", ""])
+@pytest.mark.parametrize("capacity", ["NULL", "5"])
+@pytest.mark.parametrize("rows", [ONE_KEY, MANY_LANES], ids=["one key", "many lanes"])
+def test_no_look_reads_more_than_it_counts(cursor, rows, capacity, is_analysed):
+    """A hundred thousand jobs wait, of one key or of many."""
+    cursor.execute(rows.format(n=100_000, capacity=capacity))
+    if is_analysed:
+        cursor.execute("ANALYZE pgqueue_job")
+    cursor.execute("SELECT max(id) FROM pgqueue_job")
+    (last,) = cursor.fetchone()
+    names = stats.find_lanes(cursor, limit=10, looks=10).lanes
+    statements = {
+        stats.FIND: {"after": "", "text": "l", "task": "x", "looks": 50, "limit": 50},
+        stats.STATS: {"lanes": names, "limit": 1_000},
+        stats.PLACE: {"id": last, "limit": 1_000},
+        stats.FAILING: {"lanes": names},
+    }
+
+    for statement, params in statements.items():
+        with cursor.connection.transaction():
+            limit(cursor, seconds=10, plans=Plans.IN_ORDER)
+            cursor.execute(
+                f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", params
+            )
+            plan = cursor.fetchone()[0][0]["Plan"]
+        read = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        assert '"Node Type": "Seq Scan"' not in json.dumps(plan)
+        assert read < 3_000, json.dumps(plan, indent=1)
