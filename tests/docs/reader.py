@@ -48,6 +48,9 @@ products = [Product.objects.create(shop=shop), Product.objects.create(shop=shop)
 @task
 def charge_alone(order_id): bank.charge(order_id, idempotency_key="alone")
 """,
+    "docs/howto/one-at-a-time.md": """
+order = Order(number="2026-19", customer=Customer.objects.create(pk=7))
+""",
     "docs/howto/run-once.md": """
 import random, time
 shop = Shop.objects.create()
@@ -223,6 +226,15 @@ the.deploy()
     None, topic="orders", group="stats", messages=1, first_at=1, last_at=2
 )
 assert told is None, told
+""",
+    "docs/howto/one-at-a-time.md": """
+lanes = {job.task: job.lane for job in the.jobs("fetch")}
+assert {"shop.tasks.fetch": "shop.tasks.fetch"} == lanes
+assert ["shop.tasks.book:7", None] == [job.lane for job in the.jobs("book")]
+fetch.delay("https://example.org/a")
+assert "shop.tasks.fetch:example.org" == the.jobs("fetch")[-1].lane
+the.drain()
+assert [] == the.waiting()
 """,
     "docs/howto/redrive-dead-letters.md": """
 assert ["shop.tasks.write_receipt"] == the.waiting()
