@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
             index=models.Index(
                 fields=["lane_due_at", "id"],
                 name="pgqueue_job_lane_intake",
-                condition=Q(visible_at__isnull=True, lane__isnull=False),
+                condition=Q(lane_due_at__isnull=False),
             ),
         ),
         AddIndexConcurrently(

@@ -163,7 +163,7 @@ class Job(JobColumns):
             models.Index(
                 fields=["lane_due_at", "id"],
                 name="pgqueue_job_lane_intake",
-                condition=Q(visible_at__isnull=True, lane__isnull=False),
+                condition=Q(lane_due_at__isnull=False),
             ),
             # Serves queues/suspects.py: the few jobs that run alone.
             models.Index(

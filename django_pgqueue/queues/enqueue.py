@@ -231,7 +231,7 @@ def enqueue_many(
     params = placement.params()
     for chunk in found:
         params["items"] = as_array(chunk)
-        form = many(placement)
+        form = many(rule, has_lanes=placement.has_lanes)
         if form is MANY_WITH_MORE:
             params["offsets"] = as_offsets(chunk)
             params["lanes"] = as_lanes(chunk)
@@ -240,10 +240,9 @@ def enqueue_many(
     return ids
 
 
-def many(placement: Placement) -> Form:
-    """Return the form of many calls."""
-    is_more = placement.rule.has_offsets or placement.has_lanes
-    return MANY_WITH_MORE if is_more else MANY
+def many(rule: Rule, *, has_lanes: bool = False) -> Form:
+    """Return the form of many calls by a rule."""
+    return MANY_WITH_MORE if rule.has_offsets or has_lanes else MANY
 
 
 def pinned(cursor: Cursor, placement: Placement) -> Placement:

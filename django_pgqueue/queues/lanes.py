@@ -48,11 +48,12 @@ SELECT DISTINCT j.lane FROM pgqueue_job j
 
 # Locks: none. From where the last look has ended, so that it walks over no dead entries
 # of what was let through since. Rows are compared, since many jobs may have one time.
+# Nothing but lane_due_at is asked for, which only a parked job of a lane has: so no
+# other index fits.
 NEWLY_DUE = """
 WITH due AS MATERIALIZED (
     SELECT j.lane, j.lane_due_at, j.id FROM pgqueue_job j
-     WHERE j.visible_at IS NULL AND j.lane IS NOT NULL
-       AND (j.lane_due_at, j.id) > (coalesce(%(after)s::timestamptz,
+     WHERE (j.lane_due_at, j.id) > (coalesce(%(after)s::timestamptz,
                least(%(since)s::timestamptz,
                      statement_timestamp() - %(back)s::interval)),
            %(after_id)s::bigint)
@@ -60,8 +61,7 @@ WITH due AS MATERIALIZED (
      ORDER BY j.lane_due_at, j.id LIMIT %(limit)s)
 SELECT statement_timestamp(), due.count, due.lanes, due.last_at, due.last_id,
        (SELECT min(j.lane_due_at) FROM pgqueue_job j
-         WHERE j.visible_at IS NULL AND j.lane IS NOT NULL
-           AND j.lane_due_at > statement_timestamp())
+         WHERE j.lane_due_at > statement_timestamp())
   FROM (SELECT count(*) AS count,
                coalesce(array_agg(DISTINCT lane), '{}') AS lanes,
                max(lane_due_at) AS last_at,

@@ -31,6 +31,7 @@ UNION ALL SELECT id, 'dead ' || reason, to_jsonb(j) FROM pgqueue_dead_letter j
 DIFFERENT = {"id", "task", "enqueued_at", "run_after", "visible_at", "finished_at"}
 # Of these, whether there is one.
 SAID = {"started_at", "worker", "dedup_key", "queued_key", "leased_by"}
+SAID |= {"lane", "lane_due_at"}
 OF_AN_ERROR = {"at", "worker", "traceback", "ran_seconds", "retry_at", "fingerprint"}
 
 

@@ -132,6 +132,11 @@ VALUES = {
     "lease_seconds": 30.0,
     "offset_microseconds": 7,
     "offsets": "{7}",
+    "lane": "one",
+    "lanes": '["one", null]',
+    "lane_capacity": 3,
+    "back": LEASE,
+    "after_id": 0,
     "options": "{}",
     "over_microseconds": 60_000_000,
     "queue_job": 7,
@@ -238,6 +243,10 @@ VALUES = {
 # Statements whose parameters differ from those of their names above.
 JSON_ITEMS = {"items": "[[], {}]"}
 SPECIAL = {
+    "lanes.PROMOTE": {"lanes": ["one", "none"]},
+    "lanes.WITH_ROOM": {"after": ""},
+    "lanes.NEWLY_DUE": {"since": NOON, "after": None},
+    **{f"insert many, {name}, in lanes": JSON_ITEMS for name in ("plain", "spread")},
     **{
         f"insert many, {name}": JSON_ITEMS for name in ("plain", "spread", "accumulate")
     },
@@ -487,6 +496,7 @@ EXPLAINED = {
     *(f"log.subscriptions.{name}" for name in ("LOCK", "SHOWN", "ALL")),
     *(f"log.subscriptions.{name}" for name in ("INSERT", "DECLARE", "DISABLE")),
     *(f"log.subscriptions.{name}" for name in ("DECLARE_AGAIN", "ENABLE", "DELETE")),
+    *(f"lanes.{name}" for name in ("LANES_OF", "NEWLY_DUE", "PROMOTE", "WITH_ROOM")),
     "wake.CHANNEL",
     "wake.NOTIFY",
     "wake.NOTIFY_CHANNEL",
@@ -560,6 +570,12 @@ RULES = {"plain": PLAIN, "spread": SPREAD, "accumulate": ACCUMULATE}
 MADE = {
     **{f"insert one, {name}": insert(ONE, rule) for name, rule in RULES.items()},
     **{f"insert many, {n}": insert(many(rule), rule) for n, rule in RULES.items()},
+    **{
+        f"insert many, {name}, in lanes": insert(
+            many(RULES[name], has_lanes=True), RULES[name], has_lanes=True
+        )
+        for name in ("plain", "spread")
+    },
     **{
         f"unique one, {name}": ONE_STORED.format(call=call(ONE, RULES[name], ONE_KEY))
         for name in ("plain", "spread")
@@ -687,6 +703,9 @@ HOT = {
     "lease.RESCUE": (BUFFERS_MAX, 12, 10),
     "lease.CANCEL_REQUESTS": (BUFFERS_MAX, 0, 0),
     "cancel.CANCEL": (BUFFERS_MAX, 0, 10),
+    "lanes.NEWLY_DUE": (BUFFERS_MAX, 0, 1),
+    "lanes.WITH_ROOM": (BUFFERS_MAX, 0, 1),
+    "lanes.PROMOTE": (BUFFERS_MAX, 0, 1),
 }
 
 
