@@ -100,6 +100,18 @@ def test_a_lane_that_is_busy_is_no_trouble(monkeypatch):
     assert sane("lanes_held")
 
 
+def test_a_lane_that_is_full_again_is_no_trouble(monkeypatch):
+    """Its room was taken before the second look, by another than the next."""
+    _, other = make_jobs(2, lane="g", lane_capacity=1)
+    due_for(other - 1, 600)
+
+    def take(seconds):
+        Job.objects.filter(pk=other).update(visible_at=timezone.now())
+
+    monkeypatch.setattr(examine_lanes.time, "sleep", take)
+    assert sane("lanes_held")
+
+
 # Blocked -----------------------------------------------------------------------------
 
 

@@ -106,14 +106,16 @@ def test_where_no_job_waits_it_says_so():
 
 def test_pages_go_by_name():
     """Each ends with where to go on, quoted for a shell."""
-    for name in ("it's", "a", "b"):
+    for name in ("a", "b", "it's", "z"):
         make_lane(name, 2)
 
     _, out, err = run("lanes", "--limit", 2)
     assert 3 == len(out.splitlines())
     assert "More: --after b\n" == err
-    assert ["it's"] == names("--after", "b")
+    assert ["it's", "z"] == names("--after", "b")
     _, _, err = run("lanes", "--limit", 1, "--after", "b")
+    assert """More: --after 'it'"'"'s'\n""" == err
+    _, _, err = run("lanes", "--limit", 1, "--after", "it's")
     assert "" == err
 
 
