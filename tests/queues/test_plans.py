@@ -28,7 +28,7 @@ from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues import lease as leases
 from django_pgqueue.queues import settle as settles
 from django_pgqueue.queues.claim import Band, claim_from_floors
-from django_pgqueue.queues.enqueue import MANY, MANY_WITH_MORE, ONE, insert
+from django_pgqueue.queues.enqueue import MANY, ONE, insert, many
 from django_pgqueue.queues.rules import ACCUMULATE, PLAIN, SPREAD
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.queues.unique import KEY, MANY_STORED, ONE_KEY, ONE_STORED, call
@@ -193,9 +193,6 @@ VALUES = {
     "batch": 500,
     "bytes": 1_000,
     "goes_on": True,
-    "lane": "one",
-    "lane_capacity": 5,
-    "lanes": ["one"],
     "last": 7,
     "needed": 7,
     "tid": "(0,1)",
@@ -250,10 +247,8 @@ SPECIAL = {
     "lanes.NEWLY_DUE": {"since": NOON, "after": None},
     **{f"insert many, {name}, in lanes": JSON_ITEMS for name in ("plain", "spread")},
     **{
-        f"insert many, {name}": {**JSON_ITEMS, "lanes": None}
-        for name in ("plain", "spread", "accumulate")
+        f"insert many, {name}": JSON_ITEMS for name in ("plain", "spread", "accumulate")
     },
-    "insert many, in lanes": {**JSON_ITEMS, "lanes": '["one", null]'},
     **{
         f"unique one, {name}": {"by": '{"order_id": 7}'} for name in ("plain", "spread")
     },
@@ -337,8 +332,8 @@ SPECIAL = {
         }
         for name in ("STORE", "STORE_HOURS", "NONE_LEFT")
     },
-    "lanes.NEWLY_DUE": {"after": None, "after_id": 0, "back": LEASE},
-    "lanes.WITH_ROOM": {"after": ""},
+    "lane_stats.FAILING": {"lanes": ["one"]},
+    "lane_stats.STATS": {"lanes": ["one"]},
     "lane_stats.FIND": {"after": "", "looks": 500, "text": "one", "task": None},
     "failure_kinds.RECENT": {"rows": 10, "text": "card", "in_messages": True},
     "task_hours.STORE": {
@@ -411,7 +406,6 @@ EXPLAINED = {
     "lease.RENEW",
     "lease.HELD",
     "lease.RESCUE",
-    *(f"lanes.{name}" for name in ("LANES_OF", "NEWLY_DUE", "PROMOTE", "WITH_ROOM")),
     *(f"lane_stats.{name}" for name in ("FAILING", "FIND", "PLACE", "STATS")),
     "leased.LEASED",
     "limits.LIMIT",
@@ -576,14 +570,7 @@ def statements(module):
 RULES = {"plain": PLAIN, "spread": SPREAD, "accumulate": ACCUMULATE}
 MADE = {
     **{f"insert one, {name}": insert(ONE, rule) for name, rule in RULES.items()},
-    **{
-        f"insert many, {name}": insert(
-            MANY_WITH_MORE if rule.has_offsets else MANY, rule
-        )
-        for name, rule in RULES.items()
-    },
-    "insert one, in a lane": insert(ONE, PLAIN, has_lanes=True),
-    "insert many, in lanes": insert(MANY_WITH_MORE, PLAIN, has_lanes=True),
+    **{f"insert many, {n}": insert(many(rule), rule) for n, rule in RULES.items()},
     **{
         f"insert many, {name}, in lanes": insert(
             many(RULES[name], has_lanes=True), RULES[name], has_lanes=True
