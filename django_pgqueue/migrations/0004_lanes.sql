@@ -21,7 +21,9 @@ CREATE OR REPLACE FUNCTION pgqueue_promote(
     OUT jobs integer,
     OUT queues text[],
     OUT locked text[]
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+AS $$
 DECLARE
     home bigint := 'pgqueue_job'::regclass::oid;
     moment timestamptz;
@@ -70,11 +72,11 @@ BEGIN
          WHERE NOT lane.is_group),
     free AS MATERIALIZED (
         SELECT j.id FROM pgqueue_job j
-         WHERE j.id = ANY(ARRAY(SELECT id FROM first)) AND j.visible_at IS NULL
+         WHERE j.id = ANY(ARRAY(SELECT id FROM first)) AND j.lane_due_at IS NOT NULL
            FOR UPDATE SKIP LOCKED),
     promoted AS (
         UPDATE pgqueue_job AS j SET visible_at = moment, lane_due_at = NULL
-         WHERE j.id = ANY(ARRAY(SELECT id FROM free)) AND j.visible_at IS NULL
+         WHERE j.id = ANY(ARRAY(SELECT id FROM free)) AND j.lane_due_at IS NOT NULL
         RETURNING j.id, j.queue)
     SELECT (SELECT count(*) FROM promoted),
            ARRAY(SELECT DISTINCT queue FROM promoted),

@@ -59,6 +59,17 @@ SET LOCAL enable_nestloop = off;
 SET LOCAL jit = off
 """
 
+# Locks: none. For statements that look for the first rows of an index in its order: a
+# plan made for a few rows reads all of another index and sorts them.
+IN_ORDER = """
+SET enable_bitmapscan = off;
+SET enable_sort = off
+"""
+IN_ORDER_ONCE = """
+SET LOCAL enable_bitmapscan = off;
+SET LOCAL enable_sort = off
+"""
+
 # Locks: none. A commit of a session that flushes later is written by the server within
 # three times its wal_writer_delay. FLUSH makes that at once: what is committed after it
 # in the log, with the setting of the role or the server, is on disk with all before it.
@@ -151,6 +162,7 @@ class Link:
         name: The application_name.
         steady: Plan the same way whatever the statistics say, where the session is
             ours alone: for the few statements that run all day.
+        in_order: Of a steady link: its statements go along an index, in its order.
         flushes_later: Of a steady link: commits need not wait for the disk, since
             flush() is called soon after.
     """
@@ -161,11 +173,13 @@ class Link:
         *,
         name: str,
         steady: bool = False,
+        in_order: bool = False,
         flushes_later: bool = False,
     ) -> None:
         self._alias = alias
         self._name = name
         self._steady = steady
+        self._in_order = in_order
         self._flushes_later = flushes_later
         self._has_late_flush = False
         self._has_steady_plans = False
@@ -237,6 +251,8 @@ class Link:
             return
         with connection.transaction(), connection.cursor(binary=binary) as cursor:
             connection.execute(STEADY_ONCE, prepare=False)
+            if self._in_order:
+                connection.execute(IN_ORDER_ONCE, prepare=False)
             yield cursor
 
     def _make_steady(self) -> bool:
@@ -247,6 +263,8 @@ class Link:
         if not may_prepare(self._alias) or row != (connection.info.backend_pid,):
             return False
         connection.execute(STEADY, prepare=False)
+        if self._in_order:
+            connection.execute(IN_ORDER, prepare=False)
         if self._flushes_later:
             try:
                 connection.execute(FLUSH, prepare=False)

@@ -295,6 +295,17 @@ def test_a_steady_link_prepares_and_plans_by_index(steady):
     assert STEADY == planner_settings(steady)
 
 
+def test_a_link_in_order_plans_without_bitmaps_and_sorts():
+    """For as long as it is open, where the session is ours alone."""
+    link = Link("default", name="tests: in order", steady=True, in_order=True)
+    try:
+        with link.steady_cursor() as cursor:
+            for name in ("enable_bitmapscan", "enable_sort"):
+                assert "off" == show(cursor.connection, name)
+    finally:
+        link.drop()
+
+
 def test_a_steady_link_is_steady_again_after_it_broke(steady):
     """A new session starts with the server's settings."""
     first = steady.connection.info.backend_pid

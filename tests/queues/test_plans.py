@@ -515,6 +515,8 @@ UTILITY = {
     *("unique.ONE_STORED", "unique.MANY_STORED"),
     "connect.FLUSH",
     "connect.FLUSH_LATER",
+    "connect.IN_ORDER",
+    "connect.IN_ORDER_ONCE",
     "connect.STEADY",
     "connect.STEADY_ONCE",
     "connect.ISOLATION",

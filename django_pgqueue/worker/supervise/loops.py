@@ -187,7 +187,7 @@ class Loops:
             self._on_freed,
         )
         self.promoter = Promoter(
-            self._link("promoter", steady=True, flushes_later=True),
+            self._link("promoter", steady=True, in_order=True, flushes_later=True),
             on_promoted=self.wakes.flag,
         )
         self.listener = None
