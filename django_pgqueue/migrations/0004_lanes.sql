@@ -3,6 +3,7 @@
 -- job_place.sql
 CREATE OR REPLACE FUNCTION pgqueue_job_place() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    NEW.lane := nullif(NEW.lane, '');
     IF NEW.lane IS NOT NULL THEN
         NEW.visible_at := NULL;
         NEW.lane_due_at := greatest(NEW.run_after, clock_timestamp());

@@ -5,11 +5,12 @@
 -- "for 1970" would overtake all others of its priority.
 --
 -- A job of a lane waits parked until pgqueue_promote() lets it through; lane_due_at
--- says from when on it may.
+-- says from when on it may. An empty name is none.
 --
 -- Locks: none.
 CREATE OR REPLACE FUNCTION pgqueue_job_place() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    NEW.lane := nullif(NEW.lane, '');
     IF NEW.lane IS NOT NULL THEN
         NEW.visible_at := NULL;
         NEW.lane_due_at := greatest(NEW.run_after, clock_timestamp());

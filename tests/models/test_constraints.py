@@ -388,6 +388,14 @@ def test_a_lane_parks_a_job_and_keeps_its_time():
     assert job.run_after == job.lane_due_at
 
 
+def test_an_empty_lane_is_none():
+    """Nobody goes through it, so the job is due at once."""
+    job = make_job(lane="")
+
+    assert job.lane is None
+    assert job.visible_at is not None
+
+
 def test_a_lane_keeps_the_capacity_it_was_given():
     """Without one it is a group: one at a time, and in order."""
     assert 3 == make_job(lane="api", lane_capacity=3).lane_capacity
