@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from django_pgqueue.worker.service import BACKOFF_SECONDS_MAX
-from tests.faults.build import make_build
+from tests.faults.build import FUNCTIONS, make_build
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,17 @@ class Broken:
     row: str
     found_by: frozenset[str]
 
+
+# How a promotion gets its locks, before the statement that counts.
+PROMOTE_KEYS = (
+    "SELECT DISTINCT (hashtextextended(name, home) % 2147483647)::integer AS key\n"
+    "               FROM unnest(in_lanes) name ORDER BY key"
+)
+PROMOTE_LOCK = (
+    "    PERFORM pg_advisory_xact_lock(706706, hashed.key)\n"
+    f"       FROM ({PROMOTE_KEYS}) hashed;\n"
+    "    moment := clock_timestamp();\n"
+)
 
 BUILDS: dict[str, Broken] = {
     "no-fence": Broken(
@@ -246,6 +257,64 @@ BUILDS: dict[str, Broken] = {
         "C3-small",
         frozenset({"ticks_are_due"}),
     ),
+    "promote-at-once": Broken(
+        "a promotion takes its locks and counts in one statement",
+        (
+            Edit("sql/promote.sql", PROMOTE_LOCK, "    moment := clock_timestamp();\n"),
+            Edit(
+                "sql/promote.sql",
+                "    WITH lane AS MATERIALIZED (\n",
+                "    WITH hashed AS MATERIALIZED (\n"
+                "        SELECT pg_advisory_xact_lock(706706, key) FROM (\n"
+                f"        {PROMOTE_KEYS}) hashed),\n"
+                "    lane AS MATERIALIZED (\n",
+            ),
+            Edit(
+                "sql/promote.sql",
+                "FROM (SELECT DISTINCT name FROM unnest(in_lanes) name) asked\n",
+                "FROM (SELECT DISTINCT name FROM unnest(in_lanes) name\n"
+                "                 WHERE (SELECT count(*) FROM hashed) > 0) asked\n",
+            ),
+        ),
+        "Q1-small",
+        frozenset({"lanes_hold_no_more"}),
+    ),
+    "ack-unlocked": Broken(
+        "who has settled jobs of a lane promotes it without its lock",
+        (
+            # A name that no lane has asks for it.
+            Edit(
+                "sql/promote.sql", "hashed;", "hashed\n     WHERE '' <> ALL(in_lanes);"
+            ),
+            Edit(
+                "worker/lanes/promoter.py",
+                "        self._promote(names)\n        with self._lock:\n",
+                "        self._promote({'', *names} if names else names)\n"
+                "        with self._lock:\n",
+            ),
+            # Slowly, so that others meet it; with the lock that would do no harm.
+            Edit(
+                "sql/promote.sql",
+                "      INTO jobs, queues, locked;\n",
+                "      INTO jobs, queues, locked;\n"
+                "    PERFORM pg_sleep(0.02) WHERE '' = ANY(in_lanes);\n",
+            ),
+        ),
+        "Q1-slow",
+        frozenset({"lanes_hold_no_more"}),
+    ),
+    "room-of-leases": Broken(
+        "a lane has room for what is let through and not claimed yet",
+        (
+            Edit(
+                "sql/promote.sql",
+                "WHERE j.lane = asked.name AND j.visible_at IS NOT NULL\n",
+                "WHERE j.lane = asked.name AND j.leased_by IS NOT NULL\n",
+            ),
+        ),
+        "Q2-small",
+        frozenset({"lanes_hold_no_more"}),
+    ),
 }
 
 
@@ -271,4 +340,10 @@ def make_changed(name: str, edits: tuple[Edit, ...], package: Path, into: Path) 
                 f"is there {text.count(edit.old)} times, not {edit.times}."
             )
         path.write_text(text.replace(edit.old, edit.new))
+    functions = sorted({edit.file for edit in edits if edit.file.startswith("sql/")})
+    if functions:
+        package = build / "django_pgqueue"
+        # What replaces a function takes its pins off, too.
+        files = [package / name for name in (*functions, "sql/pins.sql")]
+        (build / FUNCTIONS).write_text("".join(file.read_text() for file in files))
     return build

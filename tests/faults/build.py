@@ -5,6 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+# Of a build: functions that its database is to have in the place of those that the
+# migrations made. Most have none.
+FUNCTIONS = "functions.sql"
+
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 

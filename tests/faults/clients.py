@@ -111,6 +111,7 @@ class Client:
                     self._store([operation.jobs[0]], f"{key}.undone")
                     raise RolledBack
             self._store(operation.jobs, key)
+            time.sleep(operation.open_seconds)
             if operation.ending == "rollback":
                 raise RolledBack
             if operation.ending == "kill_before":

@@ -45,6 +45,7 @@ class Operation(NamedTuple):
     at: float
     planned: bool = False  # It failed because it was to.
     error: str = ""
+    answered_at: float | None = None  # None: never.
 
 
 @dataclass(slots=True)
@@ -102,6 +103,7 @@ def operations_of(lines: Sequence[Mapping[str, Any]]) -> list[Operation]:
                 outcome=line["event"],
                 planned=line.get("planned", False),
                 error=line.get("text", ""),
+                answered_at=line["at"],
             )
     return list(found.values())
 

@@ -24,6 +24,7 @@ CREATE TABLE faults_history (
     key text,
     task text NOT NULL,
     how text,
+    customer text,
     schedule bigint,
     tick text,
     old jsonb,
@@ -48,12 +49,13 @@ DECLARE
     after jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END;
     known jsonb := coalesce(after, before);
 BEGIN
-    INSERT INTO faults_history (place, operation, job, key, task, how, schedule, tick,
-                                old, new)
+    INSERT INTO faults_history (place, operation, job, key, task, how, customer,
+                                schedule, tick, old, new)
     VALUES (TG_ARGV[0], TG_OP, (known ->> 'id')::bigint,
             known -> 'kwargs' ->> 'key',
             substring(known ->> 'task' FROM '[^.]*$'),
             known -> 'kwargs' ->> 'how',
+            known -> 'kwargs' ->> 'customer',
             (known ->> 'schedule_id')::bigint,
             known -> 'headers' ->> 'pgqueue.tick',
             CASE WHEN before IS NOT NULL THEN faults_row(before) END,
@@ -82,7 +84,7 @@ CREATE TABLE faults_effect (
 READ = """
 SELECT seq, extract(epoch FROM at)::float8, backend, application, transaction,
        place, operation, job, key, task, how, old, new, schedule,
-       extract(epoch FROM tick::timestamptz)::float8
+       extract(epoch FROM tick::timestamptz)::float8, customer
   FROM faults_history ORDER BY job, seq
 """
 
@@ -121,6 +123,7 @@ class Change(NamedTuple):
     new: Row | None
     schedule: int | None = None
     tick: float | None = None  # The moment of the tick, by the job's headers.
+    customer: str | None = None  # Whose jobs share a group, or a limit.
 
 
 def read(cursor: Any) -> list[Change]:

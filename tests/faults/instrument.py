@@ -143,7 +143,7 @@ def _around(
 
 
 def _set_points() -> None:
-    from django_pgqueue.queues import claim, suspects
+    from django_pgqueue.queues import claim, lanes, suspects
     from django_pgqueue.schedules import issue, ticks
     from django_pgqueue.worker.chores import scheduler
     from django_pgqueue.worker.run import executor
@@ -155,6 +155,7 @@ def _set_points() -> None:
     executor.attempt = _around(executor.attempt, "starting", "performed")
     for kind, write in list(settler.KINDS.items()):
         settler.KINDS[kind] = _around(write, f"{kind}.before", f"{kind}.after")
+    lanes.promote = _around(lanes.promote, "promote.before", "promote.after")
     # A tick: each statement of its transaction, before its commit, and after it.
     ticks.advance = _around(ticks.advance, None, "tick.advanced")
     ticks.insert = _around(ticks.insert, None, "tick.inserted")

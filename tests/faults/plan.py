@@ -44,6 +44,9 @@ class Load:
     failing_share: float = 0.05  # Jobs that raise on their first attempt.
     rejected_share: float = 0.0  # Jobs that give up for good.
     rolled_back_share: float = 0.05
+    # Who shares a group or a limit: each transaction is about one of so many.
+    customers: int = 0
+    open_seconds: tuple[float, float] = (0.0, 0.0)  # From the insert to the COMMIT.
     # Transactions that end by a fault of their own, planned: how, and how many.
     endings: Mapping[str, int] = field(default_factory=dict)
     # Jobs of a kind of their own among the others, so many of each (at least one).
@@ -70,6 +73,7 @@ class Operation:
     at: float
     ending: str  # "commit", "rollback", "savepoint", or a fault.
     jobs: tuple[tuple[str, dict[str, Any]], ...]  # (task, arguments).
+    open_seconds: float = 0.0  # From the insert to the COMMIT.
 
 
 def scaled(count: int, share: float, least: int = 1) -> int:
@@ -160,19 +164,27 @@ def plan_operations(
                     "rollback" if drawn < load.rolled_back_share / 2 else ("savepoint")
                 )
         wanted = [extra] * size if extra else [None] * size
+        shared: dict[str, Any] = {}
+        if load.customers:
+            shared["customer"] = f"c{rng.randrange(load.customers)}"
         yield Operation(
             key=key,
             at=seconds * n / len(places),
             ending=ending,
             jobs=tuple(
-                _job(load, rng, f"{key}.{place}", which)
+                _job(load, rng, f"{key}.{place}", which, shared)
                 for place, which in enumerate(wanted)
             ),
+            open_seconds=rng.uniform(*load.open_seconds) if load.open_seconds[1] else 0,
         )
 
 
 def _job(
-    load: Load, rng: random.Random, key: str, extra: tuple[str, str] | None
+    load: Load,
+    rng: random.Random,
+    key: str,
+    extra: tuple[str, str] | None,
+    shared: Mapping[str, Any],
 ) -> tuple[str, dict[str, Any]]:
     if extra is not None:
         task, how = extra
@@ -182,7 +194,7 @@ def _job(
     seconds = rng.uniform(*(load.slow_seconds if slow else load.seconds))
     drawn = rng.random()
     fails = int(drawn < load.failing_share) - int(drawn > 1 - load.rejected_share)
-    return task, {"key": key, "seconds": round(seconds, 4), "fails": fails}
+    return task, {"key": key, "seconds": round(seconds, 4), "fails": fails, **shared}
 
 
 def _extras(load: Load, share: float) -> list[tuple[str, str]]:

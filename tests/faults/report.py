@@ -39,7 +39,7 @@ def line(report: dict[str, Any]) -> str:
         f"repeats {counts['duplicated']} ({counts['explained']} explained), "
         f"accepted stale writes {counts['accepted']}, refused {counts['stale']}; "
         f"felt: {felt or 'NOTHING'}; "
-        f"{_ticks(report['measures'])}"
+        f"{_ticks(report['measures'])}{_lanes(report['measures'])}"
         f"drained in {'-' if drained is None else f'{drained:.1f} s'}; "
         f"{report['seconds']:.0f} s"
     )
@@ -50,6 +50,13 @@ def _ticks(measures: dict[str, Any]) -> str:
     if "ticks" not in measures:
         return ""
     return f"{measures['ticks']} ticks, at most {measures['late_seconds']:.1f} s late; "
+
+
+def _lanes(measures: dict[str, Any]) -> str:
+    """Return what there is to say of lanes, if anything."""
+    if "room_seconds" not in measures:
+        return ""
+    return f"room for at most {measures['room_seconds']:.1f} s; "
 
 
 def problems(report: dict[str, Any]) -> list[str]:

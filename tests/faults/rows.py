@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from tests.faults import checks, tick_checks
+from tests.faults import checks, lane_checks, tick_checks
 from tests.faults.leaks import LITTER
 from tests.faults.plan import (
     Fault,
@@ -396,6 +396,56 @@ ROWS: dict[str, Row] = {
         must_bite=("littered",),
         checks=(checks.everything_succeeds, checks.no_leaks),
     ),
+    "Q1": Row(
+        title="groups: kill -9, SIGSTOP for lease + 3 s, connections cut, failing jobs",
+        seconds=300,
+        seconds_min=45,
+        load=Load(
+            jobs=20_000,
+            tasks={"grouped": 1.0},
+            customers=200,
+            open_seconds=(0.0, 0.05),
+            failing_share=0.1,
+        ),
+        series=(
+            Series(kind="kill_process", count=100),
+            Series(
+                kind="pause_process",
+                count=30,
+                count_min=4,
+                lasts=(8.0, 8.0),
+                what=("busy",),
+            ),
+            Series(kind="terminate_backend", count=100, victims=CONNECTIONS),
+        ),
+        workers=3,
+        must_bite=("lapsed",),
+        drain_seconds=60,
+        checks=(*lane_checks.ALWAYS, lane_checks.groups_keep_order),
+    ),
+    "Q2": Row(
+        title="limits: kill -9, also right before a promotion and after it",
+        seconds=300,
+        seconds_min=45,
+        load=Load(
+            jobs=20_000,
+            tasks={"limited": 1.0},
+            seconds=(0.02, 0.15),
+            customers=3,
+            open_seconds=(0.0, 0.05),
+            failing_share=0.1,
+        ),
+        series=(Series(kind="kill_process", count=100),),
+        points={"promote.before": 100, "promote.after": 100},
+        workers=4,
+        must_bite=("crashed",),
+        drain_seconds=60,
+        checks=(
+            *lane_checks.ALWAYS,
+            lane_checks.limits_are_reached,
+            checks.every_point_was_reached,
+        ),
+    ),
     "R1": Row(
         title="schedules by the second: kill -9, SIGSTOP, crashes of the server",
         seconds=600,
@@ -470,6 +520,25 @@ def _small(name: str, *, seconds: float, jobs: int, count: int) -> Row:
     )
 
 
+def _hot(
+    *, jobs: int, seconds: tuple[float, float], customers: int, open_seconds: float
+) -> Row:
+    """Return a piece of Q1 that has single jobs of many clients, and hardly a fault."""
+    load = replace(
+        ROWS["Q1"].load,
+        jobs=jobs,
+        clients=8,
+        sizes=(1,),
+        seconds=seconds,
+        customers=customers,
+        open_seconds=(0.0, open_seconds),
+        rolled_back_share=0.0,
+        failing_share=0.0,
+    )
+    series = (Series(kind="kill_process", count=2),)
+    return replace(ROWS["Q1"], seconds=12, load=load, series=series)
+
+
 # What finds out the broken builds; no row of the matrix, only a piece of one.
 SMALL: dict[str, Row] = {
     "K1-small": _small("K1", seconds=10, jobs=1_000, count=8),
@@ -488,6 +557,11 @@ SMALL: dict[str, Row] = {
         checks=(checks.nothing_runs_beside_itself,),
     ),
     "D6-small": _small("D6", seconds=10, jobs=800, count=2),
+    # Few lanes that are nearly always full, and commits in another order than that of
+    # ids: whoever counts a little later finds another first job.
+    "Q1-small": _hot(jobs=2_000, seconds=(0.0, 0.02), customers=4, open_seconds=0.05),
+    "Q1-slow": _hot(jobs=800, seconds=(0.02, 0.06), customers=6, open_seconds=0.1),
+    "Q2-small": replace(_small("Q2", seconds=10, jobs=800, count=2), points={}),
     "C3-small": replace(
         _small("C3", seconds=8, jobs=20, count=0),
         points=dict.fromkeys(TICK_POINTS, 2),

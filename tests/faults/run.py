@@ -17,6 +17,7 @@ from tests.faults import (
     checks,
     history,
     injectors,
+    lane_checks,
     ledger,
     schedules,
     tick_checks,
@@ -335,6 +336,8 @@ def _collect(
     stage.measures["littered"] = sum(
         task == "litter" for task, _, _ in checks.ends(evidence)
     )
+    if stage.run.row.load.customers:
+        stage.measures["room_seconds"] = lane_checks.room_seconds(evidence)
     if stage.run.row.schedules:
         stage.measures["ticks"] = len(ticks)
         stage.measures["late_seconds"] = tick_checks.late_seconds(evidence)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.faults import ledger
+from tests.faults.build import FUNCTIONS
 from tests.faults.fleet import Fleet, Worker
 from tests.faults.rows import CLOCK_WRONG_SECONDS, SETTINGS, ZONE_WRONG, Run
 from tests.faults.schedules import Step
@@ -45,6 +46,9 @@ class Stage:
         self.folder = folder
         os.environ[ledger.FOLDER] = str(folder)
         self.server = Server(template)
+        if (build / FUNCTIONS).exists():
+            with self.server.connect() as connection:
+                connection.execute((build / FUNCTIONS).read_text())
         self.fleet = Fleet()
         self.proxies: list[Proxy] = []
         self.clients: subprocess.Popen[bytes] | None = None

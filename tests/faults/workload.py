@@ -15,9 +15,10 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from django_pgqueue import Reject, Retry, task
+from django_pgqueue import Limit, Reject, Retry, task
 from django_pgqueue.tasks.context import JobContext
 from tests.faults import leaks, ledger, poison
+from tests.faults.capacities import LIMIT
 from tests.faults.instrument import delivery_of, pass_point
 
 SOON = Retry(max_attempts=5, backoff="constant", base=0.3, jitter="full")
@@ -71,6 +72,30 @@ def atomic_work(ctx: JobContext, key: str, seconds: float, fails: int = 0) -> No
         time.sleep(seconds / 2)
         write_effect(ctx, delivery, key)
         time.sleep(seconds / 2)
+        if ctx.attempt <= fails:
+            raise Planned(f"attempt {ctx.attempt}")
+
+
+@task(takes_context=True, retries=SOON, group="customer")
+def grouped(
+    ctx: JobContext, key: str, customer: str, seconds: float, fails: int = 0
+) -> None:
+    """As ``work``, one at a time for a customer, and in order."""
+    with noted(ctx) as delivery:
+        time.sleep(seconds)
+        write_effect(ctx, delivery, key)
+        if ctx.attempt <= fails:
+            raise Planned(f"attempt {ctx.attempt}")
+
+
+@task(takes_context=True, retries=SOON, limit=Limit(LIMIT, key="customer"))
+def limited(
+    ctx: JobContext, key: str, customer: str, seconds: float, fails: int = 0
+) -> None:
+    """As ``work``, so many at a time for a customer."""
+    with noted(ctx) as delivery:
+        time.sleep(seconds)
+        write_effect(ctx, delivery, key)
         if ctx.attempt <= fails:
             raise Planned(f"attempt {ctx.attempt}")
 

@@ -1,0 +1,182 @@
+"""The lane checks: each finds what it is there for, in histories made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.faults import lane_checks
+from tests.faults.capacities import LIMIT
+from tests.faults.evidence import Evidence, Operation, Run
+from tests.faults.history import Change, Row
+from tests.faults.verdict import Verdict
+
+PARKED, WAITING = Row(), Row(visible_at=1.0)
+LEASED = Row(visible_at=9.0, leased_by="a", deliveries=1)
+
+
+class Lane:
+    """The history of one lane, told step by step; a second passes at each."""
+
+    def __init__(self, task: str = "grouped") -> None:
+        self.task = task
+        self.rows: dict[int, Row] = {}
+        self.changes: list[Change] = []
+
+    def turn(self, job: int, new: Row | None, *, at: float | None = None) -> Lane:
+        """Change a row, or take it away."""
+        old, seq = self.rows.get(job), len(self.changes)
+        operation = "INSERT" if old is None else "DELETE" if new is None else "UPDATE"
+        self.changes.append(
+            Change(
+                seq=seq,
+                at=float(seq) if at is None else at,
+                backend=1,
+                application="",
+                transaction=str(seq),
+                place="queue",
+                operation=operation,
+                job=job,
+                key=f"op{job}.0",
+                task=self.task,
+                how=None,
+                old=old,
+                new=new,
+                customer="c1",
+            )
+        )
+        if new is None:
+            del self.rows[job]
+        else:
+            self.rows[job] = new
+        return self
+
+    def lease(self, *jobs: int) -> Lane:
+        """Store jobs, let them through and claim them."""
+        for job in jobs:
+            self.turn(job, PARKED).turn(job, WAITING).turn(job, LEASED)
+        return self
+
+
+def found(check, lane, **more):
+    """Return how often a check finds something."""
+    changes = sorted(lane.changes, key=lambda change: (change.job, change.seq))
+    return len(list(check(Evidence(changes=changes, **more), Verdict())))
+
+
+def test_two_leases_in_a_group_are_found():
+    """Whoever holds the other one, and whether it is about to end."""
+    lane = Lane().lease(1, 2).turn(1, None).turn(2, None)
+
+    assert 1 == found(lane_checks.lanes_hold_no_more, lane)
+
+
+def test_one_more_lease_than_a_limit_has_is_found():
+    """And so many as it has are none too many."""
+    lane = Lane("limited").lease(*range(LIMIT))
+
+    assert 0 == found(lane_checks.lanes_hold_no_more, lane)
+    assert 1 == found(lane_checks.lanes_hold_no_more, lane.lease(LIMIT))
+
+
+def test_a_lease_ends_when_the_row_goes_or_is_put_back():
+    """The next job's may begin then."""
+    lane = Lane().lease(1).turn(1, WAITING).lease(2).turn(2, None).turn(1, LEASED)
+
+    assert 0 == found(lane_checks.lanes_hold_no_more, lane)
+
+
+def test_a_job_whose_lease_ran_out_is_leased_anew():
+    """It is the same job, so its lane holds one."""
+    lane = Lane().lease(1).turn(1, replace(LEASED, leased_by="b", deliveries=2))
+
+    assert 0 == found(lane_checks.lanes_hold_no_more, lane)
+
+
+def test_lanes_do_not_count_for_each_other():
+    """Another customer's job, or another task's, may be leased beside."""
+    lane = Lane().lease(1)
+    lane.changes += [
+        change._replace(job=2, seq=10 + change.seq, customer="c2")
+        for change in lane.changes
+    ]
+
+    assert 0 == found(lane_checks.lanes_hold_no_more, lane)
+
+
+def test_a_limit_that_was_never_full_proves_nothing():
+    """Such a run had too little to do."""
+    lane = Lane("limited").lease(*range(LIMIT - 1))
+
+    assert 1 == found(lane_checks.limits_are_reached, lane)
+    assert 0 == found(lane_checks.limits_are_reached, lane.lease(LIMIT))
+
+
+def operation(job, at, answered_at, outcome="ack"):
+    return Operation(f"op{job}", 1, outcome, at, answered_at=answered_at)
+
+
+def started(first, second):
+    """Return runs of two jobs, in the order of the arguments."""
+    return {(job, 1): Run(job, 1, 7, at) for at, job in enumerate((first, second))}
+
+
+def test_who_was_committed_before_and_starts_later_is_found():
+    """Before is what the client knew: an answer before the other's attempt."""
+    lane = Lane().turn(1, PARKED).turn(2, PARKED)
+    apart = [operation(1, 1.0, 2.0), operation(2, 3.0, 4.0)]
+
+    def wrong(runs, operations):
+        check = lane_checks.groups_keep_order
+        return found(check, lane, runs=runs, operations=operations)
+
+    assert 0 == wrong(started(1, 2), apart)
+    assert 1 == wrong(started(2, 1), apart)
+
+
+def test_of_two_commits_at_the_same_time_either_may_start_first():
+    """And so may one whose client never had an answer."""
+    lane = Lane().turn(1, PARKED).turn(2, PARKED)
+    for first in (
+        operation(1, 1.0, 3.0),
+        operation(1, 1.0, 2.0, "unknown"),
+        operation(1, 1.0, None, "unknown"),
+    ):
+        operations = [first, operation(2, 2.5, 4.0)]
+
+        assert 0 == found(
+            lane_checks.groups_keep_order,
+            lane,
+            runs=started(2, 1),
+            operations=operations,
+        )
+
+
+def test_room_that_nobody_uses_is_found():
+    """A job stays parked though its lane has a place, until it is let through."""
+    limit = lane_checks.ROOM_SECONDS_MAX
+
+    def wrong(seconds):
+        lane = Lane().turn(1, PARKED, at=5.0).turn(1, WAITING, at=5.0 + seconds)
+        return found(lane_checks.no_place_is_lost, lane)
+
+    assert 0 == wrong(limit - 1)
+    assert 1 == wrong(limit + 1)
+
+
+def test_a_limit_that_has_become_smaller_is_found():
+    """Others go through meanwhile, and still one place is never taken."""
+    lane = Lane("limited").lease(*range(LIMIT - 1)).turn(10, PARKED)
+    for job in range(11, 31):
+        lane.turn(job, PARKED).turn(job - 11 if job < 15 else job - 1, None)
+        lane.turn(job, WAITING)
+    lane.turn(10, WAITING)
+
+    assert 1 == found(lane_checks.no_place_is_lost, lane)
+
+
+def test_a_full_lane_has_no_room():
+    """However long the others wait."""
+    lane = Lane().lease(1).turn(2, PARKED).turn(1, None, at=900.0)
+    lane.turn(2, WAITING, at=901.0)
+
+    assert 0 == found(lane_checks.no_place_is_lost, lane)
