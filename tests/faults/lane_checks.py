@@ -125,6 +125,13 @@ def no_place_is_lost(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
                 yield f"{task} of {customer} had room for {until - since:.1f} s"
 
 
+def promoters_died(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
+    """Processes died right before a promotion, and right after one."""
+    reached = {harm.what for harm in evidence.harms if harm.kind == "kill"}
+    for point in sorted({"promote.before", "promote.after"} - reached):
+        yield f"nobody died at {point}"
+
+
 def room_seconds(evidence: Evidence) -> float:
     """Return how long a lane had room at most while jobs of it were parked."""
     return max(

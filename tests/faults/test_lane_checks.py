@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.faults import lane_checks
 from tests.faults.capacities import LIMIT
-from tests.faults.evidence import Evidence, Operation, Run
+from tests.faults.evidence import Evidence, Harm, Operation, Run
 from tests.faults.history import Change, Row
 from tests.faults.verdict import Verdict
 
@@ -180,3 +180,10 @@ def test_a_full_lane_has_no_room():
     lane.turn(2, WAITING, at=901.0)
 
     assert 0 == found(lane_checks.no_place_is_lost, lane)
+
+
+def test_a_point_at_which_nobody_died_is_found():
+    """Else a promotion that has moved elsewhere would go untried."""
+    died = Harm("kill", "promote.after", frozenset({7}), 1.0, 1.0)
+
+    assert 1 == found(lane_checks.promoters_died, Lane(), harms=[died])
