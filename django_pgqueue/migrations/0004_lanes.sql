@@ -23,7 +23,8 @@ CREATE OR REPLACE FUNCTION pgqueue_promote(
     OUT queues text[],
     OUT locked text[]
 ) LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+    SET enable_incremental_sort = off SET jit = off
 AS $$
 DECLARE
     home bigint := 'pgqueue_job'::regclass::oid;
@@ -73,11 +74,13 @@ BEGIN
          WHERE NOT lane.is_group),
     free AS MATERIALIZED (
         SELECT j.id FROM pgqueue_job j
-         WHERE j.id = ANY(ARRAY(SELECT id FROM first)) AND j.lane_due_at IS NOT NULL
+         WHERE j.id = ANY(ARRAY(SELECT id FROM first))
+           AND num_nonnulls(j.lane_due_at) = 1
            FOR UPDATE SKIP LOCKED),
     promoted AS (
         UPDATE pgqueue_job AS j SET visible_at = moment, lane_due_at = NULL
-         WHERE j.id = ANY(ARRAY(SELECT id FROM free)) AND j.lane_due_at IS NOT NULL
+         WHERE j.id = ANY(ARRAY(SELECT id FROM free))
+           AND num_nonnulls(j.lane_due_at) = 1
         RETURNING j.id, j.queue)
     SELECT (SELECT count(*) FROM promoted),
            ARRAY(SELECT DISTINCT queue FROM promoted),
