@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CONTRACT_VERSION = 3
+CONTRACT_VERSION = 4
 
 # What each type is called in PostgreSQL. Every column is cast, so that a driver never
 # guesses: a batch of another type is refused by Spark.
@@ -101,6 +101,7 @@ JOBS = Table(
         Column("visible_at", "timestamp"),
         Column("leased_by", "string"),
         Column("leased_at", "timestamp"),
+        Column("lane_due_at", "timestamp"),
         Column("runs_alone", "boolean"),
         Column("cancel_requested_at", "timestamp"),
         Column("queued_key", "string"),

@@ -79,6 +79,7 @@ from tests.acceptance.json_texts import DISPUTED, RIGHT, WRONG
 from tests.acceptance.naughty import STRINGS
 from tests.acceptance.webhooks import Webhooks
 from tests.app import crash_tasks
+from tests.app.lane_tasks import step
 from tests.app.models import Order
 from tests.app.tasks import add, echo, enqueues_itself, noop, with_options
 from tests.harness.waiting import wait_for
@@ -96,14 +97,13 @@ two_databases = pytest.mark.django_db(databases=["default", "queue"], transactio
 # Rows about what does not exist yet. When it comes, the test that names it fails, and
 # the row moves into the tables below.
 LATER = {
-    "row-25-group-keys": ("group", "lane", "limit"),
     "row-33-secrets-are-encrypted": ("encrypt", "sensitive"),
 }
 
 
 @pytest.mark.parametrize("row", LATER)
 def test_rows_of_what_does_not_exist_yet(row):
-    """Encryption and groups come with their own tables."""
+    """Encryption comes with its own table."""
     import inspect
 
     import django_pgqueue
@@ -918,6 +918,59 @@ def test_row_24_the_same_key_with_other_arguments_is_told_apart():
     with pytest.raises(DuplicateJob, match=f"job {first.id} has the same dedup key"):
         refusing.delay(2)
     assert [1] == Job.objects.get().args
+
+
+# Keys of groups ----------------------------------------------------------------------
+
+
+@in_transaction
+@cases(
+    "case, key, ends_with",
+    [
+        ("row-25-none", None, None),
+        ("row-25-empty", "", "step:"),
+        ("row-25-emoji", "👩‍👩‍👧", "step:👩‍👩‍👧"),
+        ("row-25-separator", "a:b", "step:a:b"),
+    ],
+)
+def test_row_25_a_group_has_any_text(case, key, ends_with):
+    """None waits for nobody."""
+    step.delay(key, 1)
+
+    job = Job.objects.get()
+    assert ends_with is None or job.lane.endswith(ends_with)
+    assert (job.lane is None) == (job.visible_at is not None) == (key is None)
+
+
+@in_transaction
+def test_row_25_long_keys_are_told_apart():
+    """Of 4 kB, the end is hashed."""
+    step.delay("x" * 4_096, 1)
+    step.delay("x" * 4_095 + "y", 1)
+
+    first, second = Job.objects.values_list("lane", flat=True)
+    assert 255 == len(first) == len(second)
+    assert first != second
+
+
+@in_transaction
+def test_row_25_naughty_keys_are_the_same_by_every_way():
+    """By a call, of many, and by rows of a query; or they are refused."""
+    order = Order.objects.create(name="x")
+    rows = Order.objects.filter(pk=order.pk)
+    lanes = {}
+    for text in STRINGS:
+        try:
+            first = step.delay(text, 1).id
+        except InvalidArgument:
+            continue
+        second = step.bulk([(text, 2)])[0].id
+        step.from_queryset(rows, customer=Value(text), number="pk")
+        found = {*Job.objects.filter(pk__gte=first).values_list("lane", flat=True)}
+        assert 1 == len(found), text
+        assert second > first
+        lanes[text] = found.pop()
+    assert len(lanes) == len({*lanes.values()}) > 200
 
 
 # Bulk --------------------------------------------------------------------------------

@@ -248,6 +248,12 @@ SELECT 'x', 'lane' || n % 5000, {capacity} FROM generate_series(1, {n}) n
 """
 
 
+def read_as_a_whole(plan):
+    """Return the tables that a plan reads from end to end; that of queues is small."""
+    found = {plan["Relation Name"]} if plan["Node Type"] == "Seq Scan" else set()
+    return found.union(*map(read_as_a_whole, plan.get("Plans", ())))
+
+
 @pytest.mark.parametrize("is_analysed", [False, True], ids=["never analysed", ""])
 @pytest.mark.parametrize("capacity", ["NULL", "5"])
 @pytest.mark.parametrize("rows", [ONE_KEY, MANY_LANES], ids=["one key", "many lanes"])
@@ -274,5 +280,5 @@ def test_no_look_reads_more_than_it_counts(cursor, rows, capacity, is_analysed):
             )
             plan = cursor.fetchone()[0][0]["Plan"]
         read = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-        assert '"Node Type": "Seq Scan"' not in json.dumps(plan)
+        assert "pgqueue_job" not in read_as_a_whole(plan)
         assert read < 3_000, json.dumps(plan, indent=1)
