@@ -79,6 +79,7 @@ class Points:
         self._lock = threading.Lock()
         self._pid = 0
         self._point: str | None = None
+        self._life = 0
         self._passes = 0
 
     def reach(self, point: str) -> None:
@@ -95,25 +96,40 @@ class Points:
             if self._passes > 0:
                 return
             self._point = None  # One thread is enough.
+            self._died(self._life).touch()
         ledger.write("faults", "fault", kind="kill", what=point, pids=[os.getpid()])
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _draw(self) -> None:
-        """Take one of the deaths that are still wanted; a file is one death taken."""
+        """Take one of the deaths that are still wanted."""
         self._pid, self._point = os.getpid(), None
-        life = 0
-        while life < sum(self._wanted.values()):
+        order = [p for p, count in self._wanted.items() for _ in range(count)]
+        random.Random(self._seed).shuffle(order)
+        for life, point in enumerate(order):
+            if self._take(life):
+                self._life, self._point = life, point
+                self._passes = random.Random(f"{self._seed}:{life}").randint(*PASSES)
+                return
+
+    def _take(self, life: int) -> bool:
+        """Take a death, if nobody has, or who did has ended in another way."""
+        turn = 0
+        while True:
+            path = self._folder / f"life.{life}.{turn}"
             try:
-                path = self._folder / f"life.{life}"
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+                with path.open("x") as file:
+                    file.write(str(self._pid))
+                return True
             except FileExistsError:
-                life += 1
-                continue
-            order = [p for p, count in self._wanted.items() for _ in range(count)]
-            random.Random(self._seed).shuffle(order)
-            self._point = order[life]
-            self._passes = random.Random(f"{self._seed}:{life}").randint(*PASSES)
-            return
+                taker = path.read_text()
+            # Without a text: it is just being written.
+            is_alive = not taker or Path(f"/proc/{taker}").exists()
+            if is_alive or self._died(life).exists():
+                return False
+            turn += 1
+
+    def _died(self, life: int) -> Path:
+        return self._folder / f"died.{life}"
 
 
 _points: Points | None = None

@@ -126,6 +126,10 @@ BOUNDS = {
     "find.FIND": ten("dead"),
     "find.READ": one("dead"),
     "gather.GATHER": ten("waiting"),
+    "lanes.LANES_OF": ten("waiting"),
+    "lanes.NEWLY_DUE": Bound(buffers=CLAIM_BUFFERS_MAX),
+    "lanes.PROMOTE": Bound(buffers=CLAIM_BUFFERS_MAX),
+    "lanes.WITH_ROOM": Bound(buffers=CLAIM_BUFFERS_MAX),
     "lease.CANCEL_REQUESTS": ten("leased"),
     "lease.CRASH": ten("leased"),
     "lease.EXTEND": one("leased"),
@@ -210,6 +214,8 @@ SMALL_MODULES = {
     "workers",
 }
 SMALL = {
+    # Planned along indexes by who runs them, and bounded so in test_lane_stats.py.
+    *(f"lane_stats.{name}" for name in ("FIND", "STATS", "PLACE", "FAILING")),
     "claim.REMEMBER_QUEUES",
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "NOTE_JOB", "PURGE")),

@@ -182,7 +182,9 @@ class Promoter(Service):
                 if after is None or self.stopping:
                     break
         except BaseException:
-            self.hint(back)
+            # Without a word: the pause that follows a failure is not to be cut short.
+            with self._lock:
+                self._back_seconds = max(self._back_seconds or 0.0, back)
             raise
         self._looked_upto = upto
         now = time.monotonic()

@@ -98,6 +98,21 @@ def test_a_hint_finds_what_was_stored_a_while_ago(promoter):
     assert [job.pk] == let_through()
 
 
+def test_a_look_that_fails_is_made_again_after_a_pause(promoter, monkeypatch):
+    """The loop is not told to go on at once, while the database is away."""
+    job = make_job(lane="a")
+    promoter.hint(1)
+    promoter.wake.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(lanes, "NEWLY_DUE", "SELECT 1/0")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            promoter.tick()
+    assert not promoter.wake.is_set()
+    promoter.tick()
+
+    assert [job.pk] == let_through()
+
+
 def test_the_leader_finds_what_is_older(promoter):
     """It goes through all lanes."""
     job = make_job(lane="a")
