@@ -164,7 +164,8 @@ def insert(
         before = f"WITH {name} AS MATERIALIZED ({query})"
         tables.append(name)
     columns = ", lane, lane_capacity" if has_lanes else ""
-    lanes = f", {form.lane}, %(lane_capacity)s::integer" if has_lanes else ""
+    capacity = f"CASE WHEN {form.lane} IS NOT NULL THEN %(lane_capacity)s::integer END"
+    lanes = f", {form.lane}, {capacity}" if has_lanes else ""
     return f"""{before}
 INSERT INTO pgqueue_job (queue, task, args, kwargs, headers, priority, max_attempts,
                          run_after, expires_at, schedule_id{rule.columns}{columns})

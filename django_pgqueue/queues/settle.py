@@ -124,10 +124,12 @@ statement_timestamp() + make_interval(
     secs => CASE WHEN j.cancel_requested_at IS NULL THEN ended.delay_seconds
                  ELSE 0 END)
 """
+# A capacity without a lane, as SQL may write it, says nothing.
+IN_LIMIT = "j.lane IS NOT NULL AND j.lane_capacity IS NOT NULL"
 RETRY = f"""
 UPDATE pgqueue_job AS j
-   SET visible_at = CASE WHEN j.lane_capacity IS NULL THEN {DUE_AGAIN} END,
-       lane_due_at = CASE WHEN j.lane_capacity IS NOT NULL THEN {DUE_AGAIN} END,
+   SET visible_at = CASE WHEN {IN_LIMIT} THEN NULL ELSE {DUE_AGAIN} END,
+       lane_due_at = CASE WHEN {IN_LIMIT} THEN {DUE_AGAIN} END,
        leased_by = NULL, leased_at = NULL,
        attempt = greatest(j.attempt - ended.attempts_back, 0),
        headers = CASE WHEN ended.unknown AND NOT j.headers ? 'pgqueue.unknown_since'

@@ -12,7 +12,7 @@ import pytest
 from django_pgqueue.models import Job
 from django_pgqueue.queues import lanes
 from django_pgqueue.queues.settle import Ended, retry
-from tests.harness.factories import make_job, make_jobs
+from tests.harness.factories import make_job, make_jobs, make_leased_job
 
 HOUR = timedelta(hours=1)
 
@@ -108,6 +108,17 @@ def test_a_retry_takes_no_place_of_a_limit(cursor):
     assert job.lane_due_at is not None
     assert 1 == lanes.promote(cursor, ["a"]).jobs
     assert [other.pk] == visible()
+
+
+def test_a_capacity_without_a_lane_says_nothing(cursor):
+    """A retry of such a job is parked in no lane, where nobody would find it."""
+    job = make_leased_job(worker="w", lane_capacity=3)
+
+    again = Ended(id=job.pk, delivery=1, delay_seconds=60)
+    assert {job.pk} == retry(cursor, worker="w", ended=[again])
+    job.refresh_from_db()
+    assert job.visible_at is not None
+    assert job.lane_due_at is None
 
 
 def test_the_job_stored_last_says_how_many(cursor):

@@ -118,6 +118,19 @@ def test_a_job_without_a_key_waits_for_nobody():
     assert 2 == Job.objects.filter(visible_at__isnull=False).count()
 
 
+def test_a_job_of_no_key_has_no_limit():
+    """Neither a lane nor a capacity, by every way."""
+    order = Order.objects.create(name="x")
+    tasks.limited.delay(None, 1)
+    tasks.limited.bulk([(None, 1), ("t", 1)])
+    tasks.limited.from_queryset(
+        Order.objects.filter(pk=order.pk), tenant=Value(None), number="pk"
+    )
+
+    limit = ("tests.app.lane_tasks.limited:t", 3)
+    assert [(None, None), (None, None), limit, (None, None)] == lanes()
+
+
 @pytest.mark.parametrize("value", [1.5, [1], {"a": 1}, b"x"])
 def test_a_value_that_has_no_one_text_is_no_key(value):
     """Nothing is stored; of an item it is told which."""
