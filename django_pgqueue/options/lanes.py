@@ -33,7 +33,8 @@ class Limit:
             so many jobs of each value. By default, of the task.
 
     Raises:
-        DeclarationError: A value is out of its range.
+        DeclarationError: *jobs* is out of its range.
+        InvalidOption: *key* is neither names, each once, nor a function.
     """
 
     jobs: int

@@ -5,10 +5,10 @@ A lane is a valve. Its jobs are stored parked, and a *promotion* makes the next 
 visible as the lane has room: one at a time and in order of a group, so many of a limit.
 What is limited is therefore never claimed and handed back.
 
-Whoever puts a job into a lane, or takes one out, promotes the lane after the commit:
-workers, for those who enqueue (newly_due()) and for what they have settled themselves;
-others for themselves. What a crash left undone is found by going through all lanes
-(with_room()).
+Workers promote a lane after the commit of whoever has put a job into it, or taken one
+out: for what they have settled themselves, and for others, who send a hint (HINT,
+FREED_HINT). What nobody has told them of, or a crash left undone, is found by when jobs
+become due (newly_due()), and by going through all lanes (with_room()).
 """
 
 from __future__ import annotations

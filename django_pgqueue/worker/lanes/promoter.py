@@ -58,7 +58,7 @@ class Promoter(Service):
         self._locked_at = 0.0
         self._looked_upto: datetime | None = None
         self._look_at = 0.0
-        # When a look may be next, and when the next job is due by the clock.
+        # No look is before: looks have their share of the time. By the monotonic clock.
         self._free_at = 0.0
         self._walk_at = 0.0
         self._after = ""
