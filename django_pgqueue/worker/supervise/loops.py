@@ -186,8 +186,8 @@ class Loops:
             self._on_lanes,
             self._on_freed,
         )
-        # Nothing is flushed: a promotion that a crash of the server forgets is made again,
-        # and what was committed after it, and is on disk, has it there, too.
+        # Nothing is flushed: a promotion that a crash of the server forgets is made
+        # again, and what was committed after it, and is on disk, has it there, too.
         self.promoter = Promoter(
             self._link("promoter", steady=True, in_order=True, flushes_later=True),
             on_promoted=self.wakes.flag,
