@@ -13,6 +13,7 @@ for each number and, when one dies, another that goes on behind its last operati
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -46,6 +47,7 @@ class Client:
         self._operations = list(run.operations(number))
         self._started_at = told["started_at"]
         self._until = told["started_at"] + told["seconds_max"]
+        self._deaths = told["deaths"]
         self._noted = Path(os.environ["PGQUEUE_FAULTS_FOLDER"]) / f"client.{number}"
 
     def run(self) -> None:
@@ -63,6 +65,21 @@ class Client:
                     break
                 attempt += 1
                 time.sleep(AGAIN_SECONDS)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Enqueue the like again until each planned death was died, or time is up."""
+        from tests.faults import instrument
+
+        folder = self._noted.parent
+        more = (
+            (operation, f"{operation.key}m{turn}")
+            for turn in itertools.count()
+            for operation in self._operations
+        )
+        while instrument.died(folder) < self._deaths and time.monotonic() < self._until:
+            self._enqueue(*next(more))
+            time.sleep(AGAIN_SECONDS)
 
     def _left(self) -> Iterator[tuple[int, Any]]:
         done = int(self._noted.read_text()) if self._noted.exists() else 0

@@ -13,6 +13,14 @@ from tests.faults.schedules import Schedule, Step, Tick
 # pause of up to five seconds, and a lease that they could not renew ends meanwhile.
 AFTERMATH_SECONDS = 6.0
 
+# Two clocks are read one after the other: the trigger's and a task's.
+CLOCK_SECONDS = 0.002
+
+# A few jobs start before their claim is on the server's disk, which is made sure of
+# right after; and where its process does not come to that, the server's own writer does
+# it within three times its wal_writer_delay of 0.2 s.
+FORGOTTEN_SECONDS = 1.0
+
 KILLS = frozenset(
     {"kill", "kill_process", "kill_group", "kill_all", "kill_supervisor", "poison"}
 )
@@ -62,6 +70,13 @@ class Run:
     error: str | None = None
 
 
+class Forgotten(NamedTuple):
+    """A run of a claim that a crash of the server forgot: decision record 24."""
+
+    run: Run
+    crash: Harm
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything that is known about a run."""
@@ -69,6 +84,8 @@ class Evidence:
     operations: Sequence[Operation] = ()
     committed_operations: frozenset[str] = frozenset()
     runs: Mapping[tuple[int, int], Run] = field(default_factory=dict)
+    # Runs of claims that a crash of the server forgot.
+    forgotten: Sequence[Forgotten] = ()
     # (event, job, delivery, kind) of what workers said: "told" and "stale".
     told: Sequence[tuple[str, int, int, str]] = ()
     leaks: Sequence[str] = ()
@@ -133,23 +150,71 @@ def last_seen_of(
     return seen
 
 
-def runs_of(lines: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], Run]:
-    """Return what a task ledger says of each (job, delivery)."""
+def claims_of(changes: Sequence[Change]) -> dict[tuple[int, int], float]:
+    """Return when each (job, delivery) was claimed."""
+    return {
+        (change.job, change.new.deliveries): change.new.leased_at or change.at
+        for change in changes
+        if change.place == "queue"
+        and change.old is not None
+        and change.new is not None
+        and change.old.deliveries != change.new.deliveries
+    }
+
+
+def runs_of(
+    lines: Sequence[Mapping[str, Any]],
+    claims: Mapping[tuple[int, int], float],
+    harms: Sequence[Harm],
+) -> tuple[dict[tuple[int, int], Run], list[Forgotten]]:
+    """
+    Return what a task ledger says of each (job, delivery), and of forgotten claims.
+
+    Args:
+        lines: Of the tasks.
+        claims: When each was claimed, as the history has it.
+        harms: What began before its claim, and right before the server crashed, is of
+            another claim, which the crash forgot.
+    """
     runs: dict[tuple[int, int], Run] = {}
+    forgotten: dict[tuple[int, int, int], Forgotten] = {}
     for line in lines:
         if line["event"] not in ("start", "end", "fail"):
             continue
         lease = (line["job"], line["delivery"])
         if line["event"] == "start":
-            if lease in runs:
+            run = Run(*lease, line["pid"], line["at"])
+            crash = _forgot(run, claims, harms)
+            if crash is not None:
+                forgotten[*lease, run.pid] = Forgotten(run, crash)
+            elif lease in runs:
                 runs[lease].starts += 1
             else:
-                runs[lease] = Run(*lease, line["pid"], line["at"])
-        elif line["event"] == "end":
-            runs[lease].ended_at = line["at"]
+                runs[lease] = run
+            continue
+        known = forgotten.get((*lease, line["pid"]))
+        run = runs[lease] if known is None else known.run
+        if line["event"] == "end":
+            run.ended_at = line["at"]
         else:
-            runs[lease].failed_at, runs[lease].error = line["at"], line["error"]
-    return runs
+            run.failed_at, run.error = line["at"], line["error"]
+    return runs, list(forgotten.values())
+
+
+def _forgot(
+    run: Run, claims: Mapping[tuple[int, int], float], harms: Sequence[Harm]
+) -> Harm | None:
+    """Return the crash of the server that forgot a run's claim, if one did."""
+    claimed_at = claims.get((run.job, run.delivery), 0.0)
+    if run.started_at >= claimed_at - CLOCK_SECONDS:
+        return None
+    for harm in harms:
+        if (
+            harm.kind == "crash_server"
+            and harm.since - FORGOTTEN_SECONDS <= run.started_at <= harm.until
+        ):
+            return harm
+    return None
 
 
 def harms_of(lines: Sequence[Mapping[str, Any]], ended_at: float) -> list[Harm]:

@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -25,6 +26,9 @@ from tests.faults import ledger
 
 # How often a process may pass its point before it dies there.
 PASSES = (1, 6)
+
+# Whoever found that every death has somebody looks again, since that one may leave.
+DRAW_AGAIN_SECONDS = 0.5
 
 _running = threading.local()
 
@@ -69,8 +73,13 @@ def name_connections() -> None:
     options["application_name"] = f"faults {os.getpid()}"
 
 
+def died(folder: Path) -> int:
+    """Return how many of the planned deaths of a run were died."""
+    return len(list(folder.glob("died.*")))
+
+
 class Points:
-    """Where this process dies: one point, drawn when it is born."""
+    """Where this process dies: one point, drawn when it first passes any."""
 
     def __init__(self, folder: Path, seed: int, wanted: dict[str, int]) -> None:
         self._folder = folder
@@ -81,6 +90,7 @@ class Points:
         self._point: str | None = None
         self._life = 0
         self._passes = 0
+        self._drawn_at = 0.0
 
     def reach(self, point: str) -> None:
         """Die here, if this is the point and it was passed often enough."""
@@ -88,7 +98,8 @@ class Points:
             # A process that passes none of these would take a death and never die it.
             return
         with self._lock:
-            if self._pid != os.getpid():
+            is_new = self._pid != os.getpid()
+            if is_new or (self._point is None and self._may_draw_again()):
                 self._draw()
             if point != self._point:
                 return
@@ -100,9 +111,13 @@ class Points:
         ledger.write("faults", "fault", kind="kill", what=point, pids=[os.getpid()])
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def _may_draw_again(self) -> bool:
+        return time.monotonic() >= self._drawn_at + DRAW_AGAIN_SECONDS
+
     def _draw(self) -> None:
         """Take one of the deaths that are still wanted."""
         self._pid, self._point = os.getpid(), None
+        self._drawn_at = time.monotonic()
         order = [p for p, count in self._wanted.items() for _ in range(count)]
         random.Random(self._seed).shuffle(order)
         for life, point in enumerate(order):

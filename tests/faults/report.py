@@ -37,12 +37,18 @@ def line(report: dict[str, Any]) -> str:
         f"{counts['stored']} jobs, {faults or 'no faults'}: "
         f"lost {counts['lost']}, unexpected {counts['unexpected']}, "
         f"repeats {counts['duplicated']} ({counts['explained']} explained), "
-        f"accepted stale writes {counts['accepted']}, refused {counts['stale']}; "
+        f"accepted stale writes {counts['accepted']}, refused {counts['stale']}"
+        f"{_forgotten(counts)}; "
         f"felt: {felt or 'NOTHING'}; "
         f"{_ticks(report['measures'])}{_lanes(report['measures'])}"
         f"drained in {'-' if drained is None else f'{drained:.1f} s'}; "
         f"{report['seconds']:.0f} s"
     )
+
+
+def _forgotten(counts: Counter[str]) -> str:
+    """Return what there is to say of claims that a crash of the server forgot."""
+    return f", forgotten claims {counts['forgotten']}" if counts["forgotten"] else ""
 
 
 def _ticks(measures: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from tests.faults import (
 )
 from tests.faults.evidence import (
     Evidence,
+    claims_of,
     harms_of,
     last_seen_of,
     operations_of,
@@ -193,22 +194,16 @@ def _let_happen(stage: Stage, started_at: float) -> None:
         undos.finish()
     finally:
         undos.abandon()
-    if stage.run.row.schedules:
+    if stage.run.row.points:
         _wait_for_deaths(stage)
     stage.wait_for_clients()
 
 
 def _wait_for_deaths(stage: Stage) -> None:
-    """Let schedules go on until the planned deaths have happened, or for a while."""
-    wanted = sum(stage.measures["points"].values())
-
-    def have_happened() -> bool:
-        lines = ledger.read(stage.folder, "faults")
-        return sum(line.get("kind") == "kill" for line in lines) >= wanted
-
+    """Let schedules and clients go on until the planned deaths have happened."""
     # Too few are for the row's own check to tell.
     with contextlib.suppress(AssertionError):
-        wait_for(have_happened, DEATHS_SECONDS_MAX)
+        wait_for(lambda: stage.deaths_left() == 0, DEATHS_SECONDS_MAX)
 
 
 def _wait_until_drained(stage: Stage) -> float | None:
@@ -304,10 +299,13 @@ def _collect(
         ).fetchall()
         known, ticks, steps = schedules.read(cursor)
         committed = cursor.execute("SELECT key FROM faults_operation").fetchall()
+    harms = harms_of(ledger.read(stage.folder, "faults"), time.time())
+    runs, forgotten = runs_of(tasks, claims_of(changes), harms)
     evidence = Evidence(
         operations=operations_of(ledger.read(stage.folder, "clients")),
         committed_operations=frozenset(key for (key,) in committed),
-        runs=runs_of(tasks),
+        runs=runs,
+        forgotten=forgotten,
         told=[
             (line["event"], line["job"], line["delivery"], line["kind"])
             for line in tasks
@@ -316,7 +314,7 @@ def _collect(
         leaks=[line["what"] for line in tasks if line["event"] == "leak"],
         last_seen=last_seen_of(ledger.read(stage.folder, "workers"), tasks),
         pids=stage.pids_by_name(),
-        harms=harms_of(ledger.read(stage.folder, "faults"), time.time()),
+        harms=harms,
         changes=changes,
         places=places,
         effects=effects,

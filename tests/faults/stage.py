@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.faults import ledger
+from tests.faults import instrument, ledger
 from tests.faults.build import FUNCTIONS
 from tests.faults.fleet import Fleet, Worker
 from tests.faults.rows import CLOCK_WRONG_SECONDS, SETTINGS, ZONE_WRONG, Run
@@ -127,6 +127,8 @@ class Stage:
             "seed": run.seed,
             "share": run.share,
             "clients": run.row.load.clients,
+            # Schedules go on by themselves.
+            "deaths": 0 if run.row.schedules else self.deaths_left(),
             "seconds_max": run.seconds + CLIENTS_END_SECONDS,
         }
         with (self.folder / "clients.log").open("wb") as output:
@@ -145,6 +147,11 @@ class Stage:
             "the clients have started",
         )
         return float(go.read_text())
+
+    def deaths_left(self) -> int:
+        """Return how many of the planned deaths are still to be died."""
+        wanted = sum(self.measures["points"].values())
+        return int(wanted) - instrument.died(self.folder)
 
     def wait_for_clients(self) -> None:
         """Return when every client has enqueued what it was to."""

@@ -53,3 +53,22 @@ def test_a_death_that_was_died_is_nobodys(tmp_path):
     Points(tmp_path, 7, WANTED)._died(0).touch()
 
     assert 1 == drawn(tmp_path)
+
+
+def test_who_found_none_takes_what_another_leaves(tmp_path, monkeypatch):
+    """Once that one has ended; it looks now and then, and not at each step."""
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    points = Points(tmp_path, 7, {"here": 1, "there": 0})
+    taken = tmp_path / "life.0.0"
+    taken.write_text(str(os.getpid()))
+    points.reach("there")
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    taken.write_text(str(ended.pid))
+
+    points.reach("there")
+    assert points._point is None
+    clock[0] += 1
+    points.reach("there")
+    assert "here" == points._point

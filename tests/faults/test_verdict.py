@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.faults.evidence import Evidence, Harm, Operation, Run, last_seen_of
+from tests.faults.evidence import (
+    Evidence,
+    Forgotten,
+    Harm,
+    Operation,
+    Run,
+    claims_of,
+    last_seen_of,
+    runs_of,
+)
 from tests.faults.history import Change, Row
 from tests.faults.verdict import Verdict, judge
 
@@ -436,6 +445,61 @@ def test_a_delivery_that_started_twice_is_unexplained():
     story.runs[1, 1].starts = 2
 
     assert {"unexplained"} == violations(verdict_on(story))
+
+
+CRASH = Harm("crash_server", "", None, 100.5, 103.0)
+
+
+def line(event, at, pid, job=1):
+    return {"event": event, "at": at, "pid": pid, "job": job, "delivery": 1}
+
+
+@pytest.mark.parametrize(
+    "started_at, harms, expected",
+    [
+        (100.0, [CRASH], (11, [10])),
+        (98.0, [CRASH], (10, [])),  # By then, its claim was on disk.
+        (100.0, [], (10, [])),
+        (100.0, [CRASH._replace(kind="terminate_backend")], (10, [])),
+        (104.1, [CRASH], (10, [])),  # It began under the claim that there is.
+    ],
+)
+def test_a_crash_of_the_server_forgets_claims_right_before_it(
+    started_at, harms, expected
+):
+    """Whoever started such a job is not taken for who claimed it after the crash."""
+    lines = [
+        line("start", started_at, 10),
+        line("start", 104.2, 11),
+        line("end", 104.3, 11),
+        {**line("fail", 105.0, 10), "error": "x"},
+    ]
+    runs, forgotten = runs_of(lines, {(1, 1): 104.0}, harms)
+
+    pid, others = expected
+    assert (pid, others) == (runs[1, 1].pid, [each.run.pid for each in forgotten])
+    assert (1 if others else 2) == runs[1, 1].starts
+    assert (None if others else 105.0) == runs[1, 1].failed_at
+
+
+def test_a_claim_is_what_the_history_has():
+    """By job and delivery; what is given back is none."""
+    story = Story().claim().give_back().claim("b")
+    first, _, second = story.changes[1:]
+
+    assert {(1, 1): first.new.leased_at, (1, 2): second.new.leased_at} == claims_of(
+        story.changes
+    )
+
+
+@pytest.mark.parametrize("count, expected", [(4, set()), (5, {"unexplained"})])
+def test_a_crash_forgets_few_claims_of_a_process(count, expected):
+    """More than four are on disk before their jobs start."""
+    forgotten = [Forgotten(Run(n, 1, 1, 100.0), CRASH) for n in range(count)]
+    verdict = verdict_on(Story().claim().start().end().ack(), forgotten=forgotten)
+
+    assert expected == violations(verdict)
+    assert count == verdict.counts["forgotten"]
 
 
 def test_an_ack_of_what_never_ran_was_accepted_wrongly():

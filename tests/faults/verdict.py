@@ -20,13 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.faults.evidence import KILLS, Evidence, Harm, Run
+from tests.faults.evidence import CLOCK_SECONDS, KILLS, Evidence, Harm, Run
 from tests.faults.history import Change, Row
 
 CRASHES_MAX = 3
 
-# Two clocks are read one after the other: the trigger's and a task's.
-CLOCK_SECONDS = 0.002
+# What a process may have started before its claims are on the server's disk.
+UNFLUSHED_JOBS_MAX = 4
 
 # Dead letters of jobs that did not start in their last delivery.
 REFUSED = frozenset({"worker_lost", "lease_expired", "exhausted"})
@@ -316,6 +316,17 @@ def _check_runs(
             verdict.add(
                 "unexplained",
                 f"job {run.job}: delivery {run.delivery} started {run.starts} times",
+            )
+    by_process: Counter[tuple[int, float]] = Counter()
+    for run, crash in evidence.forgotten:
+        by_process[run.pid, crash.since] += 1
+        verdict.counts["forgotten"] += 1
+    for (pid, _), count in by_process.items():
+        if count > UNFLUSHED_JOBS_MAX:
+            verdict.add(
+                "unexplained",
+                f"a crash of the server forgot {count} jobs that process {pid} had "
+                f"started, of at most {UNFLUSHED_JOBS_MAX}",
             )
 
 
