@@ -62,9 +62,10 @@ class Promoter(Service):
         self._free_at = 0.0
         self._walk_at = 0.0
         self._after = ""
-        # Whether somebody waits for a walk through all of them, and whether it is over.
-        self._is_asked = False
-        self._walked = threading.Event()
+        # Walks through all of them that somebody waits for, and jobs let through: in
+        # all, before the last was asked for, and from there until it was over.
+        self._requests = self._answered = 0
+        self._jobs = self._jobs_before = self._found = 0
 
     def freed(self, names: Collection[str]) -> None:
         """Promote lanes that jobs have left; their transactions are committed."""
@@ -93,22 +94,16 @@ class Promoter(Service):
                 lambda: not (self._lanes or self._promoting), seconds
             )
 
-    def has_walked(self) -> bool:
-        """
-        Whether all lanes were looked at since this was asked first.
-
-        The answer is Yes once, and then it is asked anew.
-        """
+    def look_now(self) -> None:
+        """Look at all lanes; found_since_requested() says what came of it."""
         with self._lock:
-            is_asked, self._is_asked = self._is_asked, True
-        if is_asked and self._walked.is_set():
-            self._walked.clear()
-            self._is_asked = False
-            return True
-        if not is_asked:
-            self._walked.clear()
-            self._call()
-        return False
+            self._requests += 1
+            self._jobs_before = self._jobs
+        self._call()
+
+    def found_since_requested(self) -> int | None:
+        """Return how many jobs were let through since look_now(); None: not yet."""
+        return self._found if self._answered == self._requests else None
 
     def tick(self) -> float:
         """Promote what is to be promoted; then wait for the next reason."""
@@ -116,14 +111,20 @@ class Promoter(Service):
         self._promote_freed(now)
         if now >= self._free_at and self._wants_look(now):
             self._look()
-        if self._is_asked and not self._walked.is_set():
-            self._after = ""
-            while not self.stopping and not self._walk():
-                pass
-            self._walked.set()
+        if self._answered != self._requests:
+            self._answer()
         elif self._is_leading and now >= self._walk_at:
             self._walk()
         return self._pause(time.monotonic())
+
+    def _answer(self) -> None:
+        """Walk through all lanes, from the first on, for whoever has asked."""
+        requests, self._after = self._requests, ""
+        while not self._walk():
+            if self.stopping:
+                return
+        self._found = self._jobs - self._jobs_before
+        self._answered = requests
 
     def _promote_freed(self, now: float) -> None:
         with self._lock:
@@ -208,6 +209,7 @@ class Promoter(Service):
         for chunk in lanes.in_chunks(names):
             with self.link.steady_cursor() as cursor:
                 done = lanes.promote(cursor, chunk)
+            self._jobs += done.jobs
             if done.locked:
                 self._locked.update(done.locked)
                 self._locked_at = time.monotonic() + LOCKED_SECONDS

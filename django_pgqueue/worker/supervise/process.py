@@ -248,20 +248,24 @@ class Process:
             self.recycle()
 
     def _drain_step(self) -> float:
-        """Ask to stop once a look that began when nothing ran found nothing."""
-        if not self._loops.has_nothing() or not self._loops.consumers.found_nothing:
+        """Ask to stop once looks that began when nothing ran found nothing."""
+        loops = self._loops
+        if not loops.has_nothing() or not loops.consumers.found_nothing:
             self._looked_when_idle = False
         elif not self._looked_when_idle:
-            if not self._loops.promoter.has_walked():
-                return 0.01
             self._looked_when_idle = True
-            self._loops.claimer.look_now()
-            self._loops.consumers.look_now()
-        elif self._loops.claimer.found_since_requested() == 0:
-            self._stop_requested = True
-            return 0.0
-        elif self._loops.claimer.found_since_requested():
-            self._looked_when_idle = False
+            loops.claimer.look_now()
+            loops.consumers.look_now()
+            loops.promoter.look_now()
+        else:
+            # What was let through after the claimer's look wants another one.
+            claimed = loops.claimer.found_since_requested()
+            let_through = loops.promoter.found_since_requested()
+            if claimed == 0 and let_through == 0:
+                self._stop_requested = True
+                return 0.0
+            if claimed or let_through:
+                self._looked_when_idle = False
         return 0.01
 
     def _stop(self) -> int:

@@ -156,13 +156,27 @@ def test_a_locked_head_is_asked_for_again(promoter, cursor):
     assert [first] == let_through()
 
 
-def test_a_walk_that_was_asked_for_is_told_once(promoter):
+def test_a_look_that_was_asked_for_says_what_it_let_through(promoter):
     """It began after it was asked for, and went through all lanes."""
     for n in range(5):
         make_job(lane=f"lane-{n}")
-    assert not promoter.has_walked()
+    promoter.look_now()
+    assert promoter.found_since_requested() is None
+    promoter.tick()
+    assert 5 == promoter.found_since_requested() == len(let_through())
+
+    promoter.look_now()
+    assert promoter.found_since_requested() is None
+    promoter.tick()
+    assert 0 == promoter.found_since_requested()
+
+
+def test_what_is_let_through_before_the_walk_counts_too(promoter):
+    """A claim that looked before that has not found it."""
+    first, _ = make_jobs(2, lane="a")
+    promoter.freed(["a"])
+    promoter.look_now()
     promoter.tick()
 
-    assert promoter.has_walked()
-    assert 5 == len(let_through())
-    assert not promoter.has_walked()
+    assert [first] == let_through()
+    assert 1 == promoter.found_since_requested()
