@@ -39,12 +39,14 @@ FREE_NOW = """p.halted_at IS NULL
 # positions, which are those of the statement's snapshot.
 # It sees every version of these rows that somebody's old snapshot keeps, so it is asked
 # now and then; what follows it finds a row by where it was.
+# What is not free has seconds to go: both by one moment. By a later one a back-off that
+# ends in between would have none, and the reader would rest until its next poll.
 LOOK = f"""
 SELECT p.id, p.ctid::text, g.topic_id, p.partition, p.position,
        {FREE_NOW} AND g.paused_at IS NULL,
        p.halted_at IS NOT NULL,
        extract(epoch FROM greatest(p.retry_at, p.leased_until)
-                          - clock_timestamp())::float8,
+                          - statement_timestamp())::float8,
        drawn.last
   FROM pgqueue_position p JOIN pgqueue_consumer_group g ON g.id = p.group_id
  CROSS JOIN (SELECT CASE WHEN s.is_called THEN s.last_value

@@ -1,8 +1,10 @@
 """Who reads which partition, and up to where it was read."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+import psycopg
 import pytest
 from django.db.models import F
 
@@ -17,6 +19,7 @@ from django_pgqueue.models import (
     Position,
     Topic,
 )
+from tests.harness.waiting import wait_until_blocked
 from tests.log.log import (
     LEASE,
     batch,
@@ -202,6 +205,29 @@ def test_a_failure_keeps_the_partition_back_for_its_delay(cursor):
     claimed = take(cursor, group)
     assert (0, ids[1]) == (claimed.failures, claimed.single_to)
     assert 2 == len(Position.objects.get().errors)
+
+
+RETRY_NOW = "UPDATE pgqueue_position SET retry_at = clock_timestamp()"
+
+
+def test_a_back_off_that_ends_during_a_look_is_waited_for(
+    cursor, other_cursor, new_cursor
+):
+    """It is free, or it says when it will be: else nobody would look again."""
+    make_topic()
+    group = make_group(cursor)
+    # By one message to the server, so that the look has its moment before it waits.
+    looking = psycopg.ClientCursor(other_cursor.connection)
+    with ThreadPoolExecutor(1) as pool:
+        with cursor.connection.transaction():
+            cursor.execute("LOCK TABLE pgqueue_position")
+            looked = pool.submit(positions.look, looking, group)
+            wait_until_blocked(new_cursor(), looking)
+            cursor.execute(RETRY_NOW)
+        (known,) = looked.result()
+
+    assert not known.is_free
+    assert known.seconds > 0
 
 
 def test_one_by_one_ends_where_it_was_to_end(cursor):
