@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
     from django_pgqueue.log.message import Message
     from django_pgqueue.models.job_field import JobField
-    from django_pgqueue.options.lanes import Limit
+    from django_pgqueue.options.lanes import Limit, Rate
     from django_pgqueue.options.retry import Retry
     from django_pgqueue.schedules.declare import cron, every
     from django_pgqueue.tasks.accumulate import Accumulate, Call
@@ -86,6 +86,7 @@ _HOMES = {
     "Accumulate": "tasks.accumulate",
     "Call": "tasks.accumulate",
     "Limit": "options.lanes",
+    "Rate": "options.lanes",
     "Retry": "options.retry",
     "Cancel": "tasks.outcome",
     "JobContext": "tasks.context",
@@ -149,6 +150,7 @@ __all__ = [
     "PipelineBusy",
     "PipelineStopped",
     "Publication",
+    "Rate",
     "Reject",
     "RemoteError",
     "ResultTimeout",

@@ -29,6 +29,13 @@ ACCUMULATE_WITHIN_MAX = timedelta(hours=1)
 
 # Of a limit: how many jobs at a time.
 LANE_CAPACITY_MAX = 100_000
+# Of a rate, and of throttle: how many jobs in a period.
+RATE_JOBS_MAX = 1_000_000
+# How many seconds there are from one job of a rate to the next, and how many may be
+# ahead of that. The trigger in sql/job_place.sql has these numbers, too.
+LANE_SPACING_MIN = 0.000001
+LANE_SPACING_MAX = 31 * 86_400
+LANE_BURST_MAX = 100_000
 
 # Of the columns.
 KEY_CHARACTERS_MAX = 255

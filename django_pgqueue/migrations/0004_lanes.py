@@ -1,6 +1,7 @@
-"""Lanes: from when on a parked job may be let through, and the function that does it."""
+"""Lanes: what jobs say of them, what else is known, and the function that promotes."""
 
 from pathlib import Path
+from typing import Any
 
 from django.db import migrations, models
 
@@ -27,6 +28,20 @@ BEGIN
 END $$;
 DROP FUNCTION pgqueue_promote;
 """
+# As 0001_core made it.
+RETAKE_KEYS_BACK = (
+    Path(__file__)
+    .with_name("0001_core.sql")
+    .read_text("utf-8")
+    .partition("-- retake_keys.sql")[2]
+    .partition("\n-- ")[0]
+)
+
+
+def of_all(name: str, field: Any) -> list[migrations.AddField]:
+    """Return what adds a column to jobs, wherever they are."""
+    tables = ("job", "archivedjob", "deadletter")
+    return [migrations.AddField(model, name, field) for model in tables]
 
 
 class Migration(migrations.Migration):
@@ -42,6 +57,79 @@ class Migration(migrations.Migration):
                 blank=True, null=True, verbose_name="due in its lane at"
             ),
         ),
-        migrations.RunSQL(FUNCTIONS, FUNCTIONS_BACK),
+        *of_all(
+            "lane_spacing",
+            models.FloatField(blank=True, null=True, verbose_name="lane spacing"),
+        ),
+        *of_all(
+            "lane_burst",
+            models.IntegerField(blank=True, null=True, verbose_name="lane burst"),
+        ),
+        migrations.CreateModel(
+            name="Lane",
+            fields=[
+                (
+                    "name",
+                    models.CharField(
+                        max_length=255,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="name",
+                    ),
+                ),
+                (
+                    "spacing",
+                    models.FloatField(blank=True, null=True, verbose_name="spacing"),
+                ),
+                (
+                    "burst",
+                    models.IntegerField(blank=True, null=True, verbose_name="burst"),
+                ),
+                (
+                    "full_at",
+                    models.DateTimeField(blank=True, null=True, verbose_name="full at"),
+                ),
+                (
+                    "unclaimed",
+                    models.IntegerField(db_default=0, verbose_name="unclaimed"),
+                ),
+                (
+                    "capacity",
+                    models.IntegerField(blank=True, null=True, verbose_name="capacity"),
+                ),
+                (
+                    "paused_at",
+                    models.DateTimeField(
+                        blank=True, null=True, verbose_name="paused at"
+                    ),
+                ),
+                (
+                    "paused_until",
+                    models.DateTimeField(
+                        blank=True, null=True, verbose_name="paused until"
+                    ),
+                ),
+                (
+                    "paused_by",
+                    models.CharField(
+                        blank=True,
+                        max_length=150,
+                        null=True,
+                        verbose_name="paused by",
+                    ),
+                ),
+                (
+                    "pause_reason",
+                    models.TextField(blank=True, null=True, verbose_name="reason"),
+                ),
+            ],
+            options={
+                "verbose_name": "lane",
+                "verbose_name_plural": "lanes",
+                "db_table": "pgqueue_lane",
+                "default_permissions": ("view",),
+            },
+        ),
+        migrations.RunSQL(FUNCTIONS, FUNCTIONS_BACK + RETAKE_KEYS_BACK),
         migrations.RunSQL(ADOPT, migrations.RunSQL.noop),
     ]

@@ -10,6 +10,7 @@ from django_pgqueue.models.export import Export
 from django_pgqueue.models.failure import Failure, FailureHour
 from django_pgqueue.models.job import Job
 from django_pgqueue.models.job_field import JobField, JobReference
+from django_pgqueue.models.lane import Lane
 from django_pgqueue.models.pipeline_run import PipelineRun
 from django_pgqueue.models.queue import Queue
 from django_pgqueue.models.schedule import Schedule, Tick
@@ -31,6 +32,7 @@ __all__ = [
     "Job",
     "JobField",
     "JobReference",
+    "Lane",
     "LogDay",
     "LogState",
     "Message",

@@ -63,6 +63,9 @@ class JobColumns(models.Model):
     )
     lane = models.CharField(_("lane"), max_length=255, null=True, blank=True)
     lane_capacity = models.IntegerField(_("lane capacity"), null=True, blank=True)
+    # Of a rate: seconds from one job to the next, and how many may be ahead of that.
+    lane_spacing = models.FloatField(_("lane spacing"), null=True, blank=True)
+    lane_burst = models.IntegerField(_("lane burst"), null=True, blank=True)
 
     # One entry per failed attempt or crash: kind, type, message, traceback, at, ….
     errors: models.JSONField[Any, Any] = models.JSONField(

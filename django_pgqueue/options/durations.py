@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from django_pgqueue.bounds import RATE_JOBS_MAX
+from django_pgqueue.exceptions import shown
+
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.ASCII)
 UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+RATE = re.compile(r"(\d{1,9})\s*/\s*(.+)", re.ASCII | re.DOTALL)
 
 SIZE = re.compile(
     r"(\d{1,15}(?:\.\d{1,15})?)\s*(B|kB|MB|GB|KiB|MiB|GiB)", re.ASCII | re.IGNORECASE
@@ -76,6 +81,34 @@ def as_timedelta(value: Duration, *, name: str, zero: bool = True) -> timedelta:
     if result > DURATION_MAX:
         raise ValueError(f"{name} is {value!r}; the longest is {DURATION_MAX.days} d.")
     return result
+
+
+def as_rate(value: object, *, name: str) -> tuple[int, timedelta]:
+    """
+    Read a rate such as "100/m": how many, and in which time.
+
+    Args:
+        value: "N/period"; a period is a duration as text, or its unit alone.
+        name: What it is, for the error.
+
+    Raises:
+        ValueError: It is no rate, N is not from 1 to RATE_JOBS_MAX, or the period is no
+            duration longer than zero.
+    """
+    match = RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(
+            f"{name}={shown(value)}: it must be text 'N/period', such as '1/h' or "
+            f"'10/15m'."
+        )
+    jobs, period = int(match[1]), match[2].strip()
+    if not 1 <= jobs <= RATE_JOBS_MAX:
+        raise ValueError(
+            f"{name}={shown(value)}: 1 to {RATE_JOBS_MAX:,} jobs a period."
+        )
+    if period in UNIT_SECONDS:
+        period = f"1{period}"
+    return jobs, as_timedelta(period, name=f"the period of {name}", zero=False)
 
 
 def as_bytes(text: str, *, name: str) -> int:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from django_pgqueue.bounds import LANE_CAPACITY_MAX
+from django_pgqueue.bounds import (
+    LANE_BURST_MAX,
+    LANE_CAPACITY_MAX,
+    LANE_SPACING_MAX,
+    LANE_SPACING_MIN,
+)
 from django_pgqueue.exceptions import DeclarationError, InvalidOption, shown
+from django_pgqueue.options.durations import as_rate
 from django_pgqueue.timetable.offset import KEY_VALUES_MAX
 
 # Parameters whose values make the key, or a function of the arguments that returns it.
@@ -56,6 +62,69 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """
+    So many jobs in a time, on all workers together.
+
+        @task(rate=Rate("100/m", key="account_id"))
+        def call_api(account_id: int) -> None: ...
+
+    They start one after the other: of "100/m" the next 0.6 s after the last.
+    With a *burst*, so many may be ahead of that: after a pause, they start at once.
+    In any time there start no more than the rate gives in it, and one burst. Each
+    attempt counts: a retry waits for its turn as well. What runs when a process dies is
+    another start when it runs again.
+
+    Args:
+        rate: "N/period", such as "10/s", "100/m" or "5/30s"; at most a million
+            a second, at least one in 31 days.
+        burst: Jobs that may start at once, 1 to 100,000. A provider who counts each
+            minute apart wants 1, the default: more than the rate, and the first minute
+            has as many more.
+        key: A parameter, a list of them, or a function that gets what the task does:
+            a rate of its own for each value. By default, of the task.
+
+    Raises:
+        DeclarationError: *rate* or *burst* is out of its range.
+        InvalidOption: *key* is neither names, each once, nor a function.
+    """
+
+    rate: str
+    burst: int = 1
+    key: Key | None = None
+
+    def __post_init__(self) -> None:
+        self.spacing  # noqa: B018  # Raises.
+        burst = self.burst
+        if (
+            isinstance(burst, bool)
+            or not isinstance(burst, int)
+            or not 1 <= burst <= LANE_BURST_MAX
+        ):
+            raise DeclarationError(
+                f"Rate(burst={shown(burst)}): it must be a whole number from 1 to "
+                f"{LANE_BURST_MAX:,}."
+            )
+        if self.key is not None:
+            _names(self.key, "Rate(key")
+
+    @property
+    def spacing(self) -> float:
+        """Seconds from one job to the next."""
+        try:
+            jobs, period = as_rate(self.rate, name="rate")
+        except ValueError as error:
+            raise DeclarationError(str(error)) from None
+        spacing = period.total_seconds() / jobs
+        if not LANE_SPACING_MIN <= spacing <= LANE_SPACING_MAX:
+            raise DeclarationError(
+                f"Rate({shown(self.rate)}): that is one each {spacing:g} s; it must be "
+                f"from {LANE_SPACING_MIN:f} s to {LANE_SPACING_MAX:,} s."
+            )
+        return spacing
+
+
+@dataclass(frozen=True, slots=True)
 class Lane:
     """What a task says, checked: which lane a job goes into, and what that takes."""
 
@@ -64,11 +133,30 @@ class Lane:
     # Whose values make the key; none: all jobs of the task have one.
     by: tuple[str, ...] = ()
     function: Callable[..., Any] | None = None
+    # Of a rate: seconds from one job to the next, and how many may be ahead of that.
+    spacing: float | None = None
+    burst: int | None = None
 
     @property
     def option(self) -> str:
         """How it was said."""
-        return "group" if self.capacity is None else "limit"
+        if self.capacity is None:
+            return "group"
+        return "rate" if self.capacity == LANE_CAPACITY_MAX else "limit"
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What each of its jobs says of it: see queues/enqueue.py."""
+        return {
+            "lane_capacity": self.capacity,
+            "lane_spacing": self.spacing,
+            "lane_burst": self.burst,
+        }
+
+    @property
+    def key(self) -> object:
+        """What makes the key; none: the task."""
+        return self.function or self.by
 
 
 Group = Key | Literal[True]
@@ -97,14 +185,33 @@ def check_limit(value: Limit | Literal[False]) -> Lane | Literal[False]:
     return _lane(value.jobs, value.key, "Limit(key")
 
 
+def check_rate(value: Rate | Literal[False]) -> Lane | Literal[False]:
+    """Return the lane; raise InvalidOption. False: none, whatever the task says."""
+    if value is False:
+        return False
+    if not isinstance(value, Rate):
+        raise InvalidOption(
+            f"rate={shown(value)}: it must be a Rate, such as "
+            f'Rate("100/m") or Rate("100/m", key="tenant_id").'
+        )
+    lane = Lane(LANE_CAPACITY_MAX, spacing=value.spacing, burst=value.burst)
+    if value.key is None:
+        return lane
+    if callable(value.key):
+        return replace(lane, function=value.key)
+    return replace(lane, by=_names(value.key, "Rate(key"))
+
+
 def as_lane(
-    group: Lane | Literal[False] | None, limit: Lane | Literal[False] | None
+    group: Lane | Literal[False] | None,
+    limit: Lane | Literal[False] | None,
+    rate: Lane | Literal[False] | None,
 ) -> Lane | Literal[False] | None:
     """
     Return the lane that was said; False: none, None: nothing was said.
 
     Raises:
-        InvalidOption: Two were.
+        InvalidOption: A group and a limit were, or a rate with another key than theirs.
     """
     if group and limit:
         raise InvalidOption(
@@ -112,7 +219,15 @@ def as_lane(
             "group takes one job at a time already. Leave limit out for order, or "
             "group out for several at a time."
         )
-    said = [lane for lane in (group, limit) if lane is not None]
+    other = group or limit
+    if other and rate:
+        if other.key != rate.key:
+            raise InvalidOption(
+                f"{other.option} and rate have different keys: a job waits in one "
+                f"lane, of one key. Give both the same, or leave one of them out."
+            )
+        return replace(other, spacing=rate.spacing, burst=rate.burst)
+    said = [lane for lane in (group, limit, rate) if lane is not None]
     return next(filter(None, said), False) if said else None
 
 

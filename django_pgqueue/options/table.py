@@ -31,7 +31,15 @@ from django_pgqueue.options.checks import (
     check_timeout,
 )
 from django_pgqueue.options.durations import Duration
-from django_pgqueue.options.lanes import Group, Lane, Limit, check_group, check_limit
+from django_pgqueue.options.lanes import (
+    Group,
+    Lane,
+    Limit,
+    Rate,
+    check_group,
+    check_limit,
+    check_rate,
+)
 from django_pgqueue.options.retry import Retry
 
 
@@ -180,7 +188,7 @@ class OneByOneKeywords(DeclareKeywords, total=False):
 
 
 class LaneKeywords(TypedDict, total=False):
-    """How many jobs of a key run at a time, on all workers together."""
+    """How many jobs of a key run at a time, or in a time, on all workers together."""
 
     group: Annotated[
         Group | Literal[False] | None,
@@ -196,6 +204,14 @@ class LaneKeywords(TypedDict, total=False):
         Option(
             "A Limit: at most so many of the task, or of each key, at a time.",
             check_limit,
+        ),
+    ]
+    rate: Annotated[
+        Rate | Literal[False] | None,
+        Option(
+            "A Rate: no more than so many of the task, or of each key, in a time. With "
+            "a group or a limit of the same key, both hold.",
+            check_rate,
         ),
     ]
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.bands import BANDS_OF_QUEUES, BANDS_SEEN, LIVE_QUEUES
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
+from django_pgqueue.queues.lanes import PACED
 
 CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
 
@@ -41,15 +42,21 @@ CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
 # MATERIALIZED, required: in a joined sub-select a nested loop may run LIMIT twice.
 # j.id = ANY(ARRAY(…)): a plain join once flipped to a sequential scan.
 # ::text: a payload that Python cannot read must fail in its own job, not here.
+# A job that starts by a rate has its turn anew when its lease has lapsed: it is parked
+# here instead, and has no id in the answer, which leaves it out.
 # %(barred)s: jobs that still run in the process that claims, though their leases ran
 # out or were taken over. Whoever gets the row meanwhile, this process must not.
+WAITS = f"(j.leased_by IS NOT NULL AND {PACED})"
 LEASE_CANDIDATES = f"""
 leased AS (
     UPDATE pgqueue_job AS j
-       SET visible_at = statement_timestamp() + %(lease)s::interval,
-           leased_by = %(worker)s,
-           leased_at = statement_timestamp(),
+       SET visible_at = CASE WHEN NOT {WAITS}
+                             THEN statement_timestamp() + %(lease)s::interval END,
+           lane_due_at = CASE WHEN {WAITS} THEN statement_timestamp() END,
+           leased_by = CASE WHEN NOT {WAITS} THEN %(worker)s::text END,
+           leased_at = CASE WHEN NOT {WAITS} THEN statement_timestamp() END,
            attempt = CASE WHEN j.leased_by IS NULL THEN least(j.attempt, 32766) + 1
+                          WHEN {WAITS} THEN greatest(j.attempt - 1, 0)
                           ELSE greatest(j.attempt, 1) END,
            deliveries = least(j.deliveries, 2147483646) + 1,
            crashes = CASE WHEN j.leased_by IS NULL THEN j.crashes
@@ -64,10 +71,12 @@ leased AS (
                              'message', 'The lease ran out: its worker was lost, '
                                         'paused or cut off.') END
      WHERE j.id = ANY(ARRAY(SELECT id FROM candidate))
-    RETURNING j.id, j.deliveries, j.task, j.args::text, j.kwargs::text,
+    RETURNING CASE WHEN j.leased_by IS NOT NULL THEN j.id END AS id,
+              j.deliveries, j.task, j.args::text, j.kwargs::text,
               j.headers::text, j.queue, j.priority, j.attempt, j.max_attempts,
               j.crashes, j.runs_alone, j.errors->-1->>'kind' AS last_error,
               j.enqueued_at, j.accumulate_key, j.lane,
+              j.lane_spacing IS NOT NULL AS is_paced,
               j.expires_at <= statement_timestamp() AS expired,
               statement_timestamp() AS claimed_at)
 SELECT leased.*, candidate.due_at, candidate.cancel_requested
@@ -164,6 +173,7 @@ class Claimed(NamedTuple):
     enqueued_at: datetime
     accumulate_key: str | None  # None: its task takes one call at a time.
     lane: str | None
+    is_paced: bool  # Whether its lane has a rate.
     expired: bool | None  # None: it has no expiry.
     claimed_at: datetime  # By the database's clock.
     due_at: datetime  # When it had become visible.

@@ -67,6 +67,10 @@ class Placement:
     has_lanes: bool = False
     # How many of a lane run at a time; None: one, and in order.
     lane_capacity: int | None = None
+    # Seconds from one of a lane to the next, and how many may be ahead of that; None:
+    # as soon as they can.
+    lane_spacing: float | None = None
+    lane_burst: int | None = None
 
     @property
     def rule(self) -> Rule:
@@ -146,6 +150,14 @@ def values(form: Form, rule: Rule) -> str:
                 clock_timestamp() + %(expire_in)s::interval)"""
 
 
+# What a job says of its lane, and what it is to PostgreSQL.
+OF_LANE = {
+    "lane_capacity": "integer",
+    "lane_spacing": "float8",
+    "lane_burst": "integer",
+}
+
+
 # Locks: none that another enqueue waits for. ORDER BY: ids rise in the caller's order,
 # and RETURNING answers in it.
 @cache
@@ -163,9 +175,12 @@ def insert(
         name, query = rule.before
         before = f"WITH {name} AS MATERIALIZED ({query})"
         tables.append(name)
-    columns = ", lane, lane_capacity" if has_lanes else ""
-    capacity = f"CASE WHEN {form.lane} IS NOT NULL THEN %(lane_capacity)s::integer END"
-    lanes = f", {form.lane}, {capacity}" if has_lanes else ""
+    columns = f", lane, {', '.join(OF_LANE)}" if has_lanes else ""
+    of_lane = [
+        f"CASE WHEN {form.lane} IS NOT NULL THEN %({column})s::{kind} END"
+        for column, kind in OF_LANE.items()
+    ]
+    lanes = f", {form.lane}, {', '.join(of_lane)}" if has_lanes else ""
     return f"""{before}
 INSERT INTO pgqueue_job (queue, task, args, kwargs, headers, priority, max_attempts,
                          run_after, expires_at, schedule_id{rule.columns}{columns})

@@ -37,8 +37,15 @@ HINT_SECONDS_MAX = 3_600
 FREED_HINT = "!lane:"
 FREED_HINTS_MAX = 20
 
+# Whether a job j starts by the rate of its lane. A put back one is parked then, and has
+# its turn anew: another start is another one that counts.
+PACED = "(j.lane IS NOT NULL AND j.lane_spacing IS NOT NULL)"
+
 # Locks: those of the function.
-PROMOTE = "SELECT jobs, queues, locked FROM pgqueue_promote(%(lanes)s::text[])"
+PROMOTE = """
+SELECT jobs, queues, locked, paced, next_seconds
+  FROM pgqueue_promote(%(lanes)s::text[], %(paced)s)
+"""
 
 # Locks: none. Those of parked jobs.
 LANES_OF = """
@@ -88,10 +95,13 @@ SELECT (SELECT name FROM looked_at ORDER BY place DESC LIMIT 1),
              SELECT coalesce(j.lane_capacity, 1) AS capacity FROM pgqueue_job j
               WHERE j.lane >= l.name AND j.lane <= l.name AND j.visible_at IS NULL
               ORDER BY j.lane DESC, j.id DESC LIMIT 1) newest
-       WHERE newest.capacity > (SELECT count(*) FROM (
+             LEFT JOIN pgqueue_lane kept ON kept.name = l.name
+       WHERE coalesce(kept.paused_until <= statement_timestamp(),
+                      kept.paused_at IS NULL)
+         AND coalesce(kept.capacity, newest.capacity) > (SELECT count(*) FROM (
              SELECT FROM pgqueue_job j
               WHERE j.lane = l.name AND j.visible_at IS NOT NULL
-              LIMIT newest.capacity) held))
+              LIMIT coalesce(kept.capacity, newest.capacity)) held))
 """
 
 
@@ -103,11 +113,15 @@ class Promoted(NamedTuple):
         jobs: How many it let through.
         queues: Which queues they are in.
         locked: Lanes with a job that somebody else had locked: ask again soon.
+        paced: Lanes with a rate in which jobs wait that are let through by and by.
+        next_seconds: When, for each of these, from now on; others depend on a claim.
     """
 
     jobs: int
     queues: list[str]
     locked: list[str]
+    paced: Sequence[str] = ()
+    next_seconds: Sequence[float] = ()
 
 
 class Mark(NamedTuple):
@@ -143,7 +157,7 @@ class Looked:
     after: str | None
 
 
-def promote(cursor: Cursor, lanes: Sequence[str]) -> Promoted:
+def promote(cursor: Cursor, lanes: Sequence[str], *, paced: bool = True) -> Promoted:
     """
     Let through what *lanes* have room for.
 
@@ -151,9 +165,10 @@ def promote(cursor: Cursor, lanes: Sequence[str]) -> Promoted:
         cursor: In autocommit, and READ COMMITTED: the statement is a transaction of its
             own, whose end is that of the locks.
         lanes: Up to PROMOTE_LANES_MAX names; one that has no job is no error.
+        paced: Whether rates hold; False: for those who run jobs without a worker.
     """
     assert len(lanes) <= PROMOTE_LANES_MAX
-    cursor.execute(PROMOTE, {"lanes": list(lanes)})
+    cursor.execute(PROMOTE, {"lanes": list(lanes), "paced": paced})
     return Promoted(*one_row(cursor))
 
 
@@ -165,7 +180,7 @@ def promote_lanes_of(cursor: Cursor, ids: Sequence[int]) -> int:
     """
     cursor.execute(LANES_OF, {"ids": list(ids)})
     names = [name for (name,) in cursor.fetchall()]
-    return sum(promote(cursor, chunk).jobs for chunk in in_chunks(names))
+    return sum(promote(cursor, chunk, paced=False).jobs for chunk in in_chunks(names))
 
 
 def promote_all(cursor: Cursor) -> int:
@@ -173,7 +188,8 @@ def promote_all(cursor: Cursor) -> int:
     jobs, after = 0, ""
     while True:
         looked = with_room(cursor, after=after)
-        jobs += sum(promote(cursor, chunk).jobs for chunk in in_chunks(looked.lanes))
+        chunks = in_chunks(looked.lanes)
+        jobs += sum(promote(cursor, chunk, paced=False).jobs for chunk in chunks)
         if looked.after is None:
             return jobs
         after = looked.after

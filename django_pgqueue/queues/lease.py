@@ -14,6 +14,7 @@ from typing import NamedTuple
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.bands import ALL_BANDS
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
+from django_pgqueue.queues.lanes import PACED
 from django_pgqueue.queues.retake import IS_KEYLESS, retake
 from django_pgqueue.queues.settle import Ended
 
@@ -71,6 +72,17 @@ SELECT j.id FROM pgqueue_job j
    AND j.cancel_requested_at IS NOT NULL
 """
 
+# Where a job stood before its claim; not older than now, as any due row.
+AS_BEFORE = "least(coalesce(j.run_after, j.enqueued_at), statement_timestamp())"
+
+
+def put_back(due: str) -> str:
+    """Return the SQL that makes job j nobody's, and due; of a rate, at its turn."""
+    return f"""visible_at = CASE WHEN NOT {PACED} THEN {due} END,
+       lane_due_at = CASE WHEN {PACED} THEN statement_timestamp() END,
+       leased_by = NULL, leased_at = NULL"""
+
+
 # Locks: row locks on the rows handed back, for the statement. Handed back as if never
 # claimed: the attempt is given back and the job keeps its place in its band.
 # deliveries stays: it is a fencing token. But what was never started is no delivery of
@@ -79,8 +91,7 @@ SELECT j.id FROM pgqueue_job j
 # and claims them again many times before their turn.)
 RELEASE = f"""
 UPDATE pgqueue_job AS j
-   SET visible_at = least(mine.due_at, statement_timestamp()),
-       leased_by = NULL, leased_at = NULL,
+   SET {put_back("least(mine.due_at, statement_timestamp())")},
        attempt = greatest(j.attempt - 1, 0),
        headers = CASE WHEN j.deliveries < 10 THEN j.headers
            ELSE j.headers || jsonb_build_object('pgqueue.deliveries_before',
@@ -154,8 +165,7 @@ free AS MATERIALIZED (
      WHERE j.id = ANY(ARRAY(SELECT id FROM held)) FOR UPDATE SKIP LOCKED),
 taken AS (
 UPDATE pgqueue_job AS j
-   SET visible_at = least(coalesce(j.run_after, j.enqueued_at), statement_timestamp()),
-       leased_by = NULL, leased_at = NULL,
+   SET {put_back(AS_BEFORE)},
        attempt = greatest(j.attempt - 1, 0),
        crashes = CASE WHEN crashed AND NOT (j.runs_alone AND %(beside)s::int > 0)
                       THEN least(j.crashes, 32766) + 1 ELSE j.crashes END,
@@ -180,8 +190,7 @@ SELECT held.id, held.queue, held.crashed, taken.id IS NULL,
 # for jobs whose own process died while their worker lives. error is never NULL.
 CRASH = f"""
 UPDATE pgqueue_job AS j
-   SET visible_at = least(coalesce(j.run_after, j.enqueued_at), statement_timestamp()),
-       leased_by = NULL, leased_at = NULL,
+   SET {put_back(AS_BEFORE)},
        attempt = greatest(j.attempt - 1, 0),
        crashes = least(j.crashes, 32766) + 1,
        runs_alone = true,

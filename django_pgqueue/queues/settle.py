@@ -14,14 +14,15 @@ from typing import Any
 
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
+from django_pgqueue.queues.lanes import PACED
 from django_pgqueue.queues.retake import IS_KEYLESS, retake
 
 # What a job keeps wherever its row is; the same list in every move between tables.
 KEPT_COLUMNS = (
     "id, queue, task, args, kwargs, headers, priority, run_after, enqueued_at,"
     " expires_at, attempt, max_attempts, crashes, deliveries, dedup_key,"
-    " accumulate_key, lane, lane_capacity, progress, workflow_id, parent_id,"
-    " message_id, schedule_id"
+    " accumulate_key, lane, lane_capacity, lane_spacing, lane_burst, progress,"
+    " workflow_id, parent_id, message_id, schedule_id"
 )
 
 # The same for the archive, whose rows say which key they had, however long they had it.
@@ -118,18 +119,19 @@ RETURNING id
 # cancelled. It is not archived here: a request that commits while this statement waits
 # for the row would then be missed, or make the settle look stale.
 # A job of a limit is parked again: what waits takes no place of others. One of a group
-# keeps its own, or its order would be lost.
+# keeps its own, or its order would be lost; but where there is a rate, each attempt
+# has its turn, and the first of a parked group holds the others up.
 DUE_AGAIN = """
 statement_timestamp() + make_interval(
     secs => CASE WHEN j.cancel_requested_at IS NULL THEN ended.delay_seconds
                  ELSE 0 END)
 """
-# A capacity without a lane, as SQL may write it, says nothing.
-IN_LIMIT = "j.lane IS NOT NULL AND j.lane_capacity IS NOT NULL"
+# Either without a lane, as SQL may write it, says nothing.
+TAKES_TURNS = f"{PACED} OR (j.lane IS NOT NULL AND j.lane_capacity IS NOT NULL)"
 RETRY = f"""
 UPDATE pgqueue_job AS j
-   SET visible_at = CASE WHEN {IN_LIMIT} THEN NULL ELSE {DUE_AGAIN} END,
-       lane_due_at = CASE WHEN {IN_LIMIT} THEN {DUE_AGAIN} END,
+   SET visible_at = CASE WHEN {TAKES_TURNS} THEN NULL ELSE {DUE_AGAIN} END,
+       lane_due_at = CASE WHEN {TAKES_TURNS} THEN {DUE_AGAIN} END,
        leased_by = NULL, leased_at = NULL,
        attempt = greatest(j.attempt - ended.attempts_back, 0),
        headers = CASE WHEN ended.unknown AND NOT j.headers ? 'pgqueue.unknown_since'

@@ -236,7 +236,7 @@ def _stored(cursor: Cursor, row: ScheduleRow, placement: Placement) -> int | Non
         placement = replace(
             placement,
             lane=lane_of(task, lane, *payload.decode(args, kwargs)),
-            lane_capacity=lane.capacity,
+            **lane.columns,
         )
     if task is None or rule is None:
         return enqueue(cursor, placement, args=args, kwargs=kwargs)

@@ -3,18 +3,29 @@
 -- Called by queues/lanes.py, in a transaction of its own: after the commit of whoever
 -- has put jobs into these lanes, or taken some out. It says how many jobs it let
 -- through, in which queues they are, and which lanes have a job whose row somebody has
--- locked: they want another call.
+-- locked: they want another call. And for lanes with a rate that will let another one
+-- through by and by, when.
 --
 -- What a lane is, its newest parked job says. Without a lane_capacity it is a group:
 -- one job at a time, in the order of their ids. A job whose time has not come holds
 -- the others up, unless it has been tried: then it waits for its next attempt, and was
 -- set aside. With a lane_capacity it is a limit: so many jobs at a time, first those
--- that have been due for longest.
+-- that have been due for longest. An operator's capacity, in pgqueue_lane, comes before
+-- that of a limit's jobs; and while he has paused a lane, it has no room.
 --
 -- What is visible counts, whether somebody has claimed it or not. So whoever makes a
 -- job of a lane visible holds the lane's lock, and has counted after he got it: two
 -- statements, since a statement sees what was committed when it began, however long it
 -- then waits for a lock. Who takes a job away needs no lock: there is only more room.
+--
+-- With a lane_spacing a lane has a rate, too: one job each so many seconds, and up to
+-- lane_burst of them ahead of that. full_at is when it could let that many through at
+-- once; each job moves it by one spacing, and how far ahead of now it is says how many
+-- were let through of late. What was let through and not claimed may start any moment,
+-- and all of it at once: so full_at is never nearer than these jobs take. Hence in any
+-- time the claims are no more than what the rate gives in it, and one burst. The proof
+-- is in docs/explanation/lanes.md. In a group with a rate, one that was tried holds the
+-- others up as any other does: it was parked for its next turn, and is still the first.
 --
 -- A job becomes visible at the moment of its promotion: claims go by visible_at, and
 -- would find an earlier one only when they are through with the later ones. Not
@@ -31,12 +42,16 @@
 -- Locks: an advisory lock of each lane (postgres/keys.py), in the order of their
 -- hashes, until the transaction ends; another promotion of the same lane waits for it,
 -- and nobody else does. Row locks on the jobs; SKIP LOCKED: one that is being
--- cancelled or changed is not waited for.
+-- cancelled or changed is not waited for. Of lanes with a rate, a row lock on their row
+-- of pgqueue_lane; an operator who pauses the lane waits for it, or it for him.
 CREATE OR REPLACE FUNCTION pgqueue_promote(
     in_lanes text[],
+    in_paced boolean DEFAULT true,
     OUT jobs integer,
     OUT queues text[],
-    OUT locked text[]
+    OUT locked text[],
+    OUT paced text[],
+    OUT next_seconds float8[]
 ) LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
     SET enable_incremental_sort = off SET jit = off
@@ -55,27 +70,63 @@ BEGIN
        FROM (SELECT DISTINCT (hashtextextended(name, home) % 2147483647)::integer AS key
                FROM unnest(in_lanes) name ORDER BY key) hashed;
     moment := clock_timestamp();
-    WITH lane AS MATERIALIZED (
-        SELECT asked.name, newest.is_group,
-               newest.capacity - (SELECT count(*) FROM (
-                   SELECT FROM pgqueue_job j
-                    WHERE j.lane = asked.name AND j.visible_at IS NOT NULL
-                    LIMIT newest.capacity) held) AS room
+    WITH told AS MATERIALIZED (
+        SELECT asked.name, newest.is_parked, newest.is_group,
+               CASE WHEN kept.paused_at IS NOT NULL
+                         AND coalesce(kept.paused_until > moment, true) THEN 0
+                    WHEN newest.is_group THEN 1
+                    ELSE coalesce(kept.capacity, newest.capacity) END AS capacity,
+               CASE WHEN NOT in_paced THEN NULL
+                    WHEN newest.is_parked THEN newest.spacing
+                    ELSE kept.spacing END AS spacing,
+               CASE WHEN newest.is_parked THEN newest.burst ELSE kept.burst END AS burst,
+               kept.full_at, coalesce(kept.unclaimed, 0) AS unclaimed
           FROM (SELECT DISTINCT name FROM unnest(in_lanes) name) asked
-         CROSS JOIN LATERAL (
-               SELECT j.lane_capacity IS NULL AS is_group,
-                      coalesce(j.lane_capacity, 1) AS capacity
+          LEFT JOIN pgqueue_lane kept ON kept.name = asked.name
+          LEFT JOIN LATERAL (
+               SELECT true AS is_parked, j.lane_capacity IS NULL AS is_group,
+                      j.lane_capacity AS capacity,
+                      CASE WHEN j.lane_spacing IS NOT NULL
+                           THEN least(greatest(j.lane_spacing, 0.000001), 2678400)
+                           END AS spacing,
+                      least(greatest(j.lane_burst, 1), 100000) AS burst
                  FROM pgqueue_job j
                 WHERE j.lane >= asked.name AND j.lane <= asked.name
                   AND j.visible_at IS NULL
-                ORDER BY j.lane DESC, j.id DESC LIMIT 1) newest),
+                ORDER BY j.lane DESC, j.id DESC LIMIT 1) newest ON true
+         WHERE newest.is_parked OR kept.spacing IS NOT NULL),
+    paid AS MATERIALIZED (
+        SELECT told.name, waiting.jobs AS unclaimed, full_at.seconds AS full_seconds,
+               greatest(floor(told.burst - full_at.seconds / told.spacing + 1e-6), 0)
+                   ::integer AS tokens
+          FROM told
+         CROSS JOIN LATERAL (
+               SELECT count(*) AS jobs FROM (
+                   SELECT FROM pgqueue_job j
+                    WHERE j.lane = told.name AND j.visible_at IS NOT NULL
+                      AND j.leased_by IS NULL
+                    LIMIT told.burst) unclaimed) waiting
+         CROSS JOIN LATERAL (
+               SELECT greatest(extract(epoch FROM told.full_at - moment)::float8,
+                               greatest(told.unclaimed, waiting.jobs) * told.spacing)
+                      AS seconds) full_at
+         WHERE told.spacing IS NOT NULL),
+    lane AS MATERIALIZED (
+        SELECT told.name, told.is_group, told.spacing,
+               least(told.capacity - (SELECT count(*) FROM (
+                         SELECT FROM pgqueue_job j
+                          WHERE j.lane = told.name AND j.visible_at IS NOT NULL
+                          LIMIT told.capacity) held),
+                     (SELECT tokens FROM paid WHERE paid.name = told.name)) AS room
+          FROM told WHERE told.is_parked),
     first AS MATERIALIZED (
         SELECT lane.name, head.id
           FROM lane CROSS JOIN LATERAL (
                SELECT j.id, j.lane_due_at FROM pgqueue_job j
                 WHERE j.lane >= lane.name AND j.lane <= lane.name
                   AND j.visible_at IS NULL
-                  AND (j.deliveries = 0 OR j.lane_due_at <= moment)
+                  AND (j.deliveries = 0 OR j.lane_due_at <= moment
+                       OR lane.spacing IS NOT NULL)
                 ORDER BY j.lane, j.id LIMIT 1) head
          WHERE lane.is_group AND lane.room > 0 AND head.lane_due_at <= moment
         UNION ALL
@@ -96,10 +147,30 @@ BEGIN
         UPDATE pgqueue_job AS j SET visible_at = moment, lane_due_at = NULL
          WHERE j.id = ANY(ARRAY(SELECT id FROM free))
            AND num_nonnulls(j.lane_due_at) = 1
-        RETURNING j.id, j.queue)
+        RETURNING j.id, j.queue, j.lane),
+    counted AS MATERIALIZED (
+        SELECT paid.name, told.spacing, told.burst, told.is_parked,
+               paid.unclaimed + now.jobs AS unclaimed,
+               paid.full_seconds + now.jobs * told.spacing AS full_seconds
+          FROM paid JOIN told ON told.name = paid.name
+         CROSS JOIN LATERAL (
+               SELECT count(*) AS jobs FROM promoted WHERE promoted.lane = paid.name) now),
+    noted AS (
+        INSERT INTO pgqueue_lane AS kept (name, spacing, burst, full_at, unclaimed)
+        SELECT name, spacing, burst, moment + make_interval(secs => full_seconds),
+               unclaimed
+          FROM counted
+        ON CONFLICT (name) DO UPDATE
+           SET spacing = EXCLUDED.spacing, burst = EXCLUDED.burst,
+               full_at = EXCLUDED.full_at, unclaimed = EXCLUDED.unclaimed),
+    soon AS MATERIALIZED (
+        SELECT name, full_seconds - (burst - 1) * spacing AS seconds
+          FROM counted WHERE is_parked AND unclaimed < burst)
     SELECT (SELECT count(*) FROM promoted),
            ARRAY(SELECT DISTINCT queue FROM promoted),
            ARRAY(SELECT DISTINCT name FROM first
-                  WHERE NOT EXISTS (SELECT FROM promoted WHERE promoted.id = first.id))
-      INTO jobs, queues, locked;
+                  WHERE NOT EXISTS (SELECT FROM promoted WHERE promoted.id = first.id)),
+           ARRAY(SELECT name FROM soon ORDER BY name),
+           ARRAY(SELECT greatest(seconds, 0) FROM soon ORDER BY name)
+      INTO jobs, queues, locked, paced, next_seconds;
 END $$;

@@ -487,7 +487,7 @@ class Enqueuer(Generic[P, R]):
             expire_in=call.expire_in,
             over_microseconds=call.spread.over_microseconds if call.spread else None,
             has_lanes=self._lane is not None,
-            lane_capacity=self._lane.capacity if self._lane else None,
+            **(self._lane.columns if self._lane else {}),
         )
         if (waits := task.options.accumulate) is not None:
             # In immediate mode nobody would come when the time is over.

@@ -7,7 +7,6 @@ asks the database for is a Dedup (queues/unique.py). Who wins: the call over the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,7 +18,7 @@ from django_pgqueue.exceptions import (
     did_you_mean,
     shown,
 )
-from django_pgqueue.options.durations import UNIT_SECONDS, Duration, as_timedelta
+from django_pgqueue.options.durations import Duration, as_rate, as_timedelta
 from django_pgqueue.redaction.names import Names
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.parameters import Parameters
@@ -37,11 +36,6 @@ CHANGING = ("replace", "reschedule")
 
 # Characters of an explicit key. A longer one is data; the table's key is hashed.
 KEY_CHARACTERS_MAX = 1_000
-
-# Jobs in one period of a throttle.
-THROTTLE_JOBS_MAX = 1_000_000
-
-RATE = re.compile(r"(\d{1,9})\s*/\s*(.+)", re.ASCII | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,24 +337,15 @@ def _debounce_rule(
 
 
 def _throttle_rule(by: tuple[str, ...] | None, throttle: object) -> Rule:
-    match = RATE.fullmatch(throttle.strip()) if isinstance(throttle, str) else None
-    if match is None:
-        raise DeclarationError(
-            f"throttle={shown(throttle)}: it must be text 'N/period', such as '1/h' or "
-            f"'10/15m'."
-        )
-    jobs, period = int(match[1]), match[2].strip()
-    if not 1 <= jobs <= THROTTLE_JOBS_MAX:
-        raise DeclarationError(
-            f"throttle={shown(throttle)}: 1 to {THROTTLE_JOBS_MAX:,} jobs a period."
-        )
-    if period in UNIT_SECONDS:
-        period = f"1{period}"
+    try:
+        jobs, period = as_rate(throttle, name="throttle")
+    except ValueError as error:
+        raise DeclarationError(str(error)) from None
     return Rule(
         by=by,
         hold=None,
         conflict="skip",
-        period=_duration("the period of throttle", period),
+        period=period,
         jobs=jobs,
     )
 

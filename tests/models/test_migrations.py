@@ -344,4 +344,5 @@ def test_permissions_are_one_list():
         "view_failurehour",
         "view_export",
         "view_dedupwindow",
+        "view_lane",
     } == codenames

@@ -85,7 +85,7 @@ CALLS = [
        clock_timestamp(), 'k', 'queued', 'skip', NULL, '1 h', 3, true)""",
     "SELECT one.pgqueue_retake_keys('{1}', '{f}', '10ms')",
     "SELECT one.pgqueue_repeat_calls(5)",
-    "SELECT one.pgqueue_promote('{a}')",
+    "SELECT one.pgqueue_promote('{a}', true)",
     "SELECT one.pgqueue_pattern_selects('a.*', 'a.b.c')",
     "SELECT one.pgqueue_patterns_of('a.b.c')",
     "SELECT one.pgqueue_patterns_of('a.b.c.d.e.f.g')",

@@ -34,8 +34,8 @@ def test_a_group_lets_one_job_through_in_the_order_of_ids(cursor):
     """The next one when that one is gone, and not before."""
     first, second = make_jobs(2, lane="a")
 
-    assert (1, ["default"], []) == lanes.promote(cursor, ["a"])
-    assert (0, [], []) == lanes.promote(cursor, ["a"])
+    assert (1, ["default"], []) == lanes.promote(cursor, ["a"])[:3]
+    assert (0, [], []) == lanes.promote(cursor, ["a"])[:3]
     assert [first] == visible()
 
     end(first)
@@ -167,7 +167,7 @@ def test_a_head_that_somebody_has_locked_is_waited_for(cursor, other_cursor):
         other_cursor.execute(
             "SELECT FROM pgqueue_job WHERE id = %s FOR UPDATE", [first]
         )
-        assert (0, [], ["a"]) == lanes.promote(cursor, ["a"])
+        assert (0, [], ["a"]) == lanes.promote(cursor, ["a"])[:3]
     assert 1 == lanes.promote(cursor, ["a"]).jobs
     assert [first] == visible()
 

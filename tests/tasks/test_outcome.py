@@ -46,6 +46,7 @@ def claimed(**fields):
             "enqueued_at": NOW,
             "accumulate_key": None,
             "lane": None,
+            "is_paced": False,
             "expired": None,
             "claimed_at": NOW,
             "due_at": NOW,

@@ -53,6 +53,7 @@ def claimed(task_name="tests.app.tasks.noop", **fields):
             "enqueued_at": NOW,
             "accumulate_key": None,
             "lane": None,
+            "is_paced": False,
             "expired": None,
             "claimed_at": NOW,
             "due_at": NOW,

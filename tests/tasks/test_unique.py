@@ -22,9 +22,9 @@ from django_pgqueue import (
     signals,
     task,
 )
+from django_pgqueue.bounds import RATE_JOBS_MAX
 from django_pgqueue.models import ArchivedJob, DeadLetter, DedupWindow, Job
 from django_pgqueue.tasks import operate
-from django_pgqueue.tasks.unique import THROTTLE_JOBS_MAX
 from django_pgqueue.testing import capture, drain, freeze
 from tests.app.models import Order
 from tests.app.tasks import add
@@ -85,7 +85,7 @@ def test_what_unique_cannot_be(options, message):
         ({"by": "left", "unique": Unique()}, r"unique=Unique\(by=…\)"),
         ({"throttle": "often"}, r"'N/period', such as '1/h'"),
         ({"throttle": "0/h"}, r"1 to 1,000,000 jobs"),
-        ({"throttle": f"{THROTTLE_JOBS_MAX + 1}/h"}, r"1 to 1,000,000 jobs"),
+        ({"throttle": f"{RATE_JOBS_MAX + 1}/h"}, r"1 to 1,000,000 jobs"),
         ({"throttle": "1/"}, r"no duration|'N/period'"),
         ({"throttle": "1/0s"}, r"longer than zero"),
         ({"throttle": 3}, r"must be text 'N/period'"),

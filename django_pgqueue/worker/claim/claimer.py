@@ -88,6 +88,7 @@ class Claimer(Service):
         capacity: Callable[[], Capacity],
         extra_capacity: Callable[[], int] = lambda: 0,
         put: Put,
+        on_paced: Callable[[set[str]], None] = lambda lanes: None,
         wakeup: Wakeup | None = None,
         listener: Listener | None = None,
     ) -> None:
@@ -95,6 +96,8 @@ class Claimer(Service):
         self.wake = self._wakeup = Wakeup() if wakeup is None else wakeup
         self._listener = listener
         self._heard_at = 0.0
+        # Told of lanes with a rate, of which jobs were claimed.
+        self._on_paced = on_paced
         # Jobs whose leases the server may not have on disk.
         self._unflushed = 0
         self._lease = options.lease
@@ -417,6 +420,8 @@ class Claimer(Service):
         if self.link.has_late_flush:
             self._unflushed += len(jobs)
         self._remember({job.queue for job in jobs})
+        if paced := {job.lane for job in jobs if job.is_paced and job.lane}:
+            self._on_paced(paced)
         if any(MARK in job.args for job in jobs):
             jobs = bring_messages(self.link, jobs)
         refused = self._leases.add(jobs, sent_at)

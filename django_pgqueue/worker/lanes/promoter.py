@@ -53,6 +53,8 @@ class Promoter(Service):
         self._lanes: set[str] = set()
         self._promoting: set[str] = set()
         self._back_seconds: float | None = None
+        # When lanes with a rate let the next one through, by the monotonic clock.
+        self._paced: dict[str, float] = {}
         # Lanes of jobs that somebody had locked, and when they are tried again.
         self._locked: set[str] = set()
         self._locked_at = 0.0
@@ -68,7 +70,7 @@ class Promoter(Service):
         self._jobs = self._jobs_before = self._found = 0
 
     def freed(self, names: Collection[str]) -> None:
-        """Promote lanes that jobs have left; their transactions are committed."""
+        """Promote lanes that jobs have left, or of which one with a rate has begun."""
         with self._lock:
             self._lanes.update(names)
         self._call()
@@ -133,8 +135,9 @@ class Promoter(Service):
             self._promoting = names
         if self._locked and now >= self._locked_at:
             names, self._locked = names | self._locked, set()
+        names |= {name for name, at in self._paced.items() if now >= at}
         try:
-            self._promote(names)
+            self._promote(names, is_ours=True)
         except BaseException:
             with self._lock:
                 self._lanes |= names
@@ -159,6 +162,7 @@ class Promoter(Service):
                 until = min(until, self._free_at)
         if self._locked:
             until = min(until, self._locked_at)
+        until = min(until, *self._paced.values(), until)
         return max(until - now, 0.0)
 
     def _look(self) -> None:
@@ -205,11 +209,19 @@ class Promoter(Service):
         self._walk_at = began + took + max(took / WALK_SHARE, pause)
         return is_through
 
-    def _promote(self, names: Collection[str]) -> None:
+    def _promote(self, names: Collection[str], *, is_ours: bool = False) -> None:
+        """Promote lanes; of those with a rate, is_ours: their next turn is for us."""
         for chunk in lanes.in_chunks(names):
             with self.link.steady_cursor() as cursor:
                 done = lanes.promote(cursor, chunk)
             self._jobs += done.jobs
+            for name in chunk:
+                self._paced.pop(name, None)
+            # Of what others have let through, they know the next turn.
+            if is_ours or done.jobs or self._is_leading:
+                now = time.monotonic()
+                for name, seconds in zip(done.paced, done.next_seconds, strict=True):
+                    self._paced[name] = now + seconds
             if done.locked:
                 self._locked.update(done.locked)
                 self._locked_at = time.monotonic() + LOCKED_SECONDS

@@ -242,6 +242,7 @@ class Loops:
             capacity=self.dispatcher.capacity,
             extra_capacity=self.dispatcher.extra_capacity,
             put=self.dispatcher.put,
+            on_paced=self.promoter.freed,
             wakeup=wakeup,
             listener=self.listener,
         )
