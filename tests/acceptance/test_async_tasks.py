@@ -557,7 +557,7 @@ def test_a_stop_does_not_wait_for_a_coroutine_that_never_ends(start, the_ledger,
     (job,) = enqueue(async_tasks.acleans_up, gate=str(gate), seconds=3_600)
     wait_for_starts(the_ledger, 1)
 
-    assert EXIT_LEFT_BEHIND == worker.stop(10)
+    assert EXIT_LEFT_BEHIND == worker.stop()
 
     assert (None, 0) == live_row(job, "leased_by", "attempt")
     assert [] == the_ledger.entries("cleaned")

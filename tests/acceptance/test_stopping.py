@@ -95,7 +95,7 @@ def test_a_second_term_leaves_at_once_and_its_jobs_are_back_within_seconds(
     worker.wait_for_lines("stopping ")
     worker.signal(signal.SIGTERM)
 
-    assert EXIT_LEFT_BEHIND == worker.wait(5)
+    assert EXIT_LEFT_BEHIND == worker.wait()
     assert [] == [pid for pid in children if pid in children_of(1)]
     for job in ids:
         row = live_row(job, "leased_by", "attempt", "crashes", "visible_at <= now()")
@@ -141,7 +141,7 @@ def test_term_at_start_up_stops_it_cleanly(start_worker, round_number):
     worker.wait_for_lines("Ready")
     wait_for(worker.children, what="a child was forked")
 
-    assert EXIT_CLEAN == worker.stop(8)
+    assert EXIT_CLEAN == worker.stop()
 
 
 def test_a_drained_worker_leaves_by_itself(start_worker, the_ledger):

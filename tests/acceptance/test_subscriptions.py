@@ -39,6 +39,7 @@ def test_a_worker_declares_and_runs_what_it_subscribes(start_worker, pool):
     publish("parcels.sent", {"n": 3, "country": "DE"})
     wait_for(lambda: len(results("parcels")) == 3, what="the live ones")
     wait_for(lambda: len(results("log")) == 3, what="those of the other task")
+    wait_for(lambda: results("watch"), what="the one that is watched")
     assert [[sent, "parcels", "c7"]] == results("watch")
     assert (
         early == ArchivedJob.objects.filter(queue="parcels").earliest("id").message_id

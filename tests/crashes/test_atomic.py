@@ -55,7 +55,10 @@ def test_kill_9_again_and_again(start_worker, the_ledger):
     assert_exactly_once(jobs)
 
     # Once each, and once more where a statement of the dead held a row meanwhile.
-    assert 10 == len({line.split()[2] for line in worker.lines("rescued ")})
+    wait_for(
+        lambda: 10 == len({line.split()[2] for line in worker.lines("rescued ")}),
+        what="the log names each that was killed",
+    )
     assert the_ledger.repeated()
 
 

@@ -36,7 +36,7 @@ def test_children_of_a_killed_supervisor_hand_back_and_leave(
     (child,) = worker.children()
 
     worker.signal(signal.SIGKILL)
-    wait_for(lambda: not is_alive(child), 10, "the orphan leaves")
+    wait_for(lambda: not is_alive(child), what="the orphan leaves")
 
     for job in ids:
         row = live_row(job, "leased_by", "attempt", "crashes", "visible_at <= now()")

@@ -53,8 +53,8 @@ def test_a_settle_after_a_lost_lease_is_refused_counted_and_signalled(
 
     (stale,) = the_ledger.entries("stale")
     assert (job, child, kind) == (stale.job, stale.pid, stale.note)
-    assert 1 == len(paused.lines(rf"stale +job={job} .*kind={kind}"))
     assert 0 == paused.stop()
+    assert 1 == len(paused.lines(rf"stale +job={job} .*kind={kind}"))
     assert paused.lines(r"stopped .*stale=1 ")
     assert ending == (final[job].table, final[job].state)
     assert 1 == final[job].crashes

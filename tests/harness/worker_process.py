@@ -107,7 +107,8 @@ class WorkerProcess:
 
     def wait(self, timeout: float = PATIENCE_SECONDS) -> int:
         """Return the exit status of the supervisor once it has ended."""
-        return self.popen.wait(timeout)
+        wait_for(lambda: self.popen.poll() is not None, timeout, "the worker ends")
+        return self.popen.wait()
 
     def stop(self, timeout: float = PATIENCE_SECONDS) -> int:
         """Stop it as an operator does and return its exit status."""
