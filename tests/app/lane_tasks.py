@@ -7,7 +7,7 @@ import random
 import time
 from pathlib import Path
 
-from django_pgqueue import Limit, Retry, task
+from django_pgqueue import Limit, Rate, Retry, task
 from django_pgqueue.tasks.context import JobContext
 from tests.harness import ledger
 from tests.harness.ledger import Ledger
@@ -66,3 +66,22 @@ def fails_once(ctx: JobContext, customer: str, number: int) -> None:
     starts = Ledger(Path(os.environ[ledger.PATH])).starts()
     if number == 1 and starts[ctx.id] == 1:
         raise RuntimeError("bad luck")
+
+
+@task(rate=Rate("40/s", burst=4, key="account"), takes_context=True, retries=SOON)
+def paced(ctx: JobContext, account: str, number: int) -> None:
+    """Forty a second for an account, and four ahead of that; one of ten fails."""
+    _run(ctx, account, number, 0.1)
+
+
+@task(rate=Rate("20/h", burst=2), takes_context=True)
+def seldom(ctx: JobContext, number: int) -> None:
+    """One each three minutes, of all; two at once."""
+    _run(ctx, "", number)
+
+
+@task(group="account", rate=Rate("40/s", key="account"), takes_context=True,
+      retries=SOON)  # fmt: skip
+def paced_step(ctx: JobContext, account: str, number: int) -> None:
+    """One at a time for an account, and forty a second."""
+    _run(ctx, account, number, 0.1)

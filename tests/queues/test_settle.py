@@ -224,6 +224,8 @@ def test_a_job_keeps_what_it_is_when_it_moves(cursor, verb, model):
         "dedup_key": "k",
         "accumulate_key": "a",
         "lane_capacity": 3,
+        "lane_spacing": 0.5,
+        "lane_burst": 2,
         "progress": {"done": 1},
         "workflow_id": 1,
         "parent_id": 2,

@@ -1,0 +1,137 @@
+"""Rates: no more starts in any time than said, by real workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import defaultdict
+
+import pytest
+from django.db import connection
+
+from django_pgqueue.models import ArchivedJob, Job
+from django_pgqueue.testing import drain
+from tests.acceptance.test_lanes import most_at_once, started
+from tests.app import lane_tasks as tasks
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import wait_until_final
+
+# Each claim that was committed, by the database's clock: outside of the package.
+WATCH = """
+CREATE TABLE claims (lane text, at double precision);
+CREATE FUNCTION note_claim() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO claims VALUES (NEW.lane, extract(epoch FROM NEW.leased_at));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note_claim AFTER UPDATE ON pgqueue_job FOR EACH ROW
+    WHEN (NEW.deliveries > OLD.deliveries AND NEW.leased_by IS NOT NULL)
+    EXECUTE FUNCTION note_claim();
+"""
+UNWATCH = "DROP TABLE claims; DROP FUNCTION note_claim() CASCADE"
+
+# Two clocks of one server are compared: when a job was let through, and when claimed.
+CLOCK_SECONDS = 0.001
+
+
+@pytest.fixture
+def claims(transactional_db):
+    """Return when jobs of each lane were claimed, in order."""
+    with connection.cursor() as cursor:
+        cursor.execute(WATCH)
+
+    def read():
+        found = defaultdict(list)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT lane, at FROM claims ORDER BY at")
+            for lane, at in cursor.fetchall():
+                found[lane].append(at)
+        return found
+
+    yield read
+    with connection.cursor() as cursor:
+        cursor.execute(UNWATCH)
+
+
+def excess(times, rate, burst):
+    """Return by how many claims the worst window of all exceeds rate and burst."""
+    # Between two claims at times i and j there are j - i + 1, and the rate allows
+    # burst + rate * (t_j - t_i): so much more than at its lowest must none be.
+    worst = lowest = float("-inf")
+    for place, at in enumerate(times):
+        lowest = max(lowest, rate * at - place)
+        worst = max(worst, place + 1 - rate * (at + CLOCK_SECONDS) + lowest - burst)
+    return worst
+
+
+@pytest.mark.parametrize(
+    "times, expected",
+    [
+        ([0.0, 0.0], 1),
+        ([0.0, 0.5, 1.0, 1.1], 1.9),
+        ([0.0, 1.0, 2.0, 3.0], 0),
+        ([0.0, 9.0, 9.2], 0.8),
+    ],
+    ids=str,
+)
+def test_the_worst_window_is_found(times, expected):
+    """Of a rate of one a second, and a burst of one."""
+    assert excess(times, 1, 1) == pytest.approx(expected, abs=0.01)
+
+
+def test_no_window_has_more_starts_than_rate_and_burst(
+    start_worker, the_ledger, claims
+):
+    """Retries count, two workers share, and a killed process exceeds nothing."""
+    start_worker(processes=2)
+    start_worker()
+    items = [{"account": f"a{n % 3}", "number": n} for n in range(120)]
+    ids = [job.id for job in tasks.paced.bulk(items)]
+    for many in (20, 60):
+        wait_for(lambda many=many: many <= len(the_ledger.entries("end")))
+        os.kill(the_ledger.entries("start")[-1].pid, signal.SIGKILL)
+
+    wait_until_final(ids, timeout=60)
+    found = claims()
+    assert 3 == len(found)
+    for times in found.values():
+        assert len(times) >= 40
+        assert excess(times, 40, 4) <= 0
+        # And it is used: within twice the time that the rate takes, and five seconds
+        # for each process that was killed.
+        assert times[-1] - times[0] <= 2 * len(times) / 40 + 2 * 5
+    assert {0} == {*Job.objects.values_list("pk", flat=True)} | {0}
+
+
+def test_a_job_of_a_slow_rate_waits(start_worker, the_ledger, claims):
+    """A burst goes at once; the third one is not claimed, and has no attempt."""
+    start_worker()
+    jobs = [tasks.seldom.delay(number) for number in range(3)]
+    wait_until_final([job.id for job in jobs[:2]])
+
+    (times,) = claims().values()
+    assert 2 == len(times)
+    waiting = Job.objects.get()
+    assert (jobs[2].id, None, 0, 0) == (
+        waiting.pk, waiting.visible_at, waiting.attempt, waiting.deliveries
+    )  # fmt: skip
+
+
+def test_a_rate_and_an_order_hold_together(start_worker, the_ledger, claims):
+    """One at a time, in order, and no faster; a failing one holds the others up."""
+    start_worker(processes=2)
+    items = [{"account": f"a{n % 2}", "number": n} for n in range(40)]
+    wait_until_final([job.id for job in tasks.paced_step.bulk(items)], timeout=60)
+
+    assert {"a0": 1, "a1": 1} == most_at_once(the_ledger)
+    assert {"a0": [*range(0, 40, 2)], "a1": [*range(1, 40, 2)]} == started(the_ledger)
+    for times in claims().values():
+        assert excess(times, 40, 1) <= 0
+
+
+def test_drain_does_not_wait_for_a_rate(the_ledger, transactional_db):
+    """A test of an application takes no three minutes."""
+    ids = [tasks.seldom.delay(number).id for number in range(4)]
+    drain()
+
+    assert ids == [*ArchivedJob.objects.order_by("pk").values_list("pk", flat=True)]

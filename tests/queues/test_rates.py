@@ -1,0 +1,218 @@
+"""Rates: how many jobs of a lane are let through in a time, and when the next is."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError
+from django.db.models import F
+
+from django_pgqueue.models import Job, Lane
+from django_pgqueue.queues import lanes
+from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.lease import release
+from django_pgqueue.queues.settle import Ended, retry
+from tests.harness.factories import make_job, make_jobs
+
+HOUR = timedelta(hours=1)
+LEASE = timedelta(seconds=10)
+
+# Of what a test asks for in seconds: how long it takes itself.
+SLACK_SECONDS = 2.0
+
+
+def paced(count, spacing=60.0, burst=1, **columns):
+    """Store jobs of one lane with a rate that is a limit of many besides."""
+    said = {"lane": "a", "lane_capacity": 100, **columns}
+    return make_jobs(count, lane_spacing=spacing, lane_burst=burst, **said)
+
+
+def passes(seconds):
+    """Let time pass for the lane's bucket."""
+    Lane.objects.update(full_at=F("full_at") - timedelta(seconds=seconds))
+
+
+def claim_all(cursor):
+    """Claim what was let through, and tell the lane, as a worker does."""
+    claimed = claim(cursor, queues=["default"], worker="w", limit=100, lease=LEASE)
+    assert all(job.is_paced for job in claimed)
+    lanes.promote(cursor, ["a"])
+    return [job.id for job in claimed]
+
+
+def through(cursor):
+    return lanes.promote(cursor, ["a"]).jobs
+
+
+def test_jobs_of_a_rate_come_one_by_one(cursor):
+    """The next one when its time has come, and the promotion says when."""
+    first, second, third = paced(3)
+    promoted = lanes.promote(cursor, ["a"])
+    assert (1, [], []) == (promoted.jobs, promoted.paced, promoted.next_seconds)
+
+    assert [first] == claim_all(cursor)
+    again = lanes.promote(cursor, ["a"])
+    assert (0, ["a"]) == (again.jobs, again.paced)
+    assert 60 - SLACK_SECONDS < again.next_seconds[0] <= 60
+    passes(59)
+    assert 0 == through(cursor)
+    passes(1.1)
+    assert 1 == through(cursor)
+    assert [second] == claim_all(cursor)
+    assert [third] == [
+        *Job.objects.filter(visible_at=None).values_list("pk", flat=True)
+    ]
+
+
+def test_a_burst_starts_at_once_and_then_one_by_one(cursor):
+    """After a pause of any length, no more than the burst."""
+    ids = paced(10, burst=3)
+    assert 3 == through(cursor)
+    assert ids[:3] == claim_all(cursor)
+    assert 0 == through(cursor)
+
+    passes(60.1)
+    assert 1 == through(cursor)
+    claim_all(cursor)
+    passes(100_000)
+    assert 3 == through(cursor)
+
+
+def test_what_was_not_claimed_counts_as_if_just_let_through(cursor):
+    """All of it may start together, however long it has waited for a worker."""
+    paced(10, burst=3)
+    assert 3 == through(cursor)
+    passes(100_000)
+    waiting = lanes.promote(cursor, ["a"])
+    # A claim is to come before the next one: there is no time to wait for.
+    assert (0, []) == (waiting.jobs, waiting.paced)
+
+    claim_all(cursor)
+    assert 0 == through(cursor)
+    passes(60.1)
+    assert 1 == through(cursor)
+
+
+def test_a_lane_that_ran_dry_is_told_of_its_last_claim(cursor):
+    """So a job that comes later does not wait for one that began long ago."""
+    paced(1)
+    assert 1 == through(cursor)
+    claim_all(cursor)
+    assert 0 == Lane.objects.get().unclaimed
+
+    passes(60.1)
+    paced(1)
+    assert 1 == through(cursor)
+
+
+def test_a_claim_that_nobody_was_told_of_costs_one_turn(cursor):
+    """As when its process died; never one job too many."""
+    paced(2)
+    assert 1 == through(cursor)
+    claim(cursor, queues=["default"], worker="w", limit=100, lease=LEASE)
+    passes(100_000)
+
+    assert 0 == through(cursor)
+    passes(60.1)
+    assert 1 == through(cursor)
+
+
+def test_a_rate_holds_beside_a_limit(cursor):
+    """A job goes when both let it."""
+    ids = paced(5, burst=3, lane_capacity=2)
+    assert 2 == through(cursor)
+    claim_all(cursor)
+    Job.objects.filter(pk=ids[0]).delete()
+    assert 1 == through(cursor)
+    claim_all(cursor)
+    Job.objects.filter(pk=ids[1]).delete()
+    assert 0 == through(cursor)
+
+
+def test_a_rate_holds_beside_an_order(cursor):
+    """A retry has its turn again, and nobody overtakes it meanwhile."""
+    first, second = paced(2, lane_capacity=None)
+    assert 1 == through(cursor)
+    claim_all(cursor)
+    passes(100_000)
+    assert 0 == through(cursor)
+    again = Ended(id=first, delivery=1, delay_seconds=60)
+    retry(cursor, worker="w", ended=[again])
+    assert Job.objects.get(pk=first).visible_at is None
+    assert 0 == through(cursor)
+
+    Job.objects.filter(pk=first).update(lane_due_at=F("enqueued_at"))
+    assert 1 == through(cursor)
+    assert [first] == claim_all(cursor)
+    Job.objects.filter(pk=first).delete()
+    assert 0 == through(cursor)
+    passes(60.1)
+    assert 1 == through(cursor)
+    assert [second] == claim_all(cursor)
+
+
+def test_what_goes_back_has_its_turn_again(cursor):
+    """Handed back, or lapsed: another start counts as another one."""
+    ids = paced(2, burst=2)
+    assert 2 == through(cursor)
+    claimed = claim(cursor, queues=["default"], worker="w", limit=100, lease=LEASE)
+    lanes.promote(cursor, ["a"])
+
+    first, second = claimed
+    release(cursor, worker="w", leases=[(first.id, 1, first.due_at)])
+    Job.objects.filter(pk=second.id).update(visible_at=second.due_at)
+    assert [] == claim(cursor, queues=["default"], worker="v", limit=9, lease=LEASE)
+
+    back, lapsed = Job.objects.order_by("pk")
+    assert [back.pk, lapsed.pk] == ids
+    assert (None, None) == (back.visible_at, back.leased_by)
+    assert (None, None, 1) == (lapsed.visible_at, lapsed.leased_by, lapsed.crashes)
+    assert "lease_expired" == lapsed.errors[-1]["kind"]
+    assert 0 == lapsed.attempt
+    assert 0 == through(cursor)
+    passes(120.1)
+    assert 2 == through(cursor)
+
+
+def test_without_rates_everything_goes(cursor):
+    """For tests, and for the immediate mode."""
+    paced(3)
+    assert 3 == lanes.promote(cursor, ["a"], paced=False).jobs
+    assert not Lane.objects.exists()
+
+
+def test_the_job_stored_last_says_which_rate(cursor):
+    """Also that there is none any more."""
+    paced(2)
+    assert 1 == through(cursor)
+    make_job(lane="a", lane_capacity=100)
+    assert 2 == through(cursor)
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        {"lane_spacing": 0.0},
+        {"lane_spacing": float("nan")},
+        {"lane_spacing": float("inf")},
+        {"lane_spacing": -1.0},
+        {"lane_spacing": 1.0, "lane_burst": 0},
+        {"lane_spacing": 1.0, "lane_burst": 100_001},
+    ],
+    ids=str,
+)
+def test_a_rate_that_cannot_be_is_refused(db, rate):
+    """By the table, whoever writes it."""
+    with pytest.raises(IntegrityError, match="pgqueue_job_lane_has_rate"):
+        make_job(lane="a", **rate)
+
+
+@pytest.mark.parametrize("spacing", [0.0, float("nan"), -5.0, float("inf")])
+def test_a_rate_that_somebody_has_broken_breaks_no_promotion(cursor, spacing):
+    """It is taken for the nearest that can be; other lanes are let through."""
+    paced(2, lane="broken")
+    Job.objects.update(lane_spacing=spacing, lane_burst=-7)
+    make_job(lane="b")
+
+    assert 2 <= lanes.promote(cursor, ["broken", "b"]).jobs
