@@ -94,6 +94,8 @@ class Leases:
         self._lost: dict[int, Held] = {}
         # No lease runs out before this, by our clock.
         self._lapse_at = math.inf
+        # How many there have been so far.
+        self.taken = 0
 
     def add(self, jobs: list[Claimed], sent_at: float) -> list[Claimed]:
         """
@@ -109,6 +111,7 @@ class Leases:
             self.lose(known[job.id])
         fresh = [job for job in jobs if job not in refused] if refused else jobs
         known.update([(job.id, Held(job, sent_at, seconds)) for job in fresh])
+        self.taken += len(fresh)
         self._lapse_at = min(self._lapse_at, sent_at + seconds)
         return refused
 

@@ -109,6 +109,7 @@ class Process:
         # Whether it writes what the code declares of schedules and subscriptions.
         self._declares = declares
         self._looked_when_idle = False
+        self._taken_when_idle = 0
         self._grace_seconds = options.grace_seconds
         self._parent = os.getppid()
 
@@ -254,18 +255,23 @@ class Process:
             self._looked_when_idle = False
         elif not self._looked_when_idle:
             self._looked_when_idle = True
+            self._taken_when_idle = loops.leases.taken
+            # First: what is let through before is there for the claimer's look.
+            loops.promoter.look_now()
             loops.claimer.look_now()
             loops.consumers.look_now()
-            loops.promoter.look_now()
         else:
-            # What was let through after the claimer's look wants another one.
+            # What was let through after the claimer's look wants another one; and so
+            # does the end of a job that a wake has brought, before that look and
+            # behind our back.
             claimed = loops.claimer.found_since_requested()
             let_through = loops.promoter.found_since_requested()
-            if claimed == 0 and let_through == 0:
+            has_run = loops.leases.taken != self._taken_when_idle
+            if claimed or let_through or has_run:
+                self._looked_when_idle = False
+            elif claimed == 0 and let_through == 0:
                 self._stop_requested = True
                 return 0.0
-            if claimed or let_through:
-                self._looked_when_idle = False
         return 0.01
 
     def _stop(self) -> int:
