@@ -7,16 +7,18 @@ that is None there is none, and the job waits for nobody.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.bounds import LANE_CHARACTERS_MAX, LANE_DIGITS, LANE_SEPARATOR
-from django_pgqueue.exceptions import InvalidArgument, shown
+from django_pgqueue.exceptions import InvalidArgument
 from django_pgqueue.options.lanes import Lane
 from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.tasks import keys
 from django_pgqueue.tasks.declared import DeclaredTask
-from django_pgqueue.tasks.spread import FIT, KEY_KINDS, MISSING, Item, key_text
+from django_pgqueue.tasks.spread import Item
 
 if TYPE_CHECKING:
     from django_pgqueue.queues.enqueue_rows import Argument, KeyPart
@@ -41,14 +43,14 @@ def lane_of(
         values = {"key": lane.function(*args, **kwargs)}
     else:
         find = task.parameters.value
-        values = {name: find(name, args, kwargs, MISSING) for name in lane.by}
+        values = {name: find(name, args, kwargs, keys.MISSING) for name in lane.by}
     texts = [task.name]
     for name, value in values.items():
         if value is None:
             return None
-        text = key_text(value)
+        text = keys.key_text(value)
         if text is None or not is_stored(text):
-            raise _misfit(task, lane, name, value)
+            raise keys.misfit(task, name, value, _needs(lane))
         texts.append(text)
     return shortened(LANE_SEPARATOR.join(texts))
 
@@ -79,27 +81,8 @@ def encode_items(
 ) -> list[Items]:
     """Return the arguments of items of bulk(), by *encode*, with their lanes."""
     encoded = encode(start, items, payload_bytes_max)
-    names = [
-        _lane_of_item(task, lane, place, item)
-        for place, item in enumerate(items, start)
-    ]
-    placed, first = [], 0
-    for part in encoded:
-        placed.append(part._replace(lanes=names[first : first + part.jobs]))
-        first += part.jobs
-    return placed
-
-
-def _lane_of_item(task: DeclaredTask, lane: Lane, place: int, item: Any) -> str | None:
-    args, kwargs = ((), item) if isinstance(item, Mapping) else (item, {})
-    try:
-        return lane_of(task, lane, args, kwargs)
-    except InvalidArgument as error:
-        raise InvalidArgument(
-            task=task.name,
-            path=f"item {place}",
-            problem=str(error).removeprefix(f"{task.name}: "),
-        ) from None
+    names = keys.of_items(task, items, start, functools.partial(lane_of, task, lane))
+    return keys.shared_out(encoded, names, lambda part, some: part._replace(lanes=some))
 
 
 def key_of(
@@ -109,11 +92,11 @@ def key_of(
     arguments: Sequence[Argument],
 ) -> list[KeyPart]:
     """
-    Return what the lanes of from_queryset() are made of.
+    Return what the lanes of from_queryset() are made of; see keys.of_fields().
 
     Raises:
-        InvalidArgument: The values of a field have more than one text; or a function
-            makes the key, which the database cannot call.
+        InvalidArgument: As there; or a function makes the key, which the database
+            cannot call.
     """
     from django_pgqueue.queues.enqueue_rows import KeyPart
 
@@ -124,36 +107,11 @@ def key_of(
             problem=f"do not come to Python, where {lane.option}= is a function: "
             f"name parameters in its place, or use bulk()",
         )
-    kinds = {argument.name: argument.kind for argument in arguments}
-    key = [KeyPart(None, task.name)]
-    for name in lane.by:
-        kind = kinds.get(name)
-        if kind is not None:
-            if kind not in KEY_KINDS:
-                given = fields[name]
-                problem = f"is {shown(given)}, a {kind}; {lane.option}= needs {FIT}"
-                raise InvalidArgument(
-                    task=task.name, path=f"fields.{name}", problem=problem
-                )
-            key.append(KeyPart(name))
-            continue
-        # A constant, which Django keeps in a Value; or what the function would take.
-        constants = {name: fields[name].value} if name in fields else {}
-        value = task.parameters.value(name, (), constants, MISSING)
-        text = key_text(value)
-        if text is None and value is not None:
-            raise _misfit(task, lane, name, value)
-        key.append(KeyPart(None, text))
-    return key
-
-
-def _misfit(
-    task: DeclaredTask, lane: Lane, name: str, value: object
-) -> InvalidArgument:
-    told = (
-        "is missing"
-        if value is MISSING
-        else f"is {shown(value)}, a {type(value).__qualname__}"
+    of_fields = keys.of_fields(
+        task, lane.by, fields, arguments, needs=_needs(lane), may_be_none=True
     )
-    problem = f"{told}; {lane.option}= needs {FIT}, or None to wait for nobody"
-    return InvalidArgument(task=task.name, path=name, problem=problem)
+    return [KeyPart(None, task.name), *of_fields]
+
+
+def _needs(lane: Lane) -> str:
+    return f"{lane.option}= needs {keys.FIT}, or None to wait for nobody"

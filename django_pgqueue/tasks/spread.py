@@ -1,20 +1,12 @@
-"""
-Spread: when in a window a job is due, sampled, or by what the job is about.
-
-What the key of a job may hold has one text, here, in PostgreSQL and in Spark: texts,
-whole numbers, dates, booleans and UUIDs. Anything else is refused by name, before SQL
-is sent.
-"""
+"""Spread: when in a window a job is due, sampled, or by what the job is about."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from enum import Enum
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from django_pgqueue.exceptions import (
     InvalidArgument,
@@ -33,13 +25,6 @@ if TYPE_CHECKING:
     from django_pgqueue.tasks.parameters import Parameters
 
 Item = Mapping[str, Any] | Sequence[Any]
-
-# Kinds of queues/enqueue_rows.py whose values have one text.
-KEY_KINDS = ("plain", "integer", "date", "uuid")
-
-FIT = "text, a whole number, a date, a boolean or a UUID"
-
-MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,36 +90,6 @@ def _check_by(parameters: Parameters, by: object) -> tuple[str, ...]:
             f"once. Without it, the moments are sampled."
         )
     return tuple(names)
-
-
-def key_text(value: Any) -> str | None:
-    """Return *value* as it is hashed; None: not every place has the same text of it."""
-    kind = type(value)
-    if kind is str:
-        return str(value)
-    if kind is bool:
-        return "true" if value else "false"
-    if kind is int or kind is date or kind is UUID:
-        return str(value)
-    # What follows travels as one of those, as tasks/payload.py says.
-    if issubclass(kind, Enum):
-        return key_text(value.value) if isinstance(value.value, (str, int)) else None
-    if issubclass(kind, datetime):
-        return None
-    if issubclass(kind, date):
-        return date.isoformat(value)
-    if issubclass(kind, UUID):
-        return UUID.__str__(value)
-    if issubclass(kind, str):
-        return str.__str__(value)
-    return str(int(value)) if issubclass(kind, int) else None
-
-
-def misfit(value: object) -> str:
-    """Say why a value is none for a key."""
-    if value is MISSING:
-        return f"is missing, and spread(by=…) needs it: {FIT}"
-    return f"is {shown(value)}, a {type(value).__qualname__}; spread(by=…) needs {FIT}"
 
 
 def keyless(task: str, spread: Spread | None, rows: int) -> InvalidArgument:

@@ -22,7 +22,7 @@ from django_pgqueue import InvalidArgument, InvalidOption, PayloadTooLarge, task
 from django_pgqueue.models import Job
 from django_pgqueue.queues import rules as module
 from django_pgqueue.tasks.from_queryset import KINDS
-from django_pgqueue.tasks.spread import KEY_KINDS, key_text
+from django_pgqueue.tasks.keys import KEY_KINDS, key_text
 from django_pgqueue.testing import drain, freeze
 from django_pgqueue.timetable.offset import MICROSECOND, offset
 from tests.app.models import EveryField, Order
@@ -226,7 +226,7 @@ def test_a_task_that_takes_any_name_is_spread_by_any(declared):
     spread.delay(1, 2, customer="anna")
 
     assert [offset("shop.any", [1, "anna"], DAY)] == offsets()
-    with pytest.raises(InvalidArgument, match="customer is missing, and spread"):
+    with pytest.raises(InvalidArgument, match="customer is missing; spread"):
         spread.delay(1, 2)
 
 
@@ -615,7 +615,7 @@ def test_columns_that_have_no_one_text_are_refused(refresh):
     with CaptureQueriesContext(connection) as queries:
         for field in ("float", "decimal", "datetime", "duration", "time", "binary"):
             with pytest.raises(
-                InvalidArgument, match=f"fields.customer_id is '{field}', a .* by needs"
+                InvalidArgument, match=f"fields.customer_id is '{field}', a .*; spread"
             ):
                 spread.from_queryset(EveryField.objects.all(), customer_id=field)
     assert 0 == len(queries)
