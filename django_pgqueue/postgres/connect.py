@@ -10,13 +10,15 @@ notices a dead peer within about half a minute instead of two hours.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
+
+from django_pgqueue.postgres.limits import Plans
 
 # What libpq is told unless OPTIONS in DATABASES says otherwise. read-write: after a
 # failover, a connection to what is now a standby is refused instead of used.
@@ -41,34 +43,28 @@ READ_COMMITTED = "SET default_transaction_isolation = 'read committed'"
 # of its own making, since the server's changes.
 BACKEND_PID = "SELECT pg_backend_pid()"
 
+
+def _sets(settings: Mapping[str, str], *, local: bool = False) -> str:
+    """Return what sets them for the session, or for the transaction alone."""
+    scope = "SET LOCAL" if local else "SET"
+    return ";\n".join(f"{scope} {name} = {value}" for name, value in settings.items())
+
+
 # Locks: none. Of a session that is ours alone. Statements that are prepared keep their
 # plans while tables grow from nothing to millions of rows, so the plan must be the one
 # that holds for both: rows by index, batches by hash, made without looking at the
 # parameters or at statistics that may be of an empty table. And never compiled: before
 # version 18, a plan with what is turned off is taken for the dearest there is, and
 # compiling it takes half a second.
-STEADY = """
-SET enable_seqscan = off;
-SET enable_nestloop = off;
-SET jit = off;
-SET plan_cache_mode = force_generic_plan
-"""
-STEADY_ONCE = """
-SET LOCAL enable_seqscan = off;
-SET LOCAL enable_nestloop = off;
-SET LOCAL jit = off
-"""
+BY_INDEX_OR_HASH = {"enable_seqscan": "off", "enable_nestloop": "off", "jit": "off"}
+STEADY = _sets({**BY_INDEX_OR_HASH, "plan_cache_mode": "force_generic_plan"})
+STEADY_ONCE = _sets(BY_INDEX_OR_HASH, local=True)
 
 # Locks: none. For statements that look for the first rows of an index in its order: a
 # plan made for a few rows reads all of another index and sorts them.
-IN_ORDER = """
-SET enable_bitmapscan = off;
-SET enable_sort = off
-"""
-IN_ORDER_ONCE = """
-SET LOCAL enable_bitmapscan = off;
-SET LOCAL enable_sort = off
-"""
+ALONG_INDEX = {**Plans.IN_ORDER.value, "enable_sort": "off"}
+IN_ORDER = _sets(ALONG_INDEX)
+IN_ORDER_ONCE = _sets(ALONG_INDEX, local=True)
 
 # Locks: none. A commit of a session that flushes later is written by the server within
 # three times its wal_writer_delay. FLUSH makes that at once: what is committed after it

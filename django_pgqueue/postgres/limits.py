@@ -50,11 +50,11 @@ class Plans(Enum):
     PostgreSQL has statistics of the table: as a scan and a sort of all of it.
     """
 
-    ANY = (None, None)
+    ANY = dict[str, str]()  # As the server has them.
     # Along an index, in its order.
-    IN_ORDER = ("off", "off")
+    IN_ORDER = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
     # By an index that has no order, such as that of the tags.
-    BY_INDEX = ("off", "on")
+    BY_INDEX = {"enable_seqscan": "off", "enable_bitmapscan": "on"}
 
 
 class Before(NamedTuple):
@@ -75,10 +75,12 @@ def limit(cursor: Cursor, *, seconds: int, plans: Plans = Plans.ANY) -> Before:
         seconds: What a statement may take; it fails with QueryCanceled then.
         plans: Which scans they may use.
     """
-    seqscan, bitmapscan = plans.value
-    cursor.execute(
-        LIMIT, {"timeout": f"{seconds}s", "seqscan": seqscan, "bitmapscan": bitmapscan}
-    )
+    params = {
+        "timeout": f"{seconds}s",
+        "seqscan": plans.value.get("enable_seqscan"),
+        "bitmapscan": plans.value.get("enable_bitmapscan"),
+    }
+    cursor.execute(LIMIT, params)
     return Before(*one_row(cursor)[: len(Before._fields)])
 
 
