@@ -85,6 +85,8 @@ OF_ALL = (
     Column("accumulate_key", "string"),
     Column("lane", "string"),
     Column("lane_capacity", "int"),
+    Column("lane_spacing", "double"),
+    Column("lane_burst", "int"),
     _json("errors"),
     _json("progress"),
     Column("workflow_id", "bigint"),

@@ -134,7 +134,9 @@ VALUES = {
     "offsets": "{7}",
     "lane": "one",
     "lanes": '["one", null]',
+    "lane_burst": 2,
     "lane_capacity": 3,
+    "lane_spacing": 0.5,
     "back": LEASE,
     "after_id": 0,
     "options": "{}",
@@ -242,7 +244,7 @@ VALUES = {
 # Statements whose parameters differ from those of their names above.
 JSON_ITEMS = {"items": "[[], {}]"}
 SPECIAL = {
-    "lanes.PROMOTE": {"lanes": ["one", "none"]},
+    "lanes.PROMOTE": {"lanes": ["one", "none"], "paced": True},
     "lanes.WITH_ROOM": {"after": ""},
     "lanes.NEWLY_DUE": {"since": NOON, "after": None},
     **{f"insert many, {name}, in lanes": JSON_ITEMS for name in ("plain", "spread")},
