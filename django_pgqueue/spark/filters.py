@@ -89,7 +89,9 @@ def literal(column: Column, value: Any) -> str | None:
     """Return *value* as SQL of the column's type, or None if it is of another one."""
     if column.type in WHOLE:
         return _LITERALS["bigint"](value)
-    return _LITERALS[column.type](value)
+    # A fraction has more than one text: Spark compares those itself.
+    of_type = _LITERALS.get(column.type)
+    return None if of_type is None else of_type(value)
 
 
 @dataclass(frozen=True, slots=True)

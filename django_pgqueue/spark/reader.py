@@ -164,6 +164,7 @@ def _schema(columns: tuple[Column, ...]) -> Any:
         "bigint": arrow.int64(),
         "int": arrow.int32(),
         "smallint": arrow.int16(),
+        "double": arrow.float64(),
         "boolean": arrow.bool_(),
         "string": arrow.string(),
         "timestamp": arrow.timestamp("us", tz="UTC"),

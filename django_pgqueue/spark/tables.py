@@ -21,6 +21,7 @@ SQL_TYPES = {
     "bigint": "bigint",
     "int": "integer",
     "smallint": "smallint",
+    "double": "double precision",
     "boolean": "boolean",
     "string": "text",
     "timestamp": "timestamptz",

@@ -56,6 +56,14 @@ def test_texts_are_compared_for_equality_alone(f):
     assert as_sql(f.StringEndsWith(("task",), "a"), JOBS) is None
 
 
+def test_fractions_are_left_to_spark(f):
+    """Which of them are equal is not for a text to say."""
+    for kind in (f.EqualTo, f.EqualNullSafe, f.GreaterThan, f.LessThanOrEqual):
+        assert as_sql(kind(("lane_spacing",), 0.6), JOBS) is None
+    assert as_sql(f.In(("lane_spacing",), [0.6]), JOBS) is None
+    assert as_sql(f.IsNull(("lane_spacing",)), JOBS) == "lane_spacing IS NULL"
+
+
 def test_columns_with_secrets_are_never_compared(f):
     """A condition on what is masked would answer from what is not."""
     for kind in (f.EqualTo, f.StringStartsWith, f.GreaterThan):

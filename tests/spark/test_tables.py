@@ -18,6 +18,7 @@ DATABASE_TYPES = {
     "bigint": {"bigint"},
     "int": {"integer"},
     "smallint": {"smallint"},
+    "double": {"double precision"},
     "boolean": {"boolean"},
     "string": {"character varying", "text", "jsonb"},
     "timestamp": {"timestamp with time zone"},
@@ -36,7 +37,7 @@ FINGERPRINTS = {
     1: "5a3987a0aea6fe00",
     2: "10cfa8347f6e531b",
     3: "0be74a503b8ebe6c",
-    4: "0130df503f392e98",
+    4: "91925fb482e3c8b6",
 }
 
 
