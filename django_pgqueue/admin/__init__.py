@@ -14,6 +14,7 @@ from django_pgqueue.admin.consumer_groups import ConsumerGroupAdmin
 from django_pgqueue.admin.dead_letters import DeadLetterAdmin
 from django_pgqueue.admin.failures import FailureAdmin
 from django_pgqueue.admin.jobs import JobAdmin
+from django_pgqueue.admin.lanes import LaneAdmin
 from django_pgqueue.admin.messages import MessageAdmin
 from django_pgqueue.admin.metrics import TaskHourAdmin
 from django_pgqueue.admin.pipeline_runs import PipelineRunAdmin
@@ -29,6 +30,7 @@ __all__ = [
     "DeadLetterAdmin",
     "FailureAdmin",
     "JobAdmin",
+    "LaneAdmin",
     "MessageAdmin",
     "PipelineRunAdmin",
     "QueueAdmin",

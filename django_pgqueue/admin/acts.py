@@ -25,6 +25,8 @@ from django.http import HttpRequest
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy
 
+from django_pgqueue.admin.moments import MomentField
+from django_pgqueue.operators.human import in_utc
 from django_pgqueue.operators.pausable import PERMISSION, Pausable, Turn
 from django_pgqueue.tasks.operate import BY_CHARACTERS_MAX, REASON_CHARACTERS_MAX
 
@@ -50,6 +52,21 @@ class ReasonForm(forms.Form):
         widget=forms.TextInput,
         help_text=gettext_lazy("For whoever looks at this later."),
     )
+
+
+class PauseUntilForm(ReasonForm):
+    """Why, and until when."""
+
+    until = MomentField(
+        label=gettext_lazy("Until"),
+        required=False,
+        help_text=gettext_lazy("It ends by itself then. Empty: when it is resumed."),
+    )
+
+    def clean_until(self) -> Any:
+        """Return the time with its zone; without one, it is one of the project's."""
+        until = self.cleaned_data["until"]
+        return None if until is None else in_utc(until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +250,7 @@ def on_each(run: Callable[[Any, Work], bool]) -> Callable[[Work], Sequence[Came]
 def pausing(kind: Pausable) -> tuple[Act, Act]:
     """Return the acts that pause and resume rows of a *kind*."""
     at, by, reason = kind.columns
+    form = PauseUntilForm if kind.can_end else ReasonForm
 
     def ended(row: Any, values: dict[str, Any]) -> str:
         names = {"by": getattr(row, by) or "?", "reason": getattr(row, reason) or "?"}
@@ -247,14 +265,14 @@ def pausing(kind: Pausable) -> tuple[Act, Act]:
             run=on_each(run),
             outcomes=[Outcome(turn.done, entry)],
             left=turn.left,
-            form=ReasonForm if is_begin else None,
+            form=form if is_begin else None,
             warning=turn.warning,
             offered=lambda row: (getattr(row, at) is None) == is_begin,
             order=kind.order,
         )
 
     def begin(row: Any, work: Work) -> bool:
-        return kind.begin.run(row, by=work.by, reason=work.data["reason"])
+        return kind.begin.run(row, by=work.by, **work.data)
 
     return (
         act(kind.begin, kind.begin.entry, begin, True),

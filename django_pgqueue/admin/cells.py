@@ -30,6 +30,8 @@ MEANINGS = {
     "faulty": _("It cannot be read, so it has no ticks."),
     "overdue": _("A tick is due, and no worker issues it."),
     "stale": _("Code has declared it, and for a week no more."),
+    "lane-paused": _("Somebody has paused it: it lets no job through."),
+    "lane-open": _("It lets jobs through as it has room."),
     "group-beyond": _(
         "What is published lies before its positions. See manage.py pgqueue doctor."
     ),

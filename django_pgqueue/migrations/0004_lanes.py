@@ -130,6 +130,15 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view",),
             },
         ),
+        migrations.AddIndex(
+            model_name="lane",
+            index=models.Index(
+                fields=["name"],
+                name="pgqueue_lane_controls",
+                condition=models.Q(paused_at__isnull=False)
+                | models.Q(capacity__isnull=False),
+            ),
+        ),
         migrations.RunSQL(FUNCTIONS, FUNCTIONS_BACK + RETAKE_KEYS_BACK),
         migrations.RunSQL(ADOPT, migrations.RunSQL.noop),
     ]

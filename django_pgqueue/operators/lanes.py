@@ -7,14 +7,45 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.operators.human import age, count
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.queues.lane_controls import Released
 from django_pgqueue.queues.lane_stats import Head, LaneStats, Place, place_of
 
 
 def kind(capacity: int | None) -> str:
-    """Return what a lane is: "group" or "limit of 5"."""
+    """Return what a lane is, by its jobs: "group" or "limit of 5"."""
     if capacity is None:
         return _("group")
     return _("limit of %(jobs)s") % {"jobs": count(capacity)}
+
+
+def kind_word(lane: LaneStats) -> str:
+    """Return "group" or "limit"; "" where no waiting job says what it is."""
+    if not lane.waiting:
+        return ""
+    return _("group") if lane.capacity is None else _("limit")
+
+
+def taken(lane: LaneStats) -> str:
+    """Return how many it has let through, of how many: "3 of 10 (5)", "1 of 1"."""
+    through = count(lane.let_through, is_more=lane.is_more(lane.let_through))
+    told = {"through": through, "takes": count(lane.takes)}
+    text = _("%(through)s of %(takes)s") % told
+    # In brackets what would hold if nobody had said otherwise.
+    by_jobs = lane.capacity or lane.takes
+    return text if lane.takes == by_jobs else f"{text} ({count(by_jobs)})"
+
+
+def paused(lane: LaneStats) -> str:
+    """Return that a lane is paused, until when, by whom and why; "": it is not."""
+    if not lane.is_paused:
+        return ""
+    told = {"time": age(lane.pause_seconds), "by": lane.paused_by}
+    text = _("paused")
+    if lane.pause_seconds is not None:
+        text = _("paused for another %(time)s") % told
+    if lane.paused_by:
+        text = _("%(text)s by %(by)s") % {**told, "text": text}
+    return f"{text}: {lane.pause_reason}" if lane.pause_reason else text
 
 
 def does(head: Head) -> str:
@@ -36,6 +67,29 @@ def does(head: Head) -> str:
     if head.is_paused:
         return _("ready for %(time)s, in the paused queue %(queue)s") % told
     return _("ready for %(time)s") % told
+
+
+def release_told(released: Released, lane: LaneStats | None) -> str:
+    """Return what came of a release, and why nothing did; *lane* is as it is now."""
+    told = {"job": released.job, "other": released.put_off, "next": released.next_id}
+    if released.put_off is not None:
+        text = _(
+            "job %(job)d was let through; job %(other)d waits for its next attempt, "
+            "and is let through after that."
+        )
+        return text % told
+    if released.job is not None:
+        return _("job %(job)d was let through.") % told
+    head = None if lane is None else lane.head
+    if released.next_id is None or head is None:
+        return _("nothing was let through: no job of it is due.")
+    if head.id == released.next_id:
+        return _("nothing was let through: somebody works on job %(next)d.") % told
+    text = _(
+        "nothing was let through: a group never has more at once than it takes. It "
+        "waits for job %(head)d, %(does)s."
+    )
+    return text % {"head": head.id, "does": does(head)}
 
 
 def why_it_waits(cursor: Cursor, job: int, *, is_named: bool = True) -> str | None:
@@ -65,7 +119,9 @@ def sentence(place: Place, *, is_named: bool = True) -> str:
         start = _("%(place)s in line for %(where)s") % told
     else:
         start = _("%(place)s in %(where)s") % told
-    if lane.capacity is not None and lane.has_room:
+    if lane.is_paused:
+        end = _("which is %(paused)s") % {"paused": paused(lane)}
+    elif lane.capacity is not None and lane.has_room:
         end = _("which has room: not let through")
     elif head is None:
         return start
@@ -77,12 +133,12 @@ def sentence(place: Place, *, is_named: bool = True) -> str:
 
 
 def _where(lane: LaneStats, *, is_named: bool) -> str:
-    if not is_named:
-        return _("its %(kind)s") % {"kind": kind(lane.capacity)}
-    if lane.capacity is None:
-        return _("group %(name)s") % {"name": lane.name}
-    told = {"name": lane.name, "jobs": count(lane.capacity)}
-    return _("limit %(name)s (%(jobs)s at a time)") % told
+    told = {"name": lane.name, "jobs": count(lane.takes)}
+    if lane.capacity is not None:
+        if not is_named:
+            return _("its limit of %(jobs)s") % told
+        return _("limit %(name)s (%(jobs)s at a time)") % told
+    return _("group %(name)s") % told if is_named else _("its group")
 
 
 def _ordinal(place: Place) -> str:

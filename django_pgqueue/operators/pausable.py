@@ -1,8 +1,8 @@
 """
 Pausable: what people pause and resume, what that does, and how it is told.
 
-Queues, schedules and consumer groups; subscriptions too, which are *disabled* and
-*enabled*. The acts of the admin and the commands are made of these rows.
+Queues, lanes, schedules and consumer groups; subscriptions too, which are *disabled*
+and *enabled*. The acts of the admin and the commands are made of these rows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.schedules import operate as schedules
 from django_pgqueue.tasks import operate as queues
+from django_pgqueue.tasks import operate_lanes as lanes
 from django_pgqueue.topics import operate_groups as groups
 from django_pgqueue.topics import operate_subscriptions as subscriptions
 
@@ -40,7 +41,8 @@ class Turn:
     Attributes:
         name: The verb.
         label: The same on a button.
-        run: Does it to a row; into a pause with by and reason. False: it was so before.
+        run: Does it to a row; into a pause with by and reason, and until where it can
+            end by itself. False: it was so before.
         done: Says of how many rows it is so now.
         left: Says of how many rows it was so before.
         entry: For a log, with %(reason)s; out of a pause with %(by)s too.
@@ -72,6 +74,7 @@ class Pausable:
         columns: When, by whom and why.
         order: The attribute by which several rows are taken: one order, so that two
             who act on several do not deadlock.
+        can_end: Whether a pause may be said to end by itself.
     """
 
     kind: str
@@ -79,6 +82,7 @@ class Pausable:
     end: Turn
     columns: tuple[str, str, str] = ("paused_at", "paused_by", "pause_reason")
     order: str = "pk"
+    can_end: bool = False
 
 
 _pause = partial(
@@ -128,6 +132,36 @@ QUEUE = Pausable(
         help=gettext_lazy("Workers take jobs from it again, at once."),
         line="goes on.",
     ),
+)
+
+LANE = Pausable(
+    kind="lane",
+    begin=_pause(
+        run=lambda row, **why: lanes.pause(row.name, **why),
+        done=ngettext_lazy(
+            "%(count)d lane is paused; what it has let through goes on.",
+            "%(count)d lanes are paused; what they have let through goes on.",
+            "count",
+        ),
+        help=gettext_lazy("It lets no job through; what it has let through goes on."),
+        warning=gettext_lazy(
+            "It lets no job through until it is resumed, or the pause ends. What it "
+            "has let through goes on, and jobs can still be enqueued."
+        ),
+        line="is paused; what it has let through goes on.",
+    ),
+    end=_resume(
+        run=lambda row: lanes.resume(row.name),
+        done=ngettext_lazy(
+            "%(count)d lane lets jobs through again.",
+            "%(count)d lanes let jobs through again.",
+            "count",
+        ),
+        help=gettext_lazy("It lets jobs through again, at once."),
+        line="lets jobs through again.",
+    ),
+    order="name",
+    can_end=True,
 )
 
 SCHEDULE = Pausable(

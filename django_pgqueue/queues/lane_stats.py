@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django_pgqueue.live_states import live_state
@@ -23,32 +24,53 @@ COUNT_MAX = 10_000
 ROWS_MAX = 500_000
 COUNT_MIN = 100
 
+
 # Locks: none; so have all of these. A loose index scan, as in lanes.py: one probe for
-# each lane, which returns its first waiting job. It ends with one more than was asked
-# for, which says that there are more.
-FIND = """
+# each lane, which returns its first waiting job. Lanes of which an operator has said
+# something are among them, whether jobs wait there or not. It ends with one more than
+# was asked for, which says that there are more.
+def _find(start: str, beyond: str, order: str) -> str:
+    return f"""
 WITH RECURSIVE lane(name, place, fits, found) AS (
-    SELECT %(after)s::text, 0, false, 0
+    SELECT {start}, 0, false, 0
     UNION ALL
     SELECT next.lane, lane.place + 1, next.fits, lane.found + next.fits::integer
       FROM lane
      CROSS JOIN LATERAL (
-           SELECT j.lane::text AS lane,
+           SELECT near.lane,
                   (%(text)s::text IS NULL
-                   OR position(lower(%(text)s::text) IN lower(j.lane)) > 0)
-                  AND (%(task)s::text IS NULL OR j.task = %(task)s::text) AS fits
-             FROM pgqueue_job j
-            WHERE j.visible_at IS NULL AND j.lane > lane.name
-            ORDER BY j.lane, j.id LIMIT 1) next
+                   OR position(lower(%(text)s::text) IN lower(near.lane)) > 0)
+                  AND (%(task)s::text IS NULL
+                       OR coalesce(near.task = %(task)s::text, false)) AS fits
+             FROM ((SELECT j.lane::text AS lane, j.task FROM pgqueue_job j
+                     WHERE j.visible_at IS NULL AND j.lane {beyond} lane.name
+                     ORDER BY j.lane {order}, j.id {order} LIMIT 1)
+                    UNION ALL
+                   (SELECT l.name::text, NULL FROM pgqueue_lane l
+                     WHERE (l.paused_at IS NOT NULL OR l.capacity IS NOT NULL)
+                       AND l.name {beyond} lane.name
+                     ORDER BY l.name {order} LIMIT 1)) near
+            ORDER BY near.lane {order}, near.task NULLS LAST LIMIT 1) next
      WHERE lane.place < %(looks)s AND lane.found <= %(limit)s
 )
 SELECT name, place, fits FROM lane
  WHERE fits OR place = (SELECT max(place) FROM lane) ORDER BY place
 """
 
+
+FIND = _find("%(after)s::text", ">", "ASC")
+
+# From the end, the start is behind the last one: a name that begins with it.
+LAST = """coalesce(nullif(%(after)s::text, ''), greatest(
+    (SELECT max(j.lane) FROM pgqueue_job j WHERE j.visible_at IS NULL),
+    (SELECT max(l.name) FROM pgqueue_lane l
+      WHERE l.paused_at IS NOT NULL OR l.capacity IS NOT NULL)) || 'z', '')
+"""
+FIND_BACK = _find(LAST, "<", "DESC")
+
 # What a lane is: its newest parked job says, as in promote.sql.
 NEWEST = """(
-SELECT j.lane_capacity AS capacity FROM pgqueue_job j
+SELECT j.id, j.lane_capacity AS capacity FROM pgqueue_job j
  WHERE j.lane >= {lane} AND j.lane <= {lane} AND j.visible_at IS NULL
  ORDER BY j.lane DESC, j.id DESC LIMIT 1)
 """
@@ -67,15 +89,31 @@ SELECT j.id, j.task, j.queue, {live_state("j")} AS state, j.attempt, j.max_attem
   FROM pgqueue_job j WHERE j.id = {{id}} LIMIT 1)
 """
 
+# What an operator has said of a lane. A pause that has ended by itself is none.
+CONTROL = """(
+SELECT l.capacity, held.*
+  FROM pgqueue_lane l
+  LEFT JOIN LATERAL (
+       SELECT l.paused_at, l.paused_until, l.paused_by, l.pause_reason,
+              extract(epoch FROM l.paused_until - statement_timestamp())::float8
+        WHERE l.paused_at IS NOT NULL
+          AND (l.paused_until IS NULL OR l.paused_until > statement_timestamp())
+       ) held(paused_at, paused_until, paused_by, pause_reason, pause_seconds) ON true
+ WHERE l.name = {lane} LIMIT 1)
+"""
+
+CONTROL_COLUMNS = 6
+
 # Who is next is said in promote.sql. Of those that were let through, first the one that
 # has run for longest.
 STATS = f"""
 SELECT asked.name, newest.capacity, parked.jobs, through.jobs, through.running,
        next.id,
        extract(epoch FROM statement_timestamp() - next.lane_due_at)::float8,
-       head.*
+       control.*, head.*
   FROM unnest(%(lanes)s::text[]) WITH ORDINALITY asked(name, place)
- CROSS JOIN LATERAL {NEWEST.format(lane="asked.name")} newest
+  LEFT JOIN LATERAL {NEWEST.format(lane="asked.name")} newest ON true
+  LEFT JOIN LATERAL {CONTROL.format(lane="asked.name")} control ON true
  CROSS JOIN LATERAL (
        SELECT count(*) AS jobs FROM (
               SELECT FROM pgqueue_job j
@@ -105,6 +143,7 @@ SELECT asked.name, newest.capacity, parked.jobs, through.jobs, through.running,
            AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
          ORDER BY j.lane, j.lane_due_at LIMIT 1)) next ON true
   LEFT JOIN LATERAL {JOB.format(id="coalesce(through.longest, next.id)")} head ON true
+ WHERE num_nonnulls(newest.id, control.capacity, control.paused_at) > 0
  ORDER BY asked.place
 """
 
@@ -181,11 +220,12 @@ class Head:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneStats:
     """
-    A lane in which jobs wait.
+    A lane in which jobs wait, or of which an operator has said something.
 
     Attributes:
         name: Of the lane.
-        capacity: How many it lets through at a time; None: a group, one and in order.
+        capacity: How many it lets through at a time, by its jobs; None: a group, one
+            and in order, or nothing waits.
         waiting: How many are parked.
         let_through: How many it has let through and that are not done.
         running: How many of these run.
@@ -205,12 +245,34 @@ class LaneStats:
     next_id: int | None
     due_seconds: float | None
     head: Head | None
+    own_capacity: int | None = None
+    paused_at: datetime | None = None
+    paused_until: datetime | None = None
+    paused_by: str | None = None
+    pause_reason: str | None = None
+    pause_seconds: float | None = None
     count_max: int = COUNT_MAX
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is known to be a group: a job waits that says so."""
+        return self.capacity is None and self.waiting > 0
+
+    @property
+    def takes(self) -> int:
+        """How many it lets through at a time; a group takes one, whoever says what."""
+        return 1 if self.is_group else self.own_capacity or self.capacity or 1
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator lets nothing through."""
+        return self.paused_at is not None
 
     @property
     def has_room(self) -> bool:
         """Whether it could let another one through."""
-        return self.let_through < min(self.capacity or 1, self.count_max)
+        is_full = self.let_through >= min(self.takes, self.count_max)
+        return not is_full and not self.is_paused
 
     def is_more(self, number: int) -> bool:
         """Return whether there may be more than *number*, one of the counts."""
@@ -283,20 +345,25 @@ def find_lanes(
     looks: int,
     text: str | None = None,
     task: str | None = None,
+    is_back: bool = False,
 ) -> Found:
     """
     Return lanes in which jobs wait, in the order of their names.
 
+    And those that an operator has paused, or given a capacity.
+
     Args:
         cursor: An open cursor.
-        after: Begin after this name.
+        after: Begin after this name; "": at the beginning.
         limit: How many to return.
         looks: How many to look at.
         text: Part of the name, in letters of either case; None: whatever.
         task: Of the job that has waited for longest; None: whatever.
+        is_back: In the opposite order, with what comes before *after*; "": the end.
+            There, *task* is that of the job that was stored last.
     """
     cursor.execute(
-        FIND,
+        FIND_BACK if is_back else FIND,
         {"after": after, "limit": limit, "looks": looks, "text": text, "task": task},
     )
     rows = cursor.fetchall()
@@ -324,7 +391,7 @@ def lane_stats(
     """
     Count the jobs of *lanes*, and say what they wait for; in their order.
 
-    One in which nothing waits is left out.
+    One in which nothing waits, and of which no operator has said anything, is left out.
 
     Args:
         cursor: An open cursor.
@@ -358,7 +425,9 @@ def failing_heads(cursor: Cursor, lanes: Sequence[str]) -> list[FailingHead]:
 
 
 def _stats(row: Sequence[Any], limit: int) -> LaneStats:
-    name, capacity, waiting, let_through, running, next_id, seconds, *head = row
+    name, capacity, waiting, let_through, running, next_id, seconds, *rest = row
+    control, head = rest[:CONTROL_COLUMNS], rest[CONTROL_COLUMNS:]
+    own_capacity, at, until, by, reason, pause_seconds = control
     return LaneStats(
         name=name,
         capacity=capacity,
@@ -368,5 +437,11 @@ def _stats(row: Sequence[Any], limit: int) -> LaneStats:
         next_id=next_id,
         due_seconds=seconds,
         head=None if head[0] is None else Head(*head),
+        own_capacity=own_capacity,
+        paused_at=at,
+        paused_until=until,
+        paused_by=by,
+        pause_reason=reason,
+        pause_seconds=pause_seconds,
         count_max=limit,
     )

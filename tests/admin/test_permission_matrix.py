@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
+from django.utils import timezone
 
 from django_pgqueue.admin.edit import ArgumentsForm
 from django_pgqueue.admin.payload import as_text
@@ -21,6 +22,7 @@ from django_pgqueue.models import (
     DeadLetter,
     Failure,
     Job,
+    Lane,
     Message,
     PipelineRun,
     Position,
@@ -38,6 +40,7 @@ from tests.harness.factories import (
     make_declared,
     make_failure,
     make_job,
+    make_jobs,
     make_live_run,
     make_run,
     make_schedule,
@@ -58,6 +61,7 @@ MODELS = {
     "archivedjob": ArchivedJob,
     "deadletter": DeadLetter,
     "queue": Queue,
+    "lane": Lane,
     "worker": Worker,
     "pipelinerun": PipelineRun,
     "failure": Failure,
@@ -73,6 +77,7 @@ CONFIRMED = {
     "reason": "no longer needed",
     "queue": "elsewhere",
     "is_new": "on",
+    "jobs": "7",
 }
 
 # What is done with one row: its page, its name, and the permissions beside "view".
@@ -85,6 +90,7 @@ ACTS = [
     ("deadletter", "purge", {"purge"}),
     ("queue", "pause", {"pause"}),
     ("queue", "resume", {"pause"}),
+    *(("lane", name, {"pause"}) for name in ("pause", "resume", "capacity", "release")),
     ("pipelinerun", "run-again", {"run_pipeline"}),
     ("pipelinerun", "stop", {"run_pipeline"}),
     ("schedule", "run-now", {"run_schedule"}),
@@ -100,11 +106,11 @@ ACTS = [
     ("consumergroup", "read-on", {"pause"}),
 ]
 # What may be done again and again, so that each of the requests does it.
-REPEATED = {"run-again": 3, "run-now": 3}
+REPEATED = {"run-again": 3, "run-now": 3, "release": 3}
 # Those that ask first show their form on GET.
 FORMS = (
     *("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop"),
-    *("run-now", "reset", "remove", "disable", "read-on"),
+    *("run-now", "reset", "remove", "disable", "read-on", "capacity", "release"),
 )
 
 EDITS = [
@@ -123,6 +129,12 @@ ALL = {
     *("view_tick", "add_schedule", "change_schedule", "delete_schedule"),
     *("view_position", "view_logday", "view_logstate", "view_clock"),
 }
+
+
+def to_view(page):
+    """Return the permissions that open a page."""
+    # Arguments make the names of lanes.
+    return {f"view_{page}", *(["view_payload"] if page == "lane" else [])}
 
 
 def make(page, name=""):
@@ -148,10 +160,20 @@ def make(page, name=""):
         return make_schedule(paused_at=timedelta(0) if name == "resume" else None).pk
     if page in ("topic", "message", "subscription", "consumergroup"):
         return make_listened(page, name)
+    if page == "lane":
+        return make_lane(name)
     queue = Queue.objects.create(name="mail")
     if name == "resume":
         Queue.objects.update(paused_at=queue.created_at)
     return "mail"
+
+
+def make_lane(name):
+    """Return the name of a lane in which jobs wait."""
+    make_jobs(5, lane="a", lane_capacity=1)
+    if name == "resume":
+        Lane.objects.create(name="a", paused_at=timezone.now())
+    return "a"
 
 
 def make_listened(page, name):
@@ -179,6 +201,7 @@ def snapshot():
         "archive": list(ArchivedJob.objects.order_by("pk").values()),
         "dead": list(DeadLetter.objects.order_by("pk").values()),
         "queues": list(Queue.objects.order_by("pk").values()),
+        "lanes": list(Lane.objects.order_by("pk").values()),
         "runs": list(PipelineRun.objects.order_by("pk").values()),
         "failures": list(Failure.objects.order_by("pk").values()),
         "schedules": list(Schedule.objects.order_by("pk").values()),
@@ -216,7 +239,7 @@ def test_pages_need_their_view_permission(staff, page):
     key = make(page)
     url = f"/admin/pgqueue/{page}/"
     paths = (url, f"{url}{key}/change/", f"{url}{key}/history/")
-    without, alone = staff(*ALL - {f"view_{page}"}), staff(f"view_{page}")
+    without, alone = staff(*ALL - {f"view_{page}"}), staff(*to_view(page))
 
     assert [403, 403, 403] == [without.get(path).status_code for path in paths]
     assert [200, 200, 200] == [alone.get(path).status_code for path in paths]
@@ -280,13 +303,13 @@ def test_acts_need_each_of_their_permissions(staff, page, name, needed):
     key = make(page, name)
     before = snapshot()
 
-    for lacking in {f"view_{page}", *needed}:
+    for lacking in {*to_view(page), *needed}:
         client = staff(*ALL - {lacking})
         assert {403} == {
             answer.status_code for answer in answers(client, page, name, key)
         }, lacking
         assert before == snapshot()
-    client = staff(f"view_{page}", *needed)
+    client = staff(*to_view(page), *needed)
     done = [answer.status_code for answer in answers(client, page, name, key)]
     assert {200, 302} >= set(done)
     assert before != snapshot()
@@ -298,7 +321,7 @@ def test_acts_are_offered_to_those_who_may(staff, page, name, needed):
     """The menu of the list and the button of the row, to nobody else."""
     key = make(page, name)
     url = f"/admin/pgqueue/{page}/"
-    offered, hidden = staff(f"view_{page}", *needed), staff(*ALL - needed)
+    offered, hidden = staff(*to_view(page), *needed), staff(*ALL - needed)
 
     for client, is_offered in ((offered, True), (hidden, False)):
         form = client.get(url).context["action_form"]

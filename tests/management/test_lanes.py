@@ -13,7 +13,7 @@ from django_pgqueue.management.cli import lanes as verb
 from django_pgqueue.queues.lanes import promote
 from tests.harness.factories import make_job, make_jobs
 from tests.harness.minutes import in_minutes
-from tests.management.test_pgqueue import DONE, NOTHING, run, told
+from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
 
 RUNS = """
 UPDATE pgqueue_job
@@ -87,9 +87,9 @@ def test_lanes_by_text_and_task():
     make_lane("shop.charge:17", 2, task="shop.charge")
     make_lane("shop.charge:18", 2, task="shop.other")
 
-    assert ["shop.charge:18"] == names("CHARGE:18")
+    assert ["shop.charge:18"] == names("--name", "CHARGE:18")
     assert ["shop.charge:17"] == names("--task", "shop.charge")
-    assert [] == names("charge", "--task", "shop.neither")
+    assert [] == names("--name", "charge", "--task", "shop.neither")
     status, out, err = run("lanes", "--task", "tests.app.tasks.nop")
     assert (NOTHING, "No lane matches.\n") == (status, out)
     assert "Did you mean" in err
@@ -125,10 +125,10 @@ def test_a_rare_lane_is_looked_for_in_steps(monkeypatch):
         make_lane(name, 2)
     monkeypatch.setattr(verb, "LOOK_ROWS_MAX", 2)
 
-    status, out, err = run("lanes", "it")
+    status, out, err = run("lanes", "--name", "it")
     assert (NOTHING, "No lane matches.\n") == (status, out)
     assert "2 lanes were looked through; there may be more: --after b\n" == err
-    assert ["c it"] == names("it", "--after", "b")
+    assert ["c it"] == names("--name", "it", "--after", "b")
 
 
 def test_a_lane_of_many_jobs_is_counted_no_further(monkeypatch):
@@ -161,6 +161,104 @@ def test_on_a_narrow_terminal_a_name_keeps_its_end(monkeypatch):
     lines = stdout.getvalue().splitlines()
     assert [":17", ":18"] == [line.split()[0][-3:] for line in lines[1:]]
     assert max(map(len, lines)) <= 80
+
+
+# What is done with one ---------------------------------------------------------------
+
+
+def test_a_lane_is_paused_and_resumed():
+    """By whom and why is told to the second, and by the list, `show` and in JSON."""
+    first, second, *_ = make_lane("shop.sync:3", 3, 2)
+    status, out, err = run(
+        "lanes", "pause", "shop.sync:3", "--reason", "key expired", "--until", "2h"
+    )
+    assert (DONE, "") == (status, err)
+    assert "Lane shop.sync:3 is paused; what it has let through goes on.\n" == out
+
+    why = r"paused for another 1 h 59 min by \S+ \(command line\): key expired"
+    status, out, _ = run("lanes", "pause", "shop.sync:3")
+    assert NOTHING == status
+    assert re.fullmatch(
+        r"Lane shop.sync:3 was paused already by \S+ .*: key expired; that stays.\n",
+        out,
+    )
+    assert re.search(rf"  {first}  {why}; ready for", run("lanes")[1])
+    _, out, _ = run("show", second + 1)
+    assert re.search(rf"1st in line for limit shop.sync:3 .*, which is {why}\n", out)
+    (lane,) = told("lanes")[1]["lanes"]
+    assert "key expired" == lane["pause_reason"]
+
+    resumed = {"lane": "shop.sync:3", "resumed": True}
+    assert (DONE, resumed) == told("lanes", "resume", "shop.sync:3")
+    status, out, _ = run("lanes", "resume", "shop.sync:3")
+    assert (NOTHING, "Lane shop.sync:3 was not paused.\n") == (status, out)
+
+
+def test_a_lane_without_jobs_is_paused_with_a_hint():
+    """It may be meant for later, or misspelt; and it is listed."""
+    status, out, err = run("lanes", "pause", "shop.sync:4")
+    assert (DONE, "Lane shop.sync:4 is paused") == (status, out.partition(";")[0])
+    assert "No job waits in lane 'shop.sync:4'" in err
+    assert re.search(
+        r"^shop.sync:4 +0 +0 of 1 +0 +paused", run("lanes")[1], re.MULTILINE
+    )
+
+
+def test_a_limit_takes_another_number():
+    """In the list with what its jobs say; default takes it back."""
+    make_lane("shop.sync:3", 9, 2)
+
+    assert (DONE, "Lane shop.sync:3 takes 5 at a time.\n", "") == run(
+        "lanes", "capacity", "shop.sync:3", 5
+    )
+    assert re.search(r" 2 of 5 \(2\) ", run("lanes")[1])
+    changed = {"lane": "shop.sync:3", "capacity": 5, "changed": False}
+    assert (NOTHING, changed) == told("lanes", "capacity", "shop.sync:3", 5)
+    assert DONE == run("lanes", "capacity", "shop.sync:3", "default")[0]
+    assert re.search(r" 2 of 2 ", run("lanes")[1])
+
+
+def test_a_release_tells_what_it_let_through_or_why_not():
+    """A group says whom it waits for."""
+    first, second, _ = make_lane("g", 3)
+    status, out, _ = run("lanes", "release", "g")
+    assert NOTHING == status
+    assert re.fullmatch(
+        "Lane g: nothing was let through: a group never has more at once than it "
+        rf"takes. It waits for job {first}, ready for \d+ s.\n",
+        out,
+    )
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_job SET visible_at = now() + interval '5 min',"
+            " attempt = 1, deliveries = 1 WHERE id = %s",
+            [first],
+        )
+    released = {"lane": "g", "released": second, "put_off": first}
+    assert (DONE, released) == told("lanes", "release", "g")
+    assert "no job of it is due" in run("lanes", "release", "none")[1]
+
+
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (["pause", ""], "lane is empty"),
+        (["pause", "x" * 256], "256 characters; the limit is 255"),
+        (["pause", "a", "--until", "soon"], "'soon' is no time"),
+        (["pause", "a", "--until", "0s"], "'0s' is no time"),
+        (["capacity", "a", "0"], "'0' is not default, nor a whole number from 1"),
+        (["capacity", "a", "100001"], "to 100,000"),
+        (["capacity", "g", "2"], "lane 'g' is a group"),
+    ],
+)
+def test_words_that_nothing_can_be_done_with(words, problem):
+    """Are refused before anything is done, with status 2."""
+    make_lane("g", 2)
+
+    status, out, err = run("lanes", *words)
+    assert (USAGE, "") == (status, out)
+    assert problem in err
 
 
 # show --------------------------------------------------------------------------------

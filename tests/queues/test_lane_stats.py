@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.queues import lane_controls
 from django_pgqueue.queues import lane_stats as stats
 from django_pgqueue.queues.lanes import promote
 from tests.harness.factories import make_job, make_jobs, make_leased_job
@@ -267,9 +268,13 @@ def test_no_look_reads_more_than_it_counts(cursor, rows, capacity, is_analysed):
     names = stats.find_lanes(cursor, limit=10, looks=10).lanes
     statements = {
         stats.FIND: {"after": "", "text": "l", "task": "x", "looks": 50, "limit": 50},
+        stats.FIND_BACK: {"after": "", "text": "l", "task": "x", "looks": 50}
+        | {"limit": 50},
         stats.STATS: {"lanes": names, "limit": 1_000},
         stats.PLACE: {"id": last, "limit": 1_000},
         stats.FAILING: {"lanes": names},
+        lane_controls.IS_GROUP: {"lane": names[0]},
+        lane_controls.RELEASE: {"lane": names[0]},
     }
 
     for statement, params in statements.items():

@@ -47,6 +47,11 @@ STATEMENT = re.compile(
 )
 PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
+LANE_CONTROLS = (
+    *("HOLD", "PAUSE", "RESUME", "IS_GROUP", "SET_CAPACITY", "UNSET_CAPACITY"),
+    *("FORGET", "RELEASE", "PAUSED"),
+)
+
 # Plausible parameters, by the names that statements use.
 VALUES = {
     "accumulate_key": "k",
@@ -93,6 +98,7 @@ VALUES = {
     "message": "signal 9",
     "name": "worker",
     "names": ["default"],
+    "paced": True,
     "patience": "10ms",
     "period": LEASE,
     "pid": 42,
@@ -137,6 +143,10 @@ VALUES = {
     "lane_burst": 2,
     "lane_capacity": 3,
     "lane_spacing": 0.5,
+    "capacity": 3,
+    "lasts": LEASE,
+    "seconds": 86_400.0,
+    "until": None,
     "back": LEASE,
     "after_id": 0,
     "options": "{}",
@@ -336,7 +346,11 @@ SPECIAL = {
     },
     "lane_stats.FAILING": {"lanes": ["one"]},
     "lane_stats.STATS": {"lanes": ["one"]},
-    "lane_stats.FIND": {"after": "", "looks": 500, "text": "one", "task": None},
+    **{
+        f"lane_stats.{name}": {"after": "", "looks": 500, "text": "one", "task": None}
+        for name in ("FIND", "FIND_BACK")
+    },
+    **{f"lane_controls.{name}": {"lanes": ["one"]} for name in LANE_CONTROLS},
     "failure_kinds.RECENT": {"rows": 10, "text": "card", "in_messages": True},
     "task_hours.STORE": {
         **{column: [1] for column in task_hours.COLUMNS},
@@ -408,7 +422,9 @@ EXPLAINED = {
     "lease.RENEW",
     "lease.HELD",
     "lease.RESCUE",
-    *(f"lane_stats.{name}" for name in ("FAILING", "FIND", "PLACE", "STATS")),
+    *(f"lane_controls.{name}" for name in LANE_CONTROLS),
+    *(f"lane_stats.{name}" for name in ("FAILING", "FIND", "FIND_BACK")),
+    *(f"lane_stats.{name}" for name in ("PLACE", "STATS")),
     "leased.LEASED",
     "limits.LIMIT",
     "limits.RESTORE",

@@ -215,7 +215,12 @@ SMALL_MODULES = {
 }
 SMALL = {
     # Planned along indexes by who runs them, and bounded so in test_lane_stats.py.
-    *(f"lane_stats.{name}" for name in ("FIND", "STATS", "PLACE", "FAILING")),
+    *(f"lane_stats.{name}" for name in ("FIND", "FIND_BACK", "STATS", "PLACE")),
+    "lane_stats.FAILING",
+    # Of few rows; RELEASE is planned so, too, and bounded in test_lane_controls.py.
+    *(f"lane_controls.{name}" for name in ("HOLD", "PAUSE", "RESUME", "IS_GROUP")),
+    *(f"lane_controls.{name}" for name in ("SET_CAPACITY", "UNSET_CAPACITY")),
+    *(f"lane_controls.{name}" for name in ("FORGET", "RELEASE", "PAUSED")),
     "claim.REMEMBER_QUEUES",
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "NOTE_JOB", "PURGE")),

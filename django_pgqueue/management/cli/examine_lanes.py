@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -9,13 +10,14 @@ from datetime import datetime
 from django.utils.dateparse import parse_datetime
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.management.cli.text import shown
+from django_pgqueue.management.cli.text import by_whom, shown
 from django_pgqueue.operators.findings import START, Finding, finding
 from django_pgqueue.operators.human import age
 from django_pgqueue.operators.paging import STATEMENT_SECONDS_MAX
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import doctor, lanes
+from django_pgqueue.queues.lane_controls import PausedLane, paused_for
 from django_pgqueue.queues.lane_stats import (
     FailingHead,
     LaneStats,
@@ -38,6 +40,10 @@ AGAIN_SECONDS = 1.0
 
 # A group whose job fails again and again waits for it no longer than this.
 BLOCKED_SECONDS_MAX = 300.0
+
+# A pause that goes on for longer may have been forgotten; and how many are counted.
+PAUSED_SECONDS_MAX = 86_400.0
+PAUSED_MAX = 1_000
 
 # Of those that wait and run in a lane. One with more that were let through has somebody
 # who does so.
@@ -159,4 +165,30 @@ def _seconds_since(text: str | None, clock: datetime) -> float | None:
     return (clock - moment).total_seconds()
 
 
-EXAMINATIONS = (lanes_held, lanes_blocked)
+def lanes_paused(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
+    """Are there pauses that somebody may have forgotten?"""
+    limit(cursor, seconds=STATEMENT_SECONDS_MAX, plans=Plans.IN_ORDER)
+    old = paused_for(cursor, seconds=PAUSED_SECONDS_MAX, limit=PAUSED_MAX)
+    first = next(iter(old), None)
+    yield finding(
+        check="lanes_paused",
+        wrong=old,
+        what="" if first is None else _paused_text(first, len(old)),
+        right="No lane has been paused for long.",
+        value=len(old),
+        limit=PAUSED_SECONDS_MAX,
+        way_out=""
+        if first is None
+        else f"manage.py pgqueue lanes resume {shlex.quote(shown(first.name))}",
+    )
+
+
+def _paused_text(first: PausedLane, count: int) -> str:
+    more = f" And {count - 1:,}{'+' if count >= PAUSED_MAX else ''} more."
+    return (
+        f"Lane {shown(first.name)} has been paused for {age(first.seconds)}"
+        f"{by_whom(first)}.{more if count > 1 else ''}"
+    )
+
+
+EXAMINATIONS = (lanes_held, lanes_blocked, lanes_paused)

@@ -1,24 +1,42 @@
-"""pgqueue lanes: groups and limits in which jobs wait, and for whom."""
+"""pgqueue lanes: groups and limits in which jobs wait, and what is done with one."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import shlex
+from collections.abc import Callable
 from typing import Any
 
+from django_pgqueue.bounds import LANE_CAPACITY_MAX
+from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.management.cli.acting import suggest
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
+from django_pgqueue.management.cli.pausing import pause, resume
 from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.text import shown
-from django_pgqueue.management.cli.words import add_filters, add_limit, plain_text
+from django_pgqueue.management.cli.words import (
+    add_actions,
+    add_filters,
+    add_limit,
+    add_reason,
+    add_until,
+    plain_text,
+)
+from django_pgqueue.models import Lane
 from django_pgqueue.operators.human import age, count
-from django_pgqueue.operators.lanes import does
+from django_pgqueue.operators.lanes import does, kind_word, paused, release_told, taken
 from django_pgqueue.operators.paging import in_order
+from django_pgqueue.operators.pausable import LANE
 from django_pgqueue.queues.lane_stats import Found, LaneStats, find_lanes, lane_stats
 from django_pgqueue.tasks import database
+from django_pgqueue.tasks import operate_lanes as operate
 
-HELP = "List lanes in which jobs wait: how many, for how long, and for which job."
+HELP = (
+    "List lanes in which jobs wait: how many, for how long, and for which job; pause, "
+    "resume and release one, and say how many it takes."
+)
 
 LIMIT_DEFAULT = 50
 
@@ -35,10 +53,9 @@ COLUMNS = (
 
 
 def add_arguments(parser: Any) -> None:
-    """Declare filters and paging."""
+    """Declare what is done with which lane; nothing said lists them, by filters."""
     parser.add_argument(
-        "text",
-        nargs="?",
+        "--name",
         type=plain_text,
         metavar="TEXT",
         help="Whose name contains this, in letters of either case.",
@@ -52,11 +69,62 @@ def add_arguments(parser: Any) -> None:
         metavar="LANE",
         help="Go on after this name.",
     )
+    actions = add_actions(parser, {name: told for name, (_, told) in ACTIONS.items()})
+    for own in actions.values():
+        own.add_argument("lane", type=lane_name, metavar="LANE")
+    add_reason(actions["pause"], "lane")
+    add_until(actions["pause"])
+    actions["capacity"].add_argument(
+        "jobs",
+        type=capacity,
+        metavar="JOBS",
+        help="So many at a time, or default: what its jobs say.",
+    )
+
+
+def lane_name(text: str) -> str:
+    """Read the name of a lane."""
+    try:
+        return operate.check_lane(text)
+    except InvalidOption as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def capacity(text: str) -> int | None:
+    """Read how many jobs a lane takes; None: what its jobs say."""
+    if text == DEFAULT:
+        return None
+    is_number = text.isascii() and text.isdecimal() and len(text) <= 9
+    if not is_number or not 1 <= int(text) <= LANE_CAPACITY_MAX:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not {DEFAULT}, nor a whole number from 1 to "
+            f"{LANE_CAPACITY_MAX:,}"
+        )
+    return int(text)
 
 
 def run(options: dict[str, Any], out: Output) -> int:
-    """Print one line for each lane."""
-    text, task = options["text"], options["task"]
+    """List lanes, or do what is asked for with one."""
+    if options.get("action") in (None, "list"):
+        return _list(options, out)
+    name = options["lane"]
+    before = _stats(name)
+    act, _told = ACTIONS[options["action"]]
+    status = act(name, before, options, out)
+    if before is None and not out.as_json:
+        out.note(
+            f"No job waits in lane {shown(name)!r}, and nobody had said anything of it."
+        )
+    return status
+
+
+def _stats(name: str) -> LaneStats | None:
+    with in_order(), database.cursor() as cursor:
+        return next(iter(lane_stats(cursor, [name])), None)
+
+
+def _list(options: dict[str, Any], out: Output) -> int:
+    text, task = options["name"], options["task"]
     with in_order(), database.cursor() as cursor:
         found = find_lanes(
             cursor,
@@ -81,21 +149,76 @@ def run(options: dict[str, Any], out: Output) -> int:
     return EXIT_DONE if stats or not is_asked else EXIT_NOTHING
 
 
+def _capacity(
+    name: str, before: LaneStats | None, options: dict[str, Any], out: Output
+) -> int:
+    jobs = options["jobs"]
+    is_done = operate.set_capacity(name, jobs)
+    takes = "what its jobs say" if jobs is None else f"{jobs:,} at a time"
+    return out.answer(
+        {"lane": name, "capacity": jobs, "changed": is_done},
+        is_done,
+        f"Lane {shown(name)} takes {takes}.",
+        f"Lane {shown(name)} took {takes} already.",
+    )
+
+
+def _release(
+    name: str, before: LaneStats | None, options: dict[str, Any], out: Output
+) -> int:
+    released = operate.release(name)
+    told = release_told(released, _stats(name))
+    return out.answer(
+        {"lane": name, "released": released.job, "put_off": released.put_off},
+        released.job,
+        f"Lane {shown(name)}: {told}",
+        f"Lane {shown(name)}: {told}",
+    )
+
+
+Act = Callable[[str, LaneStats | None, dict[str, Any], Output], int]
+
+# In place of a number: what the jobs say.
+DEFAULT = "default"
+
+ACTIONS: dict[str, tuple[Act, str]] = {
+    "pause": (
+        lambda name, before, options, out: pause(
+            LANE, before or Lane(name=name), name, options, out
+        ),
+        "Let it let nothing through; what it has let through goes on.",
+    ),
+    "resume": (
+        lambda name, before, options, out: resume(LANE, Lane(name=name), name, out),
+        "End its pause.",
+    ),
+    "capacity": (
+        _capacity,
+        "Say how many a limit takes at a time, whatever its jobs say.",
+    ),
+    "release": (
+        _release,
+        "Let its next due job through at once, one time; a group still one at a time.",
+    ),
+}
+
+
 def _row(lane: LaneStats) -> list[object]:
     head, seconds = lane.head, lane.due_seconds
-    waiting, taken, running = (
+    waiting, running = (
         count(number, is_more=lane.is_more(number))
-        for number in (lane.waiting, lane.let_through, lane.running)
+        for number in (lane.waiting, lane.running)
     )
+    told = [paused(lane), "" if head is None else does(head)]
     return [
         lane.name,
-        "group" if lane.capacity is None else "limit",
+        kind_word(lane),
         waiting,
-        f"{taken} of {lane.capacity or 1:,}",
+        taken(lane),
         running,
         age(seconds) if seconds is not None and seconds >= 0 else "",
         None if head is None else head.id,
-        None if head is None else does(head),
+        "; ".join(filter(None, told)),
     ]
 
 

@@ -24,7 +24,10 @@ def pause(
     kind: Pausable, row: Any, name: str, options: dict[str, Any], out: Output
 ) -> int:
     """Pause *row*, which is called *name*; say who has, where that is somebody else."""
-    was_new = kind.begin.run(row, by=operator_name(), reason=options["reason"])
+    why = {"by": operator_name(), "reason": options["reason"]}
+    if kind.can_end:
+        why["until"] = options["until"]
+    was_new = kind.begin.run(row, **why)
     if isinstance(row, Queue):  # It need not have been there.
         row.refresh_from_db(using=get_settings().database)
     # A worker reads the list of queues as often as it polls.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -17,7 +18,9 @@ from django_pgqueue.exceptions import InvalidOption, did_you_mean
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.models.job import LiveState
+from django_pgqueue.operators.human import in_utc
 from django_pgqueue.options.checks import check_queue
+from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.worker.queue_names import unknown_queue
 
 ID_MAX = 2**63 - 1
@@ -76,6 +79,21 @@ def plain_text(text: str) -> str:
     return text
 
 
+def moment_or_length(text: str) -> datetime | timedelta:
+    """Read a time, or how long from now; without a zone, it is one of the project's."""
+    try:
+        return in_utc(datetime.fromisoformat(text))
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return as_timedelta(text, name="the time", zero=False)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time: write one such as 2026-01-31T12:00+01:00, or how "
+            f"long from now, such as 90m"
+        ) from None
+
+
 def add_actions(parser: Any, told: Mapping[str, str]) -> dict[str, Any]:
     """Declare actions, by what is told of each, beside a list; return their parsers."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
@@ -107,6 +125,16 @@ def add_reason(parser: Any, kind: str) -> None:
         default="",
         metavar="TEXT",
         help=f"Why: shown beside the {kind}.",
+    )
+
+
+def add_until(parser: Any) -> None:
+    """Declare --until, when a pause ends by itself."""
+    parser.add_argument(
+        "--until",
+        type=moment_or_length,
+        metavar="TIME",
+        help="It ends then: 2026-01-31T12:00+01:00, or after so long: 90m, 2h, 1d.",
     )
 
 

@@ -1,0 +1,201 @@
+"""The lanes in which jobs wait: for whom, and what an operator has said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.acting import ActingAdmin
+from django_pgqueue.admin.cells import badge, name
+from django_pgqueue.admin.keyset_list import KeysetList
+from django_pgqueue.admin.lane_acts import ACTS
+from django_pgqueue.admin.listeners import resting
+from django_pgqueue.admin.read_only import Fact, column
+from django_pgqueue.log.browse import LOOK_ROWS_MAX
+from django_pgqueue.models import Job, Lane
+from django_pgqueue.operators import human
+from django_pgqueue.operators.lanes import does, kind, kind_word, taken
+from django_pgqueue.operators.paging import Keyset
+from django_pgqueue.operators.pausable import LANE
+from django_pgqueue.queues.lane_stats import LaneStats, find_lanes, lane_stats
+from django_pgqueue.schedules.store import database_now
+from django_pgqueue.tasks import database
+
+
+class LaneList(KeysetList):
+    """A page of lanes, which are found by their jobs and not by rows of their own."""
+
+    def find(self, start: str, *, rising: bool) -> tuple[list[Any], str | None]:
+        """Walk along the names."""
+        if not self.filter_form.is_readable:
+            return [], None
+        after = self.model_admin.keyset.values(self.model, start)[0] if start else ""
+        with database.cursor() as cursor:
+            found = find_lanes(
+                cursor,
+                after=after,
+                limit=self.list_per_page + 1,
+                looks=LOOK_ROWS_MAX,
+                text=self.filter_form.given("q"),
+                is_back=rising,
+            )
+        rows = [Lane(name=each) for each in found.lanes]
+        return rows, found.after if found.is_cut else None
+
+
+def read_lanes(names: Sequence[str]) -> dict[str, Any]:
+    """Return lanes with their stats, by their names; without those that are none."""
+    with database.cursor() as cursor:
+        clock = database_now(cursor)
+        found = lane_stats(cursor, names)
+    return {stats.name: with_stats(stats, clock) for stats in found}
+
+
+def with_stats(stats: LaneStats, clock: Any = None) -> Any:
+    """Return a row of the page; there need not be one in the table."""
+    row: Any = Lane(
+        name=stats.name,
+        capacity=stats.own_capacity,
+        paused_at=stats.paused_at,
+        paused_until=stats.paused_until,
+        paused_by=stats.paused_by,
+        pause_reason=stats.pause_reason,
+    )
+    row.stats, row.clock = stats, clock
+    return row
+
+
+def _empty(lane: str) -> LaneStats:
+    """Return the stats of a lane whose jobs have just gone."""
+    return LaneStats(
+        name=lane,
+        capacity=None,
+        waiting=0,
+        let_through=0,
+        running=0,
+        next_id=None,
+        due_seconds=None,
+        head=None,
+    )
+
+
+def _badge(row: Any) -> SafeString:
+    if row.paused_at is not None:
+        return badge("paused", _("paused"), "lane-paused")
+    return badge("active", _("open"), "lane-open")
+
+
+def _count(row: Any, which: str) -> str:
+    number = getattr(row.stats, which)
+    return human.count(number, is_more=row.stats.is_more(number))
+
+
+def _oldest(row: Any) -> str:
+    seconds = row.stats.due_seconds
+    return human.age(seconds) if seconds is not None and seconds >= 0 else ""
+
+
+def _capacity(stats: LaneStats) -> str | None:
+    return None if stats.own_capacity is None else human.count(stats.own_capacity)
+
+
+@admin.register(Lane)
+class LaneAdmin(ActingAdmin):
+    """Each lane in which jobs wait, or that somebody has paused or given a capacity."""
+
+    keyset = Keyset(("name",), is_by_time=False)
+    acts = ACTS
+    list_display = (
+        *("title", "state", "lane_kind", "waiting", "let_through", "running"),
+        *("oldest", "waits_for"),
+    )
+    list_reads = ("name",)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Arguments make the names, so they are for those who may see payloads."""
+        return super().has_view_permission(request, obj) and payload.may_see(request)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return the list that knows where lanes are."""
+        return LaneList
+
+    def listed(self, rows: list[Any]) -> list[Any]:
+        """Add what waits in each, and what was said of it."""
+        found = read_lanes([row.name for row in rows])
+        return [found.get(row.name) or with_stats(_empty(row.name)) for row in rows]
+
+    def rows_by_key(self, request: HttpRequest, keys: Sequence[Any]) -> dict[Any, Any]:
+        """Return those of the lanes in which jobs wait, or of which somebody said."""
+        return read_lanes(keys)
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        """Return the lane, or None when there is none."""
+        key = self._key(object_id)
+        return None if key is None else read_lanes([key]).get(key)
+
+    # The list --------------------------------------------------------------------
+
+    title = column(gettext_lazy("name"), lambda row: name(row.name))
+
+    @admin.display(description=gettext_lazy("state"))
+    def state(self, row: Any) -> SafeString:
+        """Show whether it lets jobs through; of a pause until when, who and why."""
+        shown = _badge(row)
+        if row.paused_until is not None:
+            until = moments.short(row.paused_until, row.clock)
+            text = _("ends")
+            shown = format_html(
+                '{} <span class="quiet">{} {}</span>', shown, text, until
+            )
+        return resting(shown, row, LANE)
+
+    lane_kind = column(gettext_lazy("kind"), lambda row: kind_word(row.stats))
+    waiting = column(gettext_lazy("waiting"), lambda row: _count(row, "waiting"))
+    let_through = column(gettext_lazy("taken"), lambda row: taken(row.stats))
+    running = column(gettext_lazy("running"), lambda row: _count(row, "running"))
+    oldest = column(gettext_lazy("oldest"), _oldest)
+
+    @admin.display(description=gettext_lazy("waits for"))
+    def waits_for(self, row: Any) -> SafeString | str:
+        """Show the job that the others wait for, and what it does."""
+        head = row.stats.head
+        if head is None:
+            return ""
+        return format_html("{} {}", self.link_to(Job, head.id), does(head))
+
+    # The page of one -------------------------------------------------------------
+
+    def heading(self, row: Any) -> SafeString:
+        """Show the state beside the title."""
+        return _badge(row)
+
+    def facts(self, row: Any) -> list[Fact]:
+        """Say what waits and for whom, and what an operator said."""
+        stats: LaneStats = row.stats
+        return [
+            (_("Name"), row.name),
+            (_("Kind"), kind(stats.capacity) if stats.waiting else None),
+            (_("Waiting"), _count(row, "waiting")),
+            (_("Let through"), taken(stats)),
+            (_("Running"), _count(row, "running")),
+            (_("The next has been due for"), _oldest(row)),
+            (_("Waits for job"), self.waits_for(row)),
+            (_("Task"), stats.head and stats.head.task),
+            (_("Queue"), stats.head and stats.head.queue),
+            (_("Capacity set here"), _capacity(stats)),
+            (_("Paused"), moments.full(row.paused_at, row.clock)),
+            (_("Paused until"), moments.full(row.paused_until, row.clock)),
+            (_("Paused by"), row.paused_by),
+            (_("Pause reason"), row.pause_reason),
+        ]

@@ -1,0 +1,195 @@
+"""
+Operate lanes: what people do with the lanes in which jobs wait.
+
+The admin and the command line share these functions. Each opens a transaction on the
+database of the jobs (a savepoint, where one is open), and wakes workers after the
+commit. Until then nobody lets jobs of the lane through, so call these at the end of a
+transaction; before several of one, hold() their lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import datetime, timedelta
+from typing import Any
+
+from django_pgqueue.bounds import (
+    LANE_CAPACITY_MAX,
+    LANE_CHARACTERS_MAX,
+    TIME_MAX,
+    TIME_MIN,
+)
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import InvalidOption, shown
+from django_pgqueue.options.durations import DURATION_MAX
+from django_pgqueue.postgres.limits import Plans, limited
+from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.queues import lane_controls as controls
+from django_pgqueue.queues.lane_controls import Released
+from django_pgqueue.queues.lanes import freed_hints
+from django_pgqueue.tasks import database
+from django_pgqueue.tasks.atomic import read_committed
+from django_pgqueue.tasks.operate import checked_text, checked_texts
+
+# What a release may take: it waits for a promotion of the lane.
+RELEASE_SECONDS_MAX = 10
+
+
+def hold(lanes: Sequence[str]) -> None:
+    """Take the locks of *lanes* in this transaction, before acts on several of them."""
+    with database.transaction() as (_connection, cursor):
+        controls.hold(cursor, lanes)
+
+
+def pause(
+    lane: str,
+    *,
+    by: str = "",
+    reason: str = "",
+    until: datetime | timedelta | None = None,
+) -> bool:
+    """
+    Let no job of *lane* through until it is resumed; what was let through goes on.
+
+    Args:
+        lane: Its name; it need not have any job yet.
+        by: Who pauses; at most 150 characters.
+        reason: Why; at most 2,000 characters.
+        until: When it ends by itself, with a zone, or how long it lasts.
+
+    Returns:
+        False if it was paused already, and who, why and until when stay as they are.
+
+    Raises:
+        InvalidOption: *lane* is no name of one, or a text is too long, or *until* is
+            no time.
+    """
+    check_lane(lane)
+    by, reason = checked_texts(by, reason)
+    with database.transaction() as (_connection, cursor):
+        return controls.pause(
+            cursor, lane, by=by, reason=reason, until=_checked_until(until)
+        )
+
+
+def resume(lane: str) -> bool:
+    """
+    End the pause of *lane*, and let through what it has room for.
+
+    Returns:
+        False if it was not paused.
+
+    Raises:
+        InvalidOption: *lane* is no name of one.
+    """
+    check_lane(lane)
+    with database.transaction() as (connection, cursor):
+        was_paused = controls.resume(cursor, lane)
+        _promote_after_commit(connection, lane)
+    return was_paused
+
+
+def set_capacity(lane: str, jobs: int | None) -> bool:
+    """
+    Let *jobs* of a limit through at a time, whatever they say; None: what they say.
+
+    Where more were let through before, they go on, and nothing is let through until
+    there is room. A group takes one at a time in any case.
+
+    Returns:
+        False if it was so already.
+
+    Raises:
+        InvalidOption: *lane* is no name of one, or a group; or *jobs* is not from 1 to
+            100,000.
+    """
+    check_lane(lane)
+    if jobs is not None and (
+        isinstance(jobs, bool)
+        or not isinstance(jobs, int)
+        or not 1 <= jobs <= LANE_CAPACITY_MAX
+    ):
+        raise InvalidOption(
+            f"jobs={shown(jobs)}: it must be a whole number from 1 to "
+            f"{LANE_CAPACITY_MAX:,}, or None for what the jobs say."
+        )
+    with _refused(), database.transaction() as (connection, cursor):
+        is_done = controls.set_capacity(cursor, lane, jobs)
+        _promote_after_commit(connection, lane)
+    return is_done
+
+
+def release(lane: str) -> Released:
+    """
+    Let the next due job of *lane* through at once, one time; also of a paused lane.
+
+    Of a limit it is one more than may be. Of a group it never is: if the job that the
+    others wait for has failed and waits for its next attempt, or has a run_after that
+    has not come, the next one goes first. One that is ready or runs is waited for.
+
+    Raises:
+        InvalidOption: *lane* is no name of one; or a transaction is open that is not
+            READ COMMITTED.
+    """
+    check_lane(lane)
+    with (
+        _refused(),
+        _read_committed() as alias,
+        limited(alias, seconds=RELEASE_SECONDS_MAX, plans=Plans.IN_ORDER),
+        database.transaction() as (connection, cursor),
+    ):
+        released = controls.release(cursor, lane)
+        if released.queue is not None:
+            wake_after_commit(connection, released.queue)
+    return released
+
+
+def check_lane(lane: object) -> str:
+    """Return *lane*; raise InvalidOption unless it can be the name of one."""
+    text = checked_text("lane", lane, LANE_CHARACTERS_MAX)
+    if not text:
+        raise InvalidOption("lane is empty; jobs of no lane wait for nobody.")
+    return text
+
+
+def _checked_until(until: datetime | timedelta | None) -> datetime | timedelta | None:
+    if until is None:
+        return None
+    if isinstance(until, timedelta) and timedelta(0) < until <= DURATION_MAX:
+        return until
+    if (
+        isinstance(until, datetime)
+        and until.tzinfo is not None
+        and TIME_MIN <= until <= TIME_MAX
+    ):
+        return until
+    raise InvalidOption(
+        f"until={shown(until)}: it must be a time with a zone, up to the year 9000, or "
+        f"a length of time above zero, up to {DURATION_MAX.days} days."
+    )
+
+
+def _promote_after_commit(connection: Any, lane: str) -> None:
+    for hint in freed_hints([lane]):
+        wake_after_commit(connection, hint)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Raise as InvalidOption what the storage refuses."""
+    try:
+        yield
+    except ValueError as error:
+        raise InvalidOption(str(error)) from None
+
+
+@contextmanager
+def _read_committed() -> Iterator[str]:
+    """See to the level of the transaction that is opened next; give its alias."""
+    from django.db import connections
+
+    connection = connections[get_settings().database]
+    is_inside = connection.in_atomic_block
+    with nullcontext() if is_inside else read_committed(connection):
+        yield connection.alias

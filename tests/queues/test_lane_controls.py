@@ -1,0 +1,345 @@
+"""What an operator says of a lane: pauses, capacities, releases."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from django.db.models.functions import Now
+
+from django_pgqueue.models import Job, Lane
+from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.queues import lane_controls as controls
+from django_pgqueue.queues import lanes
+from django_pgqueue.queues.lane_stats import lane_stats
+from tests.harness.factories import make_job, make_jobs
+from tests.harness.waiting import wait_for
+
+HOUR = timedelta(hours=1)
+
+
+def visible(lane="a"):
+    """Return the jobs of a lane that were let through."""
+    rows = Job.objects.filter(lane=lane, visible_at__isnull=False)
+    return [*rows.order_by("pk").values_list("pk", flat=True)]
+
+
+def let_through(cursor, lane="a"):
+    return lanes.promote(cursor, [lane]).jobs
+
+
+def release(cursor, lane="a"):
+    with cursor.connection.transaction():
+        limit(cursor, seconds=10, plans=Plans.IN_ORDER)
+        return controls.release(cursor, lane)
+
+
+def between_attempts(job, minutes=5):
+    """Let a job have failed, which waits for its next attempt."""
+    Job.objects.filter(pk=job).update(
+        visible_at=Now() + timedelta(minutes=minutes), attempt=1, deliveries=1
+    )
+
+
+def run(job):
+    """Let a worker run a job."""
+    between_attempts(job)
+    Job.objects.filter(pk=job).update(leased_by="w", leased_at=Now())
+
+
+# Pauses ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capacity", [None, 3], ids=["group", "limit"])
+def test_a_paused_lane_lets_nothing_through(cursor, capacity):
+    """Neither is it looked at; when it is resumed, it goes on, and its row is gone."""
+    make_jobs(2, lane="a", lane_capacity=capacity)
+
+    assert controls.pause(cursor, "a", by="ada", reason="provider is down")
+    assert 0 == let_through(cursor)
+    assert [] == lanes.with_room(cursor).lanes
+
+    assert controls.resume(cursor, "a")
+    assert ["a"] == lanes.with_room(cursor).lanes
+    assert 0 < let_through(cursor)
+    assert not Lane.objects.exists()
+
+
+def test_what_was_let_through_before_a_pause_goes_on(cursor):
+    """It is let through still; only the others wait."""
+    first, _ = make_jobs(2, lane="a")
+    let_through(cursor)
+
+    controls.pause(cursor, "a")
+    assert [first] == visible()
+
+
+def test_a_second_pause_leaves_the_first_as_it_is(cursor):
+    """Who, why and until when; and so does a second end."""
+    assert controls.pause(cursor, "a", by="ada", reason="first", until=HOUR)
+    assert not controls.pause(cursor, "a", by="bob", reason="second")
+
+    row = Lane.objects.get()
+    assert ("ada", "first") == (row.paused_by, row.pause_reason)
+    assert HOUR == row.paused_until - row.paused_at
+    assert controls.resume(cursor, "a")
+    assert not controls.resume(cursor, "a")
+
+
+def test_a_pause_ends_by_itself(cursor):
+    """It is looked at again, lets jobs through, and may be paused anew."""
+    make_jobs(2, lane="a")
+    controls.pause(cursor, "a", by="ada", until=timedelta(microseconds=1))
+
+    assert ["a"] == lanes.with_room(cursor).lanes
+    assert 1 == let_through(cursor)
+    (stats,) = lane_stats(cursor, ["a"])
+    assert not stats.is_paused
+    assert controls.pause(cursor, "a", by="bob", until=HOUR)
+    assert "bob" == Lane.objects.get().paused_by
+
+
+def test_the_end_of_a_pause_that_has_ended_is_none(cursor):
+    """But its row goes."""
+    controls.pause(cursor, "a", until=timedelta(microseconds=1))
+
+    assert not controls.resume(cursor, "a")
+    assert not Lane.objects.exists()
+
+
+def test_nothing_is_let_through_once_a_pause_is_committed(cursor, other_cursor):
+    """A promotion that comes while the pause is written waits, and then sees it."""
+    make_jobs(2, lane="a")
+
+    with ThreadPoolExecutor() as pool:
+        with cursor.connection.transaction():
+            controls.pause(cursor, "a")
+            promotion = pool.submit(let_through, other_cursor)
+            wait_for(lambda: waits(cursor), 10, "a promotion that waits")
+        assert 0 == promotion.result(30)
+
+
+def waits(cursor):
+    """Return whether somebody waits for the lock of a lane."""
+    cursor.execute("SELECT FROM pg_locks WHERE classid = 706706 AND NOT granted")
+    return cursor.fetchone() is not None
+
+
+def test_the_row_of_a_rate_outlives_what_was_said(cursor):
+    """What it has let through counts on."""
+    make_jobs(2, lane="a", lane_spacing=60.0, lane_burst=1)
+    let_through(cursor)
+    controls.pause(cursor, "a")
+
+    assert controls.resume(cursor, "a")
+    assert 60.0 == Lane.objects.get().spacing
+
+
+# Capacities --------------------------------------------------------------------------
+
+
+def test_an_operators_capacity_holds_in_place_of_the_jobs(cursor):
+    """More are let through, or fewer; and without it, what the jobs say."""
+    make_jobs(10, lane="a", lane_capacity=2)
+    let_through(cursor)
+
+    assert controls.set_capacity(cursor, "a", 5)
+    assert not controls.set_capacity(cursor, "a", 5)
+    assert 3 == let_through(cursor)
+    assert controls.set_capacity(cursor, "a", 1)
+    assert 0 == let_through(cursor)
+    Job.objects.filter(pk__in=visible()[:4]).delete()
+    assert 0 == let_through(cursor)
+    assert controls.set_capacity(cursor, "a", None)
+    assert not controls.set_capacity(cursor, "a", None)
+    assert 1 == let_through(cursor)
+    assert not Lane.objects.exists()
+
+
+def test_a_group_is_given_no_capacity(cursor):
+    """It takes one at a time, whoever says what."""
+    make_jobs(2, lane="a")
+
+    with pytest.raises(ValueError, match="is a group: its jobs run one at a time"):
+        controls.set_capacity(cursor, "a", 2)
+    assert not Lane.objects.exists()
+    assert not controls.set_capacity(cursor, "a", None)
+
+
+def test_a_capacity_outlives_a_pause(cursor):
+    """The row stays as long as one of them holds."""
+    controls.set_capacity(cursor, "a", 5)
+    controls.pause(cursor, "a")
+
+    controls.resume(cursor, "a")
+    assert 5 == Lane.objects.get().capacity
+
+
+# Releases ----------------------------------------------------------------------------
+
+
+def test_a_release_lets_one_more_through_than_a_limit_takes(cursor):
+    """The one that has been due for longest; one time."""
+    first, _, third, _ = make_jobs(4, lane="a", lane_capacity=1)
+    cursor.execute(
+        "UPDATE pgqueue_job SET lane_due_at = now() - interval '1 h' WHERE id = %s",
+        [third],
+    )
+    cursor.execute(
+        "UPDATE pgqueue_job SET lane_due_at = now() - interval '2 h' WHERE id = %s",
+        [first],
+    )
+    let_through(cursor)
+    assert [first] == visible()
+
+    released = release(cursor)
+    assert (third, "default", None) == released[:3]
+    assert [first, third] == visible()
+    assert 0 == let_through(cursor)
+
+
+@pytest.mark.parametrize("capacity", [None, 3], ids=["group", "limit"])
+def test_a_release_lets_one_through_while_the_lane_is_paused(cursor, capacity):
+    """To try whether it works again; the others wait on."""
+    first, *_ = make_jobs(3, lane="a", lane_capacity=capacity)
+    controls.pause(cursor, "a")
+
+    assert first == release(cursor).job
+    assert 0 == let_through(cursor)
+    assert [first] == visible()
+
+
+def test_a_group_goes_on_past_a_job_that_waits_for_its_next_attempt(cursor):
+    """That one is parked until then; and is the first again when it is due."""
+    first, second, third = make_jobs(3, lane="a")
+    let_through(cursor)
+    between_attempts(first)
+
+    released = release(cursor)
+    assert (second, "default", first) == released[:3]
+    assert [second] == visible()
+
+    Job.objects.filter(pk=second).delete()
+    assert 1 == let_through(cursor)
+    assert [third] == visible()
+    Job.objects.filter(pk=third).delete()
+    cursor.execute("UPDATE pgqueue_job SET lane_due_at = now() WHERE id = %s", [first])
+    make_job(lane="a")
+    assert 1 == let_through(cursor)
+    assert [first] == visible()
+
+
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "ready"])
+def test_a_group_never_has_two_by_a_release(cursor, is_running):
+    """A job that runs, or may start any moment, is waited for."""
+    first, second = make_jobs(2, lane="a")
+    let_through(cursor)
+    if is_running:
+        run(first)
+
+    assert (None, None, None, second) == release(cursor)
+    assert [first] == visible()
+
+
+def test_a_group_goes_on_past_a_job_whose_time_has_not_come(cursor):
+    """Once: after that, the others wait for it as before."""
+    first = make_job(lane="a", run_after=HOUR).pk
+    second, _ = make_jobs(2, lane="a")
+
+    assert (second, "default", None, second) == release(cursor)
+    assert [second] == visible()
+    Job.objects.filter(pk=second).delete()
+    assert 0 == let_through(cursor)
+    assert Job.objects.filter(pk=first, visible_at__isnull=True).exists()
+
+
+def test_nobody_makes_way_for_nobody(cursor):
+    """Where no other job is due, the one between attempts keeps its place."""
+    first = make_job(lane="a").pk
+    make_job(lane="a", run_after=HOUR)
+    let_through(cursor)
+    between_attempts(first)
+
+    assert (None, None, None, None) == release(cursor)
+    assert [first] == visible()
+
+
+def test_a_job_that_somebody_has_locked_is_not_waited_for(cursor, other_cursor):
+    """Neither is the one between attempts sent away for it."""
+    first, second = make_jobs(2, lane="a")
+    let_through(cursor)
+    between_attempts(first)
+
+    with other_cursor.connection.transaction():
+        other_cursor.execute(
+            "SELECT FROM pgqueue_job WHERE id = %s FOR UPDATE", [second]
+        )
+        assert (None, None, None, second) == release(cursor)
+    assert [first] == visible()
+
+
+def test_a_release_counts_what_a_promotion_has_let_through(cursor, other_cursor):
+    """It waits for one that is open, and then a group has its job."""
+    first, second = make_jobs(2, lane="a")
+
+    with ThreadPoolExecutor() as pool:
+        with cursor.connection.transaction():
+            let_through(cursor)
+            asked = pool.submit(release, other_cursor)
+            wait_for(lambda: waits(cursor), 10, "a release that waits")
+        assert (None, None, None, second) == asked.result(30)
+    assert [first] == visible()
+
+
+def test_a_release_needs_read_committed(cursor):
+    """A stricter transaction would count what it saw before it had the lock."""
+    with cursor.connection.transaction():
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        with pytest.raises(ValueError, match="needs READ COMMITTED, and this"):
+            controls.release(cursor, "a")
+
+
+def test_a_release_takes_a_turn_of_a_rate(cursor):
+    """It comes earlier, and those after it later."""
+    first, second, _ = make_jobs(
+        3, lane="a", lane_capacity=9, lane_spacing=60.0, lane_burst=1
+    )
+    let_through(cursor)
+    Job.objects.filter(pk=first).delete()
+    cursor.execute(
+        "UPDATE pgqueue_lane SET full_at = full_at - interval '30 s', unclaimed = 0"
+    )
+
+    assert second == release(cursor).job
+    promoted = lanes.promote(cursor, ["a"])
+    assert (0, 0) == (promoted.jobs, len(promoted.paced))
+    Job.objects.filter(pk=second).delete()
+    cursor.execute("UPDATE pgqueue_lane SET unclaimed = 0")
+    (seconds,) = lanes.promote(cursor, ["a"]).next_seconds
+    assert 80 < seconds <= 90
+
+
+def test_a_release_of_a_lane_without_jobs(cursor):
+    """There is nothing to let through."""
+    assert (None, None, None, None) == release(cursor)
+
+
+# Pauses that go on -------------------------------------------------------------------
+
+
+def test_long_pauses_are_found(cursor):
+    """The longest first; those that have ended are none."""
+    for name, hours, until in (("a", 30, None), ("b", 50, None), ("c", 50, 40)):
+        controls.pause(cursor, name, by="ada", reason=name)
+        cursor.execute(
+            "UPDATE pgqueue_lane SET paused_at = now() - make_interval(hours => %s),"
+            " paused_until = now() - make_interval(hours => %s) WHERE name = %s",
+            [hours, until, name],
+        )
+    controls.pause(cursor, "d")
+
+    found = controls.paused_for(cursor, seconds=86_400, limit=10)
+    assert ["b", "a"] == [lane.name for lane in found]
+    assert 50 * 3_600 <= found[0].seconds < 51 * 3_600
+    assert ("ada", "b") == (found[0].paused_by, found[0].pause_reason)
