@@ -28,8 +28,8 @@ def started(the_ledger, count=1):
 )
 def test_a_running_job_sees_that_it_is_cancelled(start_worker, the_ledger, then, state):
     """
-    Within a second, with LISTEN, although the heartbeat would look later. What it had
-    done when it returned counts; every other end is the one that was asked for.
+    Within seconds, ten minutes before the poll. What it had done when it returned
+    counts; every other end is the one that was asked for.
     """
     (job,) = enqueue(control_tasks.until_cancelled, then=then)
     start_worker()
@@ -41,7 +41,7 @@ def test_a_running_job_sees_that_it_is_cancelled(start_worker, the_ledger, then,
 
     assert ([], [job]) == (answer.cancelled, answer.requested)
     (seen,) = the_ledger.entries("cancelled")
-    assert seen.at - asked_at < patience()
+    assert seen.at - asked_at < 5 * patience()
     assert ("archive", state, 1) == (
         final[job].table,
         final[job].state,
