@@ -58,7 +58,7 @@ leased AS (
            attempt = CASE WHEN j.leased_by IS NULL THEN least(j.attempt, 32766) + 1
                           WHEN {WAITS} THEN greatest(j.attempt - 1, 0)
                           ELSE greatest(j.attempt, 1) END,
-           deliveries = least(j.deliveries, 2147483646) + 1,
+           deliveries = least(j.deliveries, 2147483646) + (NOT {WAITS})::integer,
            crashes = CASE WHEN j.leased_by IS NULL THEN j.crashes
                           ELSE least(j.crashes, 32766) + 1 END,
            runs_alone = j.runs_alone OR (j.leased_by IS NOT NULL AND j.crashes > 0),

@@ -263,11 +263,11 @@ BUILDS: dict[str, Broken] = {
             Edit("sql/promote.sql", PROMOTE_LOCK, "    moment := clock_timestamp();\n"),
             Edit(
                 "sql/promote.sql",
-                "    WITH lane AS MATERIALIZED (\n",
+                "    WITH told AS MATERIALIZED (\n",
                 "    WITH hashed AS MATERIALIZED (\n"
                 "        SELECT pg_advisory_xact_lock(706706, key) FROM (\n"
                 f"        {PROMOTE_KEYS}) hashed),\n"
-                "    lane AS MATERIALIZED (\n",
+                "    told AS MATERIALIZED (\n",
             ),
             Edit(
                 "sql/promote.sql",
@@ -278,8 +278,8 @@ BUILDS: dict[str, Broken] = {
             # Now and then slowly, so that others wait for it; that does no harm itself.
             Edit(
                 "sql/promote.sql",
-                "      INTO jobs, queues, locked;\n",
-                "      INTO jobs, queues, locked;\n"
+                "      INTO jobs, queues, locked, paced, next_seconds;\n",
+                "      INTO jobs, queues, locked, paced, next_seconds;\n"
                 "    PERFORM pg_sleep(0.02) WHERE jobs > 0 AND random() < 0.25;\n",
             ),
         ),
@@ -295,15 +295,16 @@ BUILDS: dict[str, Broken] = {
             ),
             Edit(
                 "worker/lanes/promoter.py",
-                "            self._promote(names)\n        except",
-                "            self._promote({'', *names} if names else names)\n"
-                "        except",
+                "            self._promote(names, is_ours=True)\n",
+                "            self._promote(\n"
+                "                {'', *names} if names else names, is_ours=True\n"
+                "            )\n",
             ),
             # Slowly, so that others meet it; with the lock that would do no harm.
             Edit(
                 "sql/promote.sql",
-                "      INTO jobs, queues, locked;\n",
-                "      INTO jobs, queues, locked;\n"
+                "      INTO jobs, queues, locked, paced, next_seconds;\n",
+                "      INTO jobs, queues, locked, paced, next_seconds;\n"
                 "    PERFORM pg_sleep(0.02) WHERE '' = ANY(in_lanes);\n",
             ),
         ),
@@ -315,12 +316,26 @@ BUILDS: dict[str, Broken] = {
         (
             Edit(
                 "sql/promote.sql",
-                "WHERE j.lane = asked.name AND j.visible_at IS NOT NULL\n",
-                "WHERE j.lane = asked.name AND j.leased_by IS NOT NULL\n",
+                "j.visible_at IS NOT NULL\n"
+                "                          LIMIT told.capacity",
+                "j.leased_by IS NOT NULL\n"
+                "                          LIMIT told.capacity",
             ),
         ),
         "Q2-small",
         frozenset({"lanes_hold_no_more"}),
+    ),
+    "rate-of-promotions": Broken(
+        "a rate counts what it lets through, and not what still waits for a thread",
+        (
+            Edit(
+                "sql/promote.sql",
+                "greatest(told.unclaimed, waiting.jobs) * told.spacing",
+                "0",
+            ),
+        ),
+        "Q3-small",
+        frozenset({"rates_hold"}),
     ),
 }
 

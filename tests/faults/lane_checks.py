@@ -1,5 +1,5 @@
 """
-Lane checks: what groups and limits promise, from the history and the clients' books.
+Lane checks: what groups, limits and rates promise, from the history and the clients' books.
 
 Which jobs share a lane is told by their arguments, and how many of them may be leased
 at a time by their task: by nothing that the package has written beside them. The
@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from tests.faults.capacities import CAPACITIES
-from tests.faults.evidence import Evidence
+from tests.faults.capacities import BURST, CAPACITIES, PER_SECOND
+from tests.faults.evidence import CLOCK_SECONDS, Evidence
 from tests.faults.history import Change
 from tests.faults.verdict import Verdict
 
@@ -125,6 +125,50 @@ def no_place_is_lost(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
                 yield f"{task} of {customer} had room for {until - since:.1f} s"
 
 
+def claims_of(changes: Iterable[Change]) -> list[float]:
+    """Return when jobs of a lane were leased, in order."""
+    return sorted(
+        change.at if change.new.leased_at is None else change.new.leased_at
+        for change in changes
+        if change.old is not None
+        and change.new is not None
+        and change.new.leased_by is not None
+        and change.new.deliveries > change.old.deliveries
+    )
+
+
+def excess(times: Iterable[float]) -> float:
+    """
+    Return by how many the worst of all windows exceeds the rate and its burst.
+
+    From the claim i to the claim k there are k - i + 1, and in that time there may be
+    BURST + PER_SECOND * (t_k - t_i): for each k, the i is kept for which the difference
+    is the largest.
+    """
+    worst = ahead = float("-inf")
+    for place, at in enumerate(times):
+        ahead = max(ahead, PER_SECOND * at - place)
+        late = PER_SECOND * (at + CLOCK_SECONDS)
+        worst = max(worst, place + 1 - BURST - late + ahead)
+    return worst
+
+
+def rates_hold(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
+    """In no time are more jobs of a lane leased than the rate gives, and one burst."""
+    for (task, customer), changes in lanes_of(evidence).items():
+        more = excess(claims_of(changes))
+        if more > 0:
+            yield f"{task} of {customer}: {more:.2f} leases too many in some time"
+
+
+def rates_are_used(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
+    """Whatever dies, what is parked is let through when the rate has a turn for it."""
+    for (task, customer), changes in lanes_of(evidence).items():
+        for since, until in rooms(changes, 1):
+            if until - since > ROOM_SECONDS_MAX:
+                yield f"{task} of {customer} let none through for {until - since:.1f} s"
+
+
 def promoters_died(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
     """Processes died right before a promotion, and right after one."""
     reached = {harm.what for harm in evidence.harms if harm.kind == "kill"}
@@ -138,7 +182,7 @@ def room_seconds(evidence: Evidence) -> float:
         (
             until - since
             for (task, _), changes in lanes_of(evidence).items()
-            for since, until in rooms(changes, CAPACITIES[task])
+            for since, until in rooms(changes, CAPACITIES.get(task, 1))
         ),
         default=0.0,
     )

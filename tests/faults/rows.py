@@ -451,6 +451,37 @@ ROWS: dict[str, Row] = {
             lane_checks.promoters_died,
         ),
     ),
+    "Q3": Row(
+        title="rates: kill -9, SIGSTOP for lease + 3 s, connections cut, failing jobs",
+        seconds=300,
+        seconds_min=45,
+        load=Load(
+            jobs=8_000,
+            tasks={"paced": 1.0},
+            seconds=(0.0, 0.02),
+            # Now and then nobody is free, and then all are at once.
+            slow_share=0.04,
+            slow_seconds=(1.0, 2.0),
+            customers=4,
+            open_seconds=(0.0, 0.05),
+            failing_share=0.1,
+        ),
+        series=(
+            Series(kind="kill_process", count=100),
+            Series(
+                kind="pause_process",
+                count=30,
+                count_min=4,
+                lasts=(8.0, 8.0),
+                what=("busy",),
+            ),
+            Series(kind="terminate_backend", count=100, victims=CONNECTIONS),
+        ),
+        workers=3,
+        must_bite=("lapsed",),
+        drain_seconds=90,
+        checks=(lane_checks.rates_hold, lane_checks.rates_are_used),
+    ),
     "R1": Row(
         title="schedules by the second: kill -9, SIGSTOP, crashes of the server",
         seconds=600,
@@ -564,6 +595,12 @@ SMALL: dict[str, Row] = {
     # ids: whoever counts a little later finds another first job.
     "Q1-small": _hot(),
     "Q2-small": replace(_small("Q2", seconds=10, jobs=800, count=0), points={}),
+    # One worker whose threads are all held up now and then, and then free at once.
+    "Q3-small": replace(
+        _small("Q3", seconds=12, jobs=400, count=1),
+        workers=1,
+        processes=1,
+    ),
     "C3-small": replace(
         _small("C3", seconds=8, jobs=20, count=0),
         points=dict.fromkeys(TICK_POINTS, 2),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.faults import lane_checks
 from tests.faults.capacities import LIMIT
 from tests.faults.evidence import Evidence, Harm, Operation, Run
@@ -187,3 +189,35 @@ def test_a_point_at_which_nobody_died_is_found():
     died = Harm("kill", "promote.after", frozenset({7}), 1.0, 1.0)
 
     assert 1 == found(lane_checks.promoters_died, Lane(), harms=[died])
+
+
+def claimed_at(*times):
+    """Return a lane of one job, leased at these times."""
+    lane = Lane("paced")
+    for delivery, at in enumerate(times, 1):
+        lane.turn(1, PARKED).turn(1, WAITING)
+        lane.turn(1, replace(LEASED, deliveries=delivery, leased_at=at))
+    return lane
+
+
+def test_a_burst_and_then_the_rate_are_all_right():
+    """Three at once, and one each fifteenth of a second."""
+    times = [100.0, 100.0, 100.0, *(100 + n / 15 for n in range(1, 30))]
+
+    assert 0 == found(lane_checks.rates_hold, claimed_at(*times))
+
+
+def test_one_lease_too_many_in_a_time_is_found():
+    """However long ago the last one was; a lease that is renewed is none."""
+    times = [50.0, 100.0, 100.0, 100.0, 100.02]
+
+    assert 1 == found(lane_checks.rates_hold, claimed_at(*times))
+    assert 0 == found(lane_checks.rates_hold, claimed_at(*times[:-1]))
+    assert 4 - 3 - 15 * 0.022 == pytest.approx(lane_checks.excess(times))
+
+
+def test_a_rate_that_nobody_uses_is_found():
+    """What is parked waits for a turn of its rate, and no longer."""
+    lane = Lane("paced").turn(1, PARKED, at=0.0).turn(1, WAITING, at=20.0)
+
+    assert 1 == found(lane_checks.rates_are_used, lane)

@@ -285,7 +285,9 @@ def _give_back(
 ) -> None:
     back = max(old.attempt - 1, 0)
     if (new.attempt, new.crashes) == (back, old.crashes + 1):
-        how = "crashed"
+        # A claim parks what has a rate, and comes for it anew.
+        is_lapsed = new.error_kind == "lease_expired" and new.visible_at is None
+        how = "lapsed" if is_lapsed else "crashed"
     elif (new.attempt, new.crashes) == (old.attempt, old.crashes):
         how = "retried"
     elif (new.attempt, new.crashes) == (back, old.crashes):

@@ -15,10 +15,10 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from django_pgqueue import Limit, Reject, Retry, task
+from django_pgqueue import Limit, Rate, Reject, Retry, task
 from django_pgqueue.tasks.context import JobContext
 from tests.faults import leaks, ledger, poison
-from tests.faults.capacities import LIMIT
+from tests.faults.capacities import BURST, LIMIT, PER_SECOND
 from tests.faults.instrument import delivery_of, pass_point
 
 SOON = Retry(max_attempts=5, backoff="constant", base=0.3, jitter="full")
@@ -93,6 +93,22 @@ def limited(
     ctx: JobContext, key: str, customer: str, seconds: float, fails: int = 0
 ) -> None:
     """As ``work``, so many at a time for a customer."""
+    with noted(ctx) as delivery:
+        time.sleep(seconds)
+        write_effect(ctx, delivery, key)
+        if ctx.attempt <= fails:
+            raise Planned(f"attempt {ctx.attempt}")
+
+
+@task(
+    takes_context=True,
+    retries=SOON,
+    rate=Rate(f"{PER_SECOND}/s", burst=BURST, key="customer"),
+)
+def paced(
+    ctx: JobContext, key: str, customer: str, seconds: float, fails: int = 0
+) -> None:
+    """As ``work``, so many in a time for a customer."""
     with noted(ctx) as delivery:
         time.sleep(seconds)
         write_effect(ctx, delivery, key)
