@@ -1,5 +1,6 @@
 """
-Lane checks: what groups, limits and rates promise, from the history and the clients' books.
+Lane checks: what groups, limits and rates promise, from the history and the books
+of the clients.
 
 Which jobs share a lane is told by their arguments, and how many of them may be leased
 at a time by their task: by nothing that the package has written beside them. The
