@@ -14,7 +14,14 @@ UPDATE pgqueue_job SET lane_due_at = greatest(run_after, enqueued_at),
 """
 
 # Functions as django_pgqueue/sql/ had them; later changes come in later migrations.
-FUNCTIONS = Path(__file__).with_suffix(".sql").read_text("utf-8")
+# Its answer is the same, and what it is given besides would make it another function.
+ENQUEUE = (
+    "text, jsonb, jsonb, text, integer, timestamptz, timestamptz, integer, text, jsonb"
+)
+ENQUEUE_IN_LANES = f"{ENQUEUE}, text, integer, float8, integer"
+FUNCTIONS = f"DROP FUNCTION pgqueue_enqueue({ENQUEUE});\n" + (
+    Path(__file__).with_suffix(".sql").read_text("utf-8")
+)
 FUNCTIONS_BACK = """
 CREATE OR REPLACE FUNCTION pgqueue_job_place() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -28,13 +35,19 @@ BEGIN
 END $$;
 DROP FUNCTION pgqueue_promote;
 """
-# As 0001_core made it.
-RETAKE_KEYS_BACK = (
-    Path(__file__)
-    .with_name("0001_core.sql")
-    .read_text("utf-8")
-    .partition("-- retake_keys.sql")[2]
-    .partition("\n-- ")[0]
+CORE = Path(__file__).with_name("0001_core.sql").read_text("utf-8")
+
+
+def of_core(name: str) -> str:
+    """Return a function as 0001_core made it."""
+    return CORE.partition(f"-- {name}.sql\n")[2].partition("\n-- ")[0]
+
+
+FUNCTIONS_BACK += (
+    f"DROP FUNCTION pgqueue_enqueue({ENQUEUE_IN_LANES});\n"
+    + of_core("retake_keys")
+    + of_core("enqueue")
+    + of_core("pins")
 )
 
 
@@ -139,6 +152,6 @@ class Migration(migrations.Migration):
                 | models.Q(capacity__isnull=False),
             ),
         ),
-        migrations.RunSQL(FUNCTIONS, FUNCTIONS_BACK + RETAKE_KEYS_BACK),
+        migrations.RunSQL(FUNCTIONS, FUNCTIONS_BACK),
         migrations.RunSQL(ADOPT, migrations.RunSQL.noop),
     ]

@@ -460,6 +460,33 @@ def test_pgqueue_enqueue_stores_what_it_is_given(cursor):
     assert (expires_at, {"trace": "t"}) == (job.expires_at, job.headers)
 
 
+def test_pgqueue_enqueue_puts_a_job_into_a_lane(cursor, other_cursor):
+    """It is parked there, and whoever lets it through is told at the commit."""
+    other_cursor.execute("SELECT pgqueue_channel()")
+    (channel,) = other_cursor.fetchone()
+    other_cursor.execute(f'LISTEN "{channel}"')
+    cursor.execute(
+        "SELECT pgqueue_enqueue('x', lane => 'a', lane_capacity => 3,"
+        " lane_spacing => 0.5, lane_burst => 2, queue => 'mail',"
+        " headers => '{\"t\": 1}')"
+    )
+    job = Job.objects.get(pk=cursor.fetchone()[0])
+
+    assert ("a", 3, 0.5, 2, None) == (
+        job.lane, job.lane_capacity, job.lane_spacing, job.lane_burst, job.visible_at
+    )  # fmt: skip
+    assert ("mail", {"t": 1}, 5) == (job.queue, job.headers, job.max_attempts)
+    assert ["!lanes"] == notifications(other_cursor, cursor, channel)
+
+
+def test_pgqueue_enqueue_refuses_a_key_beside_a_lane(cursor):
+    """It names both, and an empty lane is none."""
+    with pytest.raises(psycopg.DatabaseError, match="dedup_key k and the lane a"):
+        cursor.execute("SELECT pgqueue_enqueue('x', dedup_key => 'k', lane => 'a')")
+    cursor.execute("SELECT pgqueue_enqueue('x', dedup_key => 'k', lane => '')")
+    assert "k" == Job.objects.get().dedup_key
+
+
 def test_pgqueue_enqueue_needs_a_task_alone(cursor):
     """All other arguments have the defaults of the table."""
     cursor.execute("SELECT pgqueue_enqueue('x')")
