@@ -5,29 +5,54 @@ from __future__ import annotations
 from django.contrib.humanize.templatetags.humanize import ordinal
 from django.utils.translation import gettext as _
 
+from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_SPACING_MIN
 from django_pgqueue.operators.human import age, count
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.lane_controls import Released
 from django_pgqueue.queues.lane_stats import Head, LaneStats, Place, place_of
 
+# In which periods people say rates: the first that has a whole number of jobs.
+PERIODS = ((1.0, "s"), (60.0, "min"), (3_600.0, "h"), (86_400.0, "d"))
+ROUNDING = 1e-6
 
-def kind(capacity: int | None) -> str:
-    """Return what a lane is, by its jobs: "group" or "limit of 5"."""
-    if capacity is None:
-        return _("group")
-    return _("limit of %(jobs)s") % {"jobs": count(capacity)}
+
+def kind(capacity: int | None, spacing: float | None) -> str:
+    """Return what a lane is, by its jobs: "group", "limit of 5", "rate of 100/min"."""
+    told = {"jobs": count(capacity or 1), "rate": rate(spacing)}
+    if spacing is not None and capacity == LANE_CAPACITY_MAX:
+        return _("rate of %(rate)s") % told
+    text = _("group") if capacity is None else _("limit of %(jobs)s") % told
+    return text if spacing is None else f"{text}, {rate(spacing)}"
 
 
 def kind_word(lane: LaneStats) -> str:
-    """Return "group" or "limit"; "" where no waiting job says what it is."""
+    """Return "group", "limit" or "rate"; "" where no waiting job says what it is."""
     if not lane.waiting:
         return ""
+    if lane.is_rate:
+        return _("rate")
     return _("group") if lane.capacity is None else _("limit")
+
+
+def rate(spacing: float | None) -> str:
+    """Return how many start in a time, so far apart: "100/min"; "": it has no rate."""
+    if spacing is None:
+        return ""
+    # A row that SQL has changed may have any.
+    numbers = [
+        (seconds / max(spacing, LANE_SPACING_MIN), unit) for seconds, unit in PERIODS
+    ]
+    enough = [each for each in numbers if each[0] > 1 - ROUNDING] or numbers[-1:]
+    whole = [each for each in enough if abs(each[0] - round(each[0])) < ROUNDING]
+    number, unit = (whole or enough)[0]
+    return f"{number:.4g}/{unit}"
 
 
 def taken(lane: LaneStats) -> str:
     """Return how many it has let through, of how many: "3 of 10 (5)", "1 of 1"."""
     through = count(lane.let_through, is_more=lane.is_more(lane.let_through))
+    if lane.is_rate:
+        return through
     told = {"through": through, "takes": count(lane.takes)}
     text = _("%(through)s of %(takes)s") % told
     # In brackets what would hold if nobody had said otherwise.
@@ -121,6 +146,9 @@ def sentence(place: Place, *, is_named: bool = True) -> str:
         start = _("%(place)s in %(where)s") % told
     if lane.is_paused:
         end = _("which is %(paused)s") % {"paused": paused(lane)}
+    elif lane.turn_seconds > 0 and lane.let_through < lane.takes:
+        told["turn"] = age(lane.turn_seconds) if lane.turn_seconds >= 1 else _("1 s")
+        end = _("which lets the next through in %(turn)s") % told
     elif lane.capacity is not None and lane.has_room:
         end = _("which has room: not let through")
     elif head is None:
@@ -133,7 +161,11 @@ def sentence(place: Place, *, is_named: bool = True) -> str:
 
 
 def _where(lane: LaneStats, *, is_named: bool) -> str:
-    told = {"name": lane.name, "jobs": count(lane.takes)}
+    told = {"name": lane.name, "jobs": count(lane.takes), "rate": rate(lane.spacing)}
+    if lane.is_rate:
+        if not is_named:
+            return _("its rate of %(rate)s") % told
+        return _("rate %(name)s (%(rate)s)") % told
     if lane.capacity is not None:
         if not is_named:
             return _("its limit of %(jobs)s") % told

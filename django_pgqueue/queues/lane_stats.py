@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django_pgqueue.bounds import LANE_CAPACITY_MAX
 from django_pgqueue.live_states import live_state
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.lanes import LANES_LOOKED_AT_MAX
@@ -70,7 +71,8 @@ FIND_BACK = _find(LAST, "<", "DESC")
 
 # What a lane is: its newest parked job says, as in promote.sql.
 NEWEST = """(
-SELECT j.id, j.lane_capacity AS capacity FROM pgqueue_job j
+SELECT j.id, j.lane_capacity AS capacity, j.lane_spacing AS spacing,
+       coalesce(j.lane_burst, 1) AS burst FROM pgqueue_job j
  WHERE j.lane >= {lane} AND j.lane <= {lane} AND j.visible_at IS NULL
  ORDER BY j.lane DESC, j.id DESC LIMIT 1)
 """
@@ -91,7 +93,9 @@ SELECT j.id, j.task, j.queue, {live_state("j")} AS state, j.attempt, j.max_attem
 
 # What an operator has said of a lane. A pause that has ended by itself is none.
 CONTROL = """(
-SELECT l.capacity, held.*
+SELECT l.capacity, l.unclaimed,
+       extract(epoch FROM l.full_at - statement_timestamp())::float8 AS full_seconds,
+       held.*
   FROM pgqueue_lane l
   LEFT JOIN LATERAL (
        SELECT l.paused_at, l.paused_until, l.paused_by, l.pause_reason,
@@ -102,13 +106,13 @@ SELECT l.capacity, held.*
  WHERE l.name = {lane} LIMIT 1)
 """
 
-CONTROL_COLUMNS = 6
+CONTROL_COLUMNS = 8
 
 # Who is next is said in promote.sql. Of those that were let through, first the one that
 # has run for longest.
 STATS = f"""
-SELECT asked.name, newest.capacity, parked.jobs, through.jobs, through.running,
-       next.id,
+SELECT asked.name, newest.capacity, newest.spacing, newest.burst,
+       parked.jobs, through.jobs, through.running, next.id,
        extract(epoch FROM statement_timestamp() - next.lane_due_at)::float8,
        control.*, head.*
   FROM unnest(%(lanes)s::text[]) WITH ORDINALITY asked(name, place)
@@ -134,7 +138,8 @@ SELECT asked.name, newest.capacity, parked.jobs, through.jobs, through.running,
          WHERE newest.capacity IS NULL
            AND j.lane >= asked.name AND j.lane <= asked.name
            AND j.visible_at IS NULL
-           AND (j.deliveries = 0 OR j.lane_due_at <= statement_timestamp())
+           AND (j.deliveries = 0 OR j.lane_due_at <= statement_timestamp()
+                OR newest.spacing IS NOT NULL)
          ORDER BY j.lane, j.id LIMIT 1)
         UNION ALL
        (SELECT j.id, j.lane_due_at FROM pgqueue_job j
@@ -161,7 +166,8 @@ SELECT own.lane, before.jobs,
                 WHERE newest.capacity IS NULL
                   AND j.lane >= own.lane AND j.lane <= own.lane
                   AND j.visible_at IS NULL AND j.id < own.id
-                  AND (j.deliveries = 0 OR j.lane_due_at <= statement_timestamp())
+                  AND (j.deliveries = 0 OR j.lane_due_at <= statement_timestamp()
+                OR newest.spacing IS NOT NULL)
                 ORDER BY j.lane, j.id LIMIT %(limit)s)
                UNION ALL
               (SELECT FROM pgqueue_job j
@@ -233,6 +239,9 @@ class LaneStats:
         due_seconds: For how long that one has been due; below zero: until it is.
         head: What the others wait for: of those that were let through, the one that has
             run for longest; else the next. None: it has just gone.
+        own_capacity: What an operator has said in place of it.
+        spacing: Of a rate, seconds from one job to the next; None: it has none.
+        turn_seconds: In how many of them it lets the next one through; zero: now.
         count_max: How far each number was counted; one that is equal to it means "this
             many, or more".
     """
@@ -246,6 +255,8 @@ class LaneStats:
     due_seconds: float | None
     head: Head | None
     own_capacity: int | None = None
+    spacing: float | None = None
+    turn_seconds: float = 0.0
     paused_at: datetime | None = None
     paused_until: datetime | None = None
     paused_by: str | None = None
@@ -257,6 +268,11 @@ class LaneStats:
     def is_group(self) -> bool:
         """Whether it is known to be a group: a job waits that says so."""
         return self.capacity is None and self.waiting > 0
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether it has a rate, and lets any number through at a time."""
+        return self.spacing is not None and self.takes == LANE_CAPACITY_MAX
 
     @property
     def takes(self) -> int:
@@ -272,7 +288,7 @@ class LaneStats:
     def has_room(self) -> bool:
         """Whether it could let another one through."""
         is_full = self.let_through >= min(self.takes, self.count_max)
-        return not is_full and not self.is_paused
+        return not is_full and not self.is_paused and self.turn_seconds <= 0
 
     def is_more(self, number: int) -> bool:
         """Return whether there may be more than *number*, one of the counts."""
@@ -425,19 +441,29 @@ def failing_heads(cursor: Cursor, lanes: Sequence[str]) -> list[FailingHead]:
 
 
 def _stats(row: Sequence[Any], limit: int) -> LaneStats:
-    name, capacity, waiting, let_through, running, next_id, seconds, *rest = row
+    name, capacity, spacing, burst, waiting, through, running, *rest = row
+    next_id, seconds, *rest = rest
     control, head = rest[:CONTROL_COLUMNS], rest[CONTROL_COLUMNS:]
-    own_capacity, at, until, by, reason, pause_seconds = control
+    own_capacity, unclaimed, full_seconds, at, until, by, reason, pause_seconds = (
+        control
+    )
+    turn_seconds = 0.0
+    if spacing is not None and full_seconds is not None:
+        # As sql/promote.sql: what nobody has claimed counts as just let through.
+        full_seconds = max(full_seconds, unclaimed * spacing)
+        turn_seconds = max(full_seconds - (burst - 1) * spacing, 0.0)
     return LaneStats(
         name=name,
         capacity=capacity,
         waiting=waiting,
-        let_through=let_through,
+        let_through=through,
         running=running,
         next_id=next_id,
         due_seconds=seconds,
         head=None if head[0] is None else Head(*head),
         own_capacity=own_capacity,
+        spacing=spacing,
+        turn_seconds=turn_seconds,
         paused_at=at,
         paused_until=until,
         paused_by=by,

@@ -10,7 +10,7 @@ from django.db import connection
 from django.utils import timezone
 
 from django_pgqueue.management.cli import examine_lanes
-from django_pgqueue.models import Job, Worker
+from django_pgqueue.models import Job, Lane, Worker
 from django_pgqueue.queues.lanes import promote
 from tests.harness.factories import make_job, make_jobs
 from tests.management.test_doctor import database, examined, make_worker, run, trouble
@@ -82,8 +82,14 @@ def test_lanes_that_wait_as_they_should():
     make_job(lane="later", run_after=timedelta(hours=1))
     due_for(make_job(lane="later").pk, 600)
     due_for(make_job(lane="fresh").pk, 20)
+    paced = make_jobs(2, lane="paced", lane_capacity=100, lane_spacing=9_000.0)
+    let_through("paced")
+    due_for(paced[1], 600)
 
     assert sane("lanes_held")
+    # Two turns are over, and it was not let through.
+    Lane.objects.update(full_at=timezone.now(), unclaimed=0)
+    assert "Lane paced has room" in trouble("lanes_held")["what"]
 
 
 def test_a_lane_that_is_busy_is_no_trouble(monkeypatch):

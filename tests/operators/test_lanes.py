@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.utils import translation
 
-from django_pgqueue.operators.lanes import does, kind, sentence
+from django_pgqueue.operators.lanes import does, kind, rate, sentence
 from django_pgqueue.queues.lane_stats import Head, LaneStats, Place
 
 
@@ -20,33 +20,74 @@ def make_head(job=4711, state="running", seconds=240.0, *, is_paused=False):
     return Head(job, "shop.charge", "mail", state, 3, 5, seconds, is_paused)
 
 
+def make_lane(capacity=None, **more):
+    return LaneStats(
+        **{
+            "name": "c:17",
+            "capacity": capacity,
+            "waiting": 1,
+            "let_through": 0,
+            "running": 0,
+            "next_id": 1,
+            "due_seconds": 1.0,
+            "head": None,
+            **more,
+        }
+    )
+
+
 def make_place(
-    before=0, due=9.0, capacity=None, let_through=1, head=None, job=4720, count_max=100
+    before=0,
+    due=9.0,
+    capacity=None,
+    let_through=1,
+    head=None,
+    job=4720,
+    count_max=100,
+    **more,
 ):
     return Place(
         id=job,
         before=before,
         due_seconds=due,
-        lane=LaneStats(
-            name="c:17",
-            capacity=capacity,
+        lane=make_lane(
+            capacity,
             waiting=before + 1,
             let_through=let_through,
             running=let_through,
-            next_id=1,
-            due_seconds=1.0,
             head=head or make_head(),
             count_max=count_max,
+            **more,
         ),
     )
 
 
 def test_a_lane_is_a_group_or_a_limit():
-    """A limit says of how many."""
-    assert ("group", "limit of 1", "limit of 100,000") == (
-        kind(None),
-        kind(1),
-        kind(100_000),
+    """A limit says of how many, and a rate how many in which time."""
+    assert ["group", "limit of 1", "limit of 100,000"] == [
+        kind(capacity, None) for capacity in (None, 1, 100_000)
+    ]
+    assert ["group, 1/s", "limit of 5, 40/s", "rate of 100/min", "rate of 20/h"] == [
+        kind(None, 1.0),
+        kind(5, 0.025),
+        kind(100_000, 0.6),
+        kind(100_000, 180.0),
+    ]
+    assert "0.03226/d" == rate(31 * 86_400.0)
+
+
+def test_a_job_of_a_rate_waits_for_its_turn():
+    """Where there is a place for it, and until the next may go."""
+    said = {"capacity": 100_000, "spacing": 0.6}
+    assert (
+        "4th in line for rate c:17 (100/min), which lets the next through in 2 s"
+    ) == sentence(make_place(before=3, turn_seconds=2.4, **said))
+    assert "1st in line for its rate of 100/min, which has room: not let through" == (
+        sentence(make_place(**said), is_named=False)
+    )
+    assert not make_lane(turn_seconds=0.1, **said).has_room
+    assert "limit c:17 (5 at a time), behind job 4711" in sentence(
+        make_place(capacity=5, let_through=5, spacing=0.6, turn_seconds=2.4)
     )
 
 

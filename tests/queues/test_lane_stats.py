@@ -43,6 +43,24 @@ def only(cursor, *lanes):
     return lane
 
 
+def test_a_rate_says_when_the_next_one_goes(cursor):
+    """By its bucket, and by what was let through and not claimed."""
+    make_waiting(3, "api", 100_000, lane_spacing=60.0, lane_burst=2)
+    fresh = only(cursor, "api")
+    assert (60.0, 0.0, True) == (fresh.spacing, fresh.turn_seconds, fresh.has_room)
+    assert 2 == let_through(cursor, "api")
+
+    lane = only(cursor, "api")
+    assert 59 < lane.turn_seconds <= 60
+    assert (2, 1, True, False) == (
+        lane.let_through, lane.waiting, lane.is_rate, lane.has_room
+    )  # fmt: skip
+    cursor.execute("UPDATE pgqueue_lane SET full_at = now() - interval '1 h'")
+    assert 60 == only(cursor, "api").turn_seconds
+    cursor.execute("UPDATE pgqueue_lane SET unclaimed = 0")
+    assert only(cursor, "api").has_room
+
+
 def test_a_group_says_who_runs_and_who_waits(cursor):
     """Its first runs, and the others wait for it."""
     first, *_ = make_waiting(3, "customer:17")

@@ -179,7 +179,7 @@ def _facts(told: dict[str, Any]) -> dict[str, object]:
         for name in ("workflow_id", "parent_id", "message_id")
     }
     crashes = f", {told['crashes']} crashes" if told["crashes"] else ""
-    lane = told["lane"]
+    lane, of_lane = told["lane"], kind(told["lane_capacity"], told["lane_spacing"])
     return {
         "task": told["task"],
         "queue": told["queue"],
@@ -193,7 +193,7 @@ def _facts(told: dict[str, Any]) -> dict[str, object]:
         # Of a job that has it while it waits, and not while it runs.
         "waiting key": told.get("queued_key"),
         "accumulate key": told["accumulate_key"] or None,
-        "lane": None if lane is None else f"{lane}, {kind(told['lane_capacity'])}",
+        "lane": None if lane is None else f"{lane}, {of_lane}",
         **links,
         "schedule": _schedule(told["schedule_id"]),
     }
