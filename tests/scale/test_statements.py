@@ -32,6 +32,10 @@ TEN = 10
 # For a claim of ten rows, whatever else is in the table.
 CLAIM_BUFFERS_MAX = 500
 
+# Of a function whose statements are planned at its first calls in a session: the
+# catalogs that the planner reads.
+PLAN_BUFFERS = 500
+
 # Of one row: found by its key, written, and entered into each index of its table.
 ROW_BUFFERS = 25
 
@@ -128,7 +132,7 @@ BOUNDS = {
     "gather.GATHER": ten("waiting"),
     "lanes.LANES_OF": ten("waiting"),
     "lanes.NEWLY_DUE": Bound(buffers=CLAIM_BUFFERS_MAX),
-    "lanes.PROMOTE": Bound(buffers=CLAIM_BUFFERS_MAX),
+    "lanes.PROMOTE": Bound(buffers=CLAIM_BUFFERS_MAX + PLAN_BUFFERS),
     "lanes.WITH_ROOM": Bound(buffers=CLAIM_BUFFERS_MAX),
     "lease.CANCEL_REQUESTS": ten("leased"),
     "lease.CRASH": ten("leased"),
