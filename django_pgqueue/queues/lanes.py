@@ -27,6 +27,11 @@ PROMOTE_LANES_MAX = 100
 DUE_ROWS_MAX = 5_000
 LANES_LOOKED_AT_MAX = 500
 
+# How long the row of a lane with a rate stays that says nothing any more: one that is
+# in use now and then keeps it.
+REST = timedelta(minutes=10)
+REST_UNCLAIMED = timedelta(days=1)
+
 # What is notified instead of a queue's name: lanes have got jobs. With a number after
 # it, these were stored so many seconds before they were committed.
 HINT = "!lanes"
@@ -102,6 +107,30 @@ SELECT (SELECT name FROM looked_at ORDER BY place DESC LIMIT 1),
              SELECT FROM pgqueue_job j
               WHERE j.lane = l.name AND j.visible_at IS NOT NULL
               LIMIT coalesce(kept.capacity, newest.capacity)) held))
+"""
+
+
+# Rows of lanes with a rate that say nothing any more: the bucket is full, as that of a
+# lane without a row. What was let through and never told of as claimed is forgotten
+# after a day, once no job of it is left. Some are looked at, by name.
+# Locks: row locks on those that go, for the statement; a promotion that has one waits,
+# and then makes it anew. One that a promotion changes meanwhile is looked at again by
+# the DELETE, and stays.
+FORGET = """
+WITH looked AS MATERIALIZED (
+    SELECT name FROM pgqueue_lane WHERE name > %(after)s ORDER BY name LIMIT %(limit)s),
+gone AS (
+    DELETE FROM pgqueue_lane l
+     WHERE l.name = ANY(ARRAY(SELECT name FROM looked))
+       AND l.capacity IS NULL AND l.paused_at IS NULL
+       AND l.full_at < statement_timestamp() - %(rest)s::interval
+       AND (l.unclaimed = 0
+            OR (l.full_at < statement_timestamp() - %(rest_unclaimed)s::interval
+                AND NOT EXISTS (SELECT FROM pgqueue_job j
+                                 WHERE j.lane = l.name AND j.visible_at IS NOT NULL)))
+    RETURNING l.name)
+SELECT (SELECT max(name) FROM looked), (SELECT count(*) FROM looked),
+       (SELECT count(*) FROM gone)
 """
 
 
@@ -254,6 +283,27 @@ def with_room(
     cursor.execute(WITH_ROOM, {"after": after, "limit": limit})
     last, count, lanes = one_row(cursor)
     return Looked(lanes, last if count >= limit else None)
+
+
+def forget(
+    cursor: Cursor, *, after: str = "", limit: int = LANES_LOOKED_AT_MAX
+) -> tuple[int, str]:
+    """
+    Delete rows of lanes with a rate that say nothing any more.
+
+    Args:
+        cursor: An open cursor, in autocommit.
+        after: The last that was looked at; "": begin with the first.
+        limit: Rows to look at.
+
+    Returns:
+        How many are gone, and after which to go on; "": that was the last.
+    """
+    told = {"after": after, "limit": limit}
+    rests = {"rest": REST, "rest_unclaimed": REST_UNCLAIMED}
+    cursor.execute(FORGET, {**told, **rests})
+    last, count, gone = one_row(cursor)
+    return gone, last if count >= limit else ""
 
 
 def freed_hints(lanes: Iterable[str]) -> list[str]:

@@ -256,6 +256,7 @@ JSON_ITEMS = {"items": "[[], {}]"}
 SPECIAL = {
     "lanes.PROMOTE": {"lanes": ["one", "none"], "paced": True},
     "lanes.WITH_ROOM": {"after": ""},
+    "lanes.FORGET": {"after": "", "rest": LEASE, "rest_unclaimed": LEASE},
     "lanes.NEWLY_DUE": {"since": NOON, "after": None},
     **{f"insert many, {name}, in lanes": JSON_ITEMS for name in ("plain", "spread")},
     **{
@@ -515,7 +516,10 @@ EXPLAINED = {
     *(f"log.subscriptions.{name}" for name in ("LOCK", "SHOWN", "ALL")),
     *(f"log.subscriptions.{name}" for name in ("INSERT", "DECLARE", "DISABLE")),
     *(f"log.subscriptions.{name}" for name in ("DECLARE_AGAIN", "ENABLE", "DELETE")),
-    *(f"lanes.{name}" for name in ("LANES_OF", "NEWLY_DUE", "PROMOTE", "WITH_ROOM")),
+    *(
+        f"lanes.{name}"
+        for name in ("FORGET", "LANES_OF", "NEWLY_DUE", "PROMOTE", "WITH_ROOM")
+    ),
     "wake.CHANNEL",
     "wake.NOTIFY",
     "wake.NOTIFY_CHANNEL",

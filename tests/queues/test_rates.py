@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from django_pgqueue.queues.claim import claim
 from django_pgqueue.queues.lease import release
 from django_pgqueue.queues.settle import Ended, retry
 from tests.harness.factories import make_job, make_jobs
+from tests.harness.waiting import wait_until_blocked
 
 HOUR = timedelta(hours=1)
 LEASE = timedelta(seconds=10)
@@ -173,6 +175,53 @@ def test_what_goes_back_has_its_turn_again(cursor):
     assert 0 == through(cursor)
     passes(120.1)
     assert 2 == through(cursor)
+
+
+def test_a_lane_whose_bucket_is_full_is_forgotten(cursor):
+    """It is as good as new; what an operator said of one stays."""
+    paced(1)
+    assert 1 == through(cursor)
+    claim_all(cursor)
+    passes(60.0)
+    assert (0, "") == lanes.forget(cursor)
+    passes(lanes.REST.total_seconds())
+    Lane.objects.create(name="b", capacity=3)
+    Lane.objects.create(name="c", capacity=1)
+    paused = Lane.objects.filter(name="a")
+    paused.update(paused_at=F("full_at"))
+    assert (0, "") == lanes.forget(cursor)
+    paused.update(paused_at=None)
+    assert (0, "b") == lanes.forget(cursor, after="a", limit=1)
+    assert (1, "") == lanes.forget(cursor)
+    assert ["b", "c"] == [*Lane.objects.order_by("pk").values_list("pk", flat=True)]
+
+
+def test_what_was_not_claimed_is_not_forgotten(cursor):
+    """But where none of it is left, after a day."""
+    (job,) = paced(1)
+    assert 1 == through(cursor)
+    passes(2 * lanes.REST_UNCLAIMED.total_seconds())
+    assert (0, "") == lanes.forget(cursor)
+    Job.objects.filter(pk=job).delete()
+    Lane.objects.update(full_at=F("full_at") + lanes.REST_UNCLAIMED)
+    assert (0, "") == lanes.forget(cursor)
+    passes(lanes.REST_UNCLAIMED.total_seconds())
+    assert (1, "") == lanes.forget(cursor)
+
+
+def test_a_lane_that_is_promoted_meanwhile_is_not_forgotten(cursor, other_cursor):
+    """Whoever deletes looks again at what has changed while it waited."""
+    paced(2)
+    assert 1 == through(cursor)
+    claim_all(cursor)
+    passes(60.1 + lanes.REST.total_seconds())
+    with ThreadPoolExecutor() as pool:
+        with other_cursor.connection.transaction():
+            assert 1 == lanes.promote(other_cursor, ["a"]).jobs
+            forgotten = pool.submit(lanes.forget, cursor)
+            wait_until_blocked(other_cursor, cursor)
+        assert (0, "") == forgotten.result()
+    assert 1 == Lane.objects.get().unclaimed
 
 
 def test_without_rates_everything_goes(cursor):

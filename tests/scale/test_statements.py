@@ -130,6 +130,7 @@ BOUNDS = {
     "find.FIND": ten("dead"),
     "find.READ": one("dead"),
     "gather.GATHER": ten("waiting"),
+    "lanes.FORGET": Bound(buffers=CLAIM_BUFFERS_MAX),
     "lanes.LANES_OF": ten("waiting"),
     "lanes.NEWLY_DUE": Bound(buffers=CLAIM_BUFFERS_MAX),
     "lanes.PROMOTE": Bound(buffers=CLAIM_BUFFERS_MAX + PLAN_BUFFERS),

@@ -64,6 +64,7 @@ class Promoter(Service):
         self._free_at = 0.0
         self._walk_at = 0.0
         self._after = ""
+        self._forgot_after = ""
         # Walks through all of them that somebody waits for, and jobs let through: in
         # all, before the last was asked for, and from there until it was over.
         self._requests = self._answered = 0
@@ -202,8 +203,11 @@ class Promoter(Service):
         with self.link.steady_cursor() as cursor:
             looked = lanes.with_room(cursor, after=self._after)
         self._promote(looked.lanes)
-        took = time.monotonic() - began
         is_through = looked.after is None
+        if is_through:
+            with self.link.steady_cursor() as cursor:
+                _, self._forgot_after = lanes.forget(cursor, after=self._forgot_after)
+        took = time.monotonic() - began
         self._after = looked.after or ""
         pause = LEADER_SECONDS if is_through else 0.0
         self._walk_at = began + took + max(took / WALK_SHARE, pause)
