@@ -149,7 +149,9 @@ BEGIN
                full_at = EXCLUDED.full_at, unclaimed = EXCLUDED.unclaimed),
     soon AS MATERIALIZED (
         SELECT name, full_seconds - (burst - 1) * spacing AS seconds
-          FROM counted WHERE is_parked AND unclaimed < burst)
+          FROM counted
+         WHERE is_parked AND unclaimed < burst
+           AND full_seconds > (burst - 1) * spacing)
     SELECT (SELECT count(*) FROM promoted),
            ARRAY(SELECT DISTINCT queue FROM promoted),
            ARRAY(SELECT DISTINCT name FROM first

@@ -4,7 +4,8 @@
 -- has put jobs into these lanes, or taken some out. It says how many jobs it let
 -- through, in which queues they are, and which lanes have a job whose row somebody has
 -- locked: they want another call. And for lanes with a rate that will let another one
--- through by and by, when.
+-- through by and by, when; one whose rate would let another through now waits for
+-- something else, of which there is word: a place, a time, a claim, or an operator.
 --
 -- What a lane is, its newest parked job says. Without a lane_capacity it is a group:
 -- one job at a time, in the order of their ids. A job whose time has not come holds
@@ -165,7 +166,9 @@ BEGIN
                full_at = EXCLUDED.full_at, unclaimed = EXCLUDED.unclaimed),
     soon AS MATERIALIZED (
         SELECT name, full_seconds - (burst - 1) * spacing AS seconds
-          FROM counted WHERE is_parked AND unclaimed < burst)
+          FROM counted
+         WHERE is_parked AND unclaimed < burst
+           AND full_seconds > (burst - 1) * spacing)
     SELECT (SELECT count(*) FROM promoted),
            ARRAY(SELECT DISTINCT queue FROM promoted),
            ARRAY(SELECT DISTINCT name FROM first

@@ -167,6 +167,18 @@ def test_a_group_is_given_no_capacity(cursor):
     assert not controls.set_capacity(cursor, "a", None)
 
 
+def test_a_capacity_that_a_lane_had_says_nothing_of_a_group(cursor):
+    """It was said before there was a job; the group is not looked at again and again."""
+    controls.set_capacity(cursor, "a", 5)
+    first, _ = make_jobs(2, lane="a")
+
+    assert 1 == let_through(cursor)
+    assert [first] == visible()
+    assert [] == lanes.with_room(cursor).lanes
+    (stats,) = lane_stats(cursor, ["a"])
+    assert (1, False) == (stats.takes, stats.has_room)
+
+
 def test_a_capacity_outlives_a_pause(cursor):
     """The row stays as long as one of them holds."""
     controls.set_capacity(cursor, "a", 5)

@@ -98,7 +98,6 @@ VALUES = {
     "message": "signal 9",
     "name": "worker",
     "names": ["default"],
-    "paced": True,
     "patience": "10ms",
     "period": LEASE,
     "pid": 42,

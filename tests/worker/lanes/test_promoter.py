@@ -10,7 +10,7 @@ import pytest
 
 from django_pgqueue.models import Job
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.queues import lanes
+from django_pgqueue.queues import lane_controls, lanes
 from django_pgqueue.worker.lanes import promoter as module
 from django_pgqueue.worker.lanes.promoter import Promoter
 from tests.harness.factories import make_job, make_jobs
@@ -180,3 +180,31 @@ def test_what_is_let_through_before_the_walk_counts_too(promoter):
 
     assert [first] == let_through()
     assert 1 == promoter.found_since_requested()
+
+
+def paused(cursor):
+    lane_controls.pause(cursor, "a")
+
+
+def running(cursor):
+    lanes.promote(cursor, ["a"])
+    cursor.execute("UPDATE pgqueue_job SET leased_by = 'w' WHERE visible_at <= now()")
+    cursor.execute("UPDATE pgqueue_lane SET full_at = now() - interval '1 h'")
+    cursor.execute("UPDATE pgqueue_lane SET unclaimed = 0")
+
+
+def due_later(cursor):
+    cursor.execute("UPDATE pgqueue_job SET lane_due_at = now() + interval '1 h'")
+
+
+@pytest.mark.parametrize("hold_back", [paused, running, due_later])
+def test_a_lane_that_its_rate_does_not_hold_back_is_not_asked_again(
+    promoter, cursor, hold_back
+):
+    """It waits for something else, of which the promoter is told."""
+    make_jobs(3, lane="a", lane_spacing=1.0, lane_burst=1)
+    hold_back(cursor)
+
+    promoter.freed(["a"])
+    promoter.tick()
+    assert 1 < promoter.tick()
