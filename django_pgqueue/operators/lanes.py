@@ -51,7 +51,7 @@ def rate(spacing: float | None) -> str:
 def taken(lane: LaneStats) -> str:
     """Return how many it has let through, of how many: "3 of 10 (5)", "1 of 1"."""
     through = count(lane.let_through, is_more=lane.is_more(lane.let_through))
-    if lane.is_rate:
+    if lane.is_rate or (not lane.waiting and lane.own_capacity is None):
         return through
     told = {"through": through, "takes": count(lane.takes)}
     text = _("%(through)s of %(takes)s") % told

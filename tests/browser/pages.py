@@ -7,9 +7,10 @@ from typing import Any
 
 from django.contrib.admin.utils import quote
 from django.db import connection
+from django.db.models.functions import Now
 
-from django_pgqueue.models import Queue, Worker
-from django_pgqueue.queues import workers
+from django_pgqueue.models import Job, Queue, Worker
+from django_pgqueue.queues import lane_controls, lanes, workers
 from tests.browser.pipeline_rows import make_pipeline_rows
 from tests.browser.schedule_rows import make_schedule_rows, schedule_paths
 from tests.browser.topic_rows import make_topic_rows, topic_paths
@@ -17,6 +18,7 @@ from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
     make_job,
+    make_jobs,
     make_leased_job,
 )
 
@@ -101,12 +103,47 @@ def make_rows() -> list[str]:
     Worker.objects.filter(hostname="web-2").update(
         heartbeat_at=payments.created_at - timedelta(minutes=9)
     )
+    lanes = make_lanes()
     keys = make_pipeline_rows()
     return [
+        *lane_paths(lanes),
         *paths(jobs, archived, letters, ["payments", "mail"], ["web-1:4711:ab12"]),
         *pipeline_paths(**keys),
         *schedule_paths(make_schedule_rows()),
         *topic_paths(make_topic_rows()),
+    ]
+
+
+def make_lanes() -> list[str]:
+    """Make lanes in every state that people meet; return their names."""
+    group, limit = "shop.tasks.charge_the_customer:4711", "shop.tasks.sync_account:eu-1"
+    first, *_ = make_jobs(3, task="shop.tasks.charge_the_customer", lane=group)
+    make_jobs(9, task="shop.tasks.sync_account", lane=limit, lane_capacity=3)
+    later, idle = "shop.tasks.sync_account:eu-2", "shop.tasks.sync_account:us-1"
+    make_job(task="shop.tasks.sync_account", lane=later, run_after=HOUR)
+    with connection.cursor() as cursor:
+        lanes.promote(cursor, [group, limit])
+        lane_controls.set_capacity(cursor, limit, 2)
+        reason = "their API answers 503 since this morning"
+        lane_controls.pause(cursor, limit, by="ada", reason=reason, until=2 * HOUR)
+        lane_controls.pause(cursor, idle, by="a-colleague@web-1 (command line)")
+    Job.objects.filter(pk=first).update(
+        leased_by="web-1:4711:ab12",
+        leased_at=Now() - HOUR / 15,
+        visible_at=Now() + HOUR,
+    )
+    return [group, limit, later, idle]
+
+
+def lane_paths(names: list[str]) -> list[str]:
+    """Return the paths of every page that shows lanes, two of them with their acts."""
+    admin = "/admin/pgqueue/lane"
+    return [
+        f"{admin}/",
+        *(f"{admin}/{quote(name)}/change/" for name in names),
+        *(f"{admin}/{quote(names[0])}/{look}/" for look in ("pause", "release")),
+        f"{admin}/{quote(names[0])}/history/",
+        f"{admin}/{quote(names[1])}/capacity/",
     ]
 
 

@@ -11,8 +11,8 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
-from django_pgqueue.models import DeadLetter, Job, Queue
-from tests.browser.pages import make_rows, paths, register
+from django_pgqueue.models import DeadLetter, Job, Lane, Queue
+from tests.browser.pages import lane_paths, make_rows, paths, register
 from tests.harness.factories import (
     make_archived_job,
     make_dead_letter,
@@ -82,7 +82,15 @@ def test_nothing_that_data_says_is_run_or_breaks_out(site, text):
     register(worker, hostname=text[:255], queues=[text])
     for row in (jobs[0], letters[0], archived[0]):
         LogEntry.objects.log_actions(User.objects.get().pk, [row], CHANGE, text)
+    make_job(lane=text[:255], lane_capacity=3)
+    Lane.objects.create(
+        name=text[:255],
+        paused_by=text[:150],
+        pause_reason=text,
+        paused_at="2026-01-01 00:00Z",
+    )
     found = paths(jobs, archived, letters, [text[:63]], [worker])
+    found += lane_paths([text[:255]] * 2)
     search = [f"{path}?q={EVIL[:40]}&tag=%3Cimg%20src%3Dx%3E" for path in found[2:3]]
 
     for path in [*found, *search]:

@@ -168,7 +168,7 @@ def test_a_group_is_given_no_capacity(cursor):
 
 
 def test_a_capacity_that_a_lane_had_says_nothing_of_a_group(cursor):
-    """It was said before there was a job; the group is not looked at again and again."""
+    """It was said before there was a job; nobody looks at it again and again."""
     controls.set_capacity(cursor, "a", 5)
     first, _ = make_jobs(2, lane="a")
 

@@ -1,0 +1,230 @@
+"""Lanes: what waits in each and for whom, and what operators say of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.messages import get_messages
+from django.db import connection
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from django_pgqueue.admin import lanes as page
+from django_pgqueue.models import Job, Lane
+from django_pgqueue.queues.lanes import promote
+from tests.harness.factories import make_jobs
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/lane/"
+HOUR = timedelta(hours=1)
+
+
+def make_lane(name, count=3, capacity=None):
+    """Insert jobs of a lane and let the first through; return their ids."""
+    ids = make_jobs(count, lane=name, lane_capacity=capacity)
+    with connection.cursor() as cursor:
+        promote(cursor, [name])
+    return ids
+
+
+def act(client, name, *lanes, **data):
+    ticked = {"action": name, "_selected_action": lanes, "confirmed": "1"}
+    return client.post(URL, {**ticked, **data})
+
+
+def told(response):
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+def listed(client, query=""):
+    return [row.name for row in client.get(URL + query).context["cl"].result_list]
+
+
+def visible():
+    rows = Job.objects.filter(visible_at__isnull=False)
+    return [*rows.order_by("pk").values_list("pk", flat=True)]
+
+
+def test_lanes_are_listed_with_whom_they_wait_for(admin_client):
+    """How many wait and run, and what the job does that holds them up."""
+    first, *_ = make_lane("shop.charge:17", 4)
+    Job.objects.filter(pk=first).update(
+        leased_by="w",
+        leased_at=Now() - 4 * timedelta(minutes=1),
+        visible_at=Now() + HOUR,
+    )
+
+    (row,) = admin_client.get(URL).context["cl"].result_list
+    html = admin_client.get(f"{URL}shop.charge_3A17/change/").content.decode()
+    assert (3, 1) == (row.stats.waiting, row.stats.running)
+    link = f'<a href="/admin/pgqueue/job/{first}/change/">{first}</a> running for 4 min'
+    assert link in html
+    assert "1 of 1" in html
+
+
+def test_pages_go_by_name_in_both_directions(admin_client, monkeypatch):
+    """Each has the way on, and back."""
+    monkeypatch.setattr(page.LaneAdmin, "list_per_page", 2)
+    for name in "abcde":
+        make_lane(name, 2)
+
+    seen, query = [], ""
+    while query is not None:
+        context = admin_client.get(URL + query).context["cl"]
+        seen.append([row.name for row in context.result_list])
+        query = context.older_url
+    assert [["a", "b"], ["c", "d"], ["e"]] == seen
+    assert ["d", "e"] == listed(admin_client, "?oldest=1")
+    assert ["b", "c"] == listed(admin_client, "?after=d")
+    assert ["a", "b"] == listed(admin_client, "?after=c")
+
+
+def test_lanes_are_found_by_a_part_of_their_names(admin_client):
+    """In letters of either case; a look through many says where to go on."""
+    for name in ("shop.charge:17", "shop.sync:17", "shop.sync:3"):
+        make_lane(name, 2)
+
+    assert ["shop.charge:17", "shop.sync:17"] == listed(admin_client, "?q=:17")
+    assert ["shop.sync:17", "shop.sync:3"] == listed(admin_client, "?q=SYNC")
+    assert [] == listed(admin_client, "?q=nothing")
+
+
+def test_a_rare_lane_is_looked_for_in_steps(admin_client, monkeypatch):
+    """Each step leads to the next."""
+    monkeypatch.setattr(page, "LOOK_ROWS_MAX", 2)
+    for name in ("a", "b", "c it"):
+        make_lane(name, 2)
+
+    found = admin_client.get(f"{URL}?q=it").context["cl"]
+    assert ([], True) == (found.result_list, found.looked_through is not None)
+    assert ["c it"] == listed(admin_client, found.older_url)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lane_is_paused_until_a_time_and_resumed(admin_client, new_cursor):
+    """Who, until when and why are shown and noted; workers are told of its end."""
+    make_lane("a")
+    until = timezone.now() + 2 * HOUR
+    done = act(
+        admin_client, "pause", "a", reason="down", until=f"{until:%Y-%m-%d %H:%M}"
+    )
+
+    row = Lane.objects.get()
+    assert ("admin", "down") == (row.paused_by, row.pause_reason)
+    assert HOUR < row.paused_until - row.paused_at <= 2 * HOUR
+    assert ["1 lane is paused; what it has let through goes on."] == told(done)
+    html = admin_client.get(URL).content.decode()
+    assert "down" in html
+    assert "in 1 h 59 min" in html or "in 1 h 58 min" in html
+    listener = new_cursor()
+    (channel,) = listener.execute("SELECT pgqueue_channel()").fetchone()
+    listener.execute(f"LISTEN {channel}")
+
+    admin_client.post(f"{URL}a/resume/")
+    assert not Lane.objects.exists()
+    heard = listener.connection.notifies(timeout=10, stop_after=1)
+    assert ["!lane:a"] == [notify.payload for notify in heard]
+    assert [
+        "Paused: down",
+        "Resumed; it was paused by admin: down",
+    ] == [entry.change_message for entry in LogEntry.objects.order_by("pk")]
+
+
+def test_a_pause_needs_a_reason_and_a_time_that_can_be_read(admin_client):
+    """The form says so, and nothing is done."""
+    make_lane("a")
+
+    for data in ({"reason": ""}, {"reason": "x", "until": "soon"}):
+        response = admin_client.post(f"{URL}a/pause/", {"confirmed": "1", **data})
+        assert 200 == response.status_code
+        assert response.context["form"].errors
+    assert not Lane.objects.exists()
+
+
+def test_a_limit_takes_another_number(admin_client):
+    """And again what its jobs say."""
+    make_lane("a", 9, 2)
+
+    done = act(admin_client, "capacity", "a", jobs="5")
+    assert ["1 lane takes 5 at a time."] == told(done)
+    assert "2 of 5 (2)" in admin_client.get(URL).content.decode()
+    act(admin_client, "capacity", "a", jobs="")
+    assert not Lane.objects.exists()
+    assert 2 == LogEntry.objects.count()
+
+
+def test_a_group_is_given_no_capacity(admin_client):
+    """Its page does not offer it, and the list tells why not."""
+    make_lane("a")
+
+    done = act(admin_client, "capacity", "a", jobs="5")
+    (problem,) = told(done)
+    assert "lane 'a' is a group" in problem
+    assert (
+        f"{URL}a/capacity/" not in admin_client.get(f"{URL}a/change/").content.decode()
+    )
+
+
+def test_the_next_jobs_of_several_lanes_are_released(admin_client):
+    """Of one where none can be, it is told why."""
+    first, second, _ = make_lane("a", 3, 1)
+    group, _ = make_lane("b", 2)
+
+    done = act(admin_client, "release", "a", "b")
+    released, problem = sorted(told(done))
+    assert f"1 job was let through: {second}." == released
+    assert problem.startswith("b: nothing was let through: a group never has more")
+    assert [first, second, group] == visible()
+    assert f"Released: job {second}." == LogEntry.objects.get().change_message
+
+
+def test_a_release_past_a_failing_job_names_it(admin_client):
+    """It is let through after its next attempt's time has come."""
+    first, second = make_lane("a", 2)
+    Job.objects.filter(pk=first).update(
+        visible_at=Now() + HOUR, attempt=1, deliveries=1
+    )
+
+    (text,) = told(admin_client.post(f"{URL}a/release/", {"confirmed": "1"}))
+    assert f"1 job was let through: {second}." in text
+    assert str(first) in text
+    assert [second] == visible()
+
+
+def test_a_paused_lane_is_shown_where_nothing_waits(admin_client):
+    """Else nobody would find its pause."""
+    Lane.objects.create(name="b", paused_at=timezone.now(), pause_reason="later")
+    Lane.objects.create(name="a rate of its own", spacing=1.0, burst=1)
+
+    assert ["b"] == listed(admin_client)
+    assert 200 == admin_client.get(f"{URL}b/change/").status_code
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "<i>", 'a"b', "a/b", "_", "é", "%41", "x" * 255]
+)
+def test_a_lane_with_any_name_has_its_pages(admin_client, name):
+    """Values of arguments make it."""
+    make_lane(name)
+    link = admin_client.get(URL).content.decode().split('field-title"><a href="')[1]
+    path = link.split('"')[0]
+
+    assert name == admin_client.get(path).context["original"].name
+    for look in ("pause", "release", "history"):
+        there = path.replace("/change/", f"/{look}/")
+        assert 200 == admin_client.get(there).status_code
+    assert 302 == act(admin_client, "pause", name, reason="x").status_code
+    assert name == Lane.objects.get().name
+
+
+def test_a_lane_that_has_gone_leads_back_to_the_list(admin_client):
+    """Its last job is done."""
+    response = admin_client.get(f"{URL}gone/change/")
+
+    assert URL == response.url
+    done = act(admin_client, "pause", "gone", reason="x")
+    assert 302 == done.status_code
+    assert not Lane.objects.exists()
