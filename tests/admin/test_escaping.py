@@ -8,9 +8,10 @@ from html import unescape
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 from django.utils.html import escape
 
-from django_pgqueue.models import Queue
+from django_pgqueue.models import Lane, Queue
 from django_pgqueue.queues import workers
 from tests.harness.factories import (
     make_archived_job,
@@ -107,6 +108,22 @@ def test_no_column_of_a_job_becomes_markup(admin_client, text):
             if response.status_code == 200:
                 assert_is_text(response, text)
     assert_is_text(admin_client.get("/admin/pgqueue/deadletter/groups/"), text)
+
+
+@pytest.mark.parametrize("text", PAYLOADS)
+def test_no_name_of_a_lane_becomes_markup(admin_client, text):
+    """Arguments make it; and who has paused it, and why."""
+    make_job(**everywhere(text))
+    Lane.objects.create(
+        name=text, paused_by=text, pause_reason=text, paused_at=timezone.now()
+    )
+
+    response = admin_client.get("/admin/pgqueue/lane/")
+    (link,) = re.findall('class="field-title.*?href="(.*?)"', response.content.decode())
+    assert_is_text(response, text)
+    for look in ("change", "release", "capacity"):
+        there = unescape(link).replace("/change/", f"/{look}/")
+        assert_is_text(admin_client.get(there), text)
 
 
 @pytest.mark.parametrize("text", PAYLOADS)

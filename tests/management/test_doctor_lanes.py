@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from django_pgqueue.management.cli import examine_lanes
 from django_pgqueue.models import Job, Lane, Worker
+from django_pgqueue.queues import lane_controls
 from django_pgqueue.queues.lanes import promote
 from tests.harness.factories import make_job, make_jobs
 from tests.management.test_doctor import database, examined, make_worker, run, trouble
@@ -115,6 +116,49 @@ def test_a_lane_that_is_full_again_is_no_trouble(monkeypatch):
         Job.objects.filter(pk=other).update(visible_at=timezone.now())
 
     monkeypatch.setattr(examine_lanes.time, "sleep", take)
+    assert sane("lanes_held")
+
+
+# Paused ------------------------------------------------------------------------------
+
+
+def pause_for(lane, hours, **why):
+    with connection.cursor() as cursor:
+        lane_controls.pause(cursor, lane, **why)
+    Lane.objects.filter(name=lane).update(
+        paused_at=timezone.now() - timedelta(hours=hours)
+    )
+
+
+def test_a_pause_that_somebody_may_have_forgotten():
+    """The longest is told, with who and why, and what ends it."""
+    pause_for("shop.sync:it's", 50, by="ada", reason="key expired")
+    pause_for("shop.sync:4", 30)
+    pause_for("shop.sync:5", 20)
+
+    finding = trouble("lanes_paused")
+    assert ("warning", 2) == (finding["severity"], finding["value"])
+    assert finding["what"] == (
+        "Lane shop.sync:it's has been paused for 2 d 2 h by ada: key expired. And 1 "
+        "more."
+    )
+    assert """lanes resume 'shop.sync:it'"'"'s'""" in finding["way_out"]
+
+
+def test_pauses_of_today_or_that_have_ended():
+    """These are as they should be."""
+    pause_for("a", 20)
+    pause_for("b", 50)
+    Lane.objects.filter(name="b").update(paused_until=timezone.now())
+
+    assert sane("lanes_paused")
+
+
+def test_a_paused_lane_is_not_held():
+    """That nothing is let through is meant."""
+    due_for(make_job(lane="a").pk, 600)
+    pause_for("a", 1)
+
     assert sane("lanes_held")
 
 

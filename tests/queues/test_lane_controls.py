@@ -332,6 +332,30 @@ def test_a_release_takes_a_turn_of_a_rate(cursor):
     assert 80 < seconds <= 90
 
 
+@pytest.mark.parametrize("was_promoted", [False, True])
+def test_a_released_job_that_starts_late_has_its_turn_then(cursor, was_promoted):
+    """With a burst of one, none other is let through at the same time."""
+    if was_promoted:
+        Lane.objects.create(name="a", spacing=60.0, burst=1)
+    first, _ = make_jobs(2, lane="a", lane_spacing=60.0, lane_burst=1, lane_capacity=9)
+    assert first == release(cursor).job
+    cursor.execute("UPDATE pgqueue_lane SET full_at = now() - interval '1 h'")
+    run(first)
+
+    assert 0 == let_through(cursor)
+
+
+def test_a_group_of_which_sql_has_let_two_through_is_not_released(cursor):
+    """That one of them makes way is not enough."""
+    first, second, third = make_jobs(3, lane="a")
+    between_attempts(first)
+    run(second)
+    Job.objects.filter(pk__in=[first, second]).update(lane_due_at=None)
+
+    assert (None, None, None, third) == release(cursor)
+    assert [first, second] == visible()
+
+
 def test_a_release_of_a_lane_without_jobs(cursor):
     """There is nothing to let through."""
     assert (None, None, None, None) == release(cursor)
