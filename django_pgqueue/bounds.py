@@ -27,6 +27,9 @@ ATTEMPTS_DEFAULT = 5
 ACCUMULATE_SIZE_MAX = 10_000
 ACCUMULATE_WITHIN_MAX = timedelta(hours=1)
 
+# Of PGQUEUE["QUEUES"][…]["depth_max"]: what is counted in a good part of a second.
+DEPTH_MAX_MAX = 1_000_000
+
 # Of a limit: how many jobs at a time.
 LANE_CAPACITY_MAX = 100_000
 # Of a rate, and of throttle: how many jobs in a period.

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from django_pgqueue.bounds import (
+    DEPTH_MAX_MAX,
     EXPORT_CHARACTERS_MAX,
     EXPORT_FORMATS,
     EXPORT_TARGET,
@@ -28,6 +29,10 @@ from django_pgqueue.options.durations import DURATION_MAX, as_bytes, as_timedelt
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 
 MODES = ("normal", "immediate")
+
+# What becomes of an enqueue into a queue that is full.
+OnFull = Literal["refuse", "block", "signal"]
+ON_FULL: tuple[OnFull, ...] = ("refuse", "block", "signal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,17 @@ class Export:
     path: str
     # "parquet" or "delta".
     format: str = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class DepthLimit:
+    """How many jobs a queue may hold, and what a producer meets when it is full."""
+
+    # Jobs that are not settled yet: waiting, running, retrying, scheduled, parked.
+    depth_max: int
+    on_full: OnFull = "refuse"
+    # Of "block": seconds until it refuses after all.
+    block_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +140,17 @@ class Settings:
         named = () if self.export is None else (self.export.path,)
         return named + self.spark.destinations
 
+    @property
+    def depths_max(self) -> dict[str, int]:
+        """How many jobs queues may hold, of those that have a limit."""
+        found = {name: self.depth_limit(name) for name in self.queues}
+        return {name: limit.depth_max for name, limit in found.items() if limit}
+
+    def depth_limit(self, queue: str) -> DepthLimit | None:
+        """Return how many jobs *queue* may hold; None: as many as there are."""
+        options = self.queues.get(queue)
+        return None if options is None else options.get(DEPTH_LIMIT)
+
 
 # Smallest and largest value of each number, both allowed.
 LIMITS: dict[str, tuple[float, float]] = {
@@ -141,6 +168,17 @@ LIMITS: dict[str, tuple[float, float]] = {
     "recycle_age_seconds": (1, DURATION_MAX.total_seconds()),
     "recycle_memory_bytes": (1_048_576, 1_099_511_627_776),
 }
+
+# Of the numbers in QUEUES.
+QUEUE_LIMITS: dict[str, tuple[float, float]] = {
+    "depth_max": (1, DEPTH_MAX_MAX),
+    "block_seconds": (0, 3_600),
+}
+
+# What QUEUES says of a queue itself, and not of its tasks' jobs; and where it is kept
+# among the options of a queue.
+OF_QUEUE = tuple(item.name for item in fields(DepthLimit))
+DEPTH_LIMIT = "depth_limit"
 
 # Numbers that may be None as well.
 OPTIONAL = frozenset(
@@ -293,7 +331,7 @@ def read_number(name: str, key: str, value: Any) -> float | int:
         raise SettingsError(str(error)) from None
     if whole and (isinstance(value, bool) or not isinstance(value, int)):
         raise SettingsError(f"{key} must be a whole number, not {value!r}.")
-    low, high = LIMITS[name]
+    low, high = LIMITS.get(name) or QUEUE_LIMITS[name]
     if not low <= value <= high:
         raise SettingsError(f"{key} is {value!r}; it must be from {low} to {high:,}.")
     return int(value) if whole else float(value)
@@ -430,11 +468,44 @@ def _queues(key: str, value: Any) -> Mapping[str, Mapping[str, Any]]:
                 f"'_', '.' and '-', the first no '.' or '-'."
             )
     return {
-        name: _options(f"{key}[{name!r}]", options) for name, options in value.items()
+        name: _queue(f"{key}[{name!r}]", options) for name, options in value.items()
     }
 
 
-def _options(key: str, value: Any) -> Mapping[str, Any]:
+def _queue(key: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{key} must be a dict of options, not {value!r}.")
+    others = {name: said for name, said in value.items() if name not in OF_QUEUE}
+    options = _options(key, others, besides=OF_QUEUE)
+    if len(others) == len(value):
+        return options
+    return {**options, DEPTH_LIMIT: _depth_limit(key, value)}
+
+
+def _depth_limit(key: str, value: Mapping[str, Any]) -> DepthLimit:
+    kept = {
+        name: read_number(name, f"{key}[{name!r}]", value[name])
+        for name in QUEUE_LIMITS
+        if name in value
+    }
+    on_full = value.get("on_full", ON_FULL[0])
+    if on_full not in ON_FULL:
+        raise SettingsError(
+            f"{key}['on_full'] is {on_full!r}; it must be {_either(ON_FULL)}."
+        )
+    if "depth_max" not in kept:
+        (first, *_) = (name for name in OF_QUEUE if name in value)
+        raise SettingsError(f"{key} has {first!r}, which needs 'depth_max' beside it.")
+    if "block_seconds" in kept and on_full != "block":
+        raise SettingsError(
+            f"{key} has 'block_seconds', which needs 'on_full': 'block' beside it."
+        )
+    return DepthLimit(int(kept.pop("depth_max")), on_full, **kept)
+
+
+def _options(
+    key: str, value: Any, *, besides: tuple[str, ...] = ()
+) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise SettingsError(f"{key} must be a dict of options, not {value!r}.")
     # Not at every start of Django: most of it is for those who declare tasks.
@@ -442,10 +513,10 @@ def _options(key: str, value: Any) -> Mapping[str, Any]:
 
     for option, said in value.items():
         if option not in OF_SETTINGS:
+            known = [*OF_SETTINGS, *besides]
             raise SettingsError(
                 f"{key} has the unknown option {option!r}; known are "
-                f"{', '.join(OF_SETTINGS)}."
-                f"{did_you_mean(str(option), list(OF_SETTINGS))}"
+                f"{', '.join(known)}.{did_you_mean(str(option), known)}"
             )
         try:
             OF_SETTINGS[option].check(said)

@@ -17,6 +17,7 @@ that storage code and Spark executors can use it without Django.
      │    ├── InvalidOption           queue, priority, delay … out of range
      │    ├── WrongDatabase           an open transaction on another alias
      │    ├── DuplicateJob            a live job, or a period, has its dedup key
+     │    ├── QueueFull               the queue holds as many jobs as it may
      │    └── TransactionAborted      the transaction has met another one: run it again
      ├── UndecodablePayload       a stored row cannot become Python values
      ├── UnknownTask              no declared task has this name
@@ -160,6 +161,46 @@ class DuplicateJob(EnqueueError, RuntimeError):
         )
         self.task = task
         self.job_id = job_id
+
+
+class QueueFull(EnqueueError, RuntimeError):
+    """
+    A queue holds as many jobs as PGQUEUE['QUEUES'] says; nothing is stored.
+
+    Attributes:
+        queue: Its name.
+        depth: How many jobs it holds; one more than the limit is that many or more.
+        depth_max: The limit.
+        jobs: How many were to be stored.
+        waited_seconds: For how long on_full="block" has waited; 0: it did not.
+    """
+
+    def __init__(
+        self,
+        *,
+        task: str,
+        queue: str,
+        depth: int,
+        depth_max: int,
+        jobs: int = 1,
+        waited_seconds: float = 0.0,
+        way_out: str = "Try again later, or run more workers.",
+    ) -> None:
+        held = f"{depth_max:,}+" if depth > depth_max else f"{depth:,}"
+        waited = f", still after {waited_seconds:.0f} s" if waited_seconds else ""
+        if jobs > depth_max:
+            way_out = "They never fit: store fewer at a time."
+        super().__init__(
+            f"{task}: queue {queue!r} is full{waited}: it holds {held} jobs of "
+            f"at most {depth_max:,}, and {jobs:,} more would come "
+            f"(PGQUEUE['QUEUES'][{queue!r}]['depth_max']). Nothing is stored. {way_out}"
+        )
+        self.task = task
+        self.queue = queue
+        self.depth = depth
+        self.depth_max = depth_max
+        self.jobs = jobs
+        self.waited_seconds = waited_seconds
 
 
 class TransactionAborted(EnqueueError, RuntimeError):

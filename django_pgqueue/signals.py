@@ -18,6 +18,14 @@ from django.dispatch import Signal
 # Bulk enqueues send it once per job.
 job_enqueued = Signal()
 
+# An enqueue met a queue that holds as many jobs as it may, and says what follows: once
+# per call, before anything is stored or refused, and before "block" waits.
+# sender: the Task, or None for a tick of a task that is not declared. queue: its name
+# (str). depth: int, how many jobs it holds; one more than the limit is that many or
+# more. depth_max: int. jobs: int, how many are to come. on_full: "refuse", "block" or
+# "signal"; that of a schedule's tick is always "signal", since its job is stored.
+queue_full = Signal()
+
 # A worker is about to call the task. sender: the Task. job: worker.Claimed.
 job_started = Signal()
 

@@ -12,6 +12,7 @@ from django_pgqueue.conf import (
     DURATION_MAX,
     LIMITS,
     OPTIONAL,
+    DepthLimit,
     Export,
     Retention,
     Settings,
@@ -542,3 +543,67 @@ def test_a_wrong_export_is_refused(value, problem):
     """With what is wrong, and what to write."""
     with pytest.raises(SettingsError, match=re.escape(problem)):
         parse({"EXPORT": value})
+
+
+# Depth of a queue ---------------------------------------------------------------------
+
+
+def test_a_queue_may_have_a_limit():
+    """Beside the options of its jobs; by itself it refuses."""
+    settings = parse(
+        {
+            "QUEUES": {
+                "mail": {"depth_max": 100, "priority": 3},
+                "sms": {"depth_max": 1, "on_full": "block", "block_seconds": "2m"},
+                "push": {"priority": 1},
+            }
+        }
+    )
+    assert DepthLimit(100, "refuse") == settings.depth_limit("mail")
+    assert DepthLimit(1, "block", 120.0) == settings.depth_limit("sms")
+    assert [None, None] == [settings.depth_limit(name) for name in ("push", "other")]
+    assert {"mail": 100, "sms": 1} == settings.depths_max
+    assert 3 == settings.queues["mail"]["priority"]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"depth_max": 0}, r"\['depth_max'\] is 0; it must be from 1 to 1,000,000"),
+        ({"depth_max": 10**6 + 1}, "must be from 1 to 1,000,000"),
+        ({"depth_max": None}, "must be a whole number, not None"),
+        ({"depth_max": 1.5}, "must be a whole number, not 1.5"),
+        (
+            {"depth_max": 1, "on_full": "drop"},
+            r"\['on_full'\] is 'drop'; it must be 'refuse' or 'block' or 'signal'",
+        ),
+        ({"on_full": "refuse"}, "has 'on_full', which needs 'depth_max' beside it"),
+        (
+            {"block_seconds": 1, "on_full": "block"},
+            "has 'on_full', which needs 'depth_max' beside it",
+        ),
+        (
+            {"depth_max": 1, "block_seconds": 1},
+            "has 'block_seconds', which needs 'on_full': 'block' beside it",
+        ),
+        (
+            {"depth_max": 1, "on_full": "block", "block_seconds": 3_601},
+            r"\['block_seconds'\] is 3601.0; it must be from 0 to 3,600",
+        ),
+        ({"depth_maxx": 1}, r"unknown option 'depth_maxx'.*Did you mean 'depth_max'\?"),
+        ({"depth_limit": 1}, "unknown option 'depth_limit'"),
+        (7, "must be a dict of options, not 7"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused(options, message):
+    """The error names the queue, the key and what it may be."""
+    with pytest.raises(
+        SettingsError, match=rf"PGQUEUE\['QUEUES'\]\['mail'\].*{message}"
+    ):
+        parse({"QUEUES": {"mail": options}})
+
+
+def test_all_queues_together_have_no_limit():
+    """It is of one queue, so DEFAULTS does not take it."""
+    with pytest.raises(SettingsError, match=r"\['DEFAULTS'\] has the unknown option"):
+        parse({"DEFAULTS": {"depth_max": 5}})

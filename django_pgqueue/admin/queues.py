@@ -15,6 +15,7 @@ from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import pausing
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.read_only import Fact, column
+from django_pgqueue.conf import get_settings
 from django_pgqueue.models import DeadLetter, Job, Queue
 from django_pgqueue.operators import human
 from django_pgqueue.operators.paging import Keyset
@@ -35,7 +36,7 @@ class QueueAdmin(ActingAdmin):
     named_by = ("paused_at", "paused_by", "pause_reason")
     list_display = (
         *("title", "state", "ready", "oldest", "running", "retrying", "scheduled"),
-        *("parked", "dead", "paused"),
+        *("parked", "dead", "held", "paused"),
     )
     list_reads = ("created_at", "paused_at", "paused_by", "pause_reason")
 
@@ -62,6 +63,9 @@ class QueueAdmin(ActingAdmin):
     scheduled = column(_("scheduled"), lambda row: counted(row.stats, "scheduled"))
     parked = column(_("parked"), lambda row: counted(row.stats, "parked"))
     dead = column(_("dead"), lambda row: counted(row.stats, "dead"))
+
+    # Not depth, which is a field of the model.
+    held = column(_("depth"), lambda row: depth_of(row.stats))
 
     @admin.display(description=_("paused"))
     def paused(self, queue: Any) -> SafeString | str:
@@ -95,6 +99,7 @@ class QueueAdmin(ActingAdmin):
             (_("Scheduled"), self._linked(row, "scheduled")),
             (_("Parked"), self._linked(row, "parked")),
             (_("Dead letters"), self._linked(row, "dead")),
+            (_("Live jobs, of those that it may hold"), depth_of(row.stats)),
             (_("Known since"), moments.full(row.created_at, row.clock)),
         ]
 
@@ -110,8 +115,16 @@ class QueueAdmin(ActingAdmin):
 def read_stats(names: list[str]) -> dict[str, QueueStats]:
     """Return the stats of these queues, by name."""
     with database.cursor() as cursor:
-        found = queue_stats(cursor, names, COUNTED_JOBS_MAX)
+        limits = get_settings().depths_max
+        found = queue_stats(cursor, names, COUNTED_JOBS_MAX, limits)
     return {stats.name: stats for stats in found}
+
+
+def depth_of(stats: QueueStats) -> str:
+    """Return how many jobs a queue holds of those that it may; "": it has no limit."""
+    if stats.depth is None or stats.depth_max is None:
+        return ""
+    return human.share(stats.depth, stats.depth_max)
 
 
 def counted(stats: QueueStats, state: str) -> str:

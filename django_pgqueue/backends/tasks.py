@@ -133,6 +133,7 @@ class PgQueueBackend(BaseTaskBackend):
             InvalidTask: The task cannot run on this backend.
             TypeError, ValueError: An argument is not JSON, or does not fit.
             PayloadTooLarge: They exceed PGQUEUE['PAYLOAD_BYTES_MAX'].
+            QueueFull: The queue holds as many jobs as PGQUEUE['QUEUES'] says.
             WrongDatabase: A transaction is open on another alias than the queue's.
         """
         self.validate_task(task)
@@ -162,6 +163,14 @@ class PgQueueBackend(BaseTaskBackend):
             run_enqueued(waiting)
             result.refresh()
         return result
+
+    async def aenqueue(  # type: ignore[override]  # As enqueue().
+        self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> AnyResult:
+        """Store one job from async code: as enqueue(), without a thread that waits."""
+        from django_pgqueue.tasks.depth import patiently
+
+        return await patiently(self.enqueue, task, args, kwargs)
 
     def get_result(self, result_id: str) -> AnyResult:
         """

@@ -24,6 +24,11 @@ class Queue(models.Model):
     paused_by = models.CharField(_("paused by"), max_length=150, null=True, blank=True)
     pause_reason = models.TextField(_("pause reason"), null=True, blank=True)
 
+    # Of a queue with a limit: how many jobs it held when the leader last counted, one
+    # more than the limit at most, and when that was.
+    depth = models.IntegerField(_("depth"), null=True, blank=True)
+    depth_at = models.DateTimeField(_("depth counted at"), null=True, blank=True)
+
     class Meta:
         db_table = "pgqueue_queue"
         verbose_name = _("queue")

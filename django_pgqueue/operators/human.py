@@ -70,6 +70,12 @@ def count(number: int, *, is_more: bool = False) -> str:
     return f"{number:,}{'+' if is_more else ''}"
 
 
+def share(number: int, most: int) -> str:
+    """Return how much there is of what there may be: "82,113 of 100,000"."""
+    there_is = count(min(number, most), is_more=number > most)
+    return _("%(number)s of %(most)s") % {"number": there_is, "most": f"{most:,}"}
+
+
 def last_error(type_name: str | None, kind: str | None, message: str | None) -> str:
     """Return an error in one line: its class without the module, and what it said."""
     # The first line: some libraries put a whole page into a message.

@@ -8,13 +8,14 @@ costs the same in every queue.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.queues import suspects
+from django_pgqueue.queues import depth, suspects
 from django_pgqueue.queues.bands import BANDS_OF_QUEUES, LIVE_QUEUES
 
 # Rows looked at per queue and kind, unless the caller says otherwise.
@@ -24,6 +25,8 @@ COUNT_MAX = 10_000
 # than this many rows of a kind; but each at least this far.
 ROWS_MAX = 200_000
 COUNT_MIN = 100
+
+NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 # Locks: none. Every queue that has a live job, a dead letter or a row of its own, each
 # found by a loose index scan.
@@ -105,6 +108,9 @@ class QueueStats:
         pause_reason: Why, if that was said.
         count_max: How far each number was counted; one that is equal to it means "this
             many, or more".
+        depth: How many live jobs it holds, of a queue with a limit; one more than that
+            is that many or more.
+        depth_max: The limit.
         is_partial: More jobs wait for a time than were looked at, the earliest first:
             running, retrying and scheduled may each be larger than they are here.
     """
@@ -123,6 +129,8 @@ class QueueStats:
     pause_reason: str | None = None
     count_max: int = COUNT_MAX
     is_partial: bool = False
+    depth: int | None = None
+    depth_max: int | None = None
 
     def is_more(self, state: str) -> bool:
         """Return whether there may be more jobs of *state* than were counted."""
@@ -132,7 +140,10 @@ class QueueStats:
 
 
 def queue_stats(
-    cursor: Cursor, queues: Sequence[str] | None = None, count_max: int = COUNT_MAX
+    cursor: Cursor,
+    queues: Sequence[str] | None = None,
+    count_max: int = COUNT_MAX,
+    depth_limits: Mapping[str, int] = NO_LIMITS,
 ) -> list[QueueStats]:
     """
     Count the jobs of *queues* by state, in the order of their names.
@@ -141,6 +152,7 @@ def queue_stats(
         cursor: An open cursor.
         queues: Names of queues; None: all that have a job, a dead letter or a row.
         count_max: How far to count, from 1; less with more than twenty queues.
+        depth_limits: How many jobs queues may hold, of those that have such a limit.
 
     Raises:
         ValueError: *count_max* is below 1.
@@ -154,6 +166,9 @@ def queue_stats(
     counts = _counts(cursor, names, limit)
     cursor.execute(QUEUES, {"queues": names, "limit": limit})
     rows = {row[0]: row for row in cursor.fetchall()}
+    depths = depth.latest(
+        cursor, {name: most for name, most in depth_limits.items() if name in rows}
+    )
     alone = {band.queue: band.jobs for band in suspects.waiting(cursor, limit)}
     stats = []
     for name in names:
@@ -167,6 +182,8 @@ def queue_stats(
                 paused_by=paused_by,
                 pause_reason=pause_reason,
                 count_max=limit,
+                depth=depths.get(name),
+                depth_max=depth_limits.get(name),
                 **counts[name],
             )
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from django_pgqueue.queues.unique import store_unique
 from django_pgqueue.schedules import store, ticks
 from django_pgqueue.schedules.store import ScheduleRow
 from django_pgqueue.schedules.timetables import timetable_of
-from django_pgqueue.tasks import payload, registry
+from django_pgqueue.tasks import depth, payload, registry
 from django_pgqueue.tasks.context import TICK
 from django_pgqueue.tasks.declared import DeclaredTask
 from django_pgqueue.tasks.lanes import lane_of
@@ -52,6 +52,8 @@ class Issued(NamedTuple):
     message_name: str | None = None
     jobs: int = 0
     wakes: tuple[str, ...] = ()
+    # What is told of its queue, if that was full.
+    full: Mapping[str, Any] | None = None
 
 
 def reckon(cursor: Cursor, row: ScheduleRow) -> bool:
@@ -155,6 +157,8 @@ def tell(issued: Issued, *, late_seconds: float) -> None:
             ids=[issued.message_id],
             jobs=issued.jobs,
         )
+    if issued.full is not None:
+        telemetry.send(signals.queue_full, sender, on_full="signal", **issued.full)
     if issued.job_id is not None:
         telemetry.send(
             signals.job_enqueued,
@@ -190,9 +194,11 @@ def _enqueue(
     missed: int,
     delay: timedelta,
 ) -> Issued:
-    placement = _placement(row, due_at, get_settings())
+    placement = _placement(row, due_at, settings := get_settings())
     if delay:
         placement = replace(placement, run_at=due_at + delay)
+    # A tick comes once, so a full queue takes its job, too.
+    full = depth.full(cursor, placement.queue, settings)
     job_id = _stored(cursor, row, placement)
     outcome = "duplicate" if job_id is None else "enqueued"
     ticks.note_job(cursor, tick, job_id, outcome)
@@ -200,6 +206,7 @@ def _enqueue(
     return Issued(
         *(row.name, due_at, outcome, job_id, row.task, placement.queue, missed),
         wakes=wakes,
+        full=full,
     )
 
 

@@ -170,6 +170,7 @@ class Enqueuer(Generic[P, R]):
             DuplicateJob: Its key is taken, and Unique(conflict="error").
             InvalidArgument: The arguments do not fit the function, or cannot travel.
             PayloadTooLarge: They exceed PGQUEUE['PAYLOAD_BYTES_MAX'].
+            QueueFull: The queue holds as many jobs as PGQUEUE['QUEUES'] says.
             TransactionAborted: The open transaction and another one have waited for
                 each other's keys; roll it back and run it again.
             WrongDatabase: A transaction is open on another alias than the queue's.
@@ -185,7 +186,7 @@ class Enqueuer(Generic[P, R]):
         It runs in the thread that runs all of Django's database code for this
         context, so it joins a transaction that is open there.
         """
-        return await in_thread(self._delay, args, kwargs)
+        return await self._patiently(self._delay, args, kwargs)
 
     aenqueue = adelay
 
@@ -214,17 +215,28 @@ class Enqueuer(Generic[P, R]):
             DuplicateJob, TransactionAborted: As delay(); nothing is stored.
             InvalidArgument: An item does not fit, before anything is stored; the
                 message says which.
+            QueueFull: The queue has no room for all of them.
         """
-        try:
-            settings = get_settings()
-            return self._store_many(*self._checked_many(items, settings), settings)
-        except FIRST_ERRORS as error:
-            name_way_out(error, "bulk()", "task.abulk(…)")
-            raise
+        return self._bulk(items, [])
 
     async def abulk(self, items: Iterable[Item]) -> list[JobResult[R]]:
         """Store one job per item from async code; as bulk()."""
-        return await in_thread(self.bulk, items)
+        return await self._patiently(self._bulk, items, [])
+
+    def _bulk(
+        self,
+        items: Iterable[Item],
+        kept: list[tuple[Placement, list[Items], Dedup | None]],
+    ) -> list[JobResult[R]]:
+        """Store one job per item; *kept*: for another call, since items are gone."""
+        try:
+            settings = get_settings()
+            if not kept:
+                kept.append(self._checked_many(items, settings))
+            return self._store_many(*kept[0], settings)
+        except FIRST_ERRORS as error:
+            name_way_out(error, "bulk()", "task.abulk(…)")
+            raise
 
     def from_queryset(self, queryset: QuerySet[Any, Any], /, **fields: Any) -> int:
         """
@@ -249,6 +261,8 @@ class Enqueuer(Generic[P, R]):
                 what the database cannot write as JSON; or the queryset is on another
                 database than the jobs.
             PayloadTooLarge: The arguments of a row are too large; nothing is stored.
+            QueueFull: The queue has no room for one more; for how many there are, only
+                the database knows.
             WrongDatabase: A transaction is open on another alias than the queue's.
         """
         try:
@@ -261,9 +275,17 @@ class Enqueuer(Generic[P, R]):
         self, queryset: QuerySet[Any, Any], /, **fields: Any
     ) -> int:
         """Store one job per row of a queryset from async code; as from_queryset()."""
-        return await in_thread(
+        return await self._patiently(
             functools.partial(self.from_queryset, queryset, **fields)
         )
+
+    async def _patiently(self, function: Callable[..., T], *args: Any) -> T:
+        """Run *function* in the thread of Django's connections, until there is room."""
+        if self._queue not in get_settings().queues:
+            return await in_thread(function, *args)
+        from django_pgqueue.tasks import depth
+
+        return await depth.patiently(function, *args)
 
     def _checked(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], settings: Settings
@@ -349,6 +371,8 @@ class Enqueuer(Generic[P, R]):
         connection = queue_connection(
             self._task.name, settings.database, anywhere=anywhere
         )
+        if placement.queue in settings.queues:
+            self._admit(connection, placement.queue, settings, 1)
         if dedup is not None:
             from django_pgqueue.tasks import store_unique
 
@@ -376,6 +400,9 @@ class Enqueuer(Generic[P, R]):
         )
         if not items:
             return []
+        if placement.queue in settings.queues:
+            count = sum(part.jobs for part in items)
+            self._admit(connection, placement.queue, settings, count)
         if dedup is not None:
             from django_pgqueue.tasks import store_unique
 
@@ -405,6 +432,9 @@ class Enqueuer(Generic[P, R]):
         connection = queue_connection(task.name, settings.database)
         if selected is None:
             return 0
+        is_limited = placement.queue in settings.queues and self._admit(
+            connection, placement.queue, settings, 1
+        )
         arguments, query, params = selected
         key: list[KeyPart] = []
         if (spread := self._options.spread) is not None:
@@ -435,10 +465,27 @@ class Enqueuer(Generic[P, R]):
         _refuse_too_large(task, stored.largest_bytes, settings)
         if stored.keyless and spread is not None:
             raise keyless(task.name, spread, stored.keyless)
+        if is_limited and stored.count:
+            from django_pgqueue.tasks import depth
+
+            depth.stored(connection, placement.queue, stored.count - 1)
         if stored.count or stored.first_ids:
             _announce(connection, task, placement, stored.ids)
             _run_if_immediate(stored.ids, settings)
         return stored.count
+
+    def _admit(
+        self, connection: Any, queue: str, settings: Settings, jobs: int
+    ) -> bool:
+        """Return whether the queue has a limit; QueueFull: it leaves no room."""
+        limit = settings.depth_limit(queue)
+        # In immediate mode no job stays.
+        if limit is None or settings.mode == "immediate":
+            return False
+        from django_pgqueue.tasks import depth
+
+        depth.admit(self._task, connection, queue, limit, jobs)
+        return True
 
     def _announced(
         self,
@@ -461,13 +508,17 @@ class Enqueuer(Generic[P, R]):
         _run_if_immediate(list(dict.fromkeys([*created, *moved])), settings)
         return [JobResult(job_id, conflict=conflict) for job_id, conflict in stored]
 
+    @property
+    def _queue(self) -> str:
+        return self._options.queue or self._task.options.queue or QUEUE_DEFAULT
+
     def _placement(self, settings: Settings) -> Placement:
         kept = self._kept
         # The same object for as long as the setting does not change.
         if kept is not None and kept[0] is settings:
             return kept[1]
         call, task = self._options, self._task
-        queue = call.queue or task.options.queue or QUEUE_DEFAULT
+        queue = self._queue
         resolved = task.resolve(queue, settings)
         rule = self._rule
         placement = Placement(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -25,6 +26,12 @@ HOUR = timedelta(hours=1)
 
 def texts(response):
     return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+def cell(html, name):
+    """Return what stands in a column of the list's only row."""
+    found = re.search(rf'<td class="field-{name}[^"]*">(.*?)</td>', html, re.DOTALL)
+    return found and found[1].strip()
 
 
 def pause(client, *names, reason="provider is down"):
@@ -69,6 +76,16 @@ def test_a_queue_shows_how_much_waits_in_each_state(admin_client, mail):
     assert 'href="/admin/pgqueue/job/?queue=mail&amp;state=ready">3</a>' in html
     assert 'href="/admin/pgqueue/deadletter/?queue=mail">1</a>' in html
     assert "7 min" in html
+
+
+def test_a_queue_with_a_limit_shows_how_full_it_is(admin_client, mail, settings):
+    """In the list and on its page; another queue shows nothing there."""
+    make_jobs(3, queue="mail")
+    assert "-" == cell(admin_client.get(URL).content.decode(), "held")
+
+    settings.PGQUEUE = {"QUEUES": {"mail": {"depth_max": 1_000}}}
+    assert "3 of 1,000" == cell(admin_client.get(URL).content.decode(), "held")
+    assert "3 of 1,000" in admin_client.get(f"{URL}mail/change/").content.decode()
 
 
 def test_counts_end_at_a_limit(admin_client, monkeypatch, mail):

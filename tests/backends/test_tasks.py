@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
 
 import django
 import pytest
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -27,8 +28,10 @@ from django_pgqueue.backends.django_api import (
 )
 from django_pgqueue.backends.results import STATUSES
 from django_pgqueue.backends.tasks import PgQueueBackend
-from django_pgqueue.exceptions import InvalidArgument, PayloadTooLarge
+from django_pgqueue.exceptions import InvalidArgument, PayloadTooLarge, QueueFull
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.signals import queue_full
+from django_pgqueue.tasks import depth
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.testing import drain
 from tests.app import tasks as own_tasks
@@ -53,6 +56,14 @@ else:
     from django_tasks.exceptions import TaskResultMismatch
 
     LOGGER = "django_tasks"
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    """Nothing is known of how full queues are."""
+    depth.gauges.clear()
+    yield
+    depth.gauges.clear()
 
 
 @pytest.fixture
@@ -231,6 +242,38 @@ def test_enqueue_is_part_of_the_callers_transaction():
         multiply.enqueue(1, 2)
         transaction.set_rollback(True)
     assert 0 == Job.objects.count()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_aenqueue_waits_for_room_and_no_thread_does(settings):
+    """In a queue that may hold so many jobs; enqueue() is refused as delay() is."""
+    blocks = {"depth_max": 1, "on_full": "block", "block_seconds": 60}
+    settings.PGQUEUE = {"QUEUES": {"default": blocks}}
+    multiply.enqueue(1, 2)
+    with (
+        transaction.atomic(),
+        pytest.raises(QueueFull, match="with a transaction open"),
+    ):
+        multiply.enqueue(1, 2)
+
+    def make_room():
+        Job.objects.all().delete()
+
+    async def enqueue():
+        is_full = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def hear(**fields):
+            loop.call_soon_threadsafe(is_full.set)
+
+        queue_full.connect(hear)
+        waiting = asyncio.ensure_future(multiply.aenqueue(3, right=4))
+        await is_full.wait()
+        await sync_to_async(make_room)()
+        return await waiting
+
+    result = async_to_sync(enqueue)()
+    assert str(Job.objects.get().pk) == result.id
 
 
 @pytest.mark.django_db

@@ -16,6 +16,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from django_pgqueue.management.cli import acting
 from django_pgqueue.management.cli.output import Column, Output
@@ -159,6 +160,26 @@ def test_stats_have_a_line_for_each_queue(transactional_db):
         key: mail[key] for key in ("name", "ready", "running", "scheduled", "dead")
     }
     assert "ada" == mail["paused_by"]
+
+
+def test_stats_tell_how_full_a_queue_with_a_limit_is(transactional_db, settings):
+    """By the leader's count, or one of now; and with its limit in JSON."""
+    settings.PGQUEUE = {
+        "QUEUES": {"mail": {"depth_max": 2_000}, "sms": {"depth_max": 2}}
+    }
+    Queue.objects.create(name="mail", depth=1_234, depth_at=timezone.now())
+    make_jobs(5, queue="sms")
+    make_job(queue="other")
+
+    _, out, _ = run("stats")
+    assert re.search(r"^mail .* holds 1,234 of 2,000$", out, re.MULTILINE)
+    assert re.search(r"^sms .* holds 2\+ of 2$", out, re.MULTILINE)
+    assert 2 == out.count("holds")
+
+    _, found = told("stats")
+    assert [("mail", 1_234, 2_000), ("other", None, None), ("sms", 3, 2)] == [
+        (queue["name"], queue["depth"], queue["depth_max"]) for queue in found["queues"]
+    ]
 
 
 def test_stats_of_a_queue_that_is_not_there(transactional_db):

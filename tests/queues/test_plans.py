@@ -344,6 +344,7 @@ SPECIAL = {
         }
         for name in ("STORE", "STORE_HOURS", "NONE_LEFT")
     },
+    **{f"depth.{name}": {"rows": [51]} for name in ("COUNT", "NOTE")},
     "lane_stats.FAILING": {"lanes": ["one"]},
     "lane_stats.STATS": {"lanes": ["one"]},
     **{
@@ -388,6 +389,7 @@ EXPLAINED = {
     "dead_letters.DELETE",
     "dead_letters.SET_ASIDE",
     "doctor.LAPSED",
+    *("depth.COUNT", "depth.NOTE", "depth.READ"),
     "doctor.NEW_DEAD_LETTERS",
     "doctor.TASKS",
     "doctor.WORKERS",

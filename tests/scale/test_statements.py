@@ -226,6 +226,8 @@ SMALL = {
     *(f"lane_controls.{name}" for name in ("HOLD", "PAUSE", "RESUME", "IS_GROUP")),
     *(f"lane_controls.{name}" for name in ("SET_CAPACITY", "UNSET_CAPACITY")),
     *(f"lane_controls.{name}" for name in ("FORGET", "RELEASE", "PAUSED")),
+    # Planned along indexes by who runs them, and bounded so in test_depth.py.
+    *(f"depth.{name}" for name in ("COUNT", "NOTE", "READ")),
     "claim.REMEMBER_QUEUES",
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "NOTE_JOB", "PURGE")),

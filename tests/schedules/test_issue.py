@@ -9,12 +9,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from django_pgqueue.models import ArchivedJob, Job, Schedule, Tick
+from django_pgqueue.models import ArchivedJob, Job, Queue, Schedule, Tick
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.schedules import store
-from django_pgqueue.schedules.issue import issue, reckon, run_now
+from django_pgqueue.schedules.issue import issue, reckon, run_now, tell
+from django_pgqueue.signals import queue_full
 from tests.app.lane_tasks import step
-from tests.app.tasks import once
+from tests.app.tasks import add, once
 from tests.schedules.conftest import NOON, issue_at, read
 
 MINUTE = timedelta(minutes=1)
@@ -57,6 +58,33 @@ def test_a_tick_is_issued_once(make: Make, raw: Raw) -> None:
     with raw.transaction(), raw.cursor() as cursor:
         assert issue(cursor, before, NOON + MINUTE) == []
     assert Job.objects.count() == 1
+
+
+def test_a_tick_is_stored_in_a_full_queue_and_told(
+    make: Make, raw: Raw, settings: Any
+) -> None:
+    """It comes once, so it is neither refused nor waits; whatever the settings say."""
+    settings.PGQUEUE = {"QUEUES": {"slow": {"depth_max": 3, "on_full": "block"}}}
+    Queue.objects.create(name="slow", depth=4, depth_at=datetime.now(UTC))
+    said = {"args": {"left": 1, "right": 2}, "queue": "slow", "overlap": "queue"}
+    make(task="tests.app.tasks.add", **said)
+    heard: list[dict[str, Any]] = []
+
+    def hear(signal: Any, **fields: Any) -> None:
+        heard.append(fields)
+
+    queue_full.connect(hear)
+    try:
+        (issued,) = issue_at(raw, NOON + MINUTE)
+        tell(issued, late_seconds=0.0)
+        Queue.objects.update(depth=2)
+        (issued,) = issue_at(raw, NOON + 2 * MINUTE)
+        tell(issued, late_seconds=0.0)
+    finally:
+        queue_full.disconnect(hear)
+    assert Job.objects.count() == 2
+    told = {"queue": "slow", "depth": 4, "depth_max": 3, "jobs": 1}
+    assert heard == [{"sender": add, **told, "on_full": "signal"}]
 
 
 def test_a_rollback_takes_tick_and_job(make: Make, raw: Raw) -> None:

@@ -16,6 +16,7 @@ from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import SchemaError
 from django_pgqueue.management.cli import (
     examine_counters,
+    examine_depths,
     examine_export,
     examine_groups,
     examine_jobs,
@@ -101,6 +102,7 @@ def _examine(settings: Settings) -> list[Finding]:
             *examine_server.EXAMINATIONS,
             examine_counters.sequences,
             *examine_jobs.EXAMINATIONS,
+            examine_depths.queue_depth,
             *examine_lanes.EXAMINATIONS,
             examine_schedules.schedules,
             examine_topics.topics,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import suggest
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.text import by_whom
 from django_pgqueue.management.cli.words import add_filters
-from django_pgqueue.operators.human import age, count
+from django_pgqueue.operators.human import age, count, share
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks import database
 
@@ -35,7 +36,7 @@ def run(options: dict[str, Any], out: Output) -> int:
     """Print one line for each queue."""
     name = options["queue"]
     with database.cursor() as cursor:
-        stats = queue_stats(cursor, None)
+        stats = queue_stats(cursor, depth_limits=get_settings().depths_max)
     if name is not None:
         stats = [queue for queue in stats if queue.name == name]
     if out.as_json:
@@ -56,6 +57,8 @@ def _row(queue: QueueStats) -> list[str]:
     notes = []
     if queue.paused_at is not None:
         notes.append(f"paused{by_whom(queue)}")
+    if queue.depth is not None and queue.depth_max is not None:
+        notes.append(f"holds {share(queue.depth, queue.depth_max)}")
     if queue.alone:
         notes.append(f"{_count(queue, 'alone')} of the ready wait to run alone")
     return [

@@ -13,7 +13,7 @@ from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.worker.chores import purger
+from django_pgqueue.worker.chores import depths, purger
 from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.heartbeat import Heartbeat
 from django_pgqueue.worker.chores.leader import Leader
@@ -198,7 +198,13 @@ class Loops:
             self.listener = Listener(self._link("listener", alias), self.wakes)
         self.claimer = self._make_claimer(wakeup)
         self.leader = Leader(
-            self._link("leader"), [repeat, *purger.chores(settings), Backfills()]
+            self._link("leader"),
+            [
+                repeat,
+                *depths.chores(settings),
+                *purger.chores(settings),
+                Backfills(),
+            ],
         )
         self.heartbeat = Heartbeat(
             self._link("heartbeat", steady=True),

@@ -1,0 +1,559 @@
+"""Depth: what a producer meets whose queue holds as many jobs as it may."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import connection, transaction
+from django.db.models import F
+from django.test.utils import CaptureQueriesContext
+
+from django_pgqueue import QueueFull, Unique, publish, subscribe
+from django_pgqueue.models import Job, Queue
+from django_pgqueue.signals import queue_full
+from django_pgqueue.tasks import depth, registry
+from django_pgqueue.tasks.operate import redrive
+from django_pgqueue.topics import subscribe as subscriptions
+from django_pgqueue.topics.sync import sync_subscriptions
+from tests.app.models import Order
+from tests.app.tasks import add
+from tests.harness.factories import make_dead_letter, make_job, make_jobs
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+MAIL = add.using(queue="mail")
+
+
+class Time:
+    """A monotonic clock that goes when somebody sleeps, or the test says so."""
+
+    def __init__(self):
+        self.now = 1_000.0
+        self.slept = []
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def time(monkeypatch):
+    """What a process measures with."""
+    time = Time()
+    monkeypatch.setattr(depth, "time", time)
+    return time
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    """Nothing is known of queues, as in a new process."""
+    depth.gauges.clear()
+    yield
+    depth.gauges.clear()
+
+
+@pytest.fixture
+def limit(settings):
+    """A function: the queue "mail" has a limit from here on."""
+
+    def limit(depth_max, on_full="refuse", **more):
+        options = {"depth_max": depth_max, "on_full": on_full, **more}
+        settings.PGQUEUE = {"QUEUES": {"mail": options}}
+
+    return limit
+
+
+@pytest.fixture
+def told():
+    """What the signal has said so far."""
+    heard = []
+
+    def hear(sender, signal, **fields):
+        heard.append((sender, fields))
+
+    queue_full.connect(hear)
+    yield heard
+    queue_full.disconnect(hear)
+
+
+def told_of(metres):
+    """Take a message."""
+
+
+@pytest.fixture
+def _no_subscription_stays(monkeypatch):
+    """What a test declares is forgotten after it."""
+    monkeypatch.setattr(subscriptions, "_declared", {})
+    monkeypatch.setattr(registry, "tasks", dict(registry.tasks))
+
+
+def noted(jobs, seconds=0.0):
+    """Let a leader have counted so many, a while ago."""
+    at = datetime.now(UTC) - timedelta(seconds=seconds)
+    Queue.objects.update_or_create(
+        name="mail", defaults={"depth": jobs, "depth_at": at}
+    )
+
+
+INSERT, NOTIFY, READ, COUNT = "insert", "notify", "read", "count"
+
+
+def kind(query):
+    """Return what a statement does."""
+    sql = query["sql"]
+    if "pgqueue_store" in sql:
+        return INSERT
+    if "pg_notify" in sql:
+        return NOTIFY
+    return READ if "pgqueue_queue" in sql else COUNT if "counted" in sql else sql
+
+
+def stored():
+    return Job.objects.filter(queue="mail").count()
+
+
+# Refuse ------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_refused(limit):
+    """The error names queue, depth, limit and a way out; nothing is stored."""
+    limit(3)
+    for _ in range(3):
+        MAIL.delay(1, 2)
+
+    with pytest.raises(
+        QueueFull,
+        match=r"tests.app.tasks.add: queue 'mail' is full: it holds 3 jobs of at most "
+        r"3, and 1 more would come \(PGQUEUE\['QUEUES'\]\['mail'\]\['depth_max'\]\). "
+        r"Nothing is stored. Try again later",
+    ) as caught:
+        MAIL.delay(1, 2)
+
+    error = caught.value
+    assert ("mail", 3, 3, 1) == (error.queue, error.depth, error.depth_max, error.jobs)
+    assert 3 == stored()
+
+
+def test_the_transaction_of_who_is_refused_goes_on(limit):
+    """Nothing that failed was sent to the database."""
+    limit(1)
+    MAIL.delay(1, 2)
+    with transaction.atomic():
+        Order.objects.create(name="a")
+        with pytest.raises(QueueFull, match="is full"):
+            MAIL.delay(1, 2)
+        Order.objects.create(name="b")
+
+    assert 2 == Order.objects.count()
+
+
+def test_a_bulk_fits_as_a_whole_or_not_at_all(limit):
+    """One that is larger than the limit is told that it never does."""
+    limit(5)
+    MAIL.bulk([(1, 2)] * 3)
+    with pytest.raises(QueueFull, match="holds 3 jobs of at most 5, and 3 more"):
+        MAIL.bulk([(1, 2)] * 3)
+    with pytest.raises(QueueFull, match="They never fit: store fewer at a time"):
+        MAIL.bulk([(1, 2)] * 6)
+    MAIL.bulk([(1, 2)] * 2)
+
+    assert 5 == stored()
+
+
+def test_a_queryset_is_stored_if_there_is_room_for_one(limit):
+    """How many rows it has nobody knows before; then they count."""
+    limit(2)
+    Order.objects.bulk_create(Order(name=f"o{n}") for n in range(4))
+    orders = Order.objects.all()
+    assert 4 == MAIL.from_queryset(orders, left="pk", right=F("pk"))
+
+    with pytest.raises(QueueFull, match="is full"):
+        MAIL.from_queryset(orders, left="pk", right="pk")
+    assert 4 == stored()
+
+
+def test_a_call_with_a_key_is_refused_too(limit):
+    """Even one that would store nothing: that is known only by trying."""
+    limit(1)
+    once = MAIL.using(unique=Unique())
+    once.delay(1, 2)
+    with pytest.raises(QueueFull, match="is full"):
+        once.delay(1, 2)
+
+
+def test_other_queues_have_room(limit):
+    """A limit is that of one queue; its tasks go elsewhere as ever."""
+    limit(1)
+    MAIL.delay(1, 2)
+    add.delay(1, 2)
+    add.using(queue="sms").bulk([(1, 2)] * 10)
+
+    assert 12 == Job.objects.count()
+
+
+def test_who_enqueues_after_a_commit_hears_of_it_there(limit):
+    """The data is committed; the job is not."""
+    limit(1)
+    make_job(queue="mail")
+
+    def order():
+        with transaction.atomic():
+            Order.objects.create(name="a")
+            MAIL.on_commit().delay(1, 2)
+
+    with pytest.raises(QueueFull, match="is full"):
+        order()
+    assert (1, 1) == (Order.objects.count(), stored())
+
+
+def test_in_immediate_mode_no_queue_is_full(settings, limit):
+    """Jobs run at once, and none stays."""
+    limit(1)
+    settings.PGQUEUE = {**settings.PGQUEUE, "MODE": "immediate"}
+    make_jobs(3, queue="mail")
+
+    assert 3 == MAIL.delay(1, 2).get()
+
+
+# Who is never refused ----------------------------------------------------------------
+
+
+def test_what_is_stored_already_is_never_refused(limit):
+    """A dead letter comes back into a queue that is full."""
+    limit(1)
+    make_job(queue="mail")
+    letter = make_dead_letter(queue="mail", task="tests.app.tasks.add")
+    redrive([letter.id])
+
+    assert 2 == stored()
+
+
+@pytest.mark.usefixtures("_no_subscription_stays")
+def test_a_message_goes_to_every_subscription(limit):
+    """Its jobs are stored by the database, in the publisher's transaction."""
+    limit(1)
+    make_job(queue="mail")
+    declared = subscribe("depths.*", queue="mail", name="tests.told_of")(told_of)
+    with transaction.atomic(), connection.cursor() as cursor:
+        sync_subscriptions(cursor, migrates=True)
+    assert declared.name == "tests.told_of"
+
+    publish("depths.rise", {"metres": 1})
+
+    assert 2 == stored()
+
+
+# What a process knows ----------------------------------------------------------------
+
+
+def test_without_a_limit_nothing_is_asked(limit):
+    """One statement stores the job, as ever; also beside a queue that has a limit."""
+    limit(1)
+    add.delay(1, 2)
+    with CaptureQueriesContext(connection) as queries:
+        add.delay(1, 2)
+        add.using(queue="sms").delay(1, 2)
+
+    assert [INSERT, NOTIFY] * 2 == [kind(query) for query in queries]
+
+
+def test_a_process_reads_the_leaders_count_once_a_second(limit, time):
+    """Between, a call sends what it sends without a limit."""
+    limit(100)
+    noted(5)
+    MAIL.delay(1, 2)
+    with CaptureQueriesContext(connection) as queries:
+        for _ in range(10):
+            time.now += 0.09
+            MAIL.delay(1, 2)
+    assert INSERT in map(kind, queries)
+    assert {INSERT, NOTIFY} >= set(map(kind, queries))
+
+    time.now += 0.11
+    with CaptureQueriesContext(connection) as queries:
+        MAIL.delay(1, 2)
+    assert [READ, INSERT] == [kind(query) for query in queries][:2]
+
+
+def test_what_it_has_stored_itself_is_added(limit, time):
+    """Since the leader counted; the rest is in that count."""
+    limit(10)
+    noted(6, seconds=0.5)
+    MAIL.bulk([(1, 2)] * 2)
+    gauge = depth.gauges["default", "mail"]
+    assert 8 == gauge._known()
+
+    time.now += 1.2
+    noted(7)
+    MAIL.delay(1, 2)
+    assert 8 == gauge._known()
+
+
+def test_before_it_refuses_for_its_own_jobs_it_counts(limit, time):
+    """Workers have taken jobs meanwhile: who enqueues steadily is not refused."""
+    limit(5)
+    noted(0)
+    for _ in range(20):
+        MAIL.delay(1, 2)
+        Job.objects.all().delete()
+        time.now += 0.01
+
+    assert 0 == stored()
+
+
+def test_what_the_leader_counted_as_full_is_believed(limit, time):
+    """Nothing is counted: full is what most of those who are refused find."""
+    limit(5)
+    noted(6)
+    with (
+        CaptureQueriesContext(connection) as queries,
+        pytest.raises(QueueFull, match=r"it holds 5\+ jobs of at most 5"),
+    ):
+        MAIL.delay(1, 2)
+    assert 1 == len(queries)
+
+    noted(4)
+    with pytest.raises(QueueFull, match="is full"):
+        MAIL.delay(1, 2)
+    time.now += 1
+    MAIL.delay(1, 2)
+
+
+def test_without_a_leader_it_counts_itself(limit, time):
+    """A count that is older than ten seconds says nothing."""
+    limit(2)
+    noted(900, seconds=30)
+    MAIL.delay(1, 2)
+    MAIL.delay(1, 2)
+    with pytest.raises(QueueFull, match="it holds 2 jobs"):
+        MAIL.delay(1, 2)
+
+    Job.objects.all().delete()
+    time.now += 1
+    MAIL.delay(1, 2)
+
+
+def test_inside_of_a_transaction_it_counts_what_that_has_stored(limit):
+    """Which nobody else sees yet."""
+    limit(2)
+    with transaction.atomic():
+        MAIL.delay(1, 2)
+        MAIL.delay(1, 2)
+        with pytest.raises(QueueFull, match="it holds 2 jobs"):
+            MAIL.delay(1, 2)
+
+
+def test_a_count_that_takes_too_long_holds_nobody_up(limit, monkeypatch):
+    """The transaction of the caller goes on; after a while nothing is known."""
+    limit(2)
+    monkeypatch.setattr(depth.depths, "COUNT", "SELECT pg_sleep(60)::text, 0")
+    with connection.cursor() as cursor:
+        cursor.execute("SET statement_timeout = '50ms'")
+    try:
+        with transaction.atomic():
+            MAIL.bulk([(1, 2)] * 2)
+            MAIL.delay(1, 2)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("RESET statement_timeout")
+
+    assert 3 == stored()
+
+
+def test_many_threads_ask_at_once(limit):
+    """What one stores, the others know of: hardly more is stored than fits."""
+    limit(20)
+    MAIL.delay(1, 2)
+    refused = []
+
+    def produce():
+        try:
+            for _ in range(10):
+                try:
+                    MAIL.delay(1, 2)
+                except QueueFull:
+                    refused.append(1)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=produce) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert 41 == stored() + len(refused)
+    # What is on its way while one of them counts is not seen.
+    assert 20 <= stored() < 20 + 2 * len(threads)
+
+
+# Signal ------------------------------------------------------------------------------
+
+
+def test_a_signal_tells_and_the_job_is_stored(limit, told):
+    """For each call that meets a full queue, with what is to come."""
+    limit(1, "signal")
+    MAIL.delay(1, 2)
+    assert [] == told
+
+    MAIL.bulk([(1, 2)] * 4)
+    fields = {"queue": "mail", "depth": 1, "depth_max": 1, "jobs": 4}
+    assert [(add, {**fields, "on_full": "signal"})] == told
+    assert 5 == stored()
+
+
+def test_who_is_refused_is_told_of_too(limit, told):
+    """Once for each call, also for one that waits."""
+    limit(1)
+    make_job(queue="mail")
+    with pytest.raises(QueueFull, match="is full"):
+        MAIL.delay(1, 2)
+    limit(1, "block", block_seconds=0)
+    with pytest.raises(QueueFull, match="is full"):
+        MAIL.delay(1, 2)
+
+    assert ["refuse", "block"] == [fields["on_full"] for _, fields in told]
+
+
+# Block -------------------------------------------------------------------------------
+
+
+def test_who_waits_goes_on_when_there_is_room(limit, time, monkeypatch, told):
+    """And has held nothing up meanwhile: no transaction is open."""
+    limit(1, "block")
+    noted(1)
+
+    def sleep(seconds):
+        assert not connection.in_atomic_block
+        time.now += seconds
+        if time.now > 1_003:
+            noted(0)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    MAIL.delay(1, 2)
+
+    assert 1_003 < time.now < 1_006
+    assert (1, 1) == (stored(), len(told))
+
+
+def test_who_waits_in_vain_is_refused(limit, time):
+    """After the time that the settings say; the error tells how long that was."""
+    limit(1, "block", block_seconds="4s")
+    make_job(queue="mail")
+    with pytest.raises(
+        QueueFull, match="is full, still after 4 s: it holds 1"
+    ) as caught:
+        MAIL.delay(1, 2)
+
+    assert (
+        4
+        == pytest.approx(caught.value.waited_seconds)
+        == pytest.approx(sum(time.slept))
+    )
+    assert 1 == stored()
+
+
+def test_nobody_waits_in_a_transaction(limit, time):
+    """It would keep vacuum from its work: the error says so, and where to wait."""
+    limit(1, "block")
+    make_job(queue="mail")
+    with (
+        transaction.atomic(),
+        pytest.raises(
+            QueueFull, match=r"which would hold VACUUM back: .* add\.on_commit\(\)"
+        ),
+    ):
+        MAIL.delay(1, 2)
+    connection.set_autocommit(False)
+    try:
+        with pytest.raises(QueueFull, match="with a transaction open"):
+            MAIL.delay(1, 2)
+        connection.rollback()
+    finally:
+        connection.set_autocommit(True)
+
+    assert [] == time.slept
+
+
+def test_after_the_commit_it_waits(limit, time, monkeypatch):
+    """Which is where a transaction that cannot wait is sent."""
+    limit(1, "block")
+    make_job(queue="mail")
+
+    def sleep(seconds):
+        time.now += seconds
+        Job.objects.all().delete()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    with transaction.atomic():
+        MAIL.on_commit().delay(1, 2)
+
+    assert 1 == stored()
+
+
+def test_what_never_fits_waits_for_nothing(limit, time):
+    """A bulk that is larger than the limit."""
+    limit(2, "block")
+    with pytest.raises(QueueFull, match="They never fit"):
+        MAIL.bulk([(1, 2)] * 3)
+    assert [] == time.slept
+
+
+# From async code ---------------------------------------------------------------------
+
+
+def drain():
+    Job.objects.all().delete()
+
+
+@pytest.mark.parametrize("call", ["adelay", "abulk", "afrom_queryset"])
+def test_a_coroutine_that_waits_leaves_the_thread_to_others(limit, told, call):
+    """Other code for the database goes on there; a generator's items are not lost."""
+    limit(1, "block")
+    make_job(queue="mail")
+    order = Order.objects.create(name="a")
+
+    async def main():
+        calls = {
+            "adelay": lambda: MAIL.adelay(1, 2),
+            "abulk": lambda: MAIL.abulk((n, 2) for n in range(1)),
+            "afrom_queryset": lambda: MAIL.afrom_queryset(
+                Order.objects.all(), left="pk", right="pk"
+            ),
+        }
+        loop, is_told = asyncio.get_running_loop(), asyncio.Event()
+
+        def hear(**fields):
+            loop.call_soon_threadsafe(is_told.set)
+
+        queue_full.connect(hear)
+        waiting = asyncio.ensure_future(calls[call]())
+        await is_told.wait()
+        assert order.pk == (await Order.objects.aget()).pk
+        assert not waiting.done()
+        await sync_to_async(drain)()
+        await waiting
+        assert 1 == await sync_to_async(stored)()
+        assert 1 == len(told)
+
+    async_to_sync(main)()
+
+
+def test_a_coroutine_waits_in_vain_as_long(limit):
+    """Then it is refused, as other code is."""
+    limit(1, "block", block_seconds=0.1)
+    make_job(queue="mail")
+
+    async def main():
+        with pytest.raises(QueueFull, match="is full, still after 0 s") as caught:
+            await MAIL.adelay(1, 2)
+        assert 0.1 <= caught.value.waited_seconds
+
+    async_to_sync(main)()

@@ -1,0 +1,41 @@
+"""Depths: the leader counts queues that may hold so many jobs, and no others."""
+
+from __future__ import annotations
+
+from django_pgqueue.conf import parse
+from django_pgqueue.models import Queue
+from django_pgqueue.queues import depth
+from django_pgqueue.worker.chores.depths import chores
+from tests.harness.factories import make_jobs
+
+
+def test_a_queue_with_a_limit_is_counted(link):
+    """About once a second; its row is made where no worker has met it."""
+    make_jobs(3, queue="mail")
+    make_jobs(3, queue="sms")
+    limits = {"mail": {"depth_max": 2}, "sms": {"priority": 1}}
+    (chore,) = chores(parse({"QUEUES": limits}))
+
+    assert depth.PAUSE_SECONDS_MIN == chore(link)
+    assert [("mail", 3)] == [*Queue.objects.values_list("name", "depth")]
+
+    make_jobs(3, queue="mail")
+    first = Queue.objects.get().depth_at
+    chore(link)
+    assert first < Queue.objects.get().depth_at
+
+
+def test_without_limits_there_is_no_chore():
+    """No statement, and nothing to wake for."""
+    assert [] == chores(parse({"QUEUES": {"mail": {"priority": 1}}}))
+    assert [] == chores(parse({}))
+
+
+def test_a_count_goes_along_the_index_though_the_link_is_shared(link):
+    """For its own transaction only: other chores are planned as ever."""
+    (chore,) = chores(parse({"QUEUES": {"mail": {"depth_max": 2}}}))
+    chore(link)
+
+    with link.cursor() as cursor:
+        cursor.execute("SHOW enable_seqscan")
+        assert ("on",) == cursor.fetchone()
