@@ -79,7 +79,7 @@ class EnqueueError(PgQueueError):
     """
     A job was not stored.
 
-    But for DuplicateJob and TransactionAborted, nothing was sent to the database.
+    But for DuplicateJob and TransactionAborted, nothing was to be written yet.
     """
 
 

@@ -647,7 +647,7 @@ def test_every_check_of_the_doctor_is_documented():
         read(PACKAGE / "management" / "cli" / f"examine_{what}.py")
         for what in (
             *("server", "jobs", "schedules", "topics", "groups", "subscriptions"),
-            *("export", "counters", "lanes"),
+            *("export", "counters", "lanes", "depths"),
         )
     )
     text = section(read(REFERENCE / "commands.md"), "### doctor")

@@ -42,6 +42,7 @@ PUBLIC_NAMES = [
     "PipelineBusy",
     "PipelineStopped",
     "Publication",
+    "QueueFull",
     "Rate",
     "Reject",
     "RemoteError",

@@ -9,13 +9,12 @@ and no further.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
 
 # A count that is older says nothing: no worker leads, or its leader is busy.
-FRESH = timedelta(seconds=10)
+FRESH_SECONDS = 10.0
 
 # Counts take this share of the time of who counts, at most; and are so far apart.
 COUNT_SHARE = 0.1
@@ -72,7 +71,7 @@ def read(cursor: Cursor, queues: Sequence[str]) -> dict[str, Noted]:
     return {
         name: Noted(jobs, max(age, 0.0))
         for name, jobs, age in cursor.fetchall()
-        if abs(age) <= FRESH.total_seconds()
+        if abs(age) <= FRESH_SECONDS
     }
 
 

@@ -136,7 +136,7 @@ class Gauge:
 
     def _known(self) -> int | None:
         with self._lock:
-            too_old = depths.FRESH.total_seconds() + depths.PAUSE_SECONDS_MAX
+            too_old = depths.FRESH_SECONDS + depths.PAUSE_SECONDS_MAX
             if self._counted is None or time.monotonic() - self._counted_at > too_old:
                 return None
             return self._counted + self._stored_jobs

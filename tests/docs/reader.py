@@ -48,6 +48,9 @@ products = [Product.objects.create(shop=shop), Product.objects.create(shop=shop)
 @task
 def charge_alone(order_id): bank.charge(order_id, idempotency_key="alone")
 """,
+    "docs/howto/when-producers-are-faster.md": """
+customer = Customer.objects.create()
+""",
     "docs/howto/one-at-a-time.md": """
 order = Order(number="2026-19", customer=Customer.objects.create(pk=7))
 """,
@@ -235,6 +238,13 @@ fetch.delay("https://example.org/a")
 assert "shop.tasks.fetch:example.org" == the.jobs("fetch")[-1].lane
 the.drain()
 assert [] == the.waiting()
+""",
+    "docs/howto/when-producers-are-faster.md": """
+assert "Done." == subscribe_customer(customer)
+import_rows(range(1_200))
+assert 1_200 == len(the.jobs("import_row"))
+queue_full.send(None, queue="mail", depth=1, depth_max=1, jobs=1, on_full="refuse")
+assert ["mail: 1 of 1, 1 more, refuse"] == alarms
 """,
     "docs/howto/redrive-dead-letters.md": """
 assert ["shop.tasks.write_receipt"] == the.waiting()

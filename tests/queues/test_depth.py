@@ -117,4 +117,4 @@ def test_the_latest_is_what_was_noted_or_is_counted_now(cursor):
 def test_counts_take_a_tenth_of_the_time_at_most(took, pause):
     """But they are never so far apart that those who enqueue count themselves."""
     assert pause == pytest.approx(depth.pause_after(took))
-    assert pause + depth.COUNT_SECONDS_MAX <= depth.FRESH.total_seconds()
+    assert pause + depth.COUNT_SECONDS_MAX <= depth.FRESH_SECONDS
