@@ -335,6 +335,7 @@ def test_every_event_of_the_list_is_a_signal():
         "group_lost_messages",
         "subscription_lost_messages",
         "messages_published",
+        "queue_full",
         "schedule_ticked",
         "settle_stale",
         "worker_started",

@@ -65,8 +65,8 @@ def with_stats(stats: LaneStats, clock: Any = None) -> Any:
     row: Any = Lane(
         name=stats.name,
         capacity=stats.own_capacity,
-        paused_at=stats.paused_at,
-        paused_until=stats.paused_until,
+        paused_at=moments.as_clock(stats.paused_at, clock),
+        paused_until=moments.as_clock(stats.paused_until, clock),
         paused_by=stats.paused_by,
         pause_reason=stats.pause_reason,
     )

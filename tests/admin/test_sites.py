@@ -15,6 +15,7 @@ from django_pgqueue.admin import (
     DeadLetterAdmin,
     FailureAdmin,
     JobAdmin,
+    LaneAdmin,
     MessageAdmin,
     PipelineRunAdmin,
     QueueAdmin,
@@ -30,6 +31,7 @@ from django_pgqueue.models import (
     DeadLetter,
     Failure,
     Job,
+    Lane,
     Message,
     PipelineRun,
     Queue,
@@ -54,6 +56,7 @@ site.register(Job, JobAdmin)
 site.register(ArchivedJob, ArchivedJobAdmin)
 site.register(DeadLetter, DeadLetterAdmin)
 site.register(Queue, QueueAdmin)
+site.register(Lane, LaneAdmin)
 site.register(Worker, WorkerAdmin)
 site.register(PipelineRun, PipelineRunAdmin)
 site.register(TaskHour, TaskHourAdmin)
