@@ -98,9 +98,6 @@ def test_no_window_has_more_starts_than_rate_and_burst(
     for times in found.values():
         assert len(times) >= 40
         assert excess(times, 40, 4) <= 0
-        # And it is used: within twice the time that the rate takes, and five seconds
-        # for each process that was killed.
-        assert times[-1] - times[0] <= 2 * len(times) / 40 + 2 * 5
     assert not Job.objects.exists()
 
 
