@@ -119,7 +119,7 @@ class Snapshot:
         try:
             took = [_promotion(cursor) for _ in range(jobs)]
             explaining = gauges.Explaining(cursor)
-            explaining.execute(lanes.PROMOTE, {"lanes": [LANE]})
+            explaining.execute(lanes.PROMOTE, {"lanes": [LANE], "paced": True})
         finally:
             gauges.let_go(self._holding)
         part = max(jobs // PART_OF_RUN, 1)
