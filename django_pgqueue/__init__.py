@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
     from django_pgqueue.log.message import Message
     from django_pgqueue.models.job_field import JobField
-    from django_pgqueue.options.lanes import Limit, Rate
+    from django_pgqueue.options.lanes import Group, Limit, Rate
     from django_pgqueue.options.retry import Retry
     from django_pgqueue.schedules.declare import cron, every
     from django_pgqueue.tasks.accumulate import Accumulate, Call
@@ -86,6 +86,7 @@ _HOMES = {
     "TopicError": "exceptions",
     "Accumulate": "tasks.accumulate",
     "Call": "tasks.accumulate",
+    "Group": "options.lanes",
     "Limit": "options.lanes",
     "Rate": "options.lanes",
     "Retry": "options.retry",
@@ -135,6 +136,7 @@ __all__ = [
     "DuplicateJob",
     "EmbeddedServerError",
     "EnqueueError",
+    "Group",
     "InvalidArgument",
     "InvalidOption",
     "JobContext",

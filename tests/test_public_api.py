@@ -25,6 +25,7 @@ PUBLIC_NAMES = [
     "DuplicateJob",
     "EmbeddedServerError",
     "EnqueueError",
+    "Group",
     "InvalidArgument",
     "InvalidOption",
     "JobContext",

@@ -11,6 +11,7 @@ from django_pgqueue.models.failure import Failure, FailureHour
 from django_pgqueue.models.job import Job
 from django_pgqueue.models.job_field import JobField, JobReference
 from django_pgqueue.models.lane import Lane
+from django_pgqueue.models.permit import Permit
 from django_pgqueue.models.pipeline_run import PipelineRun
 from django_pgqueue.models.queue import Queue
 from django_pgqueue.models.schedule import Schedule, Tick
@@ -36,6 +37,7 @@ __all__ = [
     "LogDay",
     "LogState",
     "Message",
+    "Permit",
     "PipelineRun",
     "Position",
     "Queue",

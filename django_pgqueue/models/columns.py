@@ -66,6 +66,11 @@ class JobColumns(models.Model):
     # Of a rate: seconds from one job to the next, and how many may be ahead of that.
     lane_spacing = models.FloatField(_("lane spacing"), null=True, blank=True)
     lane_burst = models.IntegerField(_("lane burst"), null=True, blank=True)
+    # Of a group, what a job of it that fails does to the others: "skip" or
+    # "dead-letter"; NULL: they wait. "fair": its lane takes turns with others.
+    lane_policy = models.CharField(
+        _("lane policy"), max_length=20, null=True, blank=True
+    )
 
     # One entry per failed attempt or crash: kind, type, message, traceback, at, ….
     errors: models.JSONField[Any, Any] = models.JSONField(

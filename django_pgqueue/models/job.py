@@ -159,6 +159,13 @@ class Job(JobColumns):
                 name="pgqueue_job_lane_due",
                 condition=Q(visible_at__isnull=True, lane_capacity__isnull=False),
             ),
+            # Serves queues/fair.py: of a queue, the lanes that take turns, and of each
+            # those that have been due for longest.
+            models.Index(
+                fields=["queue", "lane", "lane_due_at"],
+                name="pgqueue_job_fair",
+                condition=Q(visible_at__isnull=True, lane_policy="fair"),
+            ),
             # Serves queues/lanes.py: lanes with jobs that have become due.
             models.Index(
                 fields=["lane_due_at", "id"],

@@ -33,6 +33,14 @@ class Lane(models.Model):
     paused_by = models.CharField(_("paused by"), max_length=150, null=True, blank=True)
     pause_reason = models.TextField(_("reason"), null=True, blank=True)
 
+    # Of a fair lane, how many jobs it has in a turn; NULL: one.
+    weight = models.IntegerField(_("weight"), null=True, blank=True)
+    # Of a task, whose lane has its name: how often in a row its circuit breaker has
+    # opened; 0: it is closed. While it is open the lane is paused. Then one job at a
+    # time is let through, the probe, until it is closed.
+    breaker_trips = models.IntegerField(_("breaker trips"), db_default=0)
+    probe_id = models.BigIntegerField(_("probe"), null=True, blank=True)
+
     class Meta:
         db_table = "pgqueue_lane"
         verbose_name = _("lane")

@@ -22,12 +22,22 @@ class Queue(models.Model):
     # NULL: not paused. Workers leave the jobs of a paused queue alone.
     paused_at = models.DateTimeField(_("paused at"), null=True, blank=True)
     paused_by = models.CharField(_("paused by"), max_length=150, null=True, blank=True)
+    # NULL: until it is ended.
+    paused_until = models.DateTimeField(_("paused until"), null=True, blank=True)
     pause_reason = models.TextField(_("pause reason"), null=True, blank=True)
 
     # Of a queue with a limit: how many jobs it held when the leader last counted, one
     # more than the limit at most, and when that was.
     depth = models.IntegerField(_("depth"), null=True, blank=True)
     depth_at = models.DateTimeField(_("depth counted at"), null=True, blank=True)
+
+    # What an operator says, in place of the settings: how many jobs may be claimed at a
+    # time, and how many seconds there are from one to the next; NULL: theirs.
+    concurrency = models.IntegerField(_("concurrency"), null=True, blank=True)
+    rate_spacing = models.FloatField(_("rate spacing"), null=True, blank=True)
+    rate_burst = models.IntegerField(_("rate burst"), null=True, blank=True)
+    # Of a rate, when burst jobs could be claimed at once: see queues/queue_limits.py.
+    full_at = models.DateTimeField(_("full at"), null=True, blank=True)
 
     class Meta:
         db_table = "pgqueue_queue"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from django_pgqueue.bounds import (
     LANE_BURST_MAX,
@@ -124,6 +124,52 @@ class Rate:
         return spacing
 
 
+# What one that fails does to the others of its group.
+OnError = Literal["block", "skip", "dead-letter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """
+    One job at a time, in the order in which they were stored; and what a failure does.
+
+        @task(group=Group("customer_id", on_error="skip"))
+        def apply(customer_id: int, change: dict) -> None: ...
+
+    ``group="customer_id"`` is short for ``Group("customer_id")``.
+
+    Args:
+        key: A parameter, a list of them, or a function that gets what the task does:
+            jobs that agree in it are a group. True: all of the task.
+        on_error: What becomes of the others while one that failed waits for its next
+            attempt. "block": they wait until it has ended, with success or as a dead
+            letter. "skip": they go on without it, and it is first again once its time
+            has come. "dead-letter": it does not wait; a failed attempt is its last. A
+            crash of its process is no failure, and is repeated with each of them.
+
+    Raises:
+        DeclarationError: *on_error* is none of these.
+        InvalidOption: *key* is neither names, each once, nor a function.
+    """
+
+    key: Key | Literal[True]
+    on_error: OnError = "block"
+
+    def __post_init__(self) -> None:
+        if self.on_error not in get_args(OnError):
+            raise DeclarationError(
+                f"Group(on_error={shown(self.on_error)}): it must be 'block', 'skip' "
+                f"or 'dead-letter'."
+            )
+        if self.key is not True:
+            _names(self.key, "Group(key")
+
+    @property
+    def policy(self) -> str | None:
+        """What the column says."""
+        return None if self.on_error == "block" else self.on_error
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """What a task says, checked: which lane a job goes into, and what that takes."""
@@ -136,6 +182,8 @@ class Lane:
     # Of a rate: seconds from one job to the next, and how many may be ahead of that.
     spacing: float | None = None
     burst: int | None = None
+    # Of a group, what one that fails does to the others; None: they wait.
+    policy: str | None = None
 
     @property
     def option(self) -> str:
@@ -151,6 +199,7 @@ class Lane:
             "lane_capacity": self.capacity,
             "lane_spacing": self.spacing,
             "lane_burst": self.burst,
+            "lane_policy": self.policy,
         }
 
     @property
@@ -159,13 +208,15 @@ class Lane:
         return self.function or self.by
 
 
-Group = Key | Literal[True]
+GroupKey = Group | Key | Literal[True]
 
 
-def check_group(value: Group | Literal[False]) -> Lane | Literal[False]:
+def check_group(value: GroupKey | Literal[False]) -> Lane | Literal[False]:
     """Return the lane; raise InvalidOption. False: none, whatever the task says."""
     if value is False:
         return False
+    if isinstance(value, Group):
+        return replace(check_group(value.key) or Lane(None), policy=value.policy)
     if value is True:
         return Lane(None)
     return _lane(None, value, "group")

@@ -32,7 +32,7 @@ from django_pgqueue.options.checks import (
 )
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.options.lanes import (
-    Group,
+    GroupKey,
     Lane,
     Limit,
     Rate,
@@ -191,11 +191,11 @@ class LaneKeywords(TypedDict, total=False):
     """How many jobs of a key run at a time, or in a time, on all workers together."""
 
     group: Annotated[
-        Group | Literal[False] | None,
+        GroupKey | Literal[False] | None,
         Option(
             "A parameter, a list of them, or a function of the arguments: jobs that "
             "agree in it run one at a time, in the order in which they were stored. "
-            "True: all of the task.",
+            "True: all of the task. Or a Group, which says what a failure does.",
             check_group,
         ),
     ]

@@ -75,7 +75,7 @@ leased AS (
               j.deliveries, j.task, j.args::text, j.kwargs::text,
               j.headers::text, j.queue, j.priority, j.attempt, j.max_attempts,
               j.crashes, j.runs_alone, j.errors->-1->>'kind' AS last_error,
-              j.enqueued_at, j.accumulate_key, j.lane,
+              j.enqueued_at, j.accumulate_key, j.lane, j.lane_policy,
               j.lane_spacing IS NOT NULL AS is_paced,
               j.expires_at <= statement_timestamp() AS expired,
               statement_timestamp() AS claimed_at)
@@ -173,6 +173,7 @@ class Claimed(NamedTuple):
     enqueued_at: datetime
     accumulate_key: str | None  # None: its task takes one call at a time.
     lane: str | None
+    lane_policy: str | None  # Of a group: what a failure does to the others.
     is_paced: bool  # Whether its lane has a rate.
     expired: bool | None  # None: it has no expiry.
     claimed_at: datetime  # By the database's clock.

@@ -71,6 +71,8 @@ class Placement:
     # as soon as they can.
     lane_spacing: float | None = None
     lane_burst: int | None = None
+    # What else holds in it: see models/columns.py.
+    lane_policy: str | None = None
 
     @property
     def rule(self) -> Rule:
@@ -155,6 +157,7 @@ OF_LANE = {
     "lane_capacity": "integer",
     "lane_spacing": "float8",
     "lane_burst": "integer",
+    "lane_policy": "text",
 }
 
 

@@ -97,20 +97,23 @@ WITH RECURSIVE lane(name, place) AS (
 SELECT (SELECT name FROM looked_at ORDER BY place DESC LIMIT 1),
        (SELECT count(*) FROM looked_at),
        ARRAY(SELECT l.name FROM looked_at l CROSS JOIN LATERAL (
-             SELECT j.lane_capacity FROM pgqueue_job j
+             SELECT j.lane_capacity, j.lane_policy, j.task FROM pgqueue_job j
               WHERE j.lane >= l.name AND j.lane <= l.name AND j.visible_at IS NULL
               ORDER BY j.lane DESC, j.id DESC LIMIT 1) newest
              LEFT JOIN pgqueue_lane kept ON kept.name = l.name
+             LEFT JOIN pgqueue_lane of_task ON of_task.name = newest.task
              CROSS JOIN LATERAL (
              SELECT CASE WHEN newest.lane_capacity IS NULL THEN 1
                          ELSE coalesce(kept.capacity, newest.lane_capacity)
                     END AS capacity) takes
        WHERE coalesce(kept.paused_until <= statement_timestamp(),
                       kept.paused_at IS NULL)
-         AND takes.capacity > (SELECT count(*) FROM (
+         AND coalesce(of_task.paused_until <= statement_timestamp(),
+                      of_task.paused_at IS NULL)
+         AND (newest.lane_policy = 'fair' OR takes.capacity > (SELECT count(*) FROM (
              SELECT FROM pgqueue_job j
               WHERE j.lane = l.name AND j.visible_at IS NOT NULL
-              LIMIT takes.capacity) held))
+              LIMIT takes.capacity) held)))
 """
 
 

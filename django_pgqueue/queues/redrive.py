@@ -21,8 +21,8 @@ REDRIVE_ROWS_MAX = 1_000
 # run_after too: it means now.
 MOVED = (
     "id, task, args, kwargs, headers, priority, enqueued_at, max_attempts, deliveries,"
-    " accumulate_key, lane, lane_capacity, lane_spacing, lane_burst, errors, progress,"
-    " workflow_id, parent_id, message_id, schedule_id"
+    " accumulate_key, lane, lane_capacity, lane_spacing, lane_burst, lane_policy,"
+    " errors, progress, workflow_id, parent_id, message_id, schedule_id"
 )
 
 HEADERS = """

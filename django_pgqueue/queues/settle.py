@@ -21,8 +21,8 @@ from django_pgqueue.queues.retake import IS_KEYLESS, retake
 KEPT_COLUMNS = (
     "id, queue, task, args, kwargs, headers, priority, run_after, enqueued_at,"
     " expires_at, attempt, max_attempts, crashes, deliveries, dedup_key,"
-    " accumulate_key, lane, lane_capacity, lane_spacing, lane_burst, progress,"
-    " workflow_id, parent_id, message_id, schedule_id"
+    " accumulate_key, lane, lane_capacity, lane_spacing, lane_burst, lane_policy,"
+    " progress, workflow_id, parent_id, message_id, schedule_id"
 )
 
 # The same for the archive, whose rows say which key they had, however long they had it.
@@ -120,14 +120,16 @@ RETURNING id
 # for the row would then be missed, or make the settle look stale.
 # A job of a limit is parked again: what waits takes no place of others. One of a group
 # keeps its own, or its order would be lost; but where there is a rate, each attempt
-# has its turn, and the first of a parked group holds the others up.
+# has its turn, and the first of a parked group holds the others up. And where its group
+# skips what fails, it makes way until its next attempt.
 DUE_AGAIN = """
 statement_timestamp() + make_interval(
     secs => CASE WHEN j.cancel_requested_at IS NULL THEN ended.delay_seconds
                  ELSE 0 END)
 """
 # Either without a lane, as SQL may write it, says nothing.
-TAKES_TURNS = f"{PACED} OR (j.lane IS NOT NULL AND j.lane_capacity IS NOT NULL)"
+TAKES_TURNS = f"""{PACED} OR (j.lane IS NOT NULL AND (j.lane_capacity IS NOT NULL
+                                   OR j.lane_policy = 'skip'))"""
 RETRY = f"""
 UPDATE pgqueue_job AS j
    SET visible_at = CASE WHEN {TAKES_TURNS} THEN NULL ELSE {DUE_AGAIN} END,

@@ -88,6 +88,7 @@ OF_ALL = (
     Column("lane_capacity", "int"),
     Column("lane_spacing", "double"),
     Column("lane_burst", "int"),
+    Column("lane_policy", "string"),
     _json("errors"),
     _json("progress"),
     Column("workflow_id", "bigint"),

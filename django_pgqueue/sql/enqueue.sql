@@ -21,7 +21,8 @@ CREATE OR REPLACE FUNCTION pgqueue_enqueue(
     lane text DEFAULT NULL,
     lane_capacity integer DEFAULT NULL,
     lane_spacing float8 DEFAULT NULL,
-    lane_burst integer DEFAULT NULL
+    lane_burst integer DEFAULT NULL,
+    lane_policy text DEFAULT NULL
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     stored bigint;
@@ -43,8 +44,8 @@ BEGIN
     END IF;
     INSERT INTO pgqueue_job (
         task, args, kwargs, queue, priority, run_after, expires_at, max_attempts,
-        headers, lane, lane_capacity, lane_spacing, lane_burst)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $10, $11, $12, $13, $14)
+        headers, lane, lane_capacity, lane_spacing, lane_burst, lane_policy)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $10, $11, $12, $13, $14, $15)
     RETURNING id INTO stored;
     PERFORM pg_notify(pgqueue_channel(), '!lanes');
     RETURN stored;

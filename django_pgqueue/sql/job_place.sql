@@ -7,6 +7,7 @@
 -- A job of a lane waits parked until pgqueue_promote() lets it through; lane_due_at
 -- says from when on it may. An empty name is none. What a rate is made of is refused
 -- here when it is out of range: a promotion takes many lanes, and must not fail for one.
+-- A fair lane is none that others wait in: its capacity says that, as a limit's does.
 --
 -- Locks: none.
 CREATE OR REPLACE FUNCTION pgqueue_job_place() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -25,6 +26,17 @@ BEGIN
                       CONSTRAINT = 'pgqueue_job_lane_has_rate',
                       HINT = 'Without lane_spacing it has no rate; without lane_burst '
                           'its burst is 1.';
+        END IF;
+        IF NEW.lane_policy NOT IN ('skip', 'dead-letter', 'fair') THEN
+            RAISE 'pgqueue_job refuses lane_policy %: it is skip or dead-letter of a '
+                'group, or fair (pgqueue_job_lane_policy).', NEW.lane_policy
+                USING ERRCODE = 'check_violation', TABLE = 'pgqueue_job',
+                      CONSTRAINT = 'pgqueue_job_lane_policy',
+                      HINT = 'Without lane_policy, jobs of a group wait for one that '
+                          'fails.';
+        END IF;
+        IF NEW.lane_policy = 'fair' THEN
+            NEW.lane_capacity := coalesce(NEW.lane_capacity, 100000);
         END IF;
     ELSE
         NEW.visible_at := greatest(NEW.run_after, clock_timestamp());

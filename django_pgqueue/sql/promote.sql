@@ -3,16 +3,26 @@
 -- Called by queues/lanes.py, in a transaction of its own: after the commit of whoever
 -- has put jobs into these lanes, or taken some out. It says how many jobs it let
 -- through, in which queues they are, and which lanes have a job whose row somebody has
--- locked: they want another call. And for lanes with a rate that will let another one
--- through by and by, when; one whose rate would let another through now waits for
--- something else, of which there is word: a place, a time, a claim, or an operator.
+-- locked, or room for more than one call lets through: they want another one. And for
+-- lanes with a rate that will let another one through by and by, when; one whose rate
+-- would let another through now waits for something else, of which there is word: a
+-- place, a time, a claim, or an operator.
 --
 -- What a lane is, its newest parked job says. Without a lane_capacity it is a group:
 -- one job at a time, in the order of their ids. A job whose time has not come holds
 -- the others up, unless it has been tried: then it waits for its next attempt, and was
--- set aside. With a lane_capacity it is a limit: so many jobs at a time, first those
--- that have been due for longest. An operator's capacity, in pgqueue_lane, comes before
--- that of a limit's jobs; and while he has paused a lane, it has no room.
+-- set aside, by an operator or since its lane_policy is skip. With a lane_capacity it is
+-- a limit: so many jobs at a time, first those that have been due for longest. An
+-- operator's capacity, in pgqueue_lane, comes before that of a limit's jobs; and while he
+-- has paused a lane, it has no room.
+--
+-- Of a fair lane nothing is let through here: whoever claims asks for what it has room
+-- for (queues/fair.py). It is said in which queue there is something due.
+--
+-- The lane that has the name of a task is that of all its jobs: while it is paused, no
+-- other lane of theirs has room. With breaker_trips, a circuit breaker has paused it,
+-- and when that has ended, one job of the task is let through at a time, the probe, from
+-- whatever lane. Whoever promotes then holds the row of the task's lane, too.
 --
 -- What is visible counts, whether somebody has claimed it or not. So whoever makes a
 -- job of a lane visible holds the lane's lock, and has counted after he got it: two
@@ -26,7 +36,8 @@
 -- and all of it at once: so full_at is never nearer than these jobs take. Hence in any
 -- time the claims are no more than what the rate gives in it, and one burst. The proof
 -- is in docs/explanation/lanes.md. In a group with a rate, one that was tried holds the
--- others up as any other does: it was parked for its next turn, and is still the first.
+-- others up as any other does: it was parked for its next turn, and is still the first;
+-- unless its lane skips what fails.
 --
 -- A job becomes visible at the moment of its promotion: claims go by visible_at, and
 -- would find an earlier one only when they are through with the later ones. Not
@@ -42,7 +53,8 @@
 --
 -- Locks: an advisory lock of each lane (postgres/keys.py), in the order of their
 -- hashes, until the transaction ends; another promotion of the same lane waits for it,
--- and nobody else does. Row locks on the jobs; SKIP LOCKED: one that is being
+-- and nobody else does. Then the rows of tasks whose breaker waits for its probe: few,
+-- in the order of their names. Row locks on the jobs; SKIP LOCKED: one that is being
 -- cancelled or changed is not waited for. Of lanes with a rate, a row lock on their row
 -- of pgqueue_lane; an operator who pauses the lane waits for it, or it for him.
 CREATE OR REPLACE FUNCTION pgqueue_promote(
@@ -60,6 +72,8 @@ AS $$
 DECLARE
     home bigint := 'pgqueue_job'::regclass::oid;
     moment timestamptz;
+    probed text[];
+    probes bigint[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE 'pgqueue_promote() needs READ COMMITTED, and this transaction is %: it '
@@ -70,11 +84,23 @@ BEGIN
     PERFORM pg_advisory_xact_lock(706706, hashed.key)
        FROM (SELECT DISTINCT (hashtextextended(name, home) % 2147483647)::integer AS key
                FROM unnest(in_lanes) name ORDER BY key) hashed;
+    PERFORM FROM pgqueue_lane
+      WHERE paused_at IS NOT NULL AND breaker_trips > 0
+        AND paused_until <= clock_timestamp()
+      ORDER BY name FOR UPDATE;
     moment := clock_timestamp();
     WITH told AS MATERIALIZED (
-        SELECT asked.name, newest.is_parked, newest.is_group,
+        SELECT asked.name, newest.is_parked, newest.is_group, newest.policy,
+               CASE WHEN of_task.breaker_trips > 0 THEN of_task.name END AS probing,
                CASE WHEN kept.paused_at IS NOT NULL
                          AND coalesce(kept.paused_until > moment, true) THEN 0
+                    WHEN of_task.paused_at IS NOT NULL
+                         AND coalesce(of_task.paused_until > moment, true) THEN 0
+                    WHEN of_task.breaker_trips > 0
+                         AND EXISTS (SELECT FROM pgqueue_job j
+                                      WHERE j.id = of_task.probe_id
+                                        AND j.visible_at IS NOT NULL) THEN 0
+                    WHEN newest.policy = 'fair' AND in_paced THEN 0
                     WHEN newest.is_group THEN 1
                     ELSE coalesce(kept.capacity, newest.capacity) END AS capacity,
                CASE WHEN NOT in_paced THEN NULL
@@ -86,7 +112,7 @@ BEGIN
           LEFT JOIN pgqueue_lane kept ON kept.name = asked.name
           LEFT JOIN LATERAL (
                SELECT true AS is_parked, j.lane_capacity IS NULL AS is_group,
-                      j.lane_capacity AS capacity,
+                      j.lane_capacity AS capacity, j.lane_policy AS policy, j.task,
                       CASE WHEN j.lane_spacing IS NOT NULL
                            THEN least(greatest(j.lane_spacing, 0.000001), 2678400)
                            END AS spacing,
@@ -95,6 +121,7 @@ BEGIN
                 WHERE j.lane >= asked.name AND j.lane <= asked.name
                   AND j.visible_at IS NULL
                 ORDER BY j.lane DESC, j.id DESC LIMIT 1) newest ON true
+          LEFT JOIN pgqueue_lane of_task ON of_task.name = newest.task
          WHERE newest.is_parked OR kept.spacing IS NOT NULL),
     paid AS MATERIALIZED (
         SELECT told.name, waiting.jobs AS unclaimed, full_at.seconds AS full_seconds,
@@ -113,25 +140,27 @@ BEGIN
                       AS seconds) full_at
          WHERE told.spacing IS NOT NULL),
     lane AS MATERIALIZED (
-        SELECT told.name, told.is_group, told.spacing,
-               least(told.capacity - (SELECT count(*) FROM (
+        SELECT told.name, told.is_group, told.spacing, told.policy, told.probing,
+               least(CASE WHEN told.probing IS NULL THEN 1000 ELSE 1 END,
+                     told.capacity - (SELECT count(*) FROM (
                          SELECT FROM pgqueue_job j
                           WHERE j.lane = told.name AND j.visible_at IS NOT NULL
                           LIMIT told.capacity) held),
                      (SELECT tokens FROM paid WHERE paid.name = told.name)) AS room
           FROM told WHERE told.is_parked),
-    first AS MATERIALIZED (
-        SELECT lane.name, head.id
+    next AS MATERIALIZED (
+        SELECT lane.name, lane.probing, head.id
           FROM lane CROSS JOIN LATERAL (
                SELECT j.id, j.lane_due_at FROM pgqueue_job j
                 WHERE j.lane >= lane.name AND j.lane <= lane.name
                   AND j.visible_at IS NULL
                   AND (j.deliveries = 0 OR j.lane_due_at <= moment
-                       OR lane.spacing IS NOT NULL)
+                       OR (lane.spacing IS NOT NULL
+                           AND lane.policy IS DISTINCT FROM 'skip'))
                 ORDER BY j.lane, j.id LIMIT 1) head
          WHERE lane.is_group AND lane.room > 0 AND head.lane_due_at <= moment
         UNION ALL
-        SELECT lane.name, due.id
+        SELECT lane.name, lane.probing, due.id
           FROM lane CROSS JOIN LATERAL (
                SELECT j.id FROM pgqueue_job j
                 WHERE j.lane >= lane.name
@@ -139,6 +168,10 @@ BEGIN
                   AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
                 ORDER BY j.lane, j.lane_due_at LIMIT greatest(lane.room, 0)) due
          WHERE NOT lane.is_group),
+    first AS MATERIALIZED (
+        SELECT name, id FROM next
+         WHERE probing IS NULL
+            OR id = (SELECT min(id) FROM next other WHERE other.probing = next.probing)),
     free AS MATERIALIZED (
         SELECT j.id FROM pgqueue_job j
          WHERE j.id = ANY(ARRAY(SELECT id FROM first))
@@ -148,7 +181,7 @@ BEGIN
         UPDATE pgqueue_job AS j SET visible_at = moment, lane_due_at = NULL
          WHERE j.id = ANY(ARRAY(SELECT id FROM free))
            AND num_nonnulls(j.lane_due_at) = 1
-        RETURNING j.id, j.queue, j.lane),
+        RETURNING j.id, j.queue, j.lane, j.task),
     counted AS MATERIALIZED (
         SELECT paid.name, told.spacing, told.burst, told.is_parked,
                paid.unclaimed + now.jobs AS unclaimed,
@@ -170,10 +203,31 @@ BEGIN
          WHERE is_parked AND unclaimed < burst
            AND full_seconds > (burst - 1) * spacing)
     SELECT (SELECT count(*) FROM promoted),
-           ARRAY(SELECT DISTINCT queue FROM promoted),
-           ARRAY(SELECT DISTINCT name FROM first
-                  WHERE NOT EXISTS (SELECT FROM promoted WHERE promoted.id = first.id)),
+           ARRAY(SELECT queue FROM promoted
+                 UNION
+                 SELECT due.queue FROM lane CROSS JOIN LATERAL (
+                        SELECT j.queue FROM pgqueue_job j
+                         WHERE lane.policy = 'fair' AND j.lane >= lane.name
+                           AND (j.lane, j.lane_due_at) <= (lane.name, moment)
+                           AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
+                         ORDER BY j.lane, j.lane_due_at LIMIT 1) due),
+           ARRAY(SELECT name FROM first
+                  WHERE NOT EXISTS (SELECT FROM promoted WHERE promoted.id = first.id)
+                 UNION
+                 SELECT lane.name FROM lane
+                  WHERE lane.room = 1000
+                    AND lane.room = (SELECT count(*) FROM promoted
+                                      WHERE promoted.lane = lane.name)),
            ARRAY(SELECT name FROM soon ORDER BY name),
-           ARRAY(SELECT greatest(seconds, 0) FROM soon ORDER BY name)
-      INTO jobs, queues, locked, paced, next_seconds;
+           ARRAY(SELECT greatest(seconds, 0) FROM soon ORDER BY name),
+           ARRAY(SELECT task FROM promoted
+                  WHERE task = ANY(ARRAY(SELECT lane.probing FROM lane)) ORDER BY id),
+           ARRAY(SELECT id FROM promoted
+                  WHERE task = ANY(ARRAY(SELECT lane.probing FROM lane)) ORDER BY id)
+      INTO jobs, queues, locked, paced, next_seconds, probed, probes;
+    IF probes <> '{}' THEN
+        UPDATE pgqueue_lane SET probe_id = probe.id
+          FROM unnest(probed, probes) AS probe(task, id)
+         WHERE name = probe.task;
+    END IF;
 END $$;

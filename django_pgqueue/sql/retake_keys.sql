@@ -60,13 +60,13 @@ BEGIN
                         id, queue, task, args, kwargs, headers, priority, run_after,
                         enqueued_at, expires_at, attempt, max_attempts, crashes,
                         deliveries, lane, lane_capacity, lane_spacing, lane_burst,
-                        progress, workflow_id, parent_id, message_id, schedule_id,
-                        dedup_key, errors, state, finished_at)
+                        lane_policy, progress, workflow_id, parent_id, message_id,
+                        schedule_id, dedup_key, errors, state, finished_at)
                     SELECT g.id, g.queue, g.task, g.args, g.kwargs, g.headers,
                            g.priority, g.run_after, g.enqueued_at, g.expires_at,
                            g.attempt, g.max_attempts, g.crashes, g.deliveries, g.lane,
-                           g.lane_capacity, g.lane_spacing, g.lane_burst, g.progress,
-                           g.workflow_id, g.parent_id, g.message_id, g.schedule_id,
+                           g.lane_capacity, g.lane_spacing, g.lane_burst,
+                           g.lane_policy, g.progress, g.workflow_id, g.parent_id, g.message_id, g.schedule_id,
                            g.queued_key,
                            CASE WHEN jsonb_array_length(g.errors) >= 100
                                 THEN g.errors - 1 ELSE g.errors END

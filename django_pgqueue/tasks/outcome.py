@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 ON_SUCCESS = "on_success"
 REJECT_ON_ERROR = "reject_on_error"
 
+# The lane_policy of a group in which nobody waits for one that has failed.
+DEAD_LETTER = "dead-letter"
+
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
@@ -155,7 +158,11 @@ def outcome_after(
             max_attempts=job.max_attempts,
             error=error,
             age=age,
-            ack_policy=options.ack_policy,
+            ack_policy=(
+                REJECT_ON_ERROR
+                if job.lane_policy == DEAD_LETTER
+                else options.ack_policy
+            ),
             is_cancelled=is_cancelled,
             random=draw,
         )

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from django.db import connection, transaction
 
-from django_pgqueue.models import ArchivedJob, Job
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from tests.app import lane_tasks as tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
@@ -36,6 +36,21 @@ def started(the_ledger):
         key, number = entry.note
         found[key][number] = None
     return {key: list(numbers) for key, numbers in found.items()}
+
+
+@pytest.mark.parametrize("task", [tasks.skips, tasks.rejects], ids=lambda t: t.name)
+def test_others_need_not_wait_for_one_that_fails(start_worker, the_ledger, task):
+    """They go on in their order; it waits for its attempt, or is a dead letter."""
+    start_worker(processes=2)
+    ids = [job.id for job in task.bulk([("c", number) for number in range(20)])]
+
+    wait_until_final(ids[1:])
+
+    assert {"c": [*range(20)]} == started(the_ledger)
+    assert {"c": 1} == most_at_once(the_ledger)
+    waits = Job.objects.filter(pk=ids[0], visible_at=None, attempt=1).exists()
+    dead = DeadLetter.objects.filter(pk=ids[0], reason="rejected", attempt=1).exists()
+    assert (task is tasks.skips, task is tasks.rejects) == (waits, dead)
 
 
 @pytest.mark.parametrize("task", [tasks.step, tasks.flaky_step], ids=lambda t: t.name)

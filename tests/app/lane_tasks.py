@@ -7,7 +7,7 @@ import random
 import time
 from pathlib import Path
 
-from django_pgqueue import Limit, Rate, Retry, task
+from django_pgqueue import Group, Limit, Rate, Retry, task
 from django_pgqueue.tasks.context import JobContext
 from tests.harness import ledger
 from tests.harness.ledger import Ledger
@@ -37,6 +37,22 @@ def step(ctx: JobContext, customer: str, number: int) -> None:
 def flaky_step(ctx: JobContext, customer: str, number: int) -> None:
     """One at a time for a customer, and one of ten attempts fails."""
     _run(ctx, customer, number, 0.1)
+
+
+@task(
+    group=Group("customer", on_error="skip"),
+    takes_context=True,
+    retries=Retry(max_attempts=2, backoff="constant", base=600, jitter="none"),
+)
+def skips(ctx: JobContext, customer: str, number: int) -> None:
+    """One at a time for a customer; number 0 fails, and nobody waits for it."""
+    _run(ctx, customer, number, float(number == 0))
+
+
+@task(group=Group("customer", on_error="dead-letter"), takes_context=True, retries=SOON)
+def rejects(ctx: JobContext, customer: str, number: int) -> None:
+    """One at a time for a customer; number 0 fails, which is its last attempt."""
+    _run(ctx, customer, number, float(number == 0))
 
 
 @task(limit=Limit(3, key="tenant"), takes_context=True)

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
+from django.db import IntegrityError
 
 from django_pgqueue.models import Job
 from django_pgqueue.queues import lanes
@@ -66,6 +67,40 @@ def test_a_retry_keeps_its_place_in_a_group(cursor):
     assert {job.pk} == retry(cursor, worker="w", ended=[again])
     assert 0 == lanes.promote(cursor, ["a"]).jobs
     assert [job.pk] == visible()
+
+
+@pytest.mark.parametrize("said", [{}, {"lane_spacing": 0.000001, "lane_burst": 9}])
+def test_a_group_that_skips_goes_on_without_one_that_failed(cursor, said):
+    """And when its next attempt is due, it is the first again; with a rate, too."""
+    failed, second, third = make_jobs(3, lane="a", lane_policy="skip", **said)
+    lanes.promote(cursor, ["a"])
+    Job.objects.filter(pk=failed).update(leased_by="w", attempt=1, deliveries=1)
+
+    again = Ended(id=failed, delivery=1, delay_seconds=60)
+    assert {failed} == retry(cursor, worker="w", ended=[again])
+    assert 1 == lanes.promote(cursor, ["a"]).jobs
+    assert [second] == visible()
+
+    due = Job.objects.get(pk=third).lane_due_at
+    Job.objects.filter(pk=failed).update(lane_due_at=due)
+    assert 0 == lanes.promote(cursor, ["a"]).jobs
+    end(second)
+    assert 1 == lanes.promote(cursor, ["a"]).jobs
+    assert [failed] == visible()
+
+
+def test_a_job_with_a_time_holds_up_a_group_that_skips(cursor):
+    """It has not failed; a time that was asked for is part of the order."""
+    make_job(lane="a", lane_policy="skip", run_after=HOUR)
+    make_job(lane="a", lane_policy="skip")
+
+    assert 0 == lanes.promote(cursor, ["a"]).jobs
+
+
+def test_an_unknown_policy_is_refused_by_its_name(cursor):
+    """Before a promotion meets it."""
+    with pytest.raises(IntegrityError, match="skip or dead-letter of a group, or fair"):
+        make_job(lane="a", lane_policy="wait")
 
 
 # Limits ------------------------------------------------------------------------------

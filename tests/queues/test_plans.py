@@ -39,6 +39,8 @@ from tests.harness.factories import LEASE, make_jobs, make_leased_job
 ROWS = 200_000
 # For a claim of ten rows, whatever else is in the table.
 BUFFERS_MAX = 500
+# Of a function whose statements are planned at its first calls in a session.
+PLAN_BUFFERS = 250
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -142,6 +144,7 @@ VALUES = {
     "lane_burst": 2,
     "lane_capacity": 3,
     "lane_spacing": 0.5,
+    "lane_policy": None,
     "capacity": 3,
     "lasts": LEASE,
     "seconds": 86_400.0,
@@ -731,7 +734,7 @@ HOT = {
     "cancel.CANCEL": (BUFFERS_MAX, 0, 10),
     "lanes.NEWLY_DUE": (BUFFERS_MAX, 0, 1),
     "lanes.WITH_ROOM": (BUFFERS_MAX, 0, 1),
-    "lanes.PROMOTE": (BUFFERS_MAX, 0, 1),
+    "lanes.PROMOTE": (BUFFERS_MAX + PLAN_BUFFERS, 0, 1),
 }
 
 

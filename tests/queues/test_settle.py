@@ -226,6 +226,7 @@ def test_a_job_keeps_what_it_is_when_it_moves(cursor, verb, model):
         "lane_capacity": 3,
         "lane_spacing": 0.5,
         "lane_burst": 2,
+        "lane_policy": "skip",
         "progress": {"done": 1},
         "workflow_id": 1,
         "parent_id": 2,

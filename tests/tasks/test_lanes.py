@@ -12,6 +12,7 @@ from django.db.models import Value
 from django_pgqueue import (
     Accumulate,
     DeclarationError,
+    Group,
     InvalidArgument,
     InvalidOption,
     Limit,
@@ -35,6 +36,22 @@ def lanes():
 # What is declared --------------------------------------------------------------------
 
 
+def test_a_group_says_what_a_failure_does():
+    """In its own words; "block" is what it does without a word."""
+
+    def step(customer): ...
+
+    for on_error, policy in [("block", None), ("skip", "skip"), ("dead-letter",) * 2]:
+        group = Group("customer", on_error=on_error)
+        job = task(name=f"tests.{on_error}", group=group)(step).delay("c")
+        kept = Job.objects.values_list("lane", "lane_capacity", "lane_policy")
+        assert (f"tests.{on_error}:c", None, policy) == kept.get(pk=job.id)
+    with pytest.raises(DeclarationError, match="'block', 'skip' or 'dead-letter'"):
+        Group("customer", on_error="halt")
+    with pytest.raises(InvalidOption, match="the name of a parameter"):
+        Group("")
+
+
 @pytest.mark.parametrize(
     "options, problem",
     [
@@ -43,6 +60,7 @@ def lanes():
         ({"group": []}, "the name of a parameter"),
         ({"group": ["customer", "customer"]}, "each once"),
         ({"group": 5}, "the name of a parameter"),
+        ({"group": Group("custmer")}, "Did you mean 'customer'"),
         ({"limit": 5}, "it must be a Limit"),
         ({"limit": Limit(5, key="tenant")}, "'tenant' is no parameter"),
         ({"group": "customer", "limit": Limit(5)}, "Leave limit out"),

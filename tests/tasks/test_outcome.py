@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_pgqueue import Cancel, Reject, Retry, RetryLater, Snooze, TaskTimeout
+from django_pgqueue.conf import get_settings
 from django_pgqueue.queues.claim import Claimed
+from django_pgqueue.tasks.options import TaskOptions
 from django_pgqueue.tasks.outcome import (
     Cancelled,
     Expired,
@@ -15,6 +17,7 @@ from django_pgqueue.tasks.outcome import (
     Retried,
     Succeeded,
     decide,
+    outcome_after,
 )
 from django_pgqueue.tasks.prepare import decide_before, decide_unknown
 from django_pgqueue.tasks.raised import AskedAgain
@@ -46,6 +49,7 @@ def claimed(**fields):
             "enqueued_at": NOW,
             "accumulate_key": None,
             "lane": None,
+            "lane_policy": None,
             "is_paced": False,
             "expired": None,
             "claimed_at": NOW,
@@ -277,3 +281,20 @@ def test_no_attempt_starts_beyond_max_age(age, error, expected):
     policy = Retry(backoff="constant", base=7, jitter="none", max_age="1m")
 
     assert expected == decide(policy, attempt=1, max_attempts=5, error=error, age=age)
+
+
+@pytest.mark.parametrize(
+    "policy, expected",
+    [
+        (None, Retried(timedelta(seconds=7))),
+        ("skip", Retried(timedelta(seconds=7))),
+        ("dead-letter", GaveUp("rejected")),
+    ],
+)
+def test_a_failure_is_the_last_where_the_group_says_so(policy, expected):
+    """However many attempts the job has left; a snooze is no failure."""
+    options = TaskOptions(retries=PLAIN).for_queue("default", get_settings())
+
+    assert expected == outcome_after(claimed(lane_policy=policy), options, OSError())
+    snoozed = outcome_after(claimed(lane_policy=policy), options, Snooze(9))
+    assert timedelta(seconds=9) == snoozed.delay

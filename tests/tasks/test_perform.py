@@ -53,6 +53,7 @@ def claimed(task_name="tests.app.tasks.noop", **fields):
             "enqueued_at": NOW,
             "accumulate_key": None,
             "lane": None,
+            "lane_policy": None,
             "is_paced": False,
             "expired": None,
             "claimed_at": NOW,

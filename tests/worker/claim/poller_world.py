@@ -302,6 +302,7 @@ class World:
                     enqueued_at=EPOCH,
                     accumulate_key=None,
                     lane=None,
+                    lane_policy=None,
                     is_paced=False,
                     expired=None,
                     claimed_at=self.moment(self.now),

@@ -1,0 +1,24 @@
+"""An index of the lanes that take turns, made while the queue is in use."""
+
+from django.contrib.postgres.operations import AddIndexConcurrently
+from django.db import migrations, models
+from django.db.models import Q
+
+
+class Migration(migrations.Migration):
+    """Not atomic, since CONCURRENTLY takes no transaction."""
+
+    atomic = False
+
+    dependencies = [("pgqueue", "0007_lane_policies")]
+
+    operations = [
+        AddIndexConcurrently(
+            model_name="job",
+            index=models.Index(
+                fields=["queue", "lane", "lane_due_at"],
+                name="pgqueue_job_fair",
+                condition=Q(visible_at__isnull=True, lane_policy="fair"),
+            ),
+        ),
+    ]
