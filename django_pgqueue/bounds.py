@@ -45,6 +45,10 @@ KEY_CHARACTERS_MAX = 255
 LANE_CHARACTERS_MAX = 255
 # Between a lane's task and the values of its key.
 LANE_SEPARATOR = ":"
+# The policy of lanes that take turns.
+FAIR = "fair"
+# How many jobs one of them has in a turn.
+LANE_WEIGHT_MAX = 100
 # The hash that the end of a longer name becomes.
 LANE_DIGITS = 32
 

@@ -146,6 +146,11 @@ class Settings:
         found = {name: self.depth_limit(name) for name in self.queues}
         return {name: limit.depth_max for name, limit in found.items() if limit}
 
+    def fair_by(self, queue: str) -> tuple[str, ...]:
+        """Return the parameters by whose values jobs of *queue* start in turn."""
+        options = self.queues.get(queue)
+        return () if options is None else options.get(FAIR_BY, ())
+
     def depth_limit(self, queue: str) -> DepthLimit | None:
         """Return how many jobs *queue* may hold; None: as many as there are."""
         options = self.queues.get(queue)
@@ -177,8 +182,10 @@ QUEUE_LIMITS: dict[str, tuple[float, float]] = {
 
 # What QUEUES says of a queue itself, and not of its tasks' jobs; and where it is kept
 # among the options of a queue.
-OF_QUEUE = tuple(item.name for item in fields(DepthLimit))
+OF_DEPTH = tuple(item.name for item in fields(DepthLimit))
 DEPTH_LIMIT = "depth_limit"
+FAIR_BY = "fair_by"
+OF_QUEUE = (*OF_DEPTH, FAIR_BY)
 
 # Numbers that may be None as well.
 OPTIONAL = frozenset(
@@ -477,9 +484,27 @@ def _queue(key: str, value: Any) -> Mapping[str, Any]:
         raise SettingsError(f"{key} must be a dict of options, not {value!r}.")
     others = {name: said for name, said in value.items() if name not in OF_QUEUE}
     options = _options(key, others, besides=OF_QUEUE)
-    if len(others) == len(value):
-        return options
-    return {**options, DEPTH_LIMIT: _depth_limit(key, value)}
+    own: dict[str, Any] = {}
+    if any(name in value for name in OF_DEPTH):
+        own[DEPTH_LIMIT] = _depth_limit(key, value)
+    if FAIR_BY in value:
+        own[FAIR_BY] = _fair_by(f"{key}[{FAIR_BY!r}]", value[FAIR_BY])
+    return {**options, **own}
+
+
+def _fair_by(key: str, value: Any) -> tuple[str, ...]:
+    from django_pgqueue.options.lanes import check_fair_by
+
+    if callable(value) or value is False:
+        raise SettingsError(
+            f"{key} is {value!r}; it must be the name of a parameter, or a list of "
+            f"them: tasks of the queue that take it have turns by its values."
+        )
+    try:
+        lane = check_fair_by(value)
+    except InvalidOption as error:
+        raise SettingsError(f"{key}: {error}") from None
+    return lane.by if lane else ()
 
 
 def _depth_limit(key: str, value: Mapping[str, Any]) -> DepthLimit:
@@ -494,7 +519,7 @@ def _depth_limit(key: str, value: Mapping[str, Any]) -> DepthLimit:
             f"{key}['on_full'] is {on_full!r}; it must be {_either(ON_FULL)}."
         )
     if "depth_max" not in kept:
-        (first, *_) = (name for name in OF_QUEUE if name in value)
+        (first, *_) = (name for name in OF_DEPTH if name in value)
         raise SettingsError(f"{key} has {first!r}, which needs 'depth_max' beside it.")
     if "block_seconds" in kept and on_full != "block":
         raise SettingsError(

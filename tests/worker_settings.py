@@ -22,6 +22,7 @@ PGQUEUE = {
         "crash_tasks",
         "standard_tasks",
         "control_tasks",
+        "fair_tasks",
         "lane_tasks",
         "pool_tasks",
         "accumulate_tasks",

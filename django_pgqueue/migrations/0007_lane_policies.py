@@ -14,8 +14,9 @@ ENQUEUE_IN_LANES = (
 FUNCTIONS = f"DROP FUNCTION pgqueue_enqueue({ENQUEUE_IN_LANES});\n" + (
     Path(__file__).with_suffix(".sql").read_text("utf-8")
 )
-FUNCTIONS_BACK = f"DROP FUNCTION pgqueue_enqueue({ENQUEUE_IN_LANES}, text);\n" + (
-    Path(__file__).with_name("0004_lanes.sql").read_text("utf-8")
+FUNCTIONS_BACK = (
+    f"DROP FUNCTION pgqueue_turns, pgqueue_enqueue({ENQUEUE_IN_LANES}, text);\n"
+    + Path(__file__).with_name("0004_lanes.sql").read_text("utf-8")
 )
 
 

@@ -187,9 +187,9 @@ BEGIN
     SELECT (SELECT count(*) FROM promoted),
            ARRAY(SELECT queue FROM promoted
                  UNION
-                 SELECT due.queue FROM lane CROSS JOIN LATERAL (
+                 SELECT '!fair:' || due.queue FROM lane CROSS JOIN LATERAL (
                         SELECT j.queue FROM pgqueue_job j
-                         WHERE lane.policy = 'fair' AND j.lane >= lane.name
+                         WHERE lane.policy = 'fair' AND in_paced AND j.lane >= lane.name
                            AND (j.lane, j.lane_due_at) <= (lane.name, moment)
                            AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
                          ORDER BY j.lane, j.lane_due_at LIMIT 1) due),
@@ -345,6 +345,81 @@ BEGIN
     RETURN stored;
 END $$;
 
+-- turns.sql
+CREATE OR REPLACE FUNCTION pgqueue_turns(
+    in_queue text,
+    in_after text,
+    in_lanes integer,
+    in_jobs integer,
+    OUT ids bigint[],
+    OUT looked bigint,
+    OUT has_more boolean,
+    OUT last text,
+    OUT seconds float8
+) LANGUAGE plpgsql STABLE
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+    SET enable_incremental_sort = off SET jit = off
+AS $$
+BEGIN
+    WITH RECURSIVE lane(name, place) AS (
+        (SELECT j.lane, 1 FROM pgqueue_job j
+          WHERE (j.queue, j.lane) > (in_queue, in_after) AND j.queue <= in_queue
+            AND j.visible_at IS NULL AND j.lane_policy = 'fair'
+          ORDER BY j.queue, j.lane LIMIT 1)
+        UNION ALL
+        SELECT (SELECT j.lane FROM pgqueue_job j
+                 WHERE (j.queue, j.lane) > (in_queue, lane.name) AND j.queue <= in_queue
+                   AND j.visible_at IS NULL AND j.lane_policy = 'fair'
+                 ORDER BY j.queue, j.lane LIMIT 1), lane.place + 1
+          FROM lane WHERE lane.name IS NOT NULL AND lane.place < in_lanes
+    ), told AS MATERIALIZED (
+        SELECT lane.name, lane.place, head.lane_due_at AS due_at,
+               greatest(coalesce(kept.weight, 1), 1) AS weight
+          FROM lane
+          LEFT JOIN pgqueue_lane kept ON kept.name = lane.name
+         CROSS JOIN LATERAL (
+               SELECT j.task, j.lane_due_at FROM pgqueue_job j
+                WHERE (j.queue, j.lane) >= (in_queue, lane.name)
+                  AND (j.queue, j.lane) <= (in_queue, lane.name)
+                  AND j.visible_at IS NULL AND j.lane_policy = 'fair'
+                ORDER BY j.queue, j.lane, j.lane_due_at LIMIT 1) head
+          LEFT JOIN pgqueue_lane of_task ON of_task.name = head.task
+         WHERE lane.name IS NOT NULL
+           AND coalesce(kept.paused_until <= statement_timestamp(),
+                        kept.paused_at IS NULL)
+           AND (of_task.name IS NULL OR of_task.breaker_trips = 0)
+           AND coalesce(of_task.paused_until <= statement_timestamp(),
+                        of_task.paused_at IS NULL)
+    ), turn AS MATERIALIZED (
+        SELECT name, place, weight,
+               weight * ceil(in_jobs::numeric / sum(weight) OVER ())::bigint AS quota
+          FROM told WHERE due_at <= statement_timestamp()
+    ), due AS MATERIALIZED (
+        SELECT turn.name, turn.place, waiting.id,
+               (waiting.number - 1) / turn.weight AS round,
+               waiting.number = turn.quota AS is_last
+          FROM turn
+         CROSS JOIN LATERAL (
+               SELECT j.id, row_number() OVER (
+                          ORDER BY j.queue, j.lane, j.lane_due_at) AS number
+                 FROM pgqueue_job j
+                WHERE (j.queue, j.lane) >= (in_queue, turn.name)
+                  AND (j.queue, j.lane, j.lane_due_at)
+                      <= (in_queue, turn.name, statement_timestamp())
+                  AND j.visible_at IS NULL AND j.lane_policy = 'fair'
+                ORDER BY j.queue, j.lane, j.lane_due_at LIMIT turn.quota) waiting
+         ORDER BY round, turn.place LIMIT in_jobs
+    )
+    SELECT ARRAY(SELECT due.id FROM due),
+           (SELECT count(name) FROM lane),
+           (SELECT coalesce(bool_or(is_last), false) OR count(*) = in_jobs FROM due),
+           coalesce((SELECT name FROM due ORDER BY round DESC, place DESC LIMIT 1),
+                    (SELECT max(name) FROM lane)),
+           (SELECT extract(epoch FROM min(due_at) - statement_timestamp())::float8
+              FROM told WHERE due_at > statement_timestamp())
+      INTO ids, looked, has_more, last, seconds;
+END $$;
+
 -- pins.sql
 DO $do$
 DECLARE
@@ -361,7 +436,7 @@ BEGIN
                'pgqueue_make_log_day', 'pgqueue_pattern_selects', 'pgqueue_patterns_of',
                'pgqueue_promote', 'pgqueue_publish', 'pgqueue_repeat_calls',
                'pgqueue_retake_keys', 'pgqueue_store', 'pgqueue_store_message',
-               'pgqueue_store_messages', 'pgqueue_store_unique')
+               'pgqueue_store_messages', 'pgqueue_store_unique', 'pgqueue_turns')
     LOOP
         EXECUTE pg_catalog.format(
             'ALTER ROUTINE %s SET search_path = %s, pg_temp', routine, home);

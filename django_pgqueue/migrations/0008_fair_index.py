@@ -1,6 +1,9 @@
-"""An index of the lanes that take turns, made while the queue is in use."""
+"""An index of lanes that take turns, made while the queue is in use."""
 
-from django.contrib.postgres.operations import AddIndexConcurrently
+from django.contrib.postgres.operations import (
+    AddIndexConcurrently,
+    RemoveIndexConcurrently,
+)
 from django.db import migrations, models
 from django.db.models import Q
 
@@ -13,6 +16,15 @@ class Migration(migrations.Migration):
     dependencies = [("pgqueue", "0007_lane_policies")]
 
     operations = [
+        RemoveIndexConcurrently(model_name="job", name="pgqueue_job_lane_intake"),
+        AddIndexConcurrently(
+            model_name="job",
+            index=models.Index(
+                fields=["lane_due_at", "id"],
+                name="pgqueue_job_lane_intake",
+                condition=Q(lane_due_at__isnull=False) & ~Q(lane_policy="fair"),
+            ),
+        ),
         AddIndexConcurrently(
             model_name="job",
             index=models.Index(

@@ -166,11 +166,12 @@ class Job(JobColumns):
                 name="pgqueue_job_fair",
                 condition=Q(visible_at__isnull=True, lane_policy="fair"),
             ),
-            # Serves queues/lanes.py: lanes with jobs that have become due.
+            # Serves queues/lanes.py: lanes with jobs that have become due. After fair
+            # ones, claims look themselves.
             models.Index(
                 fields=["lane_due_at", "id"],
                 name="pgqueue_job_lane_intake",
-                condition=Q(lane_due_at__isnull=False),
+                condition=Q(lane_due_at__isnull=False) & ~Q(lane_policy="fair"),
             ),
             # Serves queues/suspects.py: the few jobs that run alone.
             models.Index(

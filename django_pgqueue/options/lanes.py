@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from django_pgqueue.bounds import (
+    FAIR,
     LANE_BURST_MAX,
     LANE_CAPACITY_MAX,
     LANE_SPACING_MAX,
@@ -182,12 +183,17 @@ class Lane:
     # Of a rate: seconds from one job to the next, and how many may be ahead of that.
     spacing: float | None = None
     burst: int | None = None
-    # Of a group, what one that fails does to the others; None: they wait.
+    # Of a group, what one that fails does to the others; None: they wait. "fair": it
+    # takes turns with the lanes of other keys.
     policy: str | None = None
+    # Of a fair lane of a queue: its name begins with this, in place of the task's.
+    queue: str | None = None
 
     @property
     def option(self) -> str:
         """How it was said."""
+        if self.policy == FAIR:
+            return "fair_by"
         if self.capacity is None:
             return "group"
         return "rate" if self.capacity == LANE_CAPACITY_MAX else "limit"
@@ -253,17 +259,37 @@ def check_rate(value: Rate | Literal[False]) -> Lane | Literal[False]:
     return replace(lane, by=_names(value.key, "Rate(key"))
 
 
+def check_fair_by(value: Key | Literal[False]) -> Lane | Literal[False]:
+    """Return the lane; raise InvalidOption. False: none, whatever the task says."""
+    if value is False:
+        return False
+    return replace(_lane(LANE_CAPACITY_MAX, value, "fair_by"), policy=FAIR)
+
+
+def fair_lane_of(queue: str, names: Sequence[str]) -> Lane:
+    """Return the lane of jobs in a queue whose keys take turns, whatever their task."""
+    return replace(check_fair_by(names) or Lane(None), queue=queue)
+
+
 def as_lane(
     group: Lane | Literal[False] | None,
     limit: Lane | Literal[False] | None,
     rate: Lane | Literal[False] | None,
+    fair_by: Lane | Literal[False] | None,
 ) -> Lane | Literal[False] | None:
     """
     Return the lane that was said; False: none, None: nothing was said.
 
     Raises:
-        InvalidOption: A group and a limit were, or a rate with another key than theirs.
+        InvalidOption: A group and a limit were, or a rate with another key than theirs,
+            or fair_by and another one.
     """
+    if fair_by and (beside := group or limit or rate):
+        raise InvalidOption(
+            f"{beside.option} and fair_by contradict each other: a job waits in one "
+            f"lane. A group, a limit or a rate with a key is fair by itself, since no "
+            f"key takes more than its own: leave fair_by out."
+        )
     if group and limit:
         raise InvalidOption(
             "group and limit contradict each other: a job waits in one lane, and a "
@@ -278,7 +304,7 @@ def as_lane(
                 f"lane, of one key. Give both the same, or leave one of them out."
             )
         return replace(other, spacing=rate.spacing, burst=rate.burst)
-    said = [lane for lane in (group, limit, rate) if lane is not None]
+    said = [lane for lane in (group, limit, rate, fair_by) if lane is not None]
     return next(filter(None, said), False) if said else None
 
 

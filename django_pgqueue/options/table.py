@@ -33,9 +33,11 @@ from django_pgqueue.options.checks import (
 from django_pgqueue.options.durations import Duration
 from django_pgqueue.options.lanes import (
     GroupKey,
+    Key,
     Lane,
     Limit,
     Rate,
+    check_fair_by,
     check_group,
     check_limit,
     check_rate,
@@ -212,6 +214,15 @@ class LaneKeywords(TypedDict, total=False):
             "A Rate: no more than so many of the task, or of each key, in a time. With "
             "a group or a limit of the same key, both hold.",
             check_rate,
+        ),
+    ]
+    fair_by: Annotated[
+        Key | Literal[False] | None,
+        Option(
+            "A parameter, a list of them, or a function of the arguments: jobs of each "
+            "value start in turn, however many of another wait. With no group, limit "
+            "or rate.",
+            check_fair_by,
         ),
     ]
 

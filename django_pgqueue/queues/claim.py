@@ -47,7 +47,7 @@ CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
 # %(barred)s: jobs that still run in the process that claims, though their leases ran
 # out or were taken over. Whoever gets the row meanwhile, this process must not.
 WAITS = f"(j.leased_by IS NOT NULL AND {PACED})"
-LEASE_CANDIDATES = f"""
+LEASE = f"""
 leased AS (
     UPDATE pgqueue_job AS j
        SET visible_at = CASE WHEN NOT {WAITS}
@@ -79,6 +79,9 @@ leased AS (
               j.lane_spacing IS NOT NULL AS is_paced,
               j.expires_at <= statement_timestamp() AS expired,
               statement_timestamp() AS claimed_at)
+"""
+LEASE_CANDIDATES = f"""
+{LEASE}
 SELECT leased.*, candidate.due_at, candidate.cancel_requested
   FROM leased JOIN candidate ON candidate.id = leased.id
 """
@@ -128,13 +131,17 @@ WITH candidate AS MATERIALIZED (
 """
 
 # Locks: none. All queues that have a job of any state, by the same loose scan, and
-# those that an operator has paused.
+# those that an operator has paused; and whether jobs of fair lanes are parked there.
 KNOWN_QUEUES = f"""
 WITH RECURSIVE {LIVE_QUEUES}
-SELECT live.queue, q.name IS NOT NULL, q.paused_at IS NOT NULL
+SELECT live.queue, q.name IS NOT NULL, q.paused_at IS NOT NULL,
+       EXISTS (SELECT FROM pgqueue_job j
+                WHERE j.queue = live.queue AND j.visible_at IS NULL
+                  AND j.lane_policy = 'fair')
   FROM live LEFT JOIN pgqueue_queue q ON q.name = live.queue
-UNION
-SELECT name, true, true FROM pgqueue_queue WHERE paused_at IS NOT NULL
+UNION ALL
+SELECT name, true, true, false FROM pgqueue_queue
+ WHERE paused_at IS NOT NULL AND name <> ALL(ARRAY(SELECT queue FROM live))
 """
 
 # Locks: a row lock on the new row. Two workers that meet a queue at once both succeed.
@@ -214,6 +221,7 @@ class KnownQueue(NamedTuple):
     name: str
     has_row: bool
     is_paused: bool
+    has_turns: bool = False  # Jobs of fair lanes are parked there.
 
 
 def claim(

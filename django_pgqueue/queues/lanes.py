@@ -61,21 +61,23 @@ SELECT DISTINCT j.lane FROM pgqueue_job j
 # Locks: none. From where the last look has ended, so that it walks over no dead entries
 # of what was let through since. Rows are compared, since many jobs may have one time.
 # Nothing but lane_due_at is asked for, which only a parked job of a lane has: so no
-# other index fits.
-NEWLY_DUE = """
+# other index fits. The last condition is that of the index, in the same words; claims
+# look after fair lanes themselves.
+NOT_FAIR = "NOT (j.lane_policy = 'fair' AND j.lane_policy IS NOT NULL)"
+NEWLY_DUE = f"""
 WITH due AS MATERIALIZED (
     SELECT j.lane, j.lane_due_at, j.id FROM pgqueue_job j
      WHERE (j.lane_due_at, j.id) > (coalesce(%(after)s::timestamptz,
                least(%(since)s::timestamptz,
                      statement_timestamp() - %(back)s::interval)),
            %(after_id)s::bigint)
-       AND j.lane_due_at <= statement_timestamp()
+       AND j.lane_due_at <= statement_timestamp() AND {NOT_FAIR}
      ORDER BY j.lane_due_at, j.id LIMIT %(limit)s)
 SELECT statement_timestamp(), due.count, due.lanes, due.last_at, due.last_id,
        (SELECT min(j.lane_due_at) FROM pgqueue_job j
-         WHERE j.lane_due_at > statement_timestamp())
+         WHERE j.lane_due_at > statement_timestamp() AND {NOT_FAIR})
   FROM (SELECT count(*) AS count,
-               coalesce(array_agg(DISTINCT lane), '{}') AS lanes,
+               coalesce(array_agg(DISTINCT lane), '{{}}') AS lanes,
                max(lane_due_at) AS last_at,
                (array_agg(id ORDER BY lane_due_at DESC, id DESC))[1] AS last_id
           FROM due) due
@@ -113,7 +115,8 @@ SELECT (SELECT name FROM looked_at ORDER BY place DESC LIMIT 1),
          AND (newest.lane_policy = 'fair' OR takes.capacity > (SELECT count(*) FROM (
              SELECT FROM pgqueue_job j
               WHERE j.lane = l.name AND j.visible_at IS NOT NULL
-              LIMIT takes.capacity) held)))
+              LIMIT takes.capacity) held))
+       ORDER BY l.place)
 """
 
 
@@ -147,7 +150,8 @@ class Promoted(NamedTuple):
 
     Attributes:
         jobs: How many it let through.
-        queues: Which queues they are in.
+        queues: Which queues they are in; and in which there is something due of a fair
+            lane, by the hint of queues/fair.py.
         locked: Lanes with a job that somebody else had locked: ask again soon.
         paced: Lanes with a rate in which jobs wait that are let through by and by.
         next_seconds: When, for each of these, from now on; others depend on a claim.

@@ -121,15 +121,19 @@ RETURNING id
 # A job of a limit is parked again: what waits takes no place of others. One of a group
 # keeps its own, or its order would be lost; but where there is a rate, each attempt
 # has its turn, and the first of a parked group holds the others up. And where its group
-# skips what fails, it makes way until its next attempt.
+# skips what fails, it makes way until its next attempt. One of a fair lane has had its
+# turn.
 DUE_AGAIN = """
 statement_timestamp() + make_interval(
     secs => CASE WHEN j.cancel_requested_at IS NULL THEN ended.delay_seconds
                  ELSE 0 END)
 """
 # Either without a lane, as SQL may write it, says nothing.
-TAKES_TURNS = f"""{PACED} OR (j.lane IS NOT NULL AND (j.lane_capacity IS NOT NULL
-                                   OR j.lane_policy = 'skip'))"""
+TAKES_TURNS = f"""
+{PACED} OR (j.lane IS NOT NULL
+            AND CASE j.lane_policy WHEN 'fair' THEN false WHEN 'skip' THEN true
+                     ELSE j.lane_capacity IS NOT NULL END)
+"""
 RETRY = f"""
 UPDATE pgqueue_job AS j
    SET visible_at = CASE WHEN {TAKES_TURNS} THEN NULL ELSE {DUE_AGAIN} END,

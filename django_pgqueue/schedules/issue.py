@@ -15,6 +15,7 @@ from django_pgqueue.conf import Settings, get_settings
 from django_pgqueue.exceptions import ScheduleError, UnknownTask
 from django_pgqueue.log.names import topic_of
 from django_pgqueue.log.publish import publish
+from django_pgqueue.options.lanes import Lane
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake
@@ -27,7 +28,7 @@ from django_pgqueue.schedules.timetables import timetable_of
 from django_pgqueue.tasks import depth, payload, registry
 from django_pgqueue.tasks.context import TICK
 from django_pgqueue.tasks.declared import DeclaredTask
-from django_pgqueue.tasks.lanes import lane_of
+from django_pgqueue.tasks.lanes import lane_in, lane_of
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.tasks.store_unique import dedup_of
 from django_pgqueue.timetable.catch_up import CatchUp, find_due
@@ -239,7 +240,8 @@ def _stored(cursor: Cursor, row: ScheduleRow, placement: Placement) -> int | Non
     args, kwargs = json.dumps(row.args), json.dumps(row.kwargs)
     task = _task(row)
     rule = None if task is None else task.options.rule
-    if task is not None and (lane := task.options.lane) is not None:
+    lane = None if task is None else _lane(task, placement.queue)
+    if task is not None and lane is not None:
         placement = replace(
             placement,
             lane=lane_of(task, lane, *payload.decode(args, kwargs)),
@@ -262,7 +264,12 @@ def _stored(cursor: Cursor, row: ScheduleRow, placement: Placement) -> int | Non
 def _hints(row: ScheduleRow) -> Sequence[str]:
     """Return what is notified besides of a job that waits for others."""
     task = _task(row)
-    return () if task is None or task.options.lane is None else (LANES_HINT,)
+    queue = row.queue or (task and task.options.queue) or QUEUE_DEFAULT
+    return () if task is None or _lane(task, queue) is None else (LANES_HINT,)
+
+
+def _lane(task: DeclaredTask, queue: str) -> Lane | None:
+    return lane_in(task, task.options.lane, queue, get_settings())
 
 
 def _task(row: ScheduleRow) -> DeclaredTask | None:

@@ -17,7 +17,7 @@
 -- has paused a lane, it has no room.
 --
 -- Of a fair lane nothing is let through here: whoever claims asks for what it has room
--- for (queues/fair.py). It is said in which queue there is something due.
+-- for (queues/fair.py). It is said in which queue there is something due, by its hint.
 --
 -- The lane that has the name of a task is that of all its jobs: while it is paused, no
 -- other lane of theirs has room. With breaker_trips, a circuit breaker has paused it,
@@ -205,9 +205,9 @@ BEGIN
     SELECT (SELECT count(*) FROM promoted),
            ARRAY(SELECT queue FROM promoted
                  UNION
-                 SELECT due.queue FROM lane CROSS JOIN LATERAL (
+                 SELECT '!fair:' || due.queue FROM lane CROSS JOIN LATERAL (
                         SELECT j.queue FROM pgqueue_job j
-                         WHERE lane.policy = 'fair' AND j.lane >= lane.name
+                         WHERE lane.policy = 'fair' AND in_paced AND j.lane >= lane.name
                            AND (j.lane, j.lane_due_at) <= (lane.name, moment)
                            AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
                          ORDER BY j.lane, j.lane_due_at LIMIT 1) due),

@@ -299,10 +299,10 @@ class Enqueuer(Generic[P, R]):
 
             offset = offset_of(self._task, spread, args, kwargs)
             placement = replace(placement, offset_microseconds=offset)
-        if self._lane is not None:
+        if (lane := self._lane_in(settings)) is not None:
             from django_pgqueue.tasks.lanes import lane_of
 
-            name = lane_of(self._task, self._lane, args, kwargs)
+            name = lane_of(self._task, lane, args, kwargs)
             placement = replace(placement, lane=name)
         return placement, *encoded, dedup
 
@@ -316,10 +316,10 @@ class Enqueuer(Generic[P, R]):
             from django_pgqueue.tasks.offsets import encode_spread
 
             encode = functools.partial(encode_spread, self._task, spread)
-        if self._lane is not None:
+        if (lane := self._lane_in(settings)) is not None:
             from django_pgqueue.tasks.lanes import encode_items
 
-            in_lanes = functools.partial(encode_items, self._task, self._lane)
+            in_lanes = functools.partial(encode_items, self._task, lane)
             encode = functools.partial(in_lanes, encode)
         if not isinstance(items, Iterable):
             problem = f"is a {type(items).__qualname__}; it must be an iterable"
@@ -451,10 +451,10 @@ class Enqueuer(Generic[P, R]):
             or settings.mode == "immediate",
         }
         if (rule := self._rule) is None:
-            if self._lane is not None:
+            if (lane := self._lane_in(settings)) is not None:
                 from django_pgqueue.tasks import lanes
 
-                rows["lane"] = lanes.key_of(task, self._lane, fields, arguments)
+                rows["lane"] = lanes.key_of(task, lane, fields, arguments)
             with connection.cursor() as cursor:
                 stored = enqueue_from_select(cursor, placement, **rows)
         else:
@@ -512,6 +512,14 @@ class Enqueuer(Generic[P, R]):
     def _queue(self) -> str:
         return self._options.queue or self._task.options.queue or QUEUE_DEFAULT
 
+    def _lane_in(self, settings: Settings) -> Lane | None:
+        """Return where the jobs wait for one another, also by what the queue says."""
+        if self._lane is not None or not settings.fair_by(self._queue):
+            return self._lane
+        from django_pgqueue.tasks.lanes import lane_in
+
+        return lane_in(self._task, self._options.lane, self._queue, settings)
+
     def _placement(self, settings: Settings) -> Placement:
         kept = self._kept
         # The same object for as long as the setting does not change.
@@ -520,7 +528,7 @@ class Enqueuer(Generic[P, R]):
         call, task = self._options, self._task
         queue = self._queue
         resolved = task.resolve(queue, settings)
-        rule = self._rule
+        rule, lane = self._rule, self._lane_in(settings)
         placement = Placement(
             queue=queue,
             task=task.name,
@@ -537,8 +545,8 @@ class Enqueuer(Generic[P, R]):
             expire_at=call.expire_at,
             expire_in=call.expire_in,
             over_microseconds=call.spread.over_microseconds if call.spread else None,
-            has_lanes=self._lane is not None,
-            **(self._lane.columns if self._lane else {}),
+            has_lanes=lane is not None,
+            **(lane.columns if lane else {}),
         )
         if (waits := task.options.accumulate) is not None:
             # In immediate mode nobody would come when the time is over.
@@ -689,10 +697,10 @@ def _announce(
     connection: Any, task: DeclaredTask, placement: Placement, ids: Sequence[int]
 ) -> None:
     if placement.lane is not None or placement.has_lanes:
-        from django_pgqueue.queues.lanes import HINT as LANES_HINT
+        from django_pgqueue.tasks import lanes
 
-        wake_after_commit(connection, LANES_HINT, tells_age=True)
-    if placement.lane is None:
+        lanes.announce(connection, placement)
+    else:
         wake_after_commit(connection, placement.queue)
     if signals.job_enqueued.receivers:
         for job_id in ids:

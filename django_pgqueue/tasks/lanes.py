@@ -10,18 +10,51 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from django_pgqueue.bounds import LANE_CHARACTERS_MAX, LANE_DIGITS, LANE_SEPARATOR
+from django_pgqueue.bounds import FAIR, LANE_CHARACTERS_MAX, LANE_DIGITS, LANE_SEPARATOR
+from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import InvalidArgument
-from django_pgqueue.options.lanes import Lane
+from django_pgqueue.options.lanes import Lane, fair_lane_of
 from django_pgqueue.postgres.bulk import Items
+from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.queues.enqueue import Placement
+from django_pgqueue.queues.fair import HINT as FAIR_HINT
+from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.tasks import keys
 from django_pgqueue.tasks.declared import DeclaredTask
 from django_pgqueue.tasks.spread import Item
 
 if TYPE_CHECKING:
     from django_pgqueue.queues.enqueue_rows import Argument, KeyPart
+
+
+def lane_in(
+    task: DeclaredTask,
+    said: Lane | Literal[False] | None,
+    queue: str,
+    settings: Settings,
+) -> Lane | None:
+    """
+    Return the lane for jobs of *task* in *queue*; None: they wait for nobody.
+
+    Args:
+        task: Whose jobs they are.
+        said: By the call or the task; False: none, whatever the queue says; None:
+            nothing was said.
+        queue: Where they go, which may be shared by key.
+        settings: PGQUEUE.
+    """
+    names = settings.fair_by(queue)
+    if said is not None or not names:
+        return said or None
+    options = task.options
+    if options.rule is not None or options.accumulate is not None:
+        return None
+    # Jobs of others take no turns.
+    if not all(map(task.parameters.takes, names)):
+        return None
+    return fair_lane_of(queue, names)
 
 
 def lane_of(
@@ -44,7 +77,7 @@ def lane_of(
     else:
         find = task.parameters.value
         values = {name: find(name, args, kwargs, keys.MISSING) for name in lane.by}
-    texts = [task.name]
+    texts = [lane.queue or task.name]
     for name, value in values.items():
         if value is None:
             return None
@@ -53,6 +86,17 @@ def lane_of(
             raise keys.misfit(task, name, value, _needs(lane))
         texts.append(text)
     return shortened(LANE_SEPARATOR.join(texts))
+
+
+def announce(connection: Any, placement: Placement) -> None:
+    """Arrange that workers hear of jobs with lanes, once they are committed."""
+    if placement.lane_policy == FAIR:
+        # Claims look there; those of them that have no lane are claimed as well.
+        wake_after_commit(connection, f"{FAIR_HINT}{placement.queue}")
+        return
+    wake_after_commit(connection, LANES_HINT, tells_age=True)
+    if placement.lane is None:
+        wake_after_commit(connection, placement.queue)
 
 
 def is_stored(text: str) -> bool:
@@ -110,7 +154,7 @@ def key_of(
     of_fields = keys.of_fields(
         task, lane.by, fields, arguments, needs=_needs(lane), may_be_none=True
     )
-    return [KeyPart(None, task.name), *of_fields]
+    return [KeyPart(None, lane.queue or task.name), *of_fields]
 
 
 def _needs(lane: Lane) -> str:

@@ -257,6 +257,7 @@ VALUES = {
 JSON_ITEMS = {"items": "[[], {}]"}
 SPECIAL = {
     "lanes.PROMOTE": {"lanes": ["one", "none"], "paced": True},
+    "fair.CLAIM_FAIR": {"queue": "default", "after": "", "lanes": 500, "limit": 10},
     "lanes.WITH_ROOM": {"after": ""},
     "lanes.FORGET": {"after": "", "rest": LEASE, "rest_unclaimed": LEASE},
     "lanes.NEWLY_DUE": {"since": NOON, "after": None},
@@ -427,6 +428,7 @@ EXPLAINED = {
     "lease.RENEW",
     "lease.HELD",
     "lease.RESCUE",
+    "fair.CLAIM_FAIR",
     *(f"lane_controls.{name}" for name in LANE_CONTROLS),
     *(f"lane_stats.{name}" for name in ("FAILING", "FIND", "FIND_BACK")),
     *(f"lane_stats.{name}" for name in ("PLACE", "STATS")),

@@ -131,6 +131,7 @@ BOUNDS = {
     "find.READ": one("dead"),
     "gather.GATHER": ten("waiting"),
     "lanes.FORGET": Bound(buffers=CLAIM_BUFFERS_MAX),
+    "fair.CLAIM_FAIR": Bound(buffers=CLAIM_BUFFERS_MAX + PLAN_BUFFERS),
     "lanes.LANES_OF": ten("waiting"),
     "lanes.NEWLY_DUE": Bound(buffers=CLAIM_BUFFERS_MAX),
     "lanes.PROMOTE": Bound(buffers=CLAIM_BUFFERS_MAX + PLAN_BUFFERS),

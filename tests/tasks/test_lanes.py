@@ -36,6 +36,52 @@ def lanes():
 # What is declared --------------------------------------------------------------------
 
 
+def test_keys_of_a_task_take_turns():
+    """Its lanes are fair ones, of its own name."""
+
+    @task(name="tests.turns", fair_by="customer")
+    def step(customer): ...
+
+    step.delay("c")
+    step.bulk([("c",), (None,)])
+    step.using(fair_by=False).delay("c")
+
+    fair = ("tests.turns:c", "fair")
+    kept = Job.objects.order_by("pk").values_list("lane", "lane_policy")
+    assert [fair, fair, (None, None), (None, None)] == [*kept]
+    assert 2 == Job.objects.filter(lane__isnull=False, visible_at=None).count()
+
+
+def test_keys_of_a_queue_take_turns_whatever_the_task(settings):
+    """Of those tasks that have such a parameter, and say nothing else."""
+    settings.PGQUEUE = {"QUEUES": {"mail": {"fair_by": "customer", "priority": 3}}}
+
+    @task(name="tests.one", queue="mail")
+    def one(customer): ...
+
+    @task(name="tests.two", queue="mail")
+    def two(size, customer): ...
+
+    @task(name="tests.other", queue="mail")
+    def other(size): ...
+
+    @task(name="tests.alone", queue="mail", group=True)
+    def alone(customer): ...
+
+    one.delay("c")
+    two.bulk([(1, "c")])
+    two.from_queryset(Order.objects.none(), size="pk", customer="pk")
+    other.delay(1)
+    alone.delay("c")
+    one.using(queue="elsewhere").delay("c")
+    one.using(group=False).delay("c")
+    kept = Job.objects.order_by("pk").values_list("lane", "lane_policy")
+
+    fair = ("mail:c", "fair")
+    alone = ("tests.alone", None)
+    assert [fair, fair, (None, None), alone, (None, None), (None, None)] == [*kept]
+
+
 def test_a_group_says_what_a_failure_does():
     """In its own words; "block" is what it does without a word."""
 
@@ -65,6 +111,10 @@ def test_a_group_says_what_a_failure_does():
         ({"limit": Limit(5, key="tenant")}, "'tenant' is no parameter"),
         ({"group": "customer", "limit": Limit(5)}, "Leave limit out"),
         ({"group": "customer", "unique": Unique()}, "unique"),
+        ({"fair_by": "custmer"}, "fair_by: 'custmer' is no parameter"),
+        ({"fair_by": True}, "the name of a parameter"),
+        ({"fair_by": "customer", "limit": Limit(5)}, "leave fair_by out"),
+        ({"fair_by": "customer", "group": "customer"}, "leave fair_by out"),
         ({"limit": Limit(1), "throttle": "1/h"}, "throttle"),
     ],
 )

@@ -136,7 +136,7 @@ def _promotion(cursor: Cursor) -> float:
     return seconds * 1_000
 
 
-def _beside(
+def beside(
     kind: type[Beside], task: Task[Any, Any], free: Task[Any, Any], processes: int
 ) -> Mapping[str, Opener]:
     @contextmanager
@@ -174,7 +174,7 @@ LANES_ORDER = Measure(
     goals=(Goal("median", JOBS_PER_SECOND_MIN, "jobs/s"),),
     baseline=WITHOUT,
     other_side="no lane",
-    parts=_beside(Beside, in_order, batched, 2),
+    parts=beside(Beside, in_order, batched, 2),
 )
 
 LANES_LIMIT = Measure(
@@ -185,7 +185,7 @@ LANES_LIMIT = Measure(
     goals=(Goal("median", JOBS_PER_SECOND_MIN, "jobs/s"),),
     baseline=WITHOUT,
     other_side="no lane",
-    parts=_beside(Beside, limited, batched, 2),
+    parts=beside(Beside, limited, batched, 2),
 )
 
 LANES_LATENCY = Measure(
@@ -196,7 +196,7 @@ LANES_LATENCY = Measure(
     goals=(at_most("p50", 5, "ms"), at_most("p99", 50, "ms")),
     baseline=WITHOUT,
     other_side="no lane",
-    parts=_beside(LatencyBeside, tells_time_of_key, tells_time, 1),
+    parts=beside(LatencyBeside, tells_time_of_key, tells_time, 1),
     warm_up_jobs=10,
     is_latency=True,
 )

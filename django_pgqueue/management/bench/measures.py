@@ -15,6 +15,7 @@ from django_pgqueue.management.bench.drain import (
     DRAIN_TWO,
 )
 from django_pgqueue.management.bench.enqueue import BULK, ENQUEUE
+from django_pgqueue.management.bench.fairness import FAIR_DRAIN, FAIR_LATENCY
 from django_pgqueue.management.bench.horizon import HORIZON
 from django_pgqueue.management.bench.idle import IDLE
 from django_pgqueue.management.bench.lanes import (
@@ -56,6 +57,8 @@ MEASURES: dict[str, Measure] = {
         LANES_LIMIT,
         LANES_LATENCY,
         LANES_SNAPSHOT,
+        FAIR_DRAIN,
+        FAIR_LATENCY,
     )
 }
 ALL = "all"

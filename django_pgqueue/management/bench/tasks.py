@@ -51,6 +51,11 @@ def limited(order_id: int, note: str) -> None:
     """Do nothing, so many at a time for each key."""
 
 
+@task(settle="batched", fair_by=lambda order_id, note: 0, name="pgqueue_bench.fair")
+def fair(order_id: int, note: str) -> None:
+    """Do nothing; all are of one key, which takes turns with others."""
+
+
 @task(settle="immediate", name="pgqueue_bench.tells_time")
 def tells_time(order_id: int, note: str) -> float:
     """Return when it started: the monotonic clock of the machine."""
@@ -60,6 +65,12 @@ def tells_time(order_id: int, note: str) -> float:
 @task(settle="immediate", group="order_id", name="pgqueue_bench.tells_time_of_key")
 def tells_time_of_key(order_id: int, note: str) -> float:
     """Return the same; each job has a key of its own."""
+    return time.monotonic()
+
+
+@task(settle="immediate", fair_by="order_id", name="pgqueue_bench.tells_time_in_turn")
+def tells_time_in_turn(order_id: int, note: str) -> float:
+    """Return the same; each job has a key of its own, which takes turns with others."""
     return time.monotonic()
 
 

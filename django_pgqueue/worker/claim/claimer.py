@@ -17,19 +17,29 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import psycopg
 
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Band, Claimed, Sight
+from django_pgqueue.queues.fair import claim_fair
 from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.claim.fair_share import FairShare, Key, run_order
 from django_pgqueue.worker.claim.listener import Listener, Wakes
 from django_pgqueue.worker.claim.message_prefetch import MARK, bring_messages
 from django_pgqueue.worker.claim.poller import SLICE_QUEUES, Poller
 from django_pgqueue.worker.claim.strays import Strays
+from django_pgqueue.worker.claim.turns import (
+    CALLS_MAX,
+    Turn,
+    Turns,
+    limits_of,
+    part_of,
+    stand_ins,
+)
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.lease.renewal import ASK_AGAIN_SECONDS, Renewal
 from django_pgqueue.worker.options import WorkerOptions
@@ -89,6 +99,7 @@ class Claimer(Service):
         extra_capacity: Callable[[], int] = lambda: 0,
         put: Put,
         on_paced: Callable[[set[str]], None] = lambda lanes: None,
+        turns: Turns | None = None,
         wakeup: Wakeup | None = None,
         listener: Listener | None = None,
     ) -> None:
@@ -98,6 +109,8 @@ class Claimer(Service):
         self._heard_at = 0.0
         # Told of lanes with a rate, of which jobs were claimed.
         self._on_paced = on_paced
+        # Of queues with lanes that take turns.
+        self._turns = Turns() if turns is None else turns
         # Jobs whose leases the server may not have on disk.
         self._unflushed = 0
         self._lease = options.lease
@@ -295,6 +308,8 @@ class Claimer(Service):
         self._met_at.update(dict.fromkeys((queue.name for queue in met), now))
         self._live = len(met)
         self.paused = paused
+        if (turns := {queue.name for queue in met if queue.has_turns}) or self._turns:
+            self._turns.known(turns)
         self._list_queues()
         self._refreshed_at = now
         self._queues_due_at = now + self._poll_seconds
@@ -361,21 +376,90 @@ class Claimer(Service):
     def see(self, queues: Sequence[str]) -> Sight:
         """Return the bands of *queues*, and what stands first in each."""
         with self.link.cursor() as cursor:
-            return claims.see(cursor, queues)
+            sight = claims.see(cursor, queues)
+        return self._turns.seen(queues, sight) if self._turns else sight
 
     def claim(
         self, queues: Sequence[str], limit: int, *, for_coroutines: bool
     ) -> list[Claimed]:
         """Lease what is due, without floors, and hand it over."""
         statement = partial(claims.claim, queues=queues)
-        return self._claim(statement, limit, for_coroutines)
+        if not self._turns:
+            return self._claim(statement, limit, for_coroutines)
+        return self._claim_in_turn(statement, queues, limit, for_coroutines)
 
     def claim_from_floors(
         self, bands: Sequence[Band], limit: int, *, for_coroutines: bool
     ) -> list[Claimed]:
         """Lease what is due in known bands, and hand it over."""
         statement = partial(claims.claim_from_floors, bands=bands)
-        return self._claim(statement, limit, for_coroutines)
+        if not self._turns:
+            return self._claim(statement, limit, for_coroutines)
+        queues = dict.fromkeys(band.queue for band in bands)
+        return self._claim_in_turn(
+            statement, queues, limit, for_coroutines, bands=bands
+        )
+
+    def _claim_in_turn(
+        self,
+        statement: Callable[..., list[Claimed]],
+        queues: Iterable[str],
+        limit: int,
+        for_coroutines: bool,
+        *,
+        bands: Sequence[Band] | None = None,
+    ) -> list[Claimed]:
+        """Claim from lanes that take turns, and what stands in bands beside them."""
+        jobs: list[Claimed] = []
+        limits = limits_of(bands, limit)
+
+        def claim_fair(part: Callable[[Turn, int], int]) -> None:
+            for queue in queues:
+                left = limit - len(jobs)
+                if limits is not None:
+                    left = min(left, limits[queue])
+                if left <= 0 or (turn := self._turns.of(queue)) is None:
+                    continue
+                fair = self._claim_fair(queue, turn, part(turn, left), for_coroutines)
+                if limits is not None:
+                    limits[queue] -= len(fair)
+                if fair:
+                    jobs.extend(stand_ins(queue, len(fair), fair[0], bands))
+
+        claim_fair(part_of)
+        if len(jobs) < limit:
+            others = self._claim(statement, limit - len(jobs), for_coroutines)
+            self._turns.note_others(others)
+            jobs += others
+        # What others have left over.
+        claim_fair(lambda turn, left: left)
+        return jobs
+
+    def _claim_fair(
+        self, queue: str, turn: Turn, limit: int, for_coroutines: bool
+    ) -> list[Claimed]:
+        """Lease jobs of lanes that take turns, and hand them over."""
+
+        def statement(cursor: Cursor, **own: Any) -> list[Claimed]:
+            came = claim_fair(cursor, queue, after=turn.after, **own)
+            turn.after, turn.has_more = came.after, turn.has_more or came.has_more
+            if came.next_seconds is not None:
+                turn.due_at = min(turn.due_at, time.monotonic() + came.next_seconds)
+                self.retry_in(came.next_seconds)
+            return came.jobs
+
+        jobs: list[Claimed] = []
+        for _ in range(CALLS_MAX):
+            if len(jobs) >= limit or self._turns.of(queue) is None:
+                break
+            # Before the claim: who flags it meanwhile is heard.
+            turn.has_more, turn.due_at = False, math.inf
+            try:
+                jobs += self._claim(statement, limit - len(jobs), for_coroutines)
+            except BaseException:
+                turn.has_more = True
+                raise
+        return jobs
 
     def _claim(
         self, statement: Callable[..., list[Claimed]], limit: int, for_coroutines: bool

@@ -24,6 +24,7 @@ import psycopg
 
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
+from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.lanes import FREED_HINT, seconds_of
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.schedules.sync import HINT as SCHEDULES_HINT
@@ -67,10 +68,12 @@ class Wakes:
         on_topic: Callable[[str | None], None] | None = None,
         on_lanes: Callable[[float], None] | None = None,
         on_freed: Callable[[Collection[str]], None] | None = None,
+        on_fair: Callable[[str], None] | None = None,
     ) -> None:
         self._on_topic = on_topic
         self._on_lanes = on_lanes
         self._on_freed = on_freed
+        self._on_fair = on_fair
         self._hints = {CANCEL: on_cancel, SCHEDULES_HINT: on_schedules}
         self._serves = plan.serves
         self._signal = signal
@@ -80,23 +83,13 @@ class Wakes:
 
     def flag(self, queue: str) -> None:
         """Note that *queue* got jobs, if this worker serves it."""
-        if queue in self._hints:
-            on_hint = self._hints[queue]
-            if on_hint is not None:
-                on_hint()
-            return
-        if queue.startswith(TOPIC_HINT):
-            if self._on_topic is not None:
-                self._on_topic(queue.removeprefix(TOPIC_HINT))
-            return
-        if queue.startswith(LANES_HINT):
-            if self._on_lanes is not None:
-                self._on_lanes(seconds_of(queue))
-            return
-        if queue.startswith(FREED_HINT):
-            if self._on_freed is not None:
-                self._on_freed([queue.removeprefix(FREED_HINT)])
-            return
+        if queue.startswith("!"):
+            if self._hint(queue):
+                return
+            if queue.startswith(FAIR_HINT):
+                queue = queue.removeprefix(FAIR_HINT)
+                if self._on_fair is not None and self._serves(queue):
+                    self._on_fair(queue)
         if not self._serves(queue):
             return
         with self._lock:
@@ -105,6 +98,25 @@ class Wakes:
             else:
                 self._any = True
         self._signal.set()
+
+    def _hint(self, hint: str) -> bool:
+        """Tell whoever a hint is for; False: it is about a queue, or unknown."""
+        if hint in self._hints:
+            on_hint = self._hints[hint]
+            if on_hint is not None:
+                on_hint()
+        elif hint.startswith(TOPIC_HINT):
+            if self._on_topic is not None:
+                self._on_topic(hint.removeprefix(TOPIC_HINT))
+        elif hint.startswith(LANES_HINT):
+            if self._on_lanes is not None:
+                self._on_lanes(seconds_of(hint))
+        elif hint.startswith(FREED_HINT):
+            if self._on_freed is not None:
+                self._on_freed([hint.removeprefix(FREED_HINT)])
+        else:
+            return False
+        return True
 
     def flag_any(self) -> None:
         """Note that anything may have been notified, as after a reconnect."""

@@ -19,12 +19,14 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from django_pgqueue.bounds import FAIR
 from django_pgqueue.conf import Settings
 from django_pgqueue.queues.claim import CLAIM_LIMIT_MAX, Claimed
 from django_pgqueue.tasks.outcome import Performed
 from django_pgqueue.tasks.perform import attempt, unguarded
 from django_pgqueue.tasks.prepare import Prepared, prepare
 from django_pgqueue.worker.claim.capacity import Prefetch
+from django_pgqueue.worker.claim.turns import StartOrder
 from django_pgqueue.worker.lease.leases import Held, Leases, Slots
 from django_pgqueue.worker.run.call_collector import Run
 from django_pgqueue.worker.run.control import Control, JobServices, RunControl
@@ -70,7 +72,7 @@ class Executor:
         isolation: Isolation,
         installation: str,
         on_capacity: Callable[[], None],
-        rank: Callable[[Claimed], int],
+        order: StartOrder,
         on_suspect: Callable[[], None] | None,
         pool: ProcessPool | None = None,
     ) -> None:
@@ -83,7 +85,7 @@ class Executor:
         self._installation = installation
         self._on_capacity = on_capacity
         # Of those that wait here, the lowest goes first.
-        self._rank = rank
+        self._order = order
         # Called for a job that is to run alone, which is handed back. None: it runs.
         self._on_suspect = on_suspect
         self._services = services
@@ -122,11 +124,15 @@ class Executor:
 
     def put(self, jobs: list[Claimed]) -> None:
         """Buffer claimed jobs, in run order; those of lower rank go first."""
-        buffer, is_in_order = self._buffer, True
-        if buffer:
-            # Threads take from it meanwhile.
-            with suppress(IndexError):
-                is_in_order = self._rank(jobs[0]) >= self._rank(buffer[-1])
+        buffer, order, is_in_order = self._buffer, self._order, True
+        first = last = None
+        # Threads take from it meanwhile.
+        with suppress(IndexError):
+            first, last = buffer[0], buffer[-1]
+        if jobs[0].lane_policy == FAIR:
+            jobs = order.arrange(jobs, first)
+        if last is not None:
+            is_in_order = order.place(jobs[0]) >= order.place(last)
         if is_in_order:
             buffer.extend(jobs)
         else:
@@ -199,7 +205,7 @@ class Executor:
         except IndexError:
             pass
         # Stable: jobs of equal rank stay in the order of their claims.
-        self._buffer.extend(sorted(waiting + jobs, key=self._rank))
+        self._buffer.extend(sorted(waiting + jobs, key=self._order.place))
 
     def _run(self, thread: int) -> None:
         keep_caches()

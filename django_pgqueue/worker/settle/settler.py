@@ -25,6 +25,7 @@ from typing import Any
 import psycopg
 
 from django_pgqueue import telemetry
+from django_pgqueue.bounds import FAIR
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import lease, settle
@@ -324,7 +325,12 @@ class Settler(Service):
             self._batch = [item for item in self._batch if not item.is_done]
 
     def _free_lanes(self, items: list[Settlement]) -> None:
-        lanes = {item.job.lane for item in items if item.job.lane is not None}
+        # Of a fair lane nobody waits for a place.
+        lanes = {
+            item.job.lane
+            for item in items
+            if item.job.lane is not None and item.job.lane_policy != FAIR
+        }
         if lanes:
             self._on_freed(lanes)
 

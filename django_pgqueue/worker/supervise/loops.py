@@ -26,6 +26,7 @@ from django_pgqueue.worker.claim.listener import Listener, Wakes
 from django_pgqueue.worker.claim.quarantine import Quarantine
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.summons import SuspectWatch
+from django_pgqueue.worker.claim.turns import StartOrder, Turns
 from django_pgqueue.worker.lanes.promoter import Promoter
 from django_pgqueue.worker.lease.leases import Leases, Slots
 from django_pgqueue.worker.lease.renewal import Renewal
@@ -125,6 +126,7 @@ class Loops:
             )
         on_suspect = None if self._is_quarantine else owner.on_suspect
         self.isolation = Isolation(threads=options.threads, on_spoiled=owner.recycle)
+        self.turns = Turns()
         executor = Executor(
             threads=options.threads,
             settings=settings,
@@ -136,7 +138,7 @@ class Loops:
             isolation=self.isolation,
             installation=installation,
             on_capacity=self._on_capacity,
-            rank=run_order(options.plan, settings.ageing_seconds),
+            order=StartOrder(run_order(options.plan, settings.ageing_seconds)),
             # Runners run alone anyway.
             on_suspect=None if self.pool is not None else on_suspect,
             pool=self.pool,
@@ -185,6 +187,7 @@ class Loops:
             self.consumers.hint,
             self._on_lanes,
             self._on_freed,
+            self.turns.flag,
         )
         # Nothing is flushed: a promotion that a crash of the server forgets is made
         # again, and what was committed after it, and is on disk, has it there, too.
@@ -249,6 +252,7 @@ class Loops:
             extra_capacity=self.dispatcher.extra_capacity,
             put=self.dispatcher.put,
             on_paced=self.promoter.freed,
+            turns=self.turns,
             wakeup=wakeup,
             listener=self.listener,
         )

@@ -1,0 +1,105 @@
+"""
+Fair: a claim from lanes that take turns, so that no key waits for all of another's.
+
+Jobs of a fair lane are parked until they are claimed, whatever there is of them. The
+claim takes some of each lane that has any, in turn. So a job that comes later starts
+after a turn of the others, however many of theirs were there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.queues.claim import LEASE, Claimed
+
+# Instead of a queue's name, before it: it has got jobs of fair lanes.
+HINT = "!fair:"
+
+# Lanes that one claim looks at, at least and at most.
+LANES_MIN, LANES_MAX = 16, 500
+
+# Which jobs have their turn is found by a function (sql/turns.sql), in the snapshot of
+# the statement. They are due now, and have waited for nobody's capacity before: with
+# their own time, what is older than AGEING_SECONDS would go before all others.
+# What is to be known of the lanes is in each row, and there is one at least.
+# Locks: row locks on the jobs. SKIP LOCKED: another claim's are passed by.
+CLAIM_FAIR = f"""
+WITH walk AS MATERIALIZED (
+    SELECT ids, looked, has_more, last, seconds
+      FROM pgqueue_turns(%(queue)s, %(after)s, %(lanes)s, %(limit)s)),
+candidate AS MATERIALIZED (
+    SELECT j.id, statement_timestamp() AS due_at,
+           j.cancel_requested_at IS NOT NULL AS cancel_requested
+      FROM pgqueue_job j
+     WHERE j.id = ANY((SELECT ids FROM walk)::bigint[])
+       AND num_nonnulls(j.lane_due_at) = 1 AND j.id <> ALL(%(barred)s::bigint[])
+       FOR UPDATE SKIP LOCKED),
+{LEASE}
+SELECT walk.looked, walk.has_more, walk.last, walk.seconds, claimed.*
+  FROM walk
+  LEFT JOIN (SELECT leased.*, candidate.due_at, candidate.cancel_requested
+               FROM leased JOIN candidate ON candidate.id = leased.id) claimed ON true
+"""
+
+# How many columns of a row are of the walk.
+WALK = 4
+
+
+class Claim(NamedTuple):
+    """
+    What came of a claim.
+
+    Attributes:
+        jobs: Those that were leased.
+        after: Which lane had the last of them; "": the next turn is the first lane's.
+        has_more: Whether another claim might find more.
+        next_seconds: When the next job of a lane is due that has none now, of those
+            that were looked at; None: none will be.
+    """
+
+    jobs: list[Claimed]
+    after: str
+    has_more: bool
+    next_seconds: float | None
+
+
+def claim_fair(
+    cursor: Cursor,
+    queue: str,
+    *,
+    after: str,
+    worker: str,
+    limit: int,
+    lease: timedelta,
+    barred: Sequence[int] = (),
+) -> Claim:
+    """
+    Lease up to *limit* due jobs of fair lanes of *queue*, in turn; never waits.
+
+    Args:
+        cursor: Planned as those of other claims.
+        queue: Its name.
+        after: Whose turn was the last; "": nobody's.
+        worker: As in claim.claim(), like all that follow.
+        limit: Jobs, at least 1.
+        lease: How long they stay ours.
+        barred: Ids of jobs to leave alone.
+    """
+    lanes = min(max(limit, LANES_MIN), LANES_MAX)
+    params = {"queue": queue, "after": after, "lanes": lanes, "limit": limit}
+    own = {"worker": worker, "lease": lease, "barred": list(barred)}
+    cursor.execute(CLAIM_FAIR, {**params, **own})
+    rows = cursor.fetchall()
+    looked, has_more, last, seconds = rows[0][:WALK]
+    jobs = [Claimed._make(row[WALK:]) for row in rows if row[WALK] is not None]
+    is_through = looked < lanes and not has_more
+    return Claim(
+        jobs,
+        "" if is_through else last or "",
+        # From the middle on, those before it have not been looked at.
+        not is_through or after != "",
+        seconds,
+    )

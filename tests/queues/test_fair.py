@@ -1,0 +1,231 @@
+"""Fair: claims from lanes that take turns."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue.models import Job, Lane
+from django_pgqueue.queues import claim as claims
+from django_pgqueue.queues import fair, lanes
+from django_pgqueue.queues.settle import Ended, retry
+from tests.harness.factories import make_job, make_jobs
+
+HOUR = timedelta(hours=1)
+
+
+def wait_in(lane, count=1, **columns):
+    """Store jobs of a fair lane; return their ids."""
+    return make_jobs(count, lane=lane, lane_policy="fair", **columns)
+
+
+def claim(cursor, limit, after="", **params):
+    """Claim as a worker does, from one queue."""
+    own = {"worker": "w", "lease": timedelta(seconds=60), **params}
+    return fair.claim_fair(cursor, "default", after=after, limit=limit, **own)
+
+
+def shares(claimed):
+    return Counter(job.lane for job in claimed.jobs)
+
+
+# Turns -------------------------------------------------------------------------------
+
+
+def test_a_claim_takes_of_each_lane_the_same(cursor):
+    """However many jobs another one has."""
+    wait_in("a", 100)
+    wait_in("b", 3)
+    wait_in("c", 100)
+
+    assert {"a": 4, "b": 3, "c": 3} == shares(claim(cursor, 10))
+
+
+def test_one_job_at_a_time_is_taken_in_turn(cursor):
+    """The next claim goes on after the lane that had the last job."""
+    for lane in "abc":
+        wait_in(lane, 3)
+    taken, claimed = [], claim(cursor, 1)
+    while claimed.jobs or claimed.has_more:
+        taken += [job.lane for job in claimed.jobs]
+        claimed = claim(cursor, 1, claimed.after)
+
+    assert [*"abcabcabc"] == taken
+
+
+def test_a_lane_has_as_many_jobs_in_a_turn_as_its_weight(cursor):
+    """Where all have enough, the shares are as the weights."""
+    Lane.objects.create(name="b", weight=3)
+    wait_in("a", 100)
+    wait_in("b", 100)
+
+    assert {"a": 5, "b": 15} == shares(claim(cursor, 20))
+    assert {"a": 1, "b": 3} == shares(claim(cursor, 4))
+
+
+def test_what_one_lane_leaves_over_goes_to_the_others(cursor):
+    """By the next claims, since it is told that there is more."""
+    wait_in("a")
+    wait_in("b", 100)
+    first = claim(cursor, 10)
+    second = claim(cursor, 10 - len(first.jobs), first.after)
+
+    assert {"a": 1, "b": 5} == shares(first)
+    assert first.has_more
+    assert ([], True) == (second.jobs, second.has_more)
+    assert {"b": 4} == shares(claim(cursor, 4, second.after))
+
+
+def test_a_claim_says_whether_there_may_be_more(cursor):
+    """It has been through all lanes, from the first on, and they had no more."""
+    wait_in("a", 2)
+    wait_in("b", 2)
+
+    assert (4, "", False) == (len(claim(cursor, 9).jobs), *claim(cursor, 9)[1:3])
+    wait_in("a", 2)
+    from_the_middle = claim(cursor, 9, "a")
+    assert ([], "", True) == from_the_middle[:3]
+
+
+def test_jobs_of_a_lane_are_taken_by_when_they_became_due(cursor):
+    """And leased, with a delivery and an attempt."""
+    late, first, second = wait_in("a", 3)
+    Job.objects.filter(pk=late).update(
+        lane_due_at=Job.objects.get(pk=second).lane_due_at
+    )
+    Job.objects.filter(pk=first).update(lane_due_at="2001-01-01T00:00:00Z")
+    (job,) = claim(cursor, 1).jobs
+
+    assert (first, 1, 1) == (job.id, job.delivery, job.attempt)
+    row = Job.objects.get(pk=first)
+    assert ("w", None) == (row.leased_by, row.lane_due_at)
+    assert job.claimed_at == job.due_at
+
+
+def test_a_job_with_a_time_waits_and_holds_nobody_up(cursor):
+    """It is said when it will be due."""
+    wait_in("a", run_after=HOUR)
+    due, *_ = wait_in("a")
+    wait_in("b", run_after=2 * HOUR)
+    claimed = claim(cursor, 10)
+    rest = claim(cursor, 10)
+
+    assert [due] == [job.id for job in claimed.jobs]
+    # The next of a lane that has something due is found when it has none.
+    assert 3600 < claimed.next_seconds <= 7200
+    assert 3500 < rest.next_seconds <= 3600
+    assert not rest.has_more
+
+
+def test_others_of_the_queue_are_for_other_claims(cursor):
+    """Neither sees what the other one is for."""
+    plain = make_job()
+    group = make_job(lane="g")
+    (fair_id,) = wait_in("a")
+    make_jobs(1, lane="x", lane_policy="fair", queue="other")
+
+    assert [fair_id] == [job.id for job in claim(cursor, 10).jobs]
+    own = {"worker": "w", "lease": timedelta(seconds=60)}
+    others = claims.claim(cursor, queues=["default"], limit=10, **own)
+    assert [plain.pk] == [job.id for job in others]
+    assert Job.objects.get(pk=group.pk).visible_at is None
+
+
+# Pauses ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a", "tests.noop"])
+def test_a_paused_lane_has_no_turn(cursor, name):
+    """Nor has any of a task that is paused; until it ends."""
+    wait_in("a")
+    other, *_ = wait_in("b", task="tests.other")
+    Lane.objects.create(name=name, paused_at="2001-01-01T00:00:00Z")
+
+    assert [other] == [job.id for job in claim(cursor, 10).jobs]
+    Lane.objects.update(paused_until="2001-01-02T00:00:00Z")
+    assert {"a": 1} == shares(claim(cursor, 10))
+
+
+def test_many_lanes_without_a_due_job_do_not_end_the_walk(cursor):
+    """A claim that looks at so many goes on with the next ones."""
+    for number in range(40):
+        wait_in(f"a{number:02}", run_after=HOUR)
+    (last,) = wait_in("z")
+    found, after, looks = [], "", 0
+    while not found:
+        claimed = claim(cursor, 1, after)
+        assert claimed.has_more
+        found, after, looks = claimed.jobs, claimed.after, looks + 1
+
+    assert [last] == [job.id for job in found]
+    assert 3 == looks
+
+
+# After the claim ---------------------------------------------------------------------
+
+
+def test_a_retry_has_had_its_turn(cursor):
+    """It is visible by its back-off, as that of a job without a lane."""
+    (job_id,) = wait_in("a")
+    claim(cursor, 1)
+    again = Ended(id=job_id, delivery=1, delay_seconds=60)
+
+    assert {job_id} == retry(cursor, worker="w", ended=[again])
+    row = Job.objects.get(pk=job_id)
+    assert (None, None) == (row.leased_by, row.lane_due_at)
+    assert row.visible_at is not None
+
+
+def test_no_job_goes_to_two_claims(new_cursor):
+    """Of claims at the same time."""
+    for number in range(20):
+        wait_in(f"lane {number}", 20)
+    cursors = [new_cursor() for _ in range(4)]
+    start = threading.Barrier(len(cursors))
+
+    def drain(own):
+        taken, after, has_more = [], "", True
+        start.wait()
+        while has_more:
+            claimed = claim(own, 7, after)
+            taken += [job.id for job in claimed.jobs]
+            after, has_more = claimed.after, claimed.has_more or bool(claimed.jobs)
+        return taken
+
+    with ThreadPoolExecutor(len(cursors)) as pool:
+        taken = [job_id for some in pool.map(drain, cursors) for job_id in some]
+
+    assert (400, 400) == (len(taken), len(set(taken)))
+
+
+# Promotions --------------------------------------------------------------------------
+
+
+def test_a_promotion_tells_of_what_is_due_and_lets_nothing_through(cursor):
+    """Claims look there."""
+    wait_in("a")
+    wait_in("b", run_after=HOUR)
+
+    assert (0, ["!fair:default"], []) == lanes.promote(cursor, ["a", "b"])[:3]
+    assert 2 == Job.objects.filter(visible_at=None).count()
+
+
+def test_without_a_worker_everything_is_let_through(cursor):
+    """Those who run jobs themselves take no turns."""
+    wait_in("a", 3)
+
+    assert 3 == lanes.promote_all(cursor)
+
+
+def test_a_queue_with_such_jobs_is_known(cursor):
+    """Whoever asks which queues there are is told."""
+    make_job(queue="plain")
+    wait_in("a", queue="turns")
+
+    assert {"plain": False, "turns": True} == {
+        queue.name: queue.has_turns for queue in claims.known_queues(cursor)
+    }

@@ -1,0 +1,199 @@
+"""Turns: who is next among lanes, and what starts first in a process."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+
+from django_pgqueue.bounds import PRIORITY_DEFAULT, TIME_MAX, TIME_MIN
+from django_pgqueue.queues.claim import Band, SeenBand, Sight
+from django_pgqueue.worker.claim.turns import (
+    NAMES_MAX,
+    StartOrder,
+    Turn,
+    Turns,
+    limits_of,
+    part_of,
+    stand_ins,
+)
+
+numbers = itertools.count(1)
+
+
+def jobs(lane, count, *, priority=0, policy="fair"):
+    return [
+        SimpleNamespace(
+            id=next(numbers), lane=lane, lane_policy=policy, priority=priority
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture
+def order():
+    return StartOrder(lambda job: -job.priority)
+
+
+def put(order, waiting, some):
+    """Do with claimed jobs what the executor does."""
+    arranged = order.arrange(some, waiting[0] if waiting else None)
+    waiting[:] = sorted([*waiting, *arranged], key=order.place)
+
+
+def lanes_of(waiting):
+    return "".join(job.lane for job in waiting)
+
+
+# In a process ------------------------------------------------------------------------
+
+
+def test_jobs_of_one_claim_start_in_turn(order):
+    """However the claim had them."""
+    waiting = []
+    put(order, waiting, jobs("a", 4) + jobs("b", 2))
+
+    assert "ababaa" == lanes_of(waiting)
+
+
+def test_a_job_of_another_lane_starts_after_the_first_that_waits(order):
+    """Not after hundreds of one lane that were claimed ahead."""
+    waiting = []
+    put(order, waiting, jobs("a", 500))
+    put(order, waiting, jobs("b", 2))
+
+    assert "abab" == lanes_of(waiting)[:4]
+
+
+def test_it_is_so_after_many_have_started(order):
+    """What a lane has had before is no debt, and no credit."""
+    waiting = []
+    for _ in range(20):
+        put(order, waiting, jobs("a", 500))
+        del waiting[:500]
+        put(order, waiting, jobs("a", 500))
+        del waiting[:450]
+    put(order, waiting, jobs("b", 1))
+    first = lanes_of(waiting).index("b")
+
+    assert first <= 1
+
+
+def test_lanes_that_come_one_by_one_do_not_keep_one_from_starting(order):
+    """Each has its turn after those before it."""
+    waiting, started = [], []
+    put(order, waiting, jobs("a", 10))
+    for number in range(10):
+        put(order, waiting, jobs(f"b{number}", 1))
+        started.append(waiting.pop(0).lane)
+        started.append(waiting.pop(0).lane)
+
+    assert 4 <= started.count("a")
+
+
+def test_a_higher_rank_goes_first_all_the_same(order):
+    """Turns are among jobs of one rank."""
+    waiting = []
+    put(order, waiting, jobs("a", 3))
+    put(order, waiting, jobs("b", 1) + jobs("c", 1, priority=9))
+
+    assert "c" == lanes_of(waiting)[0]
+
+
+def test_what_is_over_is_forgotten(order, monkeypatch):
+    """Turns of jobs that have started, and of lanes that are gone."""
+    monkeypatch.setattr("django_pgqueue.worker.claim.turns.TURNS_MAX", 100)
+    waiting = []
+    for number in range(50):
+        put(order, waiting, jobs(f"lane {number}", 10))
+        del waiting[:9]
+
+    assert len(order._turns) <= 100 + 20 + len(waiting)
+
+
+# Of a queue --------------------------------------------------------------------------
+
+
+def test_a_queue_may_have_something_until_a_claim_has_been_through():
+    """And again when it is flagged, or its next job is due."""
+    turns = Turns()
+    assert turns.of("mail") is None
+    turns.flag("mail")
+    turn = turns.of("mail")
+    turn.has_more = False
+
+    assert turns.of("mail") is None
+    turn.due_at = 0.0
+    assert turn is turns.of("mail")
+
+
+def test_queues_that_are_known_stay():
+    """Others go, unless something may be there."""
+    turns = Turns()
+    for queue in ("known", "flagged", "over", "scheduled"):
+        turns.flag(queue)
+    turns["over"].has_more = turns["known"].has_more = False
+    turns["scheduled"].has_more, turns["scheduled"].due_at = False, 1e12
+
+    turns.known({"known", "new"})
+
+    assert ["flagged", "known", "new", "scheduled"] == sorted(turns)
+    assert turns["known"].has_more
+
+
+def test_made_up_names_fill_so_much():
+    """Whoever notifies them."""
+    turns = Turns()
+    for number in range(NAMES_MAX + 5):
+        turns.flag(f"q{number}")
+
+    assert NAMES_MAX == len(turns)
+
+
+@pytest.mark.parametrize("limit, parts", [(10, [5, 5]), (1, [1, 0]), (3, [2, 1])])
+def test_others_of_the_queue_have_half(limit, parts):
+    """What does not come out even, in turn; all of it where there are none."""
+    turn = Turn(has_others=True)
+
+    assert parts == [part_of(turn, limit), part_of(turn, limit)]
+    assert limit == part_of(Turn(has_others=False), limit)
+
+
+def test_a_look_says_whether_a_queue_has_others():
+    """And has a band for lanes that may have something, before those that were seen."""
+    turns = Turns()
+    for queue in ("both", "alone", "over"):
+        turns.flag(queue)
+    turns["over"].has_more = False
+    now = TIME_MIN
+    bands = [SeenBand("both", 0, now), SeenBand("alone", 0, TIME_MAX)]
+
+    seen = turns.seen(["both", "alone", "over"], Sight(now, bands))
+    ours = [SeenBand(queue, PRIORITY_DEFAULT, now) for queue in ("both", "alone")]
+    assert [*ours, *bands] == seen.bands
+    assert (True, False) == (turns["both"].has_others, turns["alone"].has_others)
+
+
+def test_limits_of_bands_are_those_of_their_queues():
+    """Together, and no more than the claim's."""
+    bands = [
+        Band("a", 1, TIME_MIN, 3),
+        Band("a", 0, TIME_MIN, 9),
+        Band("b", 0, TIME_MIN, 2),
+    ]
+
+    assert {"a": 10, "b": 2} == limits_of(bands, 10)
+    assert limits_of(None, 10) is None
+
+
+def test_the_poller_is_told_of_a_band_that_begins_where_it_began():
+    """So no floor is moved by jobs that stood in none."""
+    (job,) = jobs("a", 1)
+    job._replace = SimpleNamespace
+    bands = [Band("b", 0, TIME_MIN, 3), Band("a", 7, "floor", 3)]
+
+    given = stand_ins("a", 3, job, bands)
+    assert [("a", 7, "floor")] * 3 == [(j.queue, j.priority, j.due_at) for j in given]
+    (one,) = stand_ins("a", 1, job, None)
+    assert (PRIORITY_DEFAULT, TIME_MIN) == (one.priority, one.due_at)
