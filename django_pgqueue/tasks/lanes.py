@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django_pgqueue.bounds import FAIR, LANE_CHARACTERS_MAX, LANE_DIGITS, LANE_SEPARATOR
 from django_pgqueue.conf import Settings
-from django_pgqueue.exceptions import InvalidArgument
+from django_pgqueue.exceptions import InvalidArgument, shown
 from django_pgqueue.options.lanes import Lane, fair_lane_of
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.enqueue import Placement
 from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
-from django_pgqueue.tasks import keys
+from django_pgqueue.tasks import keys, payload
 from django_pgqueue.tasks.declared import DeclaredTask
 from django_pgqueue.tasks.spread import Item
 
@@ -97,6 +97,30 @@ def announce(connection: Any, placement: Placement) -> None:
     wake_after_commit(connection, LANES_HINT, tells_age=True)
     if placement.lane is None:
         wake_after_commit(connection, placement.queue)
+
+
+def lane_of_stored(
+    task: DeclaredTask, lane: Lane, args: str, kwargs: str
+) -> str | None:
+    """
+    Return the lane of a job by its arguments as they are stored; as lane_of().
+
+    Raises:
+        InvalidArgument: As there; or they cannot be read, or the function that makes
+            the key fails.
+    """
+    try:
+        fetches = lane.function is not None
+        return lane_of(task, lane, *payload.decode(args, kwargs, fetches=fetches))
+    except InvalidArgument:
+        raise
+    except Exception as error:
+        raise InvalidArgument(
+            task=task.name,
+            path="arguments",
+            problem=f"say no lane: {lane.option}= fails with "
+            f"{type(error).__name__}({shown(str(error))})",
+        ) from error
 
 
 def is_stored(text: str) -> bool:

@@ -42,7 +42,7 @@ from django_pgqueue.queues.find import find
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks import database, payload
 from django_pgqueue.tasks.raised import Reject
-from django_pgqueue.tasks.registry import find_task
+from django_pgqueue.tasks.registry import find_task, tasks
 
 __all__ = [
     "CancelAnswer",
@@ -177,6 +177,11 @@ def edit(
     that a call would take, or as they are stored: ``{"__pgqueue__": "date", …}``.
     A job that has been delivered before gets another idempotency key by this.
 
+    Where the lane of a declared task goes by its arguments, the job moves to that of
+    the new ones, and keeps its id, which is its place in a group. One that is in
+    another lane than its arguments say, since the call or somebody's SQL said so, stays
+    where it is; so does a job of a task that is not declared here.
+
     Args:
         job_id: Of a job that is scheduled, ready, retrying or parked, or of a dead
             letter.
@@ -185,7 +190,8 @@ def edit(
         by: Who edits, for the errors of the job; at most 150 characters.
 
     Raises:
-        InvalidArgument: Neither is given, or they do not fit, or cannot travel.
+        InvalidArgument: Neither is given, or they do not fit, cannot travel, or say
+            no lane.
         InvalidOption: *by* is too long, or no text that can be stored.
         JobNotFound: No table holds the job.
         PayloadTooLarge: They exceed PGQUEUE['PAYLOAD_BYTES_MAX'].
@@ -196,10 +202,14 @@ def edit(
         raise JobNotFound(job_id)
     by = checked_text("by", by, BY_CHARACTERS_MAX)
     given = _given(job_id, args, kwargs)
-    with database.transaction() as (_connection, cursor):
+    with database.transaction() as (connection, cursor):
         row = _locked(cursor, job_id)
         new_args, new_kwargs = _encoded(row, *given)
+        move = _move(connection, row, new_args, new_kwargs)
         edits.edit(cursor, job_id, args=new_args, kwargs=new_kwargs, by=by)
+        if move is not None:
+            queue = edits.move(cursor, job_id, **move)
+            _tell_lanes(connection, queue, {row.lane, move["lane"]})
 
 
 def set_aside(ids: Iterable[int], *, by: str = "", reason: str = "") -> list[int]:
@@ -455,6 +465,43 @@ def _encoded(
             task=row.task, payload_bytes=payload_bytes, payload_bytes_max=bytes_max
         )
     return parts
+
+
+def _move(
+    connection: Any, row: Editable, args: str, kwargs: str
+) -> dict[str, Any] | None:
+    """Return the lane that the new arguments say; None: the job stays where it is."""
+    from django.db import transaction
+
+    task = tasks.get(row.task)
+    lane = None if task is None else task.options.lane
+    if task is None or lane is None:
+        return None
+    from django_pgqueue.tasks.lanes import lane_of_stored
+
+    try:
+        # The function that makes the key may ask the database, and fail there.
+        with transaction.atomic(using=connection.alias):
+            old = lane_of_stored(task, lane, row.args, row.kwargs)
+    except InvalidArgument:
+        return None
+    if old != row.lane:
+        return None
+    new = lane_of_stored(task, lane, args, kwargs)
+    if new == old:
+        return None
+    columns = dict.fromkeys(lane.columns) if new is None else lane.columns
+    return {"lane": new, "columns": columns}
+
+
+def _tell_lanes(connection: Any, queue: str | None, names: set[str | None]) -> None:
+    """Tell workers of a job that has changed its lane; queue None: it is none."""
+    if queue is None:
+        return
+    for hint in lanes.freed_hints(name for name in names if name is not None):
+        wake_after_commit(connection, hint)
+    if None in names:
+        wake_after_commit(connection, queue)
 
 
 def _stored(row: Editable, path: str, text: str, kind: type[T]) -> T:

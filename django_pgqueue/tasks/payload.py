@@ -137,17 +137,24 @@ def encode_value(value: Any) -> str:
         raise ValueError(f"value{unfit.path} {unfit.problem}") from unfit.__cause__
 
 
-def decode(args: str, kwargs: str) -> tuple[list[Any], dict[str, Any]]:
+def decode(
+    args: str, kwargs: str, *, fetches: bool = True
+) -> tuple[list[Any], dict[str, Any]]:
     """
     Turn stored JSON text into arguments; model instances and messages are fetched.
+
+    Args:
+        args: A JSON array.
+        kwargs: A JSON object.
+        fetches: False: those stay as they are stored.
 
     Raises:
         UndecodablePayload: It is no list and no object, too deep, or holds what
             Python cannot read.
         Reject: A model instance or a message in it no longer exists.
     """
-    values = [] if args == "[]" else decode_value(args)
-    named = {} if kwargs == "{}" else decode_value(kwargs)
+    values = [] if args == "[]" else decode_value(args, fetches=fetches)
+    named = {} if kwargs == "{}" else decode_value(kwargs, fetches=fetches)
     if not isinstance(values, list) or not isinstance(named, dict):
         raise UndecodablePayload(
             f"args must be a JSON array and kwargs a JSON object, not "
@@ -156,9 +163,9 @@ def decode(args: str, kwargs: str) -> tuple[list[Any], dict[str, Any]]:
     return values, named
 
 
-def decode_value(text: str) -> Any:
+def decode_value(text: str, *, fetches: bool = True) -> Any:
     """
-    Turn stored JSON text into a value.
+    Turn stored JSON text into a value; as decode().
 
     Raises:
         UndecodablePayload: Python cannot read it.
@@ -166,7 +173,8 @@ def decode_value(text: str) -> Any:
     """
     try:
         # The hook is called for every object, so it is used only where one is tagged.
-        return json.loads(text, object_hook=_untag if TAG in text else None)
+        untag = _untag if fetches else _untag_here
+        return json.loads(text, object_hook=untag if TAG in text else None)
     except (ValueError, RecursionError) as error:
         raise UndecodablePayload(f"stored JSON cannot be read: {error}") from error
 
@@ -368,6 +376,9 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "bytes": base64.b64decode,
 }
 
+# What stands in the database, and only by reference in the arguments.
+FETCHED = ("model", "message")
+
 # Types whose values have a fold.
 FOLDED = frozenset({"datetime", "time"})
 
@@ -392,6 +403,10 @@ def _untag(value: dict[str, Any]) -> Any:
         return read
     except READING_FAILS as error:
         raise UndecodablePayload(f"stored {tag} cannot be read: {error}") from error
+
+
+def _untag_here(value: dict[str, Any]) -> Any:
+    return value if value.get(TAG) in FETCHED else _untag(value)
 
 
 def _fetch(value: dict[str, Any]) -> Any:

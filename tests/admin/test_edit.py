@@ -34,6 +34,11 @@ def charge(order_id: int, api_token: str = "", *, amount: str = "0") -> None:
     """A task with a secret among its positional arguments."""
 
 
+@task(name="tests.admin.step", group="customer")
+def step(customer: str, number: int) -> None:
+    """A task whose jobs wait for others of their customer."""
+
+
 def make_charge(**columns):
     return make_dead_letter(task="tests.admin.charge", **columns)
 
@@ -132,6 +137,25 @@ def test_a_waiting_job_is_edited_where_it_is(staff):
     assert f"{JOBS}{row.pk}/change/" == response.url
     edited = Job.objects.get(pk=row.pk)
     assert ([2], row.visible_at) == (edited.args, edited.visible_at)
+
+
+def test_a_waiting_job_moves_to_the_lane_of_its_new_arguments(admin_client):
+    """And what says no lane is refused at its field, with the reason."""
+    name = "tests.admin.step"
+    row = make_job(task=name, args=["a", 1], lane=f"{name}:a")
+    data = open_form(admin_client, row, JOBS)
+
+    refused = send(admin_client, row, JOBS, **{**data, "args": "[1.5, 1]"})
+    assert "customer is 1.5, a float; group= needs" in str(problems(refused))
+    assert ["a", 1] == Job.objects.get(pk=row.pk).args
+
+    send(admin_client, row, JOBS, **{**data, "args": '["b", 1]'})
+    edited = Job.objects.get(pk=row.pk)
+    assert (["b", 1], f"{name}:b", None) == (
+        edited.args,
+        edited.lane,
+        edited.visible_at,
+    )
 
 
 def test_what_was_not_edited_stays_to_the_digit(admin_client):

@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_pgqueue import JobResult, Unique
+from django_pgqueue import JobResult, Limit, Unique
 from django_pgqueue.backends import tasks as backend_module
 from django_pgqueue.backends.declared import JobTask, PgQueueTask
 from django_pgqueue.backends.django_api import (
@@ -539,6 +539,58 @@ def test_a_call_may_get_the_result_of_the_job_that_stands_for_it():
     assert first.id == second.id
     assert [first.id] == heard
     assert [1] == Job.objects.get().args
+
+
+@pytest.mark.django_db
+def test_jobs_of_a_key_wait_for_one_another():
+    """However Django enqueues them, with what the call says; and in one query."""
+    group = backend_module.task(plain, group="x")
+    later = timezone.now() + timedelta(hours=2)
+    with CaptureQueriesContext(connection) as queries:
+        first = group.enqueue("a")
+    assert 1 == len(queries)
+    second = async_to_sync(group.using(priority=7, run_after=later).aenqueue)("a")
+    group.enqueue(x=None)
+
+    lane = f"{plain.__module__}.{plain.__qualname__}:a"
+    columns = ("lane", "lane_capacity", "priority", "visible_at", "run_after")
+    told = [*Job.objects.order_by("pk").values_list(*columns)]
+    assert [(lane, None, 0, None, None), (lane, None, 7, None, later)] == told[:2]
+    assert told[2][0] is None is not told[2][3]
+    statuses = [group.get_result(result.id).status for result in (first, second)]
+    assert [TaskResultStatus.READY] * 2 == statuses
+    assert "parked" == first.job.status
+
+
+@pytest.mark.django_db
+def test_a_limit_of_a_backend_holds_for_each_of_its_tasks(settings):
+    """OPTIONS are defaults, of lanes too."""
+    settings.TASKS = {
+        "default": {"BACKEND": BACKEND, "OPTIONS": {"limit": Limit(2)}},
+    }
+    backend_module.task(plain).enqueue(1)
+    lane = f"{plain.__module__}.{plain.__qualname__}"
+    assert (lane, 2) == Job.objects.values_list("lane", "lane_capacity").get()
+
+
+@pytest.mark.django_db
+def test_a_value_that_no_key_can_have_is_refused_before_sql():
+    """As any that does not fit."""
+    group = backend_module.task(plain, group="x")
+    with (
+        CaptureQueriesContext(connection) as queries,
+        pytest.raises(InvalidArgument, match=r"x is 1.5, a float; group= needs"),
+    ):
+        group.enqueue(1.5)
+    assert 0 == len(queries)
+
+
+@pytest.mark.django_db
+def test_immediate_mode_runs_a_job_of_a_lane(settings):
+    """Once its turn has come."""
+    settings.PGQUEUE = {"MODE": "immediate"}
+    result = backend_module.task(plain, group="x").enqueue("a")
+    assert TaskResultStatus.SUCCESSFUL == result.status
 
 
 @pytest.mark.django_db

@@ -479,6 +479,25 @@ def test_pgqueue_enqueue_puts_a_job_into_a_lane(cursor, other_cursor):
     assert ["!lanes"] == notifications(other_cursor, cursor, channel)
 
 
+@pytest.mark.parametrize(
+    "policy, capacity", [("skip", None), ("dead-letter", None), ("fair", 100_000)]
+)
+def test_pgqueue_enqueue_says_what_else_holds_in_a_lane(cursor, policy, capacity):
+    """In the words of the column; jobs of a fair one do not wait for one another."""
+    cursor.execute(
+        "SELECT pgqueue_enqueue('x', lane => 'a', lane_policy => %s)", [policy]
+    )
+    job = Job.objects.get(pk=cursor.fetchone()[0])
+
+    assert ("a", policy, capacity) == (job.lane, job.lane_policy, job.lane_capacity)
+
+
+def test_pgqueue_enqueue_refuses_a_policy_that_there_is_not(cursor):
+    """It says which there are."""
+    with pytest.raises(psycopg.DatabaseError, match="skip or dead-letter of a group"):
+        cursor.execute("SELECT pgqueue_enqueue('x', lane => 'a', lane_policy => 'no')")
+
+
 def test_pgqueue_enqueue_refuses_a_key_beside_a_lane(cursor):
     """It names both, and an empty lane is none."""
     with pytest.raises(psycopg.DatabaseError, match="dedup_key k and the lane a"):

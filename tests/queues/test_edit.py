@@ -8,7 +8,7 @@ import pytest
 
 from django_pgqueue.models import DeadLetter, Job
 from django_pgqueue.queues.claim import claim
-from django_pgqueue.queues.edit import edit, lock
+from django_pgqueue.queues.edit import edit, lock, move
 from django_pgqueue.queues.errors import ERRORS_MAX
 from django_pgqueue.queues.redrive import redrive
 from tests.harness.factories import (
@@ -39,7 +39,7 @@ def test_a_row_gets_new_arguments(cursor, make):
     row = make(args=[1], queue="mail", deliveries=0, attempt=0, headers={"trace": "t"})
 
     with cursor.connection.transaction():
-        assert (row.task, "[1]", "{}", False) == lock(cursor, row.pk)
+        assert (row.task, "[1]", "{}", None, False) == lock(cursor, row.pk)
         assert True is edit(cursor, row.pk, **NEW)
 
     edited = current(row)
@@ -139,3 +139,66 @@ def test_a_claim_passes_over_a_job_that_is_being_edited(cursor, other_cursor):
     (claimed,) = claim(other_cursor, queues=["mail"], worker="a", limit=1, lease=LEASE)
     assert "[2]" == claimed.args
     assert 0 == DeadLetter.objects.count()
+
+
+# Lanes --------------------------------------------------------------------------------
+
+LIMIT = {
+    "lane_capacity": 5,
+    "lane_spacing": 0.5,
+    "lane_burst": 2,
+    "lane_policy": None,
+}
+NONE = dict.fromkeys(LIMIT)
+LANE = ("lane", *LIMIT)
+
+
+@pytest.mark.parametrize("before", [{}, {"lane": "old"}, {"visible_at": HOUR}])
+def test_a_job_is_parked_in_its_new_lane(cursor, before):
+    """As long due as it was, and with all that its new lane says."""
+    row = make_job(**before)
+
+    queue = move(cursor, row.pk, lane="new", columns=LIMIT)
+
+    moved = current(row)
+    assert row.queue == queue
+    assert ("new", *LIMIT.values()) == tuple(getattr(moved, name) for name in LANE)
+    assert moved.visible_at is None
+    if row.lane_due_at or row.visible_at > row.enqueued_at + HOUR / 2:
+        assert (row.lane_due_at or row.visible_at) == moved.lane_due_at
+    else:
+        assert row.visible_at < moved.lane_due_at
+
+
+@pytest.mark.parametrize("before", [{}, {"run_after": HOUR}])
+def test_a_job_that_waits_for_nobody_any_more_is_due_at_its_time(cursor, before):
+    """At once, unless that is to come: no claim has passed it by."""
+    row = make_job(lane="old", **before)
+    due_at = current(row).lane_due_at
+
+    move(cursor, row.pk, lane=None, columns=NONE)
+
+    moved = current(row)
+    assert (None,) * 6 == (moved.lane_due_at, *(getattr(moved, n) for n in LANE))
+    assert (due_at == moved.visible_at) is bool(before)
+    assert due_at <= moved.visible_at
+
+
+def test_a_dead_letter_is_redriven_into_its_new_lane(cursor):
+    """Nobody is to be told before that."""
+    dead = make_dead_letter(lane="old")
+
+    assert move(cursor, dead.pk, lane="new", columns=LIMIT) is None
+
+    redrive(cursor, [dead.pk])
+    job = Job.objects.get(pk=dead.pk)
+    assert ("new", 5, None) == (job.lane, job.lane_capacity, job.visible_at)
+
+
+def test_a_job_that_runs_stays_in_its_lane(cursor):
+    """Its place is taken."""
+    row = make_leased_job()
+
+    move(cursor, row.pk, lane="new", columns=LIMIT)
+
+    assert current(row).lane is None

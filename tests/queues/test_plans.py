@@ -401,6 +401,7 @@ EXPLAINED = {
     "edit.EDIT_JOB",
     "edit.LOCK_DEAD_LETTER",
     "edit.LOCK_JOB",
+    *("edit.MOVE_DEAD_LETTER", "edit.MOVE_JOB"),
     *("enqueue.STORE", "enqueue.PIN", "gather.GATHER"),
     *(f"exports.{name}" for name in ("ENDED", "WRITERS", "SIZE", "KNOWN", "DEPARTED")),
     *(f"exports.{name}" for name in ("BEGIN", "PUBLISH", "RECORD", "FAIL", "SPOIL")),

@@ -126,6 +126,8 @@ BOUNDS = {
     "edit.EDIT_JOB": one("waiting"),
     "edit.LOCK_DEAD_LETTER": one("dead"),
     "edit.LOCK_JOB": one("waiting"),
+    "edit.MOVE_DEAD_LETTER": one("dead"),
+    "edit.MOVE_JOB": one("waiting"),
     "enqueue.STORE": one("waiting"),
     "find.FIND": ten("dead"),
     "find.READ": one("dead"),
