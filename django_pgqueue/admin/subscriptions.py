@@ -38,6 +38,7 @@ from django_pgqueue.log.names import MESSAGE_NAME_CHARACTERS_MAX
 from django_pgqueue.log.subscriptions import STALE_AFTER
 from django_pgqueue.models import Job, Message, Subscription, Topic
 from django_pgqueue.operators.filters import Meaning, equal, part_of
+from django_pgqueue.operators.lanes import kind
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import SUBSCRIPTION
 from django_pgqueue.tasks import database
@@ -70,6 +71,17 @@ class SubscriptionFilters(FilterForm):
     queue = queue_field()
     task = text_field(gettext_lazy("Task"), gettext_lazy("part of its name"))
     state = choice_field(gettext_lazy("State"), STATES)
+
+
+def lane_told(row: Any) -> str | None:
+    """Say whom its jobs wait for: "limit of 5, by key"; None: for nobody."""
+    if row.lane_by is None:
+        return None
+    told = {
+        "kind": kind(row.lane_capacity, row.lane_spacing),
+        "parts": ", ".join(row.lane_by),
+    }
+    return (_("%(kind)s, by %(parts)s") if row.lane_by else "%(kind)s") % told
 
 
 # Not "delete": that is the form of Django's, which is closed.
@@ -177,6 +189,7 @@ class SubscriptionAdmin(ActingAdmin):
             (_("Queue"), self._of_queue(row)),
             (_("Priority"), str(row.priority)),
             (_("Maximum attempts"), str(row.max_attempts)),
+            (_("Lane"), lane_told(row)),
             (_("Began with"), row.start),
             (_("Back-fill"), self._back_fill(row)),
             (_("Lost"), row.lost["message"] if row.lost else None),

@@ -82,7 +82,9 @@ WITH mine AS MATERIALIZED (
        AND s.disabled_at IS NULL
        FOR UPDATE
 ), found AS MATERIALIZED (
-    SELECT m.id, m.published_at, m.headers
+    SELECT m.id, m.published_at, m.headers,
+           CASE WHEN s.lane_by IS NOT NULL THEN pgqueue_message_lane(
+               s.task, s.lane_by, m.name, m.key, m.payload) END AS lane
       FROM mine s, pgqueue_message m
      WHERE m.id > %(position)s AND m.id <= %(last)s
        AND m.published_at >= %(since)s::timestamptz
@@ -94,17 +96,19 @@ WITH mine AS MATERIALIZED (
      ORDER BY m.id LIMIT %(jobs)s
 ), job AS (
     INSERT INTO pgqueue_job
-           (queue, task, args, headers, priority, max_attempts, message_id)
+           (queue, task, args, headers, priority, max_attempts, message_id,
+            lane, lane_capacity, lane_spacing, lane_burst, lane_policy)
     SELECT s.queue, s.task,
            jsonb_build_array(jsonb_build_object(
                '__pgqueue__', 'message',
                'value', jsonb_build_array(found.id, found.published_at))),
-           found.headers || s.headers, s.priority, s.max_attempts, found.id
+           found.headers || s.headers, s.priority, s.max_attempts, found.id,
+           found.lane, s.lane_capacity, s.lane_spacing, s.lane_burst, s.lane_policy
       FROM mine s, found
      ORDER BY found.id
-    RETURNING message_id
+    RETURNING message_id, lane
 ), reached AS (
-    SELECT count(*) AS jobs,
+    SELECT count(*) AS jobs, count(lane) AS in_lanes,
            CASE WHEN count(*) = %(jobs)s THEN max(message_id) ELSE %(to)s END AS id
       FROM job
 )
@@ -115,7 +119,7 @@ UPDATE pgqueue_subscription s
                            THEN s.backfill_xid END
   FROM mine, reached
  WHERE s.id = mine.id
-RETURNING reached.jobs, reached.id, s.backfill_position IS NULL
+RETURNING reached.jobs, reached.id, s.backfill_position IS NULL, reached.in_lanes
 """
 
 
@@ -148,6 +152,8 @@ class Filled(NamedTuple):
     # Up to which id all was looked at.
     position: int
     is_over: bool
+    # Of the jobs, those that wait in a lane.
+    in_lanes: int
 
 
 def find_open(cursor: Cursor) -> list[OpenBackfill]:

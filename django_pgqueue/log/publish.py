@@ -32,7 +32,7 @@ class Stored(NamedTuple):
     """What one call has stored."""
 
     ids: list[int]
-    # That got jobs.
+    # That got jobs; "!lanes" stands for jobs that wait in a lane.
     queues: set[str]
     jobs: int
     # Whether the topic has consumer groups, which are to be woken.

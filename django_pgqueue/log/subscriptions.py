@@ -33,9 +33,9 @@ LOCK = f"SELECT pg_advisory_xact_lock(%(class)s, {keys.INSTALLATION})"
 
 SHOWN = f"""
 SELECT id, source, pattern, topic, regex, payload_filter, task, queue, priority,
-       max_attempts, headers, since_epoch, start, backfill_position, disabled_at,
-       disabled_by, disabled_reason, last_declared_at, created_at,
-       {IS_STALE} AS is_stale
+       max_attempts, headers, lane_by, lane_capacity, lane_spacing, lane_burst,
+       lane_policy, since_epoch, start, backfill_position, disabled_at, disabled_by,
+       disabled_reason, last_declared_at, created_at, {IS_STALE} AS is_stale
   FROM pgqueue_subscription
 """
 # Locks: none.
@@ -58,11 +58,14 @@ WITH state AS (
 )
 INSERT INTO pgqueue_subscription
        (source, pattern, topic, regex, payload_filter, task, queue, priority,
-        max_attempts, headers, since_epoch, start, backfill_position, backfill_xid,
+        max_attempts, headers, lane_by, lane_capacity, lane_spacing, lane_burst,
+        lane_policy, since_epoch, start, backfill_position, backfill_xid,
         last_declared_at)
 SELECT %(source)s::text, %(pattern)s, %(topic)s, %(regex)s, %(payload_filter)s::jsonb,
        %(task)s, %(queue)s, %(priority)s, %(max_attempts)s, %(headers)s::jsonb,
-       state.epoch, told.start, CASE WHEN told.start <> 'latest' THEN 0 END,
+       %(lane_by)s::text[], %(lane_capacity)s, %(lane_spacing)s, %(lane_burst)s,
+       %(lane_policy)s, state.epoch, told.start,
+       CASE WHEN told.start <> 'latest' THEN 0 END,
        CASE WHEN told.start <> 'latest' THEN pg_current_xact_id()::text::bigint END,
        CASE WHEN %(source)s::text = 'code' THEN clock_timestamp() END
   FROM state, told
@@ -76,7 +79,9 @@ UPDATE pgqueue_subscription
    SET task = %(task)s, topic = %(topic)s, regex = %(regex)s,
        payload_filter = %(payload_filter)s::jsonb, priority = %(priority)s,
        max_attempts = %(max_attempts)s, headers = %(headers)s::jsonb,
-       last_declared_at = clock_timestamp()
+       lane_by = %(lane_by)s::text[], lane_capacity = %(lane_capacity)s,
+       lane_spacing = %(lane_spacing)s, lane_burst = %(lane_burst)s,
+       lane_policy = %(lane_policy)s, last_declared_at = clock_timestamp()
  WHERE id = %(id)s
 """
 
@@ -119,6 +124,12 @@ DELETE FROM pgqueue_subscription
 RETURNING id
 """
 
+# Columns in which a row may say something else than the code; those in JSON besides.
+COMPARED = (
+    *("task", "topic", "regex", "priority", "max_attempts"),
+    *("lane_by", "lane_capacity", "lane_spacing", "lane_burst", "lane_policy"),
+)
+
 
 class Wanted(NamedTuple):
     """A subscription as code declares it."""
@@ -137,6 +148,13 @@ class Wanted(NamedTuple):
     # "latest", "earliest", a time in ISO 8601; "" where ago is given.
     start: str
     ago: timedelta | None
+    # What of a message makes the lane of its job; None: it has none, empty: that of
+    # the task. The others as of a job: see OF_LANE in queues/enqueue.py.
+    lane_by: list[str] | None = None
+    lane_capacity: int | None = None
+    lane_spacing: float | None = None
+    lane_burst: int | None = None
+    lane_policy: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -162,6 +180,11 @@ class SubscriptionRow:
     priority: int
     max_attempts: int
     headers: Any
+    lane_by: list[str] | None
+    lane_capacity: int | None
+    lane_spacing: float | None
+    lane_burst: int | None
+    lane_policy: str | None
     since_epoch: int
     start: str
     # NULL: all that it began with has its job.
@@ -176,13 +199,8 @@ class SubscriptionRow:
 
     def differs(self, wanted: Wanted) -> bool:
         """Whether the row says something else than the code."""
-        mine = (self.task, self.topic, self.regex, self.priority, self.max_attempts)
-        said = (
-            *(wanted.task, wanted.topic, wanted.regex),
-            *(wanted.priority, wanted.max_attempts),
-        )
         return (
-            mine != said
+            any(getattr(self, name) != getattr(wanted, name) for name in COMPARED)
             or self.payload_filter != _as_data(wanted.payload_filter)
             or self.headers != _as_data(wanted.headers)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -49,6 +50,18 @@ class Subscription(models.Model):
     # Added to those of the message: tags.
     headers: models.JSONField[Any, Any] = models.JSONField(
         _("headers"), db_default=JSON_OBJECT
+    )
+
+    # What of a message makes the lane of its job: "key", "name", or "payload." and a
+    # field. NULL: it has none; empty: that of the task. The others as of a job.
+    lane_by = ArrayField(
+        models.TextField(), verbose_name=_("lane by"), null=True, blank=True
+    )
+    lane_capacity = models.IntegerField(_("lane capacity"), null=True, blank=True)
+    lane_spacing = models.FloatField(_("lane spacing"), null=True, blank=True)
+    lane_burst = models.IntegerField(_("lane burst"), null=True, blank=True)
+    lane_policy = models.CharField(
+        _("lane policy"), max_length=20, null=True, blank=True
     )
 
     # Messages of this epoch and later ones have their job; see LogState.

@@ -22,10 +22,11 @@ BEGIN
                'pgqueue_begin_publish', 'pgqueue_channel', 'pgqueue_close_log_day',
                'pgqueue_dedup_key', 'pgqueue_enqueue', 'pgqueue_horizons',
                'pgqueue_installation', 'pgqueue_job_place', 'pgqueue_make_archive_day',
-               'pgqueue_make_log_day', 'pgqueue_pattern_selects', 'pgqueue_patterns_of',
-               'pgqueue_promote', 'pgqueue_publish', 'pgqueue_repeat_calls',
-               'pgqueue_retake_keys', 'pgqueue_store', 'pgqueue_store_message',
-               'pgqueue_store_messages', 'pgqueue_store_unique', 'pgqueue_turns')
+               'pgqueue_make_log_day', 'pgqueue_message_lane',
+               'pgqueue_pattern_selects', 'pgqueue_patterns_of', 'pgqueue_promote',
+               'pgqueue_publish', 'pgqueue_repeat_calls', 'pgqueue_retake_keys',
+               'pgqueue_store', 'pgqueue_store_message', 'pgqueue_store_messages',
+               'pgqueue_store_unique', 'pgqueue_turns')
     LOOP
         EXECUTE pg_catalog.format(
             'ALTER ROUTINE %s SET search_path = %s, pg_temp', routine, home);

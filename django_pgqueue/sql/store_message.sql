@@ -1,7 +1,9 @@
 -- Stores one message, and its jobs: what pgqueue_store_messages() does for many, in two
 -- statements where there is no subscription. It returns JSON in a text, since a record
 -- costs the server and the driver more: [id, has groups], and after that how many jobs,
--- and the queues with new ones, where a subscription wants it.
+-- and the queues with new ones, where a subscription wants it. '!lanes' among these
+-- stands for those that wait in a lane. What a lane takes is copied without a look at
+-- whether the job has one: that means nothing then, and a look costs every message.
 --
 -- Called by log/publish.py and pgqueue_publish().
 --
@@ -77,17 +79,21 @@ BEGIN
     END IF;
     WITH job AS (
         INSERT INTO pgqueue_job
-               (queue, task, args, headers, priority, max_attempts, message_id)
+               (queue, task, args, headers, priority, max_attempts, message_id,
+                lane, lane_capacity, lane_spacing, lane_burst, lane_policy)
         SELECT s.queue, s.task,
                jsonb_build_array(jsonb_build_object(
                    '__pgqueue__', 'message',
                    'value', jsonb_build_array(m.id, m.published_at))),
-               m.headers || s.headers, s.priority, s.max_attempts, m.id
+               m.headers || s.headers, s.priority, s.max_attempts, m.id,
+               CASE WHEN s.lane_by IS NOT NULL THEN pgqueue_message_lane(
+                   s.task, s.lane_by, $1, $2, $3) END,
+               s.lane_capacity, s.lane_spacing, s.lane_burst, s.lane_policy
           FROM pgqueue_subscription s,
                (SELECT stored.id, stored.published_at, $3 AS payload, $4 AS headers) m
          WHERE s.id = ANY (state.wanted) AND s.disabled_at IS NULL
            AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)
-        RETURNING queue
+        RETURNING CASE WHEN lane IS NULL THEN queue ELSE '!lanes' END AS queue
     )
     SELECT count(*) AS jobs, coalesce(array_agg(DISTINCT job.queue), '{}') AS queues
       INTO made FROM job;

@@ -4,11 +4,11 @@
 -- Called by log/publish.py and pgqueue_store_message().
 --
 -- An item is [name, key, payload, headers]; ids rise in the order of the items. A job
--- refers to its message, by id and time, and holds no payload. Where a topic has no
--- subscription, the statement that has seen so has seen the epoch, too; and all of it
--- happens in the snapshot of the caller's statement, which a back-fill waits for. Each
--- name that occurs is looked up once: OFFSET 0 keeps the lookup apart, through the
--- index of the patterns.
+-- refers to its message, by id and time, and holds no payload; '!lanes' among the queues
+-- stands for those that wait in a lane. Where a topic has no subscription, the statement
+-- that has seen so has seen the epoch, too; and all of it happens in the snapshot of the
+-- caller's statement, which a back-fill waits for. Each name that occurs is looked up
+-- once: OFFSET 0 keeps the lookup apart, through the index of the patterns.
 --
 -- Locks: those of pgqueue_begin_publish().
 CREATE OR REPLACE FUNCTION pgqueue_store_messages(
@@ -57,7 +57,8 @@ BEGIN
         SELECT called.name, route.*
           FROM called CROSS JOIN LATERAL (
                SELECT s.queue, s.task, s.headers, s.priority, s.max_attempts,
-                      s.payload_filter
+                      s.payload_filter, s.lane_by, s.lane_capacity, s.lane_spacing,
+                      s.lane_burst, s.lane_policy
                  FROM pgqueue_subscription s
                 WHERE s.pattern = ANY (called.patterns) AND s.disabled_at IS NULL
                OFFSET 0) route
@@ -72,20 +73,24 @@ BEGIN
                item.value ->> 0, item.value ->> 1, item.value -> 2, item.value -> 3
           FROM jsonb_array_elements(items) WITH ORDINALITY AS item(value, place)
          ORDER BY item.place
-        RETURNING id, published_at, name, payload, headers
+        RETURNING id, published_at, name, key, payload, headers
     ), job AS (
         INSERT INTO pgqueue_job
-               (queue, task, args, headers, priority, max_attempts, message_id)
+               (queue, task, args, headers, priority, max_attempts, message_id,
+                lane, lane_capacity, lane_spacing, lane_burst, lane_policy)
         SELECT s.queue, s.task,
                jsonb_build_array(jsonb_build_object(
                    '__pgqueue__', 'message',
                    'value', jsonb_build_array(m.id, m.published_at))),
-               m.headers || s.headers, s.priority, s.max_attempts, m.id
+               m.headers || s.headers, s.priority, s.max_attempts, m.id,
+               CASE WHEN s.lane_by IS NOT NULL THEN pgqueue_message_lane(
+                   s.task, s.lane_by, m.name, m.key, m.payload) END,
+               s.lane_capacity, s.lane_spacing, s.lane_burst, s.lane_policy
           FROM message m JOIN wanted s
             ON s.name = m.name
            AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)
          ORDER BY m.id
-        RETURNING queue
+        RETURNING CASE WHEN lane IS NULL THEN queue ELSE '!lanes' END AS queue
     )
     SELECT (SELECT array_agg(id ORDER BY id) FROM message),
            (SELECT coalesce(array_agg(DISTINCT queue), '{}') FROM job),

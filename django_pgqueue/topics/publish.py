@@ -27,6 +27,7 @@ from django_pgqueue.postgres.bulk import (
     may_prepare,
 )
 from django_pgqueue.postgres.wake import wake_after_commit
+from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.tasks.first_steps import FIRST_ERRORS, name_way_out
 from django_pgqueue.tasks.open_transaction import queue_connection
 from django_pgqueue.topics.days_ahead import see_to_days
@@ -215,7 +216,7 @@ def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str,
 def _tell(connection: Any, topic: str, stored: storage.Stored) -> None:
     """Wake whom new messages concern, after the commit, and send the signal."""
     for queue in sorted(stored.queues):
-        wake_after_commit(connection, queue)
+        wake_after_commit(connection, queue, tells_age=queue == LANES_HINT)
     if stored.has_groups:
         wake_after_commit(connection, HINT + topic)
     telemetry.send(

@@ -21,6 +21,7 @@ from typing import (
     ParamSpec,
     Protocol,
     Self,
+    TypedDict,
     TypeVar,
     Unpack,
     overload,
@@ -36,6 +37,16 @@ from django_pgqueue.exceptions import (
 )
 from django_pgqueue.log.names import Pattern
 from django_pgqueue.log.start import LATEST, Start
+from django_pgqueue.options.lanes import (
+    GroupKey,
+    Lane,
+    Limit,
+    Rate,
+    as_lane,
+    check_group,
+    check_limit,
+    check_rate,
+)
 from django_pgqueue.options.table import (
     ContextKeywords,
     JobKeywords,
@@ -47,6 +58,7 @@ from django_pgqueue.options.takes import takes
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.declare import DeclaresWithContext, declare_task
 from django_pgqueue.tasks.task import AsyncTask, Task
+from django_pgqueue.topics.lanes import check_of_task, check_parts
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,7 +67,38 @@ T = TypeVar("T", bound=Task[Any, Any])
 WHERE_BYTES_MAX = 8_192
 
 
-class SubscribeKeywords(OneByOneKeywords, total=False):
+class MessageLaneKeywords(TypedDict, total=False):
+    """As LaneKeywords, of what makes the key of a message."""
+
+    group: Annotated[
+        GroupKey | Literal[False] | None,
+        Option(
+            'What makes the key: "key", that of the message; "name"; a field of its '
+            'payload, such as "payload.customer_id"; or a list of these. Jobs of one '
+            "key run one at a time, in the order of their messages. True: all of the "
+            "task. Or a Group, which says what a failure does. False: no lane, "
+            "whatever the task says.",
+            check_group,
+        ),
+    ]
+    limit: Annotated[
+        Limit | Literal[False] | None,
+        Option(
+            "A Limit: at most so many at a time, of the task or of each such key.",
+            check_limit,
+        ),
+    ]
+    rate: Annotated[
+        Rate | Literal[False] | None,
+        Option(
+            "A Rate: no more than so many in a time, likewise. With a group or a limit "
+            "of the same key, both hold.",
+            check_rate,
+        ),
+    ]
+
+
+class SubscribeKeywords(OneByOneKeywords, MessageLaneKeywords, total=False):
     """What @subscribe takes besides takes_context."""
 
     where: Annotated[
@@ -80,6 +123,7 @@ class SubscribeKeywords(OneByOneKeywords, total=False):
 OF_SUBSCRIBE = options_of(SubscribeKeywords, ContextKeywords)
 # What a subscription says of its jobs, and not of their task.
 OF_JOBS = options_of(JobKeywords)
+OF_LANE = options_of(MessageLaneKeywords)
 
 
 class Subscribes(Protocol):
@@ -107,6 +151,8 @@ class Declaration:
     priority: int | None = None
     max_attempts: int | None = None
     tags: tuple[str, ...] = ()
+    # Where its jobs wait for one another; None: nowhere.
+    lane: Lane | None = None
 
     @property
     def route(self) -> tuple[str, str]:
@@ -154,7 +200,8 @@ def subscribe(pattern: Any, **options: Any) -> Any:
 
     Publishing stores a job of it in the same statement as the message. Several
     @subscribe stand above one function, which is one task then; or above a @task, with
-    pattern, queue, where, start, priority, retries and tags alone.
+    pattern, queue, where, start, priority, retries, tags and a lane alone. A lane is
+    that of one @subscribe, and of what it stands above only where a task says it.
 
     The row is written when a deploy migrates, and when a worker starts. It is never
     deleted or disabled by itself: once no code declares it, it is shown as stale.
@@ -169,13 +216,15 @@ def subscribe(pattern: Any, **options: Any) -> Any:
         TopicError: The pattern, where or start is wrong; or the function is subscribed
             to the pattern already, in the same queue and with other words.
         DeclarationError: The function does not take one argument, the message; an
-            option is wrong, as in task(); one of the task stands above a task; or that
+            option is wrong, as in task(); one of the task stands above a task; that
             task has unique, debounce, throttle or accumulate, which do not hold for
-            jobs that are made in the database.
+            jobs that are made in the database; or a lane has a key that is none of a
+            message.
     """
     selects = Pattern.parse(getattr(pattern, "name", pattern))
     contains = checked_where(options.pop("where", None))
     begins = Start.parse(options.pop("start", LATEST))
+    lane = _own_lane(options)
 
     def declare_it(function: Any) -> Task[Any, Any]:
         own: dict[str, Any] = {}
@@ -191,6 +240,7 @@ def subscribe(pattern: Any, **options: Any) -> Any:
             queue=own.pop("queue", None) or task.options.queue or QUEUE_DEFAULT,
             where=contains,
             start=begins,
+            lane=_lane_for(task, lane),
             **own,
         )
         _add(declaration)
@@ -231,7 +281,7 @@ def _content(declaration: Declaration) -> tuple[Any, ...]:
     each = declaration
     return (
         *(each.task.name, each.route, each.where, each.start),
-        *(each.priority, each.max_attempts, each.tags),
+        *(each.priority, each.max_attempts, each.tags, each.lane),
     )
 
 
@@ -282,6 +332,32 @@ def _own_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
+def _own_lane(options: dict[str, Any]) -> Lane | Literal[False] | None:
+    """Take what is said of a lane out of *options*; None: nothing, False: none."""
+    said = {name: options.pop(name, None) for name in OF_LANE}
+    try:
+        lane = as_lane(
+            *(
+                None if said[name] is None else option.check(said[name])
+                for name, option in OF_LANE.items()
+            )
+        )
+    except InvalidOption as error:
+        raise DeclarationError(f"@subscribe: {error}") from None
+    if lane:
+        check_parts(lane)
+    return lane
+
+
+def _lane_for(task: Task[Any, Any], own: Lane | Literal[False] | None) -> Lane | None:
+    """Return the lane that holds: a subscription's own, or else the task's."""
+    if own is not None:
+        return own or None
+    if task.options.lane is not None:
+        check_of_task(task.name, task.options.lane)
+    return task.options.lane
+
+
 def _check_task(task: Task[Any, Any]) -> None:
     """Raise DeclarationError unless a message can be its one argument."""
     options = task.options
@@ -295,12 +371,6 @@ def _check_task(task: Task[Any, Any]) -> None:
         raise DeclarationError(
             f"@subscribe: {task.name} has unique, debounce or throttle, and every "
             f"message makes a job. Let the function enqueue a task that has it."
-        )
-    if options.lane is not None:
-        raise DeclarationError(
-            f"@subscribe: {task.name} has {options.lane.option}=…, whose key is made "
-            f"of the arguments of a call, and not of a message. Let the function "
-            f"enqueue a task that has it."
         )
     try:
         task.bind((None,), {})

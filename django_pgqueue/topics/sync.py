@@ -124,6 +124,8 @@ def _wanted(each: subscribe.Declaration) -> subscriptions.Wanted:
         headers=json.dumps({"tags": list(tags)} if tags else {}, ensure_ascii=False),
         start=each.start.text,
         ago=each.start.ago,
+        **({} if each.lane is None else each.lane.columns),
+        lane_by=None if each.lane is None else list(each.lane.by),
     )
 
 

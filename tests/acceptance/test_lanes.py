@@ -10,7 +10,9 @@ from contextlib import suppress
 import pytest
 from django.db import connection, transaction
 
+from django_pgqueue import publish, publish_many
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.topics.publish import message
 from tests.app import lane_tasks as tasks
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
@@ -69,6 +71,38 @@ def test_jobs_of_a_key_run_one_by_one_in_order(start_worker, the_ledger, task):
     ids += [task.delay(**item).id for item in items[half:]]
 
     wait_until_final(ids)
+    assert {f"c{n}": 1 for n in range(customers)} == most_at_once(the_ledger)
+    assert {f"c{n}": [*range(each)] for n in range(customers)} == started(the_ledger)
+
+
+def test_messages_of_a_key_are_handled_one_by_one_in_order(start_worker, the_ledger):
+    """Also those of before there was a subscription; a failing one holds them up."""
+    customers, each = 10, 12
+    payloads = [
+        {"customer": f"c{customer}", "number": number}
+        for number in range(each)
+        for customer in range(customers)
+    ]
+    third = len(payloads) // 3
+
+    def send(some):
+        for payload in some:
+            publish("visits.made", payload, key=payload["customer"])
+
+    send(payloads[:third])
+    start_worker(processes=2, pgqueue={"TASK_MODULES": ["lane_subscriber_tasks"]})
+    done = ArchivedJob.objects.filter(state="succeeded")
+    wait_for(lambda: done.count() == third, what="the back-fill")
+    send(payloads[third : 2 * third])
+    with transaction.atomic():
+        publish_many(
+            [
+                message("visits.made", payload, key=payload["customer"])
+                for payload in payloads[2 * third :]
+            ]
+        )
+
+    wait_for(lambda: done.count() == len(payloads), what="all messages")
     assert {f"c{n}": 1 for n in range(customers)} == most_at_once(the_ledger)
     assert {f"c{n}": [*range(each)] for n in range(customers)} == started(the_ledger)
 

@@ -326,7 +326,7 @@ the.drain()
     "docs/reference/subscriptions.md": """
 the.deploy()
 publish("orders.failed", {"country": "FR"})
-assert 3 == len(the.waiting())
+assert 4 == len(the.waiting())
 the.drain()
 """,
     "docs/tutorial/every-night.md": """

@@ -93,6 +93,7 @@ CALLS = [
     "SELECT one.pgqueue_publish('a.b', '{}', 'k', '{}')",
     "SELECT one.pgqueue_store_message('a.b.c.d.e.f.g', NULL, '{}', '{}')",
     """SELECT one.pgqueue_store_messages('a', '[["a.b", "k", 1, {}]]')""",
+    "SELECT one.pgqueue_message_lane('t', '{key,name,payload.a.b}', 'n', 'k', '{}')",
     "SELECT one.pgqueue_horizons()",
     "SELECT one.pgqueue_make_log_day(current_date + 9)",
     "SELECT one.pgqueue_make_archive_day(current_date + 9)",

@@ -325,6 +325,7 @@ SPECIAL = {
             "regex": None,
             "payload_filter": None,
             "ago": None,
+            "lane_by": ["key"],
         }
         for name in ("INSERT", "DECLARE", "DECLARE_AGAIN")
     },

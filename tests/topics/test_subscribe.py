@@ -140,7 +140,6 @@ def test_options_are_checked_as_those_of_a_task(said, message):
     [
         ({"unique": Unique()}, "every message makes a job"),
         ({"throttle": "1/s"}, "every message makes a job"),
-        ({"group": True}, "has group=…"),
         ({"accumulate": Accumulate(size=5)}, "gathers calls of delay"),
     ],
 )

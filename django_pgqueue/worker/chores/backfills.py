@@ -15,6 +15,7 @@ from django_pgqueue.log.horizon import Horizons, horizons
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.wake import wake
+from django_pgqueue.queues.lanes import HINT
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -71,9 +72,12 @@ class Backfills:
         if filled is None:
             return True
         self._made[each.id] = self._made.get(each.id, 0) + filled.jobs
-        if filled.jobs:
+        hints = [each.queue] if filled.jobs > filled.in_lanes else []
+        if filled.in_lanes:
+            hints.append(HINT)
+        if hints:
             with link.cursor() as cursor:
-                wake(cursor, [each.queue])
+                wake(cursor, hints)
         if filled.is_over:
             self._finals.pop(each.id, None)
             logger.info(

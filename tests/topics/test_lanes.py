@@ -1,0 +1,349 @@
+"""Lanes of subscriptions: whose jobs wait for one another, and by what of a message."""
+
+from __future__ import annotations
+
+from datetime import date
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+from django.db import IntegrityError, connections, transaction
+
+from django_pgqueue import (
+    DeclarationError,
+    Group,
+    Limit,
+    Rate,
+    publish,
+    publish_many,
+    subscribe,
+    task,
+)
+from django_pgqueue.log.subscriptions import Declared
+from django_pgqueue.models import Job, Subscription
+from django_pgqueue.options.lanes import check_group
+from django_pgqueue.postgres.wake import channel, listen
+from django_pgqueue.tasks.lanes import lane_of
+from django_pgqueue.testing import drain
+from django_pgqueue.topics import operate_subscriptions as operate
+from django_pgqueue.topics.publish import message, publish_one
+from django_pgqueue.topics.subscribe import declared
+from django_pgqueue.topics.sync import wanted_subscriptions
+from django_pgqueue.worker.chores.backfills import Backfills
+from tests.topics.conftest import deploy
+
+COLUMNS = ("lane_by", "lane_capacity", "lane_spacing", "lane_burst", "lane_policy")
+NAME = "shop.on_order"
+
+# What a payload may hold, and what an argument may: the same text of both.
+VALUES = [
+    *("c7", "7", "ü", "with:colon", "", 'quo"te', 7, -1, 0, 10**20, True, False),
+    *(date(2026, 1, 2), UUID(int=5), None),
+]
+
+
+@pytest.fixture
+def heard(cursor):
+    """A function that returns what was notified since it was last asked."""
+    listen(cursor, [channel(cursor)])
+
+    def heard():
+        return {
+            notify.payload
+            for notify in cursor.connection.notifies(timeout=0.05, stop_after=None)
+        }
+
+    return heard
+
+
+def listener(pattern="orders.*", name=NAME, **said):
+    """Subscribe to a pattern, in the code of a deploy."""
+
+    def handler(message): ...
+
+    made = subscribe(pattern, name=name, **said)(handler)
+    deploy()
+    return made
+
+
+def lanes():
+    """Return the lane of each job, in the order of ids."""
+    return [*Job.objects.order_by("pk").values_list("lane", flat=True)]
+
+
+# What is declared --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "said, columns",
+    [
+        ({}, (None, None, None, None, None)),
+        ({"group": "key"}, (["key"], None, None, None, None)),
+        ({"group": True}, ([], None, None, None, None)),
+        ({"group": False}, (None, None, None, None, None)),
+        (
+            {"group": Group(["name", "payload.a.b"], on_error="skip")},
+            (["name", "payload.a.b"], None, None, None, "skip"),
+        ),
+        ({"limit": Limit(5, key="key")}, (["key"], 5, None, None, None)),
+        ({"rate": Rate("100/m", burst=3)}, ([], 100_000, 0.6, 3, None)),
+        (
+            {"limit": Limit(2, key="key"), "rate": Rate("1/s", key="key")},
+            (["key"], 2, 1.0, 1, None),
+        ),
+    ],
+)
+def test_what_is_said_of_a_lane_stands_in_the_row(said, columns):
+    """None where nothing is, and an empty list where the task makes the key."""
+    subscribe("orders", name=NAME, **said)(lambda message: None)
+
+    (row,) = wanted_subscriptions()
+    assert columns == tuple(getattr(row, name) for name in COLUMNS)
+
+
+@pytest.mark.parametrize(
+    "of_task, said, columns",
+    [
+        ({"group": True}, {}, ([], None)),
+        ({"limit": Limit(5)}, {}, ([], 5)),
+        ({"limit": Limit(5)}, {"group": "key"}, (["key"], None)),
+        ({"limit": Limit(5)}, {"limit": False}, (None, None)),
+        ({"group": "message"}, {"group": "key"}, (["key"], None)),
+    ],
+)
+def test_the_lane_of_a_task_holds_for_its_messages_too(of_task, said, columns):
+    """Unless the subscription says another, or none."""
+    inner = task(name=NAME, **of_task)(lambda message: None)
+    subscribe("orders", **said)(inner)
+
+    (row,) = wanted_subscriptions()
+    assert columns == (row.lane_by, row.lane_capacity)
+
+
+def test_each_subscription_of_a_task_has_a_lane_of_its_own():
+    """One says it of its own jobs alone."""
+    subscribe("mail")(subscribe("orders", name=NAME, group="key")(lambda message: None))
+
+    assert [("mail", None), ("orders", ["key"])] == [
+        (row.pattern, row.lane_by) for row in wanted_subscriptions()
+    ]
+
+
+@pytest.mark.parametrize(
+    "said, problem",
+    [
+        ({"group": "message"}, "'message' is no part of a message"),
+        ({"group": "customer_id"}, 'or a field of its payload, such as "payload.cus'),
+        ({"group": "keys"}, "Did you mean 'key'"),
+        ({"group": "payload"}, "'payload' is no part"),
+        ({"group": "payload..a"}, "is no part"),
+        ({"group": "payload.a\nb"}, "is no part"),
+        ({"group": "payload." + "x" * 248}, "of at most 255 characters"),
+        ({"limit": Limit(5, key=["key", "id"])}, "limit: 'id' is no part"),
+        ({"group": lambda message: 1}, "group is a function, and .* cannot call it"),
+        ({"rate": Rate("1/s", key=str)}, "rate is a function, and .* cannot call it"),
+        ({"group": "key", "limit": Limit(5)}, "Leave limit out"),
+        ({"group": ""}, "the name of a parameter"),
+        ({"limit": 5}, "it must be a Limit"),
+    ],
+)
+def test_what_no_lane_of_a_message_can_be_is_refused(said, problem):
+    """Where it is declared, with the way out."""
+    with pytest.raises(DeclarationError, match=f"@subscribe.*{problem}"):
+        subscribe("orders", name=NAME, **said)(lambda message: None)
+    assert [] == declared()
+
+
+@pytest.mark.parametrize(
+    "of_task", [{"group": "message"}, {"limit": Limit(5, key=lambda message: 1)}]
+)
+def test_the_key_of_a_task_that_no_message_has_is_refused(of_task):
+    """Its one argument is the message; the subscription says what of it."""
+    inner = task(name=NAME, **of_task)(lambda message: None)
+    (option,) = of_task
+    with pytest.raises(DeclarationError, match=rf"Say @subscribe\({option}=…\) with"):
+        subscribe("orders")(inner)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lane_that_changes_in_the_code_changes_in_the_row():
+    """For the messages that come after it."""
+    listener()
+    assert Declared([], [], [], []) == deploy()
+    listener(limit=Limit(5, key="key"))
+    listener(limit=Limit(6, key="key"))
+
+    assert Declared([], [], [], []) == deploy()
+    row = Subscription.objects.get()
+    assert (["key"], 6) == (row.lane_by, row.lane_capacity)
+    listener()
+    assert Subscription.objects.get().lane_by is None
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "column, value",
+    [
+        ("lane_by", ["custmer"]),
+        ("lane_by", ["key", ""]),
+        ("lane_by", [""]),
+        ("lane_by", ["payload"]),
+        ("lane_by", ["payload."]),
+        ("lane_capacity", 0),
+        ("lane_spacing", 0.0),
+        ("lane_burst", 0),
+        ("lane_policy", "halt"),
+    ],
+)
+def test_a_row_with_a_lane_that_no_job_could_have_is_refused(column, value):
+    """There, since a publisher knows nothing of it."""
+    with pytest.raises(IntegrityError, match="pgqueue_subscription_lane"):
+        Subscription.objects.create(pattern="orders", topic="orders", **{column: value})
+
+
+# What is published -------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_message_waits_for_those_of_its_key(heard):
+    """However it was published; one without a key waits for nobody."""
+    listener(group="key", queue="mail")
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT pgqueue_publish('orders.made', '1', 'c7')")
+    assert {"!lanes"} == heard()
+    publish("orders.made", 1, key="c7")
+    assert {"!lanes"} == heard()
+    publish("orders.a.b.c.d.e.f", 1, key="c8")
+    publish("orders.made", 1)
+    assert {"!lanes", "mail"} == heard()
+    publish_many([message("orders.made", 1, key=key) for key in ("c7", "c9")])
+
+    keys = ["c7", "c7", "c8", None, "c7", "c9"]
+    assert [key and f"{NAME}:{key}" for key in keys] == lanes()
+    assert [True, True, True, False, True, True] == [
+        job.visible_at is None for job in Job.objects.order_by("pk")
+    ]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_a_value_of_a_payload_has_the_text_that_an_argument_has(many):
+    """So that one lane has both; also a long one, of which the end is hashed."""
+    listener(group=["payload.a.customer", "name"])
+    names = ["made", "x" * 200]
+    said = [
+        message(f"orders.{name}", {"a": {"customer": value}})
+        for value in VALUES
+        for name in names
+    ]
+    if many:
+        publish_many(said)
+    else:
+        for each in said:
+            publish_one(each)
+
+    def called(a, b): ...
+
+    twin = SimpleNamespace(name=NAME, parameters=task(name="x.twin")(called).parameters)
+    lane = check_group(["a", "b"])
+    made = [lane_of(twin, lane, (v, f"orders.{n}"), {}) for v in VALUES for n in names]
+    assert made == lanes()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_field_that_is_not_there_waits_for_nobody():
+    """Nor does a payload that has no fields; what is no key elsewhere is one by its
+    JSON."""
+    listener(group="payload.customer")
+    for payload in ({}, {"customer": None}, [1], "text", None):
+        publish("orders.made", payload)
+    for value in (1.5, [1, 2], {"b": 1, "a": 2}):
+        publish("orders.made", {"customer": value})
+
+    texts = ["1.5", "[1, 2]", '{"a": 2, "b": 1}']
+    assert [None] * 5 + [f"{NAME}:{text}" for text in texts] == lanes()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_all_that_a_subscription_says_of_its_lane_stands_in_the_job():
+    """Beside one of the same message that has none."""
+    listener(
+        limit=Limit(2, key="name"), rate=Rate("1/s", burst=3, key="name"), queue="a"
+    )
+    listener(name="shop.other", queue="b")
+    listener(name="shop.whole", queue="c", group=Group(True, on_error="skip"))
+    publish("orders.made", 1, key="c7")
+
+    assert [
+        ("a", f"{NAME}:orders.made", 2, 1.0, 3, None),
+        ("b", None, None, None, None, None),
+        ("c", "shop.whole", None, None, None, "skip"),
+    ] == [*Job.objects.order_by("queue").values_list("queue", "lane", *COLUMNS[1:])]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_drain_runs_them_in_the_order_of_their_messages():
+    """And a message that was rolled back held nobody up."""
+    seen = []
+    listener_of(seen)
+    with transaction.atomic():
+        publish("orders.made", 0, key="c7")
+        transaction.set_rollback(True)
+    for number in range(1, 6):
+        publish("orders.made", number, key="c7")
+    drain()
+
+    assert [1, 2, 3, 4, 5] == seen
+
+
+def listener_of(seen):
+    """Subscribe one that notes the payloads."""
+
+    def handler(message):
+        seen.append(message.payload)
+
+    subscribe("orders.*", name=NAME, group="key")(handler)
+    deploy()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_age_is_told_of_jobs_that_were_stored_long_before_the_commit(
+    heard, monkeypatch
+):
+    """Or nobody would look back far enough."""
+    listener(group="key")
+    from django_pgqueue.postgres import wake
+
+    with transaction.atomic():
+        publish("orders.made", 1, key="c7")
+        now = wake.time.monotonic() + 7
+        monkeypatch.setattr(wake._send, "__defaults__", (lambda: now,))
+    assert {"!lanes7"} == heard()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_older_messages_come_into_their_lanes_too(link, heard):
+    """In the order of the log; workers are told to look at lanes."""
+    for number in range(5):
+        publish("orders.made", number, key=f"c{number % 2}")
+    publish("orders.made", 5)
+    listener(start="earliest", limit=Limit(3, key="key"), queue="late")
+    heard()
+    backfills = Backfills()
+    while not backfills(link):
+        pass
+
+    made = [f"{NAME}:c{number % 2}" for number in range(5)]
+    assert [*made, None] == lanes()
+    assert {3} == {*Job.objects.values_list("lane_capacity", flat=True)}
+    assert {"!lanes", "late"} == heard()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_disabled_subscription_puts_nothing_into_its_lane():
+    """As of any other."""
+    listener(group="key")
+    operate.disable(Subscription.objects.get().pk)
+    publish("orders.made", 1, key="c7")
+
+    assert [] == lanes()
