@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -10,6 +11,8 @@ from django_pgqueue.bounds import (
     FAIR,
     LANE_BURST_MAX,
     LANE_CAPACITY_MAX,
+    LANE_CHARACTERS_MAX,
+    LANE_DIGITS,
     LANE_SPACING_MAX,
     LANE_SPACING_MIN,
 )
@@ -306,6 +309,14 @@ def as_lane(
         return replace(other, spacing=rate.spacing, burst=rate.burst)
     said = [lane for lane in (group, limit, rate, fair_by) if lane is not None]
     return next(filter(None, said), False) if said else None
+
+
+def shortened(name: str) -> str:
+    """Return a lane's name that fits its column: the end of a long one is hashed."""
+    if len(name) <= LANE_CHARACTERS_MAX:
+        return name
+    digits = hashlib.sha256(name.encode()).hexdigest()[:LANE_DIGITS]
+    return f"{name[: LANE_CHARACTERS_MAX - LANE_DIGITS - 1]}~{digits}"
 
 
 def _lane(capacity: int | None, key: Key, where: str) -> Lane:

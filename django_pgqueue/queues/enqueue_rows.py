@@ -90,7 +90,7 @@ HASHED = f"""
 
 SEPARATED = " || chr({}) || "
 
-# Of a long one, the end is hashed, as tasks/lanes.py does.
+# Of a long one, the end is hashed, as options/lanes.py does.
 LANE = f"""
 (SELECT CASE WHEN length(l.name) <= {LANE_CHARACTERS_MAX} THEN l.name
         ELSE left(l.name, {LANE_CHARACTERS_MAX - LANE_DIGITS - 1}) || '~'

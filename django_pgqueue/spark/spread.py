@@ -57,9 +57,9 @@ def window(text: str) -> timedelta:
     return over
 
 
-def key_columns(text: str) -> tuple[str, ...]:
+def key_columns(text: str, option: str = "key") -> tuple[str, ...]:
     """
-    Return the columns that the option *key* names, with commas between.
+    Return the columns that an option names, with commas between.
 
     Raises:
         SparkOptionError: None, one twice, or more than KEY_VALUES_MAX.
@@ -67,7 +67,7 @@ def key_columns(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if "" in names or len(set(names)) < len(names) or len(names) > KEY_VALUES_MAX:
         raise SparkOptionError(
-            f"The option key is {text[:80]!r}; it must name 1 to {KEY_VALUES_MAX} "
+            f"The option {option} is {text[:80]!r}; it must name 1 to {KEY_VALUES_MAX} "
             f"columns, each once, with commas between."
         )
     return names

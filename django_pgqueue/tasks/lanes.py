@@ -8,14 +8,13 @@ that is None there is none, and the job waits for nobody.
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from django_pgqueue.bounds import FAIR, LANE_CHARACTERS_MAX, LANE_DIGITS, LANE_SEPARATOR
+from django_pgqueue.bounds import FAIR, LANE_SEPARATOR
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import InvalidArgument, shown
-from django_pgqueue.options.lanes import Lane, fair_lane_of
+from django_pgqueue.options.lanes import Lane, fair_lane_of, shortened
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues.enqueue import Placement
@@ -129,14 +128,6 @@ def is_stored(text: str) -> bool:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:
         return False
-
-
-def shortened(name: str) -> str:
-    """Return a name that fits its column: the end of a long one is hashed."""
-    if len(name) <= LANE_CHARACTERS_MAX:
-        return name
-    digits = hashlib.sha256(name.encode()).hexdigest()[:LANE_DIGITS]
-    return f"{name[: LANE_CHARACTERS_MAX - LANE_DIGITS - 1]}~{digits}"
 
 
 def encode_items(

@@ -2,9 +2,10 @@
 Columns: which column of the DataFrame is what of a job.
 
 A column that has the name of one of the job's own is that: task, queue, priority,
-run_at, expires_at, max_attempts, dedup_key, tags, headers, args, kwargs. All others are
-keyword arguments, unless there is a column of arguments; then there may be no others,
-so that nothing is left out by accident.
+run_at, expires_at, max_attempts, dedup_key, lane, lane_capacity, lane_spacing,
+lane_burst, lane_policy, tags, headers, args, kwargs. All others are keyword arguments,
+unless there is a column of arguments; then there may be no others, so that nothing is
+left out by accident.
 """
 
 from __future__ import annotations
@@ -17,6 +18,14 @@ from django_pgqueue.exceptions import SparkOptionError, did_you_mean
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.write.json_text import problem_of_type
 from django_pgqueue.spark.write.options import TWO_PHASE, WriteOptions
+
+# What a lane takes, by its column: the options.
+OF_LANE = {
+    "lane_capacity": "laneCapacity",
+    "lane_spacing": "laneSpacing",
+    "lane_burst": "laneBurst",
+    "lane_policy": "lanePolicy",
+}
 
 # The added column of rows that are written aside.
 REASON = "refused_reason"
@@ -33,6 +42,11 @@ class Columns:
     expires_at: str | None
     max_attempts: str | None
     dedup_key: str | None
+    lane: str | None
+    lane_capacity: str | None
+    lane_spacing: str | None
+    lane_burst: str | None
+    lane_policy: str | None
     tags: str | None
     headers: str | None
     # A column that holds all positional or keyword arguments.
@@ -72,6 +86,9 @@ def plan(schema: Any, options: WriteOptions) -> Columns:
         )
     columns = Columns(**found, args=args, kwargs=kwargs, arguments=others)
     _check_given_once(columns, options)
+    _check_lane(columns, options)
+    for name in options.lane_by:
+        _check_key(schema, name)
     for part, is_right, wanted in _TYPES:
         column = getattr(columns, part)
         if column is not None and not is_right(schema.field(column).type):
@@ -109,7 +126,8 @@ def _named(option: str, asked: str | None, usual: str, names: list[str]) -> str 
 
 
 def _check_given_once(columns: Columns, options: WriteOptions) -> None:
-    for name in ("task", "queue", "priority", "run_at", "expires_at", "max_attempts"):
+    places = ("task", "queue", "priority", "run_at", "expires_at", "max_attempts")
+    for name in (*places, "lane", *OF_LANE):
         constant = "run_after" if name == "run_at" else name
         if getattr(columns, name) and constant in options.constants:
             raise SparkOptionError(
@@ -128,6 +146,53 @@ def _check_given_once(columns: Columns, options: WriteOptions) -> None:
         )
 
 
+def _check_lane(columns: Columns, options: WriteOptions) -> None:
+    said = [
+        told
+        for told, is_said in (
+            ("a column lane", columns.lane),
+            ("the option lane", "lane" in options.constants),
+            ("the option laneBy", options.lane_by),
+        )
+        if is_said
+    ]
+    if len(said) > 1:
+        raise SparkOptionError(
+            f"There are {' and '.join(said)}: a job has one lane. Keep one of them."
+        )
+    if said and columns.dedup_key is not None:
+        raise SparkOptionError(
+            f"Column dedup_key and {said[0]} cannot go together: a job that stands for "
+            f"others waits for nobody. Drop one of them."
+        )
+    for name, option in OF_LANE.items():
+        if not said and (getattr(columns, name) or name in options.constants):
+            raise SparkOptionError(
+                f"There is a column {name} or an option {option}, and no lane: give "
+                f"the option laneBy, lane or a column lane. An argument of that name "
+                f"goes into a struct column kwargs."
+            )
+
+
+def _check_key(schema: Any, name: str) -> None:
+    if name not in schema.names:
+        raise SparkOptionError(
+            f"The option laneBy names {name!r}, which is no column."
+            f"{did_you_mean(name, schema.names)}"
+        )
+    types, kind = extra("pyarrow").types, schema.field(name).type
+    if not (
+        _is_text(kind)
+        or types.is_integer(kind)
+        or types.is_date(kind)
+        or types.is_boolean(kind)
+    ):
+        raise SparkOptionError(
+            f"The option laneBy names {name!r}, which is of the type {kind}; it must "
+            f"be a string, a whole number, a date or a boolean: cast it to a string."
+        )
+
+
 def _is_text(kind: Any) -> bool:
     types = extra("pyarrow").types
     return bool(types.is_string(kind) or types.is_large_string(kind))
@@ -135,6 +200,13 @@ def _is_text(kind: Any) -> bool:
 
 def _is_number(kind: Any) -> bool:
     return bool(extra("pyarrow").types.is_integer(kind))
+
+
+def _is_real(kind: Any) -> bool:
+    types = extra("pyarrow").types
+    return bool(
+        types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    )
 
 
 def _is_moment(kind: Any) -> bool:
@@ -168,6 +240,11 @@ _TYPES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("run_at", _is_moment, "a timestamp with a time zone: cast it to timestamp"),
     ("expires_at", _is_moment, "a timestamp with a time zone: cast it to timestamp"),
     ("dedup_key", _is_text, "a string"),
+    ("lane", _is_text, "a string"),
+    ("lane_capacity", _is_number, "a whole number"),
+    ("lane_spacing", _is_real, "a number"),
+    ("lane_burst", _is_number, "a whole number"),
+    ("lane_policy", _is_text, "a string"),
     ("tags", _is_tags, "an array of strings"),
     ("headers", _is_object, "a struct, a map or a string of JSON"),
     ("args", _is_array, "an array or a string of JSON"),

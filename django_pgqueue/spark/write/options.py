@@ -15,6 +15,11 @@ from urllib.parse import urlsplit
 
 from django_pgqueue.bounds import (
     ATTEMPTS_MAX,
+    LANE_BURST_MAX,
+    LANE_CAPACITY_MAX,
+    LANE_CHARACTERS_MAX,
+    LANE_SPACING_MAX,
+    LANE_SPACING_MIN,
     PAYLOAD_BYTES_DEFAULT,
     PRIORITY_MAX,
     PRIORITY_MIN,
@@ -26,6 +31,7 @@ from django_pgqueue.bounds import (
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
 from django_pgqueue.spark.dsn import DsnSource
 from django_pgqueue.spark.options import check_names, dsn_source, number, optional
+from django_pgqueue.spark.spread import key_columns
 from django_pgqueue.spark.write.marks import check_headers, check_tags
 
 KNOWN = (
@@ -37,6 +43,12 @@ KNOWN = (
     "maxAttempts",
     "tags",
     "headers",
+    "lane",
+    "laneBy",
+    "laneCapacity",
+    "laneSpacing",
+    "laneBurst",
+    "lanePolicy",
     "argsColumn",
     "kwargsColumn",
     "commit",
@@ -50,6 +62,8 @@ KNOWN = (
 
 STAGED, TWO_PHASE = "staged", "two-phase"
 COMMITS = (STAGED, TWO_PHASE)
+
+LANE_POLICIES = ("skip", "dead-letter", "fair")
 
 # jsonb's own limit for one string; as PGQUEUE["PAYLOAD_BYTES_MAX"] has it.
 PAYLOAD_BYTES_LEAST, PAYLOAD_BYTES_MOST = 128, 268_435_455
@@ -66,6 +80,8 @@ class WriteOptions:
     constants: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     headers: Mapping[str, Any] = field(default_factory=dict)
+    # Columns of the DataFrame whose values make each row's lane, after its task.
+    lane_by: tuple[str, ...] = ()
     # None: the columns args and kwargs where the DataFrame has them.
     args_column: str | None = None
     kwargs_column: str | None = None
@@ -100,6 +116,11 @@ def parse(options: Mapping[str, str]) -> WriteOptions:
             ("maxAttempts", "max_attempts", _max_attempts),
             ("runAt", "run_after", lambda text: _moment("runAt", text)),
             ("expiresAt", "expires_at", lambda text: _moment("expiresAt", text)),
+            ("lane", "lane", _lane),
+            ("laneCapacity", "lane_capacity", _lane_capacity),
+            ("laneSpacing", "lane_spacing", _lane_spacing),
+            ("laneBurst", "lane_burst", _lane_burst),
+            ("lanePolicy", "lane_policy", _lane_policy),
         )
     }
     commit = given.get("commit", STAGED)
@@ -117,6 +138,8 @@ def parse(options: Mapping[str, str]) -> WriteOptions:
         constants={key: text for key, text in constants.items() if text is not None},
         tags=optional(given, "tags", _tags) or (),
         headers=optional(given, "headers", _headers) or {},
+        lane_by=optional(given, "laneby", lambda text: key_columns(text, "laneBy"))
+        or (),
         args_column=given.get("argscolumn"),
         kwargs_column=given.get("kwargscolumn"),
         commit=commit,
@@ -144,6 +167,49 @@ def problem_of_queue(name: str) -> str | None:
         f"queue is {name[:80]!r}; a queue name has 1 to 63 characters: letters, "
         f"digits, '_', '.' and '-', the first no '.' or '-'"
     )
+
+
+def problem_of_lane(name: str) -> str | None:
+    """Return why no lane can have this name, or None."""
+    if 1 <= len(name) <= LANE_CHARACTERS_MAX and "\x00" not in name:
+        return None
+    return f"lane has {len(name)} characters; its name has 1 to {LANE_CHARACTERS_MAX}"
+
+
+def problem_of_policy(name: str) -> str | None:
+    """Return why a lane has no such policy, or None."""
+    if name in LANE_POLICIES:
+        return None
+    return f"lane_policy is {name[:40]!r}; it must be one of {', '.join(LANE_POLICIES)}"
+
+
+def _lane(text: str) -> str:
+    return _checked("lane", text, problem_of_lane(text))
+
+
+def _lane_policy(text: str) -> str:
+    return _checked("lanePolicy", text, problem_of_policy(text))
+
+
+def _lane_capacity(text: str) -> str:
+    return str(number("laneCapacity", text, 1, LANE_CAPACITY_MAX))
+
+
+def _lane_burst(text: str) -> str:
+    return str(number("laneBurst", text, 1, LANE_BURST_MAX))
+
+
+def _lane_spacing(text: str) -> str:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not LANE_SPACING_MIN <= seconds <= LANE_SPACING_MAX:
+        raise SparkOptionError(
+            f"The option laneSpacing is {text[:40]!r}; it must be seconds, "
+            f"{LANE_SPACING_MIN:f} to {LANE_SPACING_MAX:,}."
+        )
+    return repr(seconds)
 
 
 def _task(text: str) -> str:

@@ -25,6 +25,7 @@ import psycopg
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.postgres.keys import SPARK_WRITE
 from django_pgqueue.postgres.wake import wake
+from django_pgqueue.queues.lanes import HINT, HINT_SECONDS_MAX
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource
 from django_pgqueue.spark.write import aside, journal, staged, two_phase
 from django_pgqueue.spark.write.journal import COMMITTED, COMMITTING, OPEN
@@ -71,6 +72,14 @@ SELECT w.id, w.name, w.mode, w.state, w.gids, w.queues, w.stage_schema, w.stage_
                           AND starts_with(p.gid, 'pgqueue:' || replace(w.id::text, '-',
                                                                        '') || ':')))
  ORDER BY w.started_at LIMIT %(limit)s
+"""
+
+# Locks: as NOTIFY in postgres/wake.py. With the seconds since the first row may have
+# been stored: a two-phase write has its jobs prepared long before they are committed.
+WAKE_LANES = """
+SELECT pg_notify(pgqueue_channel(), %(hint)s::text || least(%(most)s, ceil(
+           extract(epoch FROM clock_timestamp() - w.started_at)))::integer)
+  FROM pgqueue_spark_write w WHERE w.id = %(id)s
 """
 
 # Locks: the rows. One that has left something is kept until that is gone.
@@ -137,7 +146,8 @@ def reap_with(
             what += ", committed"
         problems = clear(connection, write_id, *leftovers)
         if state == COMMITTING:
-            wake_workers(connection, queues)
+            # Whether it has lanes is not in the journal.
+            wake_workers(connection, queues, write_id)
         if problems:
             what += f"; left: {'; '.join(problems)}"
         logger.warning("write left behind %s", what)
@@ -183,10 +193,27 @@ def clear(
     return problems
 
 
-def wake_workers(connection: Connection, queues: Sequence[str]) -> None:
-    """Send one NOTIFY for each queue: a hint, so its failure is none of the write's."""
+def wake_workers(
+    connection: Connection,
+    queues: Sequence[str],
+    write_id: UUID,
+    *,
+    has_lanes: bool = True,
+) -> None:
+    """
+    Send one NOTIFY for each queue: a hint, so its failure is none of the write's.
+
+    Args:
+        connection: In autocommit.
+        queues: Those that have got jobs.
+        write_id: Of the write that is committed.
+        has_lanes: Whether some of its jobs may wait in lanes.
+    """
     try:
         wake(connection.cursor(), queues)
+        if has_lanes:
+            told = {"id": write_id, "hint": HINT, "most": HINT_SECONDS_MAX}
+            connection.execute(WAKE_LANES, told)
     except psycopg.Error as error:
         logger.warning("wake failed queues=%s error=%r", queues, error)
 

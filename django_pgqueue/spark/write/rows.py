@@ -15,6 +15,12 @@ from typing import Any
 from django_pgqueue.bounds import (
     ATTEMPTS_DEFAULT,
     ATTEMPTS_MAX,
+    LANE_BURST_MAX,
+    LANE_CAPACITY_MAX,
+    LANE_CHARACTERS_MAX,
+    LANE_SEPARATOR,
+    LANE_SPACING_MAX,
+    LANE_SPACING_MIN,
     PRIORITY_DEFAULT,
     PRIORITY_MAX,
     PRIORITY_MIN,
@@ -23,6 +29,7 @@ from django_pgqueue.bounds import (
     TIME_MIN,
 )
 from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.options.lanes import shortened
 from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.write.columns import Columns
 from django_pgqueue.spark.write.json_given import check_texts
@@ -30,12 +37,17 @@ from django_pgqueue.spark.write.json_text import explain, json_objects, json_tex
 from django_pgqueue.spark.write.marks import marks
 from django_pgqueue.spark.write.options import (
     WriteOptions,
+    problem_of_lane,
+    problem_of_policy,
     problem_of_queue,
     problem_of_task,
 )
 
 # Of the column.
 DEDUP_CHARACTERS_MAX = 255
+
+# In place of NULL, until it is put back.
+NO_NAME = "-"
 
 # Bytes of a batch that are worked on at once, since an Arrow column of texts holds 2 GB
 # and the text for COPY is a copy, several times over, of what came.
@@ -93,6 +105,11 @@ class Rows:
             "run_after": columns.run_at,
             "expires_at": columns.expires_at,
             "dedup_key": columns.dedup_key,
+            "lane": columns.lane or options.lane_by,
+            "lane_capacity": columns.lane_capacity,
+            "lane_spacing": columns.lane_spacing,
+            "lane_burst": columns.lane_burst,
+            "lane_policy": columns.lane_policy,
         }
         # Columns of pgqueue_job, in the order of COPY.
         self.names = tuple(
@@ -174,8 +191,34 @@ class Rows:
             parts["dedup_key"] = _dedup_keys(batch.column(columns.dedup_key), reasons)
         if "headers" in self.varying:
             parts["headers"] = self._headers(batch, reasons)
+        self._lane(batch, parts, reasons)
         self._arguments(batch, parts, reasons)
         return parts
+
+    def _lane(self, batch: Any, parts: dict[str, Any], reasons: Reasons) -> None:
+        """Add the lane and what it takes to *parts*."""
+        compute, columns = extra("pyarrow.compute"), self._columns
+        for name, of in (("lane", problem_of_lane), ("lane_policy", problem_of_policy)):
+            column = getattr(columns, name)
+            if column is not None:
+                values = batch.column(column)
+                names = _names(values, name, of, NO_NAME, reasons)
+                parts[name] = compute.if_else(values.is_null(), None, names)
+        for name, high in (
+            ("lane_capacity", LANE_CAPACITY_MAX),
+            ("lane_burst", LANE_BURST_MAX),
+        ):
+            column = getattr(columns, name)
+            if column is not None:
+                parts[name] = _numbers(
+                    batch.column(column), name, 1, high, None, reasons
+                )
+        if columns.lane_spacing is not None:
+            spacings = batch.column(columns.lane_spacing)
+            parts["lane_spacing"] = _spacings(spacings, reasons)
+        if self._options.lane_by:
+            key = [(name, batch.column(name)) for name in self._options.lane_by]
+            parts["lane"] = _lanes(parts["task"], key, reasons)
 
     def _headers(self, batch: Any, reasons: Reasons) -> Any:
         """Return the headers with the tags in them, looking at each set once."""
@@ -310,10 +353,12 @@ def _names(
 
 
 def _numbers(
-    values: Any, name: str, low: int, high: int, usual: int, reasons: Reasons
+    values: Any, name: str, low: int, high: int, usual: int | None, reasons: Reasons
 ) -> Any:
     arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
-    values = compute.fill_null(values.cast(arrow.int64()), usual)
+    values = values.cast(arrow.int64())
+    if usual is not None:
+        values = compute.fill_null(values, usual)
     wrong = compute.or_(compute.less(values, low), compute.greater(values, high))
     for place in _places(wrong):
         reasons.setdefault(
@@ -356,6 +401,40 @@ def _dedup_keys(values: Any, reasons: Reasons) -> Any:
     for place in _places(compute.equal(compute.binary_length(values), 0)):
         reasons.setdefault(place, "dedup_key is empty; without one it is NULL")
     return values
+
+
+def _spacings(values: Any, reasons: Reasons) -> Any:
+    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
+    values = values.cast(arrow.float64())
+    is_long = compute.greater_equal(values, LANE_SPACING_MIN)
+    # NaN is neither.
+    fits = compute.and_(is_long, compute.less_equal(values, float(LANE_SPACING_MAX)))
+    for place in _places(compute.invert(fits)):
+        reasons.setdefault(
+            place,
+            f"lane_spacing is {values[place].as_py()}; it must be seconds, "
+            f"{LANE_SPACING_MIN:f} to {LANE_SPACING_MAX:,}",
+        )
+    return values.cast(arrow.string())
+
+
+def _lanes(task: Any, key: list[tuple[str, Any]], reasons: Reasons) -> Any:
+    """Return the lanes that a key makes, as tasks/lanes.py does; NULL: none."""
+    arrow, compute = extra("pyarrow"), extra("pyarrow.compute")
+    texts = []
+    for name, values in key:
+        known = values
+        if _is_text(values.type):
+            fit = _fit(values, f"lane: {name}", reasons)
+            known = compute.if_else(fit.is_null(), None, values)
+        texts.append(known.cast(arrow.string()))
+    lanes = compute.binary_join_element_wise(task, *texts, LANE_SEPARATOR)
+    lanes = lanes.cast(arrow.string())
+    if not _places(compute.greater(compute.utf8_length(lanes), LANE_CHARACTERS_MAX)):
+        return lanes
+    encoded = lanes.dictionary_encode()
+    short = [shortened(name) for name in encoded.dictionary.to_pylist()]
+    return arrow.array(short, arrow.string()).take(encoded.indices)
 
 
 def _whole(values: Any, kind: type, path: str, reasons: Reasons) -> Any:

@@ -40,6 +40,11 @@ TYPES = {
     "run_after": "timestamptz",
     "expires_at": "timestamptz",
     "dedup_key": "text",
+    "lane": "text",
+    "lane_capacity": "integer",
+    "lane_spacing": "float8",
+    "lane_burst": "integer",
+    "lane_policy": "text",
 }
 
 # Locks: the new table's. No autovacuum: it is gone before that would pay.

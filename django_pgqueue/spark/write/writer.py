@@ -62,6 +62,7 @@ class PgQueueWriter(DataSourceArrowWriter):
         self._columns = columns
         rows = Rows(columns, options, REASON)
         self._constants = rows.constants
+        self._has_lanes = "lane" in rows.names
         is_staged = options.commit == STAGED
         self._write = Write(
             id=uuid4(),
@@ -143,7 +144,12 @@ class PgQueueWriter(DataSourceArrowWriter):
                 else:
                     staged.begin_again(connection, write)
                     skipped = staged.commit(connection, write, outcome, self._constants)
-                wake_workers(connection, sorted(outcome.queues))
+                wake_workers(
+                    connection,
+                    sorted(outcome.queues),
+                    write.id,
+                    has_lanes=self._has_lanes,
+                )
                 self._clear(connection, outcome.files)
         logger.log(
             logging.WARNING if outcome.refused else logging.INFO,

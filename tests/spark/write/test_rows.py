@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -210,6 +210,13 @@ def moment(year: int) -> datetime:
         ({"dedup_key": ["k" * 256]}, "dedup_key has 256 characters; the limit is 255"),
         ({"dedup_key": [""]}, "dedup_key is empty"),
         ({"dedup_key": ["a\0"]}, "dedup_key holds a NUL character"),
+        ({"lane": [""]}, "lane has 0 characters; its name has 1 to 255"),
+        ({"lane": ["x" * 256]}, "lane has 256 characters"),
+        ({"lane_capacity": [0]}, "lane_capacity is 0; it must be from 1 to 100,000"),
+        ({"lane_spacing": [0.0]}, "lane_spacing is 0.0; it must be seconds, 0.000001"),
+        ({"lane_spacing": [math.nan]}, "lane_spacing is nan; it must be seconds"),
+        ({"lane_burst": [100_001]}, "lane_burst is 100001; it must be from 1"),
+        ({"lane_policy": ["halt"]}, "lane_policy is 'halt'; it must be one of skip"),
         ({"tags": [["x" * 64]]}, "a tag is text of 1 to 63 printable characters"),
         ({"tags": [[str(n) for n in range(21)]]}, "tags has 21 tags"),
         ({"headers": ['{"trace": 1}']}, "headers has the key 'trace', which is"),
@@ -233,6 +240,11 @@ def test_a_row_is_refused_as_delay_refuses_it(columns, problem):
         "run_at": moment(2030),
         "expires_at": moment(2030),
         "dedup_key": "k",
+        "lane": "a",
+        "lane_capacity": 1,
+        "lane_spacing": 0.5,
+        "lane_burst": 1,
+        "lane_policy": "skip",
         "tags": ["t"],
         "headers": "{}",
         "kwargs": "{}",
@@ -244,6 +256,8 @@ def test_a_row_is_refused_as_delay_refuses_it(columns, problem):
         for name, values in columns.items()
     )
     options = {} if name == "task" else {"task": "a.b"}
+    if name.startswith("lane_"):
+        options["lane"] = "a"
 
     made, reasons = check(
         batch(**{name: [good[name], *bad]}), payloadBytesMax="200", **options
@@ -286,6 +300,70 @@ def test_nulls_are_what_a_plain_enqueue_has():
     ] == made
 
 
+def test_a_key_makes_the_lane_that_delay_makes():
+    """Of the same values, also where its end is hashed; NULL waits for nobody."""
+    import pyarrow
+
+    from django_pgqueue import task
+    from django_pgqueue.tasks.lanes import lane_of
+
+    texts = ["c", "ü:", "x" * 300, "", None, "tab\t"]
+    columns = {
+        "text": texts,
+        "number": [7, -1, 0, None, 5, 2**40],
+        "day": [date(2026, 1, 2)] * 6,
+        "flag": [True, False] * 3,
+    }
+
+    def step(text, number, day, flag): ...
+
+    twin = task(name="a.b", group=[*columns])(step)
+    kinds = {"text": pyarrow.large_string(), "day": pyarrow.date32()}
+    arrays = {
+        name: (values, kinds[name]) if name in kinds else (values,)
+        for name, values in columns.items()
+    }
+
+    made, reasons = check(
+        batch(**arrays), task="a.b", laneBy=", ".join(columns), laneCapacity="5"
+    )
+
+    items = [{name: columns[name][row] for name in columns} for row in range(6)]
+    lane = twin.options.lane
+    assert {} == reasons
+    assert [lane_of(twin, lane, (), item) for item in items] == [
+        row["lane"] for row in made
+    ]
+    assert {"5"} == {row["lane_capacity"] for row in made}
+    assert {"text", "number", "day", "flag"} == set(json.loads(made[0]["kwargs"]))
+
+
+def test_rows_say_what_their_lanes_take():
+    """Each for itself, NULL for what it does not say; and of tasks of their own."""
+    import pyarrow
+
+    text = pyarrow.string()
+    made, reasons = check(
+        batch(
+            task=["a", "b"],
+            who=["c", "c"],
+            lane_capacity=([3, None], pyarrow.int16()),
+            lane_spacing=([0.5, None], pyarrow.float64()),
+            lane_burst=([2, None], pyarrow.int64()),
+            lane_policy=([None, "skip"], text),
+        ),
+        laneBy="who",
+    )
+
+    columns = ("lane", "lane_capacity", "lane_spacing", "lane_burst", "lane_policy")
+    assert {} == reasons
+    assert [("a:c", "3", "0.5", "2", None), ("b:c", None, None, None, "skip")] == [
+        tuple(row[name] for name in columns) for row in made
+    ]
+    made, _ = check(batch(lane=(["x", None], text)), task="a")
+    assert ["x", None] == [row["lane"] for row in made]
+
+
 def test_text_that_is_not_utf8_is_refused():
     """A string of Spark's may hold any bytes; PostgreSQL's may not."""
     import pyarrow
@@ -311,6 +389,22 @@ def test_text_that_is_not_utf8_is_refused():
         ({"kwargs": ["{}"], "id": [1]}, {"task": "a"}, "id would be left out"),
         ({"kw": ["{}"]}, {"task": "a", "kwargsColumn": "kws"}, "Did you mean 'kw'?"),
         ({"refused_reason": [1]}, {"task": "a", "refusedPath": "/x"}, "refusedPath"),
+        ({"who": [1]}, {"task": "a", "laneBy": "whom"}, "Did you mean 'who'?"),
+        ({"who": [1.5]}, {"task": "a", "laneBy": "who"}, "cast it to a string"),
+        ({"who": [1], "lane": ["x"]}, {"task": "a", "laneBy": "who"}, "has one lane"),
+        ({"lane": ["x"]}, {"task": "a", "lane": "y"}, "a column lane, and an option"),
+        ({"lane_burst": [1]}, {"task": "a"}, "and no lane: give the option laneBy"),
+        ({"id": [1]}, {"task": "a", "laneCapacity": "5"}, "and no lane: give"),
+        (
+            {"lane_burst": [1]},
+            {"task": "a", "lane": "x", "laneBurst": "2"},
+            "a column lane_burst, and an option",
+        ),
+        (
+            {"dedup_key": ["k"]},
+            {"task": "a", "lane": "x"},
+            "dedup_key and the option lane cannot go together",
+        ),
     ],
 )
 def test_columns_that_make_no_job_are_refused(columns, given_options, problem):
@@ -329,6 +423,15 @@ def test_columns_that_make_no_job_are_refused(columns, given_options, problem):
         ({"priority": "101"}, "priority is '101'; it must be a whole number from -100"),
         ({"queue": "a b"}, "queue is 'a b'; a queue name has"),
         ({"runAt": "2026-03-01"}, "with its offset, such as"),
+        ({"lane": "x" * 256}, "lane has 256 characters"),
+        ({"laneBy": "a,a"}, "The option laneBy is 'a,a'; it must name 1 to 10"),
+        (
+            {"laneCapacity": "0"},
+            "laneCapacity is '0'; it must be a whole number from 1",
+        ),
+        ({"laneSpacing": "nan"}, "laneSpacing is 'nan'; it must be seconds"),
+        ({"laneBurst": "x"}, "laneBurst is 'x'"),
+        ({"lanePolicy": "halt"}, "it must be one of skip, dead-letter, fair"),
         ({"tags": "a,,b"}, "a tag is text of 1 to 63"),
         ({"headers": "[]"}, "it must be a JSON object"),
         ({"headers": '{"tags": []}'}, "reserved: write tags instead"),

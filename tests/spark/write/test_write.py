@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pyspark.errors import PySparkException
 
@@ -214,6 +216,37 @@ def test_workers_are_woken_once_for_each_queue(spark, write, server):
 
         heard = [note.payload for note in listener.notifies(timeout=0.1)]
     assert ["q0", "q1"] == heard
+
+
+@BOTH
+def test_rows_of_a_key_wait_for_one_another(spark, write, server, database, commit):
+    """They are parked in lanes, and workers look at what came since the write began."""
+    with server.connect() as listener:
+        (channel,) = listener.execute("SELECT pgqueue_channel()").fetchone()
+        listener.execute(f'LISTEN "{channel}"')
+        frame = spark.sql(
+            "SELECT CASE WHEN id < 9 THEN id % 3 END AS customer, id FROM range(10)"
+        )
+
+        write(
+            frame,
+            task="a.b",
+            laneBy="customer",
+            laneCapacity="5",
+            laneSpacing="0.5",
+            lanePolicy="skip",
+            commit=commit,
+        )
+
+        heard = [note.payload for note in listener.notifies(timeout=0.1)]
+    columns = "lane, lane_capacity, lane_spacing, lane_burst, lane_policy, visible_at"
+    made = jobs(database, f"{columns} IS NULL")
+    lanes = [(f"a.b:{n}", 5, 0.5, None, "skip", True) for n in range(3)] * 3
+    assert sorted(lanes) == sorted(row for row in made if row[0] is not None)
+    assert [False] == [row[-1] for row in made if row[0] is None]
+    assert "default" == heard[0]
+    assert re.fullmatch(r"!lanes[1-9][0-9]*", heard[1])
+    assert 2 == len(heard)
 
 
 def test_jobs_are_never_overwritten(spark, dsn_file):
