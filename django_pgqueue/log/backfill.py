@@ -106,9 +106,10 @@ WITH mine AS MATERIALIZED (
            found.lane, s.lane_capacity, s.lane_spacing, s.lane_burst, s.lane_policy
       FROM mine s, found
      ORDER BY found.id
-    RETURNING message_id, lane
+    RETURNING message_id, lane, lane_policy
 ), reached AS (
     SELECT count(*) AS jobs, count(lane) AS in_lanes,
+           count(lane) FILTER (WHERE lane_policy = 'fair') AS in_turn,
            CASE WHEN count(*) = %(jobs)s THEN max(message_id) ELSE %(to)s END AS id
       FROM job
 )
@@ -119,7 +120,8 @@ UPDATE pgqueue_subscription s
                            THEN s.backfill_xid END
   FROM mine, reached
  WHERE s.id = mine.id
-RETURNING reached.jobs, reached.id, s.backfill_position IS NULL, reached.in_lanes
+RETURNING reached.jobs, reached.id, s.backfill_position IS NULL, reached.in_lanes,
+          reached.in_turn
 """
 
 
@@ -154,6 +156,8 @@ class Filled(NamedTuple):
     is_over: bool
     # Of the jobs, those that wait in a lane.
     in_lanes: int
+    # Of these, those in lanes that take turns.
+    in_turn: int
 
 
 def find_open(cursor: Cursor) -> list[OpenBackfill]:

@@ -32,7 +32,7 @@ class Stored(NamedTuple):
     """What one call has stored."""
 
     ids: list[int]
-    # That got jobs; "!lanes" stands for jobs that wait in a lane.
+    # That got jobs; of jobs that wait in a lane, what is notified in their place.
     queues: set[str]
     jobs: int
     # Whether the topic has consumer groups, which are to be woken.

@@ -105,7 +105,9 @@ BEGIN
                (SELECT stored.id, stored.published_at, $3 AS payload, $4 AS headers) m
          WHERE s.id = ANY (state.wanted) AND s.disabled_at IS NULL
            AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)
-        RETURNING CASE WHEN lane IS NULL THEN queue ELSE '!lanes' END AS queue
+        RETURNING CASE WHEN lane IS NULL THEN queue
+                       WHEN lane_policy = 'fair' THEN '!fair:' || queue
+                       ELSE '!lanes' END AS queue
     )
     SELECT count(*) AS jobs, coalesce(array_agg(DISTINCT job.queue), '{}') AS queues
       INTO made FROM job;
@@ -192,7 +194,9 @@ BEGIN
             ON s.name = m.name
            AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)
          ORDER BY m.id
-        RETURNING CASE WHEN lane IS NULL THEN queue ELSE '!lanes' END AS queue
+        RETURNING CASE WHEN lane IS NULL THEN queue
+                       WHEN lane_policy = 'fair' THEN '!fair:' || queue
+                       ELSE '!lanes' END AS queue
     )
     SELECT (SELECT array_agg(id ORDER BY id) FROM message),
            (SELECT coalesce(array_agg(DISTINCT queue), '{}') FROM job),

@@ -2,8 +2,9 @@
 -- statements where there is no subscription. It returns JSON in a text, since a record
 -- costs the server and the driver more: [id, has groups], and after that how many jobs,
 -- and the queues with new ones, where a subscription wants it. '!lanes' among these
--- stands for those that wait in a lane. What a lane takes is copied without a look at
--- whether the job has one: that means nothing then, and a look costs every message.
+-- stands for those that wait in a lane, and '!fair:' before a queue for those in fair
+-- ones. What a lane takes is copied without a look at whether the job has one: that
+-- means nothing then, and a look costs every message.
 --
 -- Called by log/publish.py and pgqueue_publish().
 --
@@ -93,7 +94,9 @@ BEGIN
                (SELECT stored.id, stored.published_at, $3 AS payload, $4 AS headers) m
          WHERE s.id = ANY (state.wanted) AND s.disabled_at IS NULL
            AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)
-        RETURNING CASE WHEN lane IS NULL THEN queue ELSE '!lanes' END AS queue
+        RETURNING CASE WHEN lane IS NULL THEN queue
+                       WHEN lane_policy = 'fair' THEN '!fair:' || queue
+                       ELSE '!lanes' END AS queue
     )
     SELECT count(*) AS jobs, coalesce(array_agg(DISTINCT job.queue), '{}') AS queues
       INTO made FROM job;

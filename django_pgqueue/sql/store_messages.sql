@@ -4,11 +4,12 @@
 -- Called by log/publish.py and pgqueue_store_message().
 --
 -- An item is [name, key, payload, headers]; ids rise in the order of the items. A job
--- refers to its message, by id and time, and holds no payload; '!lanes' among the queues
--- stands for those that wait in a lane. Where a topic has no subscription, the statement
--- that has seen so has seen the epoch, too; and all of it happens in the snapshot of the
--- caller's statement, which a back-fill waits for. Each name that occurs is looked up
--- once: OFFSET 0 keeps the lookup apart, through the index of the patterns.
+-- refers to its message, by id and time, and holds no payload; of jobs that wait in a
+-- lane, the queues are what pgqueue_store_message() says. Where a topic has no
+-- subscription, the statement that has seen so has seen the epoch, too; and all of it
+-- happens in the snapshot of the caller's statement, which a back-fill waits for. Each
+-- name that occurs is looked up once: OFFSET 0 keeps the lookup apart, through the
+-- index of the patterns.
 --
 -- Locks: those of pgqueue_begin_publish().
 CREATE OR REPLACE FUNCTION pgqueue_store_messages(
@@ -90,7 +91,9 @@ BEGIN
             ON s.name = m.name
            AND (s.payload_filter IS NULL OR m.payload @> s.payload_filter)
          ORDER BY m.id
-        RETURNING CASE WHEN lane IS NULL THEN queue ELSE '!lanes' END AS queue
+        RETURNING CASE WHEN lane IS NULL THEN queue
+                       WHEN lane_policy = 'fair' THEN '!fair:' || queue
+                       ELSE '!lanes' END AS queue
     )
     SELECT (SELECT array_agg(id ORDER BY id) FROM message),
            (SELECT coalesce(array_agg(DISTINCT queue), '{}') FROM job),

@@ -39,10 +39,12 @@ from django_pgqueue.log.names import Pattern
 from django_pgqueue.log.start import LATEST, Start
 from django_pgqueue.options.lanes import (
     GroupKey,
+    Key,
     Lane,
     Limit,
     Rate,
     as_lane,
+    check_fair_by,
     check_group,
     check_limit,
     check_rate,
@@ -94,6 +96,14 @@ class MessageLaneKeywords(TypedDict, total=False):
             "A Rate: no more than so many in a time, likewise. With a group or a limit "
             "of the same key, both hold.",
             check_rate,
+        ),
+    ]
+    fair_by: Annotated[
+        Key | Literal[False] | None,
+        Option(
+            "What makes a key, likewise: jobs of each value start in turn, however "
+            "many of another wait. With no group, limit or rate.",
+            check_fair_by,
         ),
     ]
 

@@ -86,6 +86,7 @@ def lanes():
             (["name", "payload.a.b"], None, None, None, "skip"),
         ),
         ({"limit": Limit(5, key="key")}, (["key"], 5, None, None, None)),
+        ({"fair_by": "key"}, (["key"], 100_000, None, None, "fair")),
         ({"rate": Rate("100/m", burst=3)}, ([], 100_000, 0.6, 3, None)),
         (
             {"limit": Limit(2, key="key"), "rate": Rate("1/s", key="key")},
@@ -337,6 +338,22 @@ def test_older_messages_come_into_their_lanes_too(link, heard):
     assert [*made, None] == lanes()
     assert {3} == {*Job.objects.values_list("lane_capacity", flat=True)}
     assert {"!lanes", "late"} == heard()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_messages_of_keys_that_take_turns_are_looked_for_by_claims(link, heard):
+    """Workers are told of their queue, by older messages, too."""
+    publish("orders.made", 1, key="c7")
+    heard()
+    listener(start="earliest", fair_by="key", queue="late")
+    backfills = Backfills()
+    while not backfills(link):
+        pass
+    assert {"!fair:late"} == heard()
+
+    publish("orders.made", 1, key="c7")
+    assert {"!fair:late"} == heard()
+    assert [f"{NAME}:c7"] * 2 == lanes()
 
 
 @pytest.mark.django_db(transaction=True)

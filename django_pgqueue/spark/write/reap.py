@@ -25,6 +25,7 @@ import psycopg
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.postgres.keys import SPARK_WRITE
 from django_pgqueue.postgres.wake import wake
+from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.lanes import HINT, HINT_SECONDS_MAX
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE, DsnSource
 from django_pgqueue.spark.write import aside, journal, staged, two_phase
@@ -212,6 +213,7 @@ def wake_workers(
     try:
         wake(connection.cursor(), queues)
         if has_lanes:
+            wake(connection.cursor(), [f"{FAIR_HINT}{queue}" for queue in queues])
             told = {"id": write_id, "hint": HINT, "most": HINT_SECONDS_MAX}
             connection.execute(WAKE_LANES, told)
     except psycopg.Error as error:

@@ -15,6 +15,7 @@ from django_pgqueue.log.horizon import Horizons, horizons
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.postgres.wake import wake
+from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.lanes import HINT
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -73,7 +74,9 @@ class Backfills:
             return True
         self._made[each.id] = self._made.get(each.id, 0) + filled.jobs
         hints = [each.queue] if filled.jobs > filled.in_lanes else []
-        if filled.in_lanes:
+        if filled.in_turn:
+            hints.append(f"{FAIR_HINT}{each.queue}")
+        elif filled.in_lanes:
             hints.append(HINT)
         if hints:
             with link.cursor() as cursor:
