@@ -21,10 +21,17 @@ from django_pgqueue.bounds import (
     EXPORT_CHARACTERS_MAX,
     EXPORT_FORMATS,
     EXPORT_TARGET,
+    LANE_BURST_MAX,
+    LANE_CAPACITY_MAX,
     PAYLOAD_BYTES_DEFAULT,
     QUEUE_NAME,
 )
-from django_pgqueue.exceptions import InvalidOption, SettingsError, did_you_mean
+from django_pgqueue.exceptions import (
+    DeclarationError,
+    InvalidOption,
+    SettingsError,
+    did_you_mean,
+)
 from django_pgqueue.options.durations import DURATION_MAX, as_bytes, as_timedelta
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 
@@ -78,6 +85,18 @@ class DepthLimit:
     on_full: OnFull = "refuse"
     # Of "block": seconds until it refuses after all.
     block_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimit:
+    """How many jobs of a queue may be claimed, on all workers together."""
+
+    # Jobs at a time; None: any number.
+    concurrency: int | None = None
+    # Seconds from one to the next; None: as they come.
+    spacing: float | None = None
+    # How many may be ahead of that.
+    burst: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +175,15 @@ class Settings:
         options = self.queues.get(queue)
         return None if options is None else options.get(DEPTH_LIMIT)
 
+    @property
+    def queue_limits(self) -> dict[str, QueueLimit]:
+        """How many jobs of queues may be claimed, of those that have a limit."""
+        return {
+            name: options[QUEUE_LIMIT]
+            for name, options in self.queues.items()
+            if QUEUE_LIMIT in options
+        }
+
 
 # Smallest and largest value of each number, both allowed.
 LIMITS: dict[str, tuple[float, float]] = {
@@ -178,6 +206,8 @@ LIMITS: dict[str, tuple[float, float]] = {
 QUEUE_LIMITS: dict[str, tuple[float, float]] = {
     "depth_max": (1, DEPTH_MAX_MAX),
     "block_seconds": (0, 3_600),
+    "concurrency": (1, LANE_CAPACITY_MAX),
+    "burst": (1, LANE_BURST_MAX),
 }
 
 # What QUEUES says of a queue itself, and not of its tasks' jobs; and where it is kept
@@ -185,7 +215,9 @@ QUEUE_LIMITS: dict[str, tuple[float, float]] = {
 OF_DEPTH = tuple(item.name for item in fields(DepthLimit))
 DEPTH_LIMIT = "depth_limit"
 FAIR_BY = "fair_by"
-OF_QUEUE = (*OF_DEPTH, FAIR_BY)
+OF_CLAIMS = ("concurrency", "rate", "burst")
+QUEUE_LIMIT = "queue_limit"
+OF_QUEUE = (*OF_DEPTH, *OF_CLAIMS, FAIR_BY)
 
 # Numbers that may be None as well.
 OPTIONAL = frozenset(
@@ -487,6 +519,8 @@ def _queue(key: str, value: Any) -> Mapping[str, Any]:
     own: dict[str, Any] = {}
     if any(name in value for name in OF_DEPTH):
         own[DEPTH_LIMIT] = _depth_limit(key, value)
+    if any(name in value for name in OF_CLAIMS):
+        own[QUEUE_LIMIT] = _queue_limit(key, value)
     if FAIR_BY in value:
         own[FAIR_BY] = _fair_by(f"{key}[{FAIR_BY!r}]", value[FAIR_BY])
     return {**options, **own}
@@ -510,7 +544,7 @@ def _fair_by(key: str, value: Any) -> tuple[str, ...]:
 def _depth_limit(key: str, value: Mapping[str, Any]) -> DepthLimit:
     kept = {
         name: read_number(name, f"{key}[{name!r}]", value[name])
-        for name in QUEUE_LIMITS
+        for name in ("depth_max", "block_seconds")
         if name in value
     }
     on_full = value.get("on_full", ON_FULL[0])
@@ -526,6 +560,24 @@ def _depth_limit(key: str, value: Mapping[str, Any]) -> DepthLimit:
             f"{key} has 'block_seconds', which needs 'on_full': 'block' beside it."
         )
     return DepthLimit(int(kept.pop("depth_max")), on_full, **kept)
+
+
+def _queue_limit(key: str, value: Mapping[str, Any]) -> QueueLimit:
+    from django_pgqueue.options.lanes import Rate
+
+    kept = {
+        name: int(read_number(name, f"{key}[{name!r}]", value[name]))
+        for name in ("concurrency", "burst")
+        if name in value
+    }
+    if "rate" not in value:
+        if "burst" in value:
+            raise SettingsError(f"{key} has 'burst', which needs 'rate' beside it.")
+        return QueueLimit(**kept)
+    try:
+        return QueueLimit(spacing=Rate(value["rate"]).spacing, **kept)
+    except DeclarationError as error:
+        raise SettingsError(f"{key}['rate']: {error}") from None
 
 
 def _options(

@@ -13,6 +13,7 @@ from django_pgqueue.conf import (
     LIMITS,
     OPTIONAL,
     DepthLimit,
+    QueueLimit,
     Export,
     Retention,
     Settings,
@@ -603,7 +604,55 @@ def test_a_limit_that_cannot_be_is_refused(options, message):
         parse({"QUEUES": {"mail": options}})
 
 
-def test_all_queues_together_have_no_limit():
+@pytest.mark.parametrize("option", [{"depth_max": 5}, {"concurrency": 5}])
+def test_all_queues_together_have_no_limit(option):
     """It is of one queue, so DEFAULTS does not take it."""
     with pytest.raises(SettingsError, match=r"\['DEFAULTS'\] has the unknown option"):
-        parse({"DEFAULTS": {"depth_max": 5}})
+        parse({"DEFAULTS": option})
+
+
+# Limits of a queue's claims -----------------------------------------------------------
+
+
+def test_a_queue_may_have_a_concurrency_and_a_rate():
+    """Each by itself, beside its depth and the options of its jobs."""
+    settings = parse(
+        {
+            "QUEUES": {
+                "mail": {"concurrency": 20, "rate": "100/m", "burst": 5},
+                "sms": {"concurrency": 1, "depth_max": 9, "priority": 3},
+                "push": {"rate": "5/30s"},
+                "bank": {"depth_max": 7},
+            }
+        }
+    )
+    assert {
+        "mail": QueueLimit(20, 0.6, 5),
+        "sms": QueueLimit(1),
+        "push": QueueLimit(None, 6.0, 1),
+    } == settings.queue_limits
+    assert {"sms": 9, "bank": 7} == settings.depths_max
+    assert 3 == settings.queues["sms"]["priority"]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"concurrency": 0}, r"\['concurrency'\] is 0; it must be from 1 to 100,000"),
+        ({"concurrency": 100_001}, "must be from 1 to 100,000"),
+        ({"concurrency": None}, "must be a whole number, not None"),
+        ({"concurrency": True}, "must be a whole number, not True"),
+        ({"burst": 2}, "has 'burst', which needs 'rate' beside it"),
+        ({"rate": "1/s", "burst": 0}, r"\['burst'\] is 0; it must be from 1 to"),
+        ({"rate": "often"}, r"\['rate'\]: rate='often': it must be text 'N/period'"),
+        ({"rate": 5}, r"\['rate'\]: rate=5: it must be text"),
+        ({"rate": "1/60d"}, "one each 5.184e.06 s; it must be from"),
+        ({"queue_limit": 1}, "unknown option 'queue_limit'"),
+    ],
+)
+def test_a_limit_of_claims_that_cannot_be_is_refused(options, message):
+    """The error names the queue, the key and what it may be."""
+    with pytest.raises(
+        SettingsError, match=rf"PGQUEUE\['QUEUES'\]\['mail'\].*{message}"
+    ):
+        parse({"QUEUES": {"mail": options}})
