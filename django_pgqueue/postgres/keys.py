@@ -29,6 +29,8 @@ SUBSCRIPTIONS = 706_705
 # Who lets jobs of a lane through. Key: of the lane's name and the installation; the
 # function pgqueue_promote() has the number, too.
 LANES = 706_706
+# Who claims from a queue with a limit. Key: of the queue's name and the installation.
+QUEUE_LIMITS = 706_707
 # Which topics a transaction publishes to, shared. Class: this and the topic's id, so no
 # class of ours is higher; key: the low 32 bits of the highest message id that was drawn
 # before. Of which installation, another lock of the transaction says: that of the

@@ -22,6 +22,7 @@ import django_pgqueue.log
 import django_pgqueue.pipeline
 import django_pgqueue.postgres
 import django_pgqueue.queues
+from django_pgqueue.models import Permit, Queue
 from django_pgqueue.pipeline import failures, task_hours
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
@@ -52,6 +53,10 @@ PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 LANE_CONTROLS = (
     *("HOLD", "PAUSE", "RESUME", "IS_GROUP", "SET_CAPACITY", "UNSET_CAPACITY"),
     *("FORGET", "RELEASE", "PAUSED"),
+)
+
+QUEUE_LIMITS = (
+    *("HOLD", "ROOM", "TAKE_OVER", "PERMIT", "PAY", "SET_CONCURRENCY", "SET_RATE"),
 )
 
 # Plausible parameters, by the names that statements use.
@@ -146,6 +151,12 @@ VALUES = {
     "lane_spacing": 0.5,
     "lane_policy": None,
     "capacity": 3,
+    # Of limits of queues.
+    "alone": False,
+    "at": NOON,
+    "burst": 2,
+    "concurrency": 3,
+    "spacing": 0.5,
     "lasts": LEASE,
     "seconds": 86_400.0,
     "until": None,
@@ -432,6 +443,7 @@ EXPLAINED = {
     "lease.RESCUE",
     "fair.CLAIM_FAIR",
     *(f"lane_controls.{name}" for name in LANE_CONTROLS),
+    *(f"queue_limits.{name}" for name in QUEUE_LIMITS),
     *(f"lane_stats.{name}" for name in ("FAILING", "FIND", "FIND_BACK")),
     *(f"lane_stats.{name}" for name in ("PLACE", "STATS")),
     "leased.LEASED",
@@ -736,6 +748,8 @@ HOT = {
     "lease.RESCUE": (BUFFERS_MAX, 12, 10),
     "lease.CANCEL_REQUESTS": (BUFFERS_MAX, 0, 0),
     "cancel.CANCEL": (BUFFERS_MAX, 0, 10),
+    "queue_limits.ROOM": (BUFFERS_MAX, 0, 1),
+    "queue_limits.TAKE_OVER": (BUFFERS_MAX, 0, 0),
     "lanes.NEWLY_DUE": (BUFFERS_MAX, 0, 1),
     "lanes.WITH_ROOM": (BUFFERS_MAX, 0, 1),
     "lanes.PROMOTE": (BUFFERS_MAX + PLAN_BUFFERS, 0, 1),
@@ -750,6 +764,9 @@ def test_hot_statements_use_indexes_whatever_the_table_holds(cursor, shape):
         cursor.execute(statement.format(n=ROWS))
     make_jobs(20, visible_at=timedelta(0))
     held = [make_leased_job("worker", priority=n % 2).pk for n in range(10)]
+    Queue.objects.create(name="default")
+    for job in held:
+        Permit.objects.create(job_id=job, queue="default", delivery=1)
     ten = {
         "ids": held,
         "deliveries": [1] * 10,

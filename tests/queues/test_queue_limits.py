@@ -1,0 +1,393 @@
+"""Limits of a queue's claims: how many at a time, and in a time, by all together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from functools import partial
+
+import psycopg
+import pytest
+from django.db.models import F
+from django.db.models.functions import Now
+
+from django_pgqueue.models import Job, Permit, Queue
+from django_pgqueue.queues.claim import claim
+from django_pgqueue.queues.lease import release, renew, rescue
+from django_pgqueue.queues.queue_limits import (
+    claim_limited,
+    set_concurrency,
+    set_rate,
+)
+from django_pgqueue.queues.settle import Ended, ack
+from django_pgqueue.queues.suspects import claim_suspects
+from tests.harness.factories import LEASE, make_jobs
+
+SECOND = timedelta(seconds=1)
+
+
+def limited(cursor, limit=100, *, queue="mail", worker="w", barred=(), **said):
+    """Claim from a queue with a limit, in a transaction of its own."""
+    terms = {"concurrency": None, "spacing": None, "burst": 1, **said}
+    with cursor.connection.transaction():
+        return claim_limited(
+            cursor,
+            partial(claim, queues=[queue]),
+            queue=queue,
+            worker=worker,
+            limit=limit,
+            lease=LEASE,
+            barred=barred,
+            **terms,
+        )
+
+
+def ended(jobs):
+    return [Ended(job.id, job.delivery) for job in jobs]
+
+
+def hand_back(cursor, job):
+    release(cursor, worker="w", leases=[(job.id, job.delivery, job.due_at)])
+
+
+def lapse(ids):
+    """Let leases run out."""
+    Job.objects.filter(pk__in=ids).update(visible_at=Now() - SECOND)
+
+
+def passes(seconds):
+    """Let time pass for the bucket of every queue."""
+    Queue.objects.update(full_at=F("full_at") - timedelta(seconds=seconds))
+
+
+# How many at a time -------------------------------------------------------------------
+
+
+def test_no_more_are_claimed_than_may_be_at_a_time(cursor):
+    """The claim says that it was the limit, and not the queue, that had no more."""
+    first, second, third = make_jobs(3, queue="mail")
+
+    answer = limited(cursor, concurrency=2)
+
+    assert [first, second] == [job.id for job in answer.jobs]
+    assert (True, True) == (answer.is_short, answer.is_full)
+    again = limited(cursor, concurrency=2)
+    assert ([], True, True) == (again.jobs, again.is_short, again.is_full)
+    assert third == Job.objects.get(leased_by=None).pk
+
+
+def test_a_queue_that_has_no_more_is_not_short(cursor):
+    """Nor is one that gave all that was asked for."""
+    make_jobs(3, queue="mail")
+    assert not limited(cursor, 1, concurrency=5).is_short
+    dry = limited(cursor, 10, concurrency=5)
+    assert (2, False, False) == (len(dry.jobs), dry.is_short, dry.is_full)
+    exact = limited(cursor, 10, concurrency=3)
+    assert (0, True, True) == (len(exact.jobs), exact.is_short, exact.is_full)
+
+
+@pytest.mark.parametrize("exit_", ["settled", "handed back", "rescued"])
+def test_a_place_is_free_when_its_job_is_not_leased_any_more(cursor, exit_):
+    """Whatever took the lease away: nobody gives places back, they are counted."""
+    make_jobs(4, queue="mail")
+    (one, other) = limited(cursor, concurrency=2).jobs
+    if exit_ == "settled":
+        ack(cursor, worker="w", ended=ended([one]))
+    elif exit_ == "handed back":
+        hand_back(cursor, one)
+    else:
+        rescue(
+            cursor,
+            worker="w",
+            running=[],
+            kept=[(other.id, other.delivery)],
+            lease=LEASE,
+            message="",
+        )
+
+    answer = limited(cursor, concurrency=2)
+
+    assert (1, True) == (len(answer.jobs), answer.is_full)
+    held = {other.id, *(job.id for job in answer.jobs)}
+    assert held == set(Permit.objects.values_list("job_id", flat=True))
+
+
+def test_a_crashed_claimers_places_come_back_with_its_leases(cursor):
+    """Each is taken over into its own place, before any other job."""
+    make_jobs(5, queue="mail")
+    lost = limited(cursor, 2, concurrency=2, worker="dead").jobs
+    make_jobs(1, queue="mail", priority=9)
+    assert [] == limited(cursor, concurrency=2).jobs
+    lapse(job.id for job in lost)
+
+    answer = limited(cursor, concurrency=2)
+
+    assert {job.id for job in lost} == {job.id for job in answer.jobs}
+    assert {(2, 1)} == {(job.delivery, job.crashes) for job in answer.jobs}
+    assert (True, True) == (answer.is_short, answer.is_full)
+    assert [] == limited(cursor, concurrency=2).jobs
+
+
+def test_a_lease_that_is_renewed_late_never_makes_one_too_many(cursor):
+    """Its place was kept: what had lapsed could be taken over, and no other job."""
+    make_jobs(3, queue="mail")
+    (late,) = limited(cursor, 1, concurrency=1).jobs
+    lapse([late.id])
+    barred = limited(cursor, concurrency=1, barred=[late.id])
+    assert ([], True) == (barred.jobs, barred.is_full)
+
+    renewed = renew(cursor, worker="w", leases=[(late.id, late.delivery)], lease=LEASE)
+
+    assert [late.id] == list(renewed)
+    assert [] == limited(cursor, concurrency=1, worker="other").jobs
+    assert 1 == Job.objects.exclude(leased_by=None).count()
+
+
+def test_suspects_have_places_like_all_others(cursor):
+    """Those of the quarantine count, and those of a quarantine that died are kept."""
+    make_jobs(2, queue="mail", runs_alone=True)
+    make_jobs(2, queue="mail")
+
+    def alone():
+        with cursor.connection.transaction():
+            return claim_limited(
+                cursor,
+                lambda cursor, barred, **terms: claim_suspects(
+                    cursor, queues=["mail"], **terms
+                ),
+                queue="mail",
+                concurrency=2,
+                spacing=None,
+                burst=1,
+                worker="q",
+                limit=1,
+                lease=LEASE,
+                alone=True,
+            )
+
+    (suspect,) = alone().jobs
+    assert 1 == len(limited(cursor, concurrency=2).jobs)
+    assert alone().is_full
+    lapse([suspect.id])
+    # Not by a process that runs others beside it.
+    assert [] == limited(cursor, concurrency=2).jobs
+    assert [suspect.id] == [job.id for job in alone().jobs]
+
+
+def test_each_queue_has_places_of_its_own(cursor):
+    """And a job that was claimed in one queue before has one of where it is now."""
+    make_jobs(2, queue="mail")
+    (moved, _) = limited(cursor, concurrency=2).jobs
+    hand_back(cursor, moved)
+    Job.objects.filter(pk=moved.id).update(queue="sms")
+
+    assert [moved.id] == [
+        job.id for job in limited(cursor, queue="sms", concurrency=1).jobs
+    ]
+    assert {"mail", "sms"} == set(Permit.objects.values_list("queue", flat=True))
+    make_jobs(2, queue="mail")
+    assert 1 == len(limited(cursor, concurrency=2).jobs)
+
+
+def test_threads_that_claim_at_once_never_exceed_the_limit(cursor, new_cursor):
+    """Whoever looks right after a claim of any of them: three are leased at most."""
+    most = 3
+    make_jobs(400, queue="mail")
+    counts: Counter[int] = Counter()
+
+    def work(number):
+        worker, other = f"w{number}", new_cursor()
+        while True:
+            jobs = limited(other, 2, concurrency=most, worker=worker).jobs
+            other.execute("SELECT count(leased_by), count(*) FROM pgqueue_job")
+            held, left = other.fetchone()
+            if not left:
+                return
+            counts[held] += 1
+            ack(other, worker=worker, ended=ended(jobs))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+
+    assert 0 == Job.objects.count()
+    assert most >= max(counts) >= 2
+
+
+def test_a_claim_waits_for_no_other_one(cursor, new_cursor):
+    """It says that somebody is at it, and asks nobody."""
+    make_jobs(2, queue="mail")
+    other = new_cursor()
+    with other.connection.transaction():
+        claim_limited(
+            other,
+            partial(claim, queues=["mail"]),
+            queue="mail",
+            concurrency=1,
+            spacing=None,
+            burst=1,
+            worker="other",
+            limit=1,
+            lease=LEASE,
+        )
+        answer = limited(cursor, concurrency=2)
+        assert ([], True, False) == (answer.jobs, answer.is_busy, answer.is_short)
+        # Of who is frozen in the midst of it, the server is rid by itself.
+        other.execute("SHOW idle_in_transaction_session_timeout")
+        assert ("5s",) == other.fetchone()
+    assert 1 == len(limited(cursor, concurrency=2).jobs)
+
+
+def test_a_claim_that_is_rolled_back_has_taken_no_place(cursor):
+    """As when its process is killed: lease, permit and token are one transaction."""
+    make_jobs(2, queue="mail")
+    said = {"concurrency": 1, "spacing": 60.0}
+    with cursor.connection.transaction(force_rollback=True):
+        assert 1 == len(limited(cursor, **said).jobs)
+
+    assert 1 == len(limited(cursor, **said).jobs)
+
+
+def test_another_level_than_read_committed_is_refused(cursor):
+    """Its count would be of before it had the lock."""
+    connection = cursor.connection
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    try:
+        with pytest.raises(ValueError, match=r"needs READ COMMITTED.*repeatable read"):
+            limited(cursor, concurrency=1)
+    finally:
+        connection.isolation_level = None
+
+
+@pytest.mark.parametrize("limit", [0, 2_001])
+def test_a_limit_out_of_range_is_refused(cursor, limit):
+    """As that of any claim is."""
+    with pytest.raises(ValueError, match=f"limit must be from 1 to 2000, not {limit}"):
+        limited(cursor, limit, concurrency=1)
+
+
+# How many in a time -------------------------------------------------------------------
+
+
+def test_a_rate_lets_a_burst_go_and_then_one_by_one(cursor):
+    """The claim says when the next one may go."""
+    make_jobs(9, queue="mail")
+    said = {"spacing": 60.0, "burst": 3}
+
+    first = limited(cursor, **said)
+
+    assert (3, True, False) == (len(first.jobs), first.is_short, first.is_full)
+    assert 50 < first.next_seconds <= 60
+    assert [] == limited(cursor, **said).jobs
+    passes(60)
+    assert 1 == len(limited(cursor, **said).jobs)
+    passes(100_000)
+    assert 3 == len(limited(cursor, **said).jobs)
+    assert 0 == Permit.objects.count()
+
+
+def test_what_was_not_claimed_is_not_taken_from_the_bucket(cursor):
+    """Two of three that might have gone: one is left."""
+    make_jobs(2, queue="mail")
+    said = {"spacing": 60.0, "burst": 3}
+    dry = limited(cursor, **said)
+    assert (2, False) == (len(dry.jobs), dry.is_short)
+    make_jobs(2, queue="mail")
+    assert 1 == len(limited(cursor, **said).jobs)
+
+
+def test_a_job_that_is_taken_over_is_another_start(cursor):
+    """It waits for its turn as well, and so does what would go after it."""
+    make_jobs(2, queue="mail")
+    said = {"concurrency": 1, "spacing": 60.0}
+    (lost,) = limited(cursor, **said).jobs
+    lapse([lost.id])
+    assert [] == limited(cursor, **said).jobs
+    passes(60)
+    assert [lost.id] == [job.id for job in limited(cursor, **said).jobs]
+
+
+def test_a_clock_that_is_put_back_costs_a_burst_at_most(cursor):
+    """A bucket is never emptier than empty."""
+    make_jobs(9, queue="mail")
+    said = {"spacing": 10.0, "burst": 2}
+    limited(cursor, **said)
+    passes(-3600)
+    answer = limited(cursor, **said)
+    assert [] == answer.jobs
+    assert answer.next_seconds <= 10
+
+
+@pytest.mark.parametrize("burst", [1, 4])
+def test_claims_keep_to_rate_and_burst_in_every_window(cursor, new_cursor, burst):
+    """From any claim to any other, by leased_at, whoever claims."""
+    rate, total = 200.0, 60
+    make_jobs(total, queue="mail")
+    times: list[datetime] = []
+
+    def work(number):
+        other, said = new_cursor(), {"spacing": 1 / rate, "burst": burst}
+        while len(times) < total:
+            answer = limited(other, 10, worker=f"w{number}", **said)
+            times.extend(job.claimed_at for job in answer.jobs)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(3)))
+
+    times.sort()
+    assert total == len(times)
+    most_too_many = max(
+        last - first + 1 - burst - (times[last] - times[first]).total_seconds() * rate
+        for first in range(total)
+        for last in range(first, total)
+    )
+    # A microsecond is what the clock tells.
+    assert most_too_many <= rate * 0.000_001 * total
+
+
+# What an operator says ----------------------------------------------------------------
+
+
+def test_what_an_operator_says_holds_at_once(cursor):
+    """In place of the settings of whoever claims; and then those again."""
+    make_jobs(20, queue="mail")
+    assert set_concurrency(cursor, "mail", 3)
+    assert not set_concurrency(cursor, "mail", 3)
+    assert 3 == len(limited(cursor, concurrency=10).jobs)
+    assert set_concurrency(cursor, "mail", 1)
+    assert limited(cursor, concurrency=10).is_full
+    assert set_concurrency(cursor, "mail", None)
+    assert 7 == len(limited(cursor, concurrency=10).jobs)
+
+
+def test_an_operators_rate_comes_with_its_burst(cursor):
+    """That of the settings goes with theirs."""
+    make_jobs(20, queue="mail")
+    assert set_rate(cursor, "mail", 60.0, 2)
+    assert not set_rate(cursor, "mail", 60.0, 2)
+    assert 2 == len(limited(cursor, spacing=0.001, burst=9).jobs)
+    assert set_rate(cursor, "mail", None, None)
+    passes(100_000)
+    assert 9 == len(limited(cursor, spacing=60.0, burst=9).jobs)
+    assert set_rate(cursor, "mail", 60.0, 1)
+    assert [] == limited(cursor).jobs
+
+
+def test_a_queue_without_any_limit_gives_what_it_has(cursor):
+    """An operator has taken away what a worker still goes by."""
+    make_jobs(3, queue="mail")
+    answer = limited(cursor)
+    assert (3, False, False) == (len(answer.jobs), answer.is_short, answer.is_full)
+
+
+def test_while_an_operator_has_the_row_nothing_is_claimed_by_its_rate(
+    cursor, new_cursor
+):
+    """He may be changing it; nobody waits for him."""
+    make_jobs(1, queue="mail")
+    Queue.objects.create(name="mail")
+    other = new_cursor()
+    with other.connection.transaction():
+        set_rate(other, "mail", 0.5, 1)
+        assert limited(cursor, spacing=1.0).is_busy
+    assert 1 == len(limited(cursor, spacing=1.0).jobs)
