@@ -130,18 +130,29 @@ WITH candidate AS MATERIALIZED (
 {LEASE_CANDIDATES}
 """
 
+# Of a row q of pgqueue_queue: a pause that has ended by itself counts as none.
+IS_PAUSED = """
+(q.paused_at IS NOT NULL
+ AND coalesce(q.paused_until > statement_timestamp(), true))"""
+
 # Locks: none. All queues that have a job of any state, by the same loose scan, and
-# those that an operator has paused; and whether jobs of fair lanes are parked there.
+# those of which an operator has said that they are paused or have a limit; and whether
+# jobs of fair lanes are parked there.
+SAID = f"""
+{IS_PAUSED}, num_nonnulls(q.concurrency, q.rate_spacing) > 0,
+CASE WHEN {IS_PAUSED}
+     THEN extract(epoch FROM q.paused_until - statement_timestamp())::float8 END"""
 KNOWN_QUEUES = f"""
 WITH RECURSIVE {LIVE_QUEUES}
-SELECT live.queue, q.name IS NOT NULL, q.paused_at IS NOT NULL,
+SELECT live.queue, q.name IS NOT NULL, {SAID},
        EXISTS (SELECT FROM pgqueue_job j
                 WHERE j.queue = live.queue AND j.visible_at IS NULL
                   AND j.lane_policy = 'fair')
   FROM live LEFT JOIN pgqueue_queue q ON q.name = live.queue
 UNION ALL
-SELECT name, true, true, false FROM pgqueue_queue
- WHERE paused_at IS NOT NULL AND name <> ALL(ARRAY(SELECT queue FROM live))
+SELECT q.name, true, {SAID}, false FROM pgqueue_queue q
+ WHERE ({IS_PAUSED} OR num_nonnulls(q.concurrency, q.rate_spacing) > 0)
+   AND q.name <> ALL(ARRAY(SELECT queue FROM live))
 """
 
 # Locks: a row lock on the new row. Two workers that meet a queue at once both succeed.
@@ -216,11 +227,13 @@ class Sight(NamedTuple):
 
 
 class KnownQueue(NamedTuple):
-    """A queue that has jobs or is paused."""
+    """A queue that has jobs, or of which an operator has said something."""
 
     name: str
     has_row: bool
     is_paused: bool
+    is_limited: bool = False  # An operator says how many are claimed.
+    pause_seconds: float | None = None  # Until the pause ends by itself.
     has_turns: bool = False  # Jobs of fair lanes are parked there.
 
 
@@ -302,7 +315,7 @@ def claim_from_floors(
 
 
 def known_queues(cursor: Cursor) -> list[KnownQueue]:
-    """Return every queue that has a job or is paused."""
+    """Return every queue that has a job, is paused, or has a limit of an operator."""
     cursor.execute(KNOWN_QUEUES)
     return [KnownQueue(*row) for row in cursor.fetchall()]
 

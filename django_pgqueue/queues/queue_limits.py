@@ -225,7 +225,8 @@ def claim_limited(
     Args:
         cursor: In a READ COMMITTED transaction of its own, which the caller ends at
             once: until then nobody else claims from the queue.
-        claim: claim(), claim_from_floors() or claim_suspects() for this queue alone.
+        claim: claim(), claim_from_floors() or claim_suspects() for this queue alone,
+            without those that are *barred*.
         queue: Its name.
         concurrency: Jobs at a time, on all workers together; None: any number.
         spacing: Seconds from one job to the next; None: as they come.
@@ -249,10 +250,11 @@ def claim_limited(
     if room.is_held:
         return LimitedClaim([], is_busy=True)
     most = limit if room.tokens is None else min(limit, room.tokens)
-    terms = {"worker": worker, "lease": lease, "barred": list(barred)}
+    terms = {"worker": worker, "lease": lease}
     jobs: list[Claimed] = []
     if room.lapsed and most:
-        jobs = _take_over(cursor, queue, room.lapsed, most, alone, terms)
+        taking = {"queue": queue, "ids": room.lapsed, "limit": most, **terms}
+        jobs = _take_over(cursor, alone=alone, barred=list(barred), **taking)
     fresh = most - len(jobs)
     if room.places is not None:
         fresh = min(fresh, max(room.places, 0))
@@ -330,18 +332,8 @@ def _room(cursor: Cursor, queue: str, said: Mapping[str, Any]) -> _Room:
     raise AssertionError(f"the row of queue {queue!r} goes whenever it is made")
 
 
-def _take_over(
-    cursor: Cursor,
-    queue: str,
-    ids: Sequence[int],
-    limit: int,
-    alone: bool,
-    terms: Mapping[str, Any],
-) -> list[Claimed]:
-    cursor.execute(
-        TAKE_OVER,
-        {"queue": queue, "ids": ids, "limit": limit, "alone": alone, **terms},
-    )
+def _take_over(cursor: Cursor, **taking: Any) -> list[Claimed]:
+    cursor.execute(TAKE_OVER, taking)
     return list(map(Claimed._make, cursor.fetchall()))
 
 

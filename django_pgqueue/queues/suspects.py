@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.queues.claim import LEASE_CANDIDATES, Claimed
+from django_pgqueue.queues.claim import IS_PAUSED, LEASE_CANDIDATES, Claimed
 
 # A crowd that is larger is halved by each crash of its own; a smaller one is run one by
 # one. Halves cost an innocent job that runs beside the guilty one a repeat each, and
@@ -36,13 +36,16 @@ CASE WHEN j.errors->-1->>'kind' = 'worker_lost'
 
 # Locks: none. The index pgqueue_job_alone holds nothing but suspects, so where there
 # are none this reads a page. A paused queue gives nothing, as it gives to no claim.
-WAITING = """
-SELECT suspect.queue, count(*)
+WAITING = f"""
+SELECT suspect.queue, count(*),
+       EXISTS (SELECT FROM pgqueue_queue q
+                WHERE q.name = suspect.queue
+                  AND num_nonnulls(q.concurrency, q.rate_spacing) > 0)
   FROM (SELECT j.queue FROM pgqueue_job j
          WHERE j.runs_alone AND j.visible_at <= statement_timestamp()
          ORDER BY j.visible_at LIMIT %(limit)s) suspect
  WHERE NOT EXISTS (SELECT 1 FROM pgqueue_queue q
-                    WHERE q.name = suspect.queue AND q.paused_at IS NOT NULL)
+                    WHERE q.name = suspect.queue AND {IS_PAUSED})
  GROUP BY suspect.queue ORDER BY suspect.queue
 """
 
@@ -86,6 +89,7 @@ class Waiting(NamedTuple):
 
     queue: str
     jobs: int
+    is_limited: bool = False  # An operator says how many of it are claimed.
 
 
 def waiting(cursor: Cursor, limit: int = LOOK_ROWS_MAX) -> list[Waiting]:

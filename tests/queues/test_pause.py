@@ -75,8 +75,8 @@ def test_a_worker_learns_of_both(cursor):
     paused = known_queues(cursor)
     resume(cursor, "bank")
 
-    assert [("bank", True, True, False)] == paused
-    assert [("bank", True, False, False)] == known_queues(cursor)
+    assert [True] == [queue.is_paused for queue in paused]
+    assert [False] == [queue.is_paused for queue in known_queues(cursor)]
 
 
 def test_of_two_who_pause_at_once_one_does(cursor, other_cursor, new_cursor):

@@ -33,7 +33,7 @@ def limited(cursor, limit=100, *, queue="mail", worker="w", barred=(), **said):
     with cursor.connection.transaction():
         return claim_limited(
             cursor,
-            partial(claim, queues=[queue]),
+            partial(claim, queues=[queue], barred=barred),
             queue=queue,
             worker=worker,
             limit=limit,
@@ -153,9 +153,7 @@ def test_suspects_have_places_like_all_others(cursor):
         with cursor.connection.transaction():
             return claim_limited(
                 cursor,
-                lambda cursor, barred, **terms: claim_suspects(
-                    cursor, queues=["mail"], **terms
-                ),
+                partial(claim_suspects, queues=["mail"]),
                 queue="mail",
                 concurrency=2,
                 spacing=None,

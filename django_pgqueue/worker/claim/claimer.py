@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -31,6 +31,7 @@ from django_pgqueue.worker.claim.fair_share import FairShare, Key, run_order
 from django_pgqueue.worker.claim.listener import Listener, Wakes
 from django_pgqueue.worker.claim.message_prefetch import MARK, bring_messages
 from django_pgqueue.worker.claim.poller import SLICE_QUEUES, Poller
+from django_pgqueue.worker.claim.queue_limits import QueueLimits
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.turns import (
     CALLS_MAX,
@@ -126,6 +127,7 @@ class Claimer(Service):
         self._refreshed_at = -math.inf
         # Mixed queues are left alone while no coroutine could start.
         self.left_out: frozenset[str] = frozenset()
+        self.limits = QueueLimits(options.settings.queue_limits)
         self._worker = worker
         self._wakes = wakes
         self._leases = leases
@@ -157,6 +159,11 @@ class Claimer(Service):
         at = time.monotonic() + seconds
         is_sooner = [poller.due_by(at) for poller in self._pollers()]
         if any(is_sooner):
+            self.wake.set()
+
+    def settled(self, queues: Iterable[str]) -> None:
+        """Note that jobs of *queues* were settled: there may be room for others."""
+        if self.limits.settled(queues):
             self.wake.set()
 
     def look_now(self) -> None:
@@ -307,12 +314,17 @@ class Claimer(Service):
         }
         self._met_at.update(dict.fromkeys((queue.name for queue in met), now))
         self._live = len(met)
+        for name in self.paused - paused:
+            # Nobody wakes us for a pause that ends by itself.
+            self._wakes.flag(name)
         self.paused = paused
         if (turns := {queue.name for queue in met if queue.has_turns}) or self._turns:
             self._turns.known(turns)
+        self.limits.know(queue.name for queue in known if queue.is_limited)
         self._list_queues()
         self._refreshed_at = now
-        self._queues_due_at = now + self._poll_seconds
+        ends = (queue.pause_seconds for queue in known if queue.pause_seconds)
+        self._queues_due_at = now + min(self._poll_seconds, *ends, self._poll_seconds)
 
     def _list_queues(self) -> None:
         served = dict.fromkeys([*self.plan.named, *self._met_at])
@@ -332,6 +344,11 @@ class Claimer(Service):
         """Return those of *names* that a poller may claim from."""
         queues = self.queues_for(for_coroutines=for_coroutines)
         ours = [name for name in queues if name in names]
+        if self.limits:
+            for name in ours:
+                self.limits.woken(name)
+            closed = self.limits.closed(ours)
+            ours = [name for name in ours if name not in closed]
         if for_coroutines or not self.plan.is_open:
             return ours
         unheard = names.difference(self.queues, self.paused)
@@ -352,6 +369,9 @@ class Claimer(Service):
         is_one = len(queues) == 1
         if not is_one and self.plan.order != PRIORITY:
             return 0
+        if self.limits and any(queue in self.limits for queue in queues):
+            # What such a claim brings says nothing of what there is.
+            return 0
         if not self.plan.has_caps:
             return capacity
         free = self.free((queue, 0) for queue in queues)
@@ -364,14 +384,29 @@ class Claimer(Service):
         Return how many more jobs each queue of *bands* may have that has a cap.
 
         All that this process holds counts: what runs, what waits to, and what has run
-        and is not settled.
+        and is not settled. A queue whose limit leaves no room now has a cap of zero.
         """
+        closed: Mapping[str, int] = NO_CAPS
+        if self.limits:
+            bands = list(bands)
+            closed = self.limits.closed({queue for queue, _ in bands})
         if not self.plan.has_caps:
-            return NO_CAPS
+            return closed
         caps = {queue: self.plan.cap(queue) for queue in {queue for queue, _ in bands}}
         held = Counter(held.job.queue for held in self._leases.apart())
         held.update(job.queue for job in self._leases.settled())
-        return {queue: cap - held[queue] for queue, cap in caps.items() if cap}
+        free = {queue: cap - held[queue] for queue, cap in caps.items() if cap}
+        return {**free, **closed}
+
+    def short(self) -> Collection[str]:
+        """Return the queues of the last claim that may have more than their limits."""
+        return self.limits.short
+
+    def room_in(self, bands: Iterable[Key], seconds: float) -> float:
+        """Return how long to wait for room in *bands*; *seconds* where nobody knows."""
+        if not self.limits:
+            return seconds
+        return self.limits.opens_in({queue for queue, _ in bands}, seconds)
 
     def see(self, queues: Sequence[str]) -> Sight:
         """Return the bands of *queues*, and what stands first in each."""
@@ -392,7 +427,27 @@ class Claimer(Service):
         self, bands: Sequence[Band], limit: int, *, for_coroutines: bool
     ) -> list[Claimed]:
         """Lease what is due in known bands, and hand it over."""
-        statement = partial(claims.claim_from_floors, bands=bands)
+        jobs: list[Claimed] = []
+        if self.limits:
+            bands, limited = self.limits.split(bands)
+            for own in limited.values():
+                wanted = min(limit - len(jobs), sum(band.limit for band in own))
+                if wanted > 0:
+                    statement = partial(self.limits.claim_from_floors, bands=own)
+                    jobs += self._claim_bands(statement, own, wanted, for_coroutines)
+        if bands and limit > len(jobs):
+            statement = partial(claims.claim_from_floors, bands=bands)
+            left = limit - len(jobs)
+            jobs += self._claim_bands(statement, bands, left, for_coroutines)
+        return jobs
+
+    def _claim_bands(
+        self,
+        statement: Callable[..., list[Claimed]],
+        bands: Sequence[Band],
+        limit: int,
+        for_coroutines: bool,
+    ) -> list[Claimed]:
         if not self._turns:
             return self._claim(statement, limit, for_coroutines)
         queues = dict.fromkeys(band.queue for band in bands)
@@ -448,6 +503,11 @@ class Claimer(Service):
                 self.retry_in(came.next_seconds)
             return came.jobs
 
+        def limited(cursor: Cursor, *, barred: list[int], **own: Any) -> list[Claimed]:
+            asked = partial(statement, barred=barred)
+            return self.limits.claim(cursor, asked, queue=queue, barred=barred, **own)
+
+        chosen = limited if queue in self.limits else statement
         jobs: list[Claimed] = []
         for _ in range(CALLS_MAX):
             if len(jobs) >= limit or self._turns.of(queue) is None:
@@ -455,10 +515,14 @@ class Claimer(Service):
             # Before the claim: who flags it meanwhile is heard.
             turn.has_more, turn.due_at = False, math.inf
             try:
-                jobs += self._claim(statement, limit - len(jobs), for_coroutines)
+                jobs += self._claim(chosen, limit - len(jobs), for_coroutines)
             except BaseException:
                 turn.has_more = True
                 raise
+            if queue in self.limits.short:
+                # Of what there was no room for, nobody was asked.
+                turn.has_more = True
+                break
         return jobs
 
     def _claim(

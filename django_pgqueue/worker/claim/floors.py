@@ -72,8 +72,20 @@ class Floors:
                 upcoming = visible_at
         return count, None if upcoming is None else (upcoming - now).total_seconds()
 
-    def take(self, bands: Sequence[Band], jobs: Sequence[Claimed]) -> dict[Key, int]:
-        """Take what a claim from *bands* has brought; return how many of each."""
+    def take(
+        self,
+        bands: Sequence[Band],
+        jobs: Sequence[Claimed],
+        short: Collection[str] = (),
+    ) -> dict[Key, int]:
+        """
+        Take what a claim from *bands* has brought; return how many of each.
+
+        Args:
+            bands: With the limit of each.
+            jobs: What came of it.
+            short: Queues that may have more, though there are fewer than asked for.
+        """
         if len(bands) == 1:
             (band,) = bands
             got = {(band.queue, band.priority): len(jobs)}
@@ -88,10 +100,10 @@ class Floors:
         self._remember(last)
         for queue, priority, _, limit in bands:
             key = queue, priority
-            if got.get(key, 0) < limit:
-                self.busy.pop(key, None)
-            else:
+            if key in last and (got[key] >= limit or queue in short):
                 self.busy[key] = last[key]
+            elif queue not in short:
+                self.busy.pop(key, None)
         return got
 
     def take_all(

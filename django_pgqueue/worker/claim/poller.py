@@ -276,7 +276,8 @@ class Poller:
             until = min(until, self._wake_not_before)
         now = time.monotonic()
         if self._is_capped:
-            until = min(until, now + self._cap_seconds)
+            room_in = self._source.room_in(self._floors.busy, self._cap_seconds)
+            until = min(until, now + room_in)
             self._cap_seconds = min(2 * self._cap_seconds, CAP_SECONDS_MAX)
         self._sleeps_until = until
         self._take_due_times()
@@ -489,7 +490,8 @@ class Poller:
                 self._is_blocked = True
                 break
             jobs = self._claim_floors(bands, capacity - found)
-            self._fair_share.took(bands, self._floors.take(bands, jobs))
+            got = self._floors.take(bands, jobs, self._source.short())
+            self._fair_share.took(bands, got)
             found += len(jobs)
         return found
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 import psycopg
 
@@ -21,6 +23,7 @@ from django_pgqueue.queues import suspects
 from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.worker.claim.claimer import Put
 from django_pgqueue.worker.claim.message_prefetch import bring_messages
+from django_pgqueue.worker.claim.queue_limits import QueueLimits
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.summons import served_suspects
 from django_pgqueue.worker.lease.leases import Leases
@@ -76,6 +79,9 @@ class Quarantine(Service):
         self._worker = worker
         self._options = options
         self._plan = options.plan
+        self._limits = QueueLimits(options.settings.queue_limits)
+        # Queues with a limit and those without take turns.
+        self._turns = 0
         self._leases = leases
         self._strays = strays
         self._hand_back = hand_back
@@ -90,6 +96,10 @@ class Quarantine(Service):
 
     def retry_in(self, seconds: float) -> None:
         """Do nothing: a job that waits for its next attempt may call another of us."""
+
+    def settled(self, queues: Iterable[str]) -> None:
+        """Note that jobs of *queues* were settled: there may be room for others."""
+        self._limits.settled(queues)
 
     def look_now(self) -> None:
         """Look at once; found_since_requested() says what came of it."""
@@ -128,23 +138,41 @@ class Quarantine(Service):
     def _claim(self) -> list[Claimed]:
         with self.link.cursor() as cursor:
             queues = served_suspects(cursor, self._plan)
-        if not queues:
-            return []
+        self._limits.know(name for name, line in queues.items() if line.is_limited)
+        closed = self._limits.closed(queues)
+        asked = [name for name in queues if name not in closed]
+        groups = [[name] for name in asked if name in self._limits]
+        if others := [name for name in asked if name not in self._limits]:
+            groups.append(others)
+        self._turns += 1
+        for number in range(len(groups)):
+            group = groups[(number + self._turns) % len(groups)]
+            jobs = self._claim_from(group)
+            # Of a limit, those that it leaves out are not for another of us.
+            if jobs and sum(queues[name].jobs for name in asked) > len(jobs):
+                self._on_more()
+            if jobs:
+                return jobs
+        return []
+
+    def _claim_from(self, queues: list[str]) -> list[Claimed]:
+        """Claim from queues without a limit, or from one that has one."""
+        terms: dict[str, Any] = {
+            "worker": self._worker,
+            "limit": self._limit(),
+            "lease": self._options.lease,
+        }
         try:
             with self.link.steady_cursor(binary=True) as cursor:
-                jobs = suspects.claim_suspects(
-                    cursor,
-                    queues=list(queues),
-                    worker=self._worker,
-                    limit=self._limit(),
-                    lease=self._options.lease,
+                if queues[0] not in self._limits:
+                    return suspects.claim_suspects(cursor, queues=queues, **terms)
+                statement = partial(suspects.claim_suspects, queues=queues)
+                return self._limits.claim(
+                    cursor, statement, queue=queues[0], alone=True, **terms
                 )
         except BaseException as error:
             self._strays.note_if_lost(self.link, error)
             raise
-        if sum(queues.values()) > len(jobs):
-            self._on_more()
-        return jobs
 
     def _limit(self) -> int:
         """Return how many may run at once: of a queue with a cap, one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from django_pgqueue.queues.claim import Band, Claimed, Sight
@@ -38,6 +38,12 @@ class Source(Protocol):
 
     def free(self, bands: Iterable[Key]) -> Mapping[str, int]:
         """Return how many more jobs each queue of *bands* may have that has a cap."""
+
+    def short(self) -> Collection[str]:
+        """Return the queues of the last claim that may have more than their limits."""
+
+    def room_in(self, bands: Iterable[Key], seconds: float) -> float:
+        """Return how long to wait for room in *bands*; *seconds* where nobody knows."""
 
     def see(self, queues: Sequence[str]) -> Sight:
         """Return the bands of *queues*, and what stands first in each."""

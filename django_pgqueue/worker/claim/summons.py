@@ -15,6 +15,7 @@ from multiprocessing.context import BaseContext
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import suspects
+from django_pgqueue.queues.suspects import Waiting
 from django_pgqueue.worker.queue_plan import QueuePlan
 
 # How often a process looks for jobs that nobody has told it of: of a crash elsewhere,
@@ -72,7 +73,7 @@ class SuspectWatch:
                 self._summons.send()
 
 
-def served_suspects(cursor: Cursor, plan: QueuePlan) -> dict[str, int]:
-    """Return how many jobs wait to run alone, by queue, of those that *plan* serves."""
+def served_suspects(cursor: Cursor, plan: QueuePlan) -> dict[str, Waiting]:
+    """Return which jobs wait to run alone, by queue, of those that *plan* serves."""
     found = suspects.waiting(cursor)
-    return {line.queue: line.jobs for line in found if plan.serves(line.queue)}
+    return {line.queue: line for line in found if plan.serves(line.queue)}

@@ -123,6 +123,7 @@ class Settler(Service):
         leases: Leases,
         on_retry: Callable[[float], None],
         on_freed: Callable[[Collection[str]], None] | None = None,
+        on_left: Callable[[Collection[str]], None] | None = None,
     ) -> None:
         super().__init__(link)
         self._worker = worker
@@ -130,6 +131,8 @@ class Settler(Service):
         self._on_retry = on_retry
         # Told of lanes whose jobs were settled.
         self._on_freed = on_freed or _nothing
+        # Told of queues whose jobs were settled.
+        self._on_left = on_left or _nothing
         # An item leaves the inbox only when it is in the batch.
         self._inbox: deque[Settlement] = deque()
         self._batch: list[Settlement] = []
@@ -318,6 +321,7 @@ class Settler(Service):
     def _forget(self, items: list[Settlement]) -> None:
         """Take settled items out of the batch, and free their slots and lanes."""
         self._free_lanes(items)
+        self._on_left({item.job.queue for item in items})
         self._free_slots()
         if len(items) == len(self._batch):
             self._batch = []

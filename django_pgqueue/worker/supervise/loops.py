@@ -94,6 +94,7 @@ class Loops:
             leases=self.leases,
             on_retry=self._on_retry,
             on_freed=self._on_freed,
+            on_left=self._on_left,
         )
         self.watchdog = Watchdog(owner.on_hard_timeout)
         self.reporter = Reporter(self._link("reporter"), worker=name)
@@ -288,6 +289,9 @@ class Loops:
 
     def _on_freed(self, lanes: Collection[str]) -> None:
         self.promoter.freed(lanes)
+
+    def _on_left(self, queues: Collection[str]) -> None:
+        self.claimer.settled(queues)
 
     def _on_lanes(self, seconds: float) -> None:
         self.promoter.hint(seconds)

@@ -6,6 +6,7 @@ import multiprocessing
 
 import pytest
 
+from django_pgqueue.queues.suspects import Waiting
 from django_pgqueue.worker.claim import summons as module
 from django_pgqueue.worker.claim.summons import Summons, SuspectWatch, served_suspects
 from django_pgqueue.worker.queue_plan import read_plan
@@ -49,4 +50,5 @@ def test_it_is_told_of_what_waits_in_its_queues(summons, link, cursor):
     assert not summons.take()
     SuspectWatch(read_plan(("mail",), None), summons).look(link)
     assert summons.take()
-    assert {"mail": 1} == served_suspects(cursor, read_plan(("mail",), None))
+    served = served_suspects(cursor, read_plan(("mail",), None))
+    assert {"mail": Waiting("mail", 1, is_limited=False)} == served
