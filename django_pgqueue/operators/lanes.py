@@ -7,6 +7,7 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_SPACING_MIN
 from django_pgqueue.operators.human import age, count
+from django_pgqueue.operators.pausable import paused
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.lane_controls import Released
 from django_pgqueue.queues.lane_stats import Head, LaneStats, Place, place_of
@@ -58,19 +59,6 @@ def taken(lane: LaneStats) -> str:
     # In brackets what would hold if nobody had said otherwise.
     by_jobs = lane.capacity or lane.takes
     return text if lane.takes == by_jobs else f"{text} ({count(by_jobs)})"
-
-
-def paused(lane: LaneStats) -> str:
-    """Return that a lane is paused, until when, by whom and why; "": it is not."""
-    if not lane.is_paused:
-        return ""
-    told = {"time": age(lane.pause_seconds), "by": lane.paused_by}
-    text = _("paused")
-    if lane.pause_seconds is not None:
-        text = _("paused for another %(time)s") % told
-    if lane.paused_by:
-        text = _("%(text)s by %(by)s") % {**told, "text": text}
-    return f"{text}: {lane.pause_reason}" if lane.pause_reason else text
 
 
 def does(head: Head) -> str:

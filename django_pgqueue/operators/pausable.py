@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from django.utils.functional import Promise
-from django.utils.translation import gettext_lazy, ngettext_lazy
+from django.utils.translation import gettext, gettext_lazy, ngettext_lazy
 
+from django_pgqueue.operators.human import age
 from django_pgqueue.schedules import operate as schedules
 from django_pgqueue.tasks import operate as queues
 from django_pgqueue.tasks import operate_lanes as lanes
@@ -85,6 +86,39 @@ class Pausable:
     can_end: bool = False
 
 
+class Paused(Protocol):
+    """What may be paused, as somebody has counted it."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is, at that time."""
+
+    @property
+    def pause_seconds(self) -> float | None:
+        """Until the pause ends by itself; None: it does not."""
+
+    @property
+    def paused_by(self) -> str | None:
+        """Who has paused it."""
+
+    @property
+    def pause_reason(self) -> str | None:
+        """And why."""
+
+
+def paused(row: Paused) -> str:
+    """Return that *row* is paused, until when, by whom and why; "": it is not."""
+    if not row.is_paused:
+        return ""
+    told = {"time": age(row.pause_seconds), "by": row.paused_by}
+    text = gettext("paused")
+    if row.pause_seconds is not None:
+        text = gettext("paused for another %(time)s") % told
+    if row.paused_by:
+        text = gettext("%(text)s by %(by)s") % {**told, "text": text}
+    return f"{text}: {row.pause_reason}" if row.pause_reason else text
+
+
 _pause = partial(
     Turn,
     name="pause",
@@ -117,8 +151,8 @@ QUEUE = Pausable(
         ),
         help=gettext_lazy("Workers take no jobs from it; those that run go on."),
         warning=gettext_lazy(
-            "Workers take no more jobs from it until it is resumed. What runs goes on, "
-            "and jobs can still be enqueued."
+            "Workers take no more jobs from it until it is resumed, or the pause ends. "
+            "What runs goes on, and jobs can still be enqueued."
         ),
         line="is paused; workers notice within {poll}.",
     ),
@@ -132,6 +166,7 @@ QUEUE = Pausable(
         help=gettext_lazy("Workers take jobs from it again, at once."),
         line="goes on.",
     ),
+    can_end=True,
 )
 
 LANE = Pausable(

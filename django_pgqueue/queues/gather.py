@@ -17,11 +17,12 @@ from operator import attrgetter
 
 from django_pgqueue.bounds import ACCUMULATE_SIZE_MAX
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.queues.claim import LEASE_CANDIDATES, Claimed
+from django_pgqueue.queues.claim import IS_PAUSED, LEASE_CANDIDATES, Claimed
 
 # Calls of a key that nobody has taken: those that are due, and those that wait for
 # their window and for nothing else. One of a process that died runs by itself, and
-# who gathers nothing is not gathered. A paused queue gives nothing.
+# who gathers nothing is not gathered. A paused queue gives nothing. They are of one
+# run, which has a place already, where their queue has a limit.
 # Rows are compared, from one place of the index on (accumulate_key, task, queue,
 # visible_at) to another: no other index has this order. With an equation for each
 # column the planner may take any that begins with one of them, and statistics from
@@ -41,7 +42,7 @@ WITH candidate AS MATERIALIZED (
             OR (j.deliveries = 0 AND j.run_after IS NULL))
        AND NOT j.runs_alone
        AND NOT EXISTS (SELECT 1 FROM pgqueue_queue q
-                        WHERE q.name = %(queue)s AND q.paused_at IS NOT NULL)
+                        WHERE q.name = %(queue)s AND {IS_PAUSED})
      ORDER BY j.accumulate_key, j.task, j.queue, j.visible_at LIMIT %(limit)s
        FOR UPDATE OF j SKIP LOCKED),
 {LEASE_CANDIDATES}

@@ -17,6 +17,7 @@ from typing import Any
 from django_pgqueue.bounds import LANE_CAPACITY_MAX
 from django_pgqueue.live_states import live_state
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.queues.claim import IS_PAUSED
 from django_pgqueue.queues.lanes import LANES_LOOKED_AT_MAX
 
 # Rows counted of a lane and kind, unless the caller says otherwise; and of all lanes
@@ -87,7 +88,7 @@ SELECT j.id, j.task, j.queue, {live_state("j")} AS state, j.attempt, j.max_attem
                          AND j.leased_by IS NOT NULL THEN j.leased_at
                     ELSE j.visible_at END)::float8 AS seconds,
        EXISTS (SELECT FROM pgqueue_queue q
-                WHERE q.name = j.queue AND q.paused_at IS NOT NULL) AS is_paused
+                WHERE q.name = j.queue AND {IS_PAUSED}) AS is_paused
   FROM pgqueue_job j WHERE j.id = {{id}} LIMIT 1)
 """
 

@@ -17,6 +17,7 @@ from typing import Any
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import depth, suspects
 from django_pgqueue.queues.bands import BANDS_OF_QUEUES, LIVE_QUEUES
+from django_pgqueue.queues.claim import IS_PAUSED
 
 # Rows looked at per queue and kind, unless the caller says otherwise.
 COUNT_MAX = 10_000
@@ -77,15 +78,29 @@ SELECT band.queue, ready.jobs, later.running, later.retrying,
 # limit. For a queue that has a good part of them the planner reads the table until it
 # has met enough, else the index pgqueue_dead_letter_queue. In the order of that index
 # it sorted all of a table that was never analysed: 5 s for half a million, against 0.3.
-QUEUES = """
-SELECT asked.name, q.paused_at, q.paused_by, q.pause_reason, dead.letters
+# A pause that has ended by itself is none.
+QUEUES = f"""
+SELECT asked.name, dead.letters, held.paused_at, held.paused_until, held.paused_by,
+       held.pause_reason,
+       extract(epoch FROM held.paused_until - statement_timestamp())::float8,
+       q.concurrency, q.rate_spacing, q.rate_burst
   FROM unnest(%(queues)s::text[]) AS asked(name)
   LEFT JOIN pgqueue_queue q ON q.name = asked.name
+  LEFT JOIN LATERAL (
+       SELECT q.paused_at, q.paused_until, q.paused_by, q.pause_reason
+        WHERE {IS_PAUSED}) held ON true
  CROSS JOIN LATERAL (
        SELECT count(*) AS letters FROM (
               SELECT 1 FROM pgqueue_dead_letter d WHERE d.queue = asked.name
                LIMIT %(limit)s) counted) dead
 """
+
+
+# What an operator has said, by the names of attributes.
+SAID = (
+    *("paused_at", "paused_until", "paused_by", "pause_reason", "pause_seconds"),
+    *("concurrency", "rate_spacing", "rate_burst"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +118,15 @@ class QueueStats:
         parked: Waiting for something that is not time.
         dead: Dead letters.
         oldest_ready_seconds: How long the oldest ready job has been due; None: none is.
-        paused_at: None: it is not paused.
+        paused_at: None: it is not paused, or no more.
+        paused_until: When that ends by itself; None: it does not.
         paused_by: Who paused it, if that was said.
         pause_reason: Why, if that was said.
+        pause_seconds: Until the pause ends by itself; None: it does not.
+        concurrency: How many jobs an operator lets run at a time; None: nobody has
+            said so, and the settings hold.
+        rate_spacing: Seconds from one job to the next, in the same way.
+        rate_burst: How many may be ahead of that.
         count_max: How far each number was counted; one that is equal to it means "this
             many, or more".
         depth: How many live jobs it holds, of a queue with a limit; one more than that
@@ -125,12 +146,22 @@ class QueueStats:
     dead: int = 0
     oldest_ready_seconds: float | None = None
     paused_at: datetime | None = None
+    paused_until: datetime | None = None
     paused_by: str | None = None
     pause_reason: str | None = None
+    pause_seconds: float | None = None
+    concurrency: int | None = None
+    rate_spacing: float | None = None
+    rate_burst: int | None = None
     count_max: int = COUNT_MAX
     is_partial: bool = False
     depth: int | None = None
     depth_max: int | None = None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator has stopped claims from it."""
+        return self.paused_at is not None
 
     def is_more(self, state: str) -> bool:
         """Return whether there may be more jobs of *state* than were counted."""
@@ -172,15 +203,13 @@ def queue_stats(
     alone = {band.queue: band.jobs for band in suspects.waiting(cursor, limit)}
     stats = []
     for name in names:
-        _, paused_at, paused_by, pause_reason, dead = rows[name]
+        _, dead, *said = rows[name]
         stats.append(
             QueueStats(
                 name=name,
                 dead=dead,
                 alone=min(alone.get(name, 0), counts[name].get("ready", 0)),
-                paused_at=paused_at,
-                paused_by=paused_by,
-                pause_reason=pause_reason,
+                **dict(zip(SAID, said, strict=True)),
                 count_max=limit,
                 depth=depths.get(name),
                 depth_max=depth_limits.get(name),

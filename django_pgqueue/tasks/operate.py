@@ -15,8 +15,10 @@ import json
 import operator
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
     InvalidArgument,
@@ -28,6 +30,7 @@ from django_pgqueue.exceptions import (
     shown,
 )
 from django_pgqueue.options.checks import check_queue
+from django_pgqueue.options.durations import DURATION_MAX
 from django_pgqueue.postgres.apart import make_apart
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake_after_commit
@@ -247,7 +250,13 @@ def delete_dead_letters(ids: Iterable[int]) -> list[int]:
         return dead_letters.delete(cursor, wanted)
 
 
-def pause(queue: str, *, by: str = "", reason: str = "") -> bool:
+def pause(
+    queue: str,
+    *,
+    by: str = "",
+    reason: str = "",
+    until: datetime | timedelta | None = None,
+) -> bool:
     """
     Let workers leave *queue* alone from their next poll on; what runs, runs on.
 
@@ -255,17 +264,20 @@ def pause(queue: str, *, by: str = "", reason: str = "") -> bool:
         queue: A queue name; it need not have any job yet.
         by: Who pauses; at most 150 characters.
         reason: Why; at most 2,000 characters.
+        until: When it ends by itself, with a zone, or how long it lasts.
 
     Returns:
-        False if it was paused already, and who and why stay as they are.
+        False if it was paused already, and who, why and until when stay as they are.
 
     Raises:
-        InvalidOption: *queue* is no queue name, or a text is too long.
+        InvalidOption: *queue* is no queue name, or a text is too long, or *until* is
+            no time.
     """
     check_queue(queue)
+    until = checked_until(until)
     by, reason = checked_texts(by, reason)
     with database.transaction() as (_connection, cursor):
-        return pauses.pause(cursor, queue, by=by, reason=reason)
+        return pauses.pause(cursor, queue, by=by, reason=reason, until=until)
 
 
 def resume(queue: str) -> bool:
@@ -353,6 +365,24 @@ def checked_text(name: str, value: object, characters_max: int) -> str:
     except ValueError as error:
         raise InvalidOption(f"{name}: {error}.") from None
     return value
+
+
+def checked_until(until: datetime | timedelta | None) -> datetime | timedelta | None:
+    """Return when a pause ends, or how long it lasts, unless that cannot be."""
+    if until is None:
+        return None
+    if isinstance(until, timedelta) and timedelta(0) < until <= DURATION_MAX:
+        return until
+    if (
+        isinstance(until, datetime)
+        and until.tzinfo is not None
+        and TIME_MIN <= until <= TIME_MAX
+    ):
+        return until
+    raise InvalidOption(
+        f"until={shown(until)}: it must be a time with a zone, up to the year 9000, or "
+        f"a length of time above zero, up to {DURATION_MAX.days} days."
+    )
 
 
 # Edit ---------------------------------------------------------------------------------

@@ -17,12 +17,9 @@ from typing import Any
 from django_pgqueue.bounds import (
     LANE_CAPACITY_MAX,
     LANE_CHARACTERS_MAX,
-    TIME_MAX,
-    TIME_MIN,
 )
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidOption, shown
-from django_pgqueue.options.durations import DURATION_MAX
 from django_pgqueue.postgres.limits import Plans, limited
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import lane_controls as controls
@@ -30,7 +27,7 @@ from django_pgqueue.queues.lane_controls import Released
 from django_pgqueue.queues.lanes import freed_hints
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.atomic import read_committed
-from django_pgqueue.tasks.operate import checked_text, checked_texts
+from django_pgqueue.tasks.operate import checked_text, checked_texts, checked_until
 
 # What a release may take: it waits for a promotion of the lane.
 RELEASE_SECONDS_MAX = 10
@@ -69,7 +66,7 @@ def pause(
     by, reason = checked_texts(by, reason)
     with database.transaction() as (_connection, cursor):
         return controls.pause(
-            cursor, lane, by=by, reason=reason, until=_checked_until(until)
+            cursor, lane, by=by, reason=reason, until=checked_until(until)
         )
 
 
@@ -151,23 +148,6 @@ def check_lane(lane: object) -> str:
     if not text:
         raise InvalidOption("lane is empty; jobs of no lane wait for nobody.")
     return text
-
-
-def _checked_until(until: datetime | timedelta | None) -> datetime | timedelta | None:
-    if until is None:
-        return None
-    if isinstance(until, timedelta) and timedelta(0) < until <= DURATION_MAX:
-        return until
-    if (
-        isinstance(until, datetime)
-        and until.tzinfo is not None
-        and TIME_MIN <= until <= TIME_MAX
-    ):
-        return until
-    raise InvalidOption(
-        f"until={shown(until)}: it must be a time with a zone, up to the year 9000, or "
-        f"a length of time above zero, up to {DURATION_MAX.days} days."
-    )
 
 
 def _promote_after_commit(connection: Any, lane: str) -> None:

@@ -111,3 +111,15 @@ def paced_step(ctx: JobContext, account: str, number: int) -> None:
 def waits_long(ctx: JobContext, customer: str, number: int) -> None:
     """One at a time for a customer; number 1 fails, and waits for an hour."""
     _run(ctx, customer, number, 1.0 if number == 1 else 0.0)
+
+
+@task(queue="provider", takes_context=True, retries=SOON)
+def call_provider(ctx: JobContext, tenant: str, number: int) -> None:
+    """Of a queue that tests give a limit; one of ten fails."""
+    _run(ctx, tenant, number, 0.1)
+
+
+@task(queue="provider", limit=Limit(2, key="tenant"), takes_context=True)
+def call_for_tenant(ctx: JobContext, tenant: str, number: int) -> None:
+    """Two at a time for a tenant, in that queue."""
+    _run(ctx, tenant, number)

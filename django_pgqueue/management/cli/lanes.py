@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from django_pgqueue.bounds import LANE_CAPACITY_MAX
 from django_pgqueue.exceptions import InvalidOption
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.management.cli.acting import suggest
@@ -22,13 +21,14 @@ from django_pgqueue.management.cli.words import (
     add_limit,
     add_reason,
     add_until,
+    capacity,
     plain_text,
 )
 from django_pgqueue.models import Lane
 from django_pgqueue.operators.human import age, count
-from django_pgqueue.operators.lanes import does, kind_word, paused, release_told, taken
+from django_pgqueue.operators.lanes import does, kind_word, release_told, taken
 from django_pgqueue.operators.paging import in_order
-from django_pgqueue.operators.pausable import LANE
+from django_pgqueue.operators.pausable import LANE, paused
 from django_pgqueue.queues.lane_stats import Found, LaneStats, find_lanes, lane_stats
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks import operate_lanes as operate
@@ -88,19 +88,6 @@ def lane_name(text: str) -> str:
         return operate.check_lane(text)
     except InvalidOption as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def capacity(text: str) -> int | None:
-    """Read how many jobs a lane takes; None: what its jobs say."""
-    if text == DEFAULT:
-        return None
-    is_number = text.isascii() and text.isdecimal() and len(text) <= 9
-    if not is_number or not 1 <= int(text) <= LANE_CAPACITY_MAX:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not {DEFAULT}, nor a whole number from 1 to "
-            f"{LANE_CAPACITY_MAX:,}"
-        )
-    return int(text)
 
 
 def run(options: dict[str, Any], out: Output) -> int:
@@ -177,9 +164,6 @@ def _release(
 
 
 Act = Callable[[str, LaneStats | None, dict[str, Any], Output], int]
-
-# In place of a number: what the jobs say.
-DEFAULT = "default"
 
 ACTIONS: dict[str, tuple[Act, str]] = {
     "pause": (

@@ -12,6 +12,7 @@ from django_pgqueue.management.cli.text import by_whom, shown
 from django_pgqueue.management.cli.words import (
     add_force,
     add_reason,
+    add_until,
     check_is_known,
     queue_name,
 )
@@ -60,6 +61,7 @@ def _add_queue(parser: Any) -> None:
 def _add_pause(parser: Any) -> None:
     _add_queue(parser)
     add_reason(parser, "queue")
+    add_until(parser)
     add_force(parser)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from django_pgqueue.bounds import LANE_CAPACITY_MAX
 from django_pgqueue.exceptions import InvalidOption, did_you_mean
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
@@ -22,6 +23,9 @@ from django_pgqueue.operators.human import in_utc
 from django_pgqueue.options.checks import check_queue
 from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.worker.queue_names import unknown_queue
+
+# In place of a number or a rate: what the jobs or the settings say.
+DEFAULT = "default"
 
 ID_MAX = 2**63 - 1
 ROWS_MAX = 10_000
@@ -44,6 +48,23 @@ def queue_name(text: str) -> str:
         return check_queue(text)
     except InvalidOption as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def whole_number(text: str, most: int, *, others: str = "") -> int:
+    """Read a number from 1 to *most*; the error names what *others* there are."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= 9
+    if not is_number or not 1 <= int(text) <= most:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not {others}a whole number from 1 to {most:,}"
+        )
+    return int(text)
+
+
+def capacity(text: str) -> int | None:
+    """Read how many jobs at a time; None: what is said elsewhere."""
+    if text == DEFAULT:
+        return None
+    return whole_number(text, LANE_CAPACITY_MAX, others=f"{DEFAULT}, nor ")
 
 
 def rows_count(text: str) -> int:
