@@ -14,12 +14,14 @@ from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import pausing
 from django_pgqueue.admin.cells import badge, name
+from django_pgqueue.admin.queue_acts import LIMIT
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.conf import get_settings
 from django_pgqueue.models import DeadLetter, Job, Queue
 from django_pgqueue.operators import human
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import QUEUE
+from django_pgqueue.operators.queue_limits import taken
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks import database
 
@@ -32,19 +34,24 @@ class QueueAdmin(ActingAdmin):
     """Each queue: its depth, and whether it is paused."""
 
     keyset = Keyset(("created_at", "name"))
-    acts = pausing(QUEUE)
+    acts = (*pausing(QUEUE), LIMIT)
     named_by = ("paused_at", "paused_by", "pause_reason")
     list_display = (
         *("title", "state", "ready", "oldest", "running", "retrying", "scheduled"),
-        *("parked", "dead", "held", "paused"),
+        *("parked", "dead", "held", "limit", "paused"),
     )
-    list_reads = ("created_at", "paused_at", "paused_by", "pause_reason")
+    list_reads = (
+        *("created_at", "paused_at", "paused_until", "paused_by", "pause_reason"),
+    )
 
     def listed(self, rows: list[Any]) -> list[Any]:
         """Add to each queue how much waits in it."""
         stats = read_stats([row.name for row in rows])
         for row in rows:
             row.stats = stats[row.name]
+            if not row.stats.is_paused:
+                # One that has ended by itself is none.
+                row.paused_at = None
         return rows
 
     title = column(_("name"), lambda row: name(row.name))
@@ -67,14 +74,20 @@ class QueueAdmin(ActingAdmin):
     # Not depth, which is a field of the model.
     held = column(_("depth"), lambda row: depth_of(row.stats))
 
+    limit = column(_("limit"), lambda row: limit_of(row.stats))
+
     @admin.display(description=_("paused"))
     def paused(self, queue: Any) -> SafeString | str:
         """Show since when it is paused, by whom, and why."""
         if queue.paused_at is None:
             return ""
+        since = moments.short(queue.paused_at, queue.clock)
+        if queue.paused_until is not None:
+            until = moments.short(queue.paused_until, queue.clock)
+            since = format_html(gettext("{} until {}"), since, until)
         return format_html(
             gettext("{} by {}: {}"),
-            moments.short(queue.paused_at, queue.clock),
+            since,
             name(queue.paused_by or "?"),
             format_html(
                 '<span class="pgqueue-text">{}</span>', queue.pause_reason or "?"
@@ -90,6 +103,7 @@ class QueueAdmin(ActingAdmin):
         return [
             (_("Name"), row.name),
             (_("Paused"), moments.full(row.paused_at, row.clock)),
+            (_("Paused until"), moments.full(row.paused_until, row.clock)),
             (_("Paused by"), row.paused_by),
             (_("Pause reason"), row.pause_reason),
             (_("Ready"), self._linked(row, "ready")),
@@ -100,6 +114,7 @@ class QueueAdmin(ActingAdmin):
             (_("Parked"), self._linked(row, "parked")),
             (_("Dead letters"), self._linked(row, "dead")),
             (_("Live jobs, of those that it may hold"), depth_of(row.stats)),
+            (_("Limit, on all workers together"), limit_of(row.stats)),
             (_("Known since"), moments.full(row.created_at, row.clock)),
         ]
 
@@ -125,6 +140,11 @@ def depth_of(stats: QueueStats) -> str:
     if stats.depth is None or stats.depth_max is None:
         return ""
     return human.share(stats.depth, stats.depth_max)
+
+
+def limit_of(stats: QueueStats) -> str:
+    """Return how much of its limit a queue has taken; "": it has none."""
+    return taken(stats, get_settings().queue_limits)
 
 
 def counted(stats: QueueStats, state: str) -> str:

@@ -90,6 +90,7 @@ ACTS = [
     ("deadletter", "purge", {"purge"}),
     ("queue", "pause", {"pause"}),
     ("queue", "resume", {"pause"}),
+    ("queue", "limit", {"pause"}),
     *(("lane", name, {"pause"}) for name in ("pause", "resume", "capacity", "release")),
     ("pipelinerun", "run-again", {"run_pipeline"}),
     ("pipelinerun", "stop", {"run_pipeline"}),
@@ -111,6 +112,7 @@ REPEATED = {"run-again": 3, "run-now": 3, "release": 3}
 FORMS = (
     *("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop"),
     *("run-now", "reset", "remove", "disable", "read-on", "capacity", "release"),
+    "limit",
 )
 
 EDITS = [

@@ -8,6 +8,8 @@ from datetime import timedelta
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
+from django.db.models import F
+from django.utils import timezone
 
 from django_pgqueue.admin import queues
 from django_pgqueue.models import Queue
@@ -34,7 +36,7 @@ def cell(html, name):
     return found and found[1].strip()
 
 
-def pause(client, *names, reason="provider is down"):
+def pause(client, *names, reason="provider is down", **more):
     return client.post(
         URL,
         {
@@ -42,6 +44,7 @@ def pause(client, *names, reason="provider is down"):
             "_selected_action": names,
             "confirmed": "1",
             "reason": reason,
+            **more,
         },
     )
 
@@ -150,6 +153,53 @@ def test_a_queue_is_resumed(staff, mail):
     assert logged.startswith("Resumed; it was paused by staff-")
     assert logged.endswith(": provider is down")
     assert 2 == LogEntry.objects.count()
+
+
+def test_a_pause_that_has_ended_is_none(admin_client, mail):
+    """The list says when one ends, and that the queue is open after that."""
+    until = timezone.now() + 2 * HOUR
+    pause(admin_client, "mail", until=f"{until:%Y-%m-%d %H:%M}")
+    html = admin_client.get(URL).content.decode()
+    assert "paused" in cell(html, "state")
+    assert " until " in cell(html, "paused")
+
+    Queue.objects.update(paused_until=F("paused_at"))
+    html = admin_client.get(URL).content.decode()
+    assert "open" in cell(html, "state")
+    assert "-" == cell(html, "paused")
+
+
+def test_a_limit_is_set_and_taken_back(staff, mail, settings):
+    """By whoever may pause; empty fields are what the settings say."""
+    client, url = staff("view_queue", "pause"), f"{URL}mail/limit/"
+    said = {"jobs": 5, "rate": "100/m", "burst": 2, "confirmed": 1}
+
+    response = client.post(url, said, follow=True)
+
+    assert ["1 queue has another limit."] == texts(response)
+    assert (5, 0.6, 2) == Queue.objects.values_list(
+        "concurrency", "rate_spacing", "rate_burst"
+    ).get()
+    assert "0 of 5 run, 100/min" == cell(client.get(URL).content.decode(), "limit")
+    entry = LogEntry.objects.get().get_change_message()
+    assert "Limit: at a time 5, rate 100/m (2)." == entry
+    response = client.post(url, said, follow=True)
+    assert "1 had this limit already." == texts(response)[-1]
+
+    settings.PGQUEUE = {"QUEUES": {"mail": {"concurrency": 20}}}
+    client.post(url, {"confirmed": 1})
+    assert "0 of 20 run" == cell(client.get(URL).content.decode(), "limit")
+
+
+@pytest.mark.parametrize(
+    "said, field",
+    [({"jobs": 0}, "jobs"), ({"rate": "often"}, "rate"), ({"burst": 5}, "burst")],
+)
+def test_a_limit_that_cannot_be_is_refused(admin_client, mail, said, field):
+    """The form says why."""
+    response = admin_client.post(f"{URL}mail/limit/", {**said, "confirmed": 1})
+    assert [field] == list(response.context["form"].errors)
+    assert None is Queue.objects.get().concurrency
 
 
 def test_several_queues_are_paused_at_once(admin_client):

@@ -694,6 +694,64 @@ def test_a_reason_that_is_too_long_is_a_wrong_command_line(transactional_db):
     assert "2,000" in err
 
 
+def test_a_queue_is_paused_until_a_time(transactional_db):
+    """It ends by itself; stats tell in how long."""
+    assert DONE == run("pause", "mail", "--until", "2h", "--reason", "holiday")[0]
+    queue = Queue.objects.get(name="mail")
+    assert timedelta(hours=2) == queue.paused_until - queue.paused_at
+    assert re.search(r"paused for another 1 h 59 min by .*: holiday", run("stats")[1])
+
+    Queue.objects.update(paused_until=queue.paused_at)
+    assert "paused" not in run("stats")[1]
+    assert NOTHING == run("resume", "mail")[0]
+
+
+# limit -------------------------------------------------------------------------------
+
+
+def test_a_queue_gets_a_limit_and_loses_it(transactional_db, settings):
+    """What is not said stays as it is; default is what the settings say."""
+    make_leased_job("w", queue="mail")
+    assert (DONE, "Queue mail has a limit of 5 at a time.\n", "") == run(
+        "limit", "mail", "--concurrency", 5
+    )
+    changed = {"queue": "mail", "concurrency": 5, "changed": False}
+    assert (NOTHING, changed) == told("limit", "mail", "--concurrency", 5)
+    _, out, _ = run("limit", "mail", "--rate", "100/m", "--burst", 10)
+    assert "Queue mail has a limit of 100/min, 10 at once.\n" == out
+    assert "1 of 5 run, 100/min" in run("stats")[1]
+    (stats,) = told("stats")[1]["queues"]
+    assert (5, 0.6, 10) == tuple(
+        stats[key] for key in ("concurrency", "rate_spacing", "rate_burst")
+    )
+
+    settings.PGQUEUE = {"QUEUES": {"mail": {"concurrency": 20}}}
+    default = ("--concurrency", "default", "--rate", "default")
+    assert DONE == run("limit", "mail", *default)[0]
+    assert re.search(r"1 of 20 run$", run("stats")[1], re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        ([], "Say --concurrency, --rate or both."),
+        (["--concurrency", "0"], "'0' is not default, nor a whole number from 1"),
+        (["--rate", "often"], "it must be text 'N/period'"),
+        (["--rate", "1/60d"], "it must be from"),
+        (["--rate", "1/s", "--burst", "0"], "'0' is not a whole number from 1 to"),
+        (["--burst", "5"], "--burst needs a --rate beside it."),
+        (["--rate", "default", "--burst", "5"], "--burst needs a --rate"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused(transactional_db, words, problem):
+    """Before anything is done, with status 2."""
+    make_job(queue="mail")
+    status, out, err = run("limit", "mail", *words)
+    assert (USAGE, "") == (status, out)
+    assert problem in err
+    assert not Queue.objects.exists()
+
+
 # The command line itself -------------------------------------------------------------
 
 

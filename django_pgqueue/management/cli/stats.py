@@ -9,9 +9,10 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import suggest
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.rows import Filters
-from django_pgqueue.management.cli.text import by_whom
 from django_pgqueue.management.cli.words import add_filters
 from django_pgqueue.operators.human import age, count, share
+from django_pgqueue.operators.pausable import paused
+from django_pgqueue.operators.queue_limits import taken
 from django_pgqueue.queues.stats import QueueStats, queue_stats
 from django_pgqueue.tasks import database
 
@@ -34,15 +35,16 @@ def add_arguments(parser: Any) -> None:
 
 def run(options: dict[str, Any], out: Output) -> int:
     """Print one line for each queue."""
-    name = options["queue"]
+    name, settings = options["queue"], get_settings()
     with database.cursor() as cursor:
-        stats = queue_stats(cursor, depth_limits=get_settings().depths_max)
+        stats = queue_stats(cursor, depth_limits=settings.depths_max)
     if name is not None:
         stats = [queue for queue in stats if queue.name == name]
     if out.as_json:
         out.json({"queues": list(map(dataclasses.asdict, stats))})
     elif stats:
-        out.table(COLUMNS, [_row(queue) for queue in stats])
+        limits = settings.queue_limits
+        out.table(COLUMNS, [_row(queue, taken(queue, limits)) for queue in stats])
         if any(queue.is_partial for queue in stats):
             out.line("+ means this many or more: counts stop there.")
     else:
@@ -53,10 +55,12 @@ def run(options: dict[str, Any], out: Output) -> int:
     return EXIT_DONE if stats or name is None else EXIT_NOTHING
 
 
-def _row(queue: QueueStats) -> list[str]:
+def _row(queue: QueueStats, limit: str) -> list[str]:
     notes = []
-    if queue.paused_at is not None:
-        notes.append(f"paused{by_whom(queue)}")
+    if queue.is_paused:
+        notes.append(paused(queue))
+    if limit:
+        notes.append(limit)
     if queue.depth is not None and queue.depth_max is not None:
         notes.append(f"holds {share(queue.depth, queue.depth_max)}")
     if queue.alone:
