@@ -56,7 +56,8 @@ SELECT pg_try_advisory_xact_lock({QUEUE_LIMITS}, hashed.key),
 
 # What an operator has said holds, else what the worker's settings say. Permits whose
 # jobs are gone, or have another delivery, are deleted. A sub-select for each permit:
-# of a join, a session that plans without nested loops would read all jobs.
+# of a join, a session that plans without nested loops would read all jobs. queue || '':
+# else each of them may walk over the queue's backlog, 1.2 ms for 6,000 jobs.
 # full_at is never further ahead than an empty bucket is: a clock that was put back, or
 # a rate that was raised, would hold the queue up.
 # Locks: row locks on the permits that go; with a rate, on the queue's row. SKIP LOCKED:
@@ -67,7 +68,7 @@ WITH permit AS MATERIALIZED (
     SELECT p.job_id,
            (SELECT j.visible_at <= statement_timestamp() FROM pgqueue_job j
              WHERE j.id = p.job_id AND j.deliveries = p.delivery
-               AND j.queue = p.queue AND j.leased_by IS NOT NULL) AS has_lapsed
+               AND j.queue || '' = p.queue AND j.leased_by IS NOT NULL) AS has_lapsed
       FROM pgqueue_permit p WHERE p.queue = %(queue)s),
 gone AS (
     DELETE FROM pgqueue_permit WHERE job_id = ANY(ARRAY(

@@ -327,6 +327,17 @@ def test_a_job_that_waits_too_long():
     assert "queue mail" in finding["what"]
 
 
+def test_a_queue_that_waits_for_its_own_limit():
+    """It is told apart from one that has too few workers."""
+    make_worker()
+    make_job(queue="mail", visible_at=LONG_AGO)
+    Queue.objects.create(name="mail", concurrency=5, rate_spacing=0.6, rate_burst=1)
+
+    finding = trouble("oldest_ready")
+    assert "queue mail, which has a limit: 0 of 5 run, 100/min." in finding["what"]
+    assert "manage.py pgqueue limit mail" in finding["way_out"]
+
+
 def test_jobs_that_wait_to_run_alone():
     """They are few, and each may be what ends its process."""
     make_worker()

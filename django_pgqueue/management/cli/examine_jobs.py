@@ -9,6 +9,7 @@ from django_pgqueue.conf import Settings
 from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.findings import START_FOR, Finding, finding
 from django_pgqueue.operators.human import age, duration
+from django_pgqueue.operators.queue_limits import taken
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import doctor
 from django_pgqueue.queues.stats import QueueStats, queue_stats
@@ -65,10 +66,12 @@ def workers(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
         "purged by a living worker.",
     )
     plans = {plan_of(worker) for worker in alive}
-    yield from _queues(cursor, plans)
+    yield from _queues(cursor, settings, plans)
 
 
-def _queues(cursor: Cursor, plans: set[QueuePlan]) -> Iterator[Finding]:
+def _queues(
+    cursor: Cursor, settings: Settings, plans: set[QueuePlan]
+) -> Iterator[Finding]:
     stats = queue_stats(cursor, None)
     unserved = [
         queue
@@ -90,7 +93,7 @@ def _queues(cursor: Cursor, plans: set[QueuePlan]) -> Iterator[Finding]:
             severity="ok",
             what="Every queue with ready jobs has a living worker, or is paused.",
         )
-    yield from _waits(stats)
+    yield from _waits(stats, settings)
     yield _suspects(stats)
     paused = [queue for queue in stats if queue.paused_at is not None]
     yield Finding(
@@ -127,7 +130,7 @@ def _suspects(stats: list[QueueStats]) -> Finding:
     )
 
 
-def _waits(stats: list[QueueStats]) -> Iterator[Finding]:
+def _waits(stats: list[QueueStats], settings: Settings) -> Iterator[Finding]:
     waits = {
         queue.name: queue.oldest_ready_seconds
         for queue in stats
@@ -138,14 +141,18 @@ def _waits(stats: list[QueueStats]) -> Iterator[Finding]:
         return
     name = max(waits, key=lambda queue: waits[queue])
     seconds = waits[name]
+    (queue,) = (queue for queue in stats if queue.name == name)
+    limit = taken(queue, settings.queue_limits)
     is_late = seconds > READY_SECONDS_MAX
     yield finding(
         check="oldest_ready",
         wrong=is_late,
-        what=f"The oldest ready job has waited {age(seconds)}, in queue {shown(name)}.",
+        what=f"The oldest ready job has waited {age(seconds)}, in queue {shown(name)}"
+        f"{f', which has a limit: {limit}' if limit else ''}.",
         value=seconds,
         limit=READY_SECONDS_MAX,
-        way_out="Start more workers for it, or see what keeps those that are there.",
+        way_out="Start more workers for it, or see what keeps those that are there."
+        + (f" Or raise it: manage.py pgqueue limit {shown(name)}" if limit else ""),
     )
 
 
