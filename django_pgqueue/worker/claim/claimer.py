@@ -26,6 +26,7 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues.claim import Band, Claimed, Sight
 from django_pgqueue.queues.fair import claim_fair
+from django_pgqueue.worker.claim import queue_limits as limits
 from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
 from django_pgqueue.worker.claim.fair_share import FairShare, Key, run_order
 from django_pgqueue.worker.claim.listener import Listener, Wakes
@@ -503,7 +504,9 @@ class Claimer(Service):
                 self.retry_in(came.next_seconds)
             return came.jobs
 
-        def limited(cursor: Cursor, *, barred: list[int], **own: Any) -> list[Claimed]:
+        def limited(
+            cursor: limits.Cursor, *, barred: list[int], **own: Any
+        ) -> list[Claimed]:
             asked = partial(statement, barred=barred)
             return self.limits.claim(cursor, asked, queue=queue, barred=barred, **own)
 
