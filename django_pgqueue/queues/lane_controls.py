@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from django_pgqueue.bounds import FAIR
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.keys import LANES
 
@@ -78,10 +79,29 @@ UPDATE pgqueue_lane SET capacity = NULL
 RETURNING name
 """
 
+SET_WEIGHT = """
+INSERT INTO pgqueue_lane AS l (name, weight) VALUES (%(lane)s, %(weight)s)
+ON CONFLICT (name) DO UPDATE SET weight = EXCLUDED.weight
+ WHERE l.weight IS DISTINCT FROM EXCLUDED.weight
+RETURNING l.name
+"""
+UNSET_WEIGHT = """
+UPDATE pgqueue_lane SET weight = NULL
+ WHERE name = %(lane)s AND weight IS NOT NULL
+RETURNING name
+"""
+
+# Locks: none.
+POLICY = """
+SELECT j.lane_policy FROM pgqueue_job j
+ WHERE j.lane >= %(lane)s AND j.lane <= %(lane)s AND j.visible_at IS NULL
+ ORDER BY j.lane DESC, j.id DESC LIMIT 1
+"""
+
 # A lane has a row only while there is something to say of it.
 FORGET = """
 DELETE FROM pgqueue_lane
- WHERE name = %(lane)s AND num_nonnulls(capacity, paused_at, spacing) = 0
+ WHERE name = %(lane)s AND num_nonnulls(capacity, paused_at, spacing, weight) = 0
 """
 
 # One job, whatever else holds its lane back: of a limit the one that has been due for
@@ -173,6 +193,10 @@ SELECT l.name, extract(epoch FROM statement_timestamp() - l.paused_at)::float8,
    AND (l.paused_until IS NULL OR l.paused_until > statement_timestamp())
  ORDER BY l.paused_at LIMIT %(limit)s
 """
+
+
+# Of a lane in which no job waits.
+UNKNOWN = "unknown"
 
 
 class PausedLane(NamedTuple):
@@ -278,7 +302,7 @@ def set_capacity(cursor: Cursor, lane: str, capacity: int | None) -> bool:
         False: so it was before.
 
     Raises:
-        ValueError: It is a group, by its newest parked job: it takes one.
+        ValueError: It is a group, by its newest parked job: it takes one; or fair.
     """
     hold(cursor, [lane])
     if capacity is not None:
@@ -287,11 +311,51 @@ def set_capacity(cursor: Cursor, lane: str, capacity: int | None) -> bool:
             raise ValueError(
                 f"lane {lane!r} is a group: its jobs run one at a time, in their order."
             )
+        if _policy(cursor, lane) == FAIR:
+            raise ValueError(
+                f"lane {lane!r} takes turns with others, and no part of a number: give "
+                f"it a weight, which is how many jobs it has in a turn."
+            )
     params = {"lane": lane, "capacity": capacity}
     cursor.execute(UNSET_CAPACITY if capacity is None else SET_CAPACITY, params)
     is_done = cursor.fetchone() is not None
     cursor.execute(FORGET, {"lane": lane})
     return is_done
+
+
+def set_weight(cursor: Cursor, lane: str, weight: int | None) -> bool:
+    """
+    Give a fair lane so many jobs in a turn; it holds from the next claim on.
+
+    Args:
+        cursor: An open cursor; the caller commits.
+        lane: Its name; it need not have any job.
+        weight: At least 1; None: one.
+
+    Returns:
+        False: so it was before.
+
+    Raises:
+        ValueError: It takes no turns, by its newest parked job.
+    """
+    hold(cursor, [lane])
+    if weight is not None:
+        if _policy(cursor, lane) not in {FAIR, UNKNOWN}:
+            raise ValueError(
+                f"lane {lane!r} takes no turns with others: its jobs have no fair_by."
+            )
+    params = {"lane": lane, "weight": weight}
+    cursor.execute(UNSET_WEIGHT if weight is None else SET_WEIGHT, params)
+    is_done = cursor.fetchone() is not None
+    cursor.execute(FORGET, {"lane": lane})
+    return is_done
+
+
+def _policy(cursor: Cursor, lane: str) -> str | None:
+    """Return what the newest parked job of *lane* says; UNKNOWN: none waits."""
+    cursor.execute(POLICY, {"lane": lane})
+    row = cursor.fetchone()
+    return UNKNOWN if row is None else row[0]
 
 
 def release(cursor: Cursor, lane: str) -> Released:

@@ -132,7 +132,7 @@ WITH looked AS MATERIALIZED (
 gone AS (
     DELETE FROM pgqueue_lane l
      WHERE l.name = ANY(ARRAY(SELECT name FROM looked))
-       AND l.capacity IS NULL AND l.paused_at IS NULL
+       AND l.capacity IS NULL AND l.paused_at IS NULL AND l.weight IS NULL
        AND l.full_at < statement_timestamp() - %(rest)s::interval
        AND (l.unclaimed = 0
             OR (l.full_at < statement_timestamp() - %(rest_unclaimed)s::interval

@@ -17,6 +17,7 @@ from typing import Any
 from django_pgqueue.bounds import (
     LANE_CAPACITY_MAX,
     LANE_CHARACTERS_MAX,
+    LANE_WEIGHT_MAX,
 )
 from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import InvalidOption, shown
@@ -115,6 +116,31 @@ def set_capacity(lane: str, jobs: int | None) -> bool:
         is_done = controls.set_capacity(cursor, lane, jobs)
         _promote_after_commit(connection, lane)
     return is_done
+
+
+def set_weight(lane: str, jobs: int | None) -> bool:
+    """
+    Give a fair lane *jobs* in a turn, from the next claim on; None: one.
+
+    Returns:
+        False if it was so already.
+
+    Raises:
+        InvalidOption: *lane* is no name of one, or takes no turns; or *jobs* is not
+            from 1 to 100.
+    """
+    check_lane(lane)
+    if jobs is not None and (
+        isinstance(jobs, bool)
+        or not isinstance(jobs, int)
+        or not 1 <= jobs <= LANE_WEIGHT_MAX
+    ):
+        raise InvalidOption(
+            f"jobs={shown(jobs)}: it must be a whole number from 1 to "
+            f"{LANE_WEIGHT_MAX:,}, or None for one."
+        )
+    with _refused(), database.transaction() as (_connection, cursor):
+        return controls.set_weight(cursor, lane, jobs)
 
 
 def release(lane: str) -> Released:

@@ -167,6 +167,26 @@ def test_a_group_is_given_no_capacity(cursor):
     assert not controls.set_capacity(cursor, "a", None)
 
 
+def test_a_weight_is_for_lanes_that_take_turns(cursor):
+    """Others are refused; one in which no job waits may be meant."""
+    make_jobs(1, lane="a", lane_policy="fair")
+    make_jobs(1, lane="b")
+
+    assert controls.set_weight(cursor, "a", 3)
+    assert not controls.set_weight(cursor, "a", 3)
+    assert controls.set_weight(cursor, "new", 2)
+    with pytest.raises(ValueError, match="takes no turns with others"):
+        controls.set_weight(cursor, "b", 2)
+    with pytest.raises(ValueError, match="give it a weight"):
+        controls.set_capacity(cursor, "a", 2)
+
+    lanes.forget(cursor)
+    assert {"a": 3, "new": 2} == dict(Lane.objects.values_list("name", "weight"))
+    assert controls.set_weight(cursor, "a", None)
+    assert not controls.set_weight(cursor, "a", None)
+    assert ["new"] == [*Lane.objects.values_list("name", flat=True)]
+
+
 def test_a_capacity_that_a_lane_had_says_nothing_of_a_group(cursor):
     """It was said before there was a job; nobody looks at it again and again."""
     controls.set_capacity(cursor, "a", 5)

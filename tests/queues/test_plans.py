@@ -52,7 +52,7 @@ PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 LANE_CONTROLS = (
     *("HOLD", "PAUSE", "RESUME", "IS_GROUP", "SET_CAPACITY", "UNSET_CAPACITY"),
-    *("FORGET", "RELEASE", "PAUSED"),
+    *("FORGET", "RELEASE", "PAUSED", "POLICY", "SET_WEIGHT", "UNSET_WEIGHT"),
 )
 
 QUEUE_LIMITS = (
@@ -151,6 +151,7 @@ VALUES = {
     "lane_spacing": 0.5,
     "lane_policy": None,
     "capacity": 3,
+    "weight": 3,
     # Of limits of queues.
     "alone": False,
     "at": NOON,

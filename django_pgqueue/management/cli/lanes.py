@@ -23,6 +23,7 @@ from django_pgqueue.management.cli.words import (
     add_until,
     capacity,
     plain_text,
+    weight,
 )
 from django_pgqueue.models import Lane
 from django_pgqueue.operators.human import age, count
@@ -79,6 +80,12 @@ def add_arguments(parser: Any) -> None:
         type=capacity,
         metavar="JOBS",
         help="So many at a time, or default: what its jobs say.",
+    )
+    actions["weight"].add_argument(
+        "jobs",
+        type=weight,
+        metavar="JOBS",
+        help="So many in a turn, or default: one.",
     )
 
 
@@ -150,6 +157,20 @@ def _capacity(
     )
 
 
+def _weight(
+    name: str, before: LaneStats | None, options: dict[str, Any], out: Output
+) -> int:
+    jobs = options["jobs"]
+    is_done = operate.set_weight(name, jobs)
+    has = f"{jobs or 1:,} in a turn"
+    return out.answer(
+        {"lane": name, "weight": jobs, "changed": is_done},
+        is_done,
+        f"Lane {shown(name)} has {has}.",
+        f"Lane {shown(name)} had {has} already.",
+    )
+
+
 def _release(
     name: str, before: LaneStats | None, options: dict[str, Any], out: Output
 ) -> int:
@@ -179,6 +200,10 @@ ACTIONS: dict[str, tuple[Act, str]] = {
     "capacity": (
         _capacity,
         "Say how many a limit takes at a time, whatever its jobs say.",
+    ),
+    "weight": (
+        _weight,
+        "Say how many jobs a lane of fair_by has in a turn.",
     ),
     "release": (
         _release,

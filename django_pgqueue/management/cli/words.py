@@ -14,7 +14,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_pgqueue.bounds import LANE_CAPACITY_MAX
+from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_WEIGHT_MAX
 from django_pgqueue.exceptions import InvalidOption, did_you_mean
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
@@ -65,6 +65,13 @@ def capacity(text: str) -> int | None:
     if text == DEFAULT:
         return None
     return whole_number(text, LANE_CAPACITY_MAX, others=f"{DEFAULT}, nor ")
+
+
+def weight(text: str) -> int | None:
+    """Read how many jobs a lane has in a turn; None: one."""
+    if text == DEFAULT:
+        return None
+    return whole_number(text, LANE_WEIGHT_MAX, others=f"{DEFAULT}, nor ")
 
 
 def rows_count(text: str) -> int:
