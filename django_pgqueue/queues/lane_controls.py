@@ -339,11 +339,10 @@ def set_weight(cursor: Cursor, lane: str, weight: int | None) -> bool:
         ValueError: It takes no turns, by its newest parked job.
     """
     hold(cursor, [lane])
-    if weight is not None:
-        if _policy(cursor, lane) not in {FAIR, UNKNOWN}:
-            raise ValueError(
-                f"lane {lane!r} takes no turns with others: its jobs have no fair_by."
-            )
+    if weight is not None and _policy(cursor, lane) not in {FAIR, UNKNOWN}:
+        raise ValueError(
+            f"lane {lane!r} takes no turns with others: its jobs have no fair_by."
+        )
     params = {"lane": lane, "weight": weight}
     cursor.execute(UNSET_WEIGHT if weight is None else SET_WEIGHT, params)
     is_done = cursor.fetchone() is not None
