@@ -17,12 +17,28 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import NamedTuple
 
+from django_pgqueue.bounds import LANE_CAPACITY_MAX
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.bands import BANDS_OF_QUEUES, BANDS_SEEN, LIVE_QUEUES
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
+from django_pgqueue.queues.held import IS_HELD
 from django_pgqueue.queues.lanes import PACED
 
 CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
+
+PARK_LIMIT = 1_000  # Likewise, of what is parked.
+
+# What a lease that has lapsed leaves in its row j: a crash.
+CRASHES = """CASE WHEN j.leased_by IS NULL THEN j.crashes
+                          ELSE least(j.crashes, 32766) + 1 END"""
+RUNS_ALONE = "j.runs_alone OR (j.leased_by IS NOT NULL AND j.crashes > 0)"
+ERRORS = f"""CASE WHEN j.leased_by IS NULL THEN j.errors
+                         ELSE {ROOM_FOR_ONE} || jsonb_build_object(
+                             'kind', 'lease_expired', 'worker', j.leased_by,
+                             'attempt', j.attempt, 'delivery', j.deliveries,
+                             'at', statement_timestamp(),
+                             'message', 'The lease ran out: its worker was lost, '
+                                        'paused or cut off.') END"""
 
 # Locks: row locks (FOR UPDATE) on at most %(limit)s rows, until the statement's
 # transaction ends; no table lock above ROW EXCLUSIVE. SKIP LOCKED: a row that another
@@ -59,17 +75,10 @@ leased AS (
                           WHEN {WAITS} THEN greatest(j.attempt - 1, 0)
                           ELSE greatest(j.attempt, 1) END,
            deliveries = least(j.deliveries, 2147483646) + (NOT {WAITS})::integer,
-           crashes = CASE WHEN j.leased_by IS NULL THEN j.crashes
-                          ELSE least(j.crashes, 32766) + 1 END,
-           runs_alone = j.runs_alone OR (j.leased_by IS NOT NULL AND j.crashes > 0),
+           crashes = {CRASHES},
+           runs_alone = {RUNS_ALONE},
            dedup_key = CASE WHEN j.queued_key IS NULL THEN j.dedup_key END,
-           errors = CASE WHEN j.leased_by IS NULL THEN j.errors
-                         ELSE {ROOM_FOR_ONE} || jsonb_build_object(
-                             'kind', 'lease_expired', 'worker', j.leased_by,
-                             'attempt', j.attempt, 'delivery', j.deliveries,
-                             'at', statement_timestamp(),
-                             'message', 'The lease ran out: its worker was lost, '
-                                        'paused or cut off.') END
+           errors = {ERRORS}
      WHERE j.id = ANY(ARRAY(SELECT id FROM candidate))
     RETURNING CASE WHEN j.leased_by IS NOT NULL THEN j.id END AS id,
               j.deliveries, j.task, j.args::text, j.kwargs::text,
@@ -86,24 +95,39 @@ SELECT leased.*, candidate.due_at, candidate.cancel_requested
   FROM leased JOIN candidate ON candidate.id = leased.id
 """
 
+# The rows of a band that may be claimed. Of none that runs alone; see above.
+DUE = """
+j.queue = band.queue AND j.priority = band.priority AND NOT j.runs_alone
+              AND j.visible_at <= statement_timestamp()
+              AND j.id <> ALL(%(barred)s::bigint[])
+"""
+DUE_FROM_FLOOR = f"{DUE.rstrip()} AND j.visible_at >= band.floor\n"
+
+BANDS = "(SELECT queue, priority FROM band ORDER BY priority DESC, place) AS band"
+BANDS_FROM_FLOORS = """unnest(%(queues)s::text[], %(priorities)s::int2[],
+                  %(floors)s::timestamptz[], %(limits)s::int4[])
+           AS band(queue, priority, floor, most)"""
+
+CANDIDATE = """
+candidate AS MATERIALIZED (
+    SELECT due.id, due.due_at, due.cancel_requested
+      FROM {bands}
+     CROSS JOIN LATERAL (
+           SELECT j.id, j.visible_at AS due_at,
+                  j.cancel_requested_at IS NOT NULL AS cancel_requested
+             FROM pgqueue_job j
+            WHERE {due}
+            ORDER BY j.visible_at LIMIT {most}
+              FOR UPDATE SKIP LOCKED) due
+     LIMIT %(limit)s),
+"""
+
 # Which bands exist is found by a loose index scan: one index probe per band, however
 # many rows a band has. It walks over dead index entries, so under a transaction that
 # holds back vacuum this form is dear, and the floored one below is for draining.
 CLAIM = f"""
 WITH RECURSIVE {BANDS_OF_QUEUES},
-candidate AS MATERIALIZED (
-    SELECT due.id, due.due_at, due.cancel_requested
-      FROM (SELECT queue, priority FROM band ORDER BY priority DESC, place) AS band
-     CROSS JOIN LATERAL (
-           SELECT j.id, j.visible_at AS due_at,
-                  j.cancel_requested_at IS NOT NULL AS cancel_requested
-             FROM pgqueue_job j
-            WHERE j.queue = band.queue AND j.priority = band.priority
-              AND j.visible_at <= statement_timestamp() AND NOT j.runs_alone
-              AND j.id <> ALL(%(barred)s::bigint[])
-            ORDER BY j.visible_at LIMIT %(limit)s
-              FOR UPDATE SKIP LOCKED) due
-     LIMIT %(limit)s),
+{CANDIDATE.format(bands=BANDS, due=DUE, most="%(limit)s")}
 {LEASE_CANDIDATES}
 """
 
@@ -111,23 +135,67 @@ candidate AS MATERIALIZED (
 # that may still be found there. Draining then never walks over what it has finished.
 # Each band has a limit of its own, so that one claim is shared as its caller wants.
 CLAIM_FROM_FLOORS = f"""
-WITH candidate AS MATERIALIZED (
-    SELECT due.id, due.due_at, due.cancel_requested
-      FROM unnest(%(queues)s::text[], %(priorities)s::int2[],
-                  %(floors)s::timestamptz[], %(limits)s::int4[])
-           AS band(queue, priority, floor, most)
-     CROSS JOIN LATERAL (
-           SELECT j.id, j.visible_at AS due_at,
-                  j.cancel_requested_at IS NOT NULL AS cancel_requested
-             FROM pgqueue_job j
-            WHERE j.queue = band.queue AND j.priority = band.priority
-              AND j.visible_at >= band.floor
-              AND j.visible_at <= statement_timestamp() AND NOT j.runs_alone
-              AND j.id <> ALL(%(barred)s::bigint[])
-            ORDER BY j.visible_at LIMIT band.most
-              FOR UPDATE SKIP LOCKED) due
-     LIMIT %(limit)s),
+WITH
+{CANDIDATE.format(bands=BANDS_FROM_FLOORS, due=DUE_FROM_FLOOR, most="band.most")}
 {LEASE_CANDIDATES}
+"""
+
+# The same two while tasks are held (held.py): they walk over jobs of these that are in
+# no lane, which PARK takes out of the way.
+HELD = "(j.lane IS NULL AND j.task = ANY(%(held)s::text[]))"
+CLAIM_BESIDE_HELD = f"""
+WITH RECURSIVE {BANDS_OF_QUEUES},
+{CANDIDATE.format(bands=BANDS, due=f"{DUE} AND NOT {HELD}", most="%(limit)s")}
+{LEASE_CANDIDATES}
+"""
+CLAIM_FROM_FLOORS_BESIDE_HELD = f"""
+WITH
+{
+    CANDIDATE.format(
+        bands=BANDS_FROM_FLOORS,
+        due=f"{DUE_FROM_FLOOR} AND NOT {HELD}",
+        most="band.most",
+    )
+}
+{LEASE_CANDIDATES}
+"""
+
+# Of a band that begins with a job of a held task, all such jobs among its first ones:
+# so a band without any costs one probe. They keep their turn: they have been due in
+# their lane for as long as here. No lease, attempt or delivery; a key that is held while
+# its job waits stays; a crash counts as in LEASE_CANDIDATES.
+# Locks: row locks on what it parks, until the statement's transaction ends; SKIP
+# LOCKED, as a claim.
+PARK = f"""
+WITH RECURSIVE {BANDS_OF_QUEUES},
+ahead AS MATERIALIZED (
+    SELECT waiting.id
+      FROM {BANDS}
+     CROSS JOIN LATERAL (
+           SELECT {HELD} AS is_held FROM pgqueue_job j
+            WHERE {DUE}
+            ORDER BY j.visible_at LIMIT 1) first
+     CROSS JOIN LATERAL (
+           SELECT j.id, {HELD} AS is_held FROM pgqueue_job j
+            WHERE first.is_held AND {DUE}
+            ORDER BY j.visible_at LIMIT %(limit)s) waiting
+     WHERE waiting.is_held
+     LIMIT %(limit)s),
+candidate AS MATERIALIZED (
+    SELECT j.id FROM pgqueue_job j
+     WHERE j.id = ANY(ARRAY(SELECT id FROM ahead))
+       AND j.visible_at <= statement_timestamp() AND j.lane IS NULL
+       FOR UPDATE SKIP LOCKED)
+UPDATE pgqueue_job AS j
+   SET lane = j.task, lane_capacity = {LANE_CAPACITY_MAX},
+       lane_due_at = j.visible_at, visible_at = NULL,
+       leased_by = NULL, leased_at = NULL,
+       attempt = CASE WHEN j.leased_by IS NULL THEN j.attempt
+                      ELSE greatest(j.attempt - 1, 0) END,
+       crashes = {CRASHES},
+       runs_alone = {RUNS_ALONE},
+       errors = {ERRORS}
+ WHERE j.id = ANY(ARRAY(SELECT id FROM candidate))
 """
 
 # Of a row q of pgqueue_queue: a pause that has ended by itself counts as none.
@@ -137,7 +205,7 @@ IS_PAUSED = """
 
 # Locks: none. All queues that have a job of any state, by the same loose scan, and
 # those of which an operator has said that they are paused or have a limit; and whether
-# jobs of fair lanes are parked there.
+# jobs of fair lanes are parked there. And the names of held tasks, with none of that.
 SAID = f"""
 {IS_PAUSED}, num_nonnulls(q.concurrency, q.rate_spacing) > 0,
 CASE WHEN {IS_PAUSED}
@@ -153,6 +221,8 @@ UNION ALL
 SELECT q.name, true, {SAID}, false FROM pgqueue_queue q
  WHERE ({IS_PAUSED} OR num_nonnulls(q.concurrency, q.rate_spacing) > 0)
    AND q.name <> ALL(ARRAY(SELECT queue FROM live))
+UNION ALL
+SELECT l.name, NULL, NULL, NULL, NULL, NULL FROM pgqueue_lane l WHERE {IS_HELD}
 """
 
 # Locks: a row lock on the new row. Two workers that meet a queue at once both succeed.
@@ -237,6 +307,13 @@ class KnownQueue(NamedTuple):
     has_turns: bool = False  # Jobs of fair lanes are parked there.
 
 
+class Known(NamedTuple):
+    """The queues that there are, and the tasks whose jobs no claim may run."""
+
+    queues: list[KnownQueue]
+    held: list[str]
+
+
 def claim(
     cursor: Cursor,
     *,
@@ -245,6 +322,7 @@ def claim(
     limit: int,
     lease: timedelta,
     barred: Sequence[int] = (),
+    held: Sequence[str] = (),
 ) -> list[Claimed]:
     """
     Lease up to *limit* due jobs of *queues* to *worker*; never waits.
@@ -262,6 +340,7 @@ def claim(
         lease: How long the jobs stay ours without a heartbeat, by the database's
             clock, so worker clocks may drift.
         barred: Ids of jobs to leave alone: they still run where they would go.
+        held: Tasks whose jobs are passed over, unless they are in a lane: see park().
 
     Raises:
         ValueError: *limit* or *lease* is out of range.
@@ -274,8 +353,9 @@ def claim(
         "limit": limit,
         "lease": lease,
         "barred": list(barred),
+        "held": list(held),
     }
-    cursor.execute(CLAIM, params)
+    cursor.execute(CLAIM_BESIDE_HELD if held else CLAIM, params)
     return _in_run_order(cursor, limit)
 
 
@@ -287,6 +367,7 @@ def claim_from_floors(
     limit: int,
     lease: timedelta,
     barred: Sequence[int] = (),
+    held: Sequence[str] = (),
 ) -> list[Claimed]:
     """
     Lease up to *limit* due jobs of known *bands*, in their order; never waits.
@@ -299,7 +380,7 @@ def claim_from_floors(
     """
     _check(limit, lease)
     cursor.execute(
-        CLAIM_FROM_FLOORS,
+        CLAIM_FROM_FLOORS_BESIDE_HELD if held else CLAIM_FROM_FLOORS,
         {
             "queues": [band.queue for band in bands],
             "priorities": [band.priority for band in bands],
@@ -309,15 +390,56 @@ def claim_from_floors(
             "limit": limit,
             "lease": lease,
             "barred": list(barred),
+            "held": list(held),
         },
     )
     return _in_run_order(cursor, limit)
 
 
+def park(
+    cursor: Cursor,
+    *,
+    queues: Sequence[str],
+    held: Sequence[str],
+    barred: Sequence[int] = (),
+    limit: int = PARK_LIMIT,
+) -> int:
+    """
+    Park due jobs of held tasks in the lanes of these; return how many.
+
+    Those that stand first in a band of *queues*, and are in no lane. Each is written
+    once, and no claim walks over it again. The caller commits.
+
+    Args:
+        cursor: An open cursor.
+        queues: Names of queues.
+        held: Names of tasks.
+        barred: As in claim().
+        limit: At most so many.
+    """
+    cursor.execute(
+        PARK,
+        {
+            "queues": list(dict.fromkeys(queues)),
+            "held": list(held),
+            "barred": list(barred),
+            "limit": limit,
+        },
+    )
+    return cursor.rowcount
+
+
+def known(cursor: Cursor) -> Known:
+    """Return every queue that has a job or is paused, and the tasks that are held."""
+    cursor.execute(KNOWN_QUEUES)
+    rows = [KnownQueue(*row) for row in cursor.fetchall()]
+    held = [row.name for row in rows if row.is_paused is None]
+    return Known([row for row in rows if row.is_paused is not None], held)
+
+
 def known_queues(cursor: Cursor) -> list[KnownQueue]:
     """Return every queue that has a job, is paused, or has a limit of an operator."""
-    cursor.execute(KNOWN_QUEUES)
-    return [KnownQueue(*row) for row in cursor.fetchall()]
+    return known(cursor).queues
 
 
 def remember_queues(cursor: Cursor, names: Sequence[str]) -> None:

@@ -13,10 +13,11 @@ from typing import Any
 
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import IS_PAUSED, LEASE_CANDIDATES, Claimed
+from django_pgqueue.queues.held import WAITS
 
 # Locks: a row lock on the job, until the statement's transaction ends. SKIP LOCKED: a
 # worker that is claiming it at this moment has it. A paused queue gives nothing, as it
-# gives nothing to a worker. Limits of queues are for workers: nothing waits for one
+# gives nothing to a worker; nor does a held task. Limits of queues are for workers: nothing waits for one
 # here, and no place is taken.
 CLAIM_ONE = f"""
 WITH candidate AS MATERIALIZED (
@@ -26,6 +27,7 @@ WITH candidate AS MATERIALIZED (
      WHERE j.id = %(id)s AND j.visible_at <= statement_timestamp()
        AND NOT EXISTS (SELECT 1 FROM pgqueue_queue q
                         WHERE q.name = j.queue AND {IS_PAUSED})
+       AND NOT {WAITS}
        FOR UPDATE OF j SKIP LOCKED),
 {LEASE_CANDIDATES}
 """
@@ -35,7 +37,7 @@ def claim_one(
     cursor: Cursor, job_id: int, *, worker: str, lease: timedelta
 ) -> Claimed | None:
     """
-    Lease the job to *worker*, if it is due and its queue is not paused.
+    Lease the job to *worker*, if it is due and neither its queue nor its task is paused.
 
     Args:
         cursor: An open cursor, Django's or psycopg's. The caller commits.

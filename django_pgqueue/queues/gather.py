@@ -18,11 +18,13 @@ from operator import attrgetter
 from django_pgqueue.bounds import ACCUMULATE_SIZE_MAX
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import IS_PAUSED, LEASE_CANDIDATES, Claimed
+from django_pgqueue.queues.held import IS_HELD
 
 # Calls of a key that nobody has taken: those that are due, and those that wait for
 # their window and for nothing else. One of a process that died runs by itself, and
-# who gathers nothing is not gathered. A paused queue gives nothing. They are of one
-# run, which has a place already, where their queue has a limit.
+# who gathers nothing is not gathered. A paused queue gives nothing, nor does a held
+# task: a run that began before the pause takes no more. They are of one run, which has
+# a place already, where their queue has a limit.
 # Rows are compared, from one place of the index on (accumulate_key, task, queue,
 # visible_at) to another: no other index has this order. With an equation for each
 # column the planner may take any that begins with one of them, and statistics from
@@ -43,6 +45,8 @@ WITH candidate AS MATERIALIZED (
        AND NOT j.runs_alone
        AND NOT EXISTS (SELECT 1 FROM pgqueue_queue q
                         WHERE q.name = %(queue)s AND {IS_PAUSED})
+       AND NOT EXISTS (SELECT 1 FROM pgqueue_lane l
+                        WHERE l.name = %(task)s AND {IS_HELD})
      ORDER BY j.accumulate_key, j.task, j.queue, j.visible_at LIMIT %(limit)s
        FOR UPDATE OF j SKIP LOCKED),
 {LEASE_CANDIDATES}

@@ -33,7 +33,8 @@ SELECT count(pg_advisory_xact_lock({LANES}, hashed.key)),
 """
 
 # Locks: the row of the lane; so have all of these. A pause that has ended by itself
-# counts as none, and the new one takes its place.
+# counts as none, and the new one takes its place; so it does of one that a circuit
+# breaker has begun: what an operator says holds.
 PAUSE = """
 INSERT INTO pgqueue_lane AS l (name, paused_at, paused_until, paused_by, pause_reason)
 VALUES (%(lane)s, statement_timestamp(),
@@ -42,19 +43,23 @@ VALUES (%(lane)s, statement_timestamp(),
         nullif(%(by)s::text, ''), nullif(%(reason)s::text, ''))
 ON CONFLICT (name) DO UPDATE
    SET paused_at = EXCLUDED.paused_at, paused_until = EXCLUDED.paused_until,
-       paused_by = EXCLUDED.paused_by, pause_reason = EXCLUDED.pause_reason
+       paused_by = EXCLUDED.paused_by, pause_reason = EXCLUDED.pause_reason,
+       breaker_trips = 0, probe_id = NULL
  WHERE l.paused_at IS NULL OR l.paused_until <= statement_timestamp()
+    OR l.breaker_trips > 0
 RETURNING l.name
 """
 
-# One that has ended by itself is cleared, and does not count as ended by this.
+# One that has ended by itself is cleared, and does not count as ended by this; that of
+# a breaker which waits for its probe goes on until then.
 RESUME = """
 WITH before AS MATERIALIZED (
-    SELECT name, paused_until <= statement_timestamp() AS has_ended
+    SELECT name, paused_until <= statement_timestamp() AND breaker_trips = 0
+           AS has_ended
       FROM pgqueue_lane WHERE name = %(lane)s AND paused_at IS NOT NULL FOR UPDATE),
 cleared AS (
     UPDATE pgqueue_lane SET paused_at = NULL, paused_until = NULL, paused_by = NULL,
-           pause_reason = NULL
+           pause_reason = NULL, breaker_trips = 0, probe_id = NULL
      WHERE name = (SELECT name FROM before)
     RETURNING name)
 SELECT coalesce(before.has_ended, false) FROM before JOIN cleared USING (name)
@@ -252,6 +257,8 @@ def pause(
     """
     Let nothing through; False: it was paused already, and all of that stays as it is.
 
+    The lane that has the name of a task is that of all its jobs: see held.py.
+
     Args:
         cursor: An open cursor; the caller commits.
         lane: Its name; it need not have any job.
@@ -276,7 +283,7 @@ def pause(
 
 def resume(cursor: Cursor, lane: str) -> bool:
     """
-    End the pause of *lane*; False: it was not paused, or no more.
+    End the pause of *lane*, or close its breaker; False: it was not paused, or no more.
 
     To be promoted after the commit, whatever the answer.
     """

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import IS_PAUSED, LEASE_CANDIDATES, Claimed
+from django_pgqueue.queues.held import WAITS
 
 # A crowd that is larger is halved by each crash of its own; a smaller one is run one by
 # one. Halves cost an innocent job that runs beside the guilty one a repeat each, and
@@ -35,14 +36,15 @@ CASE WHEN j.errors->-1->>'kind' = 'worker_lost'
 """
 
 # Locks: none. The index pgqueue_job_alone holds nothing but suspects, so where there
-# are none this reads a page. A paused queue gives nothing, as it gives to no claim.
+# are none this reads a page. A paused queue gives nothing, as it gives to no claim; and
+# those of a held task wait where they are, for they are few.
 WAITING = f"""
 SELECT suspect.queue, count(*),
        EXISTS (SELECT FROM pgqueue_queue q
                 WHERE q.name = suspect.queue
                   AND num_nonnulls(q.concurrency, q.rate_spacing) > 0)
   FROM (SELECT j.queue FROM pgqueue_job j
-         WHERE j.runs_alone AND j.visible_at <= statement_timestamp()
+         WHERE j.runs_alone AND j.visible_at <= statement_timestamp() AND NOT {WAITS}
          ORDER BY j.visible_at LIMIT %(limit)s) suspect
  WHERE NOT EXISTS (SELECT 1 FROM pgqueue_queue q
                     WHERE q.name = suspect.queue AND {IS_PAUSED})
@@ -62,7 +64,7 @@ WITH first AS MATERIALIZED (
            j.errors->-1->>'worker' AS crowd, {MOST_AT_ONCE} AS most
       FROM pgqueue_job j
      WHERE j.runs_alone AND j.visible_at <= statement_timestamp()
-       AND j.queue || '' = ANY(%(queues)s::text[])
+       AND j.queue || '' = ANY(%(queues)s::text[]) AND NOT {WAITS}
      ORDER BY j.visible_at LIMIT 1 FOR UPDATE SKIP LOCKED),
 candidate AS MATERIALIZED (
     SELECT id, due_at, cancel_requested FROM first
@@ -73,7 +75,7 @@ candidate AS MATERIALIZED (
              FROM pgqueue_job j
             WHERE (SELECT most FROM first) > 1
               AND j.runs_alone AND j.visible_at <= statement_timestamp()
-              AND j.queue || '' = ANY(%(queues)s::text[])
+              AND j.queue || '' = ANY(%(queues)s::text[]) AND NOT {WAITS}
               AND j.errors->-1->>'worker' = (SELECT crowd FROM first)
               AND {MOST_AT_ONCE} = (SELECT most FROM first)
               AND j.id <> (SELECT id FROM first)

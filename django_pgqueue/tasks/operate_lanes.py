@@ -24,6 +24,7 @@ from django_pgqueue.exceptions import InvalidOption, shown
 from django_pgqueue.postgres.limits import Plans, limited
 from django_pgqueue.postgres.wake import wake_after_commit
 from django_pgqueue.queues import lane_controls as controls
+from django_pgqueue.queues.held import HINT as HELD_HINT
 from django_pgqueue.queues.lane_controls import Released
 from django_pgqueue.queues.lanes import freed_hints
 from django_pgqueue.tasks import database
@@ -50,6 +51,9 @@ def pause(
     """
     Let no job of *lane* through until it is resumed; what was let through goes on.
 
+    The name of a task means all of its jobs, in whatever lane or in none: workers begin
+    no further one.
+
     Args:
         lane: Its name; it need not have any job yet.
         by: Who pauses; at most 150 characters.
@@ -65,15 +69,19 @@ def pause(
     """
     check_lane(lane)
     by, reason = checked_texts(by, reason)
-    with database.transaction() as (_connection, cursor):
-        return controls.pause(
-            cursor, lane, by=by, reason=reason, until=checked_until(until)
-        )
+    until = checked_until(until)
+    with database.transaction() as (connection, cursor):
+        is_new = controls.pause(cursor, lane, by=by, reason=reason, until=until)
+        wake_after_commit(connection, HELD_HINT)
+    return is_new
 
 
 def resume(lane: str) -> bool:
     """
     End the pause of *lane*, and let through what it has room for.
+
+    Of a task it closes the circuit breaker, too. Its own lane goes on at once, and
+    those of its keys within seconds.
 
     Returns:
         False if it was not paused.
@@ -84,6 +92,7 @@ def resume(lane: str) -> bool:
     check_lane(lane)
     with database.transaction() as (connection, cursor):
         was_paused = controls.resume(cursor, lane)
+        wake_after_commit(connection, HELD_HINT)
         _promote_after_commit(connection, lane)
     return was_paused
 

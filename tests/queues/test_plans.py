@@ -138,6 +138,7 @@ VALUES = {
     "hostname": "web-1",
     "job": "metrics",
     "barred": [7, 8],
+    "held": ["shop.call"],
     "kept": 1_000,
     "kept_deliveries": [1],
     "kept_ids": [7],
@@ -390,8 +391,11 @@ PLACED = {
 EXPLAINED = {
     "cancel.CANCEL",
     "claim.CLAIM",
+    "claim.CLAIM_BESIDE_HELD",
     "claim.CLAIM_FROM_FLOORS",
+    "claim.CLAIM_FROM_FLOORS_BESIDE_HELD",
     "claim.KNOWN_QUEUES",
+    "claim.PARK",
     "claim.REMEMBER_QUEUES",
     "claim.SEE",
     "claim_one.CLAIM_ONE",
@@ -735,7 +739,10 @@ SHAPES = {
 # to look at, and the rows that there are to find; None: it depends on the shape.
 HOT = {
     "claim.CLAIM": (BUFFERS_MAX, 0, 10),
+    "claim.CLAIM_BESIDE_HELD": (BUFFERS_MAX, 0, 10),
     "claim.CLAIM_FROM_FLOORS": (BUFFERS_MAX, 0, 10),
+    "claim.CLAIM_FROM_FLOORS_BESIDE_HELD": (BUFFERS_MAX, 0, 10),
+    "claim.PARK": (100, 6, 0),
     "claim.SEE": (100, 0, None),
     "claim.KNOWN_QUEUES": (100, 6, None),
     "settle.ARCHIVE": (BUFFERS_MAX, 0, 10),

@@ -69,6 +69,9 @@ EXTRA_SECONDS = 0.01
 # of the server would have all of them run again.
 UNFLUSHED_JOBS_MAX = 4
 
+# While tasks are held, it is asked this often whether there is something to park.
+PARK_SECONDS = 0.1
+
 # What has been notified is read this often while jobs are claimed without a pause.
 HEAR_SECONDS = 0.005
 
@@ -121,6 +124,9 @@ class Claimer(Service):
         # Served and not paused, as the database last said; and those that are paused.
         self.queues: list[str] = []
         self.paused: set[str] = set()
+        # Tasks that are held, likewise: see queues/held.py.
+        self.held: list[str] = []
+        self._park_at = 0.0
         # When each queue that nobody has named was met last; and how many had a job
         # when the database was asked last, and when that was. By the monotonic clock.
         self._met_at: dict[str, float] = {}
@@ -166,6 +172,11 @@ class Claimer(Service):
         """Note that jobs of *queues* were settled: there may be room for others."""
         if self.limits.settled(queues):
             self.wake.set()
+
+    def ask_again(self) -> None:
+        """Ask what is paused before the next claim. Any thread may call it."""
+        self._queues_due_at = 0.0
+        self.wake.set()
 
     def look_now(self) -> None:
         """Look at all queues at once; found_since_requested() says what came of it."""
@@ -301,11 +312,13 @@ class Claimer(Service):
             self._for_coroutines.flag(names & self._pure)
 
     def refresh_queues(self) -> None:
-        """Ask which queues there are, and which are paused."""
+        """Ask which queues there are, and which of them and which tasks are paused."""
+        # Who asks for it again meanwhile is heard below.
+        self._queues_due_at = math.inf
         with self.link.cursor() as cursor:
-            known = claims.known_queues(cursor)
-            paused = {queue.name for queue in known if queue.is_paused}
-            met = [queue for queue in known if self.plan.serves(queue.name)]
+            queues, held = claims.known(cursor)
+            paused = {queue.name for queue in queues if queue.is_paused}
+            met = [queue for queue in queues if self.plan.serves(queue.name)]
             new = [queue.name for queue in met if not queue.has_row]
             if new:
                 claims.remember_queues(cursor, new)
@@ -318,14 +331,19 @@ class Claimer(Service):
         for name in self.paused - paused:
             # Nobody wakes us for a pause that ends by itself.
             self._wakes.flag(name)
-        self.paused = paused
+        if set(self.held).difference(held):
+            # Of their lanes that take turns, nobody else tells.
+            for poller in self._pollers():
+                poller.due_by(now)
+        self.paused, self.held = paused, held
         if (turns := {queue.name for queue in met if queue.has_turns}) or self._turns:
             self._turns.known(turns)
-        self.limits.know(queue.name for queue in known if queue.is_limited)
+        self.limits.know(queue.name for queue in queues if queue.is_limited)
         self._list_queues()
         self._refreshed_at = now
-        ends = (queue.pause_seconds for queue in known if queue.pause_seconds)
-        self._queues_due_at = now + min(self._poll_seconds, *ends, self._poll_seconds)
+        ends = (queue.pause_seconds for queue in queues if queue.pause_seconds)
+        pause = min(self._poll_seconds, *ends, self._poll_seconds)
+        self._queues_due_at = min(self._queues_due_at, now + pause)
 
     def _list_queues(self) -> None:
         served = dict.fromkeys([*self.plan.named, *self._met_at])
@@ -497,6 +515,8 @@ class Claimer(Service):
         """Lease jobs of lanes that take turns, and hand them over."""
 
         def statement(cursor: Cursor, **own: Any) -> list[Claimed]:
+            # The lanes of held tasks have no turn.
+            own.pop("held", None)
             came = claim_fair(cursor, queue, after=turn.after, **own)
             turn.after, turn.has_more = came.after, turn.has_more or came.has_more
             if came.next_seconds is not None:
@@ -541,13 +561,31 @@ class Claimer(Service):
                     limit=limit,
                     lease=self._lease,
                     barred=barred,
+                    held=self.held,
                 )
         except BaseException as error:
             self._strays.note_if_lost(self.link, error)
             if isinstance(error, psycopg.errors.QueryCanceled):
                 self._portion.shrink(limit)
             raise
-        return self._hand_over(jobs, sent_at, for_coroutines)
+        jobs = self._hand_over(jobs, sent_at, for_coroutines)
+        if self.held and time.monotonic() >= self._park_at:
+            self._park(barred)
+        return jobs
+
+    def _park(self, barred: Sequence[int]) -> None:
+        """Take jobs of held tasks out of the way; look again while there are some."""
+        began = time.monotonic()
+        with self.link.steady_cursor() as cursor:
+            parked = claims.park(
+                cursor, queues=self.queues, held=self.held, barred=barred
+            )
+        now = time.monotonic()
+        if parked:
+            for poller in self._pollers():
+                poller.due_by(now)
+        else:
+            self._park_at = now + max(PARK_SECONDS, 10 * (now - began))
 
     def _barred(self) -> list[int]:
         """Renew what has run out here; return the jobs that a claim must not get."""

@@ -25,6 +25,7 @@ import psycopg
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues.fair import HINT as FAIR_HINT
+from django_pgqueue.queues.held import HINT as HELD_HINT
 from django_pgqueue.queues.lanes import FREED_HINT, seconds_of
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
 from django_pgqueue.schedules.sync import HINT as SCHEDULES_HINT
@@ -55,8 +56,8 @@ class Wakes:
     Which queues may have new jobs: a flag each, however many said so.
 
     Set by the listener, taken by the claimer. And some are about no queue: running jobs
-    may have been cancelled, schedules changed, messages published to a topic that
-    groups read, or jobs stored that wait in lanes.
+    may have been cancelled, schedules changed, tasks paused or resumed, messages
+    published to a topic that groups read, or jobs stored that wait in lanes.
     """
 
     def __init__(
@@ -69,12 +70,17 @@ class Wakes:
         on_lanes: Callable[[float], None] | None = None,
         on_freed: Callable[[Collection[str]], None] | None = None,
         on_fair: Callable[[str], None] | None = None,
+        on_held: Callable[[], None] | None = None,
     ) -> None:
         self._on_topic = on_topic
         self._on_lanes = on_lanes
         self._on_freed = on_freed
         self._on_fair = on_fair
-        self._hints = {CANCEL: on_cancel, SCHEDULES_HINT: on_schedules}
+        self._hints = {
+            CANCEL: on_cancel,
+            SCHEDULES_HINT: on_schedules,
+            HELD_HINT: on_held,
+        }
         self._serves = plan.serves
         self._signal = signal
         self._lock = threading.Lock()

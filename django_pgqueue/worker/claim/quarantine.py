@@ -101,6 +101,9 @@ class Quarantine(Service):
         """Note that jobs of *queues* were settled: there may be room for others."""
         self._limits.settled(queues)
 
+    def ask_again(self) -> None:
+        """Do nothing: each claim asks what is paused."""
+
     def look_now(self) -> None:
         """Look at once; found_since_requested() says what came of it."""
         self._found, self._requested_at = None, time.monotonic()

@@ -189,6 +189,7 @@ class Loops:
             self._on_lanes,
             self._on_freed,
             self.turns.flag,
+            self._on_held,
         )
         # Nothing is flushed: a promotion that a crash of the server forgets is made
         # again, and what was committed after it, and is on disk, has it there, too.
@@ -292,6 +293,10 @@ class Loops:
 
     def _on_left(self, queues: Collection[str]) -> None:
         self.claimer.settled(queues)
+
+    def _on_held(self) -> None:
+        """Look at once which tasks are paused."""
+        self.claimer.ask_again()
 
     def _on_lanes(self, seconds: float) -> None:
         self.promoter.hint(seconds)

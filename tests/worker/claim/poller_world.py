@@ -25,7 +25,7 @@ from django_pgqueue.conf import parse
 from django_pgqueue.postgres import wake
 from django_pgqueue.postgres.wake import Pace
 from django_pgqueue.queues import claim as claims
-from django_pgqueue.queues.claim import Claimed, KnownQueue, SeenBand, Sight
+from django_pgqueue.queues.claim import Claimed, Known, KnownQueue, SeenBand, Sight
 from django_pgqueue.worker.claim import claimer as claimer_module
 from django_pgqueue.worker.claim import floors, poller, rations
 from django_pgqueue.worker.claim.capacity import Capacity, QueueMix
@@ -228,11 +228,12 @@ class World:
         """Return *at* by the database's clock."""
         return EPOCH + timedelta(seconds=at)
 
-    def known_queues(self, cursor: Any) -> list[KnownQueue]:
-        """As claims.known_queues()."""
+    def known_now(self, cursor: Any) -> Known:
+        """As claims.known()."""
         with self.statement():
             live = sorted(queue for queue, rows in self.rows.items() if rows)
-            return [KnownQueue(name, name in self.known, False) for name in live]
+            queues = [KnownQueue(name, name in self.known, False) for name in live]
+            return Known(queues, [])
 
     def remember_queues(self, cursor: Any, names: Any) -> None:
         """As claims.remember_queues()."""
@@ -511,14 +512,9 @@ def play(monkeypatch: Any, seed: int, scene: Scene, limit_seconds: float) -> Sto
     with monkeypatch.context() as patched:
         for module in (claimer_module, poller, floors, rations):
             patched.setattr(module, "time", clock)
-        for name in (
-            "see",
-            "claim",
-            "claim_from_floors",
-            "known_queues",
-            "remember_queues",
-        ):
+        for name in ("see", "claim", "claim_from_floors", "remember_queues"):
             patched.setattr(claims, name, getattr(world, name))
+        patched.setattr(claims, "known", world.known_now)
         if scene.quiet_seconds is not None:
             patched.setattr(wake, "STREAM_SECONDS", 0.0)
             patched.setattr(wake, "WAKE_INTERVAL_SECONDS", scene.quiet_seconds)

@@ -1,0 +1,27 @@
+"""
+Held: tasks whose jobs wait, by an operator's word or that of a circuit breaker.
+
+The lane that has the name of a task is that of all its jobs (sql/promote.sql). While it
+is paused, no lane lets a job of the task through, and claims pass over jobs that are in
+none: who claims parks them there (claim.py). Each is written once, and neither leased
+nor tried. With breaker_trips that goes on once the pause has ended, and promotions let
+one job at a time through, until a probe has closed the breaker.
+"""
+
+from __future__ import annotations
+
+# What is notified instead of a queue's name: other tasks are held, or not any more.
+HINT = "!held"
+
+# Of row l of pgqueue_lane. In words that the index pgqueue_lane_controls knows.
+IS_HELD = """
+(l.paused_at IS NOT NULL
+ AND (l.paused_until IS NULL OR l.paused_until > statement_timestamp()
+      OR l.breaker_trips > 0))
+"""
+
+# Whether a job j waits, which is in no lane; for claims of few jobs.
+WAITS = f"""
+(j.lane IS NULL
+ AND EXISTS (SELECT FROM pgqueue_lane l WHERE l.name = j.task AND {IS_HELD}))
+"""

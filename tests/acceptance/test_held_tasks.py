@@ -1,0 +1,105 @@
+"""Tasks that operators pause: no worker begins a job of theirs, in a lane or in none."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue.models import ArchivedJob, Job, Lane
+from django_pgqueue.tasks import operate_lanes as operate
+from tests.app import lane_tasks
+from tests.app.tasks import echo, noop
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import wait_until_final
+
+ECHO = "tests.app.tasks.echo"
+STEP = "tests.app.lane_tasks.step"
+
+# How often the row of each job was written while it was live.
+COUNT_WRITES = """
+CREATE TABLE written (job bigint);
+CREATE FUNCTION note_write() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN INSERT INTO written VALUES (NEW.id); RETURN NULL; END $$;
+CREATE TRIGGER note_write AFTER UPDATE ON pgqueue_job
+    FOR EACH ROW EXECUTE FUNCTION note_write();
+"""
+COUNT_NO_MORE = """
+DROP TRIGGER note_write ON pgqueue_job;
+DROP FUNCTION note_write();
+DROP TABLE written;
+"""
+MOST_WRITES = """
+SELECT count(*), coalesce(max(times), 0)
+  FROM (SELECT count(*) AS times FROM written JOIN pgqueue_job ON id = job
+         GROUP BY job) writes
+"""
+MAKE_HELD = """
+INSERT INTO pgqueue_job (task, args) SELECT %s, '[1]' FROM generate_series(1, %s)
+"""
+
+
+def parked(lane=ECHO):
+    return Job.objects.filter(lane=lane, visible_at__isnull=True)
+
+
+def test_jobs_of_a_paused_task_wait_and_others_go_on(start_worker):
+    """Running workers hear of it at once, and again when it is over."""
+    start_worker(processes=2)
+    wait_until_final([echo.delay(1).id])
+    assert operate.pause(ECHO, by="ada", reason="their API is down")
+    waiting = [echo.delay(number).id for number in range(20)]
+    wait_until_final([noop.delay().id for _ in range(20)])
+
+    wait_for(lambda: 20 == parked().count(), what="all of them parked")
+    rows = Job.objects.filter(pk__in=waiting)
+    assert {(0, 0)} == set(rows.values_list("attempt", "deliveries"))
+    assert operate.resume(ECHO)
+    found = wait_until_final(waiting, timeout=5)
+    assert {("succeeded", 1)} == {(p.state, p.deliveries) for p in found.values()}
+    assert not Lane.objects.exists()
+
+
+def test_lanes_of_a_paused_task_wait(start_worker):
+    """Whatever their keys; the worker that leads finds them again."""
+    operate.pause(STEP)
+    start_worker()
+    waiting = [lane_tasks.step.delay(key, 1).id for key in ("a", "b")]
+    wait_until_final([lane_tasks.limited.delay("a", 1).id])
+    assert 2 == Job.objects.filter(visible_at__isnull=True).count()
+
+    operate.resume(STEP)
+    wait_until_final(waiting)
+
+
+def test_a_pause_of_a_task_ends_by_itself(start_worker):
+    """Nobody says so."""
+    operate.pause(ECHO, until=timedelta(seconds=1))
+    job = echo.delay(1)
+    start_worker(pgqueue={"POLL_INTERVAL_SECONDS": 1})
+
+    wait_until_final([job.id])
+    assert Lane.objects.get().paused_until <= ArchivedJob.objects.get().started_at
+
+
+@pytest.fixture
+def writes(cursor):
+    """A function: how many jobs were written while live, and the most for one."""
+    cursor.execute(COUNT_WRITES)
+    yield lambda: cursor.execute(MOST_WRITES).fetchone()
+    cursor.execute(COUNT_NO_MORE)
+
+
+@pytest.mark.parametrize("others", [1, 300])
+def test_many_held_jobs_keep_nobody_waiting(start_worker, writes, cursor, others):
+    """Each is written once; one behind them, or many, are run before the last is."""
+    held = 100_000
+    operate.pause(ECHO)
+    cursor.execute(MAKE_HELD, [ECHO, held])
+    noop.bulk([{}] * others)
+    start_worker(processes=2)
+
+    wait_for(lambda: others == ArchivedJob.objects.count(), what="the others' ends")
+    assert parked().count() < held
+    wait_for(lambda: held == parked().count(), 60, "all of them parked")
+    assert (held, 1) == writes()

@@ -1,0 +1,334 @@
+"""Held tasks: their jobs wait, in whatever lane or in none, and others go on."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from django_pgqueue.models import Job, Lane
+from django_pgqueue.models.columns import CLOCK
+from django_pgqueue.queues import lanes
+from django_pgqueue.queues.claim import (
+    PARK_LIMIT,
+    Band,
+    claim,
+    claim_from_floors,
+    known,
+    known_queues,
+    park,
+)
+from django_pgqueue.queues.claim_one import claim_one
+from django_pgqueue.queues.gather import gather
+from django_pgqueue.queues.suspects import claim_suspects, waiting
+from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
+
+HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+
+TASK = "shop.call"
+
+
+def hold(task=TASK, *, ends=HOUR, **columns):
+    """Pause a task, as an operator or a breaker would; for *ends* from now on."""
+    Lane.objects.create(
+        name=task, paused_at=CLOCK, paused_until=CLOCK + ends, **columns
+    )
+
+
+def tripped(task=TASK):
+    """Let the breaker of a task wait for its probe."""
+    hold(task, ends=-SECOND, breaker_trips=1)
+
+
+def through(**columns):
+    """Return the jobs that no lane holds, the first first."""
+    rows = Job.objects.filter(visible_at__isnull=False, **columns)
+    return [*rows.order_by("pk").values_list("pk", flat=True)]
+
+
+def claim_all(cursor, limit=10, *, held=(TASK,)):
+    return claim(
+        cursor, queues=["default"], worker="a", limit=limit, lease=LEASE, held=held
+    )
+
+
+def claim_band(cursor, limit=10, *, held=(TASK,), floor=LONG_AGO):
+    bands = [Band("default", 0, floor)]
+    return claim_from_floors(
+        cursor, bands=bands, worker="a", limit=limit, lease=LEASE, held=held
+    )
+
+
+def ids(claimed):
+    return [job.id for job in claimed]
+
+
+either_claim = pytest.mark.parametrize(
+    "claim_jobs", [claim_all, claim_band], ids=["claim", "claim_from_floors"]
+)
+
+# What promotions let through ----------------------------------------------------------
+
+
+def test_while_a_task_is_paused_no_lane_of_it_lets_a_job_through(cursor):
+    """Neither that of its name nor those of its keys; others do."""
+    hold()
+    for lane in (TASK, f"{TASK}:1", f"{TASK}:2"):
+        make_job(task=TASK, lane=lane, lane_capacity=5)
+    other = make_job(task="shop.send", lane="shop.send:1", lane_capacity=5)
+
+    names = [TASK, f"{TASK}:1", f"{TASK}:2", "shop.send:1"]
+    assert 1 == lanes.promote(cursor, names).jobs
+    assert [other.pk] == through()
+
+
+@pytest.mark.parametrize("ends", [-SECOND, None])
+def test_a_pause_of_a_task_may_end_by_itself(cursor, ends):
+    """One without an end goes on."""
+    Lane.objects.create(name=TASK, paused_at=CLOCK, paused_until=ends and CLOCK + ends)
+    make_job(task=TASK, lane=f"{TASK}:1", lane_capacity=5)
+
+    assert (ends is not None) == lanes.promote(cursor, [f"{TASK}:1"]).jobs
+    found = lanes.with_room(cursor).lanes
+    assert [] == found
+
+
+def test_lanes_of_a_paused_task_have_no_room(cursor):
+    """So nobody goes through them in vain; after the pause they have."""
+    make_job(task=TASK, lane=f"{TASK}:1")
+    hold()
+    assert [] == lanes.with_room(cursor).lanes
+
+    Lane.objects.all().delete()
+    assert [f"{TASK}:1"] == lanes.with_room(cursor).lanes
+
+
+def test_an_open_breaker_lets_nothing_through(cursor):
+    """It is a pause like any other, until it ends."""
+    hold(breaker_trips=1)
+    make_jobs(3, task=TASK, lane=TASK, lane_capacity=100)
+
+    assert 0 == lanes.promote(cursor, [TASK]).jobs
+
+
+def test_a_half_open_breaker_lets_one_job_through_at_a_time(cursor):
+    """The probe, from whichever lane; the next one when it is gone."""
+    tripped()
+    first, _ = make_jobs(2, task=TASK, lane=f"{TASK}:1", lane_capacity=5)
+    second = make_job(task=TASK, lane=f"{TASK}:2", lane_capacity=5).pk
+    names = [f"{TASK}:1", f"{TASK}:2"]
+
+    assert 1 == lanes.promote(cursor, names).jobs
+    assert [first] == through()
+    assert first == Lane.objects.get().probe_id
+    assert 0 == lanes.promote(cursor, names).jobs
+    assert 0 == lanes.promote(cursor, names[1:]).jobs
+
+    Job.objects.filter(pk=first).delete()
+    assert 1 == lanes.promote(cursor, names[1:]).jobs
+    assert [second] == through()
+    assert second == Lane.objects.get().probe_id
+
+
+def test_a_probe_that_was_put_back_frees_its_place(cursor):
+    """It waits for its next attempt in its lane, and another one tries."""
+    tripped()
+    first, second = make_jobs(2, task=TASK, lane=TASK, lane_capacity=5)
+    lanes.promote(cursor, [TASK])
+    Job.objects.filter(pk=first).update(visible_at=None, lane_due_at=CLOCK + HOUR)
+
+    assert 1 == lanes.promote(cursor, [TASK]).jobs
+    assert [second] == through()
+
+
+def test_other_tasks_have_their_own_probes(cursor):
+    """One promotion may let through one of each."""
+    tripped()
+    tripped("shop.send")
+    first = make_job(task=TASK, lane=TASK, lane_capacity=9).pk
+    make_job(task=TASK, lane=TASK, lane_capacity=9)
+    other = make_job(task="shop.send", lane="shop.send:1").pk
+
+    assert 2 == lanes.promote(cursor, [TASK, "shop.send:1"]).jobs
+    assert [first, other] == through()
+    probes = dict(Lane.objects.values_list("name", "probe_id"))
+    assert {TASK: first, "shop.send": other} == probes
+
+
+def test_promotions_of_two_lanes_at_once_let_one_probe_through(new_cursor):
+    """Each holds the lock of its own lane, and the row of the task's for all."""
+    names = [f"{TASK}:{number}" for number in range(2)]
+    cursors = [new_cursor() for _ in names]
+    start = threading.Barrier(len(names), timeout=30)
+
+    def promote(number):
+        start.wait()
+        return lanes.promote(cursors[number], [names[number]]).jobs
+
+    for _ in range(100):
+        tripped()
+        for name in names:
+            make_jobs(2, task=TASK, lane=name, lane_capacity=5)
+        with ThreadPoolExecutor(len(names)) as pool:
+            assert 1 == sum(pool.map(promote, range(len(names))))
+        assert through() == [Lane.objects.get().probe_id]
+        Job.objects.all().delete()
+        Lane.objects.all().delete()
+
+
+# What claims pass over, and who parks it -----------------------------------------------
+
+
+def parks(cursor, **options):
+    return park(cursor, queues=["default"], held=[TASK], **options)
+
+
+@either_claim
+def test_a_claim_passes_jobs_of_a_held_task(cursor, claim_jobs):
+    """It brings the others behind them, as many as it was asked for."""
+    make_jobs(20, task=TASK, visible_at=-HOUR)
+    others = make_jobs(3, visible_at=-SECOND)
+
+    assert others[:2] == ids(claim_jobs(cursor, limit=2))
+    assert {(0, 0, None)} == {
+        (job.attempt, job.deliveries, job.lane) for job in Job.objects.filter(task=TASK)
+    }
+
+
+@either_claim
+def test_what_was_let_through_before_a_pause_is_claimed(cursor, claim_jobs):
+    """As of any lane: a probe is such a job."""
+    job = make_job(task=TASK, lane=TASK, lane_capacity=5)
+    lanes.promote(cursor, [TASK])
+
+    assert 0 == parks(cursor)
+    assert [job.pk] == ids(claim_jobs(cursor))
+
+
+def test_a_parked_job_keeps_its_turn(cursor):
+    """In the lane of its task; no lease, attempt or delivery."""
+    job = make_job(task=TASK, visible_at=-HOUR)
+
+    assert 1 == parks(cursor)
+    row = Job.objects.get(pk=job.pk)
+    assert (TASK, 100_000, None) == (row.lane, row.lane_capacity, row.visible_at)
+    assert job.visible_at == row.lane_due_at
+    assert (0, 0, 0) == (row.attempt, row.deliveries, row.crashes)
+    assert (None, None) == (row.leased_by, row.leased_at)
+
+
+def test_a_parked_job_is_let_through_when_its_task_goes_on(cursor):
+    """Then it is claimed as any other."""
+    job = make_job(task=TASK)
+    assert 1 == parks(cursor)
+
+    assert 1 == lanes.promote(cursor, [TASK]).jobs
+    assert [(job.pk, 1, 1)] == [
+        (claimed.id, claimed.attempt, claimed.delivery)
+        for claimed in claim_all(cursor, held=())
+    ]
+
+
+def test_a_lapsed_lease_of_a_held_task_counts_its_crash(cursor):
+    """It gives its attempt back, as one that is claimed would."""
+    job = make_leased_job(
+        "dead", task=TASK, visible_at=-SECOND, attempt=2, deliveries=2
+    )
+
+    assert 1 == parks(cursor)
+    row = Job.objects.get(pk=job.pk)
+    assert (1, 2, 1) == (row.attempt, row.deliveries, row.crashes)
+    assert (None, TASK) == (row.leased_by, row.lane)
+    assert ("lease_expired", "dead") == (row.errors[0]["kind"], row.errors[0]["worker"])
+
+
+def test_a_parked_job_keeps_its_key(cursor):
+    """One that has it only while it waits still waits."""
+    job = make_job(task=TASK, dedup_key="k", queued_key="k")
+
+    assert 1 == parks(cursor)
+    assert "k" == Job.objects.get(pk=job.pk).dedup_key
+
+
+def test_some_are_parked_at_a_time_and_each_once(cursor):
+    """Beside others, as long as one of them is the first of its band."""
+    held = make_jobs(PARK_LIMIT // 2 + 10, task=TASK, visible_at=-HOUR)
+    make_jobs(PARK_LIMIT, visible_at=-SECOND)
+    make_job(task=TASK, priority=7)
+
+    assert len(held) + 1 == parks(cursor)
+    assert 0 == parks(cursor)
+
+
+def test_what_is_not_for_a_claim_is_not_parked(cursor, other_cursor):
+    """Not due, running, alone, barred, of another queue, or in somebody's hands."""
+    make_job(task=TASK, visible_at=HOUR)
+    make_leased_job(task=TASK)
+    make_job(task=TASK, runs_alone=True)
+    make_job(task=TASK, queue="other")
+    barred = make_job(task=TASK, visible_at=-SECOND).pk
+    assert 0 == parks(cursor, barred=[barred])
+
+    with other_cursor.connection.transaction():
+        other_cursor.execute("SELECT FROM pgqueue_job FOR UPDATE")
+        assert 0 == parks(cursor)
+    assert 1 == parks(cursor)
+
+
+def test_known_says_which_tasks_are_held(cursor):
+    """Paused ones, and those whose breaker waits for its probe; no queues they are."""
+    hold("paused")
+    Lane.objects.create(name="for ever", paused_at=CLOCK)
+    hold("over", ends=-SECOND)
+    tripped("tripped")
+    Lane.objects.create(name="resized", capacity=3)
+    make_job()
+
+    queues, held = known(cursor)
+    assert {"paused", "for ever", "tripped"} == set(held)
+    assert [("default", False, False)] == queues == known_queues(cursor)
+
+
+# Claims of few jobs -------------------------------------------------------------------
+
+by_pause = pytest.mark.parametrize("begin", [hold, tripped])
+
+
+@by_pause
+def test_who_claims_one_job_gets_none_of_a_held_task(cursor, begin):
+    """It stays where it is."""
+    job = make_job(task=TASK)
+    begin()
+
+    assert claim_one(cursor, job.pk, worker="a", lease=LEASE) is None
+    Lane.objects.all().delete()
+    assert job.pk == claim_one(cursor, job.pk, worker="a", lease=LEASE).id
+
+
+@by_pause
+def test_suspects_of_a_held_task_wait(cursor, begin):
+    """Also in the crowd of another one."""
+    make_job(task=TASK, runs_alone=True)
+    begin()
+    lease = {"queues": ["default"], "worker": "a", "limit": 5, "lease": LEASE}
+
+    assert [] == waiting(cursor)
+    assert [] == claim_suspects(cursor, **lease)
+    Lane.objects.all().delete()
+    assert 1 == len(claim_suspects(cursor, **lease))
+
+
+def test_a_run_takes_no_more_calls_once_its_task_is_held(cursor):
+    """They are other jobs, which have not begun."""
+    make_jobs(2, task=TASK, accumulate_key="k", visible_at=-SECOND)
+    (job,) = claim_all(cursor, limit=1, held=())
+    hold()
+    told = {"within": SECOND, "worker": "a", "limit": 5, "lease": LEASE}
+
+    assert [] == gather(cursor, job, **told)
+    Lane.objects.all().delete()
+    assert 1 == len(gather(cursor, job, **told))
