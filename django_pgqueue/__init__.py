@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from django_pgqueue.log.message import Message
     from django_pgqueue.models.job_field import JobField
+    from django_pgqueue.options.breaker import Breaker
     from django_pgqueue.options.lanes import Group, Limit, Rate
     from django_pgqueue.options.retry import Retry
     from django_pgqueue.schedules.declare import cron, every
@@ -85,6 +86,7 @@ _HOMES = {
     "MessagesLost": "exceptions",
     "TopicError": "exceptions",
     "Accumulate": "tasks.accumulate",
+    "Breaker": "options.breaker",
     "Call": "tasks.accumulate",
     "Group": "options.lanes",
     "Limit": "options.lanes",
@@ -130,6 +132,7 @@ _HOMES = {
 
 __all__ = [
     "Accumulate",
+    "Breaker",
     "Call",
     "Cancel",
     "DeclarationError",

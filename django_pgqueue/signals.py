@@ -53,6 +53,16 @@ job_expired = Signal()
 # that keeps no archive), "retry", "dead", "expire", "cancel" or "release".
 settle_stale = Signal()
 
+# The circuit breaker of a task has opened: no worker begins a job of it until the
+# cool-down is over and a probe has succeeded. Sent once, where it was opened.
+# sender: the Task. task: its name. trips: int, how often in a row. cooldown_seconds:
+# float. reason: str, redacted.
+breaker_opened = Signal()
+
+# Its probe has succeeded, and the task goes on. An operator who closes it sends none.
+# sender: the Task. task: its name.
+breaker_closed = Signal()
+
 # A tick of a schedule was dealt with. sender: the Task, or None where a message is
 # published. schedule: its name (str). due_at: datetime. outcome: "enqueued",
 # "published", "overlap", "duplicate" or "missed". job_id, message_id: int or None.

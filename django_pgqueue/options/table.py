@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal, TypedDict
 
 from django_pgqueue.bounds import PRIORITY_DEFAULT
+from django_pgqueue.options.breaker import Breaker, check_breaker
 from django_pgqueue.options.checks import (
     AckPolicy,
     Middleware,
@@ -227,6 +228,20 @@ class LaneKeywords(TypedDict, total=False):
     ]
 
 
+class BreakerKeywords(TypedDict, total=False):
+    """What becomes of a task whose attempts fail."""
+
+    breaker: Annotated[
+        Breaker | None,
+        Option(
+            "A Breaker: while most attempts fail, no job of the task is begun but for "
+            'one now and then, which tries. Not with ack_policy "first" or '
+            '"manual".',
+            check_breaker,
+        ),
+    ]
+
+
 class RuleKeywords(TypedDict, total=False):
     """What becomes of a second call; with unique, they make one rule."""
 
@@ -277,6 +292,8 @@ class Declared:
     takes_context: bool = False
     # Where its jobs wait for one another.
     lane: Lane | None = None
+    # When it is paused because its attempts fail.
+    breaker: Breaker | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

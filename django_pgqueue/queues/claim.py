@@ -162,8 +162,8 @@ WITH
 
 # Of a band that begins with a job of a held task, all such jobs among its first ones:
 # so a band without any costs one probe. They keep their turn: they have been due in
-# their lane for as long as here. No lease, attempt or delivery; a key that is held while
-# its job waits stays; a crash counts as in LEASE_CANDIDATES.
+# their lane for as long as here. No lease, attempt or delivery; a key that is held
+# while its job waits stays; a crash counts as in LEASE_CANDIDATES.
 # Locks: row locks on what it parks, until the statement's transaction ends; SKIP
 # LOCKED, as a claim.
 PARK = f"""

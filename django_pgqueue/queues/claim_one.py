@@ -37,7 +37,7 @@ def claim_one(
     cursor: Cursor, job_id: int, *, worker: str, lease: timedelta
 ) -> Claimed | None:
     """
-    Lease the job to *worker*, if it is due and neither its queue nor its task is paused.
+    Lease the job to *worker*, if it is due, and its queue and its task are not paused.
 
     Args:
         cursor: An open cursor, Django's or psycopg's. The caller commits.

@@ -228,6 +228,11 @@ def _refuse_contradictions(options: TaskOptions) -> None:
             f"ack_policy={policy!r} and retries contradict each other: a failure is "
             f"never retried"
         )
+    elif policy in ONE_BY_ONE and options.breaker is not None:
+        problem = (
+            f"ack_policy={policy!r} and breaker contradict each other: a job that is "
+            f"acked before its end does not say how it ended"
+        )
     problem = problem or _problem_of_calls(options) or _problem_of_lane(options)
     if problem:
         raise DeclarationError(f"@task: {problem}.")

@@ -28,6 +28,7 @@ from django_pgqueue.options.checks import (
 from django_pgqueue.options.lanes import Lane, as_lane
 from django_pgqueue.options.table import (
     OF_SETTINGS,
+    BreakerKeywords,
     ContextKeywords,
     Declared,
     DeclareKeywords,
@@ -47,13 +48,15 @@ from django_pgqueue.tasks.unique import Rule, Said, Unique, as_rule, checked_key
 UNIQUE = Option("At most one live job for each key, and what a second call does.")
 
 
-class TaskKeywords(OneByOneKeywords, LaneKeywords, RuleKeywords, total=False):
+class TaskKeywords(
+    OneByOneKeywords, LaneKeywords, RuleKeywords, BreakerKeywords, total=False
+):
     """What @task takes besides takes_context and accumulate."""
 
     unique: Annotated[Unique | None, UNIQUE]
 
 
-class CallsKeywords(DeclareKeywords, ContextKeywords, total=False):
+class CallsKeywords(DeclareKeywords, ContextKeywords, BreakerKeywords, total=False):
     """What @task takes besides of a task with accumulate."""
 
 

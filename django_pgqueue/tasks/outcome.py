@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.options.retry import Retry
+from django_pgqueue.tasks.errors import type_of
 from django_pgqueue.tasks.raised import AskedAgain, Cancel, Reject, RetryLater, Snooze
 
 if TYPE_CHECKING:
@@ -139,6 +140,28 @@ def decide(
         if not policy.is_too_old(age + delay):
             return Retried(delay)
     return GaveUp("timeout" if isinstance(error, TaskTimeout) else "exhausted")
+
+
+def has_failed(performed: Performed) -> bool | None:
+    """
+    Say whether an attempt failed, as a circuit breaker counts; None: it does not count.
+
+    What never began, was put off, given up by its own word, cancelled or cut off by a
+    stop says nothing of whether the next one will fail.
+    """
+    outcome, error = performed.outcome, performed.error
+    if type(outcome) is Succeeded:
+        return False
+    if isinstance(outcome, Crashed):
+        return True
+    # By its name: the error of a pool's process comes as another class.
+    if error is None or type_of(error) == (Reject.__module__, Reject.__qualname__):
+        return None
+    if performed.ran_seconds is None and not isinstance(error, TaskTimeout):
+        return None
+    if isinstance(outcome, Retried):
+        return True if outcome.is_failure and not outcome.gives_attempt_back else None
+    return True if isinstance(outcome, GaveUp) else None
 
 
 def outcome_after(

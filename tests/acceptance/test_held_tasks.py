@@ -1,4 +1,4 @@
-"""Tasks that operators pause: no worker begins a job of theirs, in a lane or in none."""
+"""Tasks that operators pause: no worker begins a job of theirs, in whatever lane."""
 
 from __future__ import annotations
 

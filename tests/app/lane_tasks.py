@@ -7,7 +7,7 @@ import random
 import time
 from pathlib import Path
 
-from django_pgqueue import Group, Limit, Rate, Retry, task
+from django_pgqueue import Breaker, Group, Limit, Rate, Retry, task
 from django_pgqueue.tasks.context import JobContext
 from tests.harness import ledger
 from tests.harness.ledger import Ledger
@@ -123,3 +123,18 @@ def call_provider(ctx: JobContext, tenant: str, number: int) -> None:
 def call_for_tenant(ctx: JobContext, tenant: str, number: int) -> None:
     """Two at a time for a tenant, in that queue."""
     _run(ctx, tenant, number)
+
+
+@task(
+    breaker=Breaker(0.5, of=5, within="1m", cooldown="1s"),
+    takes_context=True,
+    retries=Retry(max_attempts=50, backoff="constant", base=0.05, jitter="none"),
+)
+def calls_provider(ctx: JobContext, provider: str) -> None:
+    """Fail while there is no such file; while it says "slow", wait."""
+    ledger.write("start", ctx.id, ctx.attempt)
+    path = Path(provider)
+    if not path.exists():
+        raise ConnectionError("refused, password=hunter2")
+    wait_for(lambda: path.read_text() != "slow", GATE_SECONDS_MAX, "the provider")
+    ledger.write("end", ctx.id, ctx.attempt)

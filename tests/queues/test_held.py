@@ -180,7 +180,7 @@ def test_promotions_of_two_lanes_at_once_let_one_probe_through(new_cursor):
         Lane.objects.all().delete()
 
 
-# What claims pass over, and who parks it -----------------------------------------------
+# What claims pass over, and who parks it ----------------------------------------------
 
 
 def parks(cursor, **options):

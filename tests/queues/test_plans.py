@@ -139,6 +139,7 @@ VALUES = {
     "job": "metrics",
     "barred": [7, 8],
     "held": ["shop.call"],
+    "cooldown": LEASE,
     "kept": 1_000,
     "kept_deliveries": [1],
     "kept_ids": [7],
@@ -389,6 +390,7 @@ PLACED = {
 
 # Every statement that EXPLAIN can show.
 EXPLAINED = {
+    *(f"breakers.{name}" for name in ("CLOSE", "OPEN", "OPEN_AGAIN")),
     "cancel.CANCEL",
     "claim.CLAIM",
     "claim.CLAIM_BESIDE_HELD",

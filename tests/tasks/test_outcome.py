@@ -12,11 +12,14 @@ from django_pgqueue.queues.claim import Claimed
 from django_pgqueue.tasks.options import TaskOptions
 from django_pgqueue.tasks.outcome import (
     Cancelled,
+    Crashed,
     Expired,
     GaveUp,
+    Performed,
     Retried,
     Succeeded,
     decide,
+    has_failed,
     outcome_after,
 )
 from django_pgqueue.tasks.prepare import decide_before, decide_unknown
@@ -298,3 +301,28 @@ def test_a_failure_is_the_last_where_the_group_says_so(policy, expected):
     assert expected == outcome_after(claimed(lane_policy=policy), options, OSError())
     snoozed = outcome_after(claimed(lane_policy=policy), options, Snooze(9))
     assert timedelta(seconds=9) == snoozed.delay
+
+
+# Whether it failed, to a circuit breaker ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "expected, performed",
+    [
+        (False, Performed(Succeeded(), None, 0.1)),
+        (True, Performed(Retried(timedelta(5)), ValueError(), 0.1)),
+        (True, Performed(Retried(timedelta(5)), RetryLater(5), 0.1)),
+        (True, Performed(GaveUp("exhausted"), ValueError(), 0.1)),
+        (True, Performed(GaveUp("timeout"), TaskTimeout(5), None)),
+        (True, Performed(Crashed("signal 9"))),
+        (None, Performed(GaveUp("rejected"), Reject("bad"), 0.1)),
+        (None, Performed(GaveUp("undecodable"), ValueError(), None)),
+        (None, Performed(Retried(timedelta(5), True, is_failure=False), Snooze(5), 1)),
+        (None, Performed(Retried(timedelta(0), True), ValueError(), 0.1)),
+        (None, Performed(Cancelled(), Cancel("no"), 0.1)),
+        (None, Performed(Expired())),
+    ],
+)
+def test_only_what_says_something_of_the_next_attempt_counts(expected, performed):
+    """An attempt that raised, ran out of time or crashed has failed."""
+    assert expected is has_failed(performed)

@@ -105,6 +105,7 @@ class Claimer(Service):
         put: Put,
         on_paced: Callable[[set[str]], None] = lambda lanes: None,
         turns: Turns | None = None,
+        on_held: Callable[[list[str]], None] = lambda tasks: None,
         wakeup: Wakeup | None = None,
         listener: Listener | None = None,
     ) -> None:
@@ -116,6 +117,8 @@ class Claimer(Service):
         self._on_paced = on_paced
         # Of queues with lanes that take turns.
         self._turns = Turns() if turns is None else turns
+        # Told of the tasks that are held, as often as they are asked for.
+        self._on_held = on_held
         # Jobs whose leases the server may not have on disk.
         self._unflushed = 0
         self._lease = options.lease
@@ -339,6 +342,7 @@ class Claimer(Service):
         if (turns := {queue.name for queue in met if queue.has_turns}) or self._turns:
             self._turns.known(turns)
         self.limits.know(queue.name for queue in queues if queue.is_limited)
+        self._on_held(held)
         self._list_queues()
         self._refreshed_at = now
         ends = (queue.pause_seconds for queue in queues if queue.pause_seconds)

@@ -124,8 +124,11 @@ class Settler(Service):
         on_retry: Callable[[float], None],
         on_freed: Callable[[Collection[str]], None] | None = None,
         on_left: Callable[[Collection[str]], None] | None = None,
+        on_ended: Callable[[Claimed, Performed], None] | None = None,
     ) -> None:
         super().__init__(link)
+        # Told of each attempt that ended; None: no task has a circuit breaker.
+        self._on_ended = on_ended
         self._worker = worker
         self._leases = leases
         self._on_retry = on_retry
@@ -170,6 +173,8 @@ class Settler(Service):
         performed = settlement.performed
         if performed is not None and self._leases.is_settled(settlement.job):
             performed.settled = True
+        if self._on_ended is not None and performed is not None:
+            self._on_ended(settlement.job, performed)
         self._inbox.append(settlement)
         if self._is_waiting and len(self._inbox) >= SOON_ROWS:
             self.wake_up()

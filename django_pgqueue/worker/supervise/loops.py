@@ -27,6 +27,7 @@ from django_pgqueue.worker.claim.quarantine import Quarantine
 from django_pgqueue.worker.claim.strays import Strays
 from django_pgqueue.worker.claim.summons import SuspectWatch
 from django_pgqueue.worker.claim.turns import StartOrder, Turns
+from django_pgqueue.worker.lanes.breakers import Breakers, declared_breakers
 from django_pgqueue.worker.lanes.promoter import Promoter
 from django_pgqueue.worker.lease.leases import Leases, Slots
 from django_pgqueue.worker.lease.renewal import Renewal
@@ -88,6 +89,15 @@ class Loops:
         self.leases = Leases(settings.lease_seconds)
         self.strays = Strays(self.leases, worker=name)
         self.renewal = Renewal(self.leases, worker=name)
+        # None: no task has one.
+        self.breakers: Breakers | None = None
+        if declared := declared_breakers():
+            self.breakers = Breakers(
+                self._link("breakers"),
+                declared,
+                redact=settings.redact,
+                freed=self._promote,
+            )
         self.settler = Settler(
             self._link("settler", steady=True),
             worker=name,
@@ -95,6 +105,7 @@ class Loops:
             on_retry=self._on_retry,
             on_freed=self._on_freed,
             on_left=self._on_left,
+            on_ended=None if self.breakers is None else self.breakers.note,
         )
         self.watchdog = Watchdog(owner.on_hard_timeout)
         self.reporter = Reporter(self._link("reporter"), worker=name)
@@ -255,6 +266,7 @@ class Loops:
             put=self.dispatcher.put,
             on_paced=self.promoter.freed,
             turns=self.turns,
+            on_held=self._on_known_held,
             wakeup=wakeup,
             listener=self.listener,
         )
@@ -288,7 +300,16 @@ class Loops:
     def _on_retry(self, seconds: float) -> None:
         self.claimer.retry_in(seconds)
 
+    def _on_known_held(self, tasks: Collection[str]) -> None:
+        if self.breakers is not None:
+            self.breakers.set_held(tasks)
+
     def _on_freed(self, lanes: Collection[str]) -> None:
+        if self.breakers is not None:
+            lanes = self.breakers.without_judged(lanes)
+        self._promote(lanes)
+
+    def _promote(self, lanes: Collection[str]) -> None:
         self.promoter.freed(lanes)
 
     def _on_left(self, queues: Collection[str]) -> None:

@@ -313,6 +313,9 @@ class Process:
         settled = loops.settler.wait_until_idle(
             max(until - time.monotonic(), JOIN_SECONDS)
         )
+        if loops.breakers is not None:
+            loops.breakers.wait_until_idle(JOIN_SECONDS)
+            loops.breakers.stop()
         # What these lanes hold may be for others.
         loops.promoter.wait_until_idle(JOIN_SECONDS)
         for service in (
