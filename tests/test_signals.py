@@ -329,6 +329,8 @@ def test_every_event_of_the_list_is_a_signal():
         "job_dead",
         "job_cancelled",
         "job_expired",
+        "breaker_opened",
+        "breaker_closed",
         "group_halted",
         "message_dead_lettered",
         "messages_consumed",

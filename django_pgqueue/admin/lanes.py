@@ -23,7 +23,7 @@ from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.models import Job, Lane
 from django_pgqueue.operators import human
-from django_pgqueue.operators.lanes import does, kind, kind_word, taken
+from django_pgqueue.operators.lanes import does, kind, kind_word, paused, taken
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import LANE
 from django_pgqueue.queues.lane_stats import LaneStats, find_lanes, lane_stats
@@ -89,7 +89,11 @@ def _empty(lane: str) -> LaneStats:
 
 
 def _badge(row: Any) -> SafeString:
-    if row.paused_at is not None:
+    if row.stats.breaker_trips is not None:
+        is_open = (row.stats.pause_seconds or 0) > 0
+        text = _("breaker open") if is_open else _("breaker half-open")
+        return badge("paused", text, "lane-paused")
+    if row.paused_at is not None or row.stats.task_pause is not None:
         return badge("paused", _("paused"), "lane-paused")
     return badge("active", _("open"), "lane-open")
 
@@ -198,4 +202,6 @@ class LaneAdmin(ActingAdmin):
             (_("Paused until"), moments.full(row.paused_until, row.clock)),
             (_("Paused by"), row.paused_by),
             (_("Pause reason"), row.pause_reason),
+            (_("Breaker opened in a row"), stats.breaker_trips),
+            (_("Waits because"), stats.task_pause and paused(stats)),
         ]

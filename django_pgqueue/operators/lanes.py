@@ -7,7 +7,6 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_SPACING_MIN
 from django_pgqueue.operators.human import age, count
-from django_pgqueue.operators.pausable import paused
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.lane_controls import Released
 from django_pgqueue.queues.lane_stats import Head, LaneStats, Place, place_of
@@ -59,6 +58,41 @@ def taken(lane: LaneStats) -> str:
     # In brackets what would hold if nobody had said otherwise.
     by_jobs = lane.capacity or lane.takes
     return text if lane.takes == by_jobs else f"{text} ({count(by_jobs)})"
+
+
+def paused(lane: LaneStats) -> str:
+    """Return that a lane is paused, until when, by whom and why; "": it is not."""
+    if lane.is_paused:
+        return _paused(
+            lane.pause_seconds,
+            lane.paused_by,
+            lane.pause_reason,
+            has_breaker=lane.breaker_trips is not None,
+        )
+    pause = lane.task_pause
+    if pause is None:
+        return ""
+    told = _paused(
+        pause.seconds,
+        pause.paused_by,
+        pause.reason,
+        has_breaker=pause.breaker_trips > 0,
+    )
+    return _("task %(task)s is %(paused)s") % {"task": pause.task, "paused": told}
+
+
+def _paused(
+    seconds: float | None, by: str | None, reason: str | None, *, has_breaker: bool
+) -> str:
+    if has_breaker and seconds is not None and seconds <= 0:
+        text = _("half-open: its circuit breaker waits for a probe")
+        return f"{text}: {reason}" if reason else text
+    text = _("paused")
+    if seconds is not None:
+        text = _("paused for another %(time)s") % {"time": age(seconds)}
+    if by:
+        text = _("%(text)s by %(by)s") % {"by": by, "text": text}
+    return f"{text}: {reason}" if reason else text
 
 
 def does(head: Head) -> str:
@@ -134,6 +168,8 @@ def sentence(place: Place, *, is_named: bool = True) -> str:
         start = _("%(place)s in %(where)s") % told
     if lane.is_paused:
         end = _("which is %(paused)s") % {"paused": paused(lane)}
+    elif lane.task_pause is not None:
+        end = paused(lane)
     elif lane.turn_seconds > 0 and lane.let_through < lane.takes:
         told["turn"] = age(lane.turn_seconds) if lane.turn_seconds >= 1 else _("1 s")
         end = _("which lets the next through in %(turn)s") % told

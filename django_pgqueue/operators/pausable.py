@@ -8,7 +8,7 @@ and *enabled*. The acts of the admin and the commands are made of these rows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -197,6 +197,16 @@ LANE = Pausable(
     ),
     order="name",
     can_end=True,
+)
+
+# The lane that has its name is that of all its jobs, in whatever lane or in none.
+TASK = replace(
+    LANE,
+    kind="task",
+    begin=replace(
+        LANE.begin, line="is paused: no job of it begins; what runs, runs on."
+    ),
+    end=replace(LANE.end, line="goes on."),
 )
 
 SCHEDULE = Pausable(

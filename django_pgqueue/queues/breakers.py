@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from django_pgqueue.options.breaker import COOLDOWNS_MAX
 from django_pgqueue.postgres.cursor import Cursor
-from django_pgqueue.queues.lane_controls import FORGET, hold
+from django_pgqueue.queues import lane_controls
+from django_pgqueue.queues.lane_controls import hold
 
 # Who has paused the lane.
 BREAKER = "breaker"
@@ -114,5 +115,5 @@ def close(cursor: Cursor, task: str, probe: int) -> bool:
     hold(cursor, [task])
     cursor.execute(CLOSE, {"task": task, "id": probe})
     is_closed = cursor.fetchone() is not None
-    cursor.execute(FORGET, {"lane": task})
+    cursor.execute(lane_controls.FORGET, {"lane": task})
     return is_closed

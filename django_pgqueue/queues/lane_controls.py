@@ -195,9 +195,39 @@ SELECT l.name, extract(epoch FROM statement_timestamp() - l.paused_at)::float8,
        l.paused_by, l.pause_reason
   FROM pgqueue_lane l
  WHERE l.paused_at < statement_timestamp() - make_interval(secs => %(seconds)s)
+   AND l.breaker_trips = 0
    AND (l.paused_until IS NULL OR l.paused_until > statement_timestamp())
  ORDER BY l.paused_at LIMIT %(limit)s
 """
+
+# Locks: none. The longest first; those of a breaker are few.
+TRIPPED = """
+SELECT l.name, extract(epoch FROM statement_timestamp() - l.paused_at)::float8,
+       extract(epoch FROM l.paused_until - statement_timestamp())::float8,
+       l.breaker_trips, l.pause_reason
+  FROM pgqueue_lane l
+ WHERE l.paused_at IS NOT NULL AND l.breaker_trips > 0
+ ORDER BY l.breaker_trips DESC, l.paused_at LIMIT %(limit)s
+"""
+
+
+class TrippedTask(NamedTuple):
+    """
+    A task whose circuit breaker is not closed.
+
+    Attributes:
+        name: Of the task.
+        seconds: For how long it has been open, since it opened last.
+        left_seconds: Until its probe; below zero: it waits for that.
+        trips: How often it has opened in a row.
+        reason: Why.
+    """
+
+    name: str
+    seconds: float
+    left_seconds: float
+    trips: int
+    reason: str | None
 
 
 # Of a lane in which no job waits.
@@ -390,3 +420,9 @@ def paused_for(cursor: Cursor, *, seconds: float, limit: int) -> list[PausedLane
     """Return lanes that have been paused for so long, the longest pauses first."""
     cursor.execute(PAUSED, {"seconds": seconds, "limit": limit})
     return [PausedLane(*row) for row in cursor.fetchall()]
+
+
+def tripped(cursor: Cursor, *, limit: int) -> list[TrippedTask]:
+    """Return tasks whose circuit breaker is open or half-open, most trips first."""
+    cursor.execute(TRIPPED, {"limit": limit})
+    return [TrippedTask(*row) for row in cursor.fetchall()]

@@ -18,6 +18,7 @@ from django_pgqueue.bounds import LANE_CAPACITY_MAX
 from django_pgqueue.live_states import live_state
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import IS_PAUSED
+from django_pgqueue.queues.held import IS_HELD
 from django_pgqueue.queues.lanes import LANES_LOOKED_AT_MAX
 
 # Rows counted of a lane and kind, unless the caller says otherwise; and of all lanes
@@ -72,7 +73,7 @@ FIND_BACK = _find(LAST, "<", "DESC")
 
 # What a lane is: its newest parked job says, as in promote.sql.
 NEWEST = """(
-SELECT j.id, j.lane_capacity AS capacity, j.lane_spacing AS spacing,
+SELECT j.id, j.task, j.lane_capacity AS capacity, j.lane_spacing AS spacing,
        coalesce(j.lane_burst, 1) AS burst FROM pgqueue_job j
  WHERE j.lane >= {lane} AND j.lane <= {lane} AND j.visible_at IS NULL
  ORDER BY j.lane DESC, j.id DESC LIMIT 1)
@@ -92,22 +93,35 @@ SELECT j.id, j.task, j.queue, {live_state("j")} AS state, j.attempt, j.max_attem
   FROM pgqueue_job j WHERE j.id = {{id}} LIMIT 1)
 """
 
-# What an operator has said of a lane. A pause that has ended by itself is none.
-CONTROL = """(
+# What an operator has said of a lane, or a circuit breaker. A pause that has ended by
+# itself is none.
+CONTROL = f"""(
 SELECT l.capacity, l.unclaimed,
        extract(epoch FROM l.full_at - statement_timestamp())::float8 AS full_seconds,
        held.*
   FROM pgqueue_lane l
   LEFT JOIN LATERAL (
        SELECT l.paused_at, l.paused_until, l.paused_by, l.pause_reason,
-              extract(epoch FROM l.paused_until - statement_timestamp())::float8
-        WHERE l.paused_at IS NOT NULL
-          AND (l.paused_until IS NULL OR l.paused_until > statement_timestamp())
-       ) held(paused_at, paused_until, paused_by, pause_reason, pause_seconds) ON true
- WHERE l.name = {lane} LIMIT 1)
+              extract(epoch FROM l.paused_until - statement_timestamp())::float8,
+              l.breaker_trips
+        WHERE {IS_HELD}
+       ) held(paused_at, paused_until, paused_by, pause_reason, pause_seconds,
+              breaker_trips) ON true
+ WHERE l.name = {{lane}} LIMIT 1)
 """
 
-CONTROL_COLUMNS = 8
+CONTROL_COLUMNS = 9
+
+# The same of the task whose jobs wait there, where its pause is another lane's.
+OF_TASK = f"""(
+SELECT l.name, l.paused_by, l.pause_reason,
+       extract(epoch FROM l.paused_until - statement_timestamp())::float8 AS seconds,
+       l.breaker_trips
+  FROM pgqueue_lane l
+ WHERE l.name = newest.task AND l.name <> asked.name AND {IS_HELD} LIMIT 1)
+"""
+
+OF_TASK_COLUMNS = 5
 
 # Who is next is said in promote.sql. Of those that were let through, first the one that
 # has run for longest.
@@ -115,10 +129,11 @@ STATS = f"""
 SELECT asked.name, newest.capacity, newest.spacing, newest.burst,
        parked.jobs, through.jobs, through.running, next.id,
        extract(epoch FROM statement_timestamp() - next.lane_due_at)::float8,
-       control.*, head.*
+       control.*, of_task.*, head.*
   FROM unnest(%(lanes)s::text[]) WITH ORDINALITY asked(name, place)
   LEFT JOIN LATERAL {NEWEST.format(lane="asked.name")} newest ON true
   LEFT JOIN LATERAL {CONTROL.format(lane="asked.name")} control ON true
+  LEFT JOIN LATERAL {OF_TASK} of_task ON true
  CROSS JOIN LATERAL (
        SELECT count(*) AS jobs FROM (
               SELECT FROM pgqueue_job j
@@ -224,6 +239,27 @@ class Head:
     is_paused: bool
 
 
+@dataclass(frozen=True, slots=True)
+class TaskPause:
+    """
+    A pause of a task, by which all lanes of its jobs wait.
+
+    Attributes:
+        task: Its name.
+        paused_by: Who has paused it.
+        reason: Why.
+        seconds: In how many seconds it ends; None: it does not by itself. Below zero:
+            its circuit breaker waits for the probe.
+        breaker_trips: How often in a row that has opened; 0: an operator has paused it.
+    """
+
+    task: str
+    paused_by: str | None
+    reason: str | None
+    seconds: float | None
+    breaker_trips: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneStats:
     """
@@ -243,6 +279,10 @@ class LaneStats:
         own_capacity: What an operator has said in place of it.
         spacing: Of a rate, seconds from one job to the next; None: it has none.
         turn_seconds: In how many of them it lets the next one through; zero: now.
+        breaker_trips: Of the lane of a task, how often in a row its circuit breaker has
+            opened; None: it has not.
+        task_pause: What holds all jobs of the task whose jobs wait here; None: nothing,
+            or the pause of this very lane.
         count_max: How far each number was counted; one that is equal to it means "this
             many, or more".
     """
@@ -263,6 +303,8 @@ class LaneStats:
     paused_by: str | None = None
     pause_reason: str | None = None
     pause_seconds: float | None = None
+    breaker_trips: int | None = None
+    task_pause: TaskPause | None = None
     count_max: int = COUNT_MAX
 
     @property
@@ -282,14 +324,15 @@ class LaneStats:
 
     @property
     def is_paused(self) -> bool:
-        """Whether an operator lets nothing through."""
+        """Whether an operator, or a circuit breaker, lets nothing through here."""
         return self.paused_at is not None
 
     @property
     def has_room(self) -> bool:
         """Whether it could let another one through."""
         is_full = self.let_through >= min(self.takes, self.count_max)
-        return not is_full and not self.is_paused and self.turn_seconds <= 0
+        is_held = self.is_paused or self.task_pause is not None
+        return not is_full and not is_held and self.turn_seconds <= 0
 
     def is_more(self, number: int) -> bool:
         """Return whether there may be more than *number*, one of the counts."""
@@ -444,10 +487,10 @@ def failing_heads(cursor: Cursor, lanes: Sequence[str]) -> list[FailingHead]:
 def _stats(row: Sequence[Any], limit: int) -> LaneStats:
     name, capacity, spacing, burst, waiting, through, running, *rest = row
     next_id, seconds, *rest = rest
-    control, head = rest[:CONTROL_COLUMNS], rest[CONTROL_COLUMNS:]
-    own_capacity, unclaimed, full_seconds, at, until, by, reason, pause_seconds = (
-        control
-    )
+    control, rest = rest[:CONTROL_COLUMNS], rest[CONTROL_COLUMNS:]
+    of_task, head = rest[:OF_TASK_COLUMNS], rest[OF_TASK_COLUMNS:]
+    own_capacity, unclaimed, full_seconds, *pause = control
+    at, until, by, reason, pause_seconds, trips = pause
     turn_seconds = 0.0
     if spacing is not None and full_seconds is not None:
         # As sql/promote.sql: what nobody has claimed counts as just let through.
@@ -470,5 +513,7 @@ def _stats(row: Sequence[Any], limit: int) -> LaneStats:
         paused_by=by,
         pause_reason=reason,
         pause_seconds=pause_seconds,
+        breaker_trips=trips or None,
+        task_pause=None if of_task[0] is None else TaskPause(*of_task),
         count_max=limit,
     )

@@ -125,8 +125,8 @@ def test_a_lane_is_paused_until_a_time_and_resumed(admin_client, new_cursor):
 
     admin_client.post(f"{URL}a/resume/")
     assert not Lane.objects.exists()
-    heard = listener.connection.notifies(timeout=10, stop_after=1)
-    assert ["!lane:a"] == [notify.payload for notify in heard]
+    heard = listener.connection.notifies(timeout=10, stop_after=2)
+    assert ["!held", "!lane:a"] == [notify.payload for notify in heard]
     assert [
         "Paused: down",
         "Resumed; it was paused by admin: down",
@@ -227,4 +227,24 @@ def test_a_lane_that_has_gone_leads_back_to_the_list(admin_client):
     assert URL == response.url
     done = act(admin_client, "pause", "gone", reason="x")
     assert 302 == done.status_code
+    assert not Lane.objects.exists()
+
+
+def test_an_open_breaker_is_shown_and_closed(admin_client):
+    """On its own page and on those of the keys of its task."""
+    make_jobs(1, task="shop.sync", lane="shop.sync:1", lane_capacity=5)
+    Lane.objects.create(
+        name="shop.sync",
+        paused_at=Now(),
+        paused_until=Now() + HOUR,
+        paused_by="breaker",
+        pause_reason="9 of 9 attempts failed",
+        breaker_trips=1,
+    )
+
+    page = admin_client.get(f"{URL}shop.sync:1/change/", follow=True).content.decode()
+    assert "task shop.sync is paused for another 59 min" in page
+    assert "9 of 9 attempts failed" in page
+    assert "breaker open" in admin_client.get(URL).content.decode()
+    act(admin_client, "resume", "shop.sync")
     assert not Lane.objects.exists()

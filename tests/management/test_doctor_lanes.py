@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from django_pgqueue.management.cli import examine_lanes
 from django_pgqueue.models import Job, Lane, Worker
-from django_pgqueue.queues import lane_controls
+from django_pgqueue.queues import breakers, lane_controls
 from django_pgqueue.queues.lanes import promote
 from tests.harness.factories import make_job, make_jobs
 from tests.management.test_doctor import database, examined, make_worker, run, trouble
@@ -215,3 +215,46 @@ def test_names_and_errors_are_shown_without_escapes():
 
     assert "\x1b" not in run()[1]
     assert json.loads(run("--json")[1])["findings"]
+
+
+# Breakers ----------------------------------------------------------------------------
+
+
+def test_a_breaker_that_is_open_is_told():
+    """With what it says, and how it is closed; it is no forgotten pause."""
+    with connection.cursor() as cursor:
+        half_minute = timedelta(seconds=30)
+        breakers.open_breaker(
+            cursor, "shop.sync", cooldown=half_minute, reason="9 of 9 attempts failed"
+        )
+    Lane.objects.update(paused_at=timezone.now() - timedelta(days=2))
+
+    finding = trouble("breakers_open")
+    assert ("warning", 1) == (finding["severity"], finding["value"])
+    assert finding["what"].startswith(
+        "The circuit breaker of task shop.sync opened 2 d ago, number 1 in a row, and "
+        "tries one in "
+    )
+    assert finding["what"].endswith(": 9 of 9 attempts failed.")
+    assert "manage.py pgqueue resume --task shop.sync" in finding["way_out"]
+    assert sane("lanes_paused")
+
+
+def test_a_breaker_that_is_half_open_waits_for_its_probe():
+    """Until somebody enqueues a job, maybe."""
+    Lane.objects.create(
+        name="shop.sync",
+        paused_at=timezone.now() - timedelta(minutes=1),
+        paused_until=timezone.now(),
+        breaker_trips=3,
+    )
+
+    told = trouble("breakers_open")["what"]
+    assert "number 3 in a row, and waits for the job that tries" in told
+
+
+def test_breakers_that_are_closed():
+    """Nor is an operator's pause one."""
+    pause_for("shop.sync", 1)
+
+    assert sane("breakers_open")

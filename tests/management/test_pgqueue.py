@@ -27,7 +27,7 @@ from django_pgqueue.management.cli.text import (
     shown,
     width,
 )
-from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Queue
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Lane, Queue
 from django_pgqueue.operators import paging
 from tests.app.tasks import noop
 from tests.harness.factories import (
@@ -664,6 +664,50 @@ def test_a_queue_that_there_is_not_is_asked_about(transactional_db, arguments):
 
 
 # pause and resume --------------------------------------------------------------------
+
+
+def test_pause_and_resume_a_task(transactional_db):
+    """Its lane is paused, for some time; a second pause leaves all as it is."""
+    name = "tests.app.tasks.noop"
+    status, out, _ = run("pause", "--task", name, "--until", "2h", "--reason", "down")
+    assert (0, f"Task {name} is paused: no job of it begins") == (
+        status,
+        out.split(";")[0],
+    )
+    lane = Lane.objects.get()
+    assert (name, "down") == (lane.name, lane.pause_reason)
+    assert timedelta(hours=2) == lane.paused_until - lane.paused_at
+
+    assert 1 == run("pause", "--task", name)[0]
+    status, out, _ = run("resume", "--task", name)
+    assert (0, f"Task {name} goes on.\n") == (status, out)
+    assert not Lane.objects.exists()
+    assert 1 == run("resume", "--task", name)[0]
+
+
+def test_a_task_that_nobody_declares_is_not_paused(transactional_db):
+    """It says which one may be meant."""
+    status, _, err = run("pause", "--task", "tests.app.tasks.noob")
+
+    assert 1 == status
+    assert "No task is declared as 'tests.app.tasks.noob'. Did you mean" in err
+    assert not Lane.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["pause"], "required"),
+        (["pause", "mail", "--task", "tests.app.tasks.noop"], "not allowed with"),
+        (["pause", "mail", "--until", "2h"], "--until is for a task or a lane"),
+    ],
+)
+def test_a_pause_is_of_a_queue_or_of_a_task(arguments, words, transactional_db):
+    """And that of a queue ends when somebody resumes it."""
+    status, _, err = run(*arguments)
+
+    assert 2 == status
+    assert words in err
 
 
 def test_pause_and_resume(transactional_db):

@@ -6,7 +6,7 @@ import pytest
 from django.utils import translation
 
 from django_pgqueue.operators.lanes import does, kind, rate, sentence
-from django_pgqueue.queues.lane_stats import Head, LaneStats, Place
+from django_pgqueue.queues.lane_stats import Head, LaneStats, Place, TaskPause
 
 
 @pytest.fixture(autouse=True)
@@ -171,3 +171,35 @@ def test_why_a_job_waits(place, text):
 def test_the_name_of_a_lane_can_be_left_out(place, text):
     """It is made of arguments."""
     assert text == sentence(place, is_named=False)
+
+
+@pytest.mark.parametrize(
+    "pause, text",
+    [
+        (
+            TaskPause("shop.sync", "ada", "their API is down", 7_199.0, 0),
+            "task shop.sync is paused for another 1 h 59 min by ada: their API is down",
+        ),
+        (TaskPause("shop.sync", None, None, None, 0), "task shop.sync is paused"),
+        (
+            TaskPause("shop.sync", "breaker", "9 of 9 attempts failed", 30.0, 1),
+            (
+                "task shop.sync is paused for another 30 s by breaker: "
+                "9 of 9 attempts failed"
+            ),
+        ),
+        (
+            TaskPause("shop.sync", "breaker", "9 of 9 attempts failed", -1.0, 1),
+            (
+                "task shop.sync is half-open: its circuit breaker waits for a probe: "
+                "9 of 9 attempts failed"
+            ),
+        ),
+    ],
+)
+def test_a_job_of_a_paused_task_waits_for_that(pause, text):
+    """Whatever room its lane has."""
+    place = make_place(capacity=5, let_through=0, task_pause=pause)
+
+    assert not place.lane.has_room
+    assert f"1st in line for limit c:17 (5 at a time), {text}" == sentence(place)

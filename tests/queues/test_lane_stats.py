@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from django_pgqueue.models import Lane
+from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import lane_controls
 from django_pgqueue.queues import lane_stats as stats
@@ -118,6 +120,37 @@ def test_a_lease_that_has_lapsed_does_not_run(cursor):
 
     lane = only(cursor, "g")
     assert (0, "ready") == (lane.running, lane.head.state)
+
+
+def test_a_lane_of_a_paused_task_says_so(cursor):
+    """Of its own lane it is the pause of that; half-open, too."""
+    make_jobs(1, task="shop.sync", lane="shop.sync:1", lane_capacity=5)
+    make_jobs(1, task="shop.sync", lane="shop.sync", lane_capacity=5)
+    names = ["shop.sync:1", "shop.sync"]
+    Lane.objects.create(
+        name="shop.sync",
+        paused_at=CLOCK,
+        paused_until=CLOCK - LATER,
+        paused_by="breaker",
+        breaker_trips=2,
+    )
+
+    of_key, of_task = stats.lane_stats(cursor, names)
+    assert ("shop.sync", "breaker", 2) == (
+        of_key.task_pause.task,
+        of_key.task_pause.paused_by,
+        of_key.task_pause.breaker_trips,
+    )
+    assert (False, False) == (of_key.is_paused, of_key.has_room)
+    assert of_key.task_pause.seconds < 0
+    assert (True, 2, None) == (
+        of_task.is_paused,
+        of_task.breaker_trips,
+        of_task.task_pause,
+    )
+
+    Lane.objects.update(breaker_trips=0)
+    assert [True, True] == [lane.has_room for lane in stats.lane_stats(cursor, names)]
 
 
 def test_counts_stop_at_a_limit(cursor):

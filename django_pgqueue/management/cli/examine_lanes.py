@@ -17,7 +17,7 @@ from django_pgqueue.operators.paging import STATEMENT_SECONDS_MAX
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import doctor, lanes
-from django_pgqueue.queues.lane_controls import PausedLane, paused_for
+from django_pgqueue.queues.lane_controls import PausedLane, paused_for, tripped
 from django_pgqueue.queues.lane_stats import (
     FailingHead,
     LaneStats,
@@ -191,4 +191,35 @@ def _paused_text(first: PausedLane, count: int) -> str:
     )
 
 
-EXAMINATIONS = (lanes_held, lanes_blocked, lanes_paused)
+def breakers_open(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
+    """Are there tasks that wait because their attempts failed?"""
+    limit(cursor, seconds=STATEMENT_SECONDS_MAX, plans=Plans.IN_ORDER)
+    found = tripped(cursor, limit=PAUSED_MAX)
+    first = next(iter(found), None)
+    what = way_out = ""
+    if first is not None:
+        more = "" if len(found) == 1 else f" And {len(found) - 1:,} more."
+        next_one = f"tries one in {age(first.left_seconds)}"
+        if first.left_seconds <= 0:
+            next_one = "waits for the job that tries"
+        what = (
+            f"The circuit breaker of task {shown(first.name)} opened "
+            f"{age(first.seconds)} ago, number {first.trips:,} in a row, and "
+            f"{next_one}: {shown(first.reason)}.{more}"
+        )
+        way_out = (
+            f"See whether what it calls works. It closes by itself then; at once: "
+            f"manage.py pgqueue resume --task {shlex.quote(shown(first.name))}"
+        )
+    yield finding(
+        check="breakers_open",
+        wrong=found,
+        what=what,
+        right="No circuit breaker is open.",
+        value=len(found),
+        limit=0,
+        way_out=way_out,
+    )
+
+
+EXAMINATIONS = (lanes_held, lanes_blocked, lanes_paused, breakers_open)

@@ -27,9 +27,9 @@ from django_pgqueue.management.cli.words import (
 )
 from django_pgqueue.models import Lane
 from django_pgqueue.operators.human import age, count
-from django_pgqueue.operators.lanes import does, kind_word, release_told, taken
+from django_pgqueue.operators.lanes import does, kind_word, paused, release_told, taken
 from django_pgqueue.operators.paging import in_order
-from django_pgqueue.operators.pausable import LANE, paused
+from django_pgqueue.operators.pausable import LANE
 from django_pgqueue.queues.lane_stats import Found, LaneStats, find_lanes, lane_stats
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks import operate_lanes as operate

@@ -1,8 +1,10 @@
-"""Pausing: pgqueue pause and resume, of queues; and the same of what has a list."""
+"""Pausing: pgqueue pause and resume of queues and tasks, and of what has a list."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from django.core.management.base import CommandError
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import operator_name, suggest
@@ -13,12 +15,14 @@ from django_pgqueue.management.cli.words import (
     add_force,
     add_reason,
     add_until,
+    check_is_declared,
     check_is_known,
+    plain_text,
     queue_name,
 )
-from django_pgqueue.models import Queue
+from django_pgqueue.models import Lane, Queue
 from django_pgqueue.operators.human import duration
-from django_pgqueue.operators.pausable import QUEUE, Pausable
+from django_pgqueue.operators.pausable import QUEUE, TASK, Pausable
 
 
 def pause(
@@ -29,7 +33,7 @@ def pause(
     if kind.can_end:
         why["until"] = options["until"]
     was_new = kind.begin.run(row, **why)
-    if isinstance(row, Queue):  # It need not have been there.
+    if kind in (QUEUE, TASK):  # It need not have been there.
         row.refresh_from_db(using=get_settings().database)
     # A worker reads the list of queues as often as it polls.
     poll = duration(get_settings().poll_interval_seconds)
@@ -54,34 +58,57 @@ def resume(kind: Pausable, row: Any, name: str, out: Output) -> int:
     )
 
 
-def _add_queue(parser: Any) -> None:
-    parser.add_argument("queue", type=queue_name, metavar="QUEUE")
+def _add_what(parser: Any) -> None:
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("queue", nargs="?", type=queue_name, metavar="QUEUE")
+    what.add_argument(
+        "--task",
+        type=plain_text,
+        metavar="NAME",
+        help="All jobs of this task, in place of a queue's.",
+    )
 
 
 def _add_pause(parser: Any) -> None:
-    _add_queue(parser)
-    add_reason(parser, "queue")
+    _add_what(parser)
+    add_reason(parser, "queue or the task")
     add_until(parser)
     add_force(parser)
 
 
 def _pause(options: dict[str, Any], out: Output) -> int:
-    name = options["queue"]
+    name, task = options["queue"], options["task"]
+    if task is not None:
+        check_is_declared(task)
+        return pause(TASK, Lane(name=task), task, options, out)
+    if options["until"] is not None:
+        raise CommandError(
+            "--until is for a task or a lane: the pause of a queue ends when somebody "
+            "resumes it.",
+            returncode=2,
+        )
     check_is_known(name, options)
     return pause(QUEUE, Queue(name=name), name, options, out)
 
 
 def _resume(options: dict[str, Any], out: Output) -> int:
-    name = options["queue"]
-    status = resume(QUEUE, Queue(name=name), name, out)
+    name, task = options["queue"], options["task"]
+    if task is not None:
+        status = resume(TASK, Lane(name=task), task, out)
+    else:
+        status = resume(QUEUE, Queue(name=name), name, out)
     if status and not out.as_json:
-        suggest(Filters(queue=name), out)
+        suggest(Filters(queue=name, task=task), out)
     return status
 
 
 PAUSE = Subcommand(
-    "Stop claims from a queue; what runs, runs on, and enqueues go on.",
+    "Stop claims from a queue, or of a task; what runs, runs on, and enqueues go on.",
     _add_pause,
     _pause,
 )
-RESUME = Subcommand("End the pause of a queue.", _add_queue, _resume)
+RESUME = Subcommand(
+    "End the pause of a queue or of a task, or close its circuit breaker.",
+    _add_what,
+    _resume,
+)

@@ -16,12 +16,14 @@ from django.core.management.base import CommandError
 
 from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_WEIGHT_MAX
 from django_pgqueue.exceptions import InvalidOption, did_you_mean
+from django_pgqueue.management.cli.text import shown
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.models.job import LiveState
 from django_pgqueue.operators.human import in_utc
 from django_pgqueue.options.checks import check_queue
 from django_pgqueue.options.durations import as_timedelta
+from django_pgqueue.tasks.registry import declared_names
 from django_pgqueue.worker.queue_names import unknown_queue
 
 # In place of a number or a rate: what the jobs or the settings say.
@@ -185,6 +187,20 @@ def check_is_known(name: str | None, options: dict[str, Any]) -> None:
     said = None if name is None or options["force"] else unknown_queue(name)
     if said is not None:
         raise CommandError(f"{said} For one that is new, give --force.")
+
+
+def check_is_declared(name: str) -> None:
+    """
+    Refuse the name of a task that no module declares.
+
+    Raises:
+        CommandError: With the name that may have been meant; status 1.
+    """
+    names = declared_names()
+    if name not in names:
+        raise CommandError(
+            f"No task is declared as {shown(name)!r}.{shown(did_you_mean(name, names))}"
+        )
 
 
 def add_filters(parser: Any, *names: str) -> None:
