@@ -101,5 +101,5 @@ def test_many_held_jobs_keep_nobody_waiting(start_worker, writes, cursor, others
 
     wait_for(lambda: others == ArchivedJob.objects.count(), what="the others' ends")
     assert parked().count() < held
-    wait_for(lambda: held == parked().count(), 60, "all of them parked")
+    wait_for(lambda: held == parked().count(), 20, "all of them parked")
     assert (held, 1) == writes()
