@@ -82,7 +82,8 @@ BEGIN
                          AND EXISTS (SELECT FROM pgqueue_job j
                                       WHERE j.id = of_task.probe_id
                                         AND j.visible_at IS NOT NULL) THEN 0
-                    WHEN newest.policy = 'fair' AND in_paced THEN 0
+                    WHEN newest.policy = 'fair' AND in_paced
+                         AND coalesce(of_task.breaker_trips, 0) = 0 THEN 0
                     WHEN newest.is_group THEN 1
                     ELSE coalesce(kept.capacity, newest.capacity) END AS capacity,
                CASE WHEN NOT in_paced THEN NULL

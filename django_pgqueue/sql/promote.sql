@@ -16,7 +16,7 @@
 -- operator's capacity, in pgqueue_lane, comes before that of a limit's jobs; and while he
 -- has paused a lane, it has no room.
 --
--- Of a fair lane nothing is let through here: whoever claims asks for what it has room
+-- Of a fair lane nothing but a probe, see below, is let through here: whoever claims asks for what it has room
 -- for (queues/fair.py). It is said in which queue there is something due, by its hint.
 --
 -- The lane that has the name of a task is that of all its jobs: while it is paused, no
@@ -100,7 +100,8 @@ BEGIN
                          AND EXISTS (SELECT FROM pgqueue_job j
                                       WHERE j.id = of_task.probe_id
                                         AND j.visible_at IS NOT NULL) THEN 0
-                    WHEN newest.policy = 'fair' AND in_paced THEN 0
+                    WHEN newest.policy = 'fair' AND in_paced
+                         AND coalesce(of_task.breaker_trips, 0) = 0 THEN 0
                     WHEN newest.is_group THEN 1
                     ELSE coalesce(kept.capacity, newest.capacity) END AS capacity,
                CASE WHEN NOT in_paced THEN NULL

@@ -14,13 +14,14 @@ from django_pgqueue.queues import lanes
 from django_pgqueue.queues.claim import (
     PARK_LIMIT,
     Band,
+    KnownQueue,
     claim,
     claim_from_floors,
     known,
-    known_queues,
     park,
 )
 from django_pgqueue.queues.claim_one import claim_one
+from django_pgqueue.queues.fair import claim_fair
 from django_pgqueue.queues.gather import gather
 from django_pgqueue.queues.suspects import claim_suspects, waiting
 from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
@@ -132,6 +133,18 @@ def test_a_half_open_breaker_lets_one_job_through_at_a_time(cursor):
     assert 1 == lanes.promote(cursor, names[1:]).jobs
     assert [second] == through()
     assert second == Lane.objects.get().probe_id
+
+
+def test_a_lane_that_takes_turns_lets_a_probe_through_too(cursor):
+    """And nothing else: its jobs have no turn until the breaker is closed."""
+    first, _ = make_jobs(2, task=TASK, lane=f"{TASK}:1", lane_policy="fair")
+    assert 0 == lanes.promote(cursor, [f"{TASK}:1"]).jobs
+    tripped()
+
+    assert 1 == lanes.promote(cursor, [f"{TASK}:1"]).jobs
+    assert [first] == through()
+    fair = {"after": "", "worker": "a", "limit": 5, "lease": LEASE}
+    assert [] == claim_fair(cursor, "default", **fair).jobs
 
 
 def test_a_probe_that_was_put_back_frees_its_place(cursor):
@@ -290,7 +303,7 @@ def test_known_says_which_tasks_are_held(cursor):
 
     queues, held = known(cursor)
     assert {"paused", "for ever", "tripped"} == set(held)
-    assert [("default", False, False)] == queues == known_queues(cursor)
+    assert [KnownQueue("default", has_row=False, is_paused=False)] == queues
 
 
 # Claims of few jobs -------------------------------------------------------------------
