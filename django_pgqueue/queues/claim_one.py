@@ -17,8 +17,8 @@ from django_pgqueue.queues.held import WAITS
 
 # Locks: a row lock on the job, until the statement's transaction ends. SKIP LOCKED: a
 # worker that is claiming it at this moment has it. A paused queue gives nothing, as it
-# gives nothing to a worker; nor does a held task. Limits of queues are for workers: nothing waits for one
-# here, and no place is taken.
+# gives nothing to a worker; nor does a held task. Limits of queues are for workers:
+# nothing waits for one here, and no place is taken.
 CLAIM_ONE = f"""
 WITH candidate AS MATERIALIZED (
     SELECT j.id, j.visible_at AS due_at,
