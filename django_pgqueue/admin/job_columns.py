@@ -171,7 +171,7 @@ class JobAdminColumns(ActingAdmin):
             (_("Lane"), row.lane),
             (
                 _("Kind of lane"),
-                row.lane and kind(row.lane_capacity, row.lane_spacing),
+                row.lane and kind(row.lane_capacity, row.lane_spacing, row.lane_policy),
             ),
             (_("Parent job"), row.parent_id and str(row.parent_id)),
             (_("Workflow"), row.workflow_id and str(row.workflow_id)),

@@ -189,7 +189,12 @@ class LaneAdmin(ActingAdmin):
         stats: LaneStats = row.stats
         return [
             (_("Name"), row.name),
-            (_("Kind"), kind(stats.capacity, stats.spacing) if stats.waiting else None),
+            (
+                _("Kind"),
+                kind(stats.capacity, stats.spacing, stats.policy)
+                if stats.waiting
+                else None,
+            ),
             (_("Waiting"), _count(row, "waiting")),
             (_("Let through"), taken(stats)),
             (_("Running"), _count(row, "running")),

@@ -78,7 +78,7 @@ def lane_told(row: Any) -> str | None:
     if row.lane_by is None:
         return None
     told = {
-        "kind": kind(row.lane_capacity, row.lane_spacing),
+        "kind": kind(row.lane_capacity, row.lane_spacing, row.lane_policy),
         "parts": ", ".join(row.lane_by),
     }
     return (_("%(kind)s, by %(parts)s") if row.lane_by else "%(kind)s") % told

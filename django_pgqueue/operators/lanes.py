@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib.humanize.templatetags.humanize import ordinal
 from django.utils.translation import gettext as _
 
-from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_SPACING_MIN
+from django_pgqueue.bounds import FAIR, LANE_CAPACITY_MAX, LANE_SPACING_MIN
 from django_pgqueue.operators.human import age, count
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.lane_controls import Released
@@ -16,8 +16,17 @@ PERIODS = ((1.0, "s"), (60.0, "min"), (3_600.0, "h"), (86_400.0, "d"))
 ROUNDING = 1e-6
 
 
-def kind(capacity: int | None, spacing: float | None) -> str:
+def kind(capacity: int | None, spacing: float | None, policy: str | None = None) -> str:
     """Return what a lane is, by its jobs: "group", "limit of 5", "rate of 100/min"."""
+    if policy == FAIR:
+        return _("in turn with others")
+    if capacity is None and policy is not None:
+        text = (
+            _("%(kind)s that goes on without what fails")
+            if policy == "skip"
+            else _("%(kind)s in which what fails is a dead letter")
+        )
+        return text % {"kind": kind(capacity, spacing)}
     told = {"jobs": count(capacity or 1), "rate": rate(spacing)}
     if spacing is not None and capacity == LANE_CAPACITY_MAX:
         return _("rate of %(rate)s") % told
@@ -29,6 +38,8 @@ def kind_word(lane: LaneStats) -> str:
     """Return "group", "limit" or "rate"; "" where no waiting job says what it is."""
     if not lane.waiting:
         return ""
+    if lane.is_fair:
+        return _("fair")
     if lane.is_rate:
         return _("rate")
     return _("group") if lane.capacity is None else _("limit")
@@ -51,7 +62,7 @@ def rate(spacing: float | None) -> str:
 def taken(lane: LaneStats) -> str:
     """Return how many it has let through, of how many: "3 of 10 (5)", "1 of 1"."""
     through = count(lane.let_through, is_more=lane.is_more(lane.let_through))
-    if lane.is_rate or (not lane.waiting and lane.own_capacity is None):
+    if lane.is_rate or lane.is_fair or (not lane.waiting and lane.own_capacity is None):
         return through
     told = {"through": through, "takes": count(lane.takes)}
     text = _("%(through)s of %(takes)s") % told
@@ -170,6 +181,8 @@ def sentence(place: Place, *, is_named: bool = True) -> str:
         end = _("which is %(paused)s") % {"paused": paused(lane)}
     elif lane.task_pause is not None:
         end = paused(lane)
+    elif lane.is_fair:
+        end = _("which takes turns with others")
     elif lane.turn_seconds > 0 and lane.let_through < lane.takes:
         told["turn"] = age(lane.turn_seconds) if lane.turn_seconds >= 1 else _("1 s")
         end = _("which lets the next through in %(turn)s") % told
@@ -186,6 +199,10 @@ def sentence(place: Place, *, is_named: bool = True) -> str:
 
 def _where(lane: LaneStats, *, is_named: bool) -> str:
     told = {"name": lane.name, "jobs": count(lane.takes), "rate": rate(lane.spacing)}
+    if lane.is_fair:
+        if not is_named:
+            return _("its lane")
+        return _("lane %(name)s") % told
     if lane.is_rate:
         if not is_named:
             return _("its rate of %(rate)s") % told

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django_pgqueue.bounds import LANE_CAPACITY_MAX
+from django_pgqueue.bounds import FAIR, LANE_CAPACITY_MAX
 from django_pgqueue.live_states import live_state
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import IS_PAUSED
@@ -74,7 +74,7 @@ FIND_BACK = _find(LAST, "<", "DESC")
 # What a lane is: its newest parked job says, as in promote.sql.
 NEWEST = """(
 SELECT j.id, j.task, j.lane_capacity AS capacity, j.lane_spacing AS spacing,
-       coalesce(j.lane_burst, 1) AS burst FROM pgqueue_job j
+       coalesce(j.lane_burst, 1) AS burst, j.lane_policy AS policy FROM pgqueue_job j
  WHERE j.lane >= {lane} AND j.lane <= {lane} AND j.visible_at IS NULL
  ORDER BY j.lane DESC, j.id DESC LIMIT 1)
 """
@@ -126,7 +126,7 @@ OF_TASK_COLUMNS = 5
 # Who is next is said in promote.sql. Of those that were let through, first the one that
 # has run for longest.
 STATS = f"""
-SELECT asked.name, newest.capacity, newest.spacing, newest.burst,
+SELECT asked.name, newest.capacity, newest.spacing, newest.burst, newest.policy,
        parked.jobs, through.jobs, through.running, next.id,
        extract(epoch FROM statement_timestamp() - next.lane_due_at)::float8,
        control.*, of_task.*, head.*
@@ -278,6 +278,8 @@ class LaneStats:
             run for longest; else the next. None: it has just gone.
         own_capacity: What an operator has said in place of it.
         spacing: Of a rate, seconds from one job to the next; None: it has none.
+        policy: Of a group, what one that fails does to the others; "fair": it takes
+            turns with other lanes, and claims let its jobs through.
         turn_seconds: In how many of them it lets the next one through; zero: now.
         breaker_trips: Of the lane of a task, how often in a row its circuit breaker has
             opened; None: it has not.
@@ -297,6 +299,7 @@ class LaneStats:
     head: Head | None
     own_capacity: int | None = None
     spacing: float | None = None
+    policy: str | None = None
     turn_seconds: float = 0.0
     paused_at: datetime | None = None
     paused_until: datetime | None = None
@@ -318,6 +321,11 @@ class LaneStats:
         return self.spacing is not None and self.takes == LANE_CAPACITY_MAX
 
     @property
+    def is_fair(self) -> bool:
+        """Whether it takes turns with other lanes."""
+        return self.policy == FAIR
+
+    @property
     def takes(self) -> int:
         """How many it lets through at a time; a group takes one, whoever says what."""
         return 1 if self.is_group else self.own_capacity or self.capacity or 1
@@ -329,9 +337,9 @@ class LaneStats:
 
     @property
     def has_room(self) -> bool:
-        """Whether it could let another one through."""
+        """Whether it could let another one through; of a fair lane, claims do."""
         is_full = self.let_through >= min(self.takes, self.count_max)
-        is_held = self.is_paused or self.task_pause is not None
+        is_held = self.is_paused or self.task_pause is not None or self.is_fair
         return not is_full and not is_held and self.turn_seconds <= 0
 
     def is_more(self, number: int) -> bool:
@@ -485,7 +493,7 @@ def failing_heads(cursor: Cursor, lanes: Sequence[str]) -> list[FailingHead]:
 
 
 def _stats(row: Sequence[Any], limit: int) -> LaneStats:
-    name, capacity, spacing, burst, waiting, through, running, *rest = row
+    name, capacity, spacing, burst, policy, waiting, through, running, *rest = row
     next_id, seconds, *rest = rest
     control, rest = rest[:CONTROL_COLUMNS], rest[CONTROL_COLUMNS:]
     of_task, head = rest[:OF_TASK_COLUMNS], rest[OF_TASK_COLUMNS:]
@@ -507,6 +515,7 @@ def _stats(row: Sequence[Any], limit: int) -> LaneStats:
         head=None if head[0] is None else Head(*head),
         own_capacity=own_capacity,
         spacing=spacing,
+        policy=policy,
         turn_seconds=turn_seconds,
         paused_at=at,
         paused_until=until,

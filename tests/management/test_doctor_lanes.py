@@ -154,6 +154,13 @@ def test_pauses_of_today_or_that_have_ended():
     assert sane("lanes_paused")
 
 
+def test_a_lane_that_takes_turns_is_not_held():
+    """Claims let its jobs through, as far as they have room."""
+    due_for(make_job(lane="a", lane_policy="fair").pk, 600)
+
+    assert sane("lanes_held")
+
+
 def test_a_paused_lane_is_not_held():
     """That nothing is let through is meant."""
     due_for(make_job(lane="a").pk, 600)

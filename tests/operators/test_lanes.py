@@ -203,3 +203,23 @@ def test_a_job_of_a_paused_task_waits_for_that(pause, text):
 
     assert not place.lane.has_room
     assert f"1st in line for limit c:17 (5 at a time), {text}" == sentence(place)
+
+
+def test_a_lane_that_takes_turns_is_no_limit():
+    """It has neither a number nor room."""
+    lane = make_lane(100_000, policy="fair")
+
+    assert "in turn with others" == kind(100_000, None, "fair")
+    assert not lane.has_room
+    place = Place(id=1, before=2, due_seconds=9.0, lane=lane)
+    told = "3rd in line for lane c:17, which takes turns with others"
+    assert told == sentence(place)
+
+
+def test_a_group_says_what_a_failure_does():
+    """Beside what else it is."""
+    skips = "group that goes on without what fails"
+    assert skips == kind(None, None, "skip")
+    assert "group, 1/s in which what fails is a dead letter" == kind(
+        None, 1.0, "dead-letter"
+    )

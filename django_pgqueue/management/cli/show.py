@@ -179,7 +179,10 @@ def _facts(told: dict[str, Any]) -> dict[str, object]:
         for name in ("workflow_id", "parent_id", "message_id")
     }
     crashes = f", {told['crashes']} crashes" if told["crashes"] else ""
-    lane, of_lane = told["lane"], kind(told["lane_capacity"], told["lane_spacing"])
+    lane, of_lane = (
+        told["lane"],
+        kind(told["lane_capacity"], told["lane_spacing"], told["lane_policy"]),
+    )
     return {
         "task": told["task"],
         "queue": told["queue"],
