@@ -42,7 +42,6 @@ PROMOTE_KEYS = (
 PROMOTE_LOCK = (
     "    PERFORM pg_advisory_xact_lock(706706, hashed.key)\n"
     f"       FROM ({PROMOTE_KEYS}) hashed;\n"
-    "    moment := clock_timestamp();\n"
 )
 
 BUILDS: dict[str, Broken] = {
@@ -133,7 +132,7 @@ BUILDS: dict[str, Broken] = {
     "suspects-beside": Broken(
         "a job whose process died runs beside others",
         (
-            Edit("queues/claim.py", " AND NOT j.runs_alone\n", "\n", times=2),
+            Edit("queues/claim.py", " AND NOT j.runs_alone\n", "\n"),
             Edit(
                 "worker/run/executor.py",
                 "if job.runs_alone and self._on_suspect is not None:",
@@ -148,21 +147,9 @@ BUILDS: dict[str, Broken] = {
         (
             Edit(
                 "queues/claim.py",
-                "              AND j.visible_at <= statement_timestamp()"
-                " AND NOT j.runs_alone\n"
-                "              AND j.id <> ALL(%(barred)s::bigint[])\n"
-                "            ORDER BY j.visible_at LIMIT %(limit)s\n",
-                "              AND j.id <> ALL(%(barred)s::bigint[])\n"
-                "            ORDER BY j.visible_at LIMIT %(limit)s\n",
-            ),
-            Edit(
-                "queues/claim.py",
-                "              AND j.visible_at <= statement_timestamp()"
-                " AND NOT j.runs_alone\n"
-                "              AND j.id <> ALL(%(barred)s::bigint[])\n"
-                "            ORDER BY j.visible_at LIMIT band.most\n",
-                "              AND j.id <> ALL(%(barred)s::bigint[])\n"
-                "            ORDER BY j.visible_at LIMIT band.most\n",
+                "              AND j.visible_at <= statement_timestamp()\n"
+                "              AND j.id <> ALL(%(barred)s::bigint[])\n",
+                "              AND j.id <> ALL(%(barred)s::bigint[])\n",
             ),
         ),
         "K1-small",
@@ -260,7 +247,7 @@ BUILDS: dict[str, Broken] = {
     "promote-at-once": Broken(
         "a promotion takes its locks and counts in one statement",
         (
-            Edit("sql/promote.sql", PROMOTE_LOCK, "    moment := clock_timestamp();\n"),
+            Edit("sql/promote.sql", PROMOTE_LOCK, ""),
             Edit(
                 "sql/promote.sql",
                 "    WITH told AS MATERIALIZED (\n",
@@ -278,8 +265,8 @@ BUILDS: dict[str, Broken] = {
             # Now and then slowly, so that others wait for it; that does no harm itself.
             Edit(
                 "sql/promote.sql",
-                "      INTO jobs, queues, locked, paced, next_seconds;\n",
-                "      INTO jobs, queues, locked, paced, next_seconds;\n"
+                "      INTO jobs, queues, locked, paced, next_seconds, probed, probes;\n",
+                "      INTO jobs, queues, locked, paced, next_seconds, probed, probes;\n"
                 "    PERFORM pg_sleep(0.02) WHERE jobs > 0 AND random() < 0.25;\n",
             ),
         ),
@@ -303,8 +290,8 @@ BUILDS: dict[str, Broken] = {
             # Slowly, so that others meet it; with the lock that would do no harm.
             Edit(
                 "sql/promote.sql",
-                "      INTO jobs, queues, locked, paced, next_seconds;\n",
-                "      INTO jobs, queues, locked, paced, next_seconds;\n"
+                "      INTO jobs, queues, locked, paced, next_seconds, probed, probes;\n",
+                "      INTO jobs, queues, locked, paced, next_seconds, probed, probes;\n"
                 "    PERFORM pg_sleep(0.02) WHERE '' = ANY(in_lanes);\n",
             ),
         ),
