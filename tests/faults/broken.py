@@ -43,6 +43,7 @@ PROMOTE_LOCK = (
     "    PERFORM pg_advisory_xact_lock(706706, hashed.key)\n"
     f"       FROM ({PROMOTE_KEYS}) hashed;\n"
 )
+PROMOTE_INTO = "      INTO jobs, queues, locked, paced, next_seconds, probed, probes;\n"
 
 BUILDS: dict[str, Broken] = {
     "no-fence": Broken(
@@ -265,8 +266,8 @@ BUILDS: dict[str, Broken] = {
             # Now and then slowly, so that others wait for it; that does no harm itself.
             Edit(
                 "sql/promote.sql",
-                "      INTO jobs, queues, locked, paced, next_seconds, probed, probes;\n",
-                "      INTO jobs, queues, locked, paced, next_seconds, probed, probes;\n"
+                PROMOTE_INTO,
+                f"{PROMOTE_INTO}"
                 "    PERFORM pg_sleep(0.02) WHERE jobs > 0 AND random() < 0.25;\n",
             ),
         ),
@@ -290,9 +291,8 @@ BUILDS: dict[str, Broken] = {
             # Slowly, so that others meet it; with the lock that would do no harm.
             Edit(
                 "sql/promote.sql",
-                "      INTO jobs, queues, locked, paced, next_seconds, probed, probes;\n",
-                "      INTO jobs, queues, locked, paced, next_seconds, probed, probes;\n"
-                "    PERFORM pg_sleep(0.02) WHERE '' = ANY(in_lanes);\n",
+                PROMOTE_INTO,
+                f"{PROMOTE_INTO}    PERFORM pg_sleep(0.02) WHERE '' = ANY(in_lanes);\n",
             ),
         ),
         "Q1-small",
