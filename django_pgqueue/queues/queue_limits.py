@@ -216,6 +216,7 @@ def claim_limited(
     lease: timedelta,
     barred: Sequence[int] = (),
     alone: bool = False,
+    held: Sequence[str] = (),
 ) -> LimitedClaim:
     """
     Lease up to *limit* jobs by *claim*, as far as the limits of *queue* have room.
@@ -236,6 +237,7 @@ def claim_limited(
         limit: Jobs, 1 to CLAIM_LIMIT_MAX.
         lease: How long the jobs stay ours without a heartbeat.
         barred: Ids of jobs to leave alone: they still run where they would go.
+        held: Tasks whose jobs are left alone, as in claim().
         alone: Whether *claim* is for jobs that run alone.
 
     Raises:
@@ -259,7 +261,8 @@ def claim_limited(
     fresh = most - len(jobs)
     if room.places is not None:
         fresh = min(fresh, max(room.places, 0))
-    got = claim(cursor, limit=fresh, **terms) if fresh else []
+    beside = {"held": held} if held else {}
+    got = claim(cursor, limit=fresh, **terms, **beside) if fresh else []
     jobs += got
     next_seconds = room.next_seconds or 0.0
     if jobs and room.places is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from django_pgqueue import (
     Accumulate,
+    Breaker,
     Call,
     Cancel,
     JobContext,
@@ -132,6 +133,9 @@ CASES: dict[str, Case] = {
     "group, retries": ({"group": True, "retries": LATER}, "fail"),
     "limit": ({"limit": Limit(3)}, "go"),
     "rate": ({"rate": Rate("100/s")}, "go"),
+    "fair_by": ({"fair_by": "how"}, "go"),
+    "fair_by, retries": ({"fair_by": "how", "retries": LATER}, "fail"),
+    "breaker": ({"breaker": Breaker(1.0, of=100)}, "go"),
     "rate, retries": ({"rate": Rate("100/s", burst=2), "retries": LATER}, "fail"),
     "rate, snoozes": ({"group": True, "rate": Rate("100/s")}, "snooze"),
     "limit, retries": ({"limit": Limit(3), "retries": LATER}, "fail"),

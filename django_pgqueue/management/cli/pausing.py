@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import operator_name, suggest
 from django_pgqueue.management.cli.output import Output, Subcommand
@@ -81,12 +79,6 @@ def _pause(options: dict[str, Any], out: Output) -> int:
     if task is not None:
         check_is_declared(task)
         return pause(TASK, Lane(name=task), task, options, out)
-    if options["until"] is not None:
-        raise CommandError(
-            "--until is for a task or a lane: the pause of a queue ends when somebody "
-            "resumes it.",
-            returncode=2,
-        )
     check_is_known(name, options)
     return pause(QUEUE, Queue(name=name), name, options, out)
 
