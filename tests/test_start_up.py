@@ -31,7 +31,7 @@ FOR_SOME = ("spark", "management", "testing", "worker")
 
 @pytest.mark.parametrize(
     "apps, most, extra",
-    [(MODELS, 73, ()), ([*MODELS, *ADMIN], 225, ("worker",))],
+    [(MODELS, 74, ()), ([*MODELS, *ADMIN], 228, ("worker",))],
     ids=["app", "with the admin"],
 )
 def test_setup_loads_little(tmp_path, apps, most, extra):

@@ -699,11 +699,10 @@ def test_a_task_that_nobody_declares_is_not_paused(transactional_db):
     [
         (["pause"], "required"),
         (["pause", "mail", "--task", "tests.app.tasks.noop"], "not allowed with"),
-        (["pause", "mail", "--until", "2h"], "--until is for a task or a lane"),
     ],
 )
 def test_a_pause_is_of_a_queue_or_of_a_task(arguments, words, transactional_db):
-    """And that of a queue ends when somebody resumes it."""
+    """One of them, and not both."""
     status, _, err = run(*arguments)
 
     assert 2 == status

@@ -228,7 +228,15 @@ SMALL = {
     # Of few rows; RELEASE is planned so, too, and bounded in test_lane_controls.py.
     *(f"lane_controls.{name}" for name in ("HOLD", "PAUSE", "RESUME", "IS_GROUP")),
     *(f"lane_controls.{name}" for name in ("SET_CAPACITY", "UNSET_CAPACITY")),
-    *(f"lane_controls.{name}" for name in ("FORGET", "RELEASE", "PAUSED")),
+    *(f"lane_controls.{name}" for name in ("FORGET", "RELEASE", "PAUSED", "TRIPPED")),
+    *(f"lane_controls.{name}" for name in ("POLICY", "SET_WEIGHT", "UNSET_WEIGHT")),
+    # By keys: as many rows as a queue has places, or a task's lane.
+    *(f"queue_limits.{name}" for name in ("HOLD", "ROOM", "TAKE_OVER", "PERMIT")),
+    *(f"queue_limits.{name}" for name in ("PAY", "SET_CONCURRENCY", "SET_RATE")),
+    *(f"breakers.{name}" for name in ("OPEN", "OPEN_AGAIN", "CLOSE")),
+    # While tasks are held; 100,000 jobs of one are parked in queues/test_held.py.
+    *(f"claim.{name}_BESIDE_HELD" for name in ("CLAIM", "CLAIM_FROM_FLOORS")),
+    "claim.PARK",
     # Planned along indexes by who runs them, and bounded so in test_depth.py.
     *(f"depth.{name}" for name in ("COUNT", "NOTE", "READ")),
     "claim.REMEMBER_QUEUES",
