@@ -87,7 +87,8 @@ def test_what_somebody_inserts_is_found(start_worker):
         cursor.execute(INSERT)
         ids = [job_id for (job_id,) in cursor.fetchall()]
 
-    wait_until_final(ids)
+    final = wait_until_final(ids)
+    assert {"succeeded"} == {place.state for place in final.values()}
 
 
 def test_jobs_without_a_key_are_done_beside(start_worker, the_ledger):
@@ -122,4 +123,5 @@ def test_each_order_of_queues_serves_them(start_worker, plan):
         ids += [job.id for job in plain.bulk([("b", 0.0)] * 50)]
     start_worker(*plan)
 
-    wait_until_final(ids)
+    final = wait_until_final(ids)
+    assert {"succeeded"} == {place.state for place in final.values()}
