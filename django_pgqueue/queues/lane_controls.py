@@ -1,9 +1,9 @@
 """
 Lane controls: what an operator says of a lane, in place of what its jobs say.
 
-A pause lets nothing through, a capacity holds in place of that of a limit's jobs, and a
-release lets the next job through, whatever else holds it back. What was let through
-before goes on.
+A pause lets nothing through, a capacity holds in place of that of a limit's jobs, a
+weight says how many jobs a fair lane has in a turn, and a release lets the next job
+through, whatever else holds it back. What was let through before goes on.
 
 Each holds the lock of a lane that a promotion takes (sql/promote.sql): a promotion that
 has counted before is over then, and the next one sees what was said. So nothing is let
@@ -110,11 +110,11 @@ DELETE FROM pgqueue_lane
 """
 
 # One job, whatever else holds its lane back: of a limit the one that has been due for
-# longest, of a group the first that is due. A limit then has one more than it takes. A
-# group never has: where a job of it waits for its next attempt, that is parked until
-# then, as one of a limit is; a promotion passes it by until it is due, and takes it
-# first then. Where none waits so, nothing is let through. (In a group with a rate it is
-# parked already, and passed by this once.)
+# longest, of a group the first that is due. A limit then has one more than it takes,
+# and a fair lane one before its turn. A group never has: where a job of it waits for
+# its next attempt, that is parked until then, as one of a limit is; a promotion passes
+# it by until it is due, and takes it first then. Where none waits so, nothing is let
+# through. (In a group with a rate it is parked already, and passed by this once.)
 # The next one is looked at first, so that nobody makes way for nobody. Jobs that were
 # let through are counted one further than may be: where somebody's SQL has let two
 # through, one that makes way is not enough.

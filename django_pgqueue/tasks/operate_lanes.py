@@ -156,9 +156,10 @@ def release(lane: str) -> Released:
     """
     Let the next due job of *lane* through at once, one time; also of a paused lane.
 
-    Of a limit it is one more than may be. Of a group it never is: if the job that the
-    others wait for has failed and waits for its next attempt, or has a run_after that
-    has not come, the next one goes first. One that is ready or runs is waited for.
+    Of a limit it is one more than may be, and of a fair lane one before its turn. Of a
+    group it never is: if the job that the others wait for has failed and waits for its
+    next attempt, or has a run_after that has not come, the next one goes first. One
+    that is ready or runs is waited for.
 
     Raises:
         InvalidOption: *lane* is no name of one; or a transaction is open that is not

@@ -1,7 +1,8 @@
-"""What an operator says of a lane: pauses, capacities, releases."""
+"""What an operator says of a lane: pauses, capacities, weights, releases."""
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -10,8 +11,10 @@ from django.db.models.functions import Now
 
 from django_pgqueue.models import Job, Lane
 from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues import lane_controls as controls
 from django_pgqueue.queues import lanes
+from django_pgqueue.queues.fair import claim_fair
 from django_pgqueue.queues.lane_stats import lane_stats
 from tests.harness.factories import make_job, make_jobs
 from tests.harness.waiting import wait_for
@@ -208,7 +211,52 @@ def test_a_capacity_outlives_a_pause(cursor):
     assert 5 == Lane.objects.get().capacity
 
 
+def test_a_fair_lane_has_as_many_in_a_turn_as_its_weight(cursor):
+    """And again one, when that is taken back; a pause and its end change nothing."""
+    for lane in ("a", "b"):
+        make_jobs(9, lane=lane, lane_policy="fair")
+    controls.set_weight(cursor, "a", 3)
+    controls.pause(cursor, "a")
+    controls.resume(cursor, "a")
+
+    assert {"a": 3, "b": 1} == claimed(cursor, 4)
+    controls.set_weight(cursor, "a", None)
+    assert {"a": 2, "b": 2} == claimed(cursor, 4)
+
+
+def claimed(cursor, limit):
+    """Claim as a worker does; return how many of each lane."""
+    came = claim_fair(cursor, "default", after="", worker="w", limit=limit, lease=HOUR)
+    return Counter(job.lane for job in came.jobs)
+
+
+def test_a_weight_outlives_a_rate(cursor):
+    """Whose row goes once its bucket has been full for long, unless it has one."""
+    Lane.objects.create(name="a", spacing=60.0, burst=1, weight=2)
+    Lane.objects.update(full_at=Now() - 48 * HOUR)
+
+    assert 0 == lanes.forget(cursor)[0]
+    Lane.objects.update(weight=None)
+    assert 1 == lanes.forget(cursor)[0]
+
+
 # Releases ----------------------------------------------------------------------------
+
+
+def test_a_release_of_a_fair_lane_needs_no_turn(cursor):
+    """The one that has been due for longest becomes visible, as any job that is due."""
+    _, second = make_jobs(2, lane="a", lane_policy="fair")
+    make_jobs(9, lane="b", lane_policy="fair")
+    cursor.execute(
+        "UPDATE pgqueue_job SET lane_due_at = now() - interval '1 h' WHERE id = %s",
+        [second],
+    )
+    controls.pause(cursor, "a")
+
+    assert (second, "default", None, second) == release(cursor)
+    assert [second] == visible()
+    (job,) = claims.claim(cursor, queues=["default"], worker="w", limit=5, lease=HOUR)
+    assert second == job.id
 
 
 def test_a_release_lets_one_more_through_than_a_limit_takes(cursor):
