@@ -10,7 +10,7 @@ from django import forms
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin.acts import Act, Came, Confirm, Outcome, Work, pausing
-from django_pgqueue.bounds import LANE_CAPACITY_MAX
+from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_WEIGHT_MAX
 from django_pgqueue.operators.lanes import release_told
 from django_pgqueue.operators.pausable import LANE, PERMISSION
 from django_pgqueue.tasks import operate_lanes as operate
@@ -30,6 +30,18 @@ class CapacityForm(forms.Form):
     )
 
 
+class WeightForm(forms.Form):
+    """How many jobs in a turn."""
+
+    jobs = forms.IntegerField(
+        label=gettext_lazy("Jobs in a turn"),
+        min_value=1,
+        max_value=LANE_WEIGHT_MAX,
+        required=False,
+        help_text=gettext_lazy("Empty: one, as of other lanes."),
+    )
+
+
 def _held(run: Run) -> Run:
     """Return *run* with all lanes locked before it: two who act do not deadlock."""
 
@@ -45,6 +57,12 @@ def _set_capacity(work: Work) -> list[Any]:
     done = [
         key for key, row in work.rows.items() if operate.set_capacity(row.name, jobs)
     ]
+    return [done, []] if jobs is not None else [[], done]
+
+
+def _set_weight(work: Work) -> list[Any]:
+    jobs = work.data["jobs"]
+    done = [key for key, row in work.rows.items() if operate.set_weight(row.name, jobs)]
     return [done, []] if jobs is not None else [[], done]
 
 
@@ -91,11 +109,47 @@ CAPACITY = Act(
     ),
     order="name",
     form=CapacityForm,
-    offered=lambda row: not row.stats.is_group,
+    offered=lambda row: not (row.stats.is_group or row.stats.is_fair),
     warning=gettext_lazy(
         "So many of it are let through at a time, on all workers together, until "
         "somebody says otherwise. What was let through before goes on. Of a limit: a "
         "group takes one at a time."
+    ),
+)
+
+WEIGHT = Act(
+    name="weight",
+    permissions=(PERMISSION,),
+    label=gettext_lazy("Set weight"),
+    help=gettext_lazy("So many of its jobs start in each of its turns."),
+    run=_held(_set_weight),
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d lane has %(jobs)s in a turn.",
+                "%(count)d lanes have %(jobs)s in a turn.",
+                "count",
+            ),
+            gettext_lazy("Weight: %(jobs)s in a turn."),
+        ),
+        Outcome(
+            ngettext_lazy(
+                "%(count)d lane has one in a turn, as others have.",
+                "%(count)d lanes have one in a turn, as others have.",
+                "count",
+            ),
+            gettext_lazy("Weight: one in a turn, as others."),
+        ),
+    ],
+    left=ngettext_lazy(
+        "%(count)d had so many already.", "%(count)d had so many already.", "count"
+    ),
+    order="name",
+    form=WeightForm,
+    offered=lambda row: row.stats.is_fair or not row.stats.waiting,
+    warning=gettext_lazy(
+        "Each time its turn comes, so many of its jobs are claimed before those of the "
+        "next lane, until somebody says otherwise. Of a fair lane: others have none."
     ),
 )
 
@@ -129,8 +183,9 @@ RELEASE = Act(
     form=Confirm,
     warning=gettext_lazy(
         "Its next due job is let through at once, also while it is paused. A limit has "
-        "one more at a time then. A group never has: a job that waits for its next "
-        "attempt is passed by until then, and one that is ready or runs is waited for."
+        "one more at a time then, a fair lane one before its turn. A group never has: "
+        "a job that waits for its next attempt is passed by until then, and one that "
+        "is ready or runs is waited for."
     ),
     offered=lambda row: row.stats.waiting > 0,
 )
@@ -138,5 +193,6 @@ RELEASE = Act(
 ACTS = (
     *(dataclasses.replace(act, run=_held(act.run)) for act in pausing(LANE)),
     CAPACITY,
+    WEIGHT,
     RELEASE,
 )

@@ -65,6 +65,7 @@ def with_stats(stats: LaneStats, clock: Any = None) -> Any:
     row: Any = Lane(
         name=stats.name,
         capacity=stats.own_capacity,
+        weight=stats.weight,
         paused_at=moments.as_clock(stats.paused_at, clock),
         paused_until=moments.as_clock(stats.paused_until, clock),
         paused_by=stats.paused_by,
@@ -114,7 +115,7 @@ def _capacity(stats: LaneStats) -> str | None:
 
 @admin.register(Lane)
 class LaneAdmin(ActingAdmin):
-    """Each lane in which jobs wait, or that somebody has paused or given a capacity."""
+    """Each lane in which jobs wait, or of which somebody has said something."""
 
     keyset = Keyset(("name",), is_by_time=False)
     acts = ACTS
@@ -191,7 +192,7 @@ class LaneAdmin(ActingAdmin):
             (_("Name"), row.name),
             (
                 _("Kind"),
-                kind(stats.capacity, stats.spacing, stats.policy)
+                kind(stats.capacity, stats.spacing, stats.policy, stats.weight)
                 if stats.waiting
                 else None,
             ),
@@ -203,6 +204,7 @@ class LaneAdmin(ActingAdmin):
             (_("Task"), stats.head and stats.head.task),
             (_("Queue"), stats.head and stats.head.queue),
             (_("Capacity set here"), _capacity(stats)),
+            (_("Weight set here"), stats.weight),
             (_("Paused"), moments.full(row.paused_at, row.clock)),
             (_("Paused until"), moments.full(row.paused_until, row.clock)),
             (_("Paused by"), row.paused_by),

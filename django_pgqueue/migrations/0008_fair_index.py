@@ -33,4 +33,15 @@ class Migration(migrations.Migration):
                 condition=Q(visible_at__isnull=True, lane_policy="fair"),
             ),
         ),
+        RemoveIndexConcurrently(model_name="lane", name="pgqueue_lane_controls"),
+        AddIndexConcurrently(
+            model_name="lane",
+            index=models.Index(
+                fields=["name"],
+                name="pgqueue_lane_controls",
+                condition=Q(paused_at__isnull=False)
+                | Q(capacity__isnull=False)
+                | Q(weight__isnull=False),
+            ),
+        ),
     ]

@@ -51,7 +51,9 @@ class Lane(models.Model):
             models.Index(
                 fields=["name"],
                 name="pgqueue_lane_controls",
-                condition=Q(paused_at__isnull=False) | Q(capacity__isnull=False),
+                condition=Q(paused_at__isnull=False)
+                | Q(capacity__isnull=False)
+                | Q(weight__isnull=False),
             )
         ]
 

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from django.contrib.humanize.templatetags.humanize import ordinal
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from django_pgqueue.bounds import FAIR, LANE_CAPACITY_MAX, LANE_SPACING_MIN
 from django_pgqueue.operators.human import age, count
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.lane_controls import Released
-from django_pgqueue.queues.lane_stats import Head, LaneStats, Place, place_of
+from django_pgqueue.queues.lane_stats import (
+    LANES_COUNTED,
+    Head,
+    LaneStats,
+    Place,
+    place_of,
+)
 
 # In which periods people say rates: the first that has a whole number of jobs.
 PERIODS = ((1.0, "s"), (60.0, "min"), (3_600.0, "h"), (86_400.0, "d"))
 ROUNDING = 1e-6
 
 
-def kind(capacity: int | None, spacing: float | None, policy: str | None = None) -> str:
+def kind(
+    capacity: int | None,
+    spacing: float | None,
+    policy: str | None = None,
+    weight: int | None = None,
+) -> str:
     """Return what a lane is, by its jobs: "group", "limit of 5", "rate of 100/min"."""
     if policy == FAIR:
-        return _("in turn with others")
+        text = _("in turn with others")
+        return text if weight is None else f"{text}, {_weight(weight)}"
     if capacity is None and policy is not None:
         text = (
             _("%(kind)s that goes on without what fails")
@@ -35,14 +48,23 @@ def kind(capacity: int | None, spacing: float | None, policy: str | None = None)
 
 
 def kind_word(lane: LaneStats) -> str:
-    """Return "group", "limit" or "rate"; "" where no waiting job says what it is."""
+    """
+    Return "group", "limit" or "rate", or "fair" with its weight, if it was given one.
+
+    Where no waiting job says what it is: "", or the weight that an operator has given.
+    """
+    weight = None if lane.weight is None else _weight(lane.weight)
     if not lane.waiting:
-        return ""
+        return weight or ""
     if lane.is_fair:
-        return _("fair")
+        return ", ".join(filter(None, [_("fair"), weight]))
     if lane.is_rate:
         return _("rate")
     return _("group") if lane.capacity is None else _("limit")
+
+
+def _weight(weight: int) -> str:
+    return _("weight %(jobs)d") % {"jobs": weight}
 
 
 def rate(spacing: float | None) -> str:
@@ -120,6 +142,10 @@ def does(head: Head) -> str:
         return _("attempt %(next)d of %(max)d in %(time)s") % told
     if head.seconds < 0:
         return _("due in %(time)s") % told
+    if head.state == "parked" and head.is_fair:
+        if head.is_paused:
+            return _("due for %(time)s, in the paused queue %(queue)s") % told
+        return _("due for %(time)s, waits for its turn") % told
     if head.state == "parked":
         return _("due for %(time)s, not let through") % told
     if head.is_paused:
@@ -182,7 +208,7 @@ def sentence(place: Place, *, is_named: bool = True) -> str:
     elif lane.task_pause is not None:
         end = paused(lane)
     elif lane.is_fair:
-        end = _("which takes turns with others")
+        end = _turns(place)
     elif lane.turn_seconds > 0 and lane.let_through < lane.takes:
         told["turn"] = age(lane.turn_seconds) if lane.turn_seconds >= 1 else _("1 s")
         end = _("which lets the next through in %(turn)s") % told
@@ -200,9 +226,8 @@ def sentence(place: Place, *, is_named: bool = True) -> str:
 def _where(lane: LaneStats, *, is_named: bool) -> str:
     told = {"name": lane.name, "jobs": count(lane.takes), "rate": rate(lane.spacing)}
     if lane.is_fair:
-        if not is_named:
-            return _("its lane")
-        return _("lane %(name)s") % told
+        text = _("lane %(name)s") % told if is_named else _("its lane")
+        return text if lane.weight is None else f"{text} ({_weight(lane.weight)})"
     if lane.is_rate:
         if not is_named:
             return _("its rate of %(rate)s") % told
@@ -212,6 +237,21 @@ def _where(lane: LaneStats, *, is_named: bool) -> str:
             return _("its limit of %(jobs)s") % told
         return _("limit %(name)s (%(jobs)s at a time)") % told
     return _("group %(name)s") % told if is_named else _("its group")
+
+
+def _turns(place: Place) -> str:
+    """Return with how many other lanes its own takes turns, or why none is taken."""
+    head, others = place.lane.head, place.others
+    if head is not None and head.is_paused:
+        return _("in the paused queue %(queue)s") % {"queue": head.queue}
+    if not others:
+        return _("which has all turns: no other lane waits")
+    text = ngettext(
+        "which takes turns with %(lanes)s other",
+        "which takes turns with %(lanes)s others",
+        others,
+    )
+    return text % {"lanes": count(others, is_more=others >= LANES_COUNTED)}
 
 
 def _ordinal(place: Place) -> str:

@@ -27,6 +27,12 @@ COUNT_MAX = 10_000
 ROWS_MAX = 500_000
 COUNT_MIN = 100
 
+# How far other lanes that take turns beside one are counted.
+LANES_COUNTED = 100
+
+# In the words of the index pgqueue_lane_controls.
+SAID = "(l.paused_at IS NOT NULL OR l.capacity IS NOT NULL OR l.weight IS NOT NULL)"
+
 
 # Locks: none; so have all of these. A loose index scan, as in lanes.py: one probe for
 # each lane, which returns its first waiting job. Lanes of which an operator has said
@@ -50,7 +56,7 @@ WITH RECURSIVE lane(name, place, fits, found) AS (
                      ORDER BY j.lane {order}, j.id {order} LIMIT 1)
                     UNION ALL
                    (SELECT l.name::text, NULL FROM pgqueue_lane l
-                     WHERE (l.paused_at IS NOT NULL OR l.capacity IS NOT NULL)
+                     WHERE {SAID}
                        AND l.name {beyond} lane.name
                      ORDER BY l.name {order} LIMIT 1)) near
             ORDER BY near.lane {order}, near.task NULLS LAST LIMIT 1) next
@@ -64,10 +70,9 @@ SELECT name, place, fits FROM lane
 FIND = _find("%(after)s::text", ">", "ASC")
 
 # From the end, the start is behind the last one: a name that begins with it.
-LAST = """coalesce(nullif(%(after)s::text, ''), greatest(
+LAST = f"""coalesce(nullif(%(after)s::text, ''), greatest(
     (SELECT max(j.lane) FROM pgqueue_job j WHERE j.visible_at IS NULL),
-    (SELECT max(l.name) FROM pgqueue_lane l
-      WHERE l.paused_at IS NOT NULL OR l.capacity IS NOT NULL)) || 'z', '')
+    (SELECT max(l.name) FROM pgqueue_lane l WHERE {SAID})) || 'z', '')
 """
 FIND_BACK = _find(LAST, "<", "DESC")
 
@@ -89,14 +94,15 @@ SELECT j.id, j.task, j.queue, {live_state("j")} AS state, j.attempt, j.max_attem
                          AND j.leased_by IS NOT NULL THEN j.leased_at
                     ELSE j.visible_at END)::float8 AS seconds,
        EXISTS (SELECT FROM pgqueue_queue q
-                WHERE q.name = j.queue AND {IS_PAUSED}) AS is_paused
+                WHERE q.name = j.queue AND {IS_PAUSED}) AS is_paused,
+       coalesce(j.lane_policy = '{FAIR}', false) AS is_fair
   FROM pgqueue_job j WHERE j.id = {{id}} LIMIT 1)
 """
 
 # What an operator has said of a lane, or a circuit breaker. A pause that has ended by
 # itself is none.
 CONTROL = f"""(
-SELECT l.capacity, l.unclaimed,
+SELECT l.weight, l.capacity, l.unclaimed,
        extract(epoch FROM l.full_at - statement_timestamp())::float8 AS full_seconds,
        held.*
   FROM pgqueue_lane l
@@ -110,7 +116,7 @@ SELECT l.capacity, l.unclaimed,
  WHERE l.name = {{lane}} LIMIT 1)
 """
 
-CONTROL_COLUMNS = 9
+CONTROL_COLUMNS = 10
 
 # The same of the task whose jobs wait there, where its pause is another lane's.
 OF_TASK = f"""(
@@ -164,16 +170,19 @@ SELECT asked.name, newest.capacity, newest.spacing, newest.burst, newest.policy,
            AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
          ORDER BY j.lane, j.lane_due_at LIMIT 1)) next ON true
   LEFT JOIN LATERAL {JOB.format(id="coalesce(through.longest, next.id)")} head ON true
- WHERE num_nonnulls(newest.id, control.capacity, control.paused_at) > 0
+ WHERE num_nonnulls(newest.id, control.capacity, control.weight, control.paused_at) > 0
  ORDER BY asked.place
 """
 
 # How many of its lane are let through before a job, of those that are parked. A limit
-# counts by the same index as the promotion: rows of two columns are compared.
+# counts by the same index as the promotion: rows of two columns are compared. So does a
+# fair lane; and of others in the queue, by the loose scan of sql/turns.sql, how many
+# there are, to a number.
 PLACE = f"""
 SELECT own.lane, before.jobs,
        extract(epoch FROM statement_timestamp() -
-               coalesce(own.lane_due_at, own.enqueued_at))::float8
+               coalesce(own.lane_due_at, own.enqueued_at))::float8,
+       others.lanes
   FROM pgqueue_job own
  CROSS JOIN LATERAL {NEWEST.format(lane="own.lane")} newest
  CROSS JOIN LATERAL (
@@ -192,6 +201,21 @@ SELECT own.lane, before.jobs,
                   AND (j.lane, j.lane_due_at) < (own.lane, own.lane_due_at)
                   AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
                 ORDER BY j.lane, j.lane_due_at LIMIT %(limit)s)) counted) before
+ CROSS JOIN LATERAL (
+       WITH RECURSIVE lane(name, place) AS (
+           (SELECT j.lane, 1 FROM pgqueue_job j
+             WHERE newest.policy = '{FAIR}'
+               AND (j.queue, j.lane) > (own.queue, '') AND j.queue <= own.queue
+               AND j.visible_at IS NULL AND j.lane_policy = '{FAIR}'
+             ORDER BY j.queue, j.lane LIMIT 1)
+           UNION ALL
+           SELECT (SELECT j.lane FROM pgqueue_job j
+                    WHERE (j.queue, j.lane) > (own.queue, lane.name)
+                      AND j.queue <= own.queue
+                      AND j.visible_at IS NULL AND j.lane_policy = '{FAIR}'
+                    ORDER BY j.queue, j.lane LIMIT 1), lane.place + 1
+             FROM lane WHERE lane.name IS NOT NULL AND lane.place <= %(lanes)s)
+       SELECT count(*) AS lanes FROM lane WHERE name <> own.lane) others
  WHERE own.id = %(id)s AND own.visible_at IS NULL AND own.lane IS NOT NULL
 """
 
@@ -227,6 +251,7 @@ class Head:
         seconds: Of a running one, since its start; else since it has been due. Below
             zero: until then.
         is_paused: Whether its queue is.
+        is_fair: Whether its lane takes turns with others.
     """
 
     id: int
@@ -237,6 +262,7 @@ class Head:
     max_attempts: int
     seconds: float
     is_paused: bool
+    is_fair: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +306,7 @@ class LaneStats:
         spacing: Of a rate, seconds from one job to the next; None: it has none.
         policy: Of a group, what one that fails does to the others; "fair": it takes
             turns with other lanes, and claims let its jobs through.
+        weight: What an operator has said: how many jobs a fair lane has in a turn.
         turn_seconds: In how many of them it lets the next one through; zero: now.
         breaker_trips: Of the lane of a task, how often in a row its circuit breaker has
             opened; None: it has not.
@@ -300,6 +327,7 @@ class LaneStats:
     own_capacity: int | None = None
     spacing: float | None = None
     policy: str | None = None
+    weight: int | None = None
     turn_seconds: float = 0.0
     paused_at: datetime | None = None
     paused_until: datetime | None = None
@@ -357,12 +385,15 @@ class Place:
         before: How many of those that are parked are let through before it.
         due_seconds: For how long it has been due; below zero: until it is.
         lane: The lane.
+        others: With how many other lanes of its queue a fair one takes turns, up to
+            LANES_COUNTED.
     """
 
     id: int
     before: int
     due_seconds: float
     lane: LaneStats
+    others: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +449,7 @@ def find_lanes(
     """
     Return lanes in which jobs wait, in the order of their names.
 
-    And those that an operator has paused, or given a capacity.
+    And those that an operator has paused, or given a capacity or a weight.
 
     Args:
         cursor: An open cursor.
@@ -475,15 +506,21 @@ def lane_stats(
 
 def place_of(cursor: Cursor, job: int, count_max: int = COUNT_MAX) -> Place | None:
     """Return where the job of this id stands in its lane; None: it does not wait."""
-    cursor.execute(PLACE, {"id": job, "limit": count_max})
+    cursor.execute(PLACE, {"id": job, "limit": count_max, "lanes": LANES_COUNTED})
     row = cursor.fetchone()
     if row is None:
         return None
-    name, before, seconds = row
+    name, before, seconds, others = row
     stats = lane_stats(cursor, [name], count_max)
     if not stats:
         return None
-    return Place(id=job, before=before, due_seconds=seconds, lane=stats[0])
+    return Place(
+        id=job,
+        before=before,
+        due_seconds=seconds,
+        lane=stats[0],
+        others=min(others, LANES_COUNTED),
+    )
 
 
 def failing_heads(cursor: Cursor, lanes: Sequence[str]) -> list[FailingHead]:
@@ -497,7 +534,7 @@ def _stats(row: Sequence[Any], limit: int) -> LaneStats:
     next_id, seconds, *rest = rest
     control, rest = rest[:CONTROL_COLUMNS], rest[CONTROL_COLUMNS:]
     of_task, head = rest[:OF_TASK_COLUMNS], rest[OF_TASK_COLUMNS:]
-    own_capacity, unclaimed, full_seconds, *pause = control
+    weight, own_capacity, unclaimed, full_seconds, *pause = control
     at, until, by, reason, pause_seconds, trips = pause
     turn_seconds = 0.0
     if spacing is not None and full_seconds is not None:
@@ -516,6 +553,7 @@ def _stats(row: Sequence[Any], limit: int) -> LaneStats:
         own_capacity=own_capacity,
         spacing=spacing,
         policy=policy,
+        weight=weight,
         turn_seconds=turn_seconds,
         paused_at=at,
         paused_until=until,

@@ -168,6 +168,45 @@ def test_a_group_is_given_no_capacity(admin_client):
     )
 
 
+def test_a_fair_lane_is_given_a_weight(admin_client):
+    """And again one job in a turn."""
+    make_jobs(3, lane="a", lane_policy="fair")
+
+    done = act(admin_client, "weight", "a", jobs="3")
+    assert ["1 lane has 3 in a turn."] == told(done)
+    assert ">fair, weight 3<" in admin_client.get(URL).content.decode()
+    html = admin_client.get(f"{URL}a/change/").content.decode()
+    assert "in turn with others, weight 3" in html
+    assert f"{URL}a/weight/" in html
+    assert f"{URL}a/capacity/" not in html
+    act(admin_client, "weight", "a", jobs="")
+    assert not Lane.objects.exists()
+    assert ["Weight: 3 in a turn.", "Weight: one in a turn, as others."] == [
+        entry.change_message for entry in LogEntry.objects.order_by("pk")
+    ]
+
+
+def test_only_a_fair_lane_is_given_a_weight(admin_client):
+    """The page of another does not offer it, and the list tells why not."""
+    make_lane("a", 3, 2)
+
+    (problem,) = told(act(admin_client, "weight", "a", jobs="5"))
+    assert "lane 'a' takes no turns" in problem
+    assert f"{URL}a/weight/" not in admin_client.get(f"{URL}a/change/").content.decode()
+    response = admin_client.post(f"{URL}a/weight/", {"confirmed": "1", "jobs": "101"})
+    assert 200 != response.status_code or response.context["form"].errors
+    assert not Lane.objects.exists()
+
+
+def test_the_kind_of_a_group_says_what_a_failure_does(admin_client):
+    """On the page of the lane, and of a job of it."""
+    _, job = make_jobs(2, lane="a", lane_policy="skip")
+
+    for url in (f"{URL}a/change/", f"/admin/pgqueue/job/{job}/change/"):
+        html = admin_client.get(url).content.decode()
+        assert "group that goes on without what fails" in html
+
+
 def test_the_next_jobs_of_several_lanes_are_released(admin_client):
     """Of one where none can be, it is told why."""
     first, second, _ = make_lane("a", 3, 1)

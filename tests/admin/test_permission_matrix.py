@@ -92,6 +92,7 @@ ACTS = [
     ("queue", "resume", {"pause"}),
     ("queue", "limit", {"pause"}),
     *(("lane", name, {"pause"}) for name in ("pause", "resume", "capacity", "release")),
+    ("lane", "weight", {"pause"}),
     ("pipelinerun", "run-again", {"run_pipeline"}),
     ("pipelinerun", "stop", {"run_pipeline"}),
     ("schedule", "run-now", {"run_schedule"}),
@@ -112,7 +113,7 @@ REPEATED = {"run-again": 3, "run-now": 3, "release": 3}
 FORMS = (
     *("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop"),
     *("run-now", "reset", "remove", "disable", "read-on", "capacity", "release"),
-    "limit",
+    *("limit", "weight"),
 )
 
 EDITS = [
@@ -172,7 +173,8 @@ def make(page, name=""):
 
 def make_lane(name):
     """Return the name of a lane in which jobs wait."""
-    make_jobs(5, lane="a", lane_capacity=1)
+    kind = {"lane_policy": "fair"} if name == "weight" else {"lane_capacity": 1}
+    make_jobs(5, lane="a", **kind)
     if name == "resume":
         Lane.objects.create(name="a", paused_at=timezone.now())
     return "a"

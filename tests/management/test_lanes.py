@@ -216,6 +216,33 @@ def test_a_limit_takes_another_number():
     assert re.search(r" 2 of 2 ", run("lanes")[1])
 
 
+def test_a_fair_lane_has_so_many_in_a_turn():
+    """The list says how many; default takes it back."""
+    first, *_ = make_jobs(3, lane="shop.sync:3", lane_policy="fair")
+    waits = rf"{first}  due for \d+ s, waits for its turn"
+    line = rf"^shop.sync:3  fair +3 +0 +0 +\d+ s +{waits}$"
+    assert re.search(line, run("lanes")[1], re.MULTILINE)
+
+    assert (DONE, "Lane shop.sync:3 has 5 in a turn.\n", "") == run(
+        "lanes", "weight", "shop.sync:3", 5
+    )
+    assert re.search(r"^shop.sync:3  fair, weight 5 +3 ", run("lanes")[1], re.MULTILINE)
+    changed = {"lane": "shop.sync:3", "weight": 5, "changed": False}
+    assert (NOTHING, changed) == told("lanes", "weight", "shop.sync:3", 5)
+    assert (DONE, "Lane shop.sync:3 has 1 in a turn.\n", "") == run(
+        "lanes", "weight", "shop.sync:3", "default"
+    )
+    assert "weight" not in run("lanes")[1]
+
+
+def test_a_fair_lane_is_released():
+    """Its next job need not wait for its turn."""
+    first, *_ = make_jobs(3, lane="f", lane_policy="fair")
+
+    released = f"Lane f: job {first} was let through.\n"
+    assert (DONE, released, "") == run("lanes", "release", "f")
+
+
 def test_a_release_tells_what_it_let_through_or_why_not():
     """A group says whom it waits for."""
     first, second, _ = make_lane("g", 3)
@@ -248,11 +275,16 @@ def test_a_release_tells_what_it_let_through_or_why_not():
         (["capacity", "a", "0"], "'0' is not default, nor a whole number from 1"),
         (["capacity", "a", "100001"], "to 100,000"),
         (["capacity", "g", "2"], "lane 'g' is a group"),
+        (["capacity", "f", "2"], "lane 'f' takes turns"),
+        (["weight", "a", "0"], "'0' is not default, nor a whole number from 1 to 100"),
+        (["weight", "a", "101"], "to 100"),
+        (["weight", "g", "2"], "lane 'g' takes no turns"),
     ],
 )
 def test_words_that_nothing_can_be_done_with(words, problem):
     """Are refused before anything is done, with status 2."""
     make_lane("g", 2)
+    make_jobs(2, lane="f", lane_policy="fair")
 
     status, out, err = run("lanes", *words)
     assert (USAGE, "") == (status, out)
@@ -272,6 +304,26 @@ def test_show_says_why_a_job_waits():
     assert f"Job {third} is parked: {why}" == in_minutes(out.splitlines()[0])
     assert re.search(r"^  lane +customer:17, group$", out, re.MULTILINE)
     assert why == in_minutes(told("show", third)[1]["job"]["waits"])
+
+
+def test_show_says_for_whose_turns_a_job_waits():
+    """How many of its lane are before it, and how many other lanes there are."""
+    make_jobs(9, lane="sync:4", lane_policy="fair")
+    _, second = make_jobs(2, lane="sync:3", lane_policy="fair")
+
+    _, out, _ = run("show", second)
+    why = "2nd in line for lane sync:3, which takes turns with 1 other"
+    assert f"Job {second} is parked: {why}" == out.splitlines()[0]
+    assert re.search(r"^  lane +sync:3, in turn with others$", out, re.MULTILINE)
+
+
+def test_show_says_what_a_failure_does_to_a_group():
+    """Of the job's own lane."""
+    job = make_job(lane="g", lane_policy="dead-letter").pk
+
+    _, out, _ = run("show", job)
+    line = r"^  lane +g, group in which what fails is a dead letter$"
+    assert re.search(line, out, re.MULTILINE)
 
 
 def test_show_says_nothing_of_a_lane_where_a_job_was_let_through():

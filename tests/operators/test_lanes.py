@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from django.utils import translation
 
-from django_pgqueue.operators.lanes import does, kind, rate, sentence
+from django_pgqueue.operators.lanes import does, kind, kind_word, rate, sentence, taken
 from django_pgqueue.queues.lane_stats import Head, LaneStats, Place, TaskPause
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
@@ -16,8 +20,10 @@ def english():
         yield
 
 
-def make_head(job=4711, state="running", seconds=240.0, *, is_paused=False):
-    return Head(job, "shop.charge", "mail", state, 3, 5, seconds, is_paused)
+def make_head(
+    job=4711, state="running", seconds=240.0, *, is_paused=False, is_fair=False
+):
+    return Head(job, "shop.charge", "mail", state, 3, 5, seconds, is_paused, is_fair)
 
 
 def make_lane(capacity=None, **more):
@@ -44,10 +50,12 @@ def make_place(
     head=None,
     job=4720,
     count_max=100,
+    others=0,
     **more,
 ):
     return Place(
         id=job,
+        others=others,
         before=before,
         due_seconds=due,
         lane=make_lane(
@@ -107,6 +115,11 @@ def test_a_job_of_a_rate_waits_for_its_turn():
         (make_head(state="scheduled", seconds=-30.5), "due in 30 s"),
         (make_head(state="parked", seconds=-30.5), "due in 30 s"),
         (make_head(state="parked"), "due for 4 min, not let through"),
+        (make_head(state="parked", is_fair=True), "due for 4 min, waits for its turn"),
+        (
+            make_head(state="parked", is_fair=True, is_paused=True),
+            "due for 4 min, in the paused queue mail",
+        ),
     ],
 )
 def test_what_a_job_does(head, text):
@@ -212,8 +225,42 @@ def test_a_lane_that_takes_turns_is_no_limit():
     assert "in turn with others" == kind(100_000, None, "fair")
     assert not lane.has_room
     place = Place(id=1, before=2, due_seconds=9.0, lane=lane)
-    told = "3rd in line for lane c:17, which takes turns with others"
+    told = "3rd in line for lane c:17, which has all turns: no other lane waits"
     assert told == sentence(place)
+    assert "2" == taken(make_lane(100_000, policy="fair", let_through=2))
+
+
+def test_a_weight_is_told_with_the_kind():
+    """Of a lane in which nothing waits, it is all that is known."""
+    fair = {"capacity": 100_000, "policy": "fair"}
+
+    assert "in turn with others, weight 3" == kind(100_000, None, "fair", 3)
+    assert ["fair", "fair, weight 3", "weight 3", "", "limit"] == [
+        kind_word(make_lane(**fair)),
+        kind_word(make_lane(**fair, weight=3)),
+        kind_word(make_lane(waiting=0, weight=3)),
+        kind_word(make_lane(waiting=0)),
+        kind_word(make_lane(5, weight=3)),
+    ]
+
+
+def test_a_job_of_a_fair_lane_waits_for_its_turn():
+    """With how many others; a pause is told before that."""
+    fair = {"capacity": 100_000, "policy": "fair"}
+    assert (
+        "4th in line for lane c:17 (weight 3), which takes turns with 2 others"
+    ) == sentence(make_place(before=3, others=2, weight=3, **fair))
+    assert "1st in line for its lane, which takes turns with 100+ others" == sentence(
+        make_place(others=100, **fair), is_named=False
+    )
+    assert sentence(make_place(others=1, **fair)).endswith("turns with 1 other")
+    assert "1st in line for lane c:17, which is paused: why" == sentence(
+        make_place(paused_at=NOON, pause_reason="why", **fair)
+    )
+    head = make_head(state="parked", is_paused=True, is_fair=True)
+    assert "1st in line for lane c:17, in the paused queue mail" == sentence(
+        make_place(head=head, **fair)
+    )
 
 
 def test_a_group_says_what_a_failure_does():

@@ -240,6 +240,46 @@ def test_a_place_in_a_limit_goes_by_time(cursor):
     assert [0, 1, 2] == places
 
 
+def test_a_place_in_a_fair_lane_tells_how_many_others_have_turns(cursor, monkeypatch):
+    """Those of its queue, to a number; and it goes by the time of being due."""
+    for name in ("a", "b", "c"):
+        make_waiting(2, name, lane_policy="fair")
+    make_waiting(2, "d", lane_policy="fair", queue="mail")
+    make_waiting(2, "a limit", 3)
+    first, second = make_waiting(2, "b", lane_policy="fair")
+    cursor.execute(
+        "UPDATE pgqueue_job SET lane_due_at = now() - interval '1 h' WHERE id = %s",
+        [second],
+    )
+
+    places = [stats.place_of(cursor, job) for job in (first, second)]
+    assert [(3, 2), (0, 2)] == [(place.before, place.others) for place in places]
+    monkeypatch.setattr(stats, "LANES_COUNTED", 1)
+    assert 1 == stats.place_of(cursor, first).others
+
+
+def test_a_fair_lane_says_its_weight_and_has_no_room(cursor):
+    """It lets nothing through by itself, whatever is due."""
+    (job, _) = make_waiting(2, "a", lane_policy="fair")
+    assert (None, True) == (only(cursor, "a").weight, only(cursor, "a").is_fair)
+    lane_controls.set_weight(cursor, "a", 3)
+
+    lane = only(cursor, "a")
+    assert (3, False, job) == (lane.weight, lane.has_room, lane.next_id)
+    assert (True, "parked") == (lane.head.is_fair, lane.head.state)
+
+
+def test_a_lane_that_was_given_a_weight_is_found(cursor):
+    """Also where nothing waits, in both directions."""
+    lane_controls.set_weight(cursor, "b", 3)
+    make_waiting(1, "a")
+
+    for is_back in (False, True):
+        found = stats.find_lanes(cursor, limit=10, looks=10, is_back=is_back)
+        assert ["a", "b"] == sorted(found.lanes)
+    assert (3, 0) == (only(cursor, "b").weight, only(cursor, "b").waiting)
+
+
 def test_what_is_not_parked_has_no_place(cursor):
     """Nor has a job that there is not."""
     (job,) = make_waiting(1, "g")
@@ -291,12 +331,12 @@ def test_groups_that_wait_for_a_failing_job(cursor):
 # Plans -------------------------------------------------------------------------------
 
 ONE_KEY = """
-INSERT INTO pgqueue_job (task, lane, lane_capacity)
-SELECT 'x', 'one', {capacity} FROM generate_series(1, {n})
+INSERT INTO pgqueue_job (task, lane, lane_capacity, lane_policy)
+SELECT 'x', 'one', {kind} FROM generate_series(1, {n})
 """
 MANY_LANES = """
-INSERT INTO pgqueue_job (task, lane, lane_capacity)
-SELECT 'x', 'lane' || n % 5000, {capacity} FROM generate_series(1, {n}) n
+INSERT INTO pgqueue_job (task, lane, lane_capacity, lane_policy)
+SELECT 'x', 'lane' || n % 5000, {kind} FROM generate_series(1, {n}) n
 """
 
 
@@ -307,11 +347,11 @@ def read_as_a_whole(plan):
 
 
 @pytest.mark.parametrize("is_analysed", [False, True], ids=["never analysed", ""])
-@pytest.mark.parametrize("capacity", ["NULL", "5"])
+@pytest.mark.parametrize("kind", ["NULL, NULL", "5, NULL", "NULL, 'fair'"])
 @pytest.mark.parametrize("rows", [ONE_KEY, MANY_LANES], ids=["one key", "many lanes"])
-def test_no_look_reads_more_than_it_counts(cursor, rows, capacity, is_analysed):
+def test_no_look_reads_more_than_it_counts(cursor, rows, kind, is_analysed):
     """A hundred thousand jobs wait, of one key or of many."""
-    cursor.execute(rows.format(n=100_000, capacity=capacity))
+    cursor.execute(rows.format(n=100_000, kind=kind))
     if is_analysed:
         cursor.execute("ANALYZE pgqueue_job")
     cursor.execute("SELECT max(id) FROM pgqueue_job")
@@ -322,9 +362,10 @@ def test_no_look_reads_more_than_it_counts(cursor, rows, capacity, is_analysed):
         stats.FIND_BACK: {"after": "", "text": "l", "task": "x", "looks": 50}
         | {"limit": 50},
         stats.STATS: {"lanes": names, "limit": 1_000},
-        stats.PLACE: {"id": last, "limit": 1_000},
+        stats.PLACE: {"id": last, "limit": 1_000, "lanes": 100},
         stats.FAILING: {"lanes": names},
         lane_controls.IS_GROUP: {"lane": names[0]},
+        lane_controls.POLICY: {"lane": names[0]},
         lane_controls.RELEASE: {"lane": names[0]},
     }
 

@@ -365,6 +365,7 @@ SPECIAL = {
     },
     **{f"depth.{name}": {"rows": [51]} for name in ("COUNT", "NOTE")},
     "lane_stats.FAILING": {"lanes": ["one"]},
+    "lane_stats.PLACE": {"lanes": 100},
     "lane_stats.STATS": {"lanes": ["one"]},
     **{
         f"lane_stats.{name}": {"after": "", "looks": 500, "text": "one", "task": None}
