@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from django.apps import apps
+from django.conf import settings as django_settings
 from django.core import checks
 from django.db import connection, connections
 from django.db.backends.postgresql import psycopg_any
@@ -515,6 +517,12 @@ def test_the_checks_are_known_to_django(settings):
 
     assert {"pgqueue.E001"} == ids()
     assert {"pgqueue.E001", "pgqueue.W014"} == ids(include_deployment_checks=True)
+
+
+def test_django_finds_nothing_wrong_with_our_models():
+    """Whatever its version, beside the apps that this project names, which are few."""
+    assert "django.contrib.postgres" not in django_settings.INSTALLED_APPS
+    assert [] == checks.run_checks(app_configs=[apps.get_app_config("pgqueue")])
 
 
 def test_a_wrong_setting_does_not_keep_django_from_starting(tmp_path):

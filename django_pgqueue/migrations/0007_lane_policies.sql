@@ -342,7 +342,8 @@ BEGIN
         headers, lane, lane_capacity, lane_spacing, lane_burst, lane_policy)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $10, $11, $12, $13, $14, $15)
     RETURNING id INTO stored;
-    PERFORM pg_notify(pgqueue_channel(), '!lanes');
+    PERFORM pg_notify(pgqueue_channel(), CASE WHEN $15 = 'fair' THEN '!fair:' || $4
+                                              ELSE '!lanes' END);
     RETURN stored;
 END $$;
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import migrations, models
+
+from django_pgqueue.models.columns import TextArray
 
 # Functions as django_pgqueue/sql/ had them; later changes come in later migrations.
 FUNCTIONS = Path(__file__).with_suffix(".sql").read_text("utf-8")
@@ -37,9 +38,7 @@ class Migration(migrations.Migration):
     dependencies = [("pgqueue", "0008_fair_index")]
 
     operations = [
-        column(
-            "lane_by", "lane by", lambda **said: ArrayField(models.TextField(), **said)
-        ),
+        column("lane_by", "lane by", TextArray),
         column("lane_capacity", "lane capacity", models.IntegerField),
         column("lane_spacing", "lane spacing", models.FloatField),
         column("lane_burst", "lane burst", models.IntegerField),

@@ -25,6 +25,14 @@ CLOCK = Func(
 )
 
 
+class TextArray(models.Field):  # type: ignore[type-arg]
+    """A list of texts. ArrayField asks for an app more in INSTALLED_APPS, from 6.1 on."""
+
+    def db_type(self, connection: Any) -> str:
+        """Return its type in the database."""
+        return "text[]"
+
+
 class JobColumns(models.Model):
     """What a job is, alike in the queue, the archive and the dead letters."""
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.models.columns import CLOCK, JSON_OBJECT
+from django_pgqueue.models.columns import CLOCK, JSON_OBJECT, TextArray
 
 
 class SubscriptionSource(models.TextChoices):
@@ -54,9 +53,7 @@ class Subscription(models.Model):
 
     # What of a message makes the lane of its job: "key", "name", or "payload." and a
     # field. NULL: it has none; empty: that of the task. The others as of a job.
-    lane_by = ArrayField(
-        models.TextField(), verbose_name=_("lane by"), null=True, blank=True
-    )
+    lane_by = TextArray(_("lane by"), null=True, blank=True)
     lane_capacity = models.IntegerField(_("lane capacity"), null=True, blank=True)
     lane_spacing = models.FloatField(_("lane spacing"), null=True, blank=True)
     lane_burst = models.IntegerField(_("lane burst"), null=True, blank=True)

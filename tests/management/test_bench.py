@@ -39,6 +39,7 @@ PERCENTILES = {"p50", "p95", "p99"}
 ALSO = {
     "backlog": {"claim_buffers"},
     "idle": {"cpu_percent", "queries_per_second", "rss_mb"},
+    "fair_latency": PERCENTILES,
     "lanes_latency": PERCENTILES,
     "lanes_parked": {"claim_buffers"},
     "latency": PERCENTILES,
@@ -52,6 +53,7 @@ PART_ALSO = {
 }
 UNITS = {
     "contend": "tx/s",
+    "fair_latency": "ms",
     "idle": "goals",
     "lanes_latency": "ms",
     "lanes_snapshot": "ms",

@@ -479,6 +479,19 @@ def test_pgqueue_enqueue_puts_a_job_into_a_lane(cursor, other_cursor):
     assert ["!lanes"] == notifications(other_cursor, cursor, channel)
 
 
+def test_pgqueue_enqueue_tells_claims_of_a_fair_job(cursor, other_cursor):
+    """Nobody lets it through: a claim of its queue takes it, once its turn has come."""
+    other_cursor.execute("SELECT pgqueue_channel()")
+    (channel,) = other_cursor.fetchone()
+    other_cursor.execute(f'LISTEN "{channel}"')
+    cursor.execute(
+        "SELECT pgqueue_enqueue('x', lane => 'a', lane_policy => 'fair',"
+        " queue => 'mail')"
+    )
+
+    assert ["!fair:mail"] == notifications(other_cursor, cursor, channel)
+
+
 @pytest.mark.parametrize(
     "policy, capacity", [("skip", None), ("dead-letter", None), ("fair", 100_000)]
 )

@@ -19,6 +19,8 @@ from pyspark.errors import PySparkException
 
 from django_pgqueue.exceptions import SparkError
 from django_pgqueue.postgres.embedded import start
+from django_pgqueue.queues import fair
+from django_pgqueue.queues.lanes import HINT
 from django_pgqueue.spark.write import journal as journals
 from django_pgqueue.spark.write import staged, two_phase
 from django_pgqueue.spark.write.journal import Outcome, Write
@@ -281,7 +283,9 @@ def test_a_driver_that_died_after_it_decided_is_finished(
         assert ["orders: committing, committed"] == reap(server.url)
 
         heard = [note.payload for note in listener.notifies(timeout=0.1)]
-    assert ["mail"] == heard
+    *queues, lanes = heard
+    assert ["mail", f"{fair.HINT}mail"] == queues
+    assert lanes.startswith(HINT)
     assert [("a1",), ("a1",), ("a2",), ("a2",)] == sorted(jobs(database, "task"))
     assert [] == prepared(database)
     assert [("committed", 4)] == journal(database, "state, written")
