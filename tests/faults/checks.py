@@ -72,7 +72,20 @@ def orphans_leave_soon(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
 
 
 def leases_are_free_soon(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
-    """What a lost worker held is soon somebody else's: lease, poll and two seconds."""
+    """
+    What a lost worker held goes before what is due later: lease, poll and two seconds.
+
+    Later than others it may be: behind those that were due before its lease ran out,
+    where too few workers are left for all of them.
+    """
+    claims = [
+        (change.new.leased_at or change.at, change.old.visible_at)
+        for change in evidence.changes
+        if change.old is not None
+        and change.new is not None
+        and change.old.visible_at is not None
+        and change.new.deliveries > change.old.deliveries
+    ]
     for harm in harms(evidence, "kill_group", "kill_supervisor"):
         # Orphans renew what they still run until they leave.
         limit = RECOVERY_SECONDS_MAX
@@ -86,7 +99,10 @@ def leases_are_free_soon(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
                     pid is not None
                     and harm.hits(pid)
                     and lease.claimed_at <= harm.since
-                    and ended > harm.since + limit
+                    and any(
+                        at < ended and due_at > harm.since + limit
+                        for at, due_at in claims
+                    )
                 ):
                     yield f"job {lease.job} was held for {ended - harm.since:.1f} s"
 

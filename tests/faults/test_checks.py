@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.checks import nothing_runs_beside_itself
-from tests.faults.evidence import Evidence, Run
+from tests.faults.checks import leases_are_free_soon, nothing_runs_beside_itself
+from tests.faults.evidence import Evidence, Harm, Run
+from tests.faults.history import Change, Row
+from tests.faults.verdict import Lease, Verdict
 
 
 def run(delivery, pid, started_at, **ended):
@@ -28,5 +30,41 @@ def test_a_process_starts_no_job_that_it_still_runs(first, second, expected):
     evidence = Evidence(runs={(1, 1): first, (1, 2): second})
 
     found = list(nothing_runs_beside_itself(evidence, None))
+
+    assert expected == len(found)
+
+
+@pytest.mark.parametrize(
+    "due_at, claimed_at, expected",
+    [(15.0, 20.0, 1), (6.0, 20.0, 0), (15.0, 31.0, 0)],
+    ids=["due later", "due before", "claimed later"],
+)
+def test_what_is_due_later_than_a_lost_lease_goes_behind_it(
+    due_at, claimed_at, expected
+):
+    """A backlog from before may keep it waiting, however long that takes."""
+    lost = Lease(1, 1, "a", 0.5, 30.0, "lapsed", Row())
+    other = Change(
+        seq=1,
+        at=claimed_at,
+        backend=1,
+        application="",
+        transaction="1",
+        place="queue",
+        operation="UPDATE",
+        job=2,
+        key="op2.0",
+        task="work",
+        how=None,
+        old=Row(visible_at=due_at),
+        new=Row(visible_at=99.0, leased_by="b", leased_at=claimed_at, deliveries=1),
+    )
+    evidence = Evidence(
+        pids={"a": 7},
+        harms=[Harm("kill_group", "group", frozenset({7}), 1.0, 1.0)],
+        changes=[other],
+    )
+
+    found = list(leases_are_free_soon(evidence, Verdict(leases={1: [lost]})))
 
     assert expected == len(found)
