@@ -120,8 +120,8 @@ def kill_supervisor(stage: Stage, fault: Fault) -> Undo:
     return None
 
 
-class AllPaused(Exception):
-    """There is none left that could be paused, until one goes on."""
+class NonePausable(Exception):
+    """There is none that could be paused, until one goes on or is started."""
 
 
 def pause_process(stage: Stage, fault: Fault) -> Undo:
@@ -131,13 +131,17 @@ def pause_process(stage: Stage, fault: Fault) -> Undo:
     children = wait_for(stage.fleet.children, VICTIM_SECONDS_MAX, "a process")
     pids = [pid for pid in children if pid not in stage.paused]
     if not pids:
-        raise AllPaused
+        raise NonePausable
     until = time.monotonic() + (VICTIM_SECONDS_MAX if fault.what == "busy" else 0.0)
     while True:
         busy = _busy(stage) & set(pids) if fault.what == "busy" else set()
         some = sorted(busy) or pids
         pid = some[fault.victim % len(some)]
-        os.kill(pid, signal.SIGSTOP)
+        try:
+            os.kill(pid, signal.SIGSTOP)
+        except ProcessLookupError:
+            # Another fault has just killed it.
+            raise NonePausable from None
         # Its job may have ended in between: then another one.
         if time.monotonic() > until or pid in _busy(stage):
             break

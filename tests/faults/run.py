@@ -177,8 +177,8 @@ def _let_happen(stage: Stage, started_at: float) -> None:
     def inject(fault: Fault) -> None:
         try:
             undo = injectors.KINDS[fault.kind](stage, fault)
-        except injectors.AllPaused:
-            # This plan is late, and one of them goes on soon.
+        except injectors.NonePausable:
+            # This plan is late, and soon there is one.
             plan(time.monotonic() + LATER_SECONDS, partial(inject, fault))
         else:
             if undo is not None:
