@@ -4,7 +4,7 @@ from __future__ import annotations
 
 LIMIT = 5
 
-CAPACITIES = {"grouped": 1, "limited": LIMIT}
+CAPACITIES = {"grouped": 1, "yielding": 1, "limited": LIMIT}
 
 # Of a rate: how many a second, and how many may be ahead of that.
 PER_SECOND = 15

@@ -557,20 +557,19 @@ def _small(name: str, *, seconds: float, jobs: int, count: int) -> Row:
 
 
 def _hot() -> Row:
-    """Return a piece of Q1 that has single jobs of many clients, and hardly a fault."""
+    """Return a piece of Q1 whose jobs make way when they fail, and hardly a fault."""
     load = replace(
         ROWS["Q1"].load,
-        jobs=800,
-        clients=8,
-        sizes=(1,),
-        seconds=(0.02, 0.06),
+        jobs=400,
+        tasks={"yielding": 1.0},
+        seconds=(0.05, 0.1),
         customers=6,
         open_seconds=(0.0, 0.1),
         rolled_back_share=0.0,
-        failing_share=0.0,
+        failing_share=0.3,
     )
     series = (Series(kind="kill_process", count=2),)
-    return replace(ROWS["Q1"], seconds=12, load=load, series=series)
+    return replace(ROWS["Q1"], seconds=8, load=load, series=series)
 
 
 # What finds out the broken builds; no row of the matrix, only a piece of one.
@@ -591,8 +590,8 @@ SMALL: dict[str, Row] = {
         checks=(checks.nothing_runs_beside_itself,),
     ),
     "D6-small": _small("D6", seconds=10, jobs=800, count=2),
-    # Few lanes that are nearly always full, and commits in another order than that of
-    # ids: whoever counts a little later finds another first job.
+    # Few lanes that always have more jobs, and first that which has failed, once it is
+    # due again: whoever counts a little later finds another first job.
     "Q1-small": _hot(),
     "Q2-small": replace(_small("Q2", seconds=10, jobs=800, count=0), points={}),
     # One worker whose threads are all held up now and then, and then free at once.

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from django_pgqueue import Limit, Rate, Reject, Retry, task
+from django_pgqueue import Group, Limit, Rate, Reject, Retry, task
 from django_pgqueue.tasks.context import JobContext
 from tests.faults import leaks, ledger, poison
 from tests.faults.capacities import BURST, LIMIT, PER_SECOND
@@ -81,6 +81,18 @@ def grouped(
     ctx: JobContext, key: str, customer: str, seconds: float, fails: int = 0
 ) -> None:
     """As ``work``, one at a time for a customer, and in order."""
+    with noted(ctx) as delivery:
+        time.sleep(seconds)
+        write_effect(ctx, delivery, key)
+        if ctx.attempt <= fails:
+            raise Planned(f"attempt {ctx.attempt}")
+
+
+@task(takes_context=True, retries=SOON, group=Group("customer", on_error="skip"))
+def yielding(
+    ctx: JobContext, key: str, customer: str, seconds: float, fails: int = 0
+) -> None:
+    """As ``grouped``, and the others go on while one waits for its next attempt."""
     with noted(ctx) as delivery:
         time.sleep(seconds)
         write_effect(ctx, delivery, key)
