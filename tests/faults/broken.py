@@ -338,6 +338,41 @@ BUILDS: dict[str, Broken] = {
         "Q3-small",
         frozenset({"rates_hold"}),
     ),
+    "place-of-lapsed": Broken(
+        "a lease that has run out has no place in its queue",
+        (
+            Edit(
+                "queues/queue_limits.py",
+                "SELECT count(has_lapsed)::integer AS jobs,",
+                "SELECT (count(*) FILTER (WHERE NOT has_lapsed))::integer AS jobs,",
+            ),
+        ),
+        "Q4-small",
+        frozenset({"queue_holds_no_more"}),
+    ),
+    "queue-unpaid": Broken(
+        "who claims from a queue takes nothing from its rate",
+        (Edit("queues/queue_limits.py", '"jobs": len(jobs),', '"jobs": 0,'),),
+        "Q4-quick",
+        frozenset({"queue_keeps_rate"}),
+    ),
+    "no-turns": Broken(
+        "jobs of fair lanes are claimed as they came",
+        (
+            Edit(
+                "sql/turns.sql", "LIMIT turn.quota) waiting", "LIMIT in_jobs) waiting"
+            ),
+            # And all claims begin with the same lane.
+            Edit("sql/turns.sql", "> (in_queue, in_after)", "> (in_queue, '')"),
+            Edit(
+                "sql/turns.sql",
+                "ORDER BY round, turn.place LIMIT in_jobs",
+                "ORDER BY waiting.id LIMIT in_jobs",
+            ),
+        ),
+        "Q5-small",
+        frozenset({"turns_are_taken"}),
+    ),
 }
 
 

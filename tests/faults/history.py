@@ -38,6 +38,8 @@ CREATE FUNCTION faults_row(whole jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
         'leased_by', whole -> 'leased_by',
         'leased_at', extract(epoch FROM (whole ->> 'leased_at')::timestamptz),
         'visible_at', extract(epoch FROM (whole ->> 'visible_at')::timestamptz),
+        'fair_due_at', CASE WHEN whole ->> 'lane_policy' = 'fair' THEN
+            extract(epoch FROM (whole ->> 'lane_due_at')::timestamptz) END,
         'error_kind', whole -> 'errors' -> -1 ->> 'kind',
         'error_type', whole -> 'errors' -> -1 ->> 'type',
         'state', coalesce(whole -> 'state', whole -> 'reason'))
@@ -100,6 +102,7 @@ class Row:
     leased_by: str | None = None
     leased_at: float | None = None
     visible_at: float | None = None
+    fair_due_at: float | None = None  # While it is parked for its turn.
     error_kind: str | None = None
     error_type: str | None = None
     state: str | None = None  # Of the archive, or the reason of a dead letter.

@@ -46,6 +46,7 @@ class Load:
     rolled_back_share: float = 0.05
     # Who shares a group or a limit: each transaction is about one of so many.
     customers: int = 0
+    loud_share: float = 0.0  # Transactions that are about the first one whatever drawn.
     open_seconds: tuple[float, float] = (0.0, 0.0)  # From the insert to the COMMIT.
     # Transactions that end by a fault of their own, planned: how, and how many.
     endings: Mapping[str, int] = field(default_factory=dict)
@@ -166,7 +167,8 @@ def plan_operations(
         wanted = [extra] * size if extra else [None] * size
         shared: dict[str, Any] = {}
         if load.customers:
-            shared["customer"] = f"c{rng.randrange(load.customers)}"
+            is_loud = load.loud_share > 0 and rng.random() < load.loud_share
+            shared["customer"] = f"c{0 if is_loud else rng.randrange(load.customers)}"
         yield Operation(
             key=key,
             at=seconds * n / len(places),

@@ -60,6 +60,8 @@ def _ticks(measures: dict[str, Any]) -> str:
 
 def _lanes(measures: dict[str, Any]) -> str:
     """Return what there is to say of lanes, if anything."""
+    if "turns_ahead" in measures:
+        return f"at most {measures['turns_ahead']} turns ahead; "
     if "room_seconds" not in measures:
         return ""
     return f"room for at most {measures['room_seconds']:.1f} s; "

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from tests.faults import checks, lane_checks, tick_checks
+from tests.faults import checks, lane_checks, queue_checks, tick_checks, turn_checks
+from tests.faults.capacities import LIMIT, QUEUE, QUEUES
 from tests.faults.leaks import LITTER
 from tests.faults.plan import (
     Fault,
@@ -67,6 +68,7 @@ class Row:
     schedules: str = ""  # The module that declares them.
     all_schedule: bool = False  # Every worker issues ticks, and not the leader alone.
     wrongs: tuple[str, ...] = ()  # By the place of a worker.
+    settings: Mapping[str, Any] = field(default_factory=dict)  # Besides SETTINGS.
     points: Mapping[str, int] = field(default_factory=dict)  # Deaths at each, in all.
     must_bite: tuple[str, ...]  # Counters of which one at least must not be zero.
     drain_seconds: float = 30.0  # From the last fault until the backlog is gone.
@@ -482,6 +484,53 @@ ROWS: dict[str, Row] = {
         drain_seconds=90,
         checks=(lane_checks.rates_hold, lane_checks.rates_are_used),
     ),
+    "Q4": Row(
+        title="a queue's limit and rate: kill -9, SIGSTOP for lease + 3 s",
+        seconds=200,
+        seconds_min=20,
+        load=Load(
+            jobs=2_000,
+            tasks={"metered": 1.0},
+            seconds=(0.05, 0.3),
+            # Now and then all places are taken, and then several are free at once.
+            slow_share=0.1,
+            slow_seconds=(0.8, 1.6),
+            failing_share=0.1,
+        ),
+        settings={"QUEUES": QUEUES},
+        series=(
+            Series(kind="kill_process", count=80),
+            Series(
+                kind="pause_process",
+                count=20,
+                count_min=2,
+                lasts=(8.0, 8.0),
+                what=("busy",),
+            ),
+        ),
+        workers=3,
+        must_bite=("lapsed",),
+        drain_seconds=90,
+        checks=queue_checks.ALL,
+    ),
+    "Q5": Row(
+        title="turns: kill -9, and one customer with nearly all of the jobs",
+        # At any size more comes than is done, so that the one always has a backlog.
+        seconds=160,
+        seconds_min=16,
+        load=Load(
+            jobs=10_000,
+            tasks={"shared": 1.0},
+            seconds=(0.1, 0.3),
+            customers=5,
+            loud_share=0.9,
+        ),
+        series=(Series(kind="kill_process", count=80),),
+        threads=2,
+        must_bite=("crashed",),
+        drain_seconds=200,
+        checks=turn_checks.ALL,
+    ),
     "R1": Row(
         title="schedules by the second: kill -9, SIGSTOP, crashes of the server",
         seconds=600,
@@ -564,7 +613,6 @@ def _hot() -> Row:
         tasks={"yielding": 1.0},
         seconds=(0.05, 0.1),
         customers=6,
-        open_seconds=(0.0, 0.1),
         rolled_back_share=0.0,
         failing_share=0.3,
     )
@@ -600,6 +648,30 @@ SMALL: dict[str, Row] = {
         workers=1,
         processes=1,
     ),
+    # No rate, and more threads than places: whoever takes over has some for more.
+    "Q4-small": replace(
+        _small("Q4", seconds=10, jobs=200, count=1),
+        load=replace(ROWS["Q4"].load, jobs=200, seconds=(0.2, 0.6), slow_share=0.0),
+        settings={"QUEUES": {QUEUE: {"concurrency": LIMIT}}},
+        series=(
+            Series(
+                kind="pause_process",
+                count=1,
+                lasts=(8.0, 8.0),
+                first_after=2.0,
+                what=("busy",),
+            ),
+        ),
+        threads=8,
+    ),
+    # Places for many times as many as the rate lets go.
+    "Q4-quick": replace(
+        ROWS["Q4"],
+        seconds=4,
+        series=(),
+        load=replace(ROWS["Q4"].load, jobs=200, seconds=(0.0, 0.02), slow_share=0.0),
+    ),
+    "Q5-small": _small("Q5", seconds=6, jobs=500, count=1),
     "C3-small": replace(
         _small("C3", seconds=8, jobs=20, count=0),
         points=dict.fromkeys(TICK_POINTS, 2),
@@ -671,5 +743,5 @@ class Run:
             "seed": self.seed,
             "share": self.share,
             "phase_seconds": self.seconds,
-            "settings": SETTINGS,
+            "settings": {**SETTINGS, **self.row.settings},
         }

@@ -21,6 +21,7 @@ from tests.faults import (
     ledger,
     schedules,
     tick_checks,
+    turn_checks,
 )
 from tests.faults.evidence import (
     Evidence,
@@ -334,7 +335,9 @@ def _collect(
     stage.measures["littered"] = sum(
         task == "litter" for task, _, _ in checks.ends(evidence)
     )
-    if stage.run.row.load.customers:
+    if stage.run.row.load.loud_share:
+        stage.measures["turns_ahead"] = turn_checks.turns_ahead(evidence)
+    elif stage.run.row.load.customers:
         stage.measures["room_seconds"] = lane_checks.room_seconds(evidence)
     if stage.run.row.schedules:
         stage.measures["ticks"] = len(ticks)

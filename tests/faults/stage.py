@@ -166,7 +166,7 @@ class Stage:
         row = self.run.row
         told: dict[str, Any] = {
             "databases": {"default": database},
-            "pgqueue": SETTINGS,
+            "pgqueue": {**SETTINGS, **row.settings},
             "points": points,
             "seed": f"{self.run.name}:{self.run.seed}",
         }

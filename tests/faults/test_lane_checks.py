@@ -191,9 +191,9 @@ def test_a_point_at_which_nobody_died_is_found():
     assert 1 == found(lane_checks.promoters_died, Lane(), harms=[died])
 
 
-def claimed_at(*times):
+def claimed_at(*times, task="paced"):
     """Return a lane of one job, leased at these times."""
-    lane = Lane("paced")
+    lane = Lane(task)
     for delivery, at in enumerate(times, 1):
         lane.turn(1, PARKED).turn(1, WAITING)
         lane.turn(1, replace(LEASED, deliveries=delivery, leased_at=at))

@@ -252,7 +252,8 @@ def _claim(
         return
     if old.leased_by is None:
         expected = (old.attempt + 1, old.crashes)
-        if old.visible_at is None or old.visible_at > at + CLOCK_SECONDS:
+        due_at = old.fair_due_at if old.visible_at is None else old.visible_at
+        if due_at is None or due_at > at + CLOCK_SECONDS:
             verdict.add("illegal", f"job {job} was claimed before it was due")
     else:
         expected = (max(old.attempt, 1), old.crashes + 1)

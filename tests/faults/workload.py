@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from django_pgqueue import Group, Limit, Rate, Reject, Retry, task
 from django_pgqueue.tasks.context import JobContext
 from tests.faults import leaks, ledger, poison
-from tests.faults.capacities import BURST, LIMIT, PER_SECOND
+from tests.faults.capacities import BURST, LIMIT, PER_SECOND, QUEUE
 from tests.faults.instrument import delivery_of, pass_point
 
 SOON = Retry(max_attempts=5, backoff="constant", base=0.3, jitter="full")
@@ -121,6 +121,28 @@ def paced(
     ctx: JobContext, key: str, customer: str, seconds: float, fails: int = 0
 ) -> None:
     """As ``work``, so many in a time for a customer."""
+    with noted(ctx) as delivery:
+        time.sleep(seconds)
+        write_effect(ctx, delivery, key)
+        if ctx.attempt <= fails:
+            raise Planned(f"attempt {ctx.attempt}")
+
+
+@task(takes_context=True, retries=SOON, queue=QUEUE)
+def metered(ctx: JobContext, key: str, seconds: float, fails: int = 0) -> None:
+    """As ``work``, in a queue that has a limit and a rate."""
+    with noted(ctx) as delivery:
+        time.sleep(seconds)
+        write_effect(ctx, delivery, key)
+        if ctx.attempt <= fails:
+            raise Planned(f"attempt {ctx.attempt}")
+
+
+@task(takes_context=True, retries=SOON, fair_by="customer")
+def shared(
+    ctx: JobContext, key: str, customer: str, seconds: float, fails: int = 0
+) -> None:
+    """As ``work``, each customer in turn."""
     with noted(ctx) as delivery:
         time.sleep(seconds)
         write_effect(ctx, delivery, key)
