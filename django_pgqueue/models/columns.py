@@ -26,7 +26,7 @@ CLOCK = Func(
 
 
 class TextArray(models.Field):  # type: ignore[type-arg]
-    """A list of texts. ArrayField asks for an app more in INSTALLED_APPS, from 6.1 on."""
+    """A list of texts. From 6.1 on, ArrayField asks for one app more to be installed."""
 
     def db_type(self, connection: Any) -> str:
         """Return its type in the database."""

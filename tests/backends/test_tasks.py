@@ -428,7 +428,7 @@ def test_an_unknown_id_does_not_exist(result_id):
 
 @pytest.mark.django_db
 def test_the_queue_of_a_result_need_not_be_allowed_any_more(settings):
-    """What settings say today is about jobs that come; the job keeps what it was told."""
+    """What settings say today is about jobs to come; the job keeps what it was told."""
     settings.TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"]}}
     result = multiply.using(queue_name="mail").enqueue(1, 2)
     settings.TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": ["default"]}}
