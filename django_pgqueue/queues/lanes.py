@@ -110,8 +110,9 @@ SELECT (SELECT name FROM looked_at ORDER BY place DESC LIMIT 1),
                     END AS capacity) takes
        WHERE coalesce(kept.paused_until <= statement_timestamp(),
                       kept.paused_at IS NULL)
-         AND coalesce(of_task.paused_until <= statement_timestamp(),
-                      of_task.paused_at IS NULL)
+         AND (newest.lane_policy = 'fair'
+              OR coalesce(of_task.paused_until <= statement_timestamp(),
+                          of_task.paused_at IS NULL))
          AND (newest.lane_policy = 'fair' OR takes.capacity > (SELECT count(*) FROM (
              SELECT FROM pgqueue_job j
               WHERE j.lane = l.name AND j.visible_at IS NOT NULL

@@ -22,7 +22,8 @@
 -- The lane that has the name of a task is that of all its jobs: while it is paused, no
 -- other lane of theirs has room. With breaker_trips, a circuit breaker has paused it,
 -- and when that has ended, one job of the task is let through at a time, the probe, from
--- whatever lane. Whoever promotes then holds the row of the task's lane, too.
+-- whatever lane. Whoever promotes then holds the row of the task's lane, too. In a fair
+-- lane of a queue there are jobs of several tasks: that of its first due job counts.
 --
 -- What is visible counts, whether somebody has claimed it or not. So whoever makes a
 -- job of a lane visible holds the lane's lock, and has counted after he got it: two
@@ -122,7 +123,14 @@ BEGIN
                 WHERE j.lane >= asked.name AND j.lane <= asked.name
                   AND j.visible_at IS NULL
                 ORDER BY j.lane DESC, j.id DESC LIMIT 1) newest ON true
-          LEFT JOIN pgqueue_lane of_task ON of_task.name = newest.task
+          LEFT JOIN LATERAL (
+               SELECT j.task FROM pgqueue_job j
+                WHERE newest.policy = 'fair' AND j.lane >= asked.name
+                  AND (j.lane, j.lane_due_at) <= (asked.name, moment)
+                  AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
+                ORDER BY j.lane, j.lane_due_at LIMIT 1) head ON true
+          LEFT JOIN pgqueue_lane of_task
+            ON of_task.name = coalesce(head.task, newest.task)
          WHERE newest.is_parked OR kept.spacing IS NOT NULL),
     paid AS MATERIALIZED (
         SELECT told.name, waiting.jobs AS unclaimed, full_at.seconds AS full_seconds,

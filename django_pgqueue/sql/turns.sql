@@ -6,7 +6,9 @@
 --
 -- A loose index scan along pgqueue_job_fair: one probe per lane. A lane has as many jobs
 -- in a turn as its weight says, and as many turns as come to the number that is wanted.
--- Lanes that an operator has paused, and those of a task that is paused, have none.
+-- Lanes that an operator has paused have none, and neither have jobs of a task that is
+-- held (queues/held.py): those behind them in their lane go on, but where more than a
+-- hundred are ahead, so that no claim walks over all of a long pause.
 -- Where turns end in the middle, the next call goes on after the last one that had any.
 --
 -- Rows are compared and ordered by all columns of that index, the queue included, so
@@ -29,6 +31,13 @@ CREATE OR REPLACE FUNCTION pgqueue_turns(
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
     SET enable_incremental_sort = off SET jit = off
 AS $$
+DECLARE
+    held text[] := ARRAY(
+        SELECT l.name FROM pgqueue_lane l
+         WHERE l.paused_at IS NOT NULL
+           AND (l.paused_until IS NULL OR l.paused_until > statement_timestamp()
+                OR l.breaker_trips > 0));
+    beside integer := CASE WHEN held = '{}' THEN 0 ELSE 100 END;
 BEGIN
     WITH RECURSIVE lane(name, place) AS (
         (SELECT j.lane, 1 FROM pgqueue_job j
@@ -47,18 +56,19 @@ BEGIN
           FROM lane
           LEFT JOIN pgqueue_lane kept ON kept.name = lane.name
          CROSS JOIN LATERAL (
-               SELECT j.task, j.lane_due_at FROM pgqueue_job j
-                WHERE (j.queue, j.lane) >= (in_queue, lane.name)
-                  AND (j.queue, j.lane) <= (in_queue, lane.name)
-                  AND j.visible_at IS NULL AND j.lane_policy = 'fair'
-                ORDER BY j.queue, j.lane, j.lane_due_at LIMIT 1) head
-          LEFT JOIN pgqueue_lane of_task ON of_task.name = head.task
+               SELECT waiting.lane_due_at
+                 FROM (SELECT j.queue, j.lane, j.lane_due_at, j.task
+                         FROM pgqueue_job j
+                        WHERE (j.queue, j.lane) >= (in_queue, lane.name)
+                          AND (j.queue, j.lane) <= (in_queue, lane.name)
+                          AND j.visible_at IS NULL AND j.lane_policy = 'fair'
+                        ORDER BY j.queue, j.lane, j.lane_due_at
+                        LIMIT 1 + beside) waiting
+                WHERE waiting.task <> ALL(held)
+                ORDER BY waiting.queue, waiting.lane, waiting.lane_due_at LIMIT 1) head
          WHERE lane.name IS NOT NULL
            AND coalesce(kept.paused_until <= statement_timestamp(),
                         kept.paused_at IS NULL)
-           AND (of_task.name IS NULL OR of_task.breaker_trips = 0)
-           AND coalesce(of_task.paused_until <= statement_timestamp(),
-                        of_task.paused_at IS NULL)
     ), turn AS MATERIALIZED (
         SELECT name, place, weight,
                weight * ceil(in_jobs::numeric / sum(weight) OVER ())::bigint AS quota
@@ -69,14 +79,19 @@ BEGIN
                waiting.number = turn.quota AS is_last
           FROM turn
          CROSS JOIN LATERAL (
-               SELECT j.id, row_number() OVER (
-                          ORDER BY j.queue, j.lane, j.lane_due_at) AS number
-                 FROM pgqueue_job j
-                WHERE (j.queue, j.lane) >= (in_queue, turn.name)
-                  AND (j.queue, j.lane, j.lane_due_at)
-                      <= (in_queue, turn.name, statement_timestamp())
-                  AND j.visible_at IS NULL AND j.lane_policy = 'fair'
-                ORDER BY j.queue, j.lane, j.lane_due_at LIMIT turn.quota) waiting
+               SELECT ahead.id, row_number() OVER (
+                          ORDER BY ahead.queue, ahead.lane, ahead.lane_due_at) AS number
+                 FROM (SELECT j.id, j.queue, j.lane, j.lane_due_at, j.task
+                         FROM pgqueue_job j
+                        WHERE (j.queue, j.lane) >= (in_queue, turn.name)
+                          AND (j.queue, j.lane, j.lane_due_at)
+                              <= (in_queue, turn.name, statement_timestamp())
+                          AND j.visible_at IS NULL AND j.lane_policy = 'fair'
+                        ORDER BY j.queue, j.lane, j.lane_due_at
+                        LIMIT turn.quota + beside) ahead
+                WHERE ahead.task <> ALL(held)
+                ORDER BY ahead.queue, ahead.lane, ahead.lane_due_at
+                LIMIT turn.quota) waiting
          ORDER BY round, turn.place LIMIT in_jobs
     )
     SELECT ARRAY(SELECT due.id FROM due),

@@ -150,6 +150,44 @@ def test_a_paused_lane_has_no_turn(cursor, name):
     assert {"a": 1} == shares(claim(cursor, 10))
 
 
+def test_a_paused_task_has_no_turn_in_a_lane_that_it_shares(cursor):
+    """Those of a queue have jobs of several tasks; others go on, also behind it."""
+    wait_in("a", task="tests.held")
+    other, *_ = wait_in("a")
+    wait_in("a", task="tests.held")
+    Lane.objects.create(name="tests.held", paused_at="2001-01-01T00:00:00Z")
+
+    assert [other] == [job.id for job in claim(cursor, 10).jobs]
+    Lane.objects.update(paused_until="2001-01-02T00:00:00Z")
+    assert {"a": 2} == shares(claim(cursor, 10))
+
+
+def test_a_long_pause_is_not_walked_over(cursor):
+    """Behind more than a hundred jobs of a paused task, their lane has no turn."""
+    wait_in("a", 150, task="tests.held")
+    wait_in("a")
+    (last,) = wait_in("b")
+    Lane.objects.create(name="tests.held", paused_at="2001-01-01T00:00:00Z")
+
+    assert [last] == [job.id for job in claim(cursor, 10).jobs]
+
+
+def test_a_probe_comes_from_a_lane_that_its_task_shares(cursor):
+    """Whatever the task of the newest job there is."""
+    (probe, _) = wait_in("a", 2, task="tests.held")
+    wait_in("a")
+    Lane.objects.create(
+        name="tests.held",
+        paused_at="2001-01-01T00:00:00Z",
+        paused_until="2001-01-02T00:00:00Z",
+        breaker_trips=1,
+    )
+
+    assert 1 == lanes.promote(cursor, ["a"]).jobs
+    assert probe == Lane.objects.get(name="tests.held").probe_id
+    assert 0 == lanes.promote(cursor, ["a"]).jobs
+
+
 def test_many_lanes_without_a_due_job_do_not_end_the_walk(cursor):
     """A claim that looks at so many goes on with the next ones."""
     for number in range(40):
