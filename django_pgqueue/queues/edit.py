@@ -23,11 +23,12 @@ EDITS = "pgqueue.edits"
 # for; the caller asks again. One id, so both tables are one index probe.
 # Two statements, since FOR UPDATE goes with no UNION.
 LOCK_JOB = """
-SELECT j.task, j.args::text, j.kwargs::text, j.lane, j.leased_by IS NOT NULL
+SELECT j.task, j.args::text, j.kwargs::text, j.queue, j.lane,
+       j.leased_by IS NOT NULL
   FROM pgqueue_job j WHERE j.id = %(id)s FOR UPDATE SKIP LOCKED
 """
 LOCK_DEAD_LETTER = """
-SELECT j.task, j.args::text, j.kwargs::text, j.lane, false
+SELECT j.task, j.args::text, j.kwargs::text, j.queue, j.lane, false
   FROM pgqueue_dead_letter j WHERE j.id = %(id)s FOR UPDATE SKIP LOCKED
 """
 
@@ -87,6 +88,7 @@ class Editable(NamedTuple):
     task: str
     args: str  # JSON text.
     kwargs: str  # JSON text.
+    queue: str
     lane: str | None
     is_leased: bool  # Some worker may be running it: it cannot be edited.
 

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from django_pgqueue.bounds import FAIR
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import LEASE, Claimed
+from django_pgqueue.queues.lanes import HINT as LANES_HINT
 
 # Instead of a queue's name, before it: it has got jobs of fair lanes.
 HINT = "!fair:"
@@ -46,6 +48,13 @@ SELECT walk.looked, walk.has_more, walk.last, walk.seconds, claimed.*
 
 # How many columns of a row are of the walk.
 WALK = 4
+
+
+def hint_of(queue: str, lane: str | None, policy: str | None) -> str:
+    """Return what to notify of a job that has come into *queue*."""
+    if lane is None:
+        return queue
+    return f"{HINT}{queue}" if policy == FAIR else LANES_HINT
 
 
 class Claim(NamedTuple):

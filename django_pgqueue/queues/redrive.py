@@ -46,7 +46,7 @@ INSERT INTO pgqueue_job ({MOVED}, queue, attempt, crashes)
 SELECT {MOVED.replace("headers", HEADERS)},
        coalesce(%(queue)s, queue), 0, 0
   FROM gone ORDER BY id
-RETURNING id, queue, lane
+RETURNING id, queue, lane, lane_policy
 """
 
 # Of those that have one, which they take again. Locks: as REDRIVE, and of each key its
@@ -66,10 +66,10 @@ moved AS (
            queued_key, coalesce(%(queue)s, queue), 0, 0
       FROM chosen ORDER BY coalesce(queued_key, dedup_key) COLLATE "C", id DESC
     ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO NOTHING
-    RETURNING id, queue, lane),
+    RETURNING id, queue, lane, lane_policy),
 gone AS (
     DELETE FROM pgqueue_dead_letter WHERE id = ANY(ARRAY(SELECT id FROM moved)))
-SELECT id, queue, lane FROM moved ORDER BY id
+SELECT id, queue, lane, lane_policy FROM moved ORDER BY id
 """
 
 # Locks: none. Dead letters whose key a live job has, and which one.
@@ -91,7 +91,7 @@ UPDATE pgqueue_job
         WHERE id = ANY(%(ids)s::bigint[]) AND leased_by IS NULL
           AND coalesce(visible_at, lane_due_at) > statement_timestamp()
           FOR UPDATE SKIP LOCKED))
-RETURNING id, queue, CASE WHEN visible_at IS NULL THEN lane END
+RETURNING id, queue, CASE WHEN visible_at IS NULL THEN lane END, lane_policy
 """
 
 assert set(MOVED.split(", ")) <= {*KEPT_COLUMNS.split(", "), "errors"}
@@ -103,6 +103,7 @@ class Moved(NamedTuple):
     id: int
     queue: str
     lane: str | None
+    lane_policy: str | None
 
 
 def redrive(

@@ -20,7 +20,7 @@ from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues.enqueue import Placement, enqueue
-from django_pgqueue.queues.lanes import HINT as LANES_HINT
+from django_pgqueue.queues.fair import hint_of
 from django_pgqueue.queues.unique import store_unique
 from django_pgqueue.schedules import store, ticks
 from django_pgqueue.schedules.store import ScheduleRow
@@ -265,7 +265,8 @@ def _hints(row: ScheduleRow) -> Sequence[str]:
     """Return what is notified besides of a job that waits for others."""
     task = _task(row)
     queue = row.queue or (task and task.options.queue) or QUEUE_DEFAULT
-    return () if task is None or _lane(task, queue) is None else (LANES_HINT,)
+    lane = None if task is None else _lane(task, queue)
+    return () if lane is None else (hint_of(queue, task.name, lane.policy),)
 
 
 def _lane(task: DeclaredTask, queue: str) -> Lane | None:

@@ -41,6 +41,7 @@ from django_pgqueue.queues import pause as pauses
 from django_pgqueue.queues import redrive as redrives
 from django_pgqueue.queues.cancel import ASK_AGAIN_SECONDS, CancelAnswer
 from django_pgqueue.queues.edit import Editable
+from django_pgqueue.queues.fair import hint_of
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks import database, payload
@@ -180,8 +181,8 @@ def edit(
     that a call would take, or as they are stored: ``{"__pgqueue__": "date", …}``.
     A job that has been delivered before gets another idempotency key by this.
 
-    Where the lane of a declared task goes by its arguments, the job moves to that of
-    the new ones, and keeps its id, which is its place in a group. One that is in
+    Where the lane of a declared task goes by its arguments, as it or its queue says,
+    the job moves to that of the new ones, and keeps its id, which is its place in a group. One that is in
     another lane than its arguments say, since the call or somebody's SQL said so, stays
     where it is; so does a job of a task that is not declared here.
 
@@ -317,7 +318,7 @@ def _archive(connection: Any, cursor: Cursor, move: Callable[[], T]) -> T:
 
 
 def _wake(connection: Any, moved: Iterable[redrives.Moved]) -> None:
-    names = {job.queue if job.lane is None else lanes.HINT for job in moved}
+    names = {hint_of(job.queue, job.lane, job.lane_policy) for job in moved}
     for name in sorted(names):
         wake_after_commit(connection, name, tells_age=name == lanes.HINT)
 
@@ -503,12 +504,14 @@ def _move(
     """Return the lane that the new arguments say; None: the job stays where it is."""
     from django.db import transaction
 
-    task = tasks.get(row.task)
-    lane = None if task is None else task.options.lane
-    if task is None or lane is None:
-        return None
-    from django_pgqueue.tasks.lanes import lane_of_stored
+    from django_pgqueue.tasks.lanes import lane_in, lane_of_stored
 
+    task = tasks.get(row.task)
+    if task is None:
+        return None
+    lane = lane_in(task, task.options.lane, row.queue, get_settings())
+    if lane is None:
+        return None
     try:
         # The function that makes the key may ask the database, and fail there.
         with transaction.atomic(using=connection.alias):

@@ -102,6 +102,23 @@ def test_a_key_that_becomes_none_waits_for_nobody(heard):
     assert (f"{STEP}:c", None) == (row.lane, row.visible_at)
 
 
+def test_an_edited_job_has_the_turn_of_its_new_key(heard, settings):
+    """Also where its queue says whose turn it is, whatever the task."""
+    settings.PGQUEUE = {"QUEUES": {"mail": {"fair_by": "customer"}}}
+
+    @task(name="tests.in_turn", queue="mail")
+    def in_turn(customer): ...
+
+    job = in_turn.delay("a")
+    heard()
+
+    operate.edit(job.id, args=["b"])
+
+    row = Job.objects.get(pk=job.id)
+    assert ("mail:b", "fair", None) == (row.lane, row.lane_policy, row.visible_at)
+    assert {"!lane:mail:a", "!lane:mail:b"} == set(heard())
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -94,6 +94,16 @@ def test_a_redrive_can_go_to_another_queue(heard):
     assert ["slow"] == heard()
 
 
+def test_claims_are_told_of_jobs_that_take_turns(heard):
+    """Nobody lets them through; of others in lanes, those who do are told."""
+    lane = {"lane": "a", "lane_policy": "fair", "lane_capacity": 9}
+    waiting = make_job(queue="mail", run_after=HOUR, **lane)
+    dead = make_dead_letter(queue="slow", **lane)
+
+    assert [waiting.pk, dead.pk] == operate.retry([waiting.pk, dead.pk])
+    assert ["!fair:mail", "!fair:slow"] == sorted(heard())
+
+
 def test_nothing_is_woken_for_nothing(heard):
     """No id, or none that fits."""
     make_leased_job()
