@@ -491,26 +491,32 @@ class Claimer(Service):
         jobs: list[Claimed] = []
         limits = limits_of(bands, limit)
 
-        def claim_fair(part: Callable[[Turn, int], int]) -> None:
+        def claim_fair(*, is_first: bool) -> None:
             for queue in queues:
                 left = limit - len(jobs)
                 if limits is not None:
                     left = min(left, limits[queue])
-                if left <= 0 or (turn := self._turns.of(queue)) is None:
+                if left <= 0 or queue in self.limits.short:
                     continue
-                fair = self._claim_fair(queue, turn, part(turn, left), for_coroutines)
+                if (turn := self._turns.of(queue)) is None:
+                    continue
+                if is_first:
+                    left = part_of(turn, left, is_limited=queue in self.limits)
+                fair = self._claim_fair(queue, turn, left, for_coroutines)
                 if limits is not None:
                     limits[queue] -= len(fair)
                 if fair:
                     jobs.extend(stand_ins(queue, len(fair), fair[0], bands))
 
-        claim_fair(part_of)
-        if len(jobs) < limit:
+        claim_fair(is_first=True)
+        # Of what there was no room for, nobody is asked, or was.
+        if len(jobs) < limit and not self.limits.short.issuperset(queues):
             others = self._claim(statement, limit - len(jobs), for_coroutines)
-            self._turns.note_others(others)
+            asked = (queue for queue in queues if queue not in self.limits.short)
+            self._turns.note_others(asked, others)
             jobs += others
         # What others have left over.
-        claim_fair(lambda turn, left: left)
+        claim_fair(is_first=False)
         return jobs
 
     def _claim_fair(
@@ -521,6 +527,8 @@ class Claimer(Service):
         def statement(cursor: Cursor, **own: Any) -> list[Claimed]:
             # The lanes of held tasks have no turn.
             own.pop("held", None)
+            # Before the claim: who flags it meanwhile is heard.
+            turn.has_more, turn.due_at = False, math.inf
             came = claim_fair(cursor, queue, after=turn.after, **own)
             turn.after, turn.has_more = came.after, turn.has_more or came.has_more
             if came.next_seconds is not None:
@@ -539,8 +547,6 @@ class Claimer(Service):
         for _ in range(CALLS_MAX):
             if len(jobs) >= limit or self._turns.of(queue) is None:
                 break
-            # Before the claim: who flags it meanwhile is heard.
-            turn.has_more, turn.due_at = False, math.inf
             try:
                 jobs += self._claim(chosen, limit - len(jobs), for_coroutines)
             except BaseException:

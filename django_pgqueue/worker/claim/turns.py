@@ -42,23 +42,37 @@ class Turn:
     # next claim, and what does not come out even in turn.
     has_others: bool = True
     is_odd: bool = False
+    # Nobody has flagged it since the database last said that it has none.
+    is_doubted: bool = False
 
 
 class Turns(dict[str, Turn]):
     """The queues with fair lanes, by name. The claimer's own, but for flag()."""
 
     def known(self, queues: set[str]) -> None:
-        """Be told which queues have parked jobs of fair lanes; forget others."""
+        """
+        Be told which queues have parked jobs of fair lanes; forget others.
+
+        Those that are flagged go by the second time that they have none: the first time
+        may have been asked before the flag.
+        """
         for queue, turn in list(self.items()):
-            if queue not in queues and not turn.has_more and turn.due_at == math.inf:
-                del self[queue]
+            if queue not in queues:
+                is_over = not turn.has_more and turn.due_at == math.inf
+                if turn.is_doubted or is_over:
+                    del self[queue]
+                turn.is_doubted = True
         for queue in queues:
             self.flag(queue)
 
     def flag(self, queue: str) -> None:
         """Note that *queue* has got jobs of fair lanes; any thread may call it."""
-        if len(self) < NAMES_MAX:
-            self.setdefault(queue, Turn()).has_more = True
+        turn = self.get(queue)
+        if turn is None and len(self) < NAMES_MAX:
+            turn = Turn()
+        if turn is not None:
+            turn.has_more, turn.is_doubted = True, False
+            self[queue] = turn
 
     def of(self, queue: str) -> Turn | None:
         """Return what is known of *queue*, if its lanes may have something."""
@@ -78,11 +92,12 @@ class Turns(dict[str, Turn]):
         # What is seen of a band comes after what is not: it has a time.
         return sight._replace(bands=[*found, *sight.bands])
 
-    def note_others(self, jobs: Sequence[Claimed]) -> None:
-        """Take what a claim of all other jobs has brought."""
+    def note_others(self, queues: Iterable[str], jobs: Sequence[Claimed]) -> None:
+        """Take what a claim of all other jobs of *queues* has brought."""
         names = {job.queue for job in jobs}
-        for queue, turn in self.items():
-            turn.has_others = queue in names
+        for queue in queues:
+            if (turn := self.get(queue)) is not None:
+                turn.has_others = queue in names
 
 
 class StartOrder:
@@ -115,23 +130,40 @@ class StartOrder:
             jobs: Of fair lanes.
             first: Of those that wait, the first; None: none does.
         """
+        if first is None:
+            # All have started.
+            self._turns, self._last = {}, {}
+        else:
+            self._now = max(self._now, self._turns.get(first.id, 0))
+            if len(self._turns) > TURNS_MAX:
+                self._forget()
         turns, last = self._turns, self._last
-        if first is not None:
-            self._now = now = max(self._now, turns.get(first.id, 0))
-            if len(turns) > TURNS_MAX:
-                self._turns = turns = {i: n for i, n in turns.items() if n >= now}
-                self._last = last = {i: n for i, n in last.items() if n >= now}
         for job in jobs:
             turn = max(last.get(job.lane, 0) + 1, self._now)
             turns[job.id] = last[job.lane] = turn
         return sorted(jobs, key=self.place)
 
+    def _forget(self) -> None:
+        """Forget turns that are over; and all, where nobody can tell which are."""
+        now = self._now
+        self._turns = {i: n for i, n in self._turns.items() if n >= now}
+        self._last = {i: n for i, n in self._last.items() if n >= now}
+        if len(self._turns) > TURNS_MAX // 2:
+            self._turns, self._last = {}, {}
 
-def part_of(turn: Turn, limit: int) -> int:
-    """Return how many of *limit* jobs fair lanes may have at first."""
+
+def part_of(turn: Turn, limit: int, *, is_limited: bool = False) -> int:
+    """
+    Return how many of *limit* jobs fair lanes may have at first.
+
+    Where the queue has a limit, one place may be free at a time, and half of the claim
+    is more than that: so each side has every other claim first.
+    """
     if not turn.has_others:
         return limit
     turn.is_odd = not turn.is_odd
+    if is_limited:
+        return limit if turn.is_odd else 0
     return (limit + turn.is_odd) // 2
 
 

@@ -248,3 +248,21 @@ def test_queues_without_a_limit_are_not_asked_of(rig):
 
     assert ["claim"] == [look.kind for look in looks]
     assert POLL >= rig.run_dry()[-1]
+
+
+def test_jobs_without_a_key_have_half_of_the_places(rig, settle):
+    """Also where one is free at a time, and lanes that take turns could fill it."""
+    limit(rig, {"mail": QueueLimit(concurrency=1)})
+    make_jobs(20, queue="mail", lane="a", lane_policy="fair")
+    make_jobs(20, queue="mail")
+
+    settled = set()
+    for _ in range(40):
+        pause, _ = rig.tick()
+        rig.now += pause
+        if rig.put and rig.put[-1].id not in settled:
+            settled.add(rig.put[-1].id)
+            settle(rig.put[-1])
+
+    lanes = [job.lane for job in rig.put[:16]]
+    assert 6 <= lanes.count(None) <= 10

@@ -112,6 +112,27 @@ def test_what_is_over_is_forgotten(order, monkeypatch):
     assert len(order._turns) <= 100 + 20 + len(waiting)
 
 
+def test_what_started_while_nothing_waited_is_no_debt(order):
+    """And nothing is kept of it."""
+    for _ in range(500):
+        put(order, [], jobs("a", 1))
+    assert 1 == len(order._turns)
+
+    waiting = []
+    put(order, waiting, jobs("a", 3) + jobs("b", 3))
+    assert "ababab" == lanes_of(waiting)
+
+
+def test_turns_are_forgotten_though_a_job_without_one_waits_first(order, monkeypatch):
+    """It does not tell which turn it is."""
+    monkeypatch.setattr("django_pgqueue.worker.claim.turns.TURNS_MAX", 100)
+    (plain,) = jobs(None, 1, policy=None)
+    for number in range(50):
+        put(order, [plain], jobs(f"lane {number}", 10))
+
+    assert len(order._turns) <= 100 + 20
+
+
 # Of a queue --------------------------------------------------------------------------
 
 
@@ -149,6 +170,22 @@ def test_made_up_names_fill_so_much():
         turns.flag(f"q{number}")
 
     assert NAMES_MAX == len(turns)
+
+
+def test_made_up_names_keep_no_flag_from_a_queue_that_is_there():
+    """It may be known already; and what no queue has is forgotten."""
+    turns = Turns()
+    turns.flag("known")
+    for number in range(NAMES_MAX):
+        turns.flag(f"q{number}")
+    turns["known"].has_more = False
+
+    turns.flag("known")
+    assert turns["known"].has_more
+    turns.known({"known"})
+    turns.flag("q7")
+    turns.known({"known"})
+    assert ["known", "q7"] == sorted(turns)
 
 
 @pytest.mark.parametrize("limit, parts", [(10, [5, 5]), (1, [1, 0]), (3, [2, 1])])
