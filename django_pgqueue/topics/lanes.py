@@ -8,6 +8,7 @@ the key is a part of the message, by its name: sql/message_lane.sql takes its te
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from django_pgqueue.exceptions import DeclarationError, did_you_mean, shown
 from django_pgqueue.options.lanes import Lane
@@ -52,4 +53,15 @@ def check_of_task(name: str, lane: Lane) -> None:
         f"of a call, and its one argument is a message. Say @subscribe("
         f"{lane.option}=…) with a key of the message: {KEYS}; {lane.option}=False: its "
         f"messages wait for nobody."
+    )
+
+
+def check_of_queue(name: str, queue: str, names: Sequence[str]) -> None:
+    """Raise DeclarationError: jobs of *queue* take turns, and messages have no key."""
+    raise DeclarationError(
+        f"@subscribe: {name} is in the queue {queue!r}, where jobs take turns by "
+        f"PGQUEUE['QUEUES'][{queue!r}]['fair_by'], {', '.join(names)}: that is made of "
+        f"the arguments of a call, and its one argument is a message. Say @subscribe("
+        f"fair_by=…) with a key of the message: {KEYS}; fair_by=False: its messages "
+        f"take no turns."
     )

@@ -28,6 +28,7 @@ from typing import (
 )
 
 from django_pgqueue.bounds import QUEUE_DEFAULT
+from django_pgqueue.conf import get_settings
 from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidArgument,
@@ -60,7 +61,7 @@ from django_pgqueue.options.takes import takes
 from django_pgqueue.tasks import payload
 from django_pgqueue.tasks.declare import DeclaresWithContext, declare_task
 from django_pgqueue.tasks.task import AsyncTask, Task
-from django_pgqueue.topics.lanes import check_of_task, check_parts
+from django_pgqueue.topics.lanes import check_of_queue, check_of_task, check_parts
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -244,13 +245,14 @@ def subscribe(pattern: Any, **options: Any) -> Any:
         else:
             task = declare_task(function, options)
         _check_task(task)
+        queue = own.pop("queue", None) or task.options.queue or QUEUE_DEFAULT
         declaration = Declaration(
             task=task,
             pattern=selects,
-            queue=own.pop("queue", None) or task.options.queue or QUEUE_DEFAULT,
+            queue=queue,
             where=contains,
             start=begins,
-            lane=_lane_for(task, lane),
+            lane=_lane_for(task, queue, lane),
             **own,
         )
         _add(declaration)
@@ -359,12 +361,16 @@ def _own_lane(options: dict[str, Any]) -> Lane | Literal[False] | None:
     return lane
 
 
-def _lane_for(task: Task[Any, Any], own: Lane | Literal[False] | None) -> Lane | None:
+def _lane_for(
+    task: Task[Any, Any], queue: str, own: Lane | Literal[False] | None
+) -> Lane | None:
     """Return the lane that holds: a subscription's own, or else the task's."""
     if own is not None:
         return own or None
     if task.options.lane is not None:
         check_of_task(task.name, task.options.lane)
+    elif names := get_settings().fair_by(queue):
+        check_of_queue(task.name, queue, names)
     return task.options.lane
 
 

@@ -167,6 +167,22 @@ def test_the_key_of_a_task_that_no_message_has_is_refused(of_task):
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_queue_whose_turns_no_message_has_a_key_for_is_refused(settings):
+    """Unless the subscription says one, or that its messages take no turns."""
+    settings.PGQUEUE = {"QUEUES": {"mail": {"fair_by": "customer"}}}
+    words = r"queue 'mail', .* by PGQUEUE.*customer.*Say @subscribe\(fair_by=…\) with"
+    with pytest.raises(DeclarationError, match=words):
+        listener(queue="mail")
+    assert [] == declared()
+
+    listener(queue="mail", fair_by="payload.customer")
+    (said,) = declared()
+    assert ("payload.customer",) == said.lane.by
+    listener(queue="mail", fair_by=False)
+    assert [None] == [each.lane for each in declared()]
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_lane_that_changes_in_the_code_changes_in_the_row():
     """For the messages that come after it."""
     listener()
