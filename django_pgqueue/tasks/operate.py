@@ -182,9 +182,10 @@ def edit(
     A job that has been delivered before gets another idempotency key by this.
 
     Where the lane of a declared task goes by its arguments, as it or its queue says,
-    the job moves to that of the new ones, and keeps its id, which is its place in a group. One that is in
-    another lane than its arguments say, since the call or somebody's SQL said so, stays
-    where it is; so does a job of a task that is not declared here.
+    the job moves to that of the new ones, and keeps its id, which is its place in a
+    group. One that is in another lane than its arguments say, since the call or
+    somebody's SQL said so, stays where it is; so does a job of a task that is not
+    declared here.
 
     Args:
         job_id: Of a job that is scheduled, ready, retrying or parked, or of a dead
