@@ -264,8 +264,10 @@ def _stored(cursor: Cursor, row: ScheduleRow, placement: Placement) -> int | Non
 def _hints(row: ScheduleRow) -> Sequence[str]:
     """Return what is notified besides of a job that waits for others."""
     task = _task(row)
-    queue = row.queue or (task and task.options.queue) or QUEUE_DEFAULT
-    lane = None if task is None else _lane(task, queue)
+    if task is None:
+        return ()
+    queue = row.queue or task.options.queue or QUEUE_DEFAULT
+    lane = _lane(task, queue)
     return () if lane is None else (hint_of(queue, task.name, lane.policy),)
 
 
