@@ -359,9 +359,11 @@ CREATE OR REPLACE FUNCTION pgqueue_turns(
     in_queue text,
     in_after text,
     in_lanes integer,
+    in_looks integer,
     in_jobs integer,
+    in_passed bigint[],
     OUT ids bigint[],
-    OUT looked bigint,
+    OUT is_end boolean,
     OUT has_more boolean,
     OUT last text,
     OUT seconds float8
@@ -377,17 +379,22 @@ DECLARE
                 OR l.breaker_trips > 0));
     beside integer := CASE WHEN held = '{}' THEN 0 ELSE 100 END;
 BEGIN
-    WITH RECURSIVE lane(name, place) AS (
-        (SELECT j.lane, 1 FROM pgqueue_job j
+    WITH RECURSIVE lane(name, due_at, place, due) AS (
+        (SELECT j.lane, j.lane_due_at, 1,
+                coalesce(j.lane_due_at <= statement_timestamp(), false)::integer
+           FROM pgqueue_job j
           WHERE (j.queue, j.lane) > (in_queue, in_after) AND j.queue <= in_queue
             AND j.visible_at IS NULL AND j.lane_policy = 'fair'
-          ORDER BY j.queue, j.lane LIMIT 1)
+          ORDER BY j.queue, j.lane, j.lane_due_at LIMIT 1)
         UNION ALL
-        SELECT (SELECT j.lane FROM pgqueue_job j
-                 WHERE (j.queue, j.lane) > (in_queue, lane.name) AND j.queue <= in_queue
-                   AND j.visible_at IS NULL AND j.lane_policy = 'fair'
-                 ORDER BY j.queue, j.lane LIMIT 1), lane.place + 1
-          FROM lane WHERE lane.name IS NOT NULL AND lane.place < in_lanes
+        SELECT next.lane, next.lane_due_at, lane.place + 1, lane.due
+               + coalesce(next.lane_due_at <= statement_timestamp(), false)::integer
+          FROM lane CROSS JOIN LATERAL (
+               SELECT j.lane, j.lane_due_at FROM pgqueue_job j
+                WHERE (j.queue, j.lane) > (in_queue, lane.name) AND j.queue <= in_queue
+                  AND j.visible_at IS NULL AND j.lane_policy = 'fair'
+                ORDER BY j.queue, j.lane, j.lane_due_at LIMIT 1) next
+         WHERE lane.due < in_lanes AND lane.place < in_looks
     ), told AS MATERIALIZED (
         SELECT lane.name, lane.place, head.lane_due_at AS due_at,
                greatest(coalesce(kept.weight, 1), 1) AS weight
@@ -404,7 +411,7 @@ BEGIN
                         LIMIT 1 + beside) waiting
                 WHERE waiting.task <> ALL(held)
                 ORDER BY waiting.queue, waiting.lane, waiting.lane_due_at LIMIT 1) head
-         WHERE lane.name IS NOT NULL
+         WHERE lane.due_at <= statement_timestamp()
            AND coalesce(kept.paused_until <= statement_timestamp(),
                         kept.paused_at IS NULL)
     ), turn AS MATERIALIZED (
@@ -425,6 +432,7 @@ BEGIN
                           AND (j.queue, j.lane, j.lane_due_at)
                               <= (in_queue, turn.name, statement_timestamp())
                           AND j.visible_at IS NULL AND j.lane_policy = 'fair'
+                          AND j.id <> ALL(in_passed)
                         ORDER BY j.queue, j.lane, j.lane_due_at
                         LIMIT turn.quota + beside) ahead
                 WHERE ahead.task <> ALL(held)
@@ -433,13 +441,15 @@ BEGIN
          ORDER BY round, turn.place LIMIT in_jobs
     )
     SELECT ARRAY(SELECT due.id FROM due),
-           (SELECT count(name) FROM lane),
+           (SELECT coalesce(max(due) < in_lanes AND max(place) < in_looks, true)
+              FROM lane),
            (SELECT coalesce(bool_or(is_last), false) OR count(*) = in_jobs FROM due),
            coalesce((SELECT name FROM due ORDER BY round DESC, place DESC LIMIT 1),
-                    (SELECT max(name) FROM lane)),
+                    (SELECT name FROM lane ORDER BY place DESC LIMIT 1)),
            (SELECT extract(epoch FROM min(due_at) - statement_timestamp())::float8
-              FROM told WHERE due_at > statement_timestamp())
-      INTO ids, looked, has_more, last, seconds;
+              FROM (SELECT due_at FROM lane UNION ALL SELECT due_at FROM told) later
+             WHERE due_at > statement_timestamp())
+      INTO ids, is_end, has_more, last, seconds;
 END $$;
 
 -- pins.sql

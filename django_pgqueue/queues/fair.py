@@ -20,18 +20,23 @@ from django_pgqueue.queues.lanes import HINT as LANES_HINT
 # Instead of a queue's name, before it: it has got jobs of fair lanes.
 HINT = "!fair:"
 
-# Lanes that one claim looks at, at least and at most.
+# Lanes with due jobs that one claim looks at, at least and at most.
 LANES_MIN, LANES_MAX = 16, 500
+
+# Lanes that it passes by at most, since none of their jobs is due.
+LOOKS_MAX = 2_000
 
 # Which jobs have their turn is found by a function (sql/turns.sql), in the snapshot of
 # the statement. They are due now, and have waited for nobody's capacity before: with
 # their own time, what is older than AGEING_SECONDS would go before all others.
-# What is to be known of the lanes is in each row, and there is one at least.
+# What is to be known of the lanes is in each row, and there is one at least; what was
+# passed by is in the first job's.
 # Locks: row locks on the jobs. SKIP LOCKED: another claim's are passed by.
 CLAIM_FAIR = f"""
 WITH walk AS MATERIALIZED (
-    SELECT ids, looked, has_more, last, seconds
-      FROM pgqueue_turns(%(queue)s, %(after)s, %(lanes)s, %(limit)s)),
+    SELECT ids, is_end, has_more, last, seconds
+      FROM pgqueue_turns(%(queue)s, %(after)s, %(lanes)s, %(looks)s, %(limit)s,
+                         %(passed)s::bigint[])),
 candidate AS MATERIALIZED (
     SELECT j.id, statement_timestamp() AS due_at,
            j.cancel_requested_at IS NOT NULL AS cancel_requested
@@ -40,14 +45,17 @@ candidate AS MATERIALIZED (
        AND num_nonnulls(j.lane_due_at) = 1 AND j.id <> ALL(%(barred)s::bigint[])
        FOR UPDATE SKIP LOCKED),
 {LEASE}
-SELECT walk.looked, walk.has_more, walk.last, walk.seconds, claimed.*
+SELECT walk.is_end, walk.has_more, walk.last, walk.seconds,
+       CASE WHEN claimed.id IS NULL OR claimed.id = (SELECT min(id) FROM leased)
+            THEN ARRAY(SELECT unnest(walk.ids) EXCEPT SELECT id FROM leased) END,
+       claimed.*
   FROM walk
   LEFT JOIN (SELECT leased.*, candidate.due_at, candidate.cancel_requested
                FROM leased JOIN candidate ON candidate.id = leased.id) claimed ON true
 """
 
 # How many columns of a row are of the walk.
-WALK = 4
+WALK = 5
 
 
 def hint_of(queue: str, lane: str | None, policy: str | None) -> str:
@@ -67,12 +75,14 @@ class Claim(NamedTuple):
         has_more: Whether another claim might find more.
         next_seconds: When the next job of a lane is due that has none now, of those
             that were looked at; None: none will be.
+        passed: Ids of jobs that had their turn and that somebody has locked.
     """
 
     jobs: list[Claimed]
     after: str
     has_more: bool
     next_seconds: float | None
+    passed: list[int]
 
 
 def claim_fair(
@@ -84,6 +94,7 @@ def claim_fair(
     limit: int,
     lease: timedelta,
     barred: Sequence[int] = (),
+    passed: Sequence[int] = (),
 ) -> Claim:
     """
     Lease up to *limit* due jobs of fair lanes of *queue*, in turn; never waits.
@@ -96,19 +107,30 @@ def claim_fair(
         limit: Jobs, at least 1.
         lease: How long they stay ours.
         barred: Ids of jobs to leave alone.
+        passed: Ids that a claim a moment ago passed by: others have their turn.
     """
     lanes = min(max(limit, LANES_MIN), LANES_MAX)
-    params = {"queue": queue, "after": after, "lanes": lanes, "limit": limit}
-    own = {"worker": worker, "lease": lease, "barred": list(barred)}
-    cursor.execute(CLAIM_FAIR, {**params, **own})
+    params = {
+        "queue": queue,
+        "after": after,
+        "lanes": lanes,
+        "looks": LOOKS_MAX,
+        "limit": limit,
+        "worker": worker,
+        "lease": lease,
+        "barred": list(barred),
+        "passed": list(passed),
+    }
+    cursor.execute(CLAIM_FAIR, params)
     rows = cursor.fetchall()
-    looked, has_more, last, seconds = rows[0][:WALK]
+    is_end, has_more, last, seconds, _ = rows[0][:WALK]
     jobs = [Claimed._make(row[WALK:]) for row in rows if row[WALK] is not None]
-    is_through = looked < lanes and not has_more
+    is_through = is_end and not has_more
     return Claim(
         jobs,
         "" if is_through else last or "",
         # From the middle on, those before it have not been looked at.
         not is_through or after != "",
         seconds,
+        [job_id for row in rows for job_id in row[WALK - 1] or ()],
     )

@@ -188,8 +188,9 @@ def test_a_probe_comes_from_a_lane_that_its_task_shares(cursor):
     assert 0 == lanes.promote(cursor, ["a"]).jobs
 
 
-def test_many_lanes_without_a_due_job_do_not_end_the_walk(cursor):
+def test_many_lanes_without_a_due_job_do_not_end_the_walk(cursor, monkeypatch):
     """A claim that looks at so many goes on with the next ones."""
+    monkeypatch.setattr(fair, "LOOKS_MAX", 16)
     for number in range(40):
         wait_in(f"a{number:02}", run_after=HOUR)
     (last,) = wait_in("z")
@@ -201,6 +202,31 @@ def test_many_lanes_without_a_due_job_do_not_end_the_walk(cursor):
 
     assert [last] == [job.id for job in found]
     assert 3 == looks
+
+
+def test_lanes_without_a_due_job_are_passed_by_in_one_look(cursor):
+    """However many a claim takes jobs of."""
+    for number in range(40):
+        wait_in(f"a{number:02}", run_after=HOUR)
+    (last,) = wait_in("z")
+
+    assert [last] == [job.id for job in claim(cursor, 1).jobs]
+
+
+def test_what_somebody_has_locked_does_not_hold_up_its_lane(cursor, new_cursor):
+    """The next claim passes it by; and takes it when it is asked for again."""
+    first, *others = wait_in("a", 6)
+    other = new_cursor()
+    other.execute("BEGIN")
+    other.execute("SELECT FROM pgqueue_job WHERE id = %s FOR UPDATE", [first])
+
+    claimed = claim(cursor, 2)
+    assert (others[:1], [first]) == ([j.id for j in claimed.jobs], claimed.passed)
+    assert [] == claim(cursor, 1).jobs
+    claimed = claim(cursor, 2, passed=claimed.passed)
+    assert (others[1:3], []) == ([job.id for job in claimed.jobs], claimed.passed)
+    other.execute("ROLLBACK")
+    assert [first] == [job.id for job in claim(cursor, 1).jobs]
 
 
 # After the claim ---------------------------------------------------------------------

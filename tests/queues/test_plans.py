@@ -271,7 +271,14 @@ VALUES = {
 JSON_ITEMS = {"items": "[[], {}]"}
 SPECIAL = {
     "lanes.PROMOTE": {"lanes": ["one", "none"], "paced": True},
-    "fair.CLAIM_FAIR": {"queue": "default", "after": "", "lanes": 500, "limit": 10},
+    "fair.CLAIM_FAIR": {
+        "queue": "default",
+        "after": "",
+        "lanes": 500,
+        "looks": 500,
+        "limit": 10,
+        "passed": [1],
+    },
     "lanes.WITH_ROOM": {"after": ""},
     "lanes.FORGET": {"after": "", "rest": LEASE, "rest_unclaimed": LEASE},
     "lanes.NEWLY_DUE": {"since": NOON, "after": None},

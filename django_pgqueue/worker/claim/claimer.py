@@ -529,8 +529,10 @@ class Claimer(Service):
             own.pop("held", None)
             # Before the claim: who flags it meanwhile is heard.
             turn.has_more, turn.due_at = False, math.inf
+            own["passed"] = turn.to_pass()
             came = claim_fair(cursor, queue, after=turn.after, **own)
             turn.after, turn.has_more = came.after, turn.has_more or came.has_more
+            turn.pass_by(came.passed)
             if came.next_seconds is not None:
                 turn.due_at = min(turn.due_at, time.monotonic() + came.next_seconds)
                 self.retry_in(came.next_seconds)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django_pgqueue.bounds import FAIR, PRIORITY_DEFAULT, TIME_MIN
 from django_pgqueue.queues.claim import Band, Claimed, SeenBand, Sight
@@ -21,6 +21,9 @@ CALLS_MAX = 3
 
 # A stranger who notifies with made-up names fills this much and no more.
 NAMES_MAX = 1_000
+
+# Jobs that somebody had locked at their turn are passed by for so long, and so many.
+PASSED_SECONDS, PASSED_MAX = 0.25, 1_000
 
 # Turns that are remembered, before those that are over are forgotten.
 TURNS_MAX = 10_000
@@ -42,8 +45,24 @@ class Turn:
     # next claim, and what does not come out even in turn.
     has_others: bool = True
     is_odd: bool = False
+    # What somebody had locked, and until when it is passed by.
+    passed: list[int] = field(default_factory=list)
+    passed_until: float = 0.0
     # Nobody has flagged it since the database last said that it has none.
     is_doubted: bool = False
+
+    def pass_by(self, jobs: Sequence[int]) -> None:
+        """Note what a claim has passed by: others may have left it there."""
+        if jobs and not self.passed:
+            self.passed_until = time.monotonic() + PASSED_SECONDS
+        self.passed = [*self.passed, *jobs][-PASSED_MAX:]
+        self.has_more |= bool(self.passed)
+
+    def to_pass(self) -> list[int]:
+        """Return what a claim is to pass by now."""
+        if self.passed and time.monotonic() >= self.passed_until:
+            self.passed = []
+        return self.passed
 
 
 class Turns(dict[str, Turn]):

@@ -11,6 +11,7 @@ from django_pgqueue.bounds import PRIORITY_DEFAULT, TIME_MAX, TIME_MIN
 from django_pgqueue.queues.claim import Band, SeenBand, Sight
 from django_pgqueue.worker.claim.turns import (
     NAMES_MAX,
+    PASSED_SECONDS,
     StartOrder,
     Turn,
     Turns,
@@ -147,6 +148,21 @@ def test_a_queue_may_have_something_until_a_claim_has_been_through():
     assert turns.of("mail") is None
     turn.due_at = 0.0
     assert turn is turns.of("mail")
+
+
+def test_what_was_passed_by_is_asked_for_again(monkeypatch):
+    """A while later; until then there may be something."""
+    clock = SimpleNamespace(monotonic=lambda: 100.0)
+    monkeypatch.setattr("django_pgqueue.worker.claim.turns.time", clock)
+    turn = Turn(has_more=False)
+    turn.pass_by([])
+    assert (False, []) == (turn.has_more, turn.to_pass())
+    turn.pass_by([1])
+    turn.pass_by([2])
+    assert (True, [1, 2]) == (turn.has_more, turn.to_pass())
+
+    clock.monotonic = lambda: 100.0 + PASSED_SECONDS
+    assert [] == turn.to_pass()
 
 
 def test_queues_that_are_known_stay():
