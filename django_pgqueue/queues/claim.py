@@ -141,8 +141,14 @@ WITH
 """
 
 # The same two while tasks are held (held.py): they walk over jobs of these that are in
-# no lane, which PARK takes out of the way.
-HELD = "(j.lane IS NULL AND j.task = ANY(%(held)s::text[]))"
+# no lane, which PARK takes out of the way; and over those that have had their turn and
+# wait for the next attempt, but for the probe of a breaker.
+HELD = """
+(j.task = ANY(%(held)s::text[])
+ AND (j.lane IS NULL
+      OR (j.lane_policy = 'fair' AND j.deliveries > 0
+          AND NOT EXISTS (SELECT FROM pgqueue_lane l
+                           WHERE l.name = j.task AND l.probe_id = j.id))))"""
 CLAIM_BESIDE_HELD = f"""
 WITH RECURSIVE {BANDS_OF_QUEUES},
 {CANDIDATE.format(bands=BANDS, due=f"{DUE} AND NOT {HELD}", most="%(limit)s")}
@@ -184,10 +190,10 @@ ahead AS MATERIALIZED (
 candidate AS MATERIALIZED (
     SELECT j.id FROM pgqueue_job j
      WHERE j.id = ANY(ARRAY(SELECT id FROM ahead))
-       AND j.visible_at <= statement_timestamp() AND j.lane IS NULL
+       AND j.visible_at <= statement_timestamp() AND {HELD}
        FOR UPDATE SKIP LOCKED)
 UPDATE pgqueue_job AS j
-   SET lane = j.task, lane_capacity = {LANE_CAPACITY_MAX},
+   SET lane = coalesce(j.lane, j.task), lane_capacity = {LANE_CAPACITY_MAX},
        lane_due_at = j.visible_at, visible_at = NULL,
        leased_by = NULL, leased_at = NULL,
        attempt = CASE WHEN j.leased_by IS NULL THEN j.attempt
@@ -407,8 +413,9 @@ def park(
     """
     Park due jobs of held tasks in the lanes of these; return how many.
 
-    Those that stand first in a band of *queues*, and are in no lane. Each is written
-    once, and no claim walks over it again. The caller commits.
+    Those that stand first in a band of *queues*, and are in no lane; one that has had
+    its turn goes back to its own. Each is written once, and no claim walks over it
+    again. The caller commits.
 
     Args:
         cursor: An open cursor.

@@ -345,3 +345,23 @@ def test_a_run_takes_no_more_calls_once_its_task_is_held(cursor):
     assert [] == gather(cursor, job, **told)
     Lane.objects.all().delete()
     assert 1 == len(gather(cursor, job, **told))
+
+
+# In lanes that take turns ------------------------------------------------------------
+
+
+@either_claim
+def test_a_retry_that_has_had_its_turn_waits_in_its_lane(cursor, claim_jobs):
+    """It is visible, since no lane lets it through; a probe is, too, and goes on."""
+    own = {"task": TASK, "lane": "a", "lane_policy": "fair", "deliveries": 1}
+    retrying, probe = make_jobs(2, **own)
+    Job.objects.update(visible_at=CLOCK, lane_due_at=None)
+    hold(breaker_trips=1, probe_id=probe)
+
+    assert [probe] == ids(claim_jobs(cursor))
+    assert 1 == park(cursor, queues=["default"], held=[TASK])
+    row = Job.objects.get(pk=retrying)
+    assert ("a", "fair", None) == (row.lane, row.lane_policy, row.visible_at)
+    Lane.objects.all().delete()
+    own = {"worker": "a", "limit": 9, "lease": LEASE}
+    assert [retrying] == ids(claim_fair(cursor, "default", after="", **own).jobs)
