@@ -34,9 +34,9 @@ LOOKS_MAX = 2_000
 # Locks: row locks on the jobs. SKIP LOCKED: another claim's are passed by.
 CLAIM_FAIR = f"""
 WITH walk AS MATERIALIZED (
-    SELECT ids, is_end, has_more, last, seconds
-      FROM pgqueue_turns(%(queue)s, %(after)s, %(lanes)s, %(looks)s, %(limit)s,
-                         %(passed)s::bigint[])),
+    SELECT ids, has_more, last, spent, seconds
+      FROM pgqueue_turns(%(queue)s, %(after)s, %(spent)s, %(until)s, %(lanes)s,
+                         %(looks)s, %(limit)s, %(passed)s::bigint[])),
 candidate AS MATERIALIZED (
     SELECT j.id, statement_timestamp() AS due_at,
            j.cancel_requested_at IS NOT NULL AS cancel_requested
@@ -45,7 +45,7 @@ candidate AS MATERIALIZED (
        AND num_nonnulls(j.lane_due_at) = 1 AND j.id <> ALL(%(barred)s::bigint[])
        FOR UPDATE SKIP LOCKED),
 {LEASE}
-SELECT walk.is_end, walk.has_more, walk.last, walk.seconds,
+SELECT walk.ids <> '{{}}', walk.has_more, walk.last, walk.spent, walk.seconds,
        CASE WHEN claimed.id IS NULL OR claimed.id = (SELECT min(id) FROM leased)
             THEN ARRAY(SELECT unnest(walk.ids) EXCEPT SELECT id FROM leased) END,
        claimed.*
@@ -55,7 +55,7 @@ SELECT walk.is_end, walk.has_more, walk.last, walk.seconds,
 """
 
 # How many columns of a row are of the walk.
-WALK = 5
+WALK = 6
 
 
 def hint_of(queue: str, lane: str | None, policy: str | None) -> str:
@@ -65,13 +65,28 @@ def hint_of(queue: str, lane: str | None, policy: str | None) -> str:
     return f"{HINT}{queue}" if policy == FAIR else LANES_HINT
 
 
+class Stand(NamedTuple):
+    """
+    Where a walk along the lanes of a queue stands.
+
+    Attributes:
+        after: Whose turn was the last; "": nobody's.
+        spent: How many jobs that lane has had in it.
+        until: While no job was due, where the walk began; None: it begins now.
+    """
+
+    after: str = ""
+    spent: int = 0
+    until: str | None = None
+
+
 class Claim(NamedTuple):
     """
     What came of a claim.
 
     Attributes:
         jobs: Those that were leased.
-        after: Which lane had the last of them; "": the next turn is the first lane's.
+        stand: Where the next one goes on.
         has_more: Whether another claim might find more.
         next_seconds: When the next job of a lane is due that has none now, of those
             that were looked at; None: none will be.
@@ -79,7 +94,7 @@ class Claim(NamedTuple):
     """
 
     jobs: list[Claimed]
-    after: str
+    stand: Stand
     has_more: bool
     next_seconds: float | None
     passed: list[int]
@@ -89,7 +104,7 @@ def claim_fair(
     cursor: Cursor,
     queue: str,
     *,
-    after: str,
+    stand: Stand,
     worker: str,
     limit: int,
     lease: timedelta,
@@ -102,18 +117,20 @@ def claim_fair(
     Args:
         cursor: Planned as those of other claims.
         queue: Its name.
-        after: Whose turn was the last; "": nobody's.
+        stand: Where the claim before has ended.
         worker: As in claim.claim(), like all that follow.
         limit: Jobs, at least 1.
         lease: How long they stay ours.
         barred: Ids of jobs to leave alone.
         passed: Ids that a claim a moment ago passed by: others have their turn.
     """
-    lanes = min(max(limit, LANES_MIN), LANES_MAX)
+    until = stand.after if stand.until is None else stand.until
     params = {
         "queue": queue,
-        "after": after,
-        "lanes": lanes,
+        "after": stand.after,
+        "spent": stand.spent,
+        "until": until,
+        "lanes": min(max(limit, LANES_MIN), LANES_MAX),
         "looks": LOOKS_MAX,
         "limit": limit,
         "worker": worker,
@@ -123,14 +140,11 @@ def claim_fair(
     }
     cursor.execute(CLAIM_FAIR, params)
     rows = cursor.fetchall()
-    is_end, has_more, last, seconds, _ = rows[0][:WALK]
-    jobs = [Claimed._make(row[WALK:]) for row in rows if row[WALK] is not None]
-    is_through = is_end and not has_more
+    is_due, has_more, last, spent, seconds, _ = rows[0][:WALK]
     return Claim(
-        jobs,
-        "" if is_through else last or "",
-        # From the middle on, those before it have not been looked at.
-        not is_through or after != "",
+        [Claimed._make(row[WALK:]) for row in rows if row[WALK] is not None],
+        Stand(last or "", spent or 0, until if has_more and not is_due else None),
+        has_more,
         seconds,
         [job_id for row in rows for job_id in row[WALK - 1] or ()],
     )

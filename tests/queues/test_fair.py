@@ -17,16 +17,18 @@ from tests.harness.factories import make_job, make_jobs
 
 HOUR = timedelta(hours=1)
 
+NOBODY = fair.Stand()
+
 
 def wait_in(lane, count=1, **columns):
     """Store jobs of a fair lane; return their ids."""
     return make_jobs(count, lane=lane, lane_policy="fair", **columns)
 
 
-def claim(cursor, limit, after="", **params):
+def claim(cursor, limit, stand=NOBODY, **params):
     """Claim as a worker does, from one queue."""
     own = {"worker": "w", "lease": timedelta(seconds=60), **params}
-    return fair.claim_fair(cursor, "default", after=after, limit=limit, **own)
+    return fair.claim_fair(cursor, "default", stand=stand, limit=limit, **own)
 
 
 def shares(claimed):
@@ -52,9 +54,49 @@ def test_one_job_at_a_time_is_taken_in_turn(cursor):
     taken, claimed = [], claim(cursor, 1)
     while claimed.jobs or claimed.has_more:
         taken += [job.lane for job in claimed.jobs]
-        claimed = claim(cursor, 1, claimed.after)
+        claimed = claim(cursor, 1, claimed.stand)
 
     assert [*"abcabcabc"] == taken
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 7])
+def test_claims_of_any_size_give_equal_parts(cursor, limit):
+    """Also of an odd number: the next claim begins where this one has ended."""
+    wait_in("a", 100)
+    wait_in("b", 100)
+    taken, stand = Counter(), NOBODY
+    for _ in range(12):
+        claimed = claim(cursor, limit, stand)
+        taken, stand = taken + shares(claimed), claimed.stand
+        assert 1 >= abs(taken["a"] - taken["b"])
+
+    assert 12 * limit == taken.total()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5])
+def test_a_turn_goes_on_with_the_next_claim(cursor, limit):
+    """What a lane has had of it counts, so that a weight holds for small claims, too."""
+    Lane.objects.create(name="b", weight=3)
+    for lane in "abc":
+        wait_in(lane, 50)
+    taken, stand = [], NOBODY
+    while len(taken) < 30:
+        claimed = claim(cursor, limit, stand)
+        taken += sorted(job.lane or "" for job in claimed.jobs)
+        stand = claimed.stand
+
+    assert {"a": 6, "b": 18, "c": 6} == Counter(taken)
+
+
+def test_a_lane_that_is_gone_is_passed_by(cursor):
+    """The next claim goes on where it was."""
+    for lane in "abc":
+        wait_in(lane, 2)
+    first = claim(cursor, 2)
+    Job.objects.filter(lane="b").delete()
+
+    assert "b" == first.stand.after
+    assert {"c": 1} == shares(claim(cursor, 1, first.stand))
 
 
 def test_a_lane_has_as_many_jobs_in_a_turn_as_its_weight(cursor):
@@ -72,23 +114,25 @@ def test_what_one_lane_leaves_over_goes_to_the_others(cursor):
     wait_in("a")
     wait_in("b", 100)
     first = claim(cursor, 10)
-    second = claim(cursor, 10 - len(first.jobs), first.after)
+    second = claim(cursor, 10 - len(first.jobs), first.stand)
 
     assert {"a": 1, "b": 5} == shares(first)
     assert first.has_more
-    assert ([], True) == (second.jobs, second.has_more)
-    assert {"b": 4} == shares(claim(cursor, 4, second.after))
+    assert ({"b": 4}, True) == (shares(second), second.has_more)
 
 
 def test_a_claim_says_whether_there_may_be_more(cursor):
-    """It has been through all lanes, from the first on, and they had no more."""
+    """It has been through all lanes, from wherever on, and they had no more."""
     wait_in("a", 2)
     wait_in("b", 2)
+    all_of_them = claim(cursor, 9)
 
-    assert (4, "", False) == (len(claim(cursor, 9).jobs), *claim(cursor, 9)[1:3])
-    wait_in("a", 2)
-    from_the_middle = claim(cursor, 9, "a")
-    assert ([], "", True) == from_the_middle[:3]
+    assert (4, False) == (len(all_of_them.jobs), all_of_them.has_more)
+    wait_in("a", 3)
+    from_the_middle = claim(cursor, 3, all_of_them.stand)
+    assert ({"a": 3}, True) == (shares(from_the_middle), from_the_middle.has_more)
+    nothing = claim(cursor, 9, from_the_middle.stand)
+    assert ([], False) == (nothing.jobs, nothing.has_more)
 
 
 def test_jobs_of_a_lane_are_taken_by_when_they_became_due(cursor):
@@ -188,20 +232,39 @@ def test_a_probe_comes_from_a_lane_that_its_task_shares(cursor):
     assert 0 == lanes.promote(cursor, ["a"]).jobs
 
 
-def test_many_lanes_without_a_due_job_do_not_end_the_walk(cursor, monkeypatch):
-    """A claim that looks at so many goes on with the next ones."""
+def walk(cursor, stand):
+    """Claim until there is a job, or none; return the last claim, and when one is due."""
+    seconds, looks, claimed = [], 0, None
+    while claimed is None or (claimed.has_more and not claimed.jobs):
+        claimed = claim(cursor, 1, stand)
+        seconds, looks = [*seconds, claimed.next_seconds], looks + 1
+        stand = claimed.stand
+        assert looks < 9
+    return claimed, seconds
+
+
+@pytest.mark.parametrize("after", ["", "a20", "a39", "z"])
+def test_many_lanes_without_a_due_job_do_not_end_the_walk(cursor, monkeypatch, after):
+    """A claim that looks at so many goes on with the next ones, from wherever on."""
     monkeypatch.setattr(fair, "LOOKS_MAX", 16)
     for number in range(40):
         wait_in(f"a{number:02}", run_after=HOUR)
-    (last,) = wait_in("z")
-    found, after, looks = [], "", 0
-    while not found:
-        claimed = claim(cursor, 1, after)
-        assert claimed.has_more
-        found, after, looks = claimed.jobs, claimed.after, looks + 1
+    (last,) = wait_in("m")
 
-    assert [last] == [job.id for job in found]
-    assert 3 == looks
+    claimed, _ = walk(cursor, fair.Stand(after, 1))
+    assert [last] == [job.id for job in claimed.jobs]
+
+
+@pytest.mark.parametrize("after", ["", "a07", "a20", "a39", "z"])
+def test_a_walk_along_many_lanes_ends_where_it_began(cursor, monkeypatch, after):
+    """Once each was looked at; and one of its claims says when the first is due."""
+    monkeypatch.setattr(fair, "LOOKS_MAX", 16)
+    for number in range(40):
+        wait_in(f"a{number:02}", run_after=(1 + (number != 7)) * HOUR)
+
+    claimed, seconds = walk(cursor, fair.Stand(after, 1))
+    assert ([], None) == (claimed.jobs, claimed.stand.until)
+    assert 3_500 < min(found for found in seconds if found is not None) < 3_700
 
 
 def test_lanes_without_a_due_job_are_passed_by_in_one_look(cursor):
@@ -252,12 +315,12 @@ def test_no_job_goes_to_two_claims(new_cursor):
     start = threading.Barrier(len(cursors))
 
     def drain(own):
-        taken, after, has_more = [], "", True
+        taken, stand, has_more = [], NOBODY, True
         start.wait()
         while has_more:
-            claimed = claim(own, 7, after)
+            claimed = claim(own, 7, stand)
             taken += [job.id for job in claimed.jobs]
-            after, has_more = claimed.after, claimed.has_more or bool(claimed.jobs)
+            stand, has_more = claimed.stand, claimed.has_more or bool(claimed.jobs)
         return taken
 
     with ThreadPoolExecutor(len(cursors)) as pool:

@@ -274,6 +274,8 @@ SPECIAL = {
     "fair.CLAIM_FAIR": {
         "queue": "default",
         "after": "",
+        "spent": 0,
+        "until": "",
         "lanes": 500,
         "looks": 500,
         "limit": 10,

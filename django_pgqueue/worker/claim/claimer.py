@@ -528,10 +528,12 @@ class Claimer(Service):
             # The lanes of held tasks have no turn.
             own.pop("held", None)
             # Before the claim: who flags it meanwhile is heard.
-            turn.has_more, turn.due_at = False, math.inf
+            turn.has_more = False
+            if turn.stand.until is None:
+                turn.due_at = math.inf
             own["passed"] = turn.to_pass()
-            came = claim_fair(cursor, queue, after=turn.after, **own)
-            turn.after, turn.has_more = came.after, turn.has_more or came.has_more
+            came = claim_fair(cursor, queue, stand=turn.stand, **own)
+            turn.stand, turn.has_more = came.stand, turn.has_more or came.has_more
             turn.pass_by(came.passed)
             if came.next_seconds is not None:
                 turn.due_at = min(turn.due_at, time.monotonic() + came.next_seconds)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from django_pgqueue.bounds import FAIR, PRIORITY_DEFAULT, TIME_MIN
 from django_pgqueue.queues.claim import Band, Claimed, SeenBand, Sight
+from django_pgqueue.queues.fair import Stand
 
 # Calls for one claim: where lanes have less than others, or end, there may be more.
 CALLS_MAX = 3
@@ -37,7 +38,7 @@ class Turn:
     """What is known of a queue with fair lanes."""
 
     # Whose turn was the last.
-    after: str = ""
+    stand: Stand = Stand()
     # Whether there may be something due; and from when on, by the monotonic clock.
     has_more: bool = True
     due_at: float = math.inf
