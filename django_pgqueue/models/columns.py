@@ -26,7 +26,7 @@ CLOCK = Func(
 
 
 class TextArray(models.Field):  # type: ignore[type-arg]
-    """A list of texts. From 6.1 on, ArrayField asks for one app more to be installed."""
+    """A list of texts. From 6.1 on, ArrayField asks for an app more to be installed."""
 
     def db_type(self, connection: Any) -> str:
         """Return its type in the database."""
