@@ -75,7 +75,7 @@ def test_claims_of_any_size_give_equal_parts(cursor, limit):
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
 def test_a_turn_goes_on_with_the_next_claim(cursor, limit):
-    """What a lane has had of it counts, so that a weight holds for small claims, too."""
+    """What a lane has had of it counts: a weight holds for small claims, too."""
     Lane.objects.create(name="b", weight=3)
     for lane in "abc":
         wait_in(lane, 50)
@@ -233,7 +233,7 @@ def test_a_probe_comes_from_a_lane_that_its_task_shares(cursor):
 
 
 def walk(cursor, stand):
-    """Claim until there is a job, or none; return the last claim, and when one is due."""
+    """Claim until there is a job, or none; return this claim, and when one is due."""
     seconds, looks, claimed = [], 0, None
     while claimed is None or (claimed.has_more and not claimed.jobs):
         claimed = claim(cursor, 1, stand)

@@ -29,6 +29,8 @@ PASSED_SECONDS, PASSED_MAX = 0.25, 1_000
 # Turns that are remembered, before those that are over are forgotten.
 TURNS_MAX = 10_000
 
+BEGINNING = Stand()
+
 # A rank, and the turn of jobs of one rank.
 Place = tuple[int, int]
 
@@ -38,7 +40,7 @@ class Turn:
     """What is known of a queue with fair lanes."""
 
     # Whose turn was the last.
-    stand: Stand = Stand()
+    stand: Stand = BEGINNING
     # Whether there may be something due; and from when on, by the monotonic clock.
     has_more: bool = True
     due_at: float = math.inf
