@@ -22,6 +22,7 @@ from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.bands import BANDS_OF_QUEUES, BANDS_SEEN, LIVE_QUEUES
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
 from django_pgqueue.queues.held import IS_HELD
+from django_pgqueue.queues.held import WAITS as WAITS_FOR_ITS_TASK
 from django_pgqueue.queues.lanes import PACED
 
 CLAIM_LIMIT_MAX = 2_000  # Rows per statement.
@@ -166,10 +167,46 @@ WITH
 {LEASE_CANDIDATES}
 """
 
+# What becomes of jobs that are parked: those of a fair lane there again, others in that
+# of their task. They keep their turn: they have been due there for as long as here. No lease, attempt or delivery; a key
+# that is held while its job waits stays; a crash counts as in LEASE_CANDIDATES.
+# A lane is what its newest parked job says. So these say what is said already of the
+# lane of their task, if it has a limit or a rate; else they would take it away.
+PARK_CANDIDATES = f"""
+terms AS MATERIALIZED (
+    SELECT parked.task, said.*
+      FROM (SELECT DISTINCT task FROM candidate) parked
+     CROSS JOIN LATERAL (
+           (SELECT j.lane_capacity, j.lane_spacing, j.lane_burst FROM pgqueue_job j
+             WHERE j.lane >= parked.task AND j.lane <= parked.task
+               AND j.visible_at IS NULL
+             ORDER BY j.lane DESC, j.id DESC LIMIT 1)
+           UNION ALL
+           (SELECT j.lane_capacity, j.lane_spacing, j.lane_burst FROM pgqueue_job j
+             WHERE j.lane = parked.task AND j.visible_at IS NOT NULL LIMIT 1)
+           LIMIT 1) said
+     WHERE said.lane_capacity IS NOT NULL)
+UPDATE pgqueue_job AS j
+   SET (lane, lane_capacity, lane_spacing, lane_burst) = (
+           SELECT j.lane, j.lane_capacity, j.lane_spacing, j.lane_burst
+            WHERE j.lane IS NOT NULL
+            UNION ALL
+           SELECT j.task, coalesce(terms.lane_capacity, {LANE_CAPACITY_MAX}),
+                  terms.lane_spacing, terms.lane_burst
+             FROM (SELECT 1) one LEFT JOIN terms ON terms.task = j.task
+            WHERE j.lane IS NULL),
+       lane_due_at = j.visible_at, visible_at = NULL,
+       leased_by = NULL, leased_at = NULL,
+       attempt = CASE WHEN j.leased_by IS NULL THEN j.attempt
+                      ELSE greatest(j.attempt - 1, 0) END,
+       crashes = {CRASHES},
+       runs_alone = {RUNS_ALONE},
+       errors = {ERRORS}
+ WHERE j.id = ANY(ARRAY(SELECT id FROM candidate))
+"""
+
 # Of a band that begins with a job of a held task, all such jobs among its first ones:
-# so a band without any costs one probe. They keep their turn: they have been due in
-# their lane for as long as here. No lease, attempt or delivery; a key that is held
-# while its job waits stays; a crash counts as in LEASE_CANDIDATES.
+# so a band without any costs one probe.
 # Locks: row locks on what it parks, until the statement's transaction ends; SKIP
 # LOCKED, as a claim.
 PARK = f"""
@@ -188,20 +225,23 @@ ahead AS MATERIALIZED (
      WHERE waiting.is_held
      LIMIT %(limit)s),
 candidate AS MATERIALIZED (
-    SELECT j.id FROM pgqueue_job j
+    SELECT j.id, j.task FROM pgqueue_job j
      WHERE j.id = ANY(ARRAY(SELECT id FROM ahead))
        AND j.visible_at <= statement_timestamp() AND {HELD}
-       FOR UPDATE SKIP LOCKED)
-UPDATE pgqueue_job AS j
-   SET lane = coalesce(j.lane, j.task), lane_capacity = {LANE_CAPACITY_MAX},
-       lane_due_at = j.visible_at, visible_at = NULL,
-       leased_by = NULL, leased_at = NULL,
-       attempt = CASE WHEN j.leased_by IS NULL THEN j.attempt
-                      ELSE greatest(j.attempt - 1, 0) END,
-       crashes = {CRASHES},
-       runs_alone = {RUNS_ALONE},
-       errors = {ERRORS}
- WHERE j.id = ANY(ARRAY(SELECT id FROM candidate))
+       FOR UPDATE SKIP LOCKED),
+{PARK_CANDIDATES}
+"""
+
+# Of jobs that are named, those of held tasks whose leases have run out; also of such as
+# run alone. Locks: as PARK.
+PARK_LAPSED = f"""
+WITH candidate AS MATERIALIZED (
+    SELECT j.id, j.task FROM pgqueue_job j
+     WHERE j.id = ANY(%(ids)s::bigint[]) AND j.id <> ALL(%(barred)s::bigint[])
+       AND j.leased_by IS NOT NULL AND j.visible_at <= statement_timestamp()
+       AND {WAITS_FOR_ITS_TASK}
+       FOR UPDATE OF j SKIP LOCKED),
+{PARK_CANDIDATES}
 """
 
 # Of a row q of pgqueue_queue: a pause that has ended by itself counts as none.
@@ -433,6 +473,16 @@ def park(
             "limit": limit,
         },
     )
+    return cursor.rowcount
+
+
+def park_lapsed(cursor: Cursor, ids: Sequence[int], barred: Sequence[int] = ()) -> int:
+    """
+    Park jobs of held tasks, of *ids*, whose leases have run out; return how many.
+
+    As park(), wherever they stand. The caller commits.
+    """
+    cursor.execute(PARK_LAPSED, {"ids": list(ids), "barred": list(barred)})
     return cursor.rowcount
 
 

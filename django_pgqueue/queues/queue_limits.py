@@ -36,6 +36,7 @@ from django_pgqueue.queues.claim import (
     CLAIM_LIMIT_MAX,
     LEASE_CANDIDATES,
     Claimed,
+    park_lapsed,
     remember_queues,
 )
 
@@ -255,24 +256,29 @@ def claim_limited(
     most = limit if room.tokens is None else min(limit, room.tokens)
     terms = {"worker": worker, "lease": lease}
     jobs: list[Claimed] = []
+    places = room.places
+    if room.lapsed and places is not None:
+        # Who takes these over would run a job of a held task; and there they would keep
+        # their places for as long as it is held.
+        places += park_lapsed(cursor, room.lapsed, barred)
     if room.lapsed and most:
         taking = {"queue": queue, "ids": room.lapsed, "limit": most, **terms}
         jobs = _take_over(cursor, alone=alone, barred=list(barred), **taking)
     fresh = most - len(jobs)
-    if room.places is not None:
-        fresh = min(fresh, max(room.places, 0))
+    if places is not None:
+        fresh = min(fresh, max(places, 0))
     beside = {"held": held} if held else {}
     got = claim(cursor, limit=fresh, **terms, **beside) if fresh else []
     jobs += got
     next_seconds = room.next_seconds or 0.0
-    if jobs and room.places is not None:
+    if jobs and places is not None:
         _permit(cursor, queue, jobs)
     if jobs and room.spacing is not None:
         next_seconds = _pay(cursor, queue, room.spacing, room.burst, jobs)
     return LimitedClaim(
         jobs,
         is_short=len(jobs) < limit and len(got) == fresh,
-        is_full=room.places is not None and len(got) >= room.places,
+        is_full=places is not None and len(got) >= places,
         next_seconds=max(next_seconds, 0.0),
     )
 

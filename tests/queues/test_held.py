@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -23,6 +24,7 @@ from django_pgqueue.queues.claim import (
 from django_pgqueue.queues.claim_one import claim_one
 from django_pgqueue.queues.fair import claim_fair
 from django_pgqueue.queues.gather import gather
+from django_pgqueue.queues.queue_limits import claim_limited
 from django_pgqueue.queues.suspects import claim_suspects, waiting
 from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
 
@@ -71,6 +73,8 @@ def ids(claimed):
 either_claim = pytest.mark.parametrize(
     "claim_jobs", [claim_all, claim_band], ids=["claim", "claim_from_floors"]
 )
+
+by_pause = pytest.mark.parametrize("begin", [hold, tripped])
 
 # What promotions let through ----------------------------------------------------------
 
@@ -292,6 +296,75 @@ def test_what_is_not_for_a_claim_is_not_parked(cursor, other_cursor):
     assert 1 == parks(cursor)
 
 
+@pytest.mark.parametrize("waits", ["newest", "running"])
+def test_what_is_parked_loosens_no_limit_of_its_tasks_lane(cursor, waits):
+    """The newest parked job says what a lane takes, and now that is one of these."""
+    said = {"lane_capacity": 2, "lane_spacing": 60.0, "lane_burst": 3}
+    limited = make_jobs(5, task=TASK, lane=TASK, **said)
+    if waits == "running":
+        lanes.promote(cursor, [TASK])
+        assert limited[:2] == ids(claim_all(cursor))
+        Job.objects.filter(visible_at__isnull=True).delete()
+    plain = make_job(task=TASK)
+
+    assert 1 == parks(cursor)
+    row = Job.objects.get(pk=plain.pk)
+    assert said == {name: getattr(row, name) for name in said}
+    lanes.promote(cursor, [TASK])
+    assert limited[:2] == through(lane=TASK)
+
+
+def test_what_is_parked_beside_a_group_is_no_part_of_it(cursor):
+    """It waits for nobody, and two of the group are never let through at once."""
+    make_jobs(2, task=TASK, lane=TASK)
+    make_jobs(3, task=TASK)
+
+    assert 3 == parks(cursor)
+    assert 3 == lanes.promote(cursor, [TASK]).jobs
+    assert {100_000} == {job.lane_capacity for job in Job.objects.exclude(visible_at=None)}
+    assert 0 == lanes.promote(cursor, [TASK]).jobs
+
+
+def claim_one_place(cursor, *, alone=False, barred=(), held=()):
+    """Claim from a queue with one place."""
+    statement = partial(claim, queues=["default"], barred=barred)
+    if alone:
+        statement = partial(claim_suspects, queues=["default"])
+    with cursor.connection.transaction():
+        return claim_limited(
+            cursor,
+            statement,
+            queue="default",
+            concurrency=1,
+            spacing=None,
+            burst=1,
+            worker="a",
+            limit=10,
+            lease=LEASE,
+            alone=alone,
+            barred=barred,
+            held=held,
+        ).jobs
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@by_pause
+def test_a_lapsed_lease_of_a_held_task_leaves_its_place(cursor, begin, alone):
+    """Nobody takes its job over; it is parked, and the next one gets the place."""
+    job = make_job(task=TASK)
+    assert [job.pk] == ids(claim_one_place(cursor))
+    begin()
+    other = make_job(visible_at=-HOUR, runs_alone=alone)
+    Job.objects.filter(pk=job.pk).update(visible_at=CLOCK - SECOND, runs_alone=alone)
+    assert [] == ids(claim_one_place(cursor, barred=[job.pk], held=[TASK]))
+
+    held = () if alone else [TASK]
+    assert [other.pk] == ids(claim_one_place(cursor, alone=alone, held=held))
+    row = Job.objects.get(pk=job.pk)
+    assert (TASK, None, None) == (row.lane, row.visible_at, row.leased_by)
+    assert (0, 1, 1) == (row.attempt, row.deliveries, row.crashes)
+
+
 def test_known_says_which_tasks_are_held(cursor):
     """Paused ones, and those whose breaker waits for its probe; no queues they are."""
     hold("paused")
@@ -307,8 +380,6 @@ def test_known_says_which_tasks_are_held(cursor):
 
 
 # Claims of few jobs -------------------------------------------------------------------
-
-by_pause = pytest.mark.parametrize("begin", [hold, tripped])
 
 
 @by_pause

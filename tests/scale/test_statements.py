@@ -237,6 +237,7 @@ SMALL = {
     # While tasks are held; 100,000 jobs of one are parked in queues/test_held.py.
     *(f"claim.{name}_BESIDE_HELD" for name in ("CLAIM", "CLAIM_FROM_FLOORS")),
     "claim.PARK",
+    "claim.PARK_LAPSED",
     # Planned along indexes by who runs them, and bounded so in test_depth.py.
     *(f"depth.{name}" for name in ("COUNT", "NOTE", "READ")),
     "claim.REMEMBER_QUEUES",
