@@ -81,7 +81,8 @@ BEGIN
                     WHEN of_task.breaker_trips > 0
                          AND EXISTS (SELECT FROM pgqueue_job j
                                       WHERE j.id = of_task.probe_id
-                                        AND j.visible_at IS NOT NULL) THEN 0
+                                        AND (j.visible_at <= moment
+                                             OR j.leased_by IS NOT NULL)) THEN 0
                     WHEN newest.policy = 'fair' AND in_paced
                          AND coalesce(of_task.breaker_trips, 0) = 0 THEN 0
                     WHEN newest.is_group THEN 1

@@ -16,14 +16,16 @@
 -- operator's capacity, in pgqueue_lane, comes before that of a limit's jobs; and while he
 -- has paused a lane, it has no room.
 --
--- Of a fair lane nothing but a probe, see below, is let through here: whoever claims asks for what it has room
--- for (queues/fair.py). It is said in which queue there is something due, by its hint.
+-- Of a fair lane nothing but a probe, see below, is let through here: whoever claims asks
+-- for what it has room for (queues/fair.py). It is said in which queue there is something
+-- due, by its hint.
 --
 -- The lane that has the name of a task is that of all its jobs: while it is paused, no
 -- other lane of theirs has room. With breaker_trips, a circuit breaker has paused it,
 -- and when that has ended, one job of the task is let through at a time, the probe, from
--- whatever lane. Whoever promotes then holds the row of the task's lane, too. In a fair
--- lane of a queue there are jobs of several tasks: that of its first due job counts.
+-- whatever lane. One that waits for its next attempt, by its own word, tries nothing, and
+-- the next one does. Whoever promotes then holds the row of the task's lane, too. In a
+-- fair lane of a queue there are jobs of several tasks: that of its first due one counts.
 --
 -- What is visible counts, whether somebody has claimed it or not. So whoever makes a
 -- job of a lane visible holds the lane's lock, and has counted after he got it: two
@@ -100,7 +102,8 @@ BEGIN
                     WHEN of_task.breaker_trips > 0
                          AND EXISTS (SELECT FROM pgqueue_job j
                                       WHERE j.id = of_task.probe_id
-                                        AND j.visible_at IS NOT NULL) THEN 0
+                                        AND (j.visible_at <= moment
+                                             OR j.leased_by IS NOT NULL)) THEN 0
                     WHEN newest.policy = 'fair' AND in_paced
                          AND coalesce(of_task.breaker_trips, 0) = 0 THEN 0
                     WHEN newest.is_group THEN 1

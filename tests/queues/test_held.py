@@ -25,6 +25,7 @@ from django_pgqueue.queues.claim_one import claim_one
 from django_pgqueue.queues.fair import claim_fair
 from django_pgqueue.queues.gather import gather
 from django_pgqueue.queues.queue_limits import claim_limited
+from django_pgqueue.queues.settle import Ended, retry
 from django_pgqueue.queues.suspects import claim_suspects, waiting
 from tests.harness.factories import LEASE, make_job, make_jobs, make_leased_job
 
@@ -160,6 +161,25 @@ def test_a_probe_that_was_put_back_frees_its_place(cursor):
 
     assert 1 == lanes.promote(cursor, [TASK]).jobs
     assert [second] == through()
+
+
+@pytest.mark.parametrize("lane", [{}, {"lane_policy": "fair"}])
+def test_a_probe_that_is_put_off_in_its_own_place_keeps_nobody_waiting(cursor, lane):
+    """As by Snooze in a group, which it holds up: a job of another key tries."""
+    tripped()
+    first, second = (
+        make_job(task=TASK, lane=f"{TASK}:{number}", **lane).pk for number in range(2)
+    )
+    names = [f"{TASK}:0", f"{TASK}:1"]
+    lanes.promote(cursor, names)
+    (job,) = claim_all(cursor)
+    assert 0 == lanes.promote(cursor, names).jobs
+    put_off = Ended(job.id, job.delivery, delay_seconds=3600, gives_attempt_back=True)
+    retry(cursor, worker="a", ended=[put_off])
+
+    assert 1 == lanes.promote(cursor, names).jobs
+    assert second == Lane.objects.get().probe_id
+    assert [first, second] == through()
 
 
 def test_other_tasks_have_their_own_probes(cursor):
