@@ -8,6 +8,7 @@ from django.utils.translation import ngettext
 
 from django_pgqueue.bounds import FAIR, LANE_CAPACITY_MAX, LANE_SPACING_MIN
 from django_pgqueue.operators.human import age, count
+from django_pgqueue.operators.pausable import paused_for
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.lane_controls import Released
 from django_pgqueue.queues.lane_stats import (
@@ -120,12 +121,7 @@ def _paused(
     if has_breaker and seconds is not None and seconds <= 0:
         text = _("half-open: its circuit breaker waits for a probe")
         return f"{text}: {reason}" if reason else text
-    text = _("paused")
-    if seconds is not None:
-        text = _("paused for another %(time)s") % {"time": age(seconds)}
-    if by:
-        text = _("%(text)s by %(by)s") % {"by": by, "text": text}
-    return f"{text}: {reason}" if reason else text
+    return paused_for(seconds, by, reason)
 
 
 def does(head: Head) -> str:

@@ -110,13 +110,18 @@ def paused(row: Paused) -> str:
     """Return that *row* is paused, until when, by whom and why; "": it is not."""
     if not row.is_paused:
         return ""
-    told = {"time": age(row.pause_seconds), "by": row.paused_by}
+    return paused_for(row.pause_seconds, row.paused_by, row.pause_reason)
+
+
+def paused_for(seconds: float | None, by: str | None, reason: str | None) -> str:
+    """Return the same of what is paused; *seconds*: until that ends by itself."""
+    told = {"time": age(seconds), "by": by}
     text = gettext("paused")
-    if row.pause_seconds is not None:
+    if seconds is not None:
         text = gettext("paused for another %(time)s") % told
-    if row.paused_by:
+    if by:
         text = gettext("%(text)s by %(by)s") % {**told, "text": text}
-    return f"{text}: {row.pause_reason}" if row.pause_reason else text
+    return f"{text}: {reason}" if reason else text
 
 
 _pause = partial(
