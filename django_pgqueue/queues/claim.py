@@ -251,7 +251,8 @@ IS_PAUSED = """
 
 # Locks: none. All queues that have a job of any state, by the same loose scan, and
 # those of which an operator has said that they are paused or have a limit; and whether
-# jobs of fair lanes are parked there. And the names of held tasks, with none of that.
+# jobs of fair lanes are parked there. And the names of held tasks, with none of that but
+# when a pause ends; a breaker holds its task until it is closed.
 SAID = f"""
 {IS_PAUSED}, num_nonnulls(q.concurrency, q.rate_spacing) > 0,
 CASE WHEN {IS_PAUSED}
@@ -268,7 +269,11 @@ SELECT q.name, true, {SAID}, false FROM pgqueue_queue q
  WHERE ({IS_PAUSED} OR num_nonnulls(q.concurrency, q.rate_spacing) > 0)
    AND q.name <> ALL(ARRAY(SELECT queue FROM live))
 UNION ALL
-SELECT l.name, NULL, NULL, NULL, NULL, NULL FROM pgqueue_lane l WHERE {IS_HELD}
+SELECT l.name, NULL, NULL, NULL,
+       CASE WHEN l.breaker_trips = 0
+            THEN extract(epoch FROM l.paused_until - statement_timestamp())::float8 END,
+       NULL
+  FROM pgqueue_lane l WHERE {IS_HELD}
 """
 
 # Locks: a row lock on the new row. Two workers that meet a queue at once both succeed.
@@ -358,6 +363,7 @@ class Known(NamedTuple):
 
     queues: list[KnownQueue]
     held: list[str]
+    held_seconds: float | None = None  # Until one of them is held no more by itself.
 
 
 def claim(
@@ -490,8 +496,13 @@ def known(cursor: Cursor) -> Known:
     """Return every queue that has a job or is paused, and the tasks that are held."""
     cursor.execute(KNOWN_QUEUES)
     rows = [KnownQueue(*row) for row in cursor.fetchall()]
-    held = [row.name for row in rows if row.is_paused is None]
-    return Known([row for row in rows if row.is_paused is not None], held)
+    held = [row for row in rows if row.is_paused is None]
+    ends = (row.pause_seconds for row in held if row.pause_seconds is not None)
+    return Known(
+        [row for row in rows if row.is_paused is not None],
+        [row.name for row in held],
+        min(ends, default=None),
+    )
 
 
 def known_queues(cursor: Cursor) -> list[KnownQueue]:

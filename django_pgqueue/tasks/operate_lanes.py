@@ -80,8 +80,8 @@ def resume(lane: str) -> bool:
     """
     End the pause of *lane*, and let through what it has room for.
 
-    Of a task it closes the circuit breaker, too. Its own lane goes on at once, and
-    those of its keys within seconds.
+    Of a task it closes the circuit breaker, too, and all of its lanes go on at once;
+    those whose names do not begin with its own, within seconds.
 
     Returns:
         False if it was not paused.

@@ -61,7 +61,7 @@ def test_jobs_of_a_paused_task_wait_and_others_go_on(start_worker):
 
 
 def test_lanes_of_a_paused_task_wait(start_worker):
-    """Whatever their keys; the worker that leads finds them again."""
+    """Whatever their keys; when it goes on, they do."""
     operate.pause(STEP)
     start_worker()
     waiting = [lane_tasks.step.delay(key, 1).id for key in ("a", "b")]
@@ -73,10 +73,11 @@ def test_lanes_of_a_paused_task_wait(start_worker):
 
 
 def test_a_pause_of_a_task_ends_by_itself(start_worker):
-    """Nobody says so."""
-    operate.pause(ECHO, until=timedelta(seconds=1))
+    """Nobody says so, and the poll is far away."""
+    operate.pause(ECHO, until=timedelta(seconds=2))
     job = echo.delay(1)
-    start_worker(pgqueue={"POLL_INTERVAL_SECONDS": 1})
+    start_worker(pgqueue={"POLL_INTERVAL_SECONDS": 600})
+    wait_for(lambda: 1 == parked().count(), what="it parked")
 
     wait_until_final([job.id])
     assert Lane.objects.get().paused_until <= ArchivedJob.objects.get().started_at

@@ -341,7 +341,9 @@ def test_what_is_parked_beside_a_group_is_no_part_of_it(cursor):
 
     assert 3 == parks(cursor)
     assert 3 == lanes.promote(cursor, [TASK]).jobs
-    assert {100_000} == {job.lane_capacity for job in Job.objects.exclude(visible_at=None)}
+    assert {100_000} == {
+        job.lane_capacity for job in Job.objects.exclude(visible_at=None)
+    }
     assert 0 == lanes.promote(cursor, [TASK]).jobs
 
 
@@ -394,8 +396,9 @@ def test_known_says_which_tasks_are_held(cursor):
     Lane.objects.create(name="resized", capacity=3)
     make_job()
 
-    queues, held = known(cursor)
+    queues, held, seconds = known(cursor)
     assert {"paused", "for ever", "tripped"} == set(held)
+    assert 3_590 < seconds <= 3_600
     assert [KnownQueue("default", has_row=False, is_paused=False)] == queues
 
 

@@ -106,6 +106,7 @@ class Claimer(Service):
         on_paced: Callable[[set[str]], None] = lambda lanes: None,
         turns: Turns | None = None,
         on_held: Callable[[list[str]], None] = lambda tasks: None,
+        on_resumed: Callable[[set[str]], None] = lambda tasks: None,
         wakeup: Wakeup | None = None,
         listener: Listener | None = None,
     ) -> None:
@@ -119,6 +120,8 @@ class Claimer(Service):
         self._turns = Turns() if turns is None else turns
         # Told of the tasks that are held, as often as they are asked for.
         self._on_held = on_held
+        # And of those that are not any more.
+        self._on_resumed = on_resumed
         # Jobs whose leases the server may not have on disk.
         self._unflushed = 0
         self._lease = options.lease
@@ -137,7 +140,10 @@ class Claimer(Service):
         self._refreshed_at = -math.inf
         # Mixed queues are left alone while no coroutine could start.
         self.left_out: frozenset[str] = frozenset()
-        self.limits = QueueLimits(options.settings.queue_limits)
+        self.limits = QueueLimits(
+            options.settings.queue_limits,
+            poll_seconds=options.settings.poll_interval_seconds,
+        )
         self._worker = worker
         self._wakes = wakes
         self._leases = leases
@@ -319,7 +325,7 @@ class Claimer(Service):
         # Who asks for it again meanwhile is heard below.
         self._queues_due_at = math.inf
         with self.link.cursor() as cursor:
-            queues, held = claims.known(cursor)
+            queues, held, held_seconds = claims.known(cursor)
             paused = {queue.name for queue in queues if queue.is_paused}
             met = [queue for queue in queues if self.plan.serves(queue.name)]
             new = [queue.name for queue in met if not queue.has_row]
@@ -334,10 +340,11 @@ class Claimer(Service):
         for name in self.paused - paused:
             # Nobody wakes us for a pause that ends by itself.
             self._wakes.flag(name)
-        if set(self.held).difference(held):
+        if resumed := set(self.held).difference(held):
             # Of their lanes that take turns, nobody else tells.
             for poller in self._pollers():
                 poller.due_by(now)
+            self._on_resumed(resumed)
         self.paused, self.held = paused, held
         if (turns := {queue.name for queue in met if queue.has_turns}) or self._turns:
             self._turns.known(turns)
@@ -345,7 +352,8 @@ class Claimer(Service):
         self._on_held(held)
         self._list_queues()
         self._refreshed_at = now
-        ends = (queue.pause_seconds for queue in queues if queue.pause_seconds)
+        ends = [queue.pause_seconds for queue in queues if queue.pause_seconds]
+        ends += [held_seconds] if held_seconds else []
         pause = min(self._poll_seconds, *ends, self._poll_seconds)
         self._queues_due_at = min(self._queues_due_at, now + pause)
 

@@ -79,7 +79,10 @@ class Quarantine(Service):
         self._worker = worker
         self._options = options
         self._plan = options.plan
-        self._limits = QueueLimits(options.settings.queue_limits)
+        self._limits = QueueLimits(
+            options.settings.queue_limits,
+            poll_seconds=options.settings.poll_interval_seconds,
+        )
         # Queues with a limit and those without take turns.
         self._turns = 0
         self._leases = leases

@@ -4,7 +4,8 @@ Queue limits: which queues have one, and how long one without room is left alone
 What there is room for, the claim finds out (queues/queue_limits.py). A queue that came
 short by its limit is *closed* here: no claim asks it until its rate lets the next one
 go, a job of it was settled by this process, somebody wakes it, or a while is over, in
-which others may have settled theirs.
+which others may have settled theirs; and no longer than from poll to poll, for an
+operator may have changed the rate, and his wake have been lost.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ class Closed:
 class QueueLimits:
     """The queues with a limit, to one claimer; any thread may call settled()."""
 
-    def __init__(self, said: Mapping[str, QueueLimit]) -> None:
+    def __init__(self, said: Mapping[str, QueueLimit], *, poll_seconds: float) -> None:
         self._said = said
+        self._poll_seconds = poll_seconds
         self._names = frozenset(said)
         self._closed: dict[str, Closed] = {}
         # Of each queue, how often it was asked in vain, one after the other.
@@ -182,7 +184,7 @@ class QueueLimits:
             not_before += answer.next_seconds + LATE_SECONDS
         self._closed[queue] = Closed(
             since=now,
-            until=max(now + pause, not_before),
+            until=min(max(now + pause, not_before), now + self._poll_seconds),
             is_full=answer.is_full,
             not_before=not_before,
             settled=settled,

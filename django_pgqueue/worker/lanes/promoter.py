@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 
+from django_pgqueue.bounds import LANE_SEPARATOR
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues import lanes
@@ -65,6 +66,8 @@ class Promoter(Service):
         self._walk_at = 0.0
         self._after = ""
         self._forgot_after = ""
+        # Tasks that go on, each with the last of its lanes that was looked at.
+        self._resumed: dict[str, str] = {}
         # Walks through all of them that somebody waits for, and jobs let through: in
         # all, before the last was asked for, and from there until it was over.
         self._requests = self._answered = 0
@@ -81,6 +84,13 @@ class Promoter(Service):
         with self._lock:
             self._back_seconds = max(self._back_seconds or 0.0, seconds)
         self._call()
+
+    def resumed(self, tasks: Collection[str]) -> None:
+        """Promote all lanes of *tasks*, which are paused no more, if we lead."""
+        if self._is_leading:
+            with self._lock:
+                self._resumed.update(zip(tasks, tasks, strict=True))
+            self.freed(tasks)
 
     def set_leading(self, is_leading: bool) -> None:
         """Be told by the heartbeat whether this worker leads."""
@@ -112,6 +122,8 @@ class Promoter(Service):
         """Promote what is to be promoted; then wait for the next reason."""
         now = time.monotonic()
         self._promote_freed(now)
+        if self._resumed:
+            self._walk_resumed()
         if now >= self._free_at and self._wants_look(now):
             self._look()
         if self._answered != self._requests:
@@ -157,7 +169,7 @@ class Promoter(Service):
         if self._is_leading:
             until = min(until, max(self._look_at, self._free_at), self._walk_at)
         with self._lock:
-            if self._lanes:
+            if self._lanes or self._resumed:
                 return 0.0
             if self._back_seconds is not None:
                 until = min(until, self._free_at)
@@ -212,6 +224,27 @@ class Promoter(Service):
         pause = LEADER_SECONDS if is_through else 0.0
         self._walk_at = began + took + max(took / WALK_SHARE, pause)
         return is_through
+
+    def _walk_resumed(self) -> None:
+        """
+        Promote the next lanes of a task that goes on.
+
+        Their names begin with its own, so they come after it; those that do not, or are
+        in another order, the walk finds.
+        """
+        with self._lock:
+            # Who asks for it again meanwhile has it walked through from the beginning.
+            task, after = self._resumed.popitem()
+        prefix, on = f"{task}{LANE_SEPARATOR}", after
+        try:
+            with self.link.steady_cursor() as cursor:
+                looked = lanes.with_room(cursor, after=after)
+            self._promote([name for name in looked.lanes if name.startswith(prefix)])
+            on = looked.after or ""
+        finally:
+            if on == after or on.startswith(prefix):
+                with self._lock:
+                    self._resumed.setdefault(task, on)
 
     def _promote(self, names: Collection[str], *, is_ours: bool = False) -> None:
         """Promote lanes; of those with a rate, is_ours: their next turn is for us."""

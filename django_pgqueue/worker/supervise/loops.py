@@ -267,6 +267,7 @@ class Loops:
             on_paced=self.promoter.freed,
             turns=self.turns,
             on_held=self._on_known_held,
+            on_resumed=self.promoter.resumed,
             wakeup=wakeup,
             listener=self.listener,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -12,7 +12,8 @@ import pytest
 from django.utils import timezone
 
 from django_pgqueue.conf import parse
-from django_pgqueue.models import Job, Queue
+from django_pgqueue.models import Job, Lane, Queue
+from django_pgqueue.models.columns import CLOCK
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.worker.claim import claimer as module
@@ -1677,3 +1678,22 @@ def test_a_claim_that_is_cancelled_for_its_time_takes_fewer_jobs(rig, monkeypatc
     assert [32, 16, 8, 4] == asked[:4]
     assert len(rig.put) >= 4
     assert not rig.strays.is_pending
+
+
+def test_a_pause_of_a_task_that_ends_by_itself_is_noticed_then(rig):
+    """And not at the next poll, which may be far away; the promoter hears of it."""
+    resumed = []
+    # Who serves all queues asks at each round.
+    rig.serve("mail").claimer._on_resumed = resumed.append
+    length = timedelta(seconds=0.2)
+    Lane.objects.create(name="shop.call", paused_at=CLOCK, paused_until=CLOCK + length)
+    rig.tick()
+    assert ["shop.call"] == rig.claimer.held
+
+    until = Lane.objects.get().paused_until
+    wait_for(lambda: until <= datetime.now(UTC), what="its end")
+    rig.now += 0.2
+    rig.tick()
+
+    assert [] == rig.claimer.held
+    assert [{"shop.call"}] == resumed

@@ -62,7 +62,7 @@ def settle(rig, leases, cursor):
 
 
 def limit(rig, said):
-    rig.claimer.limits = QueueLimits(said)
+    rig.claimer.limits = QueueLimits(said, poll_seconds=POLL)
 
 
 def queues(jobs):
@@ -192,6 +192,19 @@ def test_a_settle_does_not_open_what_waits_for_its_rate(rig, settle, asked):
     rig.tick()
 
     assert before == len(asked)
+
+
+def test_a_rate_that_was_raised_holds_from_the_next_poll_on(rig):
+    """Though nobody wakes the worker, as without LISTEN."""
+    limit(rig, {"mail": QueueLimit(spacing=3600.0)})
+    make_jobs(3, queue="mail")
+    rig.tick()
+    assert 1 == len(rig.put)
+
+    Queue.objects.update(rate_spacing=0.001, rate_burst=9, full_at=None)
+    rig.live(2 * POLL)
+
+    assert 3 == len(rig.put)
 
 
 def test_another_queue_goes_on_while_one_has_no_room(rig):

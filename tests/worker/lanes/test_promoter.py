@@ -123,6 +123,35 @@ def test_the_leader_finds_what_is_older(promoter):
     assert [job.pk] == let_through()
 
 
+def test_all_lanes_of_a_task_that_goes_on_are_promoted_at_once(promoter, monkeypatch):
+    """However many there are; and none of another task, which are for the walk."""
+    monkeypatch.setattr(lanes, "LANES_LOOKED_AT_MAX", 10)
+    monkeypatch.setattr(lanes.with_room, "__kwdefaults__", {"after": "", "limit": 10})
+    promoter.set_leading(True)
+    promoter.tick()
+    jobs = [make_job(lane=f"shop.call:{number}").pk for number in range(35)]
+    make_job(lane="shop.calls:1")
+    own = make_job(lane="shop.call").pk
+    Job.objects.update(lane_due_at="2001-01-01T00:00:00Z")
+
+    promoter.resumed({"shop.call", "shop.other"})
+    ticks = 0
+    while promoter.tick() == 0.0:
+        ticks += 1
+
+    assert sorted([*jobs, own]) == let_through()
+    assert ticks < 7
+
+
+def test_who_does_not_lead_leaves_the_lanes_of_a_task_to_who_does(promoter):
+    """Else all workers would go through them."""
+    make_job(lane="shop.call:1")
+    promoter.resumed({"shop.call"})
+    promoter.tick()
+
+    assert [] == let_through()
+
+
 def test_the_leader_wakes_up_for_the_next_job_by_the_clock(promoter):
     """It rests until then, and five seconds at most."""
     promoter.set_leading(True)
