@@ -14,6 +14,7 @@ from django_pgqueue.tasks import operate
 from tests.acceptance.test_lanes import most_at_once
 from tests.acceptance.test_rates import excess
 from tests.app import lane_tasks as tasks
+from tests.app.fair_tasks import shared
 from tests.harness.waiting import wait_for
 from tests.harness.worker_process import wait_until_final
 
@@ -105,6 +106,46 @@ def test_places_of_a_worker_that_is_gone_come_back(start_worker, the_ledger, lea
     wait_until_final(ids, timeout=60)
 
     assert 3 == leases.most()
+
+
+def test_a_worker_that_is_frozen_beyond_its_leases_is_one_of_all(
+    start_worker, the_ledger, leases
+):
+    """Others take its jobs over, each in its place; so they do when it comes back."""
+    frozen = start_worker(threads=3, pgqueue=limited(concurrency=3))
+    ids = store(tasks.call_provider, 200)
+    wait_for(lambda: 20 <= len(the_ledger.entries("end")))
+    frozen.signal_group(signal.SIGSTOP)
+    before = len(the_ledger.entries("end"))
+    start_worker(threads=3, pgqueue=limited(concurrency=3))
+    wait_for(lambda: before + 60 <= len(the_ledger.entries("end")))
+    frozen.signal_group(signal.SIGCONT)
+    late = [tasks.call_provider.delay("late", number).id for number in range(100)]
+
+    wait_until_final([*ids, *late], timeout=60)
+
+    assert 3 == leases.most()
+
+
+@pytest.mark.parametrize("said", [{"concurrency": 2}, {"rate": "60/s", "burst": 2}])
+def test_keys_take_turns_within_the_limit_of_their_queue(
+    start_worker, the_ledger, leases, said
+):
+    """However many of another wait, five jobs start among the first."""
+    jobs = [{"tenant": "a", "seconds": 0.01}] * 100
+    ids = [job.id for job in shared.bulk(jobs)]
+    ids += [job.id for job in shared.bulk([{"tenant": "b", "seconds": 0.01}] * 5)]
+    for _ in range(2):
+        start_worker(threads=4, pgqueue={"QUEUES": {"default": said}})
+
+    wait_until_final(ids, timeout=60)
+
+    starts = [entry.note for entry in the_ledger.entries("start")]
+    assert 5 == starts[:16].count("b")
+    if "rate" in said:
+        assert excess(leases.claims(), 60, 2) <= 0
+    else:
+        assert 2 == leases.most()
 
 
 def test_no_window_has_more_claims_than_rate_and_burst(
