@@ -251,8 +251,8 @@ IS_PAUSED = """
 
 # Locks: none. All queues that have a job of any state, by the same loose scan, and
 # those of which an operator has said that they are paused or have a limit; and whether
-# jobs of fair lanes are parked there. And the names of held tasks, of which nothing else
-# is said but when a pause ends; a breaker holds its task until it is closed.
+# jobs of fair lanes are parked there. And the names of held tasks, of which nothing
+# else is said but when a pause ends; a breaker holds its task until it is closed.
 SAID = f"""
 {IS_PAUSED}, num_nonnulls(q.concurrency, q.rate_spacing) > 0,
 CASE WHEN {IS_PAUSED}

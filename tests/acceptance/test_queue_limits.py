@@ -117,7 +117,7 @@ def test_a_worker_that_is_frozen_beyond_its_leases_is_one_of_all(
     wait_for(lambda: 20 <= len(the_ledger.entries("end")))
     frozen.signal_group(signal.SIGSTOP)
     before = len(the_ledger.entries("end"))
-    start_worker(threads=3, pgqueue=limited(concurrency=3))
+    start_worker(threads=8, pgqueue=limited(concurrency=3))
     wait_for(lambda: before + 60 <= len(the_ledger.entries("end")))
     frozen.signal_group(signal.SIGCONT)
     late = [tasks.call_provider.delay("late", number).id for number in range(100)]
