@@ -263,6 +263,8 @@ class ActingAdmin(ReadOnlyAdmin):
         if not rows:
             messages.warning(request, _("Nothing was done: the rows have gone."))
             return HttpResponseRedirect(back)
+        if act.said is not None and len(rows) == 1:
+            form.initial = act.said(rows[0])
         context = {
             **self.page_context(request),
             "title": act.label,

@@ -133,6 +133,7 @@ class Act:
         left: Tells of how many rows nothing did, with %(count)d.
         form: Asked first, on a page of its own; None: done at once.
         warning: Shown above that form.
+        said: What somebody has said of a row, by field: the form begins with it.
         offered: Whether a row is one that it does something with.
         is_grave: It cannot be taken back; its button is red.
         order: The attribute by which rows are taken: one order, so that two who act on
@@ -148,6 +149,7 @@ class Act:
     left: Counted | None = None
     form: type[forms.Form] | None = None
     warning: Text = ""
+    said: Callable[[Any], dict[str, Any]] | None = None
     offered: Callable[[Any], bool] = lambda row: True
     is_grave: bool = False
     order: str = "pk"

@@ -23,7 +23,7 @@ from django_pgqueue.admin.progress import Progress, read_progress
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.models import Message, Schedule
-from django_pgqueue.operators.lanes import kind
+from django_pgqueue.operators.lanes import kind_of_job
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.queues.tagged import tagged
 from django_pgqueue.tasks import database
@@ -163,16 +163,14 @@ class JobAdminColumns(ActingAdmin):
 
     def facts_of_links(self, row: Any) -> list[Fact]:
         """Say what the job belongs to."""
+        said = row.lane_capacity, row.lane_spacing, row.lane_policy
         return [
             (_("Dedup key"), row.dedup_key),
             # Of a job that has it while it waits, and not while it runs.
             (_("Dedup key while it waits"), getattr(row, "queued_key", None)),
             (_("Accumulate key"), row.accumulate_key),
             (_("Lane"), row.lane),
-            (
-                _("Kind of lane"),
-                row.lane and kind(row.lane_capacity, row.lane_spacing, row.lane_policy),
-            ),
+            (_("Kind of lane"), row.lane and kind_of_job(row.lane, row.task, *said)),
             (_("Parent job"), row.parent_id and str(row.parent_id)),
             (_("Workflow"), row.workflow_id and str(row.workflow_id)),
             (_("Message"), self.link_to(Message, row.message_id)),

@@ -109,6 +109,7 @@ CAPACITY = Act(
     ),
     order="name",
     form=CapacityForm,
+    said=lambda row: {"jobs": row.stats.own_capacity},
     offered=lambda row: not (row.stats.is_group or row.stats.is_fair),
     warning=gettext_lazy(
         "So many of it are let through at a time, on all workers together, until "
@@ -146,6 +147,7 @@ WEIGHT = Act(
     ),
     order="name",
     form=WeightForm,
+    said=lambda row: {"jobs": row.stats.weight},
     offered=lambda row: row.stats.is_fair or not row.stats.waiting,
     warning=gettext_lazy(
         "Each time its turn comes, so many of its jobs are claimed before those of the "

@@ -23,7 +23,13 @@ from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.models import Job, Lane
 from django_pgqueue.operators import human
-from django_pgqueue.operators.lanes import does, kind, kind_word, paused, taken
+from django_pgqueue.operators.lanes import (
+    kind,
+    kind_word,
+    paused,
+    taken,
+    waits_for,
+)
 from django_pgqueue.operators.paging import Keyset
 from django_pgqueue.operators.pausable import LANE
 from django_pgqueue.queues.lane_stats import LaneStats, find_lanes, lane_stats
@@ -177,7 +183,7 @@ class LaneAdmin(ActingAdmin):
         head = row.stats.head
         if head is None:
             return ""
-        return format_html("{} {}", self.link_to(Job, head.id), does(head))
+        return format_html("{} {}", self.link_to(Job, head.id), waits_for(row.stats))
 
     # The page of one -------------------------------------------------------------
 
@@ -192,7 +198,13 @@ class LaneAdmin(ActingAdmin):
             (_("Name"), row.name),
             (
                 _("Kind"),
-                kind(stats.capacity, stats.spacing, stats.policy, stats.weight)
+                kind(
+                    stats.capacity,
+                    stats.spacing,
+                    stats.policy,
+                    stats.weight,
+                    is_task=stats.is_task,
+                )
                 if stats.waiting
                 else None,
             ),
@@ -209,6 +221,6 @@ class LaneAdmin(ActingAdmin):
             (_("Paused until"), moments.full(row.paused_until, row.clock)),
             (_("Paused by"), row.paused_by),
             (_("Pause reason"), row.pause_reason),
-            (_("Breaker opened in a row"), stats.breaker_trips),
+            (_("Breaker opened, times in a row"), stats.breaker_trips),
             (_("Waits because"), stats.task_pause and paused(stats)),
         ]

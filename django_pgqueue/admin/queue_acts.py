@@ -13,6 +13,7 @@ from django_pgqueue.admin.acts import Act, Outcome, Work
 from django_pgqueue.bounds import LANE_BURST_MAX, LANE_CAPACITY_MAX
 from django_pgqueue.exceptions import DeclarationError
 from django_pgqueue.operators.pausable import PERMISSION
+from django_pgqueue.operators.queue_limits import rate_text
 from django_pgqueue.options.lanes import Rate
 from django_pgqueue.tasks import operate_queues as operate
 
@@ -74,6 +75,15 @@ def _set_limit(work: Work) -> list[Any]:
     return [done]
 
 
+def _said(row: Any) -> dict[str, Any]:
+    has_rate = row.rate_spacing is not None
+    return {
+        "jobs": row.concurrency,
+        "rate": rate_text(row.rate_spacing) if has_rate else "",
+        "burst": row.rate_burst if has_rate else None,
+    }
+
+
 LIMIT = Act(
     name="limit",
     permissions=(PERMISSION,),
@@ -97,6 +107,7 @@ LIMIT = Act(
     ),
     order="name",
     form=LimitForm,
+    said=_said,
     warning=gettext_lazy(
         "So many of its jobs are claimed, on all workers together, until somebody says "
         "otherwise. What runs goes on. Both limits are set: empty fields go back to "

@@ -35,7 +35,10 @@ class QueueAdmin(ActingAdmin):
 
     keyset = Keyset(("created_at", "name"))
     acts = (*pausing(QUEUE), LIMIT)
-    named_by = ("paused_at", "paused_by", "pause_reason")
+    named_by = (
+        *("paused_at", "paused_by", "pause_reason"),
+        *("concurrency", "rate_spacing", "rate_burst"),
+    )
     list_display = (
         *("title", "state", "ready", "oldest", "running", "retrying", "scheduled"),
         *("parked", "dead", "held", "limit", "paused"),

@@ -10,6 +10,7 @@ from django_pgqueue.bounds import FAIR, LANE_CAPACITY_MAX, LANE_SPACING_MIN
 from django_pgqueue.operators.human import age, count
 from django_pgqueue.operators.pausable import paused_for
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.queues.held import is_lane_of_task
 from django_pgqueue.queues.lane_controls import Released
 from django_pgqueue.queues.lane_stats import (
     LANES_COUNTED,
@@ -29,8 +30,12 @@ def kind(
     spacing: float | None,
     policy: str | None = None,
     weight: int | None = None,
+    *,
+    is_task: bool = False,
 ) -> str:
     """Return what a lane is, by its jobs: "group", "limit of 5", "rate of 100/min"."""
+    if is_task:
+        return _("task")
     if policy == FAIR:
         text = _("in turn with others")
         return text if weight is None else f"{text}, {_weight(weight)}"
@@ -48,9 +53,21 @@ def kind(
     return text if spacing is None else f"{text}, {rate(spacing)}"
 
 
+def kind_of_job(
+    lane: str,
+    task: str,
+    capacity: int | None,
+    spacing: float | None,
+    policy: str | None,
+) -> str:
+    """Return what the lane of a job is, by what the job says; as kind()."""
+    is_task = is_lane_of_task(lane, task, capacity, spacing, policy)
+    return kind(capacity, spacing, policy, is_task=is_task)
+
+
 def kind_word(lane: LaneStats) -> str:
     """
-    Return "group", "limit" or "rate", or "fair" with its weight, if it was given one.
+    Return "group", "limit", "rate", "task", or "fair" with its weight, if it has one.
 
     Where no waiting job says what it is: "", or the weight that an operator has given.
     """
@@ -59,6 +76,8 @@ def kind_word(lane: LaneStats) -> str:
         return weight or ""
     if lane.is_fair:
         return ", ".join(filter(None, [_("fair"), weight]))
+    if lane.is_task:
+        return _("task")
     if lane.is_rate:
         return _("rate")
     return _("group") if lane.capacity is None else _("limit")
@@ -85,7 +104,8 @@ def rate(spacing: float | None) -> str:
 def taken(lane: LaneStats) -> str:
     """Return how many it has let through, of how many: "3 of 10 (5)", "1 of 1"."""
     through = count(lane.let_through, is_more=lane.is_more(lane.let_through))
-    if lane.is_rate or lane.is_fair or (not lane.waiting and lane.own_capacity is None):
+    says_none = lane.is_task or not lane.waiting
+    if lane.is_rate or lane.is_fair or (says_none and lane.own_capacity is None):
         return through
     told = {"through": through, "takes": count(lane.takes)}
     text = _("%(through)s of %(takes)s") % told
@@ -149,6 +169,26 @@ def does(head: Head) -> str:
     return _("ready for %(time)s") % told
 
 
+def waits_for(lane: LaneStats) -> str:
+    """Return what the job does that the others of a lane wait for; "": it has gone."""
+    head = lane.head
+    if head is None:
+        return ""
+    if head.state != "parked" or head.seconds < 0:
+        return does(head)
+    told = {"time": age(head.seconds), "turn": _turn(lane)}
+    if lane.is_paused or lane.task_pause is not None:
+        return _("due for %(time)s") % told
+    if lane.turn_seconds > 0 and not lane.is_fair and lane.let_through < lane.takes:
+        return _("due for %(time)s, let through in %(turn)s") % told
+    return does(head)
+
+
+def _turn(lane: LaneStats) -> str:
+    """Return in which time a rate lets the next one through; never "0 s"."""
+    return age(lane.turn_seconds) if lane.turn_seconds >= 1 else _("1 s")
+
+
 def release_told(released: Released, lane: LaneStats | None) -> str:
     """Return what came of a release, and why nothing did; *lane* is as it is now."""
     told = {"job": released.job, "other": released.put_off, "next": released.next_id}
@@ -206,7 +246,7 @@ def sentence(place: Place, *, is_named: bool = True) -> str:
     elif lane.is_fair:
         end = _turns(place)
     elif lane.turn_seconds > 0 and lane.let_through < lane.takes:
-        told["turn"] = age(lane.turn_seconds) if lane.turn_seconds >= 1 else _("1 s")
+        told["turn"] = _turn(lane)
         end = _("which lets the next through in %(turn)s") % told
     elif lane.capacity is not None and lane.has_room:
         end = _("which has room: not let through")
@@ -224,6 +264,8 @@ def _where(lane: LaneStats, *, is_named: bool) -> str:
     if lane.is_fair:
         text = _("lane %(name)s") % told if is_named else _("its lane")
         return text if lane.weight is None else f"{text} ({_weight(lane.weight)})"
+    if lane.is_task:
+        return _("task %(name)s") % told if is_named else _("its task")
     if lane.is_rate:
         if not is_named:
             return _("its rate of %(rate)s") % told

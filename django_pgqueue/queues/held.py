@@ -10,6 +10,8 @@ one job at a time through, until a probe has closed the breaker.
 
 from __future__ import annotations
 
+from django_pgqueue.bounds import LANE_CAPACITY_MAX
+
 # What is notified instead of a queue's name: other tasks are held, or not any more.
 HINT = "!held"
 
@@ -25,3 +27,22 @@ WAITS = f"""
 (j.lane IS NULL
  AND EXISTS (SELECT FROM pgqueue_lane l WHERE l.name = j.task AND {IS_HELD}))
 """
+
+
+def is_lane_of_task(
+    lane: str,
+    task: str,
+    capacity: int | None,
+    spacing: float | None,
+    policy: str | None,
+) -> bool:
+    """
+    Return whether jobs say that they were put into *lane* since *task* was paused.
+
+    A limit of so many of all jobs of a task says the same, and does the same.
+    """
+    return (
+        lane == task
+        and (spacing, policy) == (None, None)
+        and capacity == LANE_CAPACITY_MAX
+    )

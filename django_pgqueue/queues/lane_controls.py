@@ -346,12 +346,13 @@ def set_capacity(cursor: Cursor, lane: str, capacity: int | None) -> bool:
         cursor.execute(IS_GROUP, {"lane": lane})
         if cursor.fetchone() == (True,):
             raise ValueError(
-                f"lane {lane!r} is a group: its jobs run one at a time, in their order."
+                f"lane {lane!r} is a group: its jobs run one at a time, in order; for "
+                f"several at a time, their task says limit in place of group."
             )
         if _policy(cursor, lane) == FAIR:
             raise ValueError(
-                f"lane {lane!r} takes turns with others, and no part of a number: give "
-                f"it a weight, which is how many jobs it has in a turn."
+                f"lane {lane!r} takes turns with others, any number at a time: give it "
+                f"a weight, which is how many jobs it has in a turn."
             )
     params = {"lane": lane, "capacity": capacity}
     cursor.execute(UNSET_CAPACITY if capacity is None else SET_CAPACITY, params)
@@ -378,7 +379,8 @@ def set_weight(cursor: Cursor, lane: str, weight: int | None) -> bool:
     hold(cursor, [lane])
     if weight is not None and _policy(cursor, lane) not in {FAIR, UNKNOWN}:
         raise ValueError(
-            f"lane {lane!r} takes no turns with others: its jobs have no fair_by."
+            f"lane {lane!r} takes no turns with others: its jobs have no fair_by, "
+            f"which their task or their queue says."
         )
     params = {"lane": lane, "weight": weight}
     cursor.execute(UNSET_WEIGHT if weight is None else SET_WEIGHT, params)

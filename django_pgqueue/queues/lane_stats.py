@@ -18,7 +18,7 @@ from django_pgqueue.bounds import FAIR, LANE_CAPACITY_MAX
 from django_pgqueue.live_states import live_state
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import IS_PAUSED
-from django_pgqueue.queues.held import IS_HELD
+from django_pgqueue.queues.held import IS_HELD, is_lane_of_task
 from django_pgqueue.queues.lanes import LANES_LOOKED_AT_MAX
 
 # Rows counted of a lane and kind, unless the caller says otherwise; and of all lanes
@@ -352,6 +352,14 @@ class LaneStats:
     def is_fair(self) -> bool:
         """Whether it takes turns with other lanes."""
         return self.policy == FAIR
+
+    @property
+    def is_task(self) -> bool:
+        """Whether jobs wait here that are in no lane, since their task is paused."""
+        head = self.head
+        return head is not None and is_lane_of_task(
+            self.name, head.task, self.capacity, self.spacing, self.policy
+        )
 
     @property
     def takes(self) -> int:

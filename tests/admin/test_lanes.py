@@ -179,6 +179,8 @@ def test_a_fair_lane_is_given_a_weight(admin_client):
     assert "in turn with others, weight 3" in html
     assert f"{URL}a/weight/" in html
     assert f"{URL}a/capacity/" not in html
+    form = admin_client.get(f"{URL}a/weight/").context["form"]
+    assert 3 == form["jobs"].value()
     act(admin_client, "weight", "a", jobs="")
     assert not Lane.objects.exists()
     assert ["Weight: 3 in a turn.", "Weight: one in a turn, as others."] == [

@@ -191,6 +191,17 @@ def test_a_limit_is_set_and_taken_back(staff, mail, settings):
     assert "0 of 20 run" == cell(client.get(URL).content.decode(), "limit")
 
 
+def test_the_form_of_a_limit_begins_with_what_holds(staff, mail):
+    """Who changes one of the two does not take the other one back."""
+    client, url = staff("view_queue", "pause"), f"{URL}mail/limit/"
+    said = {"jobs": "5", "rate": "100/m", "burst": "10"}
+    client.post(url, {**said, "confirmed": 1})
+
+    form = client.get(url).context["form"]
+
+    assert said == {name: str(form[name].value()) for name in said}
+
+
 @pytest.mark.parametrize(
     "said, field",
     [({"jobs": 0}, "jobs"), ({"rate": "often"}, "rate"), ({"burst": 5}, "burst")],

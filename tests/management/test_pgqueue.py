@@ -755,13 +755,13 @@ def test_a_queue_is_paused_until_a_time(transactional_db):
 def test_a_queue_gets_a_limit_and_loses_it(transactional_db, settings):
     """What is not said stays as it is; default is what the settings say."""
     make_leased_job("w", queue="mail")
-    assert (DONE, "Queue mail has a limit of 5 at a time.\n", "") == run(
+    assert (DONE, "Queue mail takes 5 at a time.\n", "") == run(
         "limit", "mail", "--concurrency", 5
     )
     changed = {"queue": "mail", "concurrency": 5, "changed": False}
     assert (NOTHING, changed) == told("limit", "mail", "--concurrency", 5)
     _, out, _ = run("limit", "mail", "--rate", "100/m", "--burst", 10)
-    assert "Queue mail has a limit of 100/min, 10 at once.\n" == out
+    assert "Queue mail takes 100/min, 10 at once.\n" == out
     assert "1 of 5 run, 100/min" in run("stats")[1]
     (stats,) = told("stats")[1]["queues"]
     assert (5, 0.6, 10) == tuple(

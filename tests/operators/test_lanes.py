@@ -7,7 +7,16 @@ from datetime import UTC, datetime
 import pytest
 from django.utils import translation
 
-from django_pgqueue.operators.lanes import does, kind, kind_word, rate, sentence, taken
+from django_pgqueue.operators.lanes import (
+    does,
+    kind,
+    kind_of_job,
+    kind_word,
+    rate,
+    sentence,
+    taken,
+    waits_for,
+)
 from django_pgqueue.queues.lane_stats import Head, LaneStats, Place, TaskPause
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -125,6 +134,46 @@ def test_a_job_of_a_rate_waits_for_its_turn():
 def test_what_a_job_does(head, text):
     """Or waits for."""
     assert text == does(head)
+
+
+def test_a_lane_tells_why_its_first_job_waits():
+    """A pause stands beside it, a rate has its time; else that is odd."""
+    parked = make_head(state="parked")
+    lanes = [
+        make_lane(5, head=parked),
+        make_lane(5, head=parked, paused_at=NOON),
+        make_lane(5, head=parked, task_pause=TaskPause("t", None, None, None, 0)),
+        make_lane(100_000, head=parked, spacing=180.0, turn_seconds=150.0),
+        make_lane(5, head=parked, let_through=5, spacing=180.0, turn_seconds=150.0),
+        make_lane(5, head=make_head(), paused_at=NOON),
+        make_lane(5),
+    ]
+
+    assert [
+        "due for 4 min, not let through",
+        "due for 4 min",
+        "due for 4 min",
+        "due for 4 min, let through in 2 min 30 s",
+        "due for 4 min, not let through",
+        "running for 4 min",
+        "",
+    ] == list(map(waits_for, lanes))
+
+
+def test_jobs_of_no_lane_whose_task_is_paused_are_told_as_those_of_the_task():
+    """They were put into a lane that takes any number, which is no limit of theirs."""
+    lane = make_lane(
+        100_000, name="shop.charge", head=make_head(state="parked"), paused_at=NOON
+    )
+    place = Place(id=4720, before=2, due_seconds=9.0, lane=lane)
+
+    assert ("task", "0") == (kind_word(lane), taken(lane))
+    assert "task" == kind_of_job("shop.charge", "shop.charge", 100_000, None, None)
+    assert "limit of 5" == kind_of_job("shop.charge", "shop.charge", 5, None, None)
+    assert "3rd in line for task shop.charge, which is paused" == sentence(place)
+    assert "3rd in line for its task, which is paused" == (
+        sentence(place, is_named=False)
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""pgqueue lanes: groups and limits in which jobs wait, and what is done with one."""
+"""pgqueue lanes: those in which jobs wait, and what is done with one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ from django_pgqueue.management.cli.words import (
 )
 from django_pgqueue.models import Lane
 from django_pgqueue.operators.human import age, count
-from django_pgqueue.operators.lanes import does, kind_word, paused, release_told, taken
+from django_pgqueue.operators.lanes import (
+    kind_word,
+    paused,
+    release_told,
+    taken,
+    waits_for,
+)
 from django_pgqueue.operators.paging import in_order
 from django_pgqueue.operators.pausable import LANE
 from django_pgqueue.queues.lane_stats import Found, LaneStats, find_lanes, lane_stats
@@ -36,7 +42,7 @@ from django_pgqueue.tasks import operate_lanes as operate
 
 HELP = (
     "List lanes in which jobs wait: how many, for how long, and for which job; pause, "
-    "resume and release one, and say how many it takes."
+    "resume and release one, say how many it takes, or has in a turn."
 )
 
 LIMIT_DEFAULT = 50
@@ -191,7 +197,7 @@ ACTIONS: dict[str, tuple[Act, str]] = {
         lambda name, before, options, out: pause(
             LANE, before or Lane(name=name), name, options, out
         ),
-        "Let it let nothing through; what it has let through goes on.",
+        "Let no more of its jobs through; those that it has let through go on.",
     ),
     "resume": (
         lambda name, before, options, out: resume(LANE, Lane(name=name), name, out),
@@ -218,7 +224,7 @@ def _row(lane: LaneStats) -> list[object]:
         count(number, is_more=lane.is_more(number))
         for number in (lane.waiting, lane.running)
     )
-    told = [paused(lane), "" if head is None else does(head)]
+    told = [paused(lane), waits_for(lane)]
     return [
         lane.name,
         kind_word(lane),

@@ -106,6 +106,6 @@ def run(options: dict[str, Any], out: Output) -> int:
     return out.answer(
         {**answer, "changed": is_done},
         is_done,
-        f"Queue {shown(name)} has a limit of {takes}.",
-        f"Queue {shown(name)} had a limit of {takes} already.",
+        f"Queue {shown(name)} takes {takes}.",
+        f"Queue {shown(name)} took {takes} already.",
     )

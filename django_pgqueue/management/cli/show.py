@@ -20,7 +20,7 @@ from django_pgqueue.management.cli.words import job_id
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.job import LiveState, live_state
 from django_pgqueue.operators.human import exact
-from django_pgqueue.operators.lanes import kind, why_it_waits
+from django_pgqueue.operators.lanes import kind_of_job, why_it_waits
 from django_pgqueue.operators.paging import in_order
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks import database
@@ -179,9 +179,10 @@ def _facts(told: dict[str, Any]) -> dict[str, object]:
         for name in ("workflow_id", "parent_id", "message_id")
     }
     crashes = f", {told['crashes']} crashes" if told["crashes"] else ""
+    said = told["lane_capacity"], told["lane_spacing"], told["lane_policy"]
     lane, of_lane = (
         told["lane"],
-        kind(told["lane_capacity"], told["lane_spacing"], told["lane_policy"]),
+        kind_of_job(told["lane"], told["task"], *said),
     )
     return {
         "task": told["task"],
