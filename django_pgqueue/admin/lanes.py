@@ -162,14 +162,7 @@ class LaneAdmin(ActingAdmin):
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> SafeString:
         """Show whether it lets jobs through; of a pause until when, who and why."""
-        shown = _badge(row)
-        if row.paused_until is not None:
-            until = moments.short(row.paused_until, row.clock)
-            text = _("ends")
-            shown = format_html(
-                '{} <span class="quiet">{} {}</span>', shown, text, until
-            )
-        return resting(shown, row, LANE)
+        return resting(_badge(row), row, LANE)
 
     lane_kind = column(gettext_lazy("kind"), lambda row: kind_word(row.stats))
     waiting = column(gettext_lazy("waiting"), lambda row: _count(row, "waiting"))

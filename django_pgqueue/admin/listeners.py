@@ -153,6 +153,11 @@ def resting(shown: SafeString, row: Any, kind: Pausable) -> SafeString:
     at, by, reason = (getattr(row, name) for name in kind.columns)
     if at is None:
         return shown
+    if kind.can_end and row.paused_until is not None:
+        until = moments.short(row.paused_until, row.clock)
+        shown = format_html(
+            '{} <span class="quiet">{} {}</span>', shown, _("ends"), until
+        )
     return format_html(
         '{}<br><span class="quiet pgqueue-text">{} {} {}: {}</span>',
         shown,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.acts import pausing
 from django_pgqueue.admin.cells import badge, name
+from django_pgqueue.admin.listeners import resting
 from django_pgqueue.admin.queue_acts import LIMIT
 from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.conf import get_settings
@@ -29,6 +28,12 @@ from django_pgqueue.tasks import database
 COUNTED_JOBS_MAX = 10_000
 
 
+def _badge(queue: Queue) -> SafeString:
+    if queue.paused_at is None:
+        return badge("ready", _("open"))
+    return badge("retrying", _("paused"))
+
+
 @admin.register(Queue)
 class QueueAdmin(ActingAdmin):
     """Each queue: its depth, and whether it is paused."""
@@ -41,7 +46,7 @@ class QueueAdmin(ActingAdmin):
     )
     list_display = (
         *("title", "state", "ready", "oldest", "running", "retrying", "scheduled"),
-        *("parked", "dead", "held", "limit", "paused"),
+        *("parked", "dead", "held", "limit"),
     )
     list_reads = (
         *("created_at", "paused_at", "paused_until", "paused_by", "pause_reason"),
@@ -60,11 +65,9 @@ class QueueAdmin(ActingAdmin):
     title = column(_("name"), lambda row: name(row.name))
 
     @admin.display(description=_("state"))
-    def state(self, queue: Queue) -> str:
-        """Show whether workers take jobs from it."""
-        if queue.paused_at is None:
-            return badge("ready", _("open"))
-        return badge("retrying", _("paused"))
+    def state(self, queue: Any) -> SafeString:
+        """Show whether workers take jobs from it; of a pause when, who and why."""
+        return resting(_badge(queue), queue, QUEUE)
 
     ready = column(_("ready"), lambda row: counted(row.stats, "ready"))
     oldest = column(_("oldest"), lambda row: human.age(row.stats.oldest_ready_seconds))
@@ -79,27 +82,9 @@ class QueueAdmin(ActingAdmin):
 
     limit = column(_("limit"), lambda row: limit_of(row.stats))
 
-    @admin.display(description=_("paused"))
-    def paused(self, queue: Any) -> SafeString | str:
-        """Show since when it is paused, by whom, and why."""
-        if queue.paused_at is None:
-            return ""
-        since = moments.short(queue.paused_at, queue.clock)
-        if queue.paused_until is not None:
-            until = moments.short(queue.paused_until, queue.clock)
-            since = format_html(gettext("{} until {}"), since, until)
-        return format_html(
-            gettext("{} by {}: {}"),
-            since,
-            name(queue.paused_by or "?"),
-            format_html(
-                '<span class="pgqueue-text">{}</span>', queue.pause_reason or "?"
-            ),
-        )
-
     def heading(self, row: Queue) -> str:
         """Show the state beside the title."""
-        return self.state(row)
+        return _badge(row)
 
     def facts(self, row: Any) -> list[Fact]:
         """Say how much waits, and what an operator said about the queue."""

@@ -161,12 +161,13 @@ def test_a_pause_that_has_ended_is_none(admin_client, mail):
     pause(admin_client, "mail", until=f"{until:%Y-%m-%d %H:%M}")
     html = admin_client.get(URL).content.decode()
     assert "paused" in cell(html, "state")
-    assert " until " in cell(html, "paused")
+    assert ">ends " in cell(html, "state")
+    assert "provider is down" in cell(html, "state")
 
     Queue.objects.update(paused_until=F("paused_at"))
     html = admin_client.get(URL).content.decode()
     assert "open" in cell(html, "state")
-    assert "-" == cell(html, "paused")
+    assert "provider is down" not in cell(html, "state")
 
 
 def test_a_limit_is_set_and_taken_back(staff, mail, settings):
