@@ -169,8 +169,9 @@ WITH
 
 # What becomes of jobs that are parked: those of a fair lane there again, others in that
 # of their task. They keep their turn: they have been due there for as long as here. No
-# lease, attempt or delivery; a key that is held while its job waits stays; a crash counts
-# as in LEASE_CANDIDATES. A lane is what its newest parked job says. So these say what is said already of the
+# lease, attempt or delivery; a key that is held while its job waits stays; a crash
+# counts as in LEASE_CANDIDATES.
+# A lane is what its newest parked job says. So these say what is said already of the
 # lane of their task, if it has a limit or a rate; else they would take it away.
 PARK_CANDIDATES = f"""
 terms AS MATERIALIZED (

@@ -362,11 +362,9 @@ BUILDS: dict[str, Broken] = {
             Edit(
                 "sql/turns.sql", "LIMIT turn.quota) waiting", "LIMIT in_jobs) waiting"
             ),
-            # And all claims begin with the same lane.
-            Edit("sql/turns.sql", "> (in_queue, in_after)", "> (in_queue, '')"),
             Edit(
                 "sql/turns.sql",
-                "ORDER BY round, turn.place LIMIT in_jobs",
+                "ORDER BY round, turn.place, share LIMIT in_jobs",
                 "ORDER BY waiting.id LIMIT in_jobs",
             ),
         ),

@@ -86,7 +86,7 @@ CALLS = [
     "SELECT one.pgqueue_retake_keys('{1}', '{f}', '10ms')",
     "SELECT one.pgqueue_repeat_calls(5)",
     "SELECT one.pgqueue_promote('{a}', true)",
-    "SELECT * FROM one.pgqueue_turns('default', '', 9, 9, 9, '{}')",
+    "SELECT * FROM one.pgqueue_turns('default', '', 0, '', 9, 9, 9, '{}')",
     "SELECT one.pgqueue_pattern_selects('a.*', 'a.b.c')",
     "SELECT one.pgqueue_patterns_of('a.b.c')",
     "SELECT one.pgqueue_patterns_of('a.b.c.d.e.f.g')",

@@ -39,7 +39,7 @@ def test_a_row_gets_new_arguments(cursor, make):
     row = make(args=[1], queue="mail", deliveries=0, attempt=0, headers={"trace": "t"})
 
     with cursor.connection.transaction():
-        assert (row.task, "[1]", "{}", None, False) == lock(cursor, row.pk)
+        assert (row.task, "[1]", "{}", "mail", None, False) == lock(cursor, row.pk)
         assert True is edit(cursor, row.pk, **NEW)
 
     edited = current(row)

@@ -22,7 +22,7 @@ from django_pgqueue.queues.claim import (
     park,
 )
 from django_pgqueue.queues.claim_one import claim_one
-from django_pgqueue.queues.fair import claim_fair
+from django_pgqueue.queues.fair import Stand, claim_fair
 from django_pgqueue.queues.gather import gather
 from django_pgqueue.queues.queue_limits import claim_limited
 from django_pgqueue.queues.settle import Ended, retry
@@ -148,7 +148,7 @@ def test_a_lane_that_takes_turns_lets_a_probe_through_too(cursor):
 
     assert 1 == lanes.promote(cursor, [f"{TASK}:1"]).jobs
     assert [first] == through()
-    fair = {"after": "", "worker": "a", "limit": 5, "lease": LEASE}
+    fair = {"stand": Stand(), "worker": "a", "limit": 5, "lease": LEASE}
     assert [] == claim_fair(cursor, "default", **fair).jobs
 
 
@@ -458,4 +458,4 @@ def test_a_retry_that_has_had_its_turn_waits_in_its_lane(cursor, claim_jobs):
     assert ("a", "fair", None) == (row.lane, row.lane_policy, row.visible_at)
     Lane.objects.all().delete()
     own = {"worker": "a", "limit": 9, "lease": LEASE}
-    assert [retrying] == ids(claim_fair(cursor, "default", after="", **own).jobs)
+    assert [retrying] == ids(claim_fair(cursor, "default", stand=Stand(), **own).jobs)

@@ -14,7 +14,7 @@ from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import claim as claims
 from django_pgqueue.queues import lane_controls as controls
 from django_pgqueue.queues import lanes
-from django_pgqueue.queues.fair import claim_fair
+from django_pgqueue.queues.fair import Stand, claim_fair
 from django_pgqueue.queues.lane_stats import lane_stats
 from tests.harness.factories import make_job, make_jobs
 from tests.harness.waiting import wait_for
@@ -226,7 +226,9 @@ def test_a_fair_lane_has_as_many_in_a_turn_as_its_weight(cursor):
 
 def claimed(cursor, limit):
     """Claim as a worker does; return how many of each lane."""
-    came = claim_fair(cursor, "default", after="", worker="w", limit=limit, lease=HOUR)
+    came = claim_fair(
+        cursor, "default", stand=Stand(), worker="w", limit=limit, lease=HOUR
+    )
     return Counter(job.lane for job in came.jobs)
 
 

@@ -21,7 +21,7 @@ def test_a_redriven_job_starts_again_at_its_first_attempt(cursor):
         attempt=5, crashes=2, deliveries=9, errors=[{"n": 1}], max_attempts=5
     )
 
-    assert [(dead.pk, "default", None)] == redrive(cursor, [dead.pk])
+    assert [(dead.pk, "default", None, None)] == redrive(cursor, [dead.pk])
 
     job = Job.objects.get(pk=dead.pk)
     assert (0, 0, 9, 5, [{"n": 1}]) == (
@@ -96,7 +96,7 @@ def test_a_dead_letter_whose_key_a_live_job_has_stays(cursor):
     dead, other = make_dead_letter(dedup_key="k"), make_dead_letter()
     job = make_job(dedup_key="k")
 
-    assert [(other.pk, "default", None)] == redrive(cursor, [dead.pk, other.pk])
+    assert [(other.pk, "default", None, None)] == redrive(cursor, [dead.pk, other.pk])
     assert {dead.pk: job.pk} == holders(cursor, [dead.pk, other.pk])
 
 
@@ -121,7 +121,7 @@ def test_dead_letters_can_be_sent_to_another_queue(cursor):
     dead = [make_dead_letter(queue=queue) for queue in ("a", "b")]
     ids = [letter.pk for letter in dead]
 
-    assert {(job_id, "repair", None) for job_id in ids} == set(
+    assert {(job_id, "repair", None, None) for job_id in ids} == set(
         redrive(cursor, ids, queue="repair")
     )
     assert 2 == Job.objects.filter(queue="repair").count()
@@ -131,7 +131,9 @@ def test_what_is_no_dead_letter_is_passed_over(cursor):
     """A live job, one redriven a moment ago, an id that never was."""
     live, dead = make_job(), make_dead_letter()
 
-    assert [(dead.pk, "default", None)] == redrive(cursor, [live.pk, dead.pk, 2**62])
+    assert [(dead.pk, "default", None, None)] == redrive(
+        cursor, [live.pk, dead.pk, 2**62]
+    )
     assert [] == redrive(cursor, [dead.pk])
     assert [] == redrive(cursor, [])
 
@@ -174,9 +176,10 @@ def test_a_waiting_job_is_made_due_now(cursor):
     scheduled = make_job(run_after=HOUR)
     retrying = make_job(visible_at=HOUR, attempt=1, deliveries=1, queue="mail")
 
-    assert {(scheduled.pk, "default", None), (retrying.pk, "mail", None)} == set(
-        retry_now(cursor, [scheduled.pk, retrying.pk])
-    )
+    assert {
+        (scheduled.pk, "default", None, None),
+        (retrying.pk, "mail", None, None),
+    } == set(retry_now(cursor, [scheduled.pk, retrying.pk]))
     assert 2 == Job.objects.due().count()
     assert 1 == Job.objects.get(pk=retrying.pk).attempt
 

@@ -85,7 +85,7 @@ def test_a_job_gives_up_and_is_redriven_on_the_second_database(queue_cursor):
     )
     assert job.pk == DeadLetter.objects.get().pk
 
-    assert [(job.pk, "default", None)] == redrive(queue_cursor, [job.pk])
+    assert [(job.pk, "default", None, None)] == redrive(queue_cursor, [job.pk])
     assert 0 == on_default(DeadLetter)
 
 
