@@ -71,8 +71,9 @@ BEGIN
         AND paused_until <= clock_timestamp()
       ORDER BY name FOR UPDATE;
     moment := clock_timestamp();
-    WITH told AS MATERIALIZED (
-        SELECT asked.name, newest.is_parked, newest.is_group, newest.policy,
+    WITH seen AS MATERIALIZED (SELECT clock_timestamp() AS at),
+    told AS MATERIALIZED (
+        SELECT seen.at AS seen_at, asked.name, newest.is_parked, newest.is_group, newest.policy,
                CASE WHEN of_task.breaker_trips > 0 THEN of_task.name END AS probing,
                CASE WHEN kept.paused_at IS NOT NULL
                          AND coalesce(kept.paused_until > moment, true) THEN 0
@@ -92,7 +93,8 @@ BEGIN
                     ELSE kept.spacing END AS spacing,
                CASE WHEN newest.is_parked THEN newest.burst ELSE kept.burst END AS burst,
                kept.full_at, coalesce(kept.unclaimed, 0) AS unclaimed
-          FROM (SELECT DISTINCT name FROM unnest(in_lanes) name) asked
+          FROM seen
+         CROSS JOIN (SELECT DISTINCT name FROM unnest(in_lanes) name) asked
           LEFT JOIN pgqueue_lane kept ON kept.name = asked.name
           LEFT JOIN LATERAL (
                SELECT true AS is_parked, j.lane_capacity IS NULL AS is_group,
@@ -126,8 +128,12 @@ BEGIN
                       AND j.leased_by IS NULL
                     LIMIT told.burst) unclaimed) waiting
          CROSS JOIN LATERAL (
+               SELECT greatest(told.unclaimed, waiting.jobs) AS unclaimed) at_once
+         CROSS JOIN LATERAL (
                SELECT greatest(extract(epoch FROM told.full_at - moment)::float8,
-                               greatest(told.unclaimed, waiting.jobs) * told.spacing)
+                               CASE WHEN at_once.unclaimed > 0 THEN
+                               extract(epoch FROM told.seen_at - moment)::float8
+                               + at_once.unclaimed * told.spacing ELSE 0 END)
                       AS seconds) full_at
          WHERE told.spacing IS NOT NULL),
     lane AS MATERIALIZED (

@@ -36,8 +36,9 @@
 -- lane_burst of them ahead of that. full_at is when it could let that many through at
 -- once; each job moves it by one spacing, and how far ahead of now it is says how many
 -- were let through of late. What was let through and not claimed may start any moment,
--- and all of it at once: so full_at is never nearer than these jobs take. Hence in any
--- time the claims are no more than what the rate gives in it, and one burst. The proof
+-- and all of it at once: so full_at is never nearer than these jobs take, from when they
+-- are counted on: what was claimed since moment has just left them. Hence in any time the
+-- claims are no more than what the rate gives in it, and one burst. The proof
 -- is in docs/explanation/lanes.md. In a group with a rate, one that was tried holds the
 -- others up as any other does: it was parked for its next turn, and is still the first;
 -- unless its lane skips what fails.
@@ -92,8 +93,9 @@ BEGIN
         AND paused_until <= clock_timestamp()
       ORDER BY name FOR UPDATE;
     moment := clock_timestamp();
-    WITH told AS MATERIALIZED (
-        SELECT asked.name, newest.is_parked, newest.is_group, newest.policy,
+    WITH seen AS MATERIALIZED (SELECT clock_timestamp() AS at),
+    told AS MATERIALIZED (
+        SELECT seen.at AS seen_at, asked.name, newest.is_parked, newest.is_group, newest.policy,
                CASE WHEN of_task.breaker_trips > 0 THEN of_task.name END AS probing,
                CASE WHEN kept.paused_at IS NOT NULL
                          AND coalesce(kept.paused_until > moment, true) THEN 0
@@ -113,7 +115,8 @@ BEGIN
                     ELSE kept.spacing END AS spacing,
                CASE WHEN newest.is_parked THEN newest.burst ELSE kept.burst END AS burst,
                kept.full_at, coalesce(kept.unclaimed, 0) AS unclaimed
-          FROM (SELECT DISTINCT name FROM unnest(in_lanes) name) asked
+          FROM seen
+         CROSS JOIN (SELECT DISTINCT name FROM unnest(in_lanes) name) asked
           LEFT JOIN pgqueue_lane kept ON kept.name = asked.name
           LEFT JOIN LATERAL (
                SELECT true AS is_parked, j.lane_capacity IS NULL AS is_group,
@@ -147,8 +150,12 @@ BEGIN
                       AND j.leased_by IS NULL
                     LIMIT told.burst) unclaimed) waiting
          CROSS JOIN LATERAL (
+               SELECT greatest(told.unclaimed, waiting.jobs) AS unclaimed) at_once
+         CROSS JOIN LATERAL (
                SELECT greatest(extract(epoch FROM told.full_at - moment)::float8,
-                               greatest(told.unclaimed, waiting.jobs) * told.spacing)
+                               CASE WHEN at_once.unclaimed > 0 THEN
+                               extract(epoch FROM told.seen_at - moment)::float8
+                               + at_once.unclaimed * told.spacing ELSE 0 END)
                       AS seconds) full_at
          WHERE told.spacing IS NOT NULL),
     lane AS MATERIALIZED (

@@ -264,16 +264,16 @@ BUILDS: dict[str, Broken] = {
             Edit("sql/promote.sql", PROMOTE_LOCK, ""),
             Edit(
                 "sql/promote.sql",
-                "    WITH told AS MATERIALIZED (\n",
+                "    WITH seen AS MATERIALIZED",
                 "    WITH hashed AS MATERIALIZED (\n"
                 "        SELECT pg_advisory_xact_lock(706706, key) FROM (\n"
                 f"        {PROMOTE_KEYS}) hashed),\n"
-                "    told AS MATERIALIZED (\n",
+                "    seen AS MATERIALIZED",
             ),
             Edit(
                 "sql/promote.sql",
-                "FROM (SELECT DISTINCT name FROM unnest(in_lanes) name) asked\n",
-                "FROM (SELECT DISTINCT name FROM unnest(in_lanes) name\n"
+                "(SELECT DISTINCT name FROM unnest(in_lanes) name) asked\n",
+                "(SELECT DISTINCT name FROM unnest(in_lanes) name\n"
                 "                 WHERE (SELECT count(*) FROM hashed) > 0) asked\n",
             ),
             # Now and then slowly, so that others wait for it; that does no harm itself.
@@ -331,8 +331,8 @@ BUILDS: dict[str, Broken] = {
         (
             Edit(
                 "sql/promote.sql",
-                "greatest(told.unclaimed, waiting.jobs) * told.spacing",
-                "0",
+                "SELECT greatest(told.unclaimed, waiting.jobs) AS unclaimed",
+                "SELECT 0 AS unclaimed",
             ),
         ),
         "Q3-small",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from importlib.resources import files
 
 import pytest
 from django.db import IntegrityError
@@ -118,6 +119,38 @@ def test_a_claim_that_nobody_was_told_of_costs_one_turn(cursor):
     assert 0 == through(cursor)
     passes(60.1)
     assert 1 == through(cursor)
+
+
+def test_a_claim_while_a_promotion_looks_counts_from_when_it_was(
+    cursor, other_cursor, new_cursor
+):
+    """Not from when the promotion began, by so much the next job would be early."""
+    gate = new_cursor()
+    path = files("django_pgqueue") / "sql" / "promote.sql"
+    looks = "moment := clock_timestamp();\n"
+    slow = path.read_text("utf-8").replace("pgqueue_promote(", "pg_temp.slow(")
+    assert 1 == slow.count(looks)
+    other_cursor.execute(
+        slow.replace(looks, f"{looks}PERFORM pg_advisory_xact_lock(9, 9);")
+    )
+    paced(2)
+    assert 1 == through(cursor)
+    passes(100_000)
+
+    with ThreadPoolExecutor() as pool:
+        with gate.connection.transaction():
+            gate.execute("SELECT pg_advisory_xact_lock(9, 9)")
+            asked = pool.submit(
+                other_cursor.execute, "SELECT jobs FROM pg_temp.slow(ARRAY['a'])"
+            )
+            wait_until_blocked(gate, other_cursor)
+            claim(cursor, queues=["default"], worker="w", limit=100, lease=LEASE)
+        assert (0,) == asked.result().fetchone()
+
+    (claimed_at,) = Job.objects.filter(lane="a", visible_at__isnull=False).values_list(
+        "leased_at", flat=True
+    )
+    assert Lane.objects.get().full_at >= claimed_at + timedelta(seconds=60)
 
 
 def test_a_rate_holds_beside_a_limit(cursor):
