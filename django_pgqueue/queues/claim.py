@@ -21,7 +21,7 @@ from django_pgqueue.bounds import LANE_CAPACITY_MAX
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.bands import BANDS_OF_QUEUES, BANDS_SEEN, LIVE_QUEUES
 from django_pgqueue.queues.errors import ROOM_FOR_ONE
-from django_pgqueue.queues.held import IS_HELD
+from django_pgqueue.queues.held import IS_FOR_IT, IS_HELD
 from django_pgqueue.queues.held import WAITS as WAITS_FOR_ITS_TASK
 from django_pgqueue.queues.lanes import PACED
 
@@ -141,15 +141,12 @@ WITH
 {LEASE_CANDIDATES}
 """
 
-# The same two while tasks are held (held.py): they walk over jobs of these that are in
-# no lane, which PARK takes out of the way; and over those that have had their turn and
-# wait for the next attempt, but for the probe of a breaker.
-HELD = """
-(j.task = ANY(%(held)s::text[])
- AND (j.lane IS NULL
-      OR (j.lane_policy = 'fair' AND j.deliveries > 0
-          AND NOT EXISTS (SELECT FROM pgqueue_lane l
-                           WHERE l.name = j.task AND l.probe_id = j.id))))"""
+# The same two while tasks are held (held.py): they walk over jobs of these, which PARK
+# takes out of the way.
+HELD = f"""
+(j.task = ANY(%(held)s::text[]) AND {IS_FOR_IT}
+ AND NOT EXISTS (SELECT FROM pgqueue_lane l
+                  WHERE l.name = j.task AND l.probe_id = j.id))"""
 CLAIM_BESIDE_HELD = f"""
 WITH RECURSIVE {BANDS_OF_QUEUES},
 {CANDIDATE.format(bands=BANDS, due=f"{DUE} AND NOT {HELD}", most="%(limit)s")}
@@ -167,10 +164,10 @@ WITH
 {LEASE_CANDIDATES}
 """
 
-# What becomes of jobs that are parked: those of a fair lane there again, others in that
-# of their task. They keep their turn: they have been due there for as long as here. No
-# lease, attempt or delivery; a key that is held while its job waits stays; a crash
-# counts as in LEASE_CANDIDATES.
+# What becomes of jobs that are parked: in their lane, or in that of their task. They
+# keep their turn: they have been due there for as long as here. No lease, attempt or
+# delivery; a key that is held while its job waits stays; a crash counts as in
+# LEASE_CANDIDATES.
 # A lane is what its newest parked job says. So these say what is said already of the
 # lane of their task, if it has a limit or a rate; else they would take it away.
 PARK_CANDIDATES = f"""

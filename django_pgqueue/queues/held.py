@@ -2,10 +2,12 @@
 Held: tasks whose jobs wait, by an operator's word or that of a circuit breaker.
 
 The lane that has the name of a task is that of all its jobs (sql/promote.sql). While it
-is paused, no lane lets a job of the task through, and claims pass over jobs that are in
-none: who claims parks them there (claim.py). Each is written once, and neither leased
-nor tried. With breaker_trips that goes on once the pause has ended, and promotions let
-one job at a time through, until a probe has closed the breaker.
+is paused, no lane lets a job of the task through. Claims pass over jobs in no lane, and
+over those that were tried before, as the first of a group that has failed. Who claims
+parks them (claim.py), there or in their own lane: each is written once, and neither
+leased nor tried. With breaker_trips that goes on once the pause has ended: promotions
+let one job at a time through, until this probe has closed the breaker. What an operator
+releases meanwhile is a probe, too.
 """
 
 from __future__ import annotations
@@ -22,10 +24,15 @@ IS_HELD = """
       OR l.breaker_trips > 0))
 """
 
-# Whether a job j waits, which is in no lane; for claims of few jobs.
+# Whether a job j waits, if its task is held. What its lane has let through before goes
+# on, the first time.
+IS_FOR_IT = "(j.lane IS NULL OR j.deliveries > 0)"
+
+# Whether a job j waits; for claims of few jobs.
 WAITS = f"""
-(j.lane IS NULL
- AND EXISTS (SELECT FROM pgqueue_lane l WHERE l.name = j.task AND {IS_HELD}))
+({IS_FOR_IT}
+ AND EXISTS (SELECT FROM pgqueue_lane l
+              WHERE l.name = j.task AND l.probe_id IS DISTINCT FROM j.id AND {IS_HELD}))
 """
 
 

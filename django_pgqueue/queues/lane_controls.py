@@ -189,6 +189,14 @@ SELECT (SELECT id FROM released), (SELECT queue FROM released),
        (SELECT id FROM put_off), (SELECT id FROM next)
 """
 
+# A claim passes over a job that was tried before while its task is held, but for this.
+# Locks: the row of the task's lane.
+LET_BE_CLAIMED = """
+UPDATE pgqueue_lane AS l SET probe_id = j.id
+  FROM pgqueue_job j
+ WHERE j.id = %(id)s AND l.name = j.task AND l.paused_at IS NOT NULL
+"""
+
 # Locks: none. The longest pauses first.
 PAUSED = """
 SELECT l.name, extract(epoch FROM statement_timestamp() - l.paused_at)::float8,
@@ -415,7 +423,10 @@ def release(cursor: Cursor, lane: str) -> Released:
             f"would count what it saw before it got the lane's lock."
         )
     cursor.execute(RELEASE, {"lane": lane})
-    return Released(*one_row(cursor))
+    released = Released(*one_row(cursor))
+    if released.job is not None:
+        cursor.execute(LET_BE_CLAIMED, {"id": released.job})
+    return released
 
 
 def paused_for(cursor: Cursor, *, seconds: float, limit: int) -> list[PausedLane]:

@@ -24,6 +24,7 @@ from django_pgqueue.queues.claim import (
 from django_pgqueue.queues.claim_one import claim_one
 from django_pgqueue.queues.fair import Stand, claim_fair
 from django_pgqueue.queues.gather import gather
+from django_pgqueue.queues.lane_controls import release
 from django_pgqueue.queues.queue_limits import claim_limited
 from django_pgqueue.queues.settle import Ended, retry
 from django_pgqueue.queues.suspects import claim_suspects, waiting
@@ -244,6 +245,42 @@ def test_what_was_let_through_before_a_pause_is_claimed(cursor, claim_jobs):
 
     assert 0 == parks(cursor)
     assert [job.pk] == ids(claim_jobs(cursor))
+
+
+@either_claim
+@pytest.mark.parametrize("lapsed", [False, True])
+def test_the_first_of_a_group_is_not_tried_again(cursor, claim_jobs, lapsed):
+    """Once it is due: it is parked in its group, and the first again afterwards."""
+    lane = {"task": TASK, "lane": f"{TASK}:7"}
+    failed, second = (make_job(**lane, attempt=1, deliveries=1) for _ in range(2))
+    lease = {"leased_by": "worker", "leased_at": CLOCK - HOUR} if lapsed else {}
+    Job.objects.filter(pk=failed.pk).update(
+        visible_at=CLOCK - SECOND, lane_due_at=None, **lease
+    )
+    hold()
+
+    assert [] == ids(claim_jobs(cursor))
+    assert 1 == parks(cursor)
+    row = Job.objects.get(pk=failed.pk)
+    assert (f"{TASK}:7", None, None) == (row.lane, row.lane_capacity, row.visible_at)
+    assert (None, 1 - lapsed, int(lapsed)) == (row.leased_by, row.attempt, row.crashes)
+    assert [] == through()
+    Lane.objects.all().delete()
+    assert 1 == lanes.promote(cursor, [f"{TASK}:7"]).jobs
+    assert [failed.pk] == through()
+    assert second.pk > failed.pk
+
+
+@either_claim
+def test_what_an_operator_releases_is_tried_again(cursor, claim_jobs):
+    """Though its task is paused: he wants to see whether it works."""
+    (job,) = make_jobs(1, task=TASK, lane=f"{TASK}:7", deliveries=1, attempt=1)
+    hold()
+    with cursor.connection.transaction():
+        assert job == release(cursor, f"{TASK}:7").job
+
+    assert 0 == parks(cursor)
+    assert [job] == ids(claim_jobs(cursor))
 
 
 def test_a_parked_job_keeps_its_turn(cursor):

@@ -230,6 +230,7 @@ SMALL = {
     *(f"lane_controls.{name}" for name in ("SET_CAPACITY", "UNSET_CAPACITY")),
     *(f"lane_controls.{name}" for name in ("FORGET", "RELEASE", "PAUSED", "TRIPPED")),
     *(f"lane_controls.{name}" for name in ("POLICY", "SET_WEIGHT", "UNSET_WEIGHT")),
+    "lane_controls.LET_BE_CLAIMED",
     # By keys: as many rows as a queue has places, or a task's lane.
     *(f"queue_limits.{name}" for name in ("HOLD", "ROOM", "TAKE_OVER", "PERMIT")),
     *(f"queue_limits.{name}" for name in ("PAY", "SET_CONCURRENCY", "SET_RATE")),
