@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from django.apps import AppConfig, apps
@@ -20,6 +21,9 @@ TOPICS = "pgqueue_topic"
 
 # Where each app declares its pipeline jobs.
 PIPELINES = "pipelines"
+
+# Declares the task that sends what our e-mail backend stores; workers load it anyway.
+MAIL_TASK = "django_pgqueue.backends.deliver_mail"
 
 
 class PgQueueConfig(AppConfig):
@@ -38,13 +42,15 @@ class PgQueueConfig(AppConfig):
         cannot be imported: the system checks say what is wrong, whoever needs the
         settings raises SettingsError, and workers do not start.
         """
-        from django_pgqueue.conf import readable_settings
+        from django_pgqueue.conf import readable_settings, stores_mail
         from django_pgqueue.tasks.modules import import_modules
 
         _register_checks()
         post_migrate.connect(_declare, sender=self)
         modules = readable_settings().task_modules
         import_modules([*modules, PIPELINES])
+        if stores_mail():
+            import_module(MAIL_TASK)
         if _has_our_backend():
             from django_pgqueue.backends.tasks import declare_found
 

@@ -22,7 +22,13 @@ from django.db import connections, router
 from django.utils.module_loading import module_has_submodule
 
 from django_pgqueue.bounds import QUEUE_DEFAULT
-from django_pgqueue.conf import MODES, Settings, problems, readable_settings
+from django_pgqueue.conf import (
+    MODES,
+    Settings,
+    problems,
+    readable_settings,
+    stores_mail,
+)
 from django_pgqueue.exceptions import PgQueueError, SettingsError, did_you_mean
 from django_pgqueue.log.days import closed_early
 from django_pgqueue.operators.human import duration
@@ -52,6 +58,7 @@ def check_configuration(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     settings = readable_settings()
     found += _databases(settings)
     found += _traps(settings)
+    found += _mail(settings)
     found += _tasks(settings)
     found += _schedules()
     found += _subscriptions()
@@ -350,6 +357,31 @@ def _listen_traps(settings: Settings) -> Iterator[CheckMessage]:
         )
 
 
+def _mail(settings: Settings) -> Iterator[CheckMessage]:
+    """Check that mails which are put into the queue leave it, where any are."""
+    if not stores_mail():
+        return
+    # Nobody else needs Django's mail for a check.
+    from django_pgqueue.backends import mail_route
+
+    try:
+        mail_route.check_route(settings.email.through)
+    except SettingsError as error:
+        yield _error(
+            12,
+            str(error),
+            "Without PGQUEUE['EMAIL'], and without MAILERS, mails leave by SMTP.",
+        )
+        return
+    if mail_route.waits_for_ever(settings.email.through):
+        yield _warning(
+            19,
+            "Mails leave the queue by SMTP without a time-out: a server that does not "
+            "answer holds a thread of a worker for ever.",
+            "Set EMAIL_TIMEOUT, or OPTIONS['timeout'] in MAILERS, to 30, say.",
+        )
+
+
 def _tasks(settings: Settings) -> Iterator[CheckMessage]:
     for path, error in failed_modules().items():
         # No error: the web server and migrate run these checks, and need no task.
@@ -363,6 +395,7 @@ def _tasks(settings: Settings) -> Iterator[CheckMessage]:
     yield from bad
     tasks = [find_task(name) for name in declared_names()]
     used = {task.options.queue or QUEUE_DEFAULT for task in tasks}
+    used.add(settings.email.queue)
     for name in settings.queues:
         if name not in used:
             yield _warning(

@@ -24,6 +24,7 @@ from django_pgqueue.bounds import (
     LANE_BURST_MAX,
     LANE_CAPACITY_MAX,
     PAYLOAD_BYTES_DEFAULT,
+    QUEUE_DEFAULT,
     QUEUE_NAME,
 )
 from django_pgqueue.exceptions import (
@@ -36,6 +37,8 @@ from django_pgqueue.options.durations import DURATION_MAX, as_bytes, as_timedelt
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 
 MODES = ("normal", "immediate")
+
+EMAIL_BACKEND = "django_pgqueue.backends.email.EmailBackend"
 
 # What becomes of an enqueue into a queue that is full.
 OnFull = Literal["refuse", "block", "signal"]
@@ -74,6 +77,16 @@ class Export:
     path: str
     # "parquet" or "delta".
     format: str = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Email:
+    """Where mails wait that the e-mail backend stores, and how they leave."""
+
+    # An alias of MAILERS; without MAILERS the import path of a backend, None: Django's
+    # for SMTP.
+    through: str | None = None
+    queue: str = QUEUE_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +163,7 @@ class Settings:
     spark: Spark = field(default_factory=Spark)
     # Retention waits until a day is exported there; None: it waits for nothing.
     export: Export | None = None
+    email: Email = field(default_factory=Email)
     # "immediate": delay() runs the job at once, in the caller's transaction; for tests.
     mode: str = "normal"
 
@@ -247,6 +261,18 @@ def readable_settings() -> Settings:
     from django.conf import settings
 
     return Settings(**_read(getattr(settings, "PGQUEUE", {}))[0])
+
+
+def stores_mail() -> bool:
+    """Whether EMAIL_BACKEND, or MAILERS, which Django 6.1 has, names our backend."""
+    from django.conf import settings
+
+    mailers = getattr(settings, "MAILERS", None) or {}
+    if any(mailer.get("BACKEND") == EMAIL_BACKEND for mailer in mailers.values()):
+        return True
+    # To read the setting is deprecated where a project has not written it.
+    is_set = settings.is_overridden("EMAIL_BACKEND")  # type: ignore[misc]
+    return is_set and settings.EMAIL_BACKEND == EMAIL_BACKEND
 
 
 class _Frozen:
@@ -468,6 +494,38 @@ def _export(key: str, value: Any) -> Export | None:
     return Export(path.rstrip("/"), form)
 
 
+def _email(key: str, value: Any) -> Email:
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{key} must be a dict, not {value!r}.")
+    known = [item.name for item in fields(Email)]
+    kept: dict[str, Any] = {}
+    for name, wanted in value.items():
+        if name not in known:
+            raise SettingsError(
+                f"{key} has the unknown key {name!r}.{did_you_mean(str(name), known)}"
+            )
+        label = f"{key}[{name!r}]"
+        if name == "queue":
+            kept[name] = _queue_name(label, wanted)
+        elif wanted is None or (isinstance(wanted, str) and wanted):
+            kept[name] = wanted
+        else:
+            raise SettingsError(
+                f"{label} must be an alias of MAILERS or the import path of a backend, "
+                f"not {wanted!r}."
+            )
+    return Email(**kept)
+
+
+def _queue_name(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
+        raise SettingsError(
+            f"{key} has {value!r}, which is no queue name: 1 to 63 letters, digits, "
+            f"'_', '.' and '-', the first no '.' or '-'."
+        )
+    return value
+
+
 def _destinations(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not all(
         isinstance(path, str) and EXPORT_TARGET.match(path) for path in value
@@ -500,14 +558,9 @@ def _spark_config(key: str, value: Any) -> Mapping[str, str]:
 def _queues(key: str, value: Any) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(value, Mapping):
         raise SettingsError(f"{key} must be a dict by queue name, not {value!r}.")
-    for name in value:
-        if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
-            raise SettingsError(
-                f"{key} has {name!r}, which is no queue name: 1 to 63 letters, digits, "
-                f"'_', '.' and '-', the first no '.' or '-'."
-            )
     return {
-        name: _queue(f"{key}[{name!r}]", options) for name, options in value.items()
+        _queue_name(key, name): _queue(f"{key}[{name!r}]", options)
+        for name, options in value.items()
     }
 
 
@@ -613,5 +666,6 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "redact": _patterns,
     "spark": _spark,
     "export": _export,
+    "email": _email,
     "mode": _mode,
 }

@@ -102,11 +102,12 @@ class PayloadTooLarge(EnqueueError, ValueError):
         payload_bytes: int,
         payload_bytes_max: int,
         what: str = "arguments",
+        way_out: str = "Store the data and send its primary key",
     ) -> None:
         super().__init__(
             f"{task}: {what} take {payload_bytes:,} bytes as JSON; the limit is "
-            f"{payload_bytes_max:,}. Store the data and send its primary key, or "
-            f"raise PGQUEUE['PAYLOAD_BYTES_MAX']."
+            f"{payload_bytes_max:,}. {way_out}, or raise "
+            f"PGQUEUE['PAYLOAD_BYTES_MAX']."
         )
         self.task = task
         self.payload_bytes = payload_bytes

@@ -30,3 +30,5 @@ PGQUEUE = {
     ],
     **_told["pgqueue"],
 }
+
+globals().update(_told.get("settings", {}))

@@ -163,8 +163,9 @@ def start_worker(
 
     ``start_worker("--queues", "mail", threads=2)`` returns once every process of it
     is ready to claim; ``wait=False`` at once. Other keywords: ``processes``;
-    ``failpoint``; ``pgqueue``, keys of PGQUEUE; ``databases``, changes by alias;
-    ``environment``, with PGQUEUE_TEST_FRESH for a new Python.
+    ``failpoint``; ``pgqueue``, keys of PGQUEUE; ``settings``, others of Django's;
+    ``databases``, changes by alias; ``environment``, with PGQUEUE_TEST_FRESH for a new
+    Python.
     """
     # What earlier tests rolled back would make the first looks dear, and a worker then
     # looks less often.
@@ -178,6 +179,7 @@ def start_worker(
         threads: int = 4,
         failpoint: Failpoint | None = None,
         pgqueue: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
         databases: Mapping[str, Mapping[str, Any]] | None = None,
         environment: Mapping[str, str] | None = None,
         wait: bool = True,
@@ -192,6 +194,7 @@ def start_worker(
                     {
                         "databases": _databases(databases or {}),
                         "pgqueue": {**NEVER, **(pgqueue or {})},
+                        "settings": dict(settings or {}),
                     }
                 ),
                 ledger.PATH: str(the_ledger.path),

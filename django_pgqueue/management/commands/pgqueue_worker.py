@@ -6,6 +6,7 @@ import argparse
 import logging
 import sys
 import traceback
+from importlib import import_module
 from typing import Any
 
 import django.db
@@ -13,6 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
 from django_pgqueue import __version__
+from django_pgqueue.apps import MAIL_TASK
 from django_pgqueue.conf import Settings, get_settings, read_number
 from django_pgqueue.exceptions import PgQueueError, SettingsError
 from django_pgqueue.operators.human import duration
@@ -176,6 +178,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Check, print what was understood, and run."""
         queues = entries(options)
+        import_module(MAIL_TASK)
         for path, error in failed_modules().items():
             trace = "".join(traceback.format_exception(error))
             raise CommandError(

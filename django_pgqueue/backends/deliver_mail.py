@@ -1,0 +1,155 @@
+"""
+Deliver mail: the task that sends stored mails, and what an answer to one means.
+
+SMTP is at least once: who dies between a server's 250 and its own note of that sends
+the mail again, under the same Message-ID.
+"""
+
+from __future__ import annotations
+
+import logging
+import smtplib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.backends import mail as mails
+from django_pgqueue.backends.mail_route import connection
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import PayloadTooLarge
+from django_pgqueue.options.retry import Retry
+from django_pgqueue.tasks.declare import task
+from django_pgqueue.tasks.raised import Reject
+
+if TYPE_CHECKING:
+    from django.core.mail.backends.base import BaseEmailBackend
+
+logger = logging.getLogger("django_pgqueue")
+
+# Address by address, what a server has answered: a code and a text.
+Refusals = dict[str, tuple[int, bytes]]
+
+# About ten hours, in which a server that is down comes back.
+RETRY = Retry(max_attempts=20, base="5s", cap="1h", jitter="equal")
+
+
+@task(
+    name="django_pgqueue.deliver_mail", retries=RETRY, timeout="5m", settle="immediate"
+)
+def deliver_mail(mail: dict[str, Any]) -> str:
+    """
+    Send a stored mail through the backend that PGQUEUE['EMAIL'] names.
+
+    Recipients whom the server refuses while it takes the mail for others get a job of
+    their own: those others are never sent to for the sake of these.
+
+    Returns:
+        The Message-ID, the same on every attempt.
+
+    Raises:
+        Reject: The server has refused it for good, or no mail can be like that.
+    """
+    message = mails.read(mail)
+    backend = connection(get_settings().email.through)
+    try:
+        backend.open()
+        refused = _watched(backend)
+        try:
+            sent = backend.send_messages([message])
+        except (smtplib.SMTPException, ValueError) as error:
+            if _is_final(error, backend):
+                raise Reject(_words(error)) from error
+            raise
+    finally:
+        _close(backend)
+    if sent == 0:
+        raise RuntimeError(
+            f"{type(backend).__module__}.{type(backend).__qualname__} says that it has "
+            f"sent nothing; with fail_silently it would not say why."
+        )
+    if refused:
+        store_mails([{**mail, "only": sorted(refused)}])
+    return mails.message_id(mail)
+
+
+def store_mails(written: Sequence[Mapping[str, Any]]) -> None:
+    """
+    Store a job for each mail that mail.write() has made: one INSERT.
+
+    Raises:
+        PayloadTooLarge: One exceeds PGQUEUE['PAYLOAD_BYTES_MAX'].
+        EnqueueError: As bulk().
+    """
+    queue = get_settings().email.queue
+    try:
+        deliver_mail.using(queue=queue).bulk([{"mail": each} for each in written])
+    except PayloadTooLarge as error:
+        raise PayloadTooLarge(
+            task=deliver_mail.name,
+            payload_bytes=error.payload_bytes,
+            payload_bytes_max=error.payload_bytes_max,
+            what="a mail and its attachments",
+            way_out="Send a link to what is large",
+        ) from None
+
+
+def _watched(backend: BaseEmailBackend) -> Refusals:
+    """
+    Return a dict that gets the recipients whom *backend* leaves out of a mail.
+
+    smtplib returns them, and Django's backend drops what it returns.
+    """
+    refused: Refusals = {}
+    smtp = _smtp(backend)
+    if smtp is not None:
+        send = smtp.sendmail
+
+        def sendmail(*args: Any, **kwargs: Any) -> Refusals:
+            refused.update(send(*args, **kwargs))
+            return refused
+
+        smtp.sendmail = sendmail  # type: ignore[method-assign]
+    return refused
+
+
+def _smtp(backend: BaseEmailBackend) -> smtplib.SMTP | None:
+    found = getattr(backend, "connection", None)
+    return found if isinstance(found, smtplib.SMTP) else None
+
+
+def _is_final(error: Exception, backend: BaseEmailBackend) -> bool:
+    """
+    Say whether a mail that *backend* failed with could never be sent.
+
+    A 5xx to a login or a greeting is about the server or the settings, and not about
+    the mail: it is tried again.
+    """
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return all(500 <= code <= 599 for code, _ in error.recipients.values())
+    if isinstance(error, (smtplib.SMTPSenderRefused, smtplib.SMTPDataError)):
+        return 500 <= error.smtp_code <= 599
+    # Of an address; that of an API may be about the answer.
+    return isinstance(error, ValueError) and _smtp(backend) is not None
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        answers = error.recipients.items()
+        return "; ".join(f"{each}: {_answer(*said)}" for each, said in answers)
+    if isinstance(error, smtplib.SMTPResponseException):
+        return _answer(error.smtp_code, error.smtp_error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _answer(code: int, text: bytes | str) -> str:
+    said = text.decode(errors="replace") if isinstance(text, bytes) else text
+    return f"{code} {said}"
+
+
+def _close(backend: BaseEmailBackend) -> None:
+    """Close *backend*; what goes wrong there is no reason to send a mail again."""
+    try:
+        backend.close()
+    except Exception as error:
+        logger.warning(
+            "unclosed   task=%s error=%s", deliver_mail.name, type(error).__name__
+        )

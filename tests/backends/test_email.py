@@ -1,0 +1,411 @@
+"""Mails as jobs: in the caller's transaction, through a real server, by its answers."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+from email.header import decode_header, make_header
+from email.message import MIMEPart
+from email.mime.image import MIMEImage
+
+import django
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.core import mail
+from django.core.exceptions import SynchronousOnlyOperation
+from django.core.mail import EmailMessage, EmailMultiAlternatives, send_mail
+from django.db import transaction
+
+from django_pgqueue import JobResult
+from django_pgqueue.backends.deliver_mail import deliver_mail
+from django_pgqueue.backends.email import EmailBackend
+from django_pgqueue.backends.mail import read
+from django_pgqueue.backends.mail_route import mailers
+from django_pgqueue.conf import EMAIL_BACKEND
+from django_pgqueue.exceptions import (
+    InvalidArgument,
+    InvalidOption,
+    PayloadTooLarge,
+    SettingsError,
+)
+from django_pgqueue.models import ArchivedJob, DeadLetter, Job
+from django_pgqueue.tasks.payload import decode_value
+from django_pgqueue.testing import drain
+from tests.harness.mail_server import EMAIL, MailServer, mail_settings
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import wait_until_final
+
+ANN, BOB = "ann@example.org", "bob@example.org"
+FROM = "shop@example.org"
+
+
+@pytest.fixture
+def server():
+    """A mail server that answers as the test says."""
+    with MailServer() as server:
+        yield server
+
+
+@pytest.fixture
+def queued(settings, server):
+    """All mails of this process go through the queue, to the server."""
+    for name, value in mail_settings(server.port).items():
+        setattr(settings, name, value)
+    settings.PGQUEUE = {"EMAIL": EMAIL}
+
+
+@pytest.fixture
+def start_mailer(queued, server, start_worker):
+    """A factory of workers that send mails to the server."""
+
+    def start():
+        return start_worker(
+            settings=mail_settings(server.port), pgqueue={"EMAIL": EMAIL}
+        )
+
+    return start
+
+
+def send(*to, **kwargs):
+    """Send a mail as projects do, and return the id of its job."""
+    assert 1 == send_mail("Receipt", "Thanks!", FROM, to or [ANN], **kwargs)
+    return Job.objects.latest("id").id
+
+
+# In the caller's transaction ----------------------------------------------------------
+
+
+def test_a_mail_is_rolled_back_with_the_data_that_it_is_about(transactional_db, queued):
+    """And stored with it, by one that commits."""
+    with transaction.atomic():
+        send()
+        transaction.set_rollback(True)
+    assert 0 == Job.objects.count()
+
+    with transaction.atomic():
+        send()
+    assert [deliver_mail.name] == [job.task for job in Job.objects.all()]
+
+
+def test_many_mails_are_one_insert(db, queued, django_assert_num_queries):
+    """Those without recipients are none, as for Django's own backend."""
+    messages = [EmailMessage("Hi", "", FROM, [ANN]) for _ in range(20)]
+    messages.append(EmailMessage("Nobody", "", FROM))
+    connection = (
+        mail.mailers.default if hasattr(mail, "mailers") else mail.get_connection()
+    )
+
+    with transaction.atomic(), django_assert_num_queries(1):
+        assert 20 == connection.send_messages(messages)
+    assert 20 == Job.objects.count()
+
+
+def test_async_code_is_told_how(transactional_db, queued):
+    """Its transaction is in Django's thread, where sync_to_async leads."""
+
+    async def view():
+        with pytest.raises(
+            SynchronousOnlyOperation, match=r"await sync_to_async\(send_mail\)"
+        ):
+            send_mail("Receipt", "Thanks!", FROM, [ANN])
+        return await sync_to_async(send)()
+
+    assert async_to_sync(view)() == Job.objects.get().id
+
+
+# What is kept of a mail ---------------------------------------------------------------
+
+
+def delivered(server, message):
+    """Return *message* as the server got it, and to whom."""
+    assert 1 == message.send()
+    assert {"succeeded": 1} == drain().statuses
+    ((recipients, received),) = server.mails
+    return recipients, received
+
+
+def test_all_parts_of_a_mail_arrive(db, queued, server):
+    """Headers, copies, both bodies, files, an inline image, and a mail in the mail."""
+    message = EmailMultiAlternatives(
+        "Grüße 🎉",
+        "Danke schön, Änne",
+        "Der Laden <shop@example.org>",
+        [f"Ann <{ANN}>"],
+        bcc=["hidden@example.org"],
+        cc=[BOB],
+        reply_to=["answers@example.org"],
+        headers={"X-Order": 17, "List-Unsubscribe": "<https://shop.example/x>"},
+    )
+    message.attach_alternative("<p>Danke <img src='cid:logo'></p>", "text/html")
+    message.attach("receipt.pdf", b"%PDF\x00\xff", "application/pdf")
+    message.attach("rows.csv", "a;b\nü;2\n", "text/csv")
+    message.attach(inline_image())
+    message.attach(
+        "old.eml", EmailMessage("Before", "Text", FROM, [ANN]), "message/rfc822"
+    )
+
+    recipients, received = delivered(server, message)
+
+    assert [ANN, BOB, "hidden@example.org"] == recipients
+    assert None is received["Bcc"]
+    assert ("17", "<https://shop.example/x>", "answers@example.org", BOB) == (
+        received["X-Order"],
+        received["List-Unsubscribe"],
+        received["Reply-To"],
+        received["Cc"],
+    )
+    assert "Grüße 🎉" == str(make_header(decode_header(received["Subject"])))
+    parts = [
+        (part.get_content_type(), part.get_filename(), part.get_payload(decode=True))
+        for part in received.walk()
+        if not part.is_multipart()
+    ]
+    texts = [(kind, name, data.rstrip(b"\r\n")) for kind, name, data in parts]
+    assert [
+        ("text/plain", None, "Danke schön, Änne".encode()),
+        ("text/html", None, b"<p>Danke <img src='cid:logo'></p>"),
+        ("application/pdf", "receipt.pdf", b"%PDF\x00\xff"),
+        ("text/csv", "rows.csv", "a;b\nü;2".encode()),
+        ("image/png", None, b"\x89PNG\x00"),
+        ("text/plain", None, b"Text"),
+    ] == [(k, n, d.replace(b"\r\n", b"\n")) for k, n, d in texts]
+    (image,) = (p for p in received.walk() if p.get_content_type() == "image/png")
+    assert ("<logo>", "inline") == (image["Content-ID"], image["Content-Disposition"])
+
+
+def inline_image():
+    if django.VERSION >= (6, 0):
+        part = MIMEPart()
+        part.set_content(
+            b"\x89PNG\x00", "image", "png", disposition="inline", cid="<logo>"
+        )
+        return part
+    part = MIMEImage(b"\x89PNG\x00", "png")
+    part["Content-ID"] = "<logo>"
+    part["Content-Disposition"] = "inline"
+    return part
+
+
+def test_what_a_class_or_a_project_says_of_a_mail_is_kept(db, queued):
+    """The kind of its body, its charset, and what backends of services read."""
+
+    class Page(EmailMessage):
+        content_subtype = "html"
+
+    message = Page("Hi", "<p>é</p>", FROM, [ANN])
+    message.encoding = "iso-8859-1"
+    message.tags, message.metadata = ["receipt"], {"order": 17}
+    message.send()
+
+    (job,) = Job.objects.all()
+    rebuilt = read(decode_value(json.dumps(job.kwargs))["mail"])
+    assert (["receipt"], {"order": 17}) == (rebuilt.tags, rebuilt.metadata)
+    text = rebuilt.message()
+    assert ("text/html", "iso-8859-1") == (
+        text.get_content_type(),
+        str(text.get_content_charset()),
+    )
+
+
+def test_a_class_that_makes_its_own_text_has_it_sent_as_it_was_made(db, queued, server):
+    """As signed mails need: what was made is stored, with its recipients."""
+
+    class Signed(EmailMessage):
+        def message(self, **told):
+            made = super().message(**told)
+            made["X-Signature"] = "of this very text"
+            return made
+
+        def recipients(self):
+            return [BOB]
+
+    recipients, received = delivered(server, Signed("Hi", "Text", FROM, [ANN]))
+
+    assert ([BOB], ANN) == (recipients, received["To"])
+    assert "of this very text" == received["X-Signature"]
+    assert "Text" == received.get_payload().strip()
+
+
+def test_what_cannot_be_stored_is_named(db, queued):
+    """Before any SQL."""
+    message = EmailMessage("Hi", "", FROM, [ANN])
+    message.request = object()
+
+    with pytest.raises(
+        InvalidArgument, match=r"mail\.attributes\.request is a .*object"
+    ):
+        message.send()
+
+
+def test_a_header_with_a_line_break_is_refused_as_by_django(db, queued):
+    """Where it is sent, and not when it is too late to tell."""
+    with pytest.raises(ValueError, match=r"(?i)newline|linefeed"):
+        send_mail("Hi\nBcc: all@example.org", "", FROM, [ANN])
+    assert 0 == Job.objects.count()
+
+
+def test_a_mail_that_is_too_large_names_both_sizes(db, queued, settings):
+    """And what to do; nothing of a batch is stored."""
+    settings.PGQUEUE = {"EMAIL": EMAIL, "PAYLOAD_BYTES_MAX": 10_000}
+    message = EmailMessage("Hi", "", FROM, [ANN])
+    message.attach("film.mp4", b"x" * 9_000, "video/mp4")
+
+    with pytest.raises(
+        PayloadTooLarge,
+        match=r"a mail and its attachments take 12,\d{3} bytes .* is 10,000\. Send "
+        r"a link to what is large, or raise PGQUEUE",
+    ):
+        message.send()
+
+
+# What is refused, and in silence ------------------------------------------------------
+
+
+def test_silence_is_kept_and_the_transaction_usable(
+    db, queued, settings, caplog, monkeypatch
+):
+    """AdminEmailHandler must not fail because of the mail that it sends."""
+    settings.PGQUEUE = {"EMAIL": EMAIL, "PAYLOAD_BYTES_MAX": 200}
+
+    with caplog.at_level(logging.INFO), transaction.atomic():
+        backend = EmailBackend(fail_silently=True)
+        assert 0 == backend.send_messages([EmailMessage("Hi", "x" * 300, FROM, [ANN])])
+        settings.PGQUEUE = {"EMAIL": EMAIL}
+        assert 1 == backend.send_messages([EmailMessage("Hi", "x", FROM, [ANN])])
+
+    assert [
+        "unstored   task=django_pgqueue.deliver_mail mails=1 error=PayloadTooLarge"
+    ] == [record.getMessage() for record in caplog.records]
+    assert 1 == Job.objects.count()
+
+
+def test_a_password_is_refused(queued):
+    """It would stand in a job; the backend that sends has its own."""
+    with pytest.raises(InvalidOption, match=r"auth_user='me'.*EMAIL_HOST_USER"):
+        EmailBackend(username="me", password="secret")
+
+
+def test_mails_that_would_come_back_are_refused(db, queued, settings):
+    """Where they are stored, and where they would be sent."""
+    through = "default" if mailers() is not None else EMAIL_BACKEND
+    send()
+    settings.PGQUEUE = {"EMAIL": {"through": through}}
+
+    with pytest.raises(SettingsError, match="into the queue again"):
+        send_mail("Receipt", "Thanks!", FROM, [ANN])
+    (error,) = drain().errors
+    assert "into the queue again" in str(error)
+
+
+# By the server's answer ---------------------------------------------------------------
+
+
+def test_a_worker_sends_a_mail(start_mailer, server):
+    """Nothing of the project's declares its task; the result is the Message-ID."""
+    start_mailer()
+
+    job = send()
+
+    assert "archive" == wait_until_final([job])[job].table
+    ((recipients, received),) = server.mails
+    assert [ANN] == recipients
+    assert received["Message-ID"] == ArchivedJob.objects.get(pk=job).result
+
+
+def test_a_4xx_and_a_cut_connection_are_tried_again(db, queued, server):
+    """Under the same Message-ID, and with the same date."""
+    server.answers = ["451 Later", "", "421 Closing"]
+
+    send()
+
+    assert {"retrying": 3, "succeeded": 1} == drain(retries=True).statuses
+    assert 1 == len(server.mails)
+    assert [server.mails[0][1]["Message-ID"]] * 4 == server.asked
+
+
+def test_a_server_that_is_down_is_tried_again(db, queued, server, settings):
+    """As is one that refuses a login or the greeting."""
+    send()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    for name, value in mail_settings(port).items():
+        setattr(settings, name, value)
+
+    assert {"retrying": 1} == drain().statuses
+
+
+def test_a_5xx_is_a_dead_letter_at_once(start_mailer, server):
+    """With the answer, which may be about an address, as its error."""
+    start_mailer()
+    server.answers = ["554 5.7.1 Spam"]
+
+    job = send()
+
+    final = wait_until_final([job])[job]
+    assert ("dead", "rejected", 1) == (final.table, final.state, final.attempt)
+    assert "554 5.7.1 Spam" == DeadLetter.objects.get(pk=job).errors[-1]["message"]
+
+
+def test_a_mail_whose_recipients_are_all_refused_is_dead(db, queued, server):
+    """If for good; one of them 4xx, it is tried again."""
+    server.refusals = {ANN: "550 No such mailbox", BOB: "550 Nor this"}
+    send(ANN, BOB)
+    assert {"dead": 1} == drain().statuses
+    message = DeadLetter.objects.get().errors[-1]["message"]
+    assert f"{ANN}: 550 No such mailbox; {BOB}: 550 Nor this" == message
+
+    server.refusals = {ANN: "550 No such mailbox", BOB: "450 Full"}
+    send(ANN, BOB)
+    assert {"retrying": 1} == drain().statuses
+
+
+def test_who_was_accepted_is_not_sent_to_again_for_who_was_not(start_mailer, server):
+    """The refused get a job of their own, by whose answers it goes on."""
+    start_mailer()
+    server.refusals = {BOB: "550 No such mailbox"}
+
+    job = send(ANN, BOB)
+
+    assert "archive" == wait_until_final([job])[job].table
+    wait_for(DeadLetter.objects.exists, what="the rest is dead")
+    assert [[ANN]] == [recipients for recipients, _ in server.mails]
+    letter = DeadLetter.objects.get()
+    assert f"{BOB}: 550 No such mailbox" == letter.errors[-1]["message"]
+
+    server.refusals = {}
+    assert JobResult(letter.id).retry()
+    wait_until_final([letter.id])
+    assert [[ANN], [BOB]] == [recipients for recipients, _ in server.mails]
+    assert 1 == len({received["Message-ID"] for _, received in server.mails})
+
+
+def test_a_killed_worker_sends_a_mail_twice_at_most(start_mailer, server):
+    """Killed while the server takes it: once more, under the same Message-ID."""
+    worker = start_mailer()
+    server.gate.clear()
+    job = send()
+    wait_for(lambda: server.asked, what="a mail is on its way")
+
+    (child,) = worker.children()
+    os.kill(child, signal.SIGKILL)
+    wait_for(lambda: len(server.asked) == 2, what="it is sent again")
+    server.gate.set()
+
+    wait_until_final([job])
+    assert 2 == len(server.asked)
+    assert 1 == len(set(server.asked))
+
+
+def test_no_address_and_no_body_is_logged(start_mailer, server):
+    """Of mails that were sent, refused, and tried again."""
+    worker = start_mailer()
+    server.refusals = {BOB: "550 No such mailbox"}
+
+    jobs = [send(ANN), send(BOB)]
+
+    wait_until_final(jobs)
+    assert 0 == worker.stop()
+    assert [] == worker.lines("example.org|Thanks|Receipt")
