@@ -370,7 +370,8 @@ def _mail(settings: Settings) -> Iterator[CheckMessage]:
         yield _error(
             12,
             str(error),
-            "Without PGQUEUE['EMAIL'], and without MAILERS, mails leave by SMTP.",
+            "docs/howto/send-every-mail-through-the-queue.md shows what to write, with "
+            "MAILERS and without. No mail is stored meanwhile.",
         )
         return
     if mail_route.waits_for_ever(settings.email.through):

@@ -128,9 +128,10 @@ class WrongDatabase(EnqueueError, RuntimeError):
         open_alias: str,
         queue_alias: str,
         is_message: bool = False,
+        later: str | None = None,
     ) -> None:
         kind = "message" if is_message else "job"
-        later = (
+        later = later or (
             f"Publish after the commit, in transaction.on_commit(…, "
             f"using={open_alias!r})"
             if is_message

@@ -9,6 +9,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import django
 import pytest
 from django.apps import apps
 from django.conf import settings as django_settings
@@ -19,10 +20,12 @@ from django.db.backends.postgresql import psycopg_any
 import django_pgqueue.checks
 from django_pgqueue import cron, subscribe, task
 from django_pgqueue.checks import check_configuration, check_database, check_deployment
+from django_pgqueue.conf import EMAIL_BACKEND
 from django_pgqueue.schedules import declare
 from django_pgqueue.tasks import modules, registry
 from django_pgqueue.topics import subscribe as subscribe_module
 from tests.app.tasks import noop
+from tests.harness.mail_server import EMAIL, mail_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = Path(django_pgqueue.checks.__file__).read_text(encoding="utf-8")
@@ -313,6 +316,40 @@ def test_a_queue_that_no_task_uses(settings):
     settings.PGQUEUE = {"QUEUES": {"mial": {"priority": 5}}}
 
     assert "Did you mean 'mail'?" in found("W001")
+
+
+def test_the_queue_of_mails_is_used(settings):
+    """Whichever backend of Django's this process has."""
+    settings.PGQUEUE = {
+        "EMAIL": {"queue": "letters"},
+        "QUEUES": {"letters": {"priority": 5}},
+    }
+
+    found()
+
+
+def test_mails_that_would_come_back_into_the_queue(settings):
+    """Or that have no way out at all; who stores no mails is not asked."""
+    settings.PGQUEUE = {"EMAIL": {"through": "nowhere.Backend"}}
+    found()
+
+    for name, value in mail_settings(25).items():
+        setattr(settings, name, value)
+    assert "nowhere.Backend" in found("E012")
+    through = EMAIL_BACKEND if django.VERSION < (6, 1) else "default"
+    settings.PGQUEUE = {"EMAIL": {"through": through}}
+    assert "puts mails into the queue again" in found("E012")
+    settings.PGQUEUE = {"EMAIL": EMAIL}
+    found()
+
+
+def test_smtp_without_a_time_out(settings):
+    """A server that says nothing would hold a thread for ever."""
+    for name, value in mail_settings(25, timeout=None).items():
+        setattr(settings, name, value)
+    settings.PGQUEUE = {"EMAIL": EMAIL}
+
+    assert "EMAIL_TIMEOUT" in found("W019")
 
 
 def test_task_modules_that_no_app_has(settings):

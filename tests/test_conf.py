@@ -13,6 +13,7 @@ from django_pgqueue.conf import (
     LIMITS,
     OPTIONAL,
     DepthLimit,
+    Email,
     Export,
     QueueLimit,
     Retention,
@@ -544,6 +545,32 @@ def test_a_wrong_export_is_refused(value, problem):
     """With what is wrong, and what to write."""
     with pytest.raises(SettingsError, match=re.escape(problem)):
         parse({"EXPORT": value})
+
+
+def test_email_is_read_with_its_defaults():
+    """How mails leave, and where they wait until then."""
+    assert Email(None, "default") == parse({}).email
+    assert Email("smtp", "mail") == (
+        parse({"EMAIL": {"through": "smtp", "queue": "mail"}}).email
+    )
+    assert Email(None, "default") == parse({"EMAIL": {"through": None}}).email
+
+
+@pytest.mark.parametrize(
+    "value, problem",
+    [
+        ("smtp", "must be a dict, not 'smtp'"),
+        ({"trough": "smtp"}, "'trough'. Did you mean 'through'?"),
+        ({"through": ""}, "['through'] must be an alias of MAILERS or the import path"),
+        ({"through": 7}, "not 7"),
+        ({"queue": "-mail"}, "['queue'] has '-mail', which is no queue name"),
+        ({"queue": None}, "['queue'] has None, which is no queue name"),
+    ],
+)
+def test_a_wrong_email_is_refused(value, problem):
+    """With the key, and what to write."""
+    with pytest.raises(SettingsError, match=re.escape(problem)):
+        parse({"EMAIL": value})
 
 
 # Depth of a queue ---------------------------------------------------------------------

@@ -288,7 +288,7 @@ def test_every_setting_is_documented_with_its_default_and_limits():
         if item.name in conf.LIMITS:
             low, high = conf.LIMITS[item.name]
             limits = f"{said(low)} to {said(high)}"
-        see_below = isinstance(default, (conf.Retention, conf.Spark))
+        see_below = isinstance(default, (conf.Email, conf.Retention, conf.Spark))
         if see_below or item.name == "redact":
             expected[item.name.upper()] = ("see below", limits)
         else:
@@ -319,6 +319,15 @@ def test_spark_is_documented_with_its_defaults():
     text = section(read(REFERENCE / "settings.md"), "## SPARK")
     documented = {names_in(row[0])[0]: row[1] for row in rows(text)}
     expected = {item.name: said(default_of(item)) for item in fields(conf.Spark)}
+
+    assert expected == documented
+
+
+def test_email_is_documented_with_its_defaults():
+    """Each key of the setting."""
+    text = section(read(REFERENCE / "settings.md"), "## EMAIL")
+    documented = {names_in(row[0])[0]: row[1] for row in rows(text)}
+    expected = {item.name: said(default_of(item)) for item in fields(conf.Email)}
 
     assert expected == documented
 

@@ -22,7 +22,7 @@ from django_pgqueue.backends import mail
 from django_pgqueue.backends.deliver_mail import deliver_mail, store_mails
 from django_pgqueue.backends.mail_route import check_route
 from django_pgqueue.conf import get_settings
-from django_pgqueue.exceptions import InvalidOption, PgQueueError
+from django_pgqueue.exceptions import InvalidOption, PgQueueError, WrongDatabase
 from django_pgqueue.tasks.first_steps import name_way_out
 
 if TYPE_CHECKING:
@@ -96,9 +96,8 @@ class EmailBackend(BaseEmailBackend):
             with self._savepoint():
                 store_mails(written)
         except (PgQueueError, SynchronousOnlyOperation, django.db.Error) as error:
-            if isinstance(error, SynchronousOnlyOperation) and not self.fail_silently:
-                name_way_out(error, "send_mail()", "sync_to_async(send_mail)(…)")
             if not self.fail_silently:
+                _name_way_out(error)
                 raise
             # Neither its text nor the mails: both may be quoted there.
             logger.warning(
@@ -115,3 +114,17 @@ class EmailBackend(BaseEmailBackend):
         if not self.fail_silently:
             return nullcontext()
         return transaction.atomic(using=get_settings().database)
+
+
+def _name_way_out(error: Exception) -> None:
+    """Raise what says the way out for a mail, where *error* says that of a job."""
+    if isinstance(error, SynchronousOnlyOperation):
+        name_way_out(error, "send_mail()", "sync_to_async(send_mail)(…)")
+    if isinstance(error, WrongDatabase):
+        raise WrongDatabase(
+            task=error.task,
+            open_alias=error.open_alias,
+            queue_alias=error.queue_alias,
+            later=f"Send it after the commit, in transaction.on_commit(…, "
+            f"using={error.open_alias!r})",
+        ) from None

@@ -36,7 +36,8 @@ def check_route(through: str | None) -> None:
         backend = import_string(path)
     except ImportError as error:
         raise SettingsError(
-            f"{KEY} is {through!r}, and {where} cannot be imported: {error}."
+            f"{KEY} is {through!r}, and {where} cannot be imported: {error}. Name a "
+            f"backend such as {SMTP!r}."
         ) from None
     if getattr(backend, "stores_mail", False):
         raise SettingsError(
@@ -75,7 +76,7 @@ def _path(through: str | None) -> tuple[str, str]:
     named = mailers()
     if named is None:
         path = through or SMTP
-        return path, "this backend"
+        return path, f"the backend {path!r}"
     if through is None or through not in named:
         raise SettingsError(
             f"{KEY} is {through!r}; it must be an alias of MAILERS: that of a backend "

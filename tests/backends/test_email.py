@@ -17,7 +17,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.core import mail
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.mail import EmailMessage, EmailMultiAlternatives, send_mail
-from django.db import transaction
+from django.db import connection, transaction
 
 from django_pgqueue import JobResult
 from django_pgqueue.backends.deliver_mail import deliver_mail
@@ -30,6 +30,7 @@ from django_pgqueue.exceptions import (
     InvalidOption,
     PayloadTooLarge,
     SettingsError,
+    WrongDatabase,
 )
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from django_pgqueue.tasks.payload import decode_value
@@ -61,9 +62,9 @@ def queued(settings, server):
 def start_mailer(queued, server, start_worker):
     """A factory of workers that send mails to the server."""
 
-    def start():
+    def start(*arguments):
         return start_worker(
-            settings=mail_settings(server.port), pgqueue={"EMAIL": EMAIL}
+            *arguments, settings=mail_settings(server.port), pgqueue={"EMAIL": EMAIL}
         )
 
     return start
@@ -94,12 +95,11 @@ def test_many_mails_are_one_insert(db, queued, django_assert_num_queries):
     """Those without recipients are none, as for Django's own backend."""
     messages = [EmailMessage("Hi", "", FROM, [ANN]) for _ in range(20)]
     messages.append(EmailMessage("Nobody", "", FROM))
-    connection = (
-        mail.mailers.default if hasattr(mail, "mailers") else mail.get_connection()
-    )
+    has_mailers = hasattr(mail, "mailers")
+    backend = mail.mailers.default if has_mailers else mail.get_connection()
 
     with transaction.atomic(), django_assert_num_queries(1):
-        assert 20 == connection.send_messages(messages)
+        assert 20 == backend.send_messages(messages)
     assert 20 == Job.objects.count()
 
 
@@ -137,7 +137,7 @@ def test_all_parts_of_a_mail_arrive(db, queued, server):
         bcc=["hidden@example.org"],
         cc=[BOB],
         reply_to=["answers@example.org"],
-        headers={"X-Order": 17, "List-Unsubscribe": "<https://shop.example/x>"},
+        headers={"X-Order": "17", "List-Unsubscribe": "<https://shop.example/x>"},
     )
     message.attach_alternative("<p>Danke <img src='cid:logo'></p>", "text/html")
     message.attach("receipt.pdf", b"%PDF\x00\xff", "application/pdf")
@@ -207,6 +207,34 @@ def test_what_a_class_or_a_project_says_of_a_mail_is_kept(db, queued):
     assert ("text/html", "iso-8859-1") == (
         text.get_content_type(),
         str(text.get_content_charset()),
+    )
+
+
+def test_any_backend_may_send_it(db, queued, settings):
+    """One that reads parts gets those that were given, and not a finished text."""
+    path = "django.core.mail.backends.locmem.EmailBackend"
+    through = path
+    if mailers() is not None:
+        settings.MAILERS = {**settings.MAILERS, "local": {"BACKEND": path}}
+        through = "local"
+    settings.PGQUEUE = {"EMAIL": {"through": through}}
+    message = EmailMultiAlternatives("Hi", "Text", FROM, [ANN], bcc=[BOB])
+    message.attach_alternative("<p>Text</p>", "text/html")
+    message.attach("a.bin", b"\x00", "application/octet-stream")
+    message.send()
+
+    assert {"succeeded": 1} == drain().statuses
+    (sent,) = mail.outbox
+    assert ("Hi", "Text", FROM, [ANN], [BOB]) == (
+        sent.subject,
+        sent.body,
+        sent.from_email,
+        sent.to,
+        sent.bcc,
+    )
+    assert (message.alternatives, message.attachments) == (
+        sent.alternatives,
+        sent.attachments,
     )
 
 
@@ -282,6 +310,34 @@ def test_silence_is_kept_and_the_transaction_usable(
     assert 1 == Job.objects.count()
 
 
+def test_silence_outlasts_an_error_of_the_database(db, queued, caplog):
+    """As where its tables are missing: the caller's transaction goes on."""
+    backend = EmailBackend(fail_silently=True)
+    with connection.cursor() as cursor, transaction.atomic():
+        cursor.execute("ALTER TABLE pgqueue_job RENAME TO hidden")
+        assert 0 == backend.send_messages([EmailMessage("Hi", "x", FROM, [ANN])])
+        cursor.execute("ALTER TABLE hidden RENAME TO pgqueue_job")
+
+    assert 0 == Job.objects.count()
+    assert ["error=SchemaError"] == [
+        record.getMessage().split()[-1] for record in caplog.records
+    ]
+
+
+@pytest.mark.django_db(databases=["default", "queue"], transaction=True)
+def test_a_transaction_on_another_database_is_told(queued, settings):
+    """Mails would not roll back with it."""
+    settings.PGQUEUE = {"EMAIL": EMAIL, "DATABASE": "queue"}
+
+    with (
+        transaction.atomic(),
+        pytest.raises(
+            WrongDatabase, match=r"Send it after the commit, in transaction\."
+        ),
+    ):
+        send_mail("Receipt", "Thanks!", FROM, [ANN])
+
+
 def test_a_password_is_refused(queued):
     """It would stand in a job; the backend that sends has its own."""
     with pytest.raises(InvalidOption, match=r"auth_user='me'.*EMAIL_HOST_USER"):
@@ -303,9 +359,10 @@ def test_mails_that_would_come_back_are_refused(db, queued, settings):
 # By the server's answer ---------------------------------------------------------------
 
 
-def test_a_worker_sends_a_mail(start_mailer, server):
+@pytest.mark.parametrize("pool", ["threads", "processes"])
+def test_a_worker_sends_a_mail(start_mailer, server, pool):
     """Nothing of the project's declares its task; the result is the Message-ID."""
-    start_mailer()
+    start_mailer("--pool", pool)
 
     job = send()
 
@@ -313,6 +370,21 @@ def test_a_worker_sends_a_mail(start_mailer, server):
     ((recipients, received),) = server.mails
     assert [ANN] == recipients
     assert received["Message-ID"] == ArchivedJob.objects.get(pk=job).result
+
+
+def test_a_worker_whose_own_mails_are_not_stored_sends_those_that_are(
+    queued, server, start_worker
+):
+    """Its settings may have another backend than those of the web server."""
+    own = mail_settings(server.port)
+    if "MAILERS" in own:
+        del own["MAILERS"]["default"]
+    else:
+        del own["EMAIL_BACKEND"]
+    start_worker(settings=own, pgqueue={"EMAIL": EMAIL})
+
+    wait_until_final([send()])
+    assert 1 == len(server.mails)
 
 
 def test_a_4xx_and_a_cut_connection_are_tried_again(db, queued, server):
@@ -402,10 +474,11 @@ def test_a_killed_worker_sends_a_mail_twice_at_most(start_mailer, server):
 def test_no_address_and_no_body_is_logged(start_mailer, server):
     """Of mails that were sent, refused, and tried again."""
     worker = start_mailer()
-    server.refusals = {BOB: "550 No such mailbox"}
+    server.refusals = {BOB: "550 No such mailbox", "eve@example.org": "450 Full"}
 
-    jobs = [send(ANN), send(BOB)]
+    later, *jobs = [send("eve@example.org"), send(ANN), send(BOB)]
 
     wait_until_final(jobs)
+    wait_for(lambda: JobResult(later).refresh().status == "retrying")
     assert 0 == worker.stop()
     assert [] == worker.lines("example.org|Thanks|Receipt")

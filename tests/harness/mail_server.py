@@ -58,9 +58,11 @@ class MailServer(mail_server.MailServer):
         super().__exit__(*args)
 
 
-def mail_settings(port: int) -> dict[str, Any]:
+def mail_settings(
+    port: int, *, timeout: float | None = TIMEOUT_SECONDS
+) -> dict[str, Any]:
     """Return settings of Django, by name: all mails go through the queue to *port*."""
-    options = {"host": "127.0.0.1", "port": port, "timeout": TIMEOUT_SECONDS}
+    options = {"host": "127.0.0.1", "port": port, "timeout": timeout}
     if django.VERSION >= (6, 1):
         return {
             "MAILERS": {
