@@ -268,7 +268,8 @@ def stores_mail() -> bool:
     from django.conf import settings
 
     mailers = getattr(settings, "MAILERS", None) or {}
-    if any(mailer.get("BACKEND") == EMAIL_BACKEND for mailer in mailers.values()):
+    mappings = [each for each in mailers.values() if isinstance(each, Mapping)]
+    if any(mailer.get("BACKEND") == EMAIL_BACKEND for mailer in mappings):
         return True
     # To read the setting is deprecated where a project has not written it.
     is_set = settings.is_overridden("EMAIL_BACKEND")  # type: ignore[misc]

@@ -7,7 +7,10 @@ import os
 import subprocess
 import sys
 
+import django
 import pytest
+
+from django_pgqueue.conf import EMAIL_BACKEND
 
 SETTINGS = """
 SECRET_KEY = "none"
@@ -26,7 +29,7 @@ MODELS = ["django.contrib.contenttypes", "django.contrib.auth", OURS]
 ADMIN = ["django.contrib.admin", "django.contrib.messages", "django.contrib.sessions"]
 
 # What only somebody who asks for it needs.
-FOR_SOME = ("spark", "management", "testing", "worker")
+FOR_SOME = ("backends", "spark", "management", "testing", "worker")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +42,30 @@ def test_setup_loads_little(tmp_path, apps, most, extra):
     No module of Spark, of the commands or of the testing tools; of a worker's, the
     admin has the few that say what workers serve.
     """
-    (tmp_path / "start_up_settings.py").write_text(SETTINGS.format(apps=apps))
+    loaded = loaded_by(tmp_path, SETTINGS.format(apps=apps))
+
+    assert len(loaded) <= most
+    unasked = {name for name in loaded if name.split(".")[1] in FOR_SOME}
+    assert {name.split(".")[1] for name in unasked} <= set(extra), sorted(unasked)
+    assert len(unasked) <= 5
+
+
+def test_who_stores_mails_knows_their_task(tmp_path):
+    """From the start, so that the admin of a web server knows it before a mail is."""
+    task = f"{OURS}.backends.deliver_mail"
+    backend = f'"BACKEND": "{EMAIL_BACKEND}"'
+    mails = (
+        f'MAILERS = {{"default": {{{backend}}}}}'
+        if django.VERSION >= (6, 1)
+        else f'EMAIL_BACKEND = "{EMAIL_BACKEND}"'
+    )
+
+    assert task in loaded_by(tmp_path, SETTINGS.format(apps=MODELS) + mails)
+
+
+def loaded_by(tmp_path, settings):
+    """Return which of our modules django.setup() loads."""
+    (tmp_path / "start_up_settings.py").write_text(settings)
     done = subprocess.run(
         [sys.executable, "-c", SET_UP % f"{OURS}."],
         capture_output=True,
@@ -52,9 +78,4 @@ def test_setup_loads_little(tmp_path, apps, most, extra):
         timeout=60,
         check=True,
     )
-    loaded = json.loads(done.stdout)
-
-    assert len(loaded) <= most
-    unasked = {name for name in loaded if name.split(".")[1] in FOR_SOME}
-    assert {name.split(".")[1] for name in unasked} <= set(extra), sorted(unasked)
-    assert len(unasked) <= 5
+    return json.loads(done.stdout)

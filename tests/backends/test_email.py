@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from email.header import decode_header, make_header
 from email.message import MIMEPart
 from email.mime.image import MIMEImage
@@ -17,6 +18,8 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.core import mail
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.mail import EmailMessage, EmailMultiAlternatives, send_mail
+from django.core.mail.backends import locmem
+from django.core.mail.backends.base import BaseEmailBackend
 from django.db import connection, transaction
 
 from django_pgqueue import JobResult
@@ -212,12 +215,7 @@ def test_what_a_class_or_a_project_says_of_a_mail_is_kept(db, queued):
 
 def test_any_backend_may_send_it(db, queued, settings):
     """One that reads parts gets those that were given, and not a finished text."""
-    path = "django.core.mail.backends.locmem.EmailBackend"
-    through = path
-    if mailers() is not None:
-        settings.MAILERS = {**settings.MAILERS, "local": {"BACKEND": path}}
-        through = "local"
-    settings.PGQUEUE = {"EMAIL": {"through": through}}
+    goes_through(settings, locmem.EmailBackend)
     message = EmailMultiAlternatives("Hi", "Text", FROM, [ANN], bcc=[BOB])
     message.attach_alternative("<p>Text</p>", "text/html")
     message.attach("a.bin", b"\x00", "application/octet-stream")
@@ -236,6 +234,53 @@ def test_any_backend_may_send_it(db, queued, settings):
         sent.alternatives,
         sent.attachments,
     )
+
+
+class Silent(BaseEmailBackend):
+    """Sends nothing, and does not say why."""
+
+    def send_messages(self, email_messages):
+        return 0
+
+
+class Clumsy(BaseEmailBackend):
+    """Sends, and then stumbles."""
+
+    def send_messages(self, email_messages):
+        return len(email_messages)
+
+    def close(self):
+        raise OSError("it was closed already")
+
+
+def goes_through(settings, kind):
+    """Let mails leave the queue by a backend of this module."""
+    path = f"{kind.__module__}.{kind.__qualname__}"
+    through = path
+    if mailers() is not None:
+        settings.MAILERS = {**settings.MAILERS, "own": {"BACKEND": path}}
+        through = "own"
+    settings.PGQUEUE = {"EMAIL": {"through": through}}
+
+
+def test_what_a_backend_did_not_send_was_not_sent(db, queued, settings):
+    """Though it raises nothing: it is tried again."""
+    goes_through(settings, Silent)
+    send()
+
+    (error,) = drain().errors
+    assert "test_email.Silent says that it has sent nothing" in str(error)
+
+
+def test_a_mail_that_was_sent_stays_sent(db, queued, settings, caplog):
+    """Whatever happens when the connection is closed."""
+    goes_through(settings, Clumsy)
+    send()
+
+    assert {"succeeded": 1} == drain().statuses
+    assert ["unclosed   task=django_pgqueue.deliver_mail error=OSError"] == [
+        record.getMessage() for record in caplog.records
+    ]
 
 
 def test_a_class_that_makes_its_own_text_has_it_sent_as_it_was_made(db, queued, server):
@@ -399,14 +444,27 @@ def test_a_4xx_and_a_cut_connection_are_tried_again(db, queued, server):
 
 
 def test_a_server_that_is_down_is_tried_again(db, queued, server, settings):
-    """As is one that refuses a login or the greeting."""
+    """As is one that refuses to talk at all: that is not about the mail."""
     send()
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    for name, value in mail_settings(port).items():
-        setattr(settings, name, value)
+    with socket.create_server(("127.0.0.1", 0)) as rude:
+        for name, value in mail_settings(rude.getsockname()[1]).items():
+            setattr(settings, name, value)
+        greeter = threading.Thread(target=refuse_to_talk, args=[rude])
+        greeter.start()
+        assert "554" in str(drain().errors[0])
+        greeter.join()
 
-    assert {"retrying": 1} == drain().statuses
+    assert JobResult(Job.objects.get().id).retry()
+    (error,) = drain().errors
+    assert ConnectionRefusedError is type(error)
+    assert "retrying" == JobResult(Job.objects.get().id).status
+
+
+def refuse_to_talk(listener):
+    """Answer a client as a server does that has had enough of it."""
+    client, _ = listener.accept()
+    with client:
+        client.sendall(b"554 No SMTP service here\r\n")
 
 
 def test_a_5xx_is_a_dead_letter_at_once(start_mailer, server):
