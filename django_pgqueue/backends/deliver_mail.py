@@ -28,7 +28,7 @@ logger = logging.getLogger("django_pgqueue")
 # Address by address, what a server has answered: a code and a text.
 Refusals = dict[str, tuple[int, bytes]]
 
-# About ten hours, in which a server that is down comes back.
+# About eight hours, in which a server that is down comes back.
 RETRY = Retry(max_attempts=20, base="5s", cap="1h", jitter="equal")
 
 

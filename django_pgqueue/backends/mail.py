@@ -61,7 +61,7 @@ def write(message: EmailMessage) -> dict[str, Any]:
     }
     for name in LISTS:
         if values := getattr(message, name):
-            written[name] = [str(value) for value in values]
+            written[name] = [str(value) for value in values if value]
     written["headers"] = _headers(message, text)
     for name in PARTS:
         if parts := getattr(message, name, None):
@@ -84,7 +84,7 @@ def write(message: EmailMessage) -> dict[str, Any]:
         written["attributes"] = attributes
     if _has_own(message, MAKERS):
         written["text"] = text.as_bytes()
-        written["headers"] |= {name: str(text[name]) for name in FIXED}
+        written["headers"] |= {name: str(text[name]) for name in FIXED if name in text}
     if _has_own(message, ("recipients",)):
         written["only"] = [str(address) for address in message.recipients()]
     return written
@@ -113,9 +113,9 @@ def read(written: Mapping[str, Any]) -> EmailMessage:
 
 
 def message_id(written: Mapping[str, Any]) -> str:
-    """Return the Message-ID of a stored mail."""
+    """Return the Message-ID of a stored mail; "": the class that made it gave none."""
     headers = {name.lower(): value for name, value in written["headers"].items()}
-    return str(headers["message-id"])
+    return str(headers.get("message-id", ""))
 
 
 class StoredMail(EmailMultiAlternatives):
@@ -173,7 +173,9 @@ def _headers(message: EmailMessage, text: Message) -> dict[str, Any]:
     }
     given = {name.lower() for name in headers}
     return headers | {
-        name: str(text[name]) for name in FIXED if name.lower() not in given
+        name: str(text[name])
+        for name in FIXED
+        if name.lower() not in given and name in text
     }
 
 

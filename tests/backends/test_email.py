@@ -21,6 +21,7 @@ from django.core.mail import EmailMessage, EmailMultiAlternatives, send_mail
 from django.core.mail.backends import locmem
 from django.core.mail.backends.base import BaseEmailBackend
 from django.db import connection, transaction
+from django.utils.log import AdminEmailHandler
 
 from django_pgqueue import JobResult
 from django_pgqueue.backends.deliver_mail import deliver_mail
@@ -104,6 +105,19 @@ def test_many_mails_are_one_insert(db, queued, django_assert_num_queries):
     with transaction.atomic(), django_assert_num_queries(1):
         assert 20 == backend.send_messages(messages)
     assert 20 == Job.objects.count()
+
+
+def test_error_mails_to_the_admins_are_jobs_too(db, queued, settings):
+    """As the logging of Django sends them: in silence."""
+    address = "root@example.org"
+    settings.ADMINS = [address] if django.VERSION >= (6, 0) else [("Root", address)]
+    record = logging.makeLogRecord({"msg": "It broke", "levelno": logging.ERROR})
+
+    AdminEmailHandler().emit(record)
+
+    (job,) = Job.objects.all()
+    assert [address] == job.kwargs["mail"]["to"]
+    assert "It broke" in job.kwargs["mail"]["subject"]
 
 
 def test_async_code_is_told_how(transactional_db, queued):
@@ -297,6 +311,7 @@ def test_a_class_that_makes_its_own_text_has_it_sent_as_it_was_made(db, queued, 
 
     recipients, received = delivered(server, Signed("Hi", "Text", FROM, [ANN]))
 
+    assert received["Message-ID"] == ArchivedJob.objects.get().result
     assert ([BOB], ANN) == (recipients, received["To"])
     assert "of this very text" == received["X-Signature"]
     assert "Text" == received.get_payload().strip()
