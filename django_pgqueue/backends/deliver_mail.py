@@ -33,7 +33,13 @@ RETRY = Retry(max_attempts=20, base="5s", cap="1h", jitter="equal")
 
 
 @task(
-    name="django_pgqueue.deliver_mail", retries=RETRY, timeout="5m", settle="immediate"
+    name="django_pgqueue.deliver_mail",
+    retries=RETRY,
+    timeout="5m",
+    # Whatever PGQUEUE['DEFAULTS'] say: a mail that is on its way is not forgotten, and
+    # one that was sent is noted at once.
+    ack_policy="on_success",
+    settle="immediate",
 )
 def deliver_mail(mail: dict[str, Any]) -> str:
     """

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import threading
+from email.charset import QP, Charset
 from email.header import decode_header, make_header
 from email.message import MIMEPart
 from email.mime.image import MIMEImage
@@ -225,6 +226,28 @@ def test_what_a_class_or_a_project_says_of_a_mail_is_kept(db, queued):
         text.get_content_type(),
         str(text.get_content_charset()),
     )
+
+
+@pytest.mark.skipif(django.VERSION >= (6, 0), reason="Django takes names alone")
+def test_a_charset_with_an_encoding_of_its_own_is_kept(db, queued, server):
+    """As projects say that a body is to be quoted-printable."""
+    message = EmailMessage("Hi", "é", FROM, [ANN])
+    message.encoding = Charset("utf-8")
+    message.encoding.body_encoding = QP
+
+    _, received = delivered(server, message)
+
+    assert "quoted-printable" == received["Content-Transfer-Encoding"]
+    assert "é".encode() == received.get_payload(decode=True).strip()
+
+
+def test_a_mail_on_its_way_is_not_acked(db, queued, server, settings):
+    """Though PGQUEUE['DEFAULTS'] says so of others: it would be sent once at most."""
+    settings.PGQUEUE = {"EMAIL": EMAIL, "DEFAULTS": {"ack_policy": "first"}}
+    server.answers = ["451 Later"]
+    send()
+
+    assert {"retrying": 1, "succeeded": 1} == drain(retries=True).statuses
 
 
 def test_any_backend_may_send_it(db, queued, settings):

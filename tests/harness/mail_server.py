@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import email
 import threading
 from typing import Any
 
@@ -37,9 +38,7 @@ class MailServer(mail_server.MailServer):
         self, server: SMTP, session: Session, envelope: Envelope
     ) -> str:
         assert isinstance(envelope.content, bytes)
-        self.asked.append(
-            mail_server.email.message_from_bytes(envelope.content)["Message-ID"]
-        )
+        self.asked.append(email.message_from_bytes(envelope.content)["Message-ID"])
         await asyncio.get_running_loop().run_in_executor(None, self.gate.wait)
         if not self.answers:
             return await super().handle_DATA(server, session, envelope)
