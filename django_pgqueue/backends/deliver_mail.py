@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import smtplib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.backends import mail as mails
 from django_pgqueue.backends.mail_route import connection
-from django_pgqueue.conf import get_settings
+from django_pgqueue.conf import DEPTH_LIMIT, LIMITS, get_settings
 from django_pgqueue.exceptions import PayloadTooLarge
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.tasks.declare import task
@@ -73,7 +74,7 @@ def deliver_mail(mail: dict[str, Any]) -> str:
             f"sent nothing; with fail_silently it would not say why."
         )
     if refused:
-        store_mails([{**mail, "only": sorted(refused)}])
+        _store_rest({**mail, "only": sorted(refused)})
     return mails.message_id(mail)
 
 
@@ -96,6 +97,26 @@ def store_mails(written: Sequence[Mapping[str, Any]]) -> None:
             what="a mail and its attachments",
             way_out="Send a link to what is large",
         ) from None
+
+
+def _store_rest(mail: Mapping[str, Any]) -> None:
+    """
+    Store a job for the recipients of a mail who were refused, whatever its size.
+
+    Past the limits of payloads and of the queue: were it refused, the others would be
+    sent to again by every attempt.
+    """
+    settings = get_settings()
+    unlimited = replace(
+        settings,
+        payload_bytes_max=int(LIMITS["payload_bytes_max"][1]),
+        queues={
+            name: {key: said for key, said in options.items() if key != DEPTH_LIMIT}
+            for name, options in settings.queues.items()
+        },
+    )
+    rest = deliver_mail.using(queue=settings.email.queue)
+    rest._store(*rest._checked((), {"mail": mail}, unlimited), unlimited)
 
 
 def _watched(backend: BaseEmailBackend) -> Refusals:

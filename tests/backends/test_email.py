@@ -550,6 +550,21 @@ def test_who_was_accepted_is_not_sent_to_again_for_who_was_not(start_mailer, ser
     assert 1 == len({received["Message-ID"] for _, received in server.mails})
 
 
+def test_no_limit_sends_a_mail_again_for_the_refused(db, queued, server, settings):
+    """Their job is stored where the queue is full, and where it is too large."""
+    server.refusals = {BOB: "550 No such mailbox"}
+    send(ANN, BOB)
+    settings.PGQUEUE = {
+        "EMAIL": EMAIL,
+        "PAYLOAD_BYTES_MAX": 128,
+        "QUEUES": {"default": {"depth_max": 1, "priority": 7}},
+    }
+
+    assert {"succeeded": 1, "dead": 1} == drain().statuses
+    assert [[ANN]] == [recipients for recipients, _ in server.mails]
+    assert 7 == DeadLetter.objects.get().priority
+
+
 def test_a_killed_worker_sends_a_mail_twice_at_most(start_mailer, server):
     """Killed while the server takes it: once more, under the same Message-ID."""
     worker = start_mailer()
