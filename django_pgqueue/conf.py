@@ -422,16 +422,22 @@ def _either(choices: tuple[str, ...]) -> str:
     return " or ".join(repr(choice) for choice in choices)
 
 
-def _retention(key: str, value: Any) -> Retention:
+def _check_names(key: str, value: Any, kind: Any, what: str = "a dict") -> None:
+    """Check that *value* is a dict whose keys are fields of the dataclass *kind*."""
     if not isinstance(value, Mapping):
-        raise SettingsError(f"{key} must be a dict, not {value!r}.")
-    known = [item.name for item in fields(Retention)]
-    kept: dict[str, timedelta | None] = {}
-    for name, keep in value.items():
+        raise SettingsError(f"{key} must be {what}, not {value!r}.")
+    known = [item.name for item in fields(kind)]
+    for name in value:
         if name not in known:
             raise SettingsError(
                 f"{key} has the unknown key {name!r}.{did_you_mean(str(name), known)}"
             )
+
+
+def _retention(key: str, value: Any) -> Retention:
+    _check_names(key, value, Retention)
+    kept: dict[str, timedelta | None] = {}
+    for name, keep in value.items():
         try:
             label = f"{key}[{name!r}]"
             kept[name] = None if keep is None else as_timedelta(keep, name=label)
@@ -441,15 +447,9 @@ def _retention(key: str, value: Any) -> Retention:
 
 
 def _spark(key: str, value: Any) -> Spark:
-    if not isinstance(value, Mapping):
-        raise SettingsError(f"{key} must be a dict, not {value!r}.")
-    known = [item.name for item in fields(Spark)]
+    _check_names(key, value, Spark)
     kept: dict[str, Any] = {}
     for name, wanted in value.items():
-        if name not in known:
-            raise SettingsError(
-                f"{key} has the unknown key {name!r}.{did_you_mean(str(name), known)}"
-            )
         label = f"{key}[{name!r}]"
         if name == "config":
             kept[name] = _spark_config(label, wanted)
@@ -467,14 +467,7 @@ def _spark(key: str, value: Any) -> Spark:
 def _export(key: str, value: Any) -> Export | None:
     if value is None:
         return None
-    if not isinstance(value, Mapping):
-        raise SettingsError(f"{key} must be a dict or None, not {value!r}.")
-    known = [item.name for item in fields(Export)]
-    for name in value:
-        if name not in known:
-            raise SettingsError(
-                f"{key} has the unknown key {name!r}.{did_you_mean(str(name), known)}"
-            )
+    _check_names(key, value, Export, "a dict or None")
     path = value.get("path")
     if not isinstance(path, str) or not EXPORT_TARGET.match(path):
         raise SettingsError(
@@ -496,15 +489,9 @@ def _export(key: str, value: Any) -> Export | None:
 
 
 def _email(key: str, value: Any) -> Email:
-    if not isinstance(value, Mapping):
-        raise SettingsError(f"{key} must be a dict, not {value!r}.")
-    known = [item.name for item in fields(Email)]
+    _check_names(key, value, Email)
     kept: dict[str, Any] = {}
     for name, wanted in value.items():
-        if name not in known:
-            raise SettingsError(
-                f"{key} has the unknown key {name!r}.{did_you_mean(str(name), known)}"
-            )
         label = f"{key}[{name!r}]"
         if name == "queue":
             kept[name] = _queue_name(label, wanted)

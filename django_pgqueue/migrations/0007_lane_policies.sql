@@ -73,7 +73,8 @@ BEGIN
     moment := clock_timestamp();
     WITH seen AS MATERIALIZED (SELECT clock_timestamp() AS at),
     told AS MATERIALIZED (
-        SELECT seen.at AS seen_at, asked.name, newest.is_parked, newest.is_group, newest.policy,
+        SELECT seen.at AS seen_at, asked.name, newest.is_parked, newest.is_group,
+               newest.policy,
                CASE WHEN of_task.breaker_trips > 0 THEN of_task.name END AS probing,
                CASE WHEN kept.paused_at IS NOT NULL
                          AND coalesce(kept.paused_until > moment, true) THEN 0

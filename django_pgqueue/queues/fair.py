@@ -58,10 +58,8 @@ SELECT walk.ids <> '{{}}', walk.has_more, walk.last, walk.spent, walk.seconds,
 WALK = 6
 
 
-def hint_of(queue: str, lane: str | None, policy: str | None) -> str:
-    """Return what to notify of a job that has come into *queue*."""
-    if lane is None:
-        return queue
+def hint_of(queue: str, policy: str | None) -> str:
+    """Return what to notify of a job that waits in a lane, in *queue*."""
     return f"{HINT}{queue}" if policy == FAIR else LANES_HINT
 
 

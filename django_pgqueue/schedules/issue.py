@@ -268,7 +268,7 @@ def _hints(row: ScheduleRow) -> Sequence[str]:
         return ()
     queue = row.queue or task.options.queue or QUEUE_DEFAULT
     lane = _lane(task, queue)
-    return () if lane is None else (hint_of(queue, task.name, lane.policy),)
+    return () if lane is None else (hint_of(queue, lane.policy),)
 
 
 def _lane(task: DeclaredTask, queue: str) -> Lane | None:

@@ -319,7 +319,10 @@ def _archive(connection: Any, cursor: Cursor, move: Callable[[], T]) -> T:
 
 
 def _wake(connection: Any, moved: Iterable[redrives.Moved]) -> None:
-    names = {hint_of(job.queue, job.lane, job.lane_policy) for job in moved}
+    names = {
+        job.queue if job.lane is None else hint_of(job.queue, job.lane_policy)
+        for job in moved
+    }
     for name in sorted(names):
         wake_after_commit(connection, name, tells_age=name == lanes.HINT)
 

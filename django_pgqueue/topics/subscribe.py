@@ -28,7 +28,7 @@ from typing import (
 )
 
 from django_pgqueue.bounds import QUEUE_DEFAULT
-from django_pgqueue.conf import get_settings
+from django_pgqueue.conf import readable_settings
 from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidArgument,
@@ -369,7 +369,7 @@ def _lane_for(
         return own or None
     if task.options.lane is not None:
         check_of_task(task.name, task.options.lane)
-    elif names := get_settings().fair_by(queue):
+    elif names := readable_settings().fair_by(queue):
         check_of_queue(task.name, queue, names)
     return task.options.lane
 
