@@ -182,6 +182,13 @@ def test_a_queue_whose_turns_no_message_has_a_key_for_is_refused(settings):
     assert [None] == [each.lane for each in declared()]
 
 
+def test_a_subscription_is_checked_beside_wrong_settings(settings):
+    """The checks tell of these; what can be read of them is held to."""
+    settings.PGQUEUE = {"LISTEM": True, "QUEUES": {"mail": {"fair_by": "customer"}}}
+    with pytest.raises(DeclarationError, match="'mail', where jobs take turns"):
+        listener(queue="mail")
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_lane_that_changes_in_the_code_changes_in_the_row():
     """For the messages that come after it."""
