@@ -62,7 +62,11 @@ STEADY_ONCE = _sets(BY_INDEX_OR_HASH, local=True)
 
 # Locks: none. For statements that look for the first rows of an index in its order: a
 # plan made for a few rows reads all of another index and sorts them.
-ALONG_INDEX = {**Plans.IN_ORDER.value, "enable_sort": "off"}
+ALONG_INDEX = {
+    **Plans.IN_ORDER.value,
+    "enable_sort": "off",
+    "enable_incremental_sort": "off",
+}
 IN_ORDER = _sets(ALONG_INDEX)
 IN_ORDER_ONCE = _sets(ALONG_INDEX, local=True)
 

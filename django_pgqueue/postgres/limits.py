@@ -41,6 +41,20 @@ SELECT set_config('statement_timeout', %(timeout)s, true),
        set_config('jit', %(jit)s, true)
 """
 
+# Locks: none. MATERIALIZED: read before it is changed. Until the transaction ends.
+UNSORTED = """
+WITH before AS MATERIALIZED (
+    SELECT current_setting('enable_sort') AS sort,
+           current_setting('enable_incremental_sort') AS incremental)
+SELECT sort, incremental, set_config('enable_sort', 'off', true),
+       set_config('enable_incremental_sort', 'off', true)
+  FROM before
+"""
+RESTORE_SORTS = """
+SELECT set_config('enable_sort', %(sort)s, true),
+       set_config('enable_incremental_sort', %(incremental)s, true)
+"""
+
 
 class Plans(Enum):
     """
@@ -87,6 +101,20 @@ def limit(cursor: Cursor, *, seconds: int, plans: Plans = Plans.ANY) -> Before:
 def restore(cursor: Cursor, before: Before) -> None:
     """Undo limit() inside of a transaction that goes on."""
     cursor.execute(RESTORE, before._asdict())
+
+
+@contextmanager
+def along_index(cursor: Cursor) -> Iterator[Cursor]:
+    """
+    Lend *cursor*, in a transaction with Plans.IN_ORDER, for statements without a sort.
+
+    Such as end at a limit along one index: of a table that it takes for an empty one,
+    the planner reads all by another index instead, and sorts that.
+    """
+    cursor.execute(UNSORTED)
+    sort, incremental, *_ = one_row(cursor)
+    yield cursor
+    cursor.execute(RESTORE_SORTS, {"sort": sort, "incremental": incremental})
 
 
 @contextmanager

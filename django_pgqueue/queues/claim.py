@@ -96,6 +96,10 @@ SELECT leased.*, candidate.due_at, candidate.cancel_requested
   FROM leased JOIN candidate ON candidate.id = leased.id
 """
 
+# Of a job j that is found by its id. A bare comparison would let the planner find all
+# that is due in the claim index instead, if it takes the table for an empty one.
+IS_DUE = "coalesce(j.visible_at <= statement_timestamp(), false)"
+
 # The rows of a band that may be claimed. Of none that runs alone; see above.
 DUE = """
 j.queue = band.queue AND j.priority = band.priority AND NOT j.runs_alone
@@ -225,7 +229,7 @@ ahead AS MATERIALIZED (
 candidate AS MATERIALIZED (
     SELECT j.id, j.task FROM pgqueue_job j
      WHERE j.id = ANY(ARRAY(SELECT id FROM ahead))
-       AND j.visible_at <= statement_timestamp() AND {HELD}
+       AND {IS_DUE} AND {HELD}
        FOR UPDATE SKIP LOCKED),
 {PARK_CANDIDATES}
 """
@@ -236,8 +240,7 @@ PARK_LAPSED = f"""
 WITH candidate AS MATERIALIZED (
     SELECT j.id, j.task FROM pgqueue_job j
      WHERE j.id = ANY(%(ids)s::bigint[]) AND j.id <> ALL(%(barred)s::bigint[])
-       AND j.leased_by IS NOT NULL AND j.visible_at <= statement_timestamp()
-       AND {WAITS_FOR_ITS_TASK}
+       AND j.leased_by IS NOT NULL AND {IS_DUE} AND {WAITS_FOR_ITS_TASK}
        FOR UPDATE OF j SKIP LOCKED),
 {PARK_CANDIDATES}
 """

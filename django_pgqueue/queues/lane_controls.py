@@ -19,6 +19,7 @@ from typing import NamedTuple
 from django_pgqueue.bounds import FAIR
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.keys import LANES
+from django_pgqueue.postgres.limits import along_index
 
 # Locks: an advisory lock of each lane, until the caller's transaction ends, in the
 # order in which promotions take several: so nobody who takes all of his at once can
@@ -422,8 +423,9 @@ def release(cursor: Cursor, lane: str) -> Released:
             f"release() needs READ COMMITTED, and this transaction is {isolation}: it "
             f"would count what it saw before it got the lane's lock."
         )
-    cursor.execute(RELEASE, {"lane": lane})
-    released = Released(*one_row(cursor))
+    with along_index(cursor):
+        cursor.execute(RELEASE, {"lane": lane})
+        released = Released(*one_row(cursor))
     if released.job is not None:
         cursor.execute(LET_BE_CLAIMED, {"id": released.job})
     return released

@@ -2,14 +2,14 @@
 Lane stats: what waits in lanes, and for what.
 
 Counts stop at a limit, as those of queues do (stats.py): half a million jobs of one key
-cost as much as ten thousand. The statements want to be planned along indexes
-(postgres/limits.py, Plans.IN_ORDER): without statistics the planner would gather all
-jobs of a lane and sort them, to show the first.
+cost as much as ten thousand. The statements are planned along indexes, in a transaction
+of the caller's (postgres/limits.py, Plans.IN_ORDER): without statistics the planner
+would gather all jobs of a lane and sort them, to show the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from django_pgqueue.bounds import FAIR, LANE_CAPACITY_MAX
 from django_pgqueue.live_states import live_state
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.postgres.limits import along_index
 from django_pgqueue.queues.claim import IS_PAUSED
 from django_pgqueue.queues.held import IS_HELD, is_lane_of_task
 from django_pgqueue.queues.lanes import LANES_LOOKED_AT_MAX
@@ -469,11 +470,11 @@ def find_lanes(
         is_back: In the opposite order, with what comes before *after*; "": the end.
             There, *task* is that of the job that was stored last.
     """
-    cursor.execute(
+    rows = _read(
+        cursor,
         FIND_BACK if is_back else FIND,
         {"after": after, "limit": limit, "looks": looks, "text": text, "task": task},
     )
-    rows = cursor.fetchall()
     names = [name for name, _, fits in rows if fits]
     if len(names) > limit:
         return Found(names[:limit], names[limit - 1], is_cut=False)
@@ -508,17 +509,17 @@ def lane_stats(
     if not lanes:
         return []
     limit = min(count_max, max(ROWS_MAX // len(lanes), COUNT_MIN))
-    cursor.execute(STATS, {"lanes": list(lanes), "limit": limit})
-    return [_stats(row, limit) for row in cursor.fetchall()]
+    rows = _read(cursor, STATS, {"lanes": list(lanes), "limit": limit})
+    return [_stats(row, limit) for row in rows]
 
 
 def place_of(cursor: Cursor, job: int, count_max: int = COUNT_MAX) -> Place | None:
     """Return where the job of this id stands in its lane; None: it does not wait."""
-    cursor.execute(PLACE, {"id": job, "limit": count_max, "lanes": LANES_COUNTED})
-    row = cursor.fetchone()
-    if row is None:
+    asked = {"id": job, "limit": count_max, "lanes": LANES_COUNTED}
+    rows = _read(cursor, PLACE, asked)
+    if not rows:
         return None
-    name, before, seconds, others = row
+    name, before, seconds, others = rows[0]
     stats = lane_stats(cursor, [name], count_max)
     if not stats:
         return None
@@ -533,8 +534,16 @@ def place_of(cursor: Cursor, job: int, count_max: int = COUNT_MAX) -> Place | No
 
 def failing_heads(cursor: Cursor, lanes: Sequence[str]) -> list[FailingHead]:
     """Return the jobs that have failed, and for which groups among *lanes* wait."""
-    cursor.execute(FAILING, {"lanes": list(lanes)})
-    return [FailingHead(*row) for row in cursor.fetchall()]
+    rows = _read(cursor, FAILING, {"lanes": list(lanes)})
+    return [FailingHead(*row) for row in rows]
+
+
+def _read(
+    cursor: Cursor, statement: str, params: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    with along_index(cursor):
+        cursor.execute(statement, params)
+        return cursor.fetchall()
 
 
 def _stats(row: Sequence[Any], limit: int) -> LaneStats:

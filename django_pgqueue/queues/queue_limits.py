@@ -34,6 +34,7 @@ from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.keys import QUEUE_LIMITS
 from django_pgqueue.queues.claim import (
     CLAIM_LIMIT_MAX,
+    IS_DUE,
     LEASE_CANDIDATES,
     Claimed,
     park_lapsed,
@@ -120,7 +121,7 @@ WITH candidate AS MATERIALIZED (
            j.cancel_requested_at IS NOT NULL AS cancel_requested
       FROM pgqueue_job j
      WHERE j.id = ANY(%(ids)s::bigint[]) AND j.queue || '' = %(queue)s
-       AND j.leased_by IS NOT NULL AND j.visible_at <= statement_timestamp()
+       AND j.leased_by IS NOT NULL AND {IS_DUE}
        AND j.runs_alone = %(alone)s AND j.id <> ALL(%(barred)s::bigint[])
      ORDER BY j.visible_at LIMIT %(limit)s
        FOR UPDATE SKIP LOCKED),

@@ -107,15 +107,23 @@ def is_up(url: str) -> bool:
 
 
 def processes_of(folder: Path) -> list[int]:
-    """The pids of postmasters and guards whose command line names *folder*."""
+    """
+    The pids of postmasters and guards whose command line names *folder*.
+
+    Not their children: one that was just forked has the command line of its parent.
+    """
     listed = subprocess.run(
-        ["ps", "-axww", "-o", "pid=,command="], capture_output=True, check=True
+        ["ps", "-axww", "-o", "pid=,ppid=,command="], capture_output=True, check=True
     ).stdout
-    return [
-        int(line.split()[0])
-        for line in os.fsdecode(listed).splitlines()
-        if f"{folder}/" in line and ("postgres -D " in line or "import guard" in line)
-    ]
+    parents = {
+        int(pid): int(parent)
+        for pid, parent, command in (
+            line.split(None, 2) for line in os.fsdecode(listed).splitlines()
+        )
+        if f"{folder}/" in command
+        and ("postgres -D " in command or "import guard" in command)
+    }
+    return [pid for pid, parent in parents.items() if parent not in parents]
 
 
 def status_of(pid: int) -> str:

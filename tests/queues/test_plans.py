@@ -263,6 +263,8 @@ VALUES = {
     "parent": "pgqueue_archived_job",
     # What postgres/limits.py sets.
     "bitmapscan": "off",
+    "sort": "off",
+    "incremental": "off",
     "jit": "off",
     "seqscan": "off",
     "timeout": "10s",
@@ -468,6 +470,8 @@ EXPLAINED = {
     "leased.LEASED",
     "limits.LIMIT",
     "limits.RESTORE",
+    "limits.RESTORE_SORTS",
+    "limits.UNSORTED",
     "partitions.MAKE",
     "pause.PAUSE",
     "pause.RESUME",
@@ -667,21 +671,22 @@ def explain(cursor, statement, params, *, how="FORMAT JSON"):
         return cursor.fetchone()[0][0]["Plan"]
 
 
-def explain_generic(cursor, statement, params):
+def explain_generic(cursor, statement, params, *, how="FORMAT JSON"):
     """Return the root of the plan that is made without knowing the parameters."""
     names = list(dict.fromkeys(PLACEHOLDER.findall(statement)))
     prepared = PLACEHOLDER.sub(
         lambda match: f"${names.index(match[1]) + 1}", statement
     ).replace("%%", "%")
-    execute = psycopg.sql.SQL("EXPLAIN (FORMAT JSON) EXECUTE hot")
+    execute = psycopg.sql.SQL(f"EXPLAIN ({how}) EXECUTE hot")
     if names:
         values = psycopg.sql.SQL(", ").join(params[name] for name in names)
         execute += psycopg.sql.SQL("({})").format(values)
     cursor.execute("SET plan_cache_mode = force_generic_plan")
     cursor.execute(f"PREPARE hot AS {prepared}")
     try:
-        cursor.execute(execute)
-        return cursor.fetchone()[0][0]["Plan"]
+        with cursor.connection.transaction(force_rollback=True):
+            cursor.execute(execute)
+            return cursor.fetchone()[0][0]["Plan"]
     finally:
         cursor.execute("DEALLOCATE hot")
         cursor.execute("RESET plan_cache_mode")
@@ -922,6 +927,55 @@ def test_a_batch_is_not_compared_row_by_row_in_a_table_that_was_empty(cursor, ro
         link.drop()
 
     assert {} == wasted
+
+
+# What a worker's claimer sends.
+CLAIMS = (
+    "claim.CLAIM",
+    "claim.CLAIM_BESIDE_HELD",
+    "claim.CLAIM_FROM_FLOORS",
+    "claim.CLAIM_FROM_FLOORS_BESIDE_HELD",
+    "claim.PARK",
+)
+PARK_ALL = "UPDATE pgqueue_job SET lane = task, visible_at = NULL"
+
+
+@pytest.mark.parametrize("before", [PARK_ALL, ""], ids=["parked", "due"])
+def test_claims_read_what_they_claim_in_a_table_that_was_empty(cursor, before):
+    """Vacuumed when everything was done, then filled: no plan sorts all that is due."""
+    cursor.execute("TRUNCATE pgqueue_job")
+    cursor.execute(FILL_ONE_QUEUE, [200])
+    if before:
+        cursor.execute(before)
+        cursor.execute("VACUUM (ANALYZE) pgqueue_job")
+    cursor.execute("DELETE FROM pgqueue_job")
+    if not before:
+        cursor.execute("VACUUM (ANALYZE) pgqueue_job")
+    cursor.execute(FILL_ONE_QUEUE, [50_000])
+    few = {"floors": [datetime(2000, 1, 1, tzinfo=UTC)], "limits": [10], "limit": 10}
+    link = Link("default", name="tests: claimer", steady=True, in_order=True)
+    try:
+        hot = link.cursor()
+        read = {}
+        for name in CLAIMS:
+            params = parameters(name)
+            params |= {key: few[key] for key in params if key in few}
+            if name == "claim.PARK":
+                params["held"] = ["tests.noop"]
+            plan = explain_generic(
+                hot, STATEMENTS[name], params, how="ANALYZE, BUFFERS, FORMAT JSON"
+            )
+            read[name] = buffers(plan)
+            found = {
+                node["Actual Rows"]
+                for node in nodes(plan)
+                if node.get("Subplan Name") == "CTE candidate"
+            }
+            assert {10} == found, name
+    finally:
+        link.drop()
+
+    assert {} == {name: n for name, n in read.items() if n > BUFFERS_MAX}
 
 
 @pytest.mark.slow

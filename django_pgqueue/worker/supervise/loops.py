@@ -252,7 +252,7 @@ class Loops:
                 on_more=owner.on_suspect,
             )
         return Claimer(
-            self._link("claimer", steady=True, flushes_later=True),
+            self._link("claimer", steady=True, in_order=True, flushes_later=True),
             worker=self._name,
             options=options,
             wakes=self.wakes,
