@@ -54,7 +54,7 @@ def starts(period: Period, now: int, first: int | None = None) -> list[int]:
     return list(range(begin, end, step))
 
 
-def local(epoch: int) -> datetime:
+def local(epoch: float) -> datetime:
     """Return so many seconds after 1970 in the time zone of the project."""
     return datetime.fromtimestamp(epoch, timezone.get_current_timezone())
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext_lazy
@@ -14,16 +15,18 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin import moments, payload
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
 from django_pgqueue.admin.cells import badge, name
-from django_pgqueue.admin.edit import EditableAdmin
-from django_pgqueue.admin.filter_form import JobFilterForm, choice_field
+from django_pgqueue.admin.filter_form import choice_field
+from django_pgqueue.admin.grouped import GroupedAdmin, GroupedFilterForm
 from django_pgqueue.admin.read_only import Fact, column
+from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job
 from django_pgqueue.models.job import LiveState, live_state
 from django_pgqueue.operators.lanes import why_it_waits
+from django_pgqueue.operators.paging import floor_of
 from django_pgqueue.tasks import database, operate
 
 
-class JobFilters(JobFilterForm):
+class JobFilters(GroupedFilterForm):
     """A state besides what every list can be narrowed to."""
 
     state = choice_field(_("State"), LiveState.choices)
@@ -101,23 +104,33 @@ CANCEL = Act(
 
 
 @admin.register(Job)
-class JobAdmin(EditableAdmin):
+class JobAdmin(GroupedAdmin):
     """What is in the queue now."""
 
     filter_form = JobFilters
     computed: ClassVar[Mapping[str, Any]] = {
-        **EditableAdmin.computed,
+        **GroupedAdmin.computed,
         "state": live_state(),
     }
     acts = (RETRY, CANCEL)
+    failed_state = LiveState.RETRYING
+    groups_title = _("Jobs that wait for their next attempt, by error")
+    groups_tool = _("Group what retries by error")
+    grouped_rows = _("jobs that wait for their next attempt")
     list_display = (
-        *("number", "state", "task_name", "queue_name", "attempts", "due"),
-        *("worker", "tags"),
+        *("number", "state", "task_name", "queue_name", "last_error", "attempts"),
+        *("due", "worker", "tags"),
     )
     list_reads = (
         *("task", "queue", "attempt", "max_attempts", "visible_at", "leased_by"),
         *("leased_at", "cancel_requested_at", "runs_alone"),
     )
+
+    def failed_rows(self) -> QuerySet[Any]:
+        """Those that wait for their next attempt, among the newest jobs."""
+        rows = Job.objects.using(get_settings().database)
+        failed = rows.annotate(state=live_state()).filter(state=self.failed_state)
+        return failed.filter(id__gte=floor_of(rows.all()) or 0)
 
     @admin.display(description=_("state"))
     def state(self, job: Any) -> str:

@@ -19,7 +19,7 @@ class Failure(models.Model):
     the latest run.
     """
 
-    # As spark/fingerprint.py makes it: 32 hexadecimal digits.
+    # As redaction/fingerprint.py makes it: 32 hexadecimal digits.
     fingerprint = models.CharField(_("fingerprint"), max_length=32, primary_key=True)
     error_class = models.CharField(_("class"), max_length=255)
     message = models.CharField(_("message"), max_length=500)

@@ -8,11 +8,14 @@ commands look theirs up by the name of the filter.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Q, QuerySet, Value
-from django.db.models.functions import Concat
-from django.db.models.lookups import Exact
+from django.db.models.functions import Concat, Now
+from django.db.models.lookups import EndsWith, Exact
+
+from django_pgqueue.operators.error_groups import error_class
 
 Meaning = Callable[[Any], Q]
 
@@ -38,6 +41,24 @@ def id_or(meaning: Meaning) -> Meaning:
     return lambda text: Q(pk=int(text)) if is_number(text) else meaning(text)
 
 
+def of_error(name: str) -> Q:
+    """The row's last error is of a class: by its whole name, or without its module."""
+    condition = Q(Exact(error_class(), Value(name)))
+    if "." not in name:
+        condition |= Q(EndsWith(error_class(), Value(f".{name}")))
+    return condition
+
+
+def ended(lookup: str) -> Meaning:
+    """The row's job ended before or after a time, or so long ago; by *lookup*."""
+
+    def condition(value: datetime | timedelta) -> Q:
+        moment = Now() - value if isinstance(value, timedelta) else value
+        return Q(**{f"finished_at__{lookup}": moment})
+
+    return condition
+
+
 def is_number(text: str) -> bool:
     """Return whether *text* is written as ids are."""
     return text.isascii() and text.isdecimal()
@@ -55,6 +76,10 @@ JOBS: Mapping[str, Meaning] = {
     "state": equal("state"),
     "states": equal("state__in"),
     "reason": equal("reason"),
+    "error": lambda name: Q(Exact(error_class(), Value(name))),
+    "error_named": of_error,
+    "since": ended("gte"),
+    "older": ended("lte"),
 }
 
 

@@ -92,7 +92,13 @@ QUERIES = [
     "?tag=no-such-tag",
 ]
 PLACES = {
-    "job": ["?before={middle}", "?after={middle}", "?state=running"],
+    "job": [
+        "?before={middle}",
+        "?after={middle}",
+        "?state=running",
+        "?state=retrying&task=shop.task&error=OSError&place=-",
+        "groups/",
+    ],
     "archivedjob": [
         "?before={middle}",
         "?after={middle}",
@@ -108,6 +114,7 @@ PLACES = {
         "?age=1h",
         "?age=7d&reason=timeout",
         "groups/",
+        "?reason=timeout&error=OSError&place=-",
         "?reason=timeout&after=2026-01-01T00:00:00%2B00:00~{middle}",
     ],
 }

@@ -11,7 +11,7 @@ from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.messages import get_messages
 from django.db import connection
 
-from django_pgqueue.admin import acting, dead_letters, groups
+from django_pgqueue.admin import acting, grouped
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job
 from tests.harness.factories import make_dead_letter, make_job
 
@@ -490,6 +490,8 @@ def test_the_latest_are_grouped_by_task_reason_and_error(admin_client):
     make_dead_letter(task="shop.charge", errors=[{"kind": "worker_lost"}])
     make_dead_letter(task="shop.send", errors=[])
     make_dead_letter(task="shop.send_all", errors=[], reason="timeout")
+    elsewhere = error(1, traceback='  File "/srv/shop/refund.py", line 3, in refund')
+    make_dead_letter(task="shop.charge", errors=[elsewhere])
     url = f"{URL}groups/"
 
     response = admin_client.get(url)
@@ -500,20 +502,23 @@ def test_the_latest_are_grouped_by_task_reason_and_error(admin_client):
         shown[0][0],
         re.sub("<.*?>", "", shown[0][1]),
     )
-    assert 4 == len(shown)
-    assert "Of all 6 dead letters." in html
+    assert 5 == len(shown)
+    assert "Of all 7 dead letters." in html
+    assert {"-", "shop/refund.py in refund"} == {
+        re.sub("<.*?>", "", group["place"]) for group in response.context["groups"]
+    }
     links = [group["url"] for group in response.context["groups"]]
-    assert [3, 1, 1, 1] == [
+    assert [3, 1, 1, 1, 1] == [
         len(admin_client.get(link).context["cl"].result_list) for link in links
     ]
+    links += [group["sample_url"] for group in response.context["groups"]]
     assert [] == [link for link in links if f'href="{escape(link)}"' not in html]
     assert f'href="{url}"' in admin_client.get(URL).content.decode()
 
 
 def test_groups_look_at_a_bounded_number(admin_client, monkeypatch):
     """And say so."""
-    monkeypatch.setattr(groups, "GROUPED_ROWS_MAX", 2)
-    monkeypatch.setattr(dead_letters, "GROUPED_ROWS_MAX", 2)
+    monkeypatch.setattr(grouped, "GROUPED_ROWS_MAX", 2)
     rows = [make_dead_letter(task=f"shop.t{n}") for n in range(3)]
 
     html = admin_client.get(f"{URL}groups/").content.decode()

@@ -53,6 +53,9 @@ FORMS = {
 }
 
 
+RETRYING = {"visible_at": timedelta(hours=1), "attempt": 1, "deliveries": 1}
+
+
 def everywhere(text, **columns):
     """Return columns of a job with *text* in each that takes text."""
     entry = dict.fromkeys(
@@ -107,7 +110,9 @@ def test_no_column_of_a_job_becomes_markup(admin_client, text):
             response = admin_client.get(f"{url}{row.pk}/{act}/")
             if response.status_code == 200:
                 assert_is_text(response, text)
-    assert_is_text(admin_client.get("/admin/pgqueue/deadletter/groups/"), text)
+    make_job(**everywhere(text, lane=None, dedup_key=None), **RETRYING)
+    for page in ("deadletter", "job"):
+        assert_is_text(admin_client.get(f"/admin/pgqueue/{page}/groups/"), text)
 
 
 @pytest.mark.parametrize("text", PAYLOADS)

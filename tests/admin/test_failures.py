@@ -6,8 +6,9 @@ from html import unescape
 
 import pytest
 
-from django_pgqueue.admin import failures, groups
+from django_pgqueue.admin import failures
 from django_pgqueue.models import DeadLetter
+from django_pgqueue.operators import error_groups
 from django_pgqueue.pipeline import failure_kinds
 from tests.harness.factories import make_dead_letter, make_failure
 
@@ -194,7 +195,7 @@ def test_the_kind_goes_with_the_other_filters(admin_client):
 
 def test_dead_letters_are_looked_through_up_to_a_limit(admin_client, monkeypatch):
     """The latest; the page tells how many."""
-    monkeypatch.setattr(groups, "LETTERS_MAX", 2)
+    monkeypatch.setattr(error_groups, "LETTERS_MAX", 2)
     ids = [make_dead_letter(errors=[DECLINED]).pk for _ in range(3)]
     failure = make_failure(DECLINED)
 

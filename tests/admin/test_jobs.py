@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission
 from django.contrib.messages import get_messages
 from django.db import connection
 
@@ -36,6 +37,19 @@ def in_every_state():
         "retrying": make_job(visible_at=HOUR, attempt=1, deliveries=1),
         "parked": make_job(lane="account-7"),
     }
+
+
+def make_failed(path="shop/pay.py", **columns):
+    """Insert a job whose last attempt failed in *path*, and which waits."""
+    entry = {
+        "kind": "error",
+        "type": "shop.errors.CardDeclined",
+        "message": "declined\nat the bank",
+        "traceback": f'  File "/srv/{path}", line 12, in charge',
+        "at": "2026-11-20T20:10:00+00:00",
+    }
+    told = {"visible_at": HOUR, "attempt": 1, "deliveries": 1, "errors": [entry]}
+    return make_job(**{**told, **columns})
 
 
 def texts(response):
@@ -515,3 +529,48 @@ def test_the_timeline_tells_what_people_did(staff):
     assert "by ada" in html
     assert "card 4711" not in html
     assert "Message and traceback are hidden" in html
+
+
+# What retries, by error ---------------------------------------------------------------
+
+
+def test_the_list_shows_why_a_job_retries(admin_client):
+    """The class and the first line of its last error; jobs without one show nothing."""
+    make_failed()
+    make_job()
+
+    html = admin_client.get(URL).content.decode()
+    assert 1 == html.count("CardDeclined: declined")
+    assert "at the bank" not in html
+
+
+def test_the_message_of_an_error_needs_the_permission(client, django_user_model):
+    """The class shows without it."""
+    make_failed()
+    user = django_user_model.objects.create_user("ada", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_job"))
+    client.force_login(user)
+
+    html = client.get(URL).content.decode()
+    assert "CardDeclined" in html
+    assert "declined" not in html
+
+
+def test_what_retries_is_grouped_by_task_error_and_place(admin_client):
+    """Each count links to just the jobs that it counts."""
+    for _ in range(2):
+        make_failed(task="shop.pay")
+    make_failed("shop/refund.py", task="shop.pay")
+    # They do not wait for an attempt.
+    make_failed(task="shop.pay", visible_at=timedelta(0))
+    make_job()
+
+    response = admin_client.get(f"{URL}groups/")
+    html = response.content.decode()
+    assert "Of all 3 jobs that wait for their next attempt." in html
+    found = response.context["groups"]
+    assert ["2", "1"] == [group["count"] for group in found]
+    rows = [admin_client.get(group["url"]).context["cl"].result_list for group in found]
+    assert [2, 1] == list(map(len, rows))
+    assert {"retrying"} == {row.state for row in rows[0]}
+    assert f'href="{URL}groups/"' in admin_client.get(URL).content.decode()

@@ -292,13 +292,14 @@ def test_a_new_run_is_refused_without_a_token(staff):
     assert not Job.objects.exists()
 
 
-def test_groups_need_the_view_permission_of_dead_letters(staff):
+@pytest.mark.parametrize("page", ["deadletter", "job"])
+def test_groups_need_the_view_permission_of_their_list(staff, page):
     """They tell tasks and errors."""
-    make("deadletter")
-    url = "/admin/pgqueue/deadletter/groups/"
+    make(page)
+    url = f"/admin/pgqueue/{page}/groups/"
 
-    assert 403 == staff(*ALL - {"view_deadletter"}).get(url).status_code
-    assert 200 == staff("view_deadletter").get(url).status_code
+    assert 403 == staff(*ALL - {f"view_{page}"}).get(url).status_code
+    assert 200 == staff(f"view_{page}").get(url).status_code
 
 
 @pytest.mark.parametrize("page, name, needed", ACTS)
@@ -451,7 +452,11 @@ def test_staff_without_permission_sees_nothing_at_all(staff):
     """No index, no list, no row, no history, no act, no page of the app."""
     keys = {page: make(page) for page in MODELS}
     client = staff()
-    paths = ["/admin/pgqueue/deadletter/groups/", "/admin/pgqueue/taskhour/"]
+    paths = [
+        "/admin/pgqueue/deadletter/groups/",
+        "/admin/pgqueue/job/groups/",
+        "/admin/pgqueue/taskhour/",
+    ]
     paths += ["/admin/pgqueue/pipelinerun/run/", "/admin/pgqueue/schedule/new/"]
     for page, key in keys.items():
         url = f"/admin/pgqueue/{page}/"

@@ -121,6 +121,7 @@ def test_no_page_shows_a_secret(admin_client):
         f"{admin}/job/{job.pk}/cancel/",
         f"{admin}/deadletter/{letter.pk}/edit/",
         f"{admin}/deadletter/groups/",
+        f"{admin}/job/groups/",
     ]
 
     for path in paths:

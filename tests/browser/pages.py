@@ -204,5 +204,6 @@ def paths(
         f"{admin}/deadletter/{letter}/set-aside/",
         f"{admin}/deadletter/{letter}/purge/",
         f"{admin}/deadletter/groups/",
+        f"{admin}/job/groups/",
         f"{admin}/queue/{queue}/pause/",
     ]

@@ -31,10 +31,10 @@ from django_pgqueue.models import (
     Topic,
 )
 from django_pgqueue.models.columns import CLOCK
+from django_pgqueue.redaction.fingerprint import fingerprint
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.schedules.store import COLUMNS as SCHEDULE_COLUMNS
-from django_pgqueue.spark.fingerprint import fingerprint
 
 Row = TypeVar("Row", bound=models.Model)
 

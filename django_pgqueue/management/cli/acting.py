@@ -11,8 +11,9 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -27,7 +28,7 @@ from django_pgqueue.management.cli.output import (
 )
 from django_pgqueue.management.cli.rows import Filters
 from django_pgqueue.management.cli.text import shown
-from django_pgqueue.management.cli.words import job_id
+from django_pgqueue.management.cli.words import job_id, rows_count
 from django_pgqueue.operators.paging import in_order, windows
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.redrive import holders
@@ -63,6 +64,19 @@ def add_selection(parser: Any) -> None:
     parser.add_argument(
         "--yes", "-y", action="store_true", help="Do not ask before acting on a filter."
     )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="Count them, and do nothing."
+    )
+
+
+def add_pace(parser: Any) -> None:
+    """Declare how fast a subcommand goes on."""
+    parser.add_argument(
+        "--per-second",
+        type=rows_count,
+        metavar="N",
+        help="So many a second at most (default: as fast as it goes).",
+    )
 
 
 def act(
@@ -78,7 +92,7 @@ def act(
         out: Where to ask and to show progress.
 
     Returns:
-        None: The operator said no.
+        None: The operator said no. With --dry-run, those that it would be done to.
 
     Raises:
         CommandError: It means none or too much, or cannot ask; status 2.
@@ -90,17 +104,22 @@ def act(
             f"Say which jobs to {verb.word}: ids, filters such as --queue, or --all.",
             returncode=EXIT_USAGE,
         )
+    pace = options.get("per_second")
+    if options["dry_run"]:
+        pace, verb = None, replace(verb, act=lambda some: _found(chosen, some))
     if ids:
-        return _in_chunks(ids, verb, len(ids), out)
+        return _in_chunks(ids, verb, len(ids), out, pace)
     # What comes to match while we work is not what was counted.
     table = chosen.model._default_manager.using(chosen.db)
     top = table.aggregate(top=Max("id"))["top"] or 0
     rows, count = filters.apply(chosen), None
-    if not options["yes"]:
+    if not (options["yes"] or options["dry_run"]):
         count = _count(rows, top, out)
         if count and not _is_confirmed(verb, count, out):
             return None
-    return [] if count == 0 else _in_chunks(_ids_of(rows, top), verb, count, out)
+    if count == 0:
+        return []
+    return _in_chunks(_ids_of(rows, top), verb, count, out, pace)
 
 
 def answer(
@@ -111,18 +130,23 @@ def answer(
     if done is None:
         out.note("Nothing was done.")
         return EXIT_NOTHING
-    passed_over = [job for job in asked if job not in set(done)]
+    is_dry, done_ids = options["dry_run"], set(done)
+    passed_over = [job for job in asked if job not in done_ids]
     if out.as_json:
-        out.json({verb.done: done, "passed_over": passed_over})
+        told = {"dry_run": True} if is_dry else {}
+        out.json({verb.done: done, "passed_over": passed_over, **told})
     else:
-        out.line(f"{counted(len(done))} {verb.done}.")
-        explain(passed_over, verb, out)
+        would_be = "would be " if is_dry else ""
+        out.line(f"{counted(len(done))} {would_be}{verb.done}.")
+        explain(passed_over, verb, out, "would not be" if is_dry else "was not")
         if not done and not asked:
             suggest(Filters.of(options), out)
     return EXIT_NOTHING if passed_over or not done else EXIT_DONE
 
 
-def explain(ids: Sequence[int], verb: Verb, out: Output) -> None:
+def explain(
+    ids: Sequence[int], verb: Verb, out: Output, was_not: str = "was not"
+) -> None:
     """Say of each job why nothing was done to it."""
     if not ids:
         return
@@ -134,7 +158,7 @@ def explain(ids: Sequence[int], verb: Verb, out: Output) -> None:
         why = "there is no such job" if state is None else f"it is {state}"
         if state == "dead" and job in holder_of:
             why += f", and job {holder_of[job]} has its dedup key"
-        out.note(f"Job {job} was not {verb.done}: {why}.")
+        out.note(f"Job {job} {was_not} {verb.done}: {why}.")
     if len(ids) > EXPLAINED_MAX:
         out.note(f"And {len(ids) - EXPLAINED_MAX:,} more.")
 
@@ -194,23 +218,39 @@ def _ids_of(rows: QuerySet[Any], top: int) -> Iterator[int]:
         yield from found
 
 
+def _found(chosen: QuerySet[Any], ids: Sequence[int]) -> list[int]:
+    return list(chosen.filter(pk__in=ids).values_list("pk", flat=True))
+
+
 def _in_chunks(
-    ids: Iterable[int], verb: Verb, count: int | None, out: Output
+    ids: Iterable[int],
+    verb: Verb,
+    count: int | None,
+    out: Output,
+    per_second: int | None = None,
 ) -> list[int]:
     of = "" if count is None else f" of {count:,}"
     done: list[int] = []
     chunk: list[int] = []
+    began, taken = time.monotonic(), 0
+    rows = CHUNK_ROWS if per_second is None else min(per_second, CHUNK_ROWS)
 
     def flush() -> None:
-        if chunk:
-            done.extend(verb.act(chunk))
-            chunk.clear()
-            out.progress(f"{len(done):,}{of} {verb.done}")
+        nonlocal taken
+        if not chunk:
+            return
+        if per_second is not None:
+            # What was taken before has its time first: the last chunk has none.
+            time.sleep(max(began + taken / per_second - time.monotonic(), 0))
+        done.extend(verb.act(chunk))
+        taken += len(chunk)
+        chunk.clear()
+        out.progress(f"{len(done):,}{of} {verb.done}")
 
     try:
         for job in ids:
             chunk.append(job)
-            if len(chunk) >= CHUNK_ROWS:
+            if len(chunk) >= rows:
                 flush()
         flush()
     except KeyboardInterrupt:

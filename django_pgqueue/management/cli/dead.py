@@ -7,13 +7,16 @@ from typing import Any
 
 from django_pgqueue.management.cli import rows
 from django_pgqueue.management.cli.acting import suggest
+from django_pgqueue.management.cli.by_error import add_by, grouped
 from django_pgqueue.management.cli.jobs import add_paging, say_next
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.words import add_filters
 from django_pgqueue.operators.human import distance, last_error
 from django_pgqueue.operators.paging import floor_of
 
-HELP = "List dead letters, the newest ids first, and count them by reason."
+HELP = "List dead letters, the newest ids first, and count them by reason or error."
+
+WAY = "All of a group: manage.py pgqueue redrive --task TASK --error CLASS"
 
 # Dead letters that are counted by reason.
 COUNT_MAX = 10_000
@@ -31,13 +34,16 @@ COLUMNS = (
 
 def add_arguments(parser: Any) -> None:
     """Declare filters and paging."""
-    add_filters(parser, "queue", "task", "tag", "reason")
+    add_filters(parser, "queue", "task", "tag", "reason", "error", "since", "age")
+    add_by(parser, "the newest")
     add_paging(parser)
 
 
 def run(options: dict[str, Any], out: Output) -> int:
     """Print one line for each dead letter."""
     filters = rows.Filters.of({**options, "state": ["dead"]})
+    if options["by"]:
+        return grouped(rows.dead(), filters.apply(rows.dead()), out, WAY)
     page = rows.page(filters, before=options["before"], limit=options["limit"])
     counts, is_all = _count(filters)
     if out.as_json:

@@ -8,6 +8,7 @@ from typing import Any
 from django_pgqueue.management.cli.acting import (
     Verb,
     act,
+    add_pace,
     add_selection,
     answer,
     counted,
@@ -30,7 +31,7 @@ from django_pgqueue.tasks import operate
 
 def _add_retry(parser: Any) -> None:
     add_selection(parser)
-    add_filters(parser, "queue", "task", "tag")
+    add_filters(parser, "queue", "task", "tag", "error")
 
 
 def _retry(options: dict[str, Any], out: Output) -> int:
@@ -50,7 +51,8 @@ RETRY = Subcommand(
 
 def _add_redrive(parser: Any) -> None:
     add_selection(parser)
-    add_filters(parser, "queue", "task", "tag", "reason")
+    add_filters(parser, "queue", "task", "tag", "reason", "error", "since", "age")
+    add_pace(parser)
     parser.add_argument(
         "--to",
         type=queue_name,

@@ -7,6 +7,7 @@ from typing import Any
 from django_pgqueue.log.browse import LOOK_ROWS_MAX
 from django_pgqueue.management.cli import rows
 from django_pgqueue.management.cli.acting import suggest
+from django_pgqueue.management.cli.by_error import add_by, grouped
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.words import (
     STATES,
@@ -18,6 +19,8 @@ from django_pgqueue.management.cli.words import (
 from django_pgqueue.operators.human import distance
 
 HELP = "List jobs by filters, the newest first."
+
+WAY = "All of a group: manage.py pgqueue retry --task TASK --error CLASS"
 
 LIMIT_DEFAULT = 50
 
@@ -34,7 +37,8 @@ COLUMNS = (
 
 def add_arguments(parser: Any) -> None:
     """Declare filters and paging."""
-    add_filters(parser, "queue", "task", "tag")
+    add_filters(parser, "queue", "task", "tag", "error")
+    add_by(parser, "the newest that wait for their next attempt")
     parser.add_argument(
         "--state",
         action="append",
@@ -57,6 +61,9 @@ def add_paging(parser: Any) -> None:
 def run(options: dict[str, Any], out: Output) -> int:
     """Print one line for each job."""
     filters = rows.Filters.of(options)
+    if options["by"]:
+        retrying = filters.apply(rows.live({"retrying"}))
+        return grouped(rows.live(), retrying, out, WAY)
     page = rows.page(filters, before=options["before"], limit=options["limit"])
     if out.as_json:
         out.json({"jobs": list(map(_as_json, page.rows)), "next": page.next_before})

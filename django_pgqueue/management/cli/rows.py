@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
@@ -41,7 +42,7 @@ LIVE_COLUMNS = (*COLUMNS, "visible_at", "leased_by", "leased_at")
 ENDED_COLUMNS = (*COLUMNS, "started_at", "finished_at", "worker")
 ERROR_COLUMNS = ("error_type", "error_kind", "error_message")
 
-NAMES = ("queue", "task", "tag", "reason")
+NAMES = ("queue", "task", "tag", "reason", "error_named", "since", "older")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,9 @@ class Filters:
     task: str | None = None
     tag: str | None = None
     reason: str | None = None
+    error_named: str | None = None
+    since: datetime | timedelta | None = None
+    older: timedelta | None = None
     states: frozenset[str] = frozenset()
 
     @classmethod

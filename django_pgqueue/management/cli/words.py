@@ -109,7 +109,9 @@ def plain_text(text: str) -> str:
     return text
 
 
-def moment_or_length(text: str) -> datetime | timedelta:
+def moment_or_length(
+    text: str, told: str = "how long from now"
+) -> datetime | timedelta:
     """Read a time, or how long from now; without a zone, it is one of the project's."""
     try:
         return in_utc(datetime.fromisoformat(text))
@@ -119,9 +121,22 @@ def moment_or_length(text: str) -> datetime | timedelta:
         return as_timedelta(text, name="the time", zero=False)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time: write one such as 2026-01-31T12:00+01:00, or how "
-            f"long from now, such as 90m"
+            f"{text!r} is no time: write one such as 2026-01-31T12:00+01:00, or "
+            f"{told}, such as 90m"
         ) from None
+
+
+def moment_or_age(text: str) -> datetime | timedelta:
+    """Read a time, or how long ago it was."""
+    return moment_or_length(text, "how long ago")
+
+
+def age(text: str) -> timedelta:
+    """Read how old something is at least."""
+    try:
+        return as_timedelta(text, name="the age", zero=False)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_actions(parser: Any, told: Mapping[str, str]) -> dict[str, Any]:
@@ -204,7 +219,7 @@ def check_is_declared(name: str) -> None:
 
 
 def add_filters(parser: Any, *names: str) -> None:
-    """Declare the filters of *names*: queue, task, tag, reason."""
+    """Declare the filters of *names*: queue, task, tag, reason, error, since, age."""
     declared: dict[str, dict[str, Any]] = {
         "queue": {"type": queue_name, "metavar": "NAME", "help": "Of this queue."},
         "task": {"type": plain_text, "metavar": "NAME", "help": "Of this task."},
@@ -213,6 +228,25 @@ def add_filters(parser: Any, *names: str) -> None:
             "type": reason,
             "metavar": "REASON",
             "help": f"With this reason: {', '.join(Reason.values)}.",
+        },
+        "error": {
+            "type": plain_text,
+            "dest": "error_named",
+            "metavar": "CLASS",
+            "help": "Whose last error is of this class: shop.errors.Declined, or "
+            "Declined of whatever module.",
+        },
+        "since": {
+            "type": moment_or_age,
+            "metavar": "TIME",
+            "help": "That gave up then or later: 2026-01-31T12:00+01:00, or so long "
+            "ago at most: 90m, 2h, 1d.",
+        },
+        "age": {
+            "type": age,
+            "dest": "older",
+            "metavar": "LENGTH",
+            "help": "That gave up so long ago at least: 90m, 2h, 1d.",
         },
     }
     for name in names:

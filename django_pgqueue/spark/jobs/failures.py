@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django_pgqueue.pipeline import failures as stored
+from django_pgqueue.redaction.fingerprint import failed_entries, fingerprint
 from django_pgqueue.spark.durations import duration
 from django_pgqueue.spark.extras import extra
-from django_pgqueue.spark.fingerprint import fingerprint
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.places import QueueTable
 
@@ -185,28 +185,6 @@ def errors_of(
             "sample_message": _sample(entry.get("message")),
             "sample_traceback": _sample(entry.get("traceback")),
         }
-
-
-def failed_entries(errors: str | None, reason: str | None) -> list[dict[str, Any]]:
-    """
-    Return the entries of a job's *errors*, as JSON, that are failures.
-
-    At least one of a dead letter, which has a *reason*: a job died of its last failure.
-    """
-    failed = [
-        entry
-        for entry in _entries(errors)
-        if isinstance(entry, dict) and entry.get("kind") in ("error", "worker_lost")
-    ]
-    return failed if failed or reason is None else [{"kind": reason}]
-
-
-def _entries(text: str | None) -> list[Any]:
-    try:
-        found = json.loads(text or "[]")
-    except (ValueError, RecursionError):
-        return []
-    return found if isinstance(found, list) else []
 
 
 def _at(text: object, otherwise: float) -> float:

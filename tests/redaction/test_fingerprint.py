@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from django_pgqueue.spark.fingerprint import (
+from django_pgqueue.redaction.fingerprint import (
     MESSAGE_CHARACTERS_MAX,
     fingerprint,
     normalised,

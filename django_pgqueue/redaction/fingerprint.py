@@ -9,6 +9,7 @@ fix it. Plain Python: executors, the admin and tests all ask this module.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,6 +89,20 @@ def fingerprint(error: Mapping[str, Any]) -> Fingerprint:
     )
 
 
+def failed_entries(errors: str | None, reason: str | None) -> list[dict[str, Any]]:
+    """
+    Return the entries of a job's *errors*, as JSON, that are failures.
+
+    At least one of a dead letter, which has a *reason*: a job died of its last failure.
+    """
+    failed = [
+        entry
+        for entry in _entries(errors)
+        if isinstance(entry, dict) and entry.get("kind") in ("error", "worker_lost")
+    ]
+    return failed if failed or reason is None else [{"kind": reason}]
+
+
 def normalised(message: str) -> str:
     """Return *message* without numbers, ids, quoted texts, paths and the like."""
     text = message[:MESSAGE_LOOKED_AT]
@@ -115,3 +130,11 @@ def place(traceback: str) -> str:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _entries(text: str | None) -> list[Any]:
+    try:
+        found = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []

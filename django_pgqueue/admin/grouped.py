@@ -1,0 +1,165 @@
+"""Grouped: lists of what has failed, and the page that shows which are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
+from django.db.models.functions import Left
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin.cells import badge, name
+from django_pgqueue.admin.chart import SPARKLINE_HEIGHT, local, sparkline
+from django_pgqueue.admin.edit import EditableAdmin
+from django_pgqueue.admin.filter_form import FilterForm, JobFilterForm
+from django_pgqueue.admin.time_limit import limited
+from django_pgqueue.operators import human
+from django_pgqueue.operators.error_groups import (
+    GROUPED_ROWS_MAX,
+    Group,
+    at_place,
+    groups,
+)
+from django_pgqueue.operators.filters import JOBS, Meaning
+from django_pgqueue.postgres.limits import Plans
+
+# Characters of the last error's message that a list shows.
+MESSAGE_CHARACTERS_MAX = 160
+
+
+def by_link() -> forms.CharField:
+    """Return a field that links alone fill in, as it stands."""
+    return forms.CharField(
+        required=False, strip=False, empty_value="", widget=forms.HiddenInput
+    )
+
+
+class GroupedFilterForm(JobFilterForm):
+    """What a group has in common, besides what every list can be narrowed to."""
+
+    meanings: ClassVar[Mapping[str, Meaning]] = {
+        **JOBS,
+        # No column holds it: few_rows() has found all of them.
+        "place": lambda place: Q(),
+    }
+
+    task = by_link()
+    error = by_link()
+    place = by_link()
+
+
+class GroupedAdmin(EditableAdmin):
+    """A page whose rows may have failed."""
+
+    # The state in which rows of the list have failed; None: all have.
+    failed_state: ClassVar[str | None] = None
+    # Of the page of groups; of the link that leads to it; and of what it reads.
+    groups_title: Any
+    groups_tool: Any
+    grouped_rows: Any
+
+    def failed_rows(self) -> QuerySet[Any]:
+        """Return the rows that are grouped."""
+        raise NotImplementedError
+
+    # The list ------------------------------------------------------------------
+
+    def list_rows(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Add the head of the last error, without reading tracebacks into Python."""
+        last = KeyTransform(-1, "errors")
+        keys = ["type", "kind"]
+        if payload.may_see(request):
+            keys.append("message")
+        heads = {
+            f"error_{key}": Left(
+                KeyTextTransform(key, last), MESSAGE_CHARACTERS_MAX + 1
+            )
+            for key in keys
+        }
+        listed: QuerySet[Any] = super().list_rows(request, rows).annotate(**heads)
+        return listed
+
+    def few_rows(self, filter_form: FilterForm) -> list[int] | None:
+        """Return those that failed at the place that is asked for, with the tag."""
+        few = super().few_rows(filter_form)
+        place = filter_form.given("place")
+        if not place:
+            return few
+        found = at_place(self.failed_rows(), place)
+        return found if few is None else sorted({*few} & {*found})
+
+    def list_context(self, request: HttpRequest) -> dict[str, Any]:
+        """Lead to the groups."""
+        return {"tools": [(self._url(self.model, "groups"), self.groups_tool)]}
+
+    @admin.display(description=gettext_lazy("last error"))
+    def last_error(self, row: Any) -> str:
+        """Show the class and the first line of what the last attempt raised."""
+        text = human.last_error(
+            row.error_type, row.error_kind, getattr(row, "error_message", None)
+        )
+        if len(text) > MESSAGE_CHARACTERS_MAX:
+            text = f"{text[:MESSAGE_CHARACTERS_MAX]}…"
+        return format_html('<span class="pgqueue-text">{}</span>', text) if text else ""
+
+    # Groups --------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the page of groups, before whatever takes any text for an id."""
+        return [
+            self.own_url("groups", self._groups, of_row=False),
+            *super().get_urls(),
+        ]
+
+    def _groups(self, request: HttpRequest) -> HttpResponse:
+        with limited(Plans.IN_ORDER):
+            found, read = groups(self.failed_rows(), GROUPED_ROWS_MAX)
+        context = {
+            **self.page_context(request),
+            "title": self.groups_title,
+            "has_reasons": self.failed_state is None,
+            "spark_height": SPARKLINE_HEIGHT,
+            "grouped_rows": self.grouped_rows,
+            "groups": [self._line(group) for group in found],
+            "read": read,
+            "is_partial": read == GROUPED_ROWS_MAX,
+        }
+        return TemplateResponse(request, "admin/pgqueue/groups.html", context)
+
+    def _line(self, group: Group) -> dict[str, Any]:
+        alike = group.alike
+        asked = {"task": alike.task, "error": alike.error, "place": alike.place}
+        if self.failed_state is None:
+            asked["reason"] = alike.reason
+        else:
+            asked["state"] = self.failed_state
+        return {
+            "count": f"{group.count:,}",
+            "task": name(alike.task),
+            "error": name(alike.error),
+            "place": name(alike.place),
+            "reason": badge("dead", alike.reason),
+            "first": _short(group.first, group.clock),
+            "latest": _short(group.latest, group.clock),
+            "bars": sparkline(group.trend),
+            "trend": ", ".join(map(str, group.trend)),
+            "sample": group.sample,
+            "sample_url": self._url(self.model, "change", group.sample),
+            "url": f"{self._url(self.model, 'changelist')}?{urlencode(asked)}",
+        }
+
+
+def _short(moment: datetime, clock: datetime) -> Any:
+    here = local(clock.timestamp())
+    return moments.short(moment.astimezone(here.tzinfo), here)

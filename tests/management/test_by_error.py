@@ -1,0 +1,169 @@
+"""What failed alike, in the command line: listed, and acted on as one."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue.models import DeadLetter, Job
+from tests.harness.factories import make_dead_letter, make_job
+from tests.management.test_pgqueue import DONE, NOTHING, USAGE, run, told
+from tests.operators.test_error_groups import DECLINED, LATER, failed
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def left():
+    return set(DeadLetter.objects.values_list("id", flat=True))
+
+
+def test_dead_letters_are_listed_by_error():
+    """A line for each group, and how to send all of it back."""
+    for _ in range(2):
+        make_dead_letter(task="shop.pay", errors=[failed()])
+    sample = make_dead_letter(task="shop.pay", errors=[failed()]).pk
+    make_dead_letter(task="shop.send", errors=[], queue="mail")
+
+    status, out, _ = run("dead", "--by", "error")
+    first, second = [line.split() for line in out.splitlines()[1:3]]
+    assert DONE == status
+    assert ["3", "shop.pay", DECLINED, "shop/pay.py", "in", "charge"] == first[:6]
+    assert str(sample) == first[-1]
+    assert ["1", "shop.send", "-", "-", "exhausted"] == second[:5]
+    assert "pgqueue redrive --task TASK --error CLASS" in out
+
+    status, found = told("dead", "--by", "error", "--queue", "mail")
+    assert (DONE, 1, True) == (status, found["read"], found["is_complete"])
+    assert ["shop.send"] == [group["task"] for group in found["groups"]]
+    assert (NOTHING, "Nothing here has failed.\n") == run(
+        "dead", "--by", "error", "--queue", "none"
+    )[:2]
+
+
+def test_jobs_that_retry_are_listed_by_error():
+    """Not those that are due, or wait for their first attempt."""
+    make_job(attempt=1, deliveries=1, visible_at=LATER, errors=[failed()])
+    make_job(attempt=1, deliveries=1, errors=[failed("shop/refund.py")])
+    make_job(visible_at=LATER)
+
+    status, found = told("jobs", "--by", "error")
+    assert (DONE, 1) == (status, found["read"])
+    assert ["shop/pay.py in charge"] == [group["place"] for group in found["groups"]]
+    assert " retrying " in run("jobs", "--by", "error")[1]
+
+
+def test_more_than_are_read_are_told_of(monkeypatch):
+    """So that nobody takes the counts for all."""
+    monkeypatch.setattr("django_pgqueue.management.cli.by_error.ROWS_MAX", 2)
+    for _ in range(3):
+        make_dead_letter(errors=[failed()])
+
+    assert "\nOf the newest 2; there are more.\n" in run("dead", "--by=error")[1]
+    assert not told("dead", "--by=error")[1]["is_complete"]
+
+
+@pytest.mark.parametrize("name", [DECLINED, "CardDeclined"])
+def test_all_of_a_class_are_sent_back(name):
+    """By its whole name, or without the module; others stay."""
+    others = {
+        make_dead_letter(errors=[failed(kind="shop.errors.NotDeclined")]).pk,
+        make_dead_letter(errors=[failed(kind="CardDeclined.inside")]).pk,
+        # It is the last one that counts.
+        make_dead_letter(errors=[failed(), failed(kind="OSError")]).pk,
+    }
+    sent = {make_dead_letter(errors=[failed(kind="OSError"), failed()]).pk}
+
+    assert (DONE, "1 job redriven.\n", "") == run("redrive", "--error", name, "--yes")
+    assert others == left()
+    assert sent == set(Job.objects.values_list("id", flat=True))
+
+
+def test_a_class_is_retried_now():
+    """Of what waits for its next attempt."""
+    job = make_job(attempt=1, deliveries=1, visible_at=LATER, errors=[failed()])
+    make_job(attempt=1, deliveries=1, visible_at=LATER, errors=[failed(kind="OSError")])
+
+    assert (DONE, "1 job retried.\n", "") == run(
+        "retry", "--error=CardDeclined", "--yes"
+    )
+    assert [job.pk] == list(Job.objects.due().values_list("id", flat=True))
+
+
+@pytest.mark.parametrize(
+    "arguments,expected",
+    [
+        (["--since", "2h"], {0, 1}),
+        (["--age", "2h"], {3}),
+        (["--since", "4h", "--age", "30m"], {1, 3}),
+        (["--since", "2020-01-31"], {0, 1, 3}),
+        (["--age", "30d"], set()),
+    ],
+)
+def test_dead_letters_are_chosen_by_when_they_gave_up(arguments, expected):
+    """Since a time, or for so long already; in lists and for acts alike."""
+    letters = {
+        hours: make_dead_letter(finished_at=timedelta(hours=-hours)).pk
+        for hours in (0, 1, 3)
+    }
+    chosen = {letters[hours] for hours in expected}
+
+    _, listed = told("dead", *arguments)
+    assert chosen == {letter["id"] for letter in listed["dead_letters"]}
+    _, done = told("redrive", *arguments, "--yes")
+    assert chosen == set(done["redriven"])
+
+
+@pytest.mark.parametrize(
+    "arguments,said",
+    [
+        (["--since", "soon"], "'soon' is no time: write one such as 2026-01-31T12:00"),
+        (["--since", "soon"], "or how long ago, such as 90m"),
+        (["--age", "-1h"], "-1h"),
+        (["--per-second", "0"], "'0' is not a whole number from 1 to 10,000"),
+        (["--by", "task"], "invalid choice: 'task'"),
+    ],
+)
+def test_wrong_words_are_refused(arguments, said):
+    """Before anything is asked of a database."""
+    command = "dead" if "--by" in arguments else "redrive"
+    option, value = arguments
+
+    status, _, err = run(command, f"{option}={value}")
+    assert USAGE == status
+    assert said in err
+
+
+def test_a_dry_run_says_what_would_be_done():
+    """And does nothing, and asks nobody."""
+    letters = {make_dead_letter(errors=[failed()]).pk for _ in range(2)}
+    job = make_job().pk
+
+    assert (DONE, "2 jobs would be redriven.\n", "") == run(
+        "redrive", "--error=CardDeclined", "--dry-run"
+    )
+    one = min(letters)
+    status, out, err = run("redrive", one, job, "--dry-run")
+    assert (NOTHING, "1 job would be redriven.\n") == (status, out)
+    assert f"Job {job} would not be redriven: it is ready." in err
+    assert (DONE, True) == (
+        *told("cancel", job, "--dry-run")[:1],
+        told("cancel", job, "--dry-run")[1]["dry_run"],
+    )
+    assert letters == left()
+    assert Job.objects.get().cancel_requested_at is None
+
+
+def test_a_redrive_keeps_to_its_pace():
+    """So many a second, whatever there is: a provider that is up again stays up."""
+    for _ in range(5):
+        make_dead_letter()
+
+    began = time.monotonic()
+    status, out, _ = run("redrive", "--all", "--yes", "--per-second", 2)
+    took = time.monotonic() - began
+
+    assert (DONE, "5 jobs redriven.\n") == (status, out)
+    # At 0, 1 and 2 s.
+    assert took >= 2
