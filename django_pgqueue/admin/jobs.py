@@ -17,9 +17,9 @@ from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.filter_form import choice_field
 from django_pgqueue.admin.grouped import GroupedAdmin, GroupedFilterForm
-from django_pgqueue.admin.read_only import Fact, column
+from django_pgqueue.admin.read_only import Fact
 from django_pgqueue.conf import get_settings
-from django_pgqueue.models import Job
+from django_pgqueue.models import Job, Worker
 from django_pgqueue.models.job import LiveState, live_state
 from django_pgqueue.operators.lanes import why_it_waits
 from django_pgqueue.operators.paging import floor_of
@@ -149,7 +149,12 @@ class JobAdmin(GroupedAdmin):
             return moments.short(job.leased_at, job.clock)
         return moments.short(job.visible_at, job.clock)
 
-    worker = column(_("worker"), lambda row: name(row.leased_by))
+    @admin.display(description=_("worker"))
+    def worker(self, job: Any) -> SafeString | str:
+        """Lead from a running job to what its worker runs, the longest first."""
+        if job.state != LiveState.RUNNING:
+            return name(job.leased_by)
+        return self.link(Worker, name(job.leased_by), job.leased_by)
 
     def is_editable(self, row: Any) -> bool:
         """What runs was read already."""
@@ -166,7 +171,7 @@ class JobAdmin(GroupedAdmin):
                 gettext("{} attempt {} on worker {}, for {}"),
                 self.state(row),
                 str(row.attempt),
-                name(row.leased_by),
+                self.worker(row),
                 moments.since(row.leased_at, row.clock),
             )
         if row.state == LiveState.PARKED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin
@@ -32,6 +33,16 @@ def _badge(queue: Queue) -> SafeString:
     if queue.paused_at is None:
         return badge("ready", _("open"))
     return badge("retrying", _("paused"))
+
+
+def _count(label: Any, state: str) -> Callable[[Any, Any], SafeString | str]:
+    """Return a column with a count that leads to the jobs it counts."""
+
+    @admin.display(description=label)
+    def shown(page: QueueAdmin, row: Any) -> SafeString | str:
+        return page._linked(row, state)
+
+    return shown
 
 
 @admin.register(Queue)
@@ -69,13 +80,13 @@ class QueueAdmin(ActingAdmin):
         """Show whether workers take jobs from it; of a pause when, who and why."""
         return resting(_badge(queue), queue, QUEUE)
 
-    ready = column(_("ready"), lambda row: counted(row.stats, "ready"))
+    ready = _count(_("ready"), "ready")
     oldest = column(_("oldest"), lambda row: human.age(row.stats.oldest_ready_seconds))
-    running = column(_("running"), lambda row: counted(row.stats, "running"))
-    retrying = column(_("retrying"), lambda row: counted(row.stats, "retrying"))
-    scheduled = column(_("scheduled"), lambda row: counted(row.stats, "scheduled"))
-    parked = column(_("parked"), lambda row: counted(row.stats, "parked"))
-    dead = column(_("dead"), lambda row: counted(row.stats, "dead"))
+    running = _count(_("running"), "running")
+    retrying = _count(_("retrying"), "retrying")
+    scheduled = _count(_("scheduled"), "scheduled")
+    parked = _count(_("parked"), "parked")
+    dead = _count(_("dead"), "dead")
 
     # Not depth, which is a field of the model.
     held = column(_("depth"), lambda row: depth_of(row.stats))
@@ -107,12 +118,15 @@ class QueueAdmin(ActingAdmin):
         ]
 
     def _linked(self, row: Any, state: str) -> SafeString | str:
-        """Return a count as a link to the jobs that it counts."""
+        """Return a count as a link to the jobs that it counts; none has no link."""
+        text = counted(row.stats, state)
+        if text == "0":
+            return text
         query = {"queue": row.name}
         if state != "dead":
             query["state"] = state
         model = DeadLetter if state == "dead" else Job
-        return self.link(model, counted(row.stats, state), **query)
+        return self.link(model, text, **query)
 
 
 def read_stats(names: list[str]) -> dict[str, QueueStats]:

@@ -16,7 +16,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.templatetags.admin_urls import add_preserved_filters
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import quote, unquote
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.paginator import Paginator
@@ -384,7 +384,8 @@ class ReadOnlyAdmin(PagedAdmin):
         """
         if not self.has_page(model):
             return str(text)
-        url = self._url(model, *(["changelist"] if key is None else ["change", key]))
+        place = ["changelist"] if key is None else ["change", quote(key)]
+        url = self._url(model, *place)
         asked = f"?{urlencode(query)}" if query else ""
         return format_html('<a href="{}{}">{}</a>', url, asked, text)
 

@@ -531,6 +531,16 @@ def test_the_timeline_tells_what_people_did(staff):
     assert "Message and traceback are hidden" in html
 
 
+def test_a_running_job_leads_to_its_worker(admin_client):
+    """Whose page has all that it runs; one that does not run leads nowhere."""
+    make_leased_job("web-1:42")
+    make_job(leased_by="web-2:42", visible_at=-HOUR, attempt=1, deliveries=1)
+
+    html = admin_client.get(URL).content.decode()
+    assert 'href="/admin/pgqueue/worker/web-1_3A42/change/"' in html
+    assert "worker/web-2" not in html
+
+
 # What retries, by error ---------------------------------------------------------------
 
 
