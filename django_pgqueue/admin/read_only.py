@@ -371,7 +371,12 @@ class ReadOnlyAdmin(PagedAdmin):
         return None if key is None else self.link(model, str(key), key)
 
     def link(
-        self, model: type[Model], text: object, key: object = None, /, **query: Any
+        self,
+        model: type[Model],
+        text: object,
+        key: int | str | None = None,
+        /,
+        **query: Any,
     ) -> SafeString | str:
         """
         Return *text* as a link; as it is where this site has no pages of *model*.
