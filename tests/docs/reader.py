@@ -84,13 +84,6 @@ def on_customer_job(customer_id): ...
 from django.contrib.admin import AdminSite
 operations = AdminSite("operations")
 """,
-    "docs/howto/redrive-dead-letters.md": """
-@task(name="shop.tasks.write_receipt", retries=0)
-def write_receipt(order_id): fails
-
-write_receipt.delay(7)
-the.fail()
-""",
     "docs/reference/api.md": """
 from contextlib import nullcontext as tenant
 customers = Customer.objects.bulk_create([Customer(), Customer(active=False)])
@@ -245,9 +238,6 @@ import_rows(range(1_200))
 assert 1_200 == len(the.jobs("import_row"))
 queue_full.send(None, queue="mail", depth=1, depth_max=1, jobs=1, on_full="refuse")
 assert ["mail: 1 of 1, 1 more, refuse"] == alarms
-""",
-    "docs/howto/redrive-dead-letters.md": """
-assert ["shop.tasks.write_receipt"] == the.waiting()
 """,
     "docs/howto/run-once.md": """
 assert [f"It is being imported already: job {the.jobs('import_file')[0].id}."] == said
