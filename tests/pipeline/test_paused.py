@@ -76,17 +76,23 @@ class Paused:
             stderr=subprocess.DEVNULL,
             text=True,
         )
+        self._is_held = False
 
     def run(self, job: str, options: dict[str, Any], place: str, call: int = 1) -> None:
         """Begin a run, and return when it has stopped at *place*."""
+        if self._is_held:
+            # The test before has failed: others need not.
+            self.go_on()
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([job, options, place, call]) + "\n")
         self._process.stdin.flush()
         wait_for(self._is_stopped, 240, f"the driver stops at {place}")
+        self._is_held = True
 
     def go_on(self) -> list[Any]:
         """Let it go on, and return how its run has ended: its state and its error."""
         self._process.send_signal(signal.SIGCONT)
+        self._is_held = False
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("answer "):
@@ -239,11 +245,12 @@ def test_a_paused_driver_writes_no_message_twice(
         with monkeypatch.context() as patch:
             patch.setattr(Folder, "move", let_it_go_on)
             ended = run_job(plan("ingest", **given))
+            if ended.state != "succeeded":
+                # Spark has found both at one checkpoint, maybe before a file was moved;
+                # the next run goes on.
+                assert "CONCURRENT_STREAM_LOG_UPDATE" in ended.error
+                run("ingest", **given)
 
-        if ended.state != "succeeded":
-            # Spark has found both at one checkpoint; the next run goes on.
-            assert "CONCURRENT_STREAM_LOG_UPDATE" in ended.error
-            run("ingest", **given)
         assert ["lost"] == [state for state, _ in moving], (place, moving)
         assert sorted(expected) == ids_of_log(tmp_path), place
 
