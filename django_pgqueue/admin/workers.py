@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
@@ -14,27 +13,10 @@ from django_pgqueue.admin import moments
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.read_only import Fact, column
-from django_pgqueue.conf import get_settings
 from django_pgqueue.models import Job, Worker
+from django_pgqueue.operators import workers
 from django_pgqueue.operators.paging import Keyset
-from django_pgqueue.queues.leased import leased
 from django_pgqueue.tasks import database
-from django_pgqueue.worker.serving import is_alive
-
-# Jobs that the page of a worker shows.
-HELD_JOBS_MAX = 50
-
-# A task may extend its lease: those that end sooner than this are found.
-EXTENDED_LEASE = timedelta(hours=1)
-
-
-def _slots(worker: Any) -> str:
-    if not worker.async_slots:
-        return str(worker.threads)
-    return _("%(threads)d + %(slots)d async") % {
-        "threads": worker.threads,
-        "slots": worker.async_slots,
-    }
 
 
 @admin.register(Worker)
@@ -56,22 +38,16 @@ class WorkerAdmin(ActingAdmin):
     @admin.display(description=_("state"))
     def state(self, worker: Any) -> SafeString:
         """Show whether it was heard of lately, and whether it leads."""
-        if not is_alive((worker.clock - worker.heartbeat_at).total_seconds()):
-            return badge("dead", _("silent"))
-        if worker.leader_until and worker.leader_until > worker.clock:
-            return badge("running", _("alive, leads"))
-        return badge("ready", _("alive"))
+        word = workers.state_word(worker)
+        if workers.is_silent(worker):
+            return badge("dead", word)
+        return badge("running" if workers.leads(worker) else "ready", word)
 
     host = column(_("host"), lambda row: name(row.hostname))
     process = column(_("process"), lambda row: str(row.pid))
 
-    @admin.display(description=_("queues"))
-    def its_queues(self, worker: Worker) -> str:
-        """Show which queues it takes jobs from."""
-        names = worker.queues if isinstance(worker.queues, list) else []
-        return ", ".join(map(str, names)) or str(_("all"))
-
-    slots = column(_("threads"), _slots)
+    its_queues = column(_("queues"), workers.queues)
+    slots = column(_("threads"), workers.slots)
     heartbeat = column(
         _("heartbeat"), lambda row: moments.short(row.heartbeat_at, row.clock)
     )
@@ -81,26 +57,21 @@ class WorkerAdmin(ActingAdmin):
         """Add the jobs that it holds, for those who may see jobs."""
         if not request.user.has_perm("pgqueue.view_job"):
             return {}
-        lease = timedelta(seconds=get_settings().lease_seconds)
+        most = workers.HELD_JOBS_MAX
         with database.cursor() as cursor:
-            held = leased(
-                cursor,
-                workers=[row.name],
-                lease=max(lease, EXTENDED_LEASE),
-                limit=HELD_JOBS_MAX + 1,
-            )
+            held = workers.held(cursor, [row.name], limit=most + 1)
         return {
             "has_held": True,
             "held": [
                 (
                     self._url(Job, "change", job.id),
-                    f"{job.task} #{job.id}",
+                    workers.job_word(job),
                     job.queue,
                     moments.since(job.leased_at, row.clock),
                 )
-                for job in held[:HELD_JOBS_MAX]
+                for job in held[:most]
             ],
-            "held_more": len(held) > HELD_JOBS_MAX,
+            "held_more": len(held) > most,
         }
 
     def heading(self, row: Worker) -> str:
@@ -113,8 +84,8 @@ class WorkerAdmin(ActingAdmin):
             (_("Name"), row.name),
             (_("Host"), row.hostname),
             (_("Process id"), str(row.pid)),
-            (_("Queues"), self.its_queues(row)),
-            (_("Threads"), _slots(row)),
+            (_("Queues"), workers.queues(row)),
+            (_("Threads"), workers.slots(row)),
             (_("Version"), row.version),
             (_("Started"), moments.full(row.started_at, row.clock)),
             (_("Heartbeat"), moments.full(row.heartbeat_at, row.clock)),

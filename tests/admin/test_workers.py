@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from django_pgqueue.admin import workers
 from django_pgqueue.models import Worker
+from django_pgqueue.operators import workers
 from tests.browser.pages import register
 from tests.harness.factories import make_job, make_leased_job
 

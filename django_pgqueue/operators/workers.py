@@ -1,0 +1,77 @@
+"""Workers: what a worker process does, in words, and the jobs that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.queues.leased import Leased, leased
+from django_pgqueue.worker.serving import is_alive
+
+# Jobs that are shown of one worker.
+HELD_JOBS_MAX = 50
+
+# A task may extend its lease: those that end sooner than this are found.
+EXTENDED_LEASE = timedelta(hours=1)
+
+
+def silent_seconds(worker: Any) -> float:
+    """Return how long ago a worker was heard of, by its row with the clock."""
+    seconds: float = (worker.clock - worker.heartbeat_at).total_seconds()
+    return seconds
+
+
+def is_silent(worker: Any) -> bool:
+    """Whether a worker was not heard of lately."""
+    return not is_alive(silent_seconds(worker))
+
+
+def leads(worker: Any) -> bool:
+    """Whether a worker is alive and does the chores of all."""
+    until = worker.leader_until
+    return not is_silent(worker) and until is not None and until > worker.clock
+
+
+def state_word(worker: Any) -> str:
+    """Return whether a worker was heard of lately, and whether it leads."""
+    if is_silent(worker):
+        return _("silent")
+    return _("alive, leads") if leads(worker) else _("alive")
+
+
+def queues(worker: Any) -> str:
+    """Return which queues a worker takes jobs from: "mail, slow"."""
+    names = worker.queues if isinstance(worker.queues, list) else []
+    return ", ".join(map(str, names)) or _("all")
+
+
+def slots(worker: Any) -> str:
+    """Return how many jobs a worker runs at once: "8 + 100 async"."""
+    if not worker.async_slots:
+        return str(worker.threads)
+    told = {"threads": worker.threads, "slots": worker.async_slots}
+    return _("%(threads)d + %(slots)d async") % told
+
+
+def held(cursor: Cursor, names: Sequence[str], *, limit: int) -> list[Leased]:
+    """
+    Return jobs that workers hold, the ones held longest first.
+
+    Args:
+        cursor: An open cursor.
+        names: Of the workers.
+        limit: How many at most, of all of them together.
+    """
+    lease = timedelta(seconds=get_settings().lease_seconds)
+    lease = max(lease, EXTENDED_LEASE)
+    return leased(cursor, workers=names, lease=lease, limit=limit)
+
+
+def job_word(job: Leased) -> str:
+    """Return which job it is: "shop.tasks.sync #4711"."""
+    return f"{job.task} #{job.id}"
