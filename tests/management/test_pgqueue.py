@@ -358,6 +358,30 @@ def test_a_narrow_terminal_keeps_what_tells_rows_apart(monkeypatch):
     ] == out.getvalue().splitlines()
 
 
+def test_a_narrow_terminal_leaves_out_what_may_go(monkeypatch):
+    """The last one first, and only where it would cost others what they say."""
+    columns = [
+        Column("worker", may_cut=True, keeps_end=True),
+        Column("host", may_cut=True, may_go=True),
+        Column("pid", may_go=True),
+        Column("job", may_cut=True),
+    ]
+    row = ["w" * 40, "web-1", "4711", "shop.tasks.sync"]
+
+    def heads(total):
+        out = io.StringIO()
+        out.isatty = lambda: True
+        monkeypatch.setenv("COLUMNS", str(total))
+        Output(out, out, as_json=False, color=False).table(columns, [row])
+        assert total >= max(map(len, out.getvalue().splitlines()))
+        return out.getvalue().split()[: len(columns)]
+
+    for total in (80, 54):
+        assert ["worker", "host", "pid", "job"] == heads(total)
+    assert ["worker", "host", "job"] == heads(53)[:3]
+    assert ["worker", "job"] == heads(40)[:2]
+
+
 # show --------------------------------------------------------------------------------
 
 ERROR = {

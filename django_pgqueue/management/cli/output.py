@@ -32,8 +32,9 @@ EXIT_DONE, EXIT_NOTHING, EXIT_USAGE = 0, 1, 2
 
 GAP = "  "
 
-# The narrowest that a column which may be cut becomes.
+# The narrowest that a column which may be cut becomes; what it has until others go.
 COLUMNS_MIN = 8
+COLUMNS_ENOUGH = 24
 
 # Words of states and severities, by colour: its name for rich, its number for ANSI.
 STYLES = {
@@ -58,6 +59,7 @@ class Column:
     right: bool = False  # Numbers stand at the right.
     may_cut: bool = False  # Gives way when the terminal is narrow.
     keeps_end: bool = False  # In its middle, then: what ends a name tells rows apart.
+    may_go: bool = False  # Left out where others lack room, the last one first.
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ class Output:
         if self.is_terminal:
             total = shutil.get_terminal_size().columns
             if _over(widths, total) > 0:
-                columns, cells = _without_empty(columns, cells)
+                columns, cells = _without_some(columns, cells, total)
                 widths = _widths(columns, cells)
             _narrow(columns, widths, total)
             cells = _cut_in_middle(columns, widths, cells)
@@ -193,13 +195,22 @@ def _over(widths: Sequence[int], total: int) -> int:
     return sum(widths) + len(GAP) * (len(widths) - 1) - total
 
 
-def _without_empty(
-    columns: Sequence[Column], cells: Sequence[Sequence[str]]
+def _without_some(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], total: int
 ) -> tuple[list[Column], list[list[str]]]:
-    """Leave out columns that say nothing: they would cost others their text."""
-    told = [place for place in range(len(columns)) if any(row[place] for row in cells)]
-    return [columns[place] for place in told], [
-        [row[place] for place in told] for row in cells
+    """Leave out columns that say nothing, then those that may go: others need room."""
+    kept = [place for place in range(len(columns)) if any(row[place] for row in cells)]
+    needs = [
+        min(size, COLUMNS_ENOUGH) if column.may_cut else size
+        for size, column in zip(_widths(columns, cells), columns, strict=True)
+    ]
+    for place in reversed(kept):
+        if _over([needs[each] for each in kept], total) <= 0:
+            break
+        if columns[place].may_go:
+            kept = [each for each in kept if each != place]
+    return [columns[place] for place in kept], [
+        [row[place] for place in kept] for row in cells
     ]
 
 
