@@ -39,11 +39,14 @@ COLUMNS_ENOUGH = 24
 # Words of states and severities, by colour: its name for rich, its number for ANSI.
 STYLES = {
     ("green", 32): {"succeeded", "ok"},
-    ("cyan", 36): {"running", "ready", "active", "reading", "waiting", "enabled"},
+    ("cyan", 36): {
+        *("running", "ready", "active", "reading", "waiting", "enabled"),
+        *("alive", "alive, leads"),
+    },
     ("yellow", 33): {
         *("retrying", "warning", "paused", "held back", "stale", "disabled"),
     },
-    ("red", 31): {"dead", "error", "overdue", "faulty", "halted", "behind"},
+    ("red", 31): {"dead", "error", "overdue", "faulty", "halted", "behind", "silent"},
     ("bright_black", 90): {
         *("scheduled", "parked", "cancelled", "expired", "withdrawn"),
     },

@@ -40,6 +40,7 @@ from django_pgqueue.management.cli import (
     show,
     stats,
     topics,
+    workers,
 )
 from django_pgqueue.management.cli.output import Output, Subcommand
 from django_pgqueue.worker.readiness import check_aliases
@@ -56,6 +57,7 @@ SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
     "resume": pausing.RESUME,
     "limit": limit,
     "lanes": lanes,
+    "workers": workers,
     "schedules": schedules,
     "topics": topics,
     "peek": peek,

@@ -1,0 +1,196 @@
+"""pgqueue workers: the worker processes, and which jobs they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from django_pgqueue.conf import get_settings
+from django_pgqueue.management.cli.output import EXIT_DONE, Column, Output
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.management.cli.words import plain_text
+from django_pgqueue.models import Worker
+from django_pgqueue.operators import workers
+from django_pgqueue.operators.human import age, count, distance, exact, in_utc
+from django_pgqueue.queues.leased import Leased
+from django_pgqueue.tasks import database
+from django_pgqueue.worker.serving import WORKERS_MAX
+
+HELP = "List worker processes, the longest-running first, and which jobs they hold."
+
+# Jobs that are counted, of all workers together.
+JOBS_MAX = 10_000
+
+COLUMNS = (
+    Column("worker", may_cut=True, keeps_end=True),
+    Column("state"),
+    Column("host", may_cut=True, may_go=True),
+    Column("pid", right=True, may_go=True),
+    Column("queues", may_cut=True),
+    Column("slots", may_go=True),
+    Column("heartbeat"),
+    Column("jobs", right=True),
+    Column("longest", right=True),
+    Column("job", may_cut=True, keeps_end=True),
+)
+HELD_COLUMNS = (
+    Column("id", right=True),
+    Column("queue", may_cut=True),
+    Column("task", may_cut=True, keeps_end=True),
+    Column("held", right=True),
+)
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare the worker; nothing said lists all of them."""
+    parser.add_argument(
+        "name",
+        nargs="?",
+        type=plain_text,
+        metavar="NAME",
+        help="All of this one, and of the jobs that it holds.",
+    )
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """List workers, or show one."""
+    name = options["name"]
+    if name is None:
+        return _list(out)
+    row = _rows().filter(name=name).first()
+    if row is None:
+        names = [each.name for each in _latest()[:WORKERS_MAX]]
+        return out.missing("worker", name, names, {"worker": None})
+    return _show(row, out)
+
+
+def _rows() -> QuerySet[Any]:
+    return Worker.objects.using(get_settings().database).annotate(clock=Now())
+
+
+def _latest() -> QuerySet[Any]:
+    """Return the workers, those that were heard of last first."""
+    return _rows().order_by("-heartbeat_at")
+
+
+def _held(names: Sequence[str], most: int) -> tuple[list[Leased], bool]:
+    """Return at most so many jobs that workers hold, and whether there are more."""
+    with database.cursor() as cursor:
+        held = workers.held(cursor, names, limit=most + 1)
+    return held[:most], len(held) > most
+
+
+def _list(out: Output) -> int:
+    rows = list(_latest()[: WORKERS_MAX + 1])
+    is_cut, rows = len(rows) > WORKERS_MAX, rows[:WORKERS_MAX]
+    rows.sort(key=attrgetter("started_at", "name"))
+    jobs, is_more = _held([row.name for row in rows], JOBS_MAX)
+    jobs_of: dict[str, list[Leased]] = {row.name: [] for row in rows}
+    for job in jobs:
+        jobs_of[job.worker].append(job)
+    if out.as_json:
+        told = [_as_json(row, jobs_of[row.name]) for row in rows]
+        out.json({"workers": told, "is_partial": is_cut or is_more})
+        return EXIT_DONE
+    if rows:
+        out.table(COLUMNS, [_row(row, jobs_of[row.name], is_more) for row in rows])
+    else:
+        out.line("There is no worker.")
+    if is_cut:
+        out.note(f"There are more: these {WORKERS_MAX:,} were heard of last.")
+    return EXIT_DONE
+
+
+def _show(row: Any, out: Output) -> int:
+    held, is_more = _held([row.name], workers.HELD_JOBS_MAX)
+    if out.as_json:
+        told = _as_json(row, held)
+        told["held"] = [_job_as_json(job, row.clock) for job in held]
+        out.json({"worker": told, "is_partial": is_more})
+        return EXIT_DONE
+    out.line(f"Worker {shown(row.name)} is {workers.state_word(row)}")
+    out.facts(
+        {
+            "host": row.hostname,
+            "pid": row.pid,
+            "queues": workers.queues(row),
+            "slots": workers.slots(row),
+            "version": row.version,
+            "started": exact(row.started_at, row.clock),
+            "heartbeat": exact(row.heartbeat_at, row.clock),
+            "leads until": exact(row.leader_until, row.clock),
+        }
+    )
+    out.line()
+    if not held:
+        out.line("It holds no job.")
+        return EXIT_DONE
+    out.table(
+        HELD_COLUMNS,
+        [[job.id, job.queue, job.task, _age(job, row.clock)] for job in held],
+    )
+    if is_more:
+        out.note("There are more.")
+    return EXIT_DONE
+
+
+def _row(row: Any, held: Sequence[Leased], is_more: bool) -> list[object]:
+    longest = held[0] if held else None
+    return [
+        row.name,
+        workers.state_word(row),
+        row.hostname,
+        row.pid,
+        workers.queues(row),
+        workers.slots(row),
+        distance(row.heartbeat_at, row.clock),
+        # Of all that are held, those held longest were read: of each there may be more.
+        count(len(held), is_more=is_more),
+        longest and _age(longest, row.clock),
+        longest and workers.job_word(longest),
+    ]
+
+
+def _age(job: Leased, clock: datetime) -> str:
+    return age(_seconds(job, clock))
+
+
+def _seconds(job: Leased, clock: datetime) -> float | None:
+    if job.leased_at is None:
+        return None
+    # A lease of just now may be younger than the clock that was read before it.
+    return max((clock - job.leased_at).total_seconds(), 0.0)
+
+
+def _as_json(row: Any, held: Sequence[Leased]) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "state": "silent" if workers.is_silent(row) else "alive",
+        "leads": workers.leads(row),
+        "hostname": row.hostname,
+        "pid": row.pid,
+        "queues": row.queues,
+        "threads": row.threads,
+        "async_slots": row.async_slots,
+        "version": row.version,
+        "started_at": in_utc(row.started_at),
+        "heartbeat_at": in_utc(row.heartbeat_at),
+        "silent_seconds": workers.silent_seconds(row),
+        "jobs": len(held),
+        "longest": _job_as_json(held[0], row.clock) if held else None,
+    }
+
+
+def _job_as_json(job: Leased, clock: datetime) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "task": job.task,
+        "queue": job.queue,
+        "leased_at": job.leased_at and in_utc(job.leased_at),
+        "seconds": _seconds(job, clock),
+    }

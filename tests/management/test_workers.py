@@ -1,0 +1,212 @@
+"""`manage.py pgqueue workers`: who is alive, and which jobs each of them holds."""
+
+from __future__ import annotations
+
+import io
+import re
+from datetime import timedelta
+
+import pytest
+from django.core.management import call_command
+
+from django_pgqueue.management.cli import workers as verb
+from django_pgqueue.models import Worker
+from django_pgqueue.operators import workers
+from tests.app import crash_tasks
+from tests.browser.pages import register
+from tests.harness.factories import make_job, make_leased_job
+from tests.harness.minutes import in_minutes
+from tests.harness.waiting import wait_for
+from tests.harness.worker_process import enqueue, start_worker, the_ledger
+from tests.management.test_pgqueue import DONE, NOTHING, run, told
+
+__all__ = ["start_worker", "the_ledger"]
+
+LONG_AGO = -timedelta(minutes=4, seconds=1)
+
+
+@pytest.fixture(autouse=True)
+def database(transactional_db):
+    """The tables."""
+
+
+def start(name, *, age=timedelta(0), silent=timedelta(0), leads=False, **columns):
+    """Write the row of a worker that began, and was heard of, so long ago."""
+    register(name, **columns)
+    row = Worker.objects.get(name=name)
+    if leads:
+        row.leader_until = row.heartbeat_at + timedelta(minutes=1)
+    row.started_at -= age
+    row.heartbeat_at -= silent
+    row.save()
+
+
+def test_workers_have_a_line_each_the_longest_running_first():
+    """With what the admin says of them, and the job that each has held longest."""
+    start("late", age=timedelta(hours=1), queues=["mail", "slow"], hostname="web-7")
+    start("first", age=timedelta(days=1), leads=True)
+    start("gone", age=timedelta(hours=2), silent=timedelta(seconds=70))
+    Worker.objects.filter(name="late").update(async_slots=100)
+    make_leased_job("late", leased_at=-timedelta(seconds=5))
+    job = make_leased_job("late", task="shop.sync", leased_at=LONG_AGO)
+    make_job()
+
+    status, out, err = run("workers")
+    assert (DONE, "") == (status, err)
+    heads, first, gone, late = in_minutes(out).splitlines()
+    assert [column.name for column in verb.COLUMNS] == heads.split()
+    assert re.fullmatch(
+        r"first +alive, leads +host +4711 +all +8 +(now|\d+ s ago) +0", first
+    )
+    assert re.fullmatch(r"gone +silent +host .* 1 min ago +0", gone)
+    assert re.fullmatch(
+        r"late +alive +web-7 +4711 +mail, slow +8 \+ 100 async +(now|\d+ s ago) +"
+        rf"2 +4 min +shop\.sync #{job.pk}",
+        late,
+    )
+
+
+def test_workers_as_json():
+    """Every number, and the job that was held longest."""
+    start("w-1", queues=["mail"], leads=True)
+    start("gone", silent=timedelta(minutes=2), leads=True)
+    job = make_leased_job("w-1", queue="mail", leased_at=LONG_AGO)
+
+    status, found = told("workers")
+    assert (DONE, False) == (status, found["is_partial"])
+    by_name = {worker["name"]: worker for worker in found["workers"]}
+    assert {
+        "state": "alive",
+        "leads": True,
+        "pid": 4711,
+        "queues": ["mail"],
+        "threads": 8,
+        "async_slots": 0,
+        "jobs": 1,
+    }.items() <= by_name["w-1"].items()
+    longest = by_name["w-1"]["longest"]
+    assert (job.pk, "mail") == (longest["id"], longest["queue"])
+    assert 240 < longest["seconds"] < 300
+    gone = by_name["gone"]
+    assert ("silent", False, None) == (gone["state"], gone["leads"], gone["longest"])
+    assert 120 <= gone["silent_seconds"] < 180
+
+
+def test_one_worker_tells_its_facts_and_jobs():
+    """The job that it has held longest comes first; those of others are not there."""
+    start("w-1", hostname="web-7", queues=["mail"])
+    late = make_leased_job("w-1", leased_at=-timedelta(seconds=90))
+    first = make_leased_job("w-1", task="shop.sync", leased_at=LONG_AGO)
+    make_leased_job("w-2")
+
+    status, out, err = run("workers", "w-1")
+    assert (DONE, "") == (status, err)
+    head, *facts, _, _heads, one, two = in_minutes(out).splitlines()
+    assert "Worker w-1 is alive" == head
+    assert {("host", "web-7"), ("pid", "4711"), ("queues", "mail"), ("slots", "8")} <= {
+        tuple(fact.split()) for fact in facts
+    }
+    assert re.fullmatch(rf" *{first.pk}  default  shop\.sync +4 min", one)
+    assert re.fullmatch(rf" *{late.pk}  default  tests\.noop +1 min", two)
+
+    status, found = told("workers", "w-1")
+    assert DONE == status
+    held = [job["id"] for job in found["worker"]["held"]]
+    assert [first.pk, late.pk] == held
+
+
+def test_the_jobs_of_one_worker_are_bounded(monkeypatch):
+    """And it is said that there are more."""
+    monkeypatch.setattr(workers, "HELD_JOBS_MAX", 2)
+    start("w-1")
+    for _ in range(3):
+        make_leased_job("w-1")
+
+    _, out, err = run("workers", "w-1")
+    assert 2 == out.count("tests.noop")
+    assert "There are more.\n" == err
+    _, found = told("workers", "w-1")
+    assert (True, 2) == (found["is_partial"], len(found["worker"]["held"]))
+
+
+def test_many_jobs_are_counted_no_further(monkeypatch):
+    """The plus says so, of each worker: the youngest leases were not looked at."""
+    monkeypatch.setattr(verb, "JOBS_MAX", 2)
+    start("w-1")
+    for _ in range(3):
+        make_leased_job("w-1")
+
+    assert re.search(r" 2\+ ", run("workers")[1])
+    assert told("workers")[1]["is_partial"]
+
+
+def test_many_workers_are_those_that_were_heard_of_last(monkeypatch):
+    """It says that there are more."""
+    monkeypatch.setattr(verb, "WORKERS_MAX", 1)
+    start("gone", silent=timedelta(hours=1))
+    start("alive")
+
+    _, out, err = run("workers")
+    assert ("alive", 2) == (out.splitlines()[1].split()[0], len(out.splitlines()))
+    assert "There are more: these 1 were heard of last.\n" == err
+    assert told("workers")[1]["is_partial"]
+
+
+def test_a_worker_that_is_not_there_has_status_1():
+    """With the nearest name; that no worker runs at all is no error of the command."""
+    assert (DONE, "There is no worker.\n", "") == run("workers")
+    start("web-1-4711.0-c07faf")
+
+    status, out, err = run("workers", "web-1-4711.0-c07fab")
+    assert (NOTHING, "") == (status, out)
+    assert "No worker is called 'web-1-4711.0-c07fab'. Did you mean" in err
+    assert (NOTHING, {"worker": None}) == told("workers", "web-2")
+
+
+def test_names_of_workers_and_tasks_are_shown_without_escapes():
+    """Whoever starts or enqueues chooses them."""
+    start("w-1", hostname="\x1b[31mred", queues=["\x1b[32m"])
+    make_leased_job("w-1", task="\x1b[33m")
+
+    for arguments in (["workers"], ["workers", "w-1"]):
+        _, out, _ = run(*arguments)
+        assert "\x1b" not in out
+        assert r"\x1b[31mred" in out
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_lines_of_workers_fit_a_terminal(monkeypatch, columns):
+    """What a name says already goes first, and the job keeps its number."""
+    start("web-1-4711.0-c07faf", hostname="web-1", queues=["mail", "receipts"])
+    Worker.objects.update(async_slots=100)
+    job = make_leased_job(
+        "web-1-4711.0-c07faf", task="shop.tasks.synchronize_orders", leased_at=LONG_AGO
+    )
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    call_command("pgqueue", "workers", "--no-color", stdout=terminal)
+    heads, line = terminal.getvalue().splitlines()
+    assert columns >= len(line)
+    assert line.startswith("web-1-4711.0-c07faf ")
+    assert line.endswith(f"#{job.pk}")
+    assert (columns == 160) is ({"host", "pid", "slots"} <= set(heads.split()))
+
+
+def test_a_worker_that_runs_tells_what_it_runs(start_worker, the_ledger, tmp_path):
+    """From the claim on, until the job is done."""
+    gate = tmp_path / "gate"
+    (job,) = enqueue(crash_tasks.record_through_gate, gate=str(gate))
+    worker = start_worker("--queues=default", threads=1)
+    (name,) = worker.names()
+    wait_for(lambda: the_ledger.starts()[job], what="the job runs")
+
+    (found,) = told("workers")[1]["workers"]
+    assert (name, "alive", 1) == (found["name"], found["state"], found["jobs"])
+    assert (job, ["default"]) == (found["longest"]["id"], found["queues"])
+    assert f"Worker {name} is alive" in run("workers", name)[1]
+
+    gate.touch()
+    wait_for(lambda: not told("workers")[1]["workers"][0]["jobs"], what="it is done")
+    assert "It holds no job.\n" in run("workers", name)[1]
