@@ -25,6 +25,7 @@ from django_pgqueue.exceptions import (
 from django_pgqueue.management.cli import (
     dead,
     doctor,
+    enqueue,
     groups,
     job_verbs,
     jobs,
@@ -50,6 +51,7 @@ SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
     "jobs": jobs,
     "show": show,
     "dead": dead,
+    "enqueue": enqueue,
     "retry": job_verbs.RETRY,
     "redrive": job_verbs.REDRIVE,
     "cancel": job_verbs.CANCEL,

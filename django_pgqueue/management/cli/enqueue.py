@@ -1,0 +1,184 @@
+"""pgqueue enqueue: store one job of a declared task."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from django_pgqueue.bounds import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import (
+    DuplicateJob,
+    InvalidArgument,
+    InvalidOption,
+    PayloadTooLarge,
+    QueueFull,
+)
+from django_pgqueue.exceptions import shown as shown_in_error
+from django_pgqueue.management.cli.output import (
+    EXIT_DONE,
+    EXIT_NOTHING,
+    EXIT_USAGE,
+    Output,
+)
+from django_pgqueue.management.cli.text import shown
+from django_pgqueue.management.cli.words import (
+    add_force,
+    check_is_declared,
+    check_is_known,
+    moment_or_length,
+    plain_text,
+    queue_name,
+)
+from django_pgqueue.options.checks import check_priority
+from django_pgqueue.tasks.registry import find_task
+from django_pgqueue.tasks.task import Task
+
+HELP = "Store one job of a declared task, with every check and option of the task."
+
+# What is said of a call that stored no job, by what became of it.
+STANDS_FOR_IT = {
+    "skipped": "has the same dedup key; nothing was changed",
+    "throttled": "was the last that its period takes; nothing was changed",
+    "replaced": "has the same dedup key, and waits; it has these arguments now",
+    "rescheduled": "has the same dedup key, and waits; it has this time now",
+    "debounced": "has the same dedup key, and waits; it has these arguments now, and "
+    "runs later",
+}
+UNCHANGED = ("skipped", "throttled")
+
+
+def add_arguments(parser: Any) -> None:
+    """Declare the task, its arguments, and what its API says of a call."""
+    parser.add_argument("task", type=plain_text, metavar="TASK")
+    parser.add_argument(
+        "--args",
+        dest="job_args",  # Django takes "args" for itself.
+        type=json_array,
+        default=[],
+        metavar="JSON",
+        help="Positional arguments: an array, such as '[42]'.",
+    )
+    parser.add_argument(
+        "--kwargs",
+        dest="job_kwargs",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help="""Keyword arguments: an object, such as '{"order_id": 42}'.""",
+    )
+    parser.add_argument(
+        "--queue",
+        type=queue_name,
+        metavar="NAME",
+        help="Into this queue (default: that of the task).",
+    )
+    parser.add_argument(
+        "--priority",
+        type=priority,
+        metavar="N",
+        help=f"-100 to 100, higher first (default: that of the task, or "
+        f"{PRIORITY_DEFAULT}).",
+    )
+    parser.add_argument(
+        "--run-after",
+        type=moment_or_length,
+        metavar="TIME",
+        help="Not before: 2026-01-31T12:00+01:00, or after so long: 90m, 2h, 1d.",
+    )
+    parser.add_argument(
+        "--key",
+        type=plain_text,
+        metavar="KEY",
+        help="The dedup key, in place of arguments, of a task that has one.",
+    )
+    parser.add_argument(
+        "--tag",
+        action="append",
+        type=plain_text,
+        metavar="TAG",
+        help="With this tag besides the task's; may be given again.",
+    )
+    add_force(parser)
+
+
+def json_array(text: str) -> list[Any]:
+    """Read positional arguments."""
+    value = _json(text)
+    if not isinstance(value, list):
+        raise argparse.ArgumentTypeError(
+            f"{shown_in_error(text)} is no JSON array, such as [42]"
+        )
+    return value
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read keyword arguments."""
+    value = _json(text)
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(
+            f'{shown_in_error(text)} is no JSON object, such as {{"order_id": 42}}'
+        )
+    return value
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{shown_in_error(text)} is no JSON: {error}"
+        ) from None
+
+
+def priority(text: str) -> int:
+    """Read a priority."""
+    try:
+        is_number = re.fullmatch(r"-?[0-9]{1,9}", text)
+        return check_priority(int(text) if is_number else text)
+    except InvalidOption as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def run(options: dict[str, Any], out: Output) -> int:
+    """Store the job; say which one it is."""
+    check_is_declared(options["task"])
+    task = find_task(options["task"])
+    assert isinstance(task, Task)
+    args, kwargs = options["job_args"], options["job_kwargs"]
+    enqueuer = task.using(
+        queue=options["queue"],
+        priority=options["priority"],
+        run_after=options["run_after"],
+        key=options["key"],
+        tags=options["tag"],
+    )
+    try:
+        # Once more in delay(): here before the database is asked for the queue.
+        task.encode(args, kwargs, get_settings().payload_bytes_max)
+        check_is_known(options["queue"], options)
+        result = enqueuer.delay(*args, **kwargs)
+    except (InvalidArgument, PayloadTooLarge) as error:
+        raise CommandError(shown(error), returncode=EXIT_USAGE) from error
+    except (DuplicateJob, QueueFull) as error:
+        raise CommandError(shown(error)) from error
+    queue = options["queue"] or task.options.queue or QUEUE_DEFAULT
+    if out.as_json:
+        out.json(
+            {
+                "id": result.id,
+                "task": task.name,
+                "created": result.created,
+                "conflict": result.conflict,
+            }
+        )
+    elif result.conflict is None:
+        out.line(f"Job {result.id} of {shown(task.name)}, in queue {shown(queue)}.")
+    else:
+        told = STANDS_FOR_IT[result.conflict]
+        out.line(f"No job was stored: job {result.id} of {shown(task.name)} {told}.")
+    return EXIT_NOTHING if result.conflict in UNCHANGED else EXIT_DONE
