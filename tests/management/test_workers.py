@@ -41,19 +41,22 @@ def start(name, *, age=timedelta(0), silent=timedelta(0), leads=False, **columns
     row.save()
 
 
-def test_workers_have_a_line_each_the_longest_running_first():
-    """With what the admin says of them, and the job that each has held longest."""
+def test_workers_have_a_line_each_the_longest_held_job_first():
+    """With what the admin says of them; those without a job by their age."""
     start("late", age=timedelta(hours=1), queues=["mail", "slow"], hostname="web-7")
     start("first", age=timedelta(days=1), leads=True)
     start("gone", age=timedelta(hours=2), silent=timedelta(seconds=70))
     Worker.objects.filter(name="late").update(async_slots=100)
+    start("short", age=timedelta(days=2))
     make_leased_job("late", leased_at=-timedelta(seconds=5))
+    make_leased_job("short", leased_at=-timedelta(seconds=30))
     job = make_leased_job("late", task="shop.sync", leased_at=LONG_AGO)
     make_job()
 
     status, out, err = run("workers")
     assert (DONE, "") == (status, err)
-    heads, first, gone, late = in_minutes(out).splitlines()
+    heads, late, short, first, gone = in_minutes(out).splitlines()
+    assert short.startswith("short ")
     assert [column.name for column in verb.COLUMNS] == heads.split()
     assert re.fullmatch(
         r"first +alive, leads +host +4711 +all +8 +(now|\d+ s ago) +0", first

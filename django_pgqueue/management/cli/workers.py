@@ -21,7 +21,9 @@ from django_pgqueue.queues.leased import Leased
 from django_pgqueue.tasks import database
 from django_pgqueue.worker.serving import WORKERS_MAX
 
-HELP = "List worker processes, the longest-running first, and which jobs they hold."
+HELP = "List worker processes, and which jobs they hold: the longest held first."
+
+WORKER = attrgetter("worker")
 
 # Jobs that are counted, of all workers together.
 JOBS_MAX = 10_000
@@ -93,6 +95,9 @@ def _list(out: Output) -> int:
     jobs_of: dict[str, list[Leased]] = {row.name: [] for row in rows}
     for job in jobs:
         jobs_of[job.worker].append(job)
+    # In the order of the jobs; then those that hold none.
+    place = {name: place for place, name in reversed([*enumerate(map(WORKER, jobs))])}
+    rows.sort(key=lambda row: place.get(row.name, len(jobs)))
     if out.as_json:
         told = [_as_json(row, jobs_of[row.name]) for row in rows]
         out.json({"workers": told, "is_partial": is_cut or is_more})
