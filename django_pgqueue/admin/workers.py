@@ -65,7 +65,7 @@ class WorkerAdmin(ActingAdmin):
             "held": [
                 (
                     self._url(Job, "change", job.id),
-                    workers.job_word(job),
+                    f"{job.task} #{job.id}",
                     job.queue,
                     moments.since(job.leased_at, row.clock),
                 )

@@ -70,8 +70,3 @@ def held(cursor: Cursor, names: Sequence[str], *, limit: int) -> list[Leased]:
     lease = timedelta(seconds=get_settings().lease_seconds)
     lease = max(lease, EXTENDED_LEASE)
     return leased(cursor, workers=names, lease=lease, limit=limit)
-
-
-def job_word(job: Leased) -> str:
-    """Return which job it is: "shop.tasks.sync #4711"."""
-    return f"{job.task} #{job.id}"

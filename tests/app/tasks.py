@@ -8,7 +8,7 @@ import signal
 import threading
 from typing import Any
 
-from django_pgqueue import Reject, RetryLater, Snooze, Unique, task
+from django_pgqueue import Reject, Retry, RetryLater, Snooze, Unique, task
 from django_pgqueue.tasks.context import JobContext
 from tests.app.models import Order
 
@@ -44,7 +44,8 @@ def make_order(name: str) -> int:
     return int(Order.objects.create(name=name).pk)
 
 
-@task
+# Full jitter may draw a moment so near that who drains now meets it again.
+@task(retries=Retry(jitter="equal"))
 def fails(message: str = "bad luck") -> None:
     """Fail on every attempt."""
     raise Unlucky(message)

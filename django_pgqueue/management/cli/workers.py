@@ -38,7 +38,8 @@ COLUMNS = (
     Column("heartbeat"),
     Column("jobs", right=True),
     Column("longest", right=True),
-    Column("job", may_cut=True, keeps_end=True),
+    Column("job", right=True),
+    Column("task", may_cut=True, keeps_end=True),
 )
 HELD_COLUMNS = (
     Column("id", right=True),
@@ -157,7 +158,8 @@ def _row(row: Any, held: Sequence[Leased], is_more: bool) -> list[object]:
         # Of all that are held, those held longest were read: of each there may be more.
         count(len(held), is_more=is_more),
         longest and _age(longest, row.clock),
-        longest and workers.job_word(longest),
+        longest and longest.id,
+        longest and longest.task,
     ]
 
 
