@@ -192,7 +192,7 @@ def test_lines_of_workers_fit_a_terminal(monkeypatch, columns):
     call_command("pgqueue", "workers", "--no-color", stdout=terminal)
     heads, line = terminal.getvalue().splitlines()
     assert columns >= len(line)
-    assert re.match(r"web-1-4\S*c07faf ", line)
+    assert re.match(r"web\S*faf ", line)
     assert f" {job.pk} " in line
     assert line.endswith("ders")
     assert (columns == 160) is ({"host", "pid", "slots"} <= set(heads.split()))
