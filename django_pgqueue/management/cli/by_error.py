@@ -20,10 +20,10 @@ COLUMNS = (
     Column("task", may_cut=True, keeps_end=True),
     Column("last error", may_cut=True, keeps_end=True),
     Column("place", may_cut=True),
-    Column("reason"),
-    Column("first"),
+    Column("reason", may_go=True),
+    Column("first", may_go=True),
     Column("latest"),
-    Column("trend"),
+    Column("trend", may_go=True),
     Column("sample", right=True),
 )
 
