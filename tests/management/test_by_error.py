@@ -155,6 +155,20 @@ def test_a_dry_run_says_what_would_be_done():
     assert Job.objects.get().cancel_requested_at is None
 
 
+def test_a_dry_run_of_named_jobs_is_of_those_that_a_run_would_take():
+    """A retry by id takes what is scheduled, and dead letters, too."""
+    ids = [
+        make_job(visible_at=LATER).pk,
+        make_job(attempt=1, deliveries=1, visible_at=LATER).pk,
+        make_dead_letter().pk,
+        make_job().pk,
+    ]
+
+    dry = told("retry", *ids, "--dry-run")[1]
+    assert sorted(ids[:3]) == sorted(dry["retried"])
+    assert sorted(told("retry", *ids)[1]["retried"]) == sorted(dry["retried"])
+
+
 def test_a_redrive_keeps_to_its_pace():
     """So many a second, whatever there is: a provider that is up again stays up."""
     for _ in range(5):

@@ -53,6 +53,8 @@ class Verb:
     word: str  # "redrive", for questions.
     done: str  # "redriven", for answers.
     act: Callable[[Sequence[int]], list[int]]  # Returns those that it was done to.
+    # Of what a job that is named may be; None: as by filters.
+    named: Callable[[], list[QuerySet[Any]]] | None = None
 
 
 def add_selection(parser: Any) -> None:
@@ -106,7 +108,8 @@ def act(
         )
     pace = options.get("per_second")
     if options["dry_run"]:
-        pace, verb = None, replace(verb, act=lambda some: _found(chosen, some))
+        named = verb.named or (lambda: [chosen])
+        pace, verb = None, replace(verb, act=lambda some: _found(named(), some))
     if ids:
         return _in_chunks(ids, verb, len(ids), out, pace)
     # What comes to match while we work is not what was counted.
@@ -218,8 +221,9 @@ def _ids_of(rows: QuerySet[Any], top: int) -> Iterator[int]:
         yield from found
 
 
-def _found(chosen: QuerySet[Any], ids: Sequence[int]) -> list[int]:
-    return list(chosen.filter(pk__in=ids).values_list("pk", flat=True))
+def _found(tables: Iterable[QuerySet[Any]], ids: Sequence[int]) -> list[int]:
+    found = (rows.filter(pk__in=ids).values_list("pk", flat=True) for rows in tables)
+    return [job for rows in found for job in rows]
 
 
 def _in_chunks(

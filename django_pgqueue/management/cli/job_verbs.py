@@ -36,7 +36,8 @@ def _add_retry(parser: Any) -> None:
 
 def _retry(options: dict[str, Any], out: Output) -> int:
     """By filters, retry only what has failed and waits for its next attempt."""
-    verb = Verb("retry", "retried", operate.retry)
+    waiting = {"scheduled", "retrying"}
+    verb = Verb("retry", "retried", operate.retry, lambda: [live(waiting), dead()])
     return answer(verb, act(verb, live({"retrying"}), options, out), options, out)
 
 
