@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 
 from django_pgqueue.models import Job
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
+from tests.harness.notices import heard_until_now
 
 pytestmark = pytest.mark.django_db(databases=["default", "queue"])
 
@@ -89,18 +90,6 @@ def insert(cursor, **columns):
         f"VALUES ({', '.join(columns.values())}) RETURNING id"
     )
     return cursor.fetchone()[0]
-
-
-def notifications(cursor, marker_cursor, channel):
-    """Return what *cursor*'s connection has heard until now, without waiting long."""
-    marker = f"marker-{uuid.uuid4()}"
-    marker_cursor.execute("SELECT pg_notify(%s, %s)", [channel, marker])
-    heard = []
-    for notify in cursor.connection.notifies(timeout=10):
-        if notify.payload == marker:
-            return heard
-        heard.append(notify.payload)
-    raise AssertionError(f"the marker was not heard; heard {heard}")
 
 
 # What is refused ---------------------------------------------------------------------
@@ -476,7 +465,7 @@ def test_pgqueue_enqueue_puts_a_job_into_a_lane(cursor, other_cursor):
         job.lane, job.lane_capacity, job.lane_spacing, job.lane_burst, job.visible_at
     )  # fmt: skip
     assert ("mail", {"t": 1}, 5) == (job.queue, job.headers, job.max_attempts)
-    assert ["!lanes"] == notifications(other_cursor, cursor, channel)
+    assert ["!lanes"] == heard_until_now(other_cursor.connection, channel)
 
 
 def test_pgqueue_enqueue_tells_claims_of_a_fair_job(cursor, other_cursor):
@@ -489,7 +478,7 @@ def test_pgqueue_enqueue_tells_claims_of_a_fair_job(cursor, other_cursor):
         " queue => 'mail')"
     )
 
-    assert ["!fair:mail"] == notifications(other_cursor, cursor, channel)
+    assert ["!fair:mail"] == heard_until_now(other_cursor.connection, channel)
 
 
 @pytest.mark.parametrize(
@@ -540,12 +529,11 @@ def test_pgqueue_enqueue_wakes_the_workers_at_the_commit(cursor, other_cursor):
     other_cursor.execute("SELECT pgqueue_channel()")
     (channel,) = other_cursor.fetchone()
     other_cursor.execute(f'LISTEN "{channel}"')
-    marker_cursor = cursor.connection.cursor()
 
     with cursor.connection.transaction():
         cursor.execute("SELECT pgqueue_enqueue('x', queue => 'mail')")
-        before = notifications(other_cursor, other_cursor, channel)
-    after = notifications(other_cursor, marker_cursor, channel)
+        before = heard_until_now(other_cursor.connection, channel)
+    after = heard_until_now(other_cursor.connection, channel)
 
     assert ([], ["mail"]) == (before, after)
 
@@ -559,7 +547,7 @@ def test_pgqueue_enqueue_rolled_back_leaves_nothing(cursor, other_cursor):
     with cursor.connection.transaction(force_rollback=True):
         cursor.execute("SELECT pgqueue_enqueue('x')")
 
-    assert [] == notifications(other_cursor, cursor, channel)
+    assert [] == heard_until_now(other_cursor.connection, channel)
     assert 0 == Job.objects.count()
 
 

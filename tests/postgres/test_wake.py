@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 
 import pytest
 from django.db import connection, connections, transaction
@@ -21,6 +20,7 @@ from django_pgqueue.postgres.wake import (
     wake,
     wake_after_commit,
 )
+from tests.harness.notices import heard_until_now
 from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,27 +45,10 @@ def a_stream(monkeypatch):
 
 
 @pytest.fixture
-def heard(cursor, other_cursor):
-    """
-    A function that returns the queues woken since it was last called.
-
-    It sends a marker behind them and reads up to it: nothing is waited for that may
-    never come.
-    """
-    name = channel(cursor)
-    listen(cursor, [name])
-
-    def heard():
-        marker = f"marker-{uuid.uuid4()}"
-        prove(other_cursor, channel=name, token=marker)
-        queues = []
-        for notify in cursor.connection.notifies(timeout=10):
-            if notify.payload == marker:
-                return queues
-            queues.append(notify.payload)
-        raise AssertionError(f"the marker was not heard; heard {queues}")
-
-    return heard
+def heard(cursor):
+    """A function that returns the queues woken since it was last called."""
+    listen(cursor, [name := channel(cursor)])
+    return lambda: heard_until_now(cursor.connection, name)
 
 
 # After the commit --------------------------------------------------------------------

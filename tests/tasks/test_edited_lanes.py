@@ -13,6 +13,7 @@ from django_pgqueue.tasks import operate
 from tests.app import lane_tasks as tasks
 from tests.app import tasks as plain
 from tests.harness.factories import make_dead_letter, make_job
+from tests.harness.notices import heard_until_now
 
 STEP = "tests.app.lane_tasks.step"
 
@@ -22,15 +23,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def heard(cursor):
     """A function that returns what was notified since it was last asked."""
-    listen(cursor, [channel(cursor)])
-
-    def heard():
-        return [
-            notify.payload
-            for notify in cursor.connection.notifies(timeout=0.05, stop_after=None)
-        ]
-
-    return heard
+    listen(cursor, [name := channel(cursor)])
+    return lambda: heard_until_now(cursor.connection, name)
 
 
 def keyed(customer):

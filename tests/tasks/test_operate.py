@@ -30,6 +30,7 @@ from tests.harness.factories import (
     make_leased_job,
 )
 from tests.harness.ids import told
+from tests.harness.notices import heard_until_now
 
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
@@ -42,15 +43,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def heard(cursor):
     """A function that returns what was notified since it was last asked."""
-    listen(cursor, [channel(cursor)])
-
-    def heard():
-        return [
-            notify.payload
-            for notify in cursor.connection.notifies(timeout=0.05, stop_after=None)
-        ]
-
-    return heard
+    listen(cursor, [name := channel(cursor)])
+    return lambda: heard_until_now(cursor.connection, name)
 
 
 # Retry and redrive --------------------------------------------------------------------

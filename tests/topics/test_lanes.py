@@ -30,6 +30,7 @@ from django_pgqueue.topics.publish import message, publish_one
 from django_pgqueue.topics.subscribe import declared
 from django_pgqueue.topics.sync import wanted_subscriptions
 from django_pgqueue.worker.chores.backfills import Backfills
+from tests.harness.notices import heard_until_now
 from tests.topics.conftest import deploy
 
 COLUMNS = ("lane_by", "lane_capacity", "lane_spacing", "lane_burst", "lane_policy")
@@ -45,15 +46,8 @@ VALUES = [
 @pytest.fixture
 def heard(cursor):
     """A function that returns what was notified since it was last asked."""
-    listen(cursor, [channel(cursor)])
-
-    def heard():
-        return {
-            notify.payload
-            for notify in cursor.connection.notifies(timeout=0.05, stop_after=None)
-        }
-
-    return heard
+    listen(cursor, [name := channel(cursor)])
+    return lambda: {*heard_until_now(cursor.connection, name)}
 
 
 def listener(pattern="orders.*", name=NAME, **said):

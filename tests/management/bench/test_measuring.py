@@ -16,6 +16,7 @@ from django_pgqueue.management.bench.scratch import Scratch, scratch_place
 from django_pgqueue.models import Job
 from django_pgqueue.postgres import wake
 from django_pgqueue.queues.claim import claim
+from tests.harness.notices import heard_until_now
 
 ROWS = 300
 
@@ -34,11 +35,11 @@ def test_contend_differs_in_the_wake_alone(scratched, wakes):
     """The same jobs are committed; with wake somebody is notified, without nobody."""
     with scratched.connect() as listening:
         cursor = listening.cursor()
-        wake.listen(cursor, [wake.channel(cursor)])
+        wake.listen(cursor, [channel := wake.channel(cursor)])
         with Producers(scratched) as producers:
             assert producers.enqueue(64, wakes=wakes) > 0
 
-        heard = [notice.payload for notice in listening.notifies(timeout=0.2)]
+        heard = heard_until_now(listening, channel)
 
     assert Job.objects.using(scratched.alias).count() == 64
     assert (set(heard) == {"default"}) is wakes

@@ -26,6 +26,7 @@ from django_pgqueue.spark.write import staged, two_phase
 from django_pgqueue.spark.write.journal import Outcome, Write
 from django_pgqueue.spark.write.reap import main, reap
 from tests.faults.server import Server
+from tests.harness.notices import heard_until_now
 from tests.harness.waiting import wait_for
 from tests.spark.conftest import ROOT, quick_start
 from tests.spark.write.conftest import Held, jobs, journal, prepared, stages
@@ -282,7 +283,7 @@ def test_a_driver_that_died_after_it_decided_is_finished(
 
         assert ["orders: committing, committed"] == reap(server.url)
 
-        heard = [note.payload for note in listener.notifies(timeout=0.1)]
+        heard = heard_until_now(listener, channel)
     *queues, lanes = heard
     assert ["mail", f"{fair.HINT}mail"] == queues
     assert lanes.startswith(HINT)

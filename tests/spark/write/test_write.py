@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 
 from django_pgqueue.spark.write.result import read_result
 from django_pgqueue.tasks.payload import decode
+from tests.harness.notices import heard_until_now
 from tests.spark.write.conftest import jobs, journal, prepared, stages
 
 pytestmark = [pytest.mark.spark, pytest.mark.smoke]
@@ -214,7 +215,7 @@ def test_workers_are_woken_once_for_each_queue(spark, write, server):
             task="a.b",
         )
 
-        heard = [note.payload for note in listener.notifies(timeout=0.1)]
+        heard = heard_until_now(listener, channel)
     assert ["q0", "q1"] == heard
 
 
@@ -238,7 +239,7 @@ def test_rows_of_a_key_wait_for_one_another(spark, write, server, database, comm
             commit=commit,
         )
 
-        heard = [note.payload for note in listener.notifies(timeout=0.1)]
+        heard = heard_until_now(listener, channel)
     columns = "lane, lane_capacity, lane_spacing, lane_burst, lane_policy, visible_at"
     made = jobs(database, f"{columns} IS NULL")
     lanes = [(f"a.b:{n}", 5, 0.5, None, "skip", True) for n in range(3)] * 3
