@@ -6,16 +6,22 @@ from typing import Any
 from django.db import migrations, models
 
 # Functions as django_pgqueue/sql/ had them; later changes come in later migrations.
-# What pgqueue_enqueue() is given besides would make it another function.
+# What pgqueue_enqueue() and pgqueue_promote() are given besides would make them other
+# functions.
 ENQUEUE_IN_LANES = (
     "text, jsonb, jsonb, text, integer, timestamptz, timestamptz, integer, text, jsonb,"
     " text, integer, float8, integer"
 )
-FUNCTIONS = f"DROP FUNCTION pgqueue_enqueue({ENQUEUE_IN_LANES});\n" + (
-    Path(__file__).with_suffix(".sql").read_text("utf-8")
-)
+FLOORS = "bigint[], bigint[], timestamptz[]"
+FUNCTIONS = (
+    f"DROP FUNCTION pgqueue_enqueue({ENQUEUE_IN_LANES});\n"
+    "DROP FUNCTION pgqueue_promote(text[], boolean);\n"
+    "CREATE SEQUENCE pgqueue_promotion;\n"
+) + (Path(__file__).with_suffix(".sql").read_text("utf-8"))
 FUNCTIONS_BACK = (
     f"DROP FUNCTION pgqueue_turns, pgqueue_enqueue({ENQUEUE_IN_LANES}, text);\n"
+    f"DROP FUNCTION pgqueue_promote(text[], boolean, {FLOORS});\n"
+    "DROP SEQUENCE pgqueue_promotion;\n"
     + Path(__file__).with_name("0004_lanes.sql").read_text("utf-8")
 )
 
@@ -37,6 +43,7 @@ class Migration(migrations.Migration):
             column(model, "lane_policy", "lane policy", models.CharField, max_length=20)
             for model in ("job", "archivedjob", "deadletter")
         ),
+        column("job", "promotion", "promotion", models.BigIntegerField),
         column("lane", "weight", "weight", models.IntegerField),
         migrations.AddField(
             "lane",

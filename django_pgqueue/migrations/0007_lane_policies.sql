@@ -42,11 +42,18 @@ CREATE OR REPLACE TRIGGER pgqueue_job_place BEFORE INSERT ON pgqueue_job
 CREATE OR REPLACE FUNCTION pgqueue_promote(
     in_lanes text[],
     in_paced boolean DEFAULT true,
+    in_promotions bigint[] DEFAULT '{}',
+    in_ids bigint[] DEFAULT '{}',
+    in_dues timestamptz[] DEFAULT '{}',
     OUT jobs integer,
     OUT queues text[],
     OUT locked text[],
     OUT paced text[],
-    OUT next_seconds float8[]
+    OUT next_seconds float8[],
+    OUT floored text[],
+    OUT promotions bigint[],
+    OUT ids bigint[],
+    OUT dues timestamptz[]
 ) LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
     SET enable_incremental_sort = off SET jit = off
@@ -54,6 +61,7 @@ AS $$
 DECLARE
     home bigint := 'pgqueue_job'::regclass::oid;
     moment timestamptz;
+    number bigint;
     probed text[];
     probes bigint[];
 BEGIN
@@ -71,20 +79,24 @@ BEGIN
         AND paused_until <= clock_timestamp()
       ORDER BY name FOR UPDATE;
     moment := clock_timestamp();
+    number := nextval('pgqueue_promotion');
+    IF number < ANY(in_promotions) THEN
+        in_promotions := '{}';
+        in_ids := '{}';
+        in_dues := '{}';
+    END IF;
     WITH seen AS MATERIALIZED (SELECT clock_timestamp() AS at),
     told AS MATERIALIZED (
-        SELECT seen.at AS seen_at, asked.name, newest.is_parked, newest.is_group,
+        SELECT seen.at AS seen_at, asked.*, newest.is_parked, newest.is_group,
                newest.policy,
                CASE WHEN of_task.breaker_trips > 0 THEN of_task.name END AS probing,
                CASE WHEN kept.paused_at IS NOT NULL
                          AND coalesce(kept.paused_until > moment, true) THEN 0
                     WHEN of_task.paused_at IS NOT NULL
                          AND coalesce(of_task.paused_until > moment, true) THEN 0
-                    WHEN of_task.breaker_trips > 0
-                         AND EXISTS (SELECT FROM pgqueue_job j
-                                      WHERE j.id = of_task.probe_id
-                                        AND (j.visible_at <= moment
-                                             OR j.leased_by IS NOT NULL)) THEN 0
+                    WHEN coalesce(of_task.breaker_trips, 0) > 0
+                         AND (SELECT j.visible_at <= moment OR j.leased_by IS NOT NULL
+                                FROM pgqueue_job j WHERE j.id = of_task.probe_id) THEN 0
                     WHEN newest.policy = 'fair' AND in_paced
                          AND coalesce(of_task.breaker_trips, 0) = 0 THEN 0
                     WHEN newest.is_group THEN 1
@@ -95,7 +107,11 @@ BEGIN
                CASE WHEN newest.is_parked THEN newest.burst ELSE kept.burst END AS burst,
                kept.full_at, coalesce(kept.unclaimed, 0) AS unclaimed
           FROM seen
-         CROSS JOIN (SELECT DISTINCT name FROM unnest(in_lanes) name) asked
+         CROSS JOIN (
+               SELECT DISTINCT given.name, coalesce(given.promotion, 0) AS promotion,
+                      coalesce(given.id, 0) AS id, coalesce(given.due, '-infinity') AS due
+                 FROM unnest(in_lanes, in_promotions, in_ids, in_dues)
+                      AS given(name, promotion, id, due)) asked
           LEFT JOIN pgqueue_lane kept ON kept.name = asked.name
           LEFT JOIN LATERAL (
                SELECT true AS is_parked, j.lane_capacity IS NULL AS is_group,
@@ -104,10 +120,21 @@ BEGIN
                            THEN least(greatest(j.lane_spacing, 0.000001), 2678400)
                            END AS spacing,
                       least(greatest(j.lane_burst, 1), 100000) AS burst
-                 FROM pgqueue_job j
-                WHERE j.lane >= asked.name AND j.lane <= asked.name
-                  AND j.visible_at IS NULL
-                ORDER BY j.lane DESC, j.id DESC LIMIT 1) newest ON true
+                 FROM ((SELECT j.lane_capacity, j.lane_policy, j.task, j.lane_spacing,
+                               j.lane_burst
+                          FROM pgqueue_job j
+                         WHERE (j.lane, j.id) >= (asked.name, asked.id)
+                           AND j.lane <= asked.name AND j.visible_at IS NULL
+                         ORDER BY j.lane DESC, j.id DESC LIMIT 1)
+                        UNION ALL
+                       (SELECT j.lane_capacity, j.lane_policy, j.task, j.lane_spacing,
+                               j.lane_burst
+                          FROM pgqueue_job j
+                         WHERE (j.lane, j.id, j.promotion) < (asked.name, asked.id, 0)
+                           AND j.lane >= asked.name AND j.visible_at IS NULL
+                           AND j.promotion IS NOT NULL
+                         ORDER BY j.lane DESC, j.id DESC, j.promotion DESC LIMIT 1)
+                        LIMIT 1) j) newest ON true
           LEFT JOIN LATERAL (
                SELECT j.task FROM pgqueue_job j
                 WHERE newest.policy = 'fair' AND j.lane >= asked.name
@@ -125,7 +152,9 @@ BEGIN
          CROSS JOIN LATERAL (
                SELECT count(*) AS jobs FROM (
                    SELECT FROM pgqueue_job j
-                    WHERE j.lane = told.name AND j.visible_at IS NOT NULL
+                    WHERE (j.lane, coalesce(j.promotion, 0))
+                          >= (told.name, told.promotion)
+                      AND j.lane <= told.name AND j.visible_at IS NOT NULL
                       AND j.leased_by IS NULL
                     LIMIT told.burst) unclaimed) waiting
          CROSS JOIN LATERAL (
@@ -139,33 +168,79 @@ BEGIN
          WHERE told.spacing IS NOT NULL),
     lane AS MATERIALIZED (
         SELECT told.name, told.is_group, told.spacing, told.policy, told.probing,
+               told.id, told.due,
+               CASE WHEN told.capacity > 0 AND told.policy IS DISTINCT FROM 'fair'
+                    THEN coalesce(held.first, number) END AS promotion,
                least(CASE WHEN told.probing IS NULL THEN 1000 ELSE 1 END,
-                     told.capacity - (SELECT count(*) FROM (
-                         SELECT FROM pgqueue_job j
-                          WHERE j.lane = told.name AND j.visible_at IS NOT NULL
-                          LIMIT told.capacity) held),
+                     told.capacity - held.jobs,
                      (SELECT tokens FROM paid WHERE paid.name = told.name)) AS room
-          FROM told WHERE told.is_parked),
-    next AS MATERIALIZED (
-        SELECT lane.name, lane.probing, head.id
-          FROM lane CROSS JOIN LATERAL (
+          FROM told CROSS JOIN LATERAL (
+               SELECT count(*) AS jobs, min(visible.promotion) AS first FROM (
+                   SELECT coalesce(j.promotion, 0) AS promotion FROM pgqueue_job j
+                    WHERE (j.lane, coalesce(j.promotion, 0))
+                          >= (told.name, told.promotion)
+                      AND j.lane <= told.name AND j.visible_at IS NOT NULL
+                    ORDER BY j.lane, coalesce(j.promotion, 0)
+                    LIMIT told.capacity) visible) held
+         WHERE told.is_parked),
+    parked AS MATERIALIZED (
+        SELECT lane.name, lane.is_group, lane.room, lane.policy, lane.probing,
+               lane.promotion, stored.id AS stored_id, stored.lane_due_at AS stored_due,
+               back.id AS back_id, back.lane_due_at AS back_due,
+               due.ids || due_back.ids AS ids, due.dues || due_back.dues AS dues,
+               due.first AS first_due
+          FROM lane
+          LEFT JOIN LATERAL (
                SELECT j.id, j.lane_due_at FROM pgqueue_job j
-                WHERE j.lane >= lane.name AND j.lane <= lane.name
+                WHERE lane.is_group AND lane.room > 0
+                  AND (j.lane, j.id) >= (lane.name, lane.id) AND j.lane <= lane.name
                   AND j.visible_at IS NULL
                   AND (j.deliveries = 0 OR j.lane_due_at <= moment
                        OR (lane.spacing IS NOT NULL
                            AND lane.policy IS DISTINCT FROM 'skip'))
-                ORDER BY j.lane, j.id LIMIT 1) head
-         WHERE lane.is_group AND lane.room > 0 AND head.lane_due_at <= moment
+                ORDER BY j.lane, j.id LIMIT 1) stored ON true
+          LEFT JOIN LATERAL (
+               SELECT j.id, j.lane_due_at FROM pgqueue_job j
+                WHERE lane.is_group AND lane.room > 0 AND lane.id > 0
+                  AND (j.lane, j.id, j.promotion) < (lane.name, lane.id, 0)
+                  AND j.lane >= lane.name AND j.visible_at IS NULL
+                  AND j.promotion IS NOT NULL
+                  AND (j.deliveries = 0 OR j.lane_due_at <= moment
+                       OR (lane.spacing IS NOT NULL
+                           AND lane.policy IS DISTINCT FROM 'skip'))
+                ORDER BY j.lane, j.id, j.promotion LIMIT 1) back ON true
+         CROSS JOIN LATERAL (
+               SELECT coalesce(array_agg(found.id), '{}') AS ids,
+                      coalesce(array_agg(found.lane_due_at), '{}') AS dues,
+                      min(found.lane_due_at) AS first
+                 FROM (SELECT j.id, j.lane_due_at FROM pgqueue_job j
+                        WHERE NOT lane.is_group
+                          AND (j.lane, j.lane_due_at) >= (lane.name, lane.due)
+                          AND (j.lane, j.lane_due_at) <= (lane.name, moment)
+                          AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
+                        ORDER BY j.lane, j.lane_due_at
+                        LIMIT greatest(lane.room, 0)) found) due
+         CROSS JOIN LATERAL (
+               SELECT coalesce(array_agg(found.id), '{}') AS ids,
+                      coalesce(array_agg(found.lane_due_at), '{}') AS dues
+                 FROM (SELECT j.id, j.lane_due_at FROM pgqueue_job j
+                        WHERE NOT lane.is_group AND lane.due > '-infinity'
+                          AND (j.lane, j.lane_due_at, j.id) < (lane.name, lane.due, 0)
+                          AND (j.lane, j.lane_due_at) <= (lane.name, moment)
+                          AND j.lane >= lane.name AND j.visible_at IS NULL
+                          AND j.lane_capacity IS NOT NULL AND j.promotion IS NOT NULL
+                        ORDER BY j.lane, j.lane_due_at, j.id
+                        LIMIT greatest(lane.room, 0)) found) due_back),
+    next AS MATERIALIZED (
+        SELECT name, probing, coalesce(back_id, stored_id) AS id FROM parked
+         WHERE is_group
+           AND CASE WHEN back_id IS NULL THEN stored_due ELSE back_due END <= moment
         UNION ALL
-        SELECT lane.name, lane.probing, due.id
-          FROM lane CROSS JOIN LATERAL (
-               SELECT j.id FROM pgqueue_job j
-                WHERE j.lane >= lane.name
-                  AND (j.lane, j.lane_due_at) <= (lane.name, moment)
-                  AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
-                ORDER BY j.lane, j.lane_due_at LIMIT greatest(lane.room, 0)) due
-         WHERE NOT lane.is_group),
+        SELECT parked.name, parked.probing, due.id
+          FROM parked CROSS JOIN LATERAL (
+               SELECT found.id FROM unnest(parked.ids, parked.dues) AS found(id, due)
+                ORDER BY found.due LIMIT greatest(parked.room, 0)) due
+         WHERE NOT parked.is_group),
     first AS MATERIALIZED (
         SELECT name, id FROM next
          WHERE probing IS NULL
@@ -176,7 +251,8 @@ BEGIN
            AND num_nonnulls(j.lane_due_at) = 1
            FOR UPDATE SKIP LOCKED),
     promoted AS (
-        UPDATE pgqueue_job AS j SET visible_at = moment, lane_due_at = NULL
+        UPDATE pgqueue_job AS j SET visible_at = moment, lane_due_at = NULL,
+               promotion = number
          WHERE j.id = ANY(ARRAY(SELECT id FROM free))
            AND num_nonnulls(j.lane_due_at) = 1
         RETURNING j.id, j.queue, j.lane, j.task),
@@ -218,11 +294,19 @@ BEGIN
                                       WHERE promoted.lane = lane.name)),
            ARRAY(SELECT name FROM soon ORDER BY name),
            ARRAY(SELECT greatest(seconds, 0) FROM soon ORDER BY name),
+           ARRAY(SELECT name FROM parked), ARRAY(SELECT promotion FROM parked),
+           ARRAY(SELECT CASE WHEN is_group AND room > 0
+                             THEN coalesce(stored_id, 9223372036854775807) END
+                   FROM parked),
+           ARRAY(SELECT CASE WHEN NOT is_group AND room > 0 AND policy IS NULL
+                             THEN coalesce(first_due, moment) END
+                   FROM parked),
            ARRAY(SELECT task FROM promoted
                   WHERE task = ANY(ARRAY(SELECT lane.probing FROM lane)) ORDER BY id),
            ARRAY(SELECT id FROM promoted
                   WHERE task = ANY(ARRAY(SELECT lane.probing FROM lane)) ORDER BY id)
-      INTO jobs, queues, locked, paced, next_seconds, probed, probes;
+      INTO jobs, queues, locked, paced, next_seconds, floored, promotions, ids, dues,
+           probed, probes;
     IF probes <> '{}' THEN
         UPDATE pgqueue_lane SET probe_id = probe.id
           FROM unnest(probed, probes) AS probe(task, id)

@@ -5,7 +5,8 @@ from django.contrib.postgres.operations import (
     RemoveIndexConcurrently,
 )
 from django.db import migrations, models
-from django.db.models import Q
+from django.db.models import F, Q
+from django.db.models.functions import Coalesce
 
 
 class Migration(migrations.Migration):
@@ -31,6 +32,40 @@ class Migration(migrations.Migration):
                 fields=["queue", "lane", "lane_due_at"],
                 name="pgqueue_job_fair",
                 condition=Q(visible_at__isnull=True, lane_policy="fair"),
+            ),
+        ),
+        RemoveIndexConcurrently(model_name="job", name="pgqueue_job_lane_visible"),
+        AddIndexConcurrently(
+            model_name="job",
+            index=models.Index(
+                F("lane"),
+                Coalesce("promotion", 0),
+                name="pgqueue_job_lane_visible",
+                condition=Q(visible_at__isnull=False, lane__isnull=False),
+            ),
+        ),
+        AddIndexConcurrently(
+            model_name="job",
+            index=models.Index(
+                fields=["lane", "id", "promotion"],
+                name="pgqueue_job_lane_back",
+                condition=Q(
+                    visible_at__isnull=True,
+                    lane__isnull=False,
+                    promotion__isnull=False,
+                ),
+            ),
+        ),
+        AddIndexConcurrently(
+            model_name="job",
+            index=models.Index(
+                fields=["lane", "lane_due_at", "id"],
+                name="pgqueue_job_lane_back_due",
+                condition=Q(
+                    visible_at__isnull=True,
+                    lane_capacity__isnull=False,
+                    promotion__isnull=False,
+                ),
             ),
         ),
         RemoveIndexConcurrently(model_name="lane", name="pgqueue_lane_controls"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import models
-from django.db.models import Case, Q, Value, When
-from django.db.models.functions import Now
+from django.db.models import Case, F, Q, Value, When
+from django.db.models.functions import Coalesce, Now
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.live_states import REST, TESTS
@@ -96,6 +96,9 @@ class Job(JobColumns):
     # Of a job that is parked in a lane: the lane may let it through from then on. NULL:
     # it was let through, or is in none.
     lane_due_at = models.DateTimeField(_("due in its lane at"), null=True, blank=True)
+    # The number of the promotion that let it through, from a sequence. NULL: it has
+    # waited in its lane since it was stored; 0: it came into it otherwise.
+    promotion = models.BigIntegerField(_("promotion"), null=True, blank=True)
     # The worker's name, as in pgqueue_worker; NULL: nobody.
     leased_by = models.CharField(_("leased by"), max_length=100, null=True, blank=True)
     leased_at = models.DateTimeField(_("leased at"), null=True, blank=True)
@@ -149,7 +152,8 @@ class Job(JobColumns):
                 condition=Q(visible_at__isnull=True, lane__isnull=False),
             ),
             models.Index(
-                fields=["lane"],
+                F("lane"),
+                Coalesce("promotion", 0),
                 name="pgqueue_job_lane_visible",
                 condition=Q(visible_at__isnull=False, lane__isnull=False),
             ),
@@ -158,6 +162,25 @@ class Job(JobColumns):
                 fields=["lane", "lane_due_at"],
                 name="pgqueue_job_lane_due",
                 condition=Q(visible_at__isnull=True, lane_capacity__isnull=False),
+            ),
+            # The same of those that came back, which a floor does not know of.
+            models.Index(
+                fields=["lane", "id", "promotion"],
+                name="pgqueue_job_lane_back",
+                condition=Q(
+                    visible_at__isnull=True,
+                    lane__isnull=False,
+                    promotion__isnull=False,
+                ),
+            ),
+            models.Index(
+                fields=["lane", "lane_due_at", "id"],
+                name="pgqueue_job_lane_back_due",
+                condition=Q(
+                    visible_at__isnull=True,
+                    lane_capacity__isnull=False,
+                    promotion__isnull=False,
+                ),
             ),
             # Serves queues/fair.py: of a queue, the lanes that take turns, and of each
             # those that have been due for longest.

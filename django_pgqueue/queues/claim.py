@@ -198,6 +198,7 @@ UPDATE pgqueue_job AS j
              FROM (SELECT 1) one LEFT JOIN terms ON terms.task = j.task
             WHERE j.lane IS NULL),
        lane_due_at = j.visible_at, visible_at = NULL,
+       promotion = coalesce(j.promotion, 0),
        leased_by = NULL, leased_at = NULL,
        attempt = CASE WHEN j.leased_by IS NULL THEN j.attempt
                       ELSE greatest(j.attempt - 1, 0) END,

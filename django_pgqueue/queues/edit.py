@@ -72,7 +72,8 @@ UPDATE pgqueue_job AS j
        lane_due_at = CASE WHEN %(lane)s::text IS NOT NULL THEN coalesce(
            j.lane_due_at, greatest(j.visible_at, statement_timestamp())) END,
        visible_at = CASE WHEN %(lane)s::text IS NULL THEN greatest(
-           coalesce(j.visible_at, j.lane_due_at), statement_timestamp()) END
+           coalesce(j.visible_at, j.lane_due_at), statement_timestamp()) END,
+       promotion = 0
  WHERE j.id = %(id)s AND j.leased_by IS NULL
 RETURNING j.queue
 """

@@ -163,12 +163,15 @@ in_the_way AS MATERIALIZED (
      ORDER BY j.lane, j.id LIMIT 1
        FOR UPDATE SKIP LOCKED),
 put_off AS (
-    UPDATE pgqueue_job AS j SET lane_due_at = j.visible_at, visible_at = NULL
+    UPDATE pgqueue_job AS j
+       SET lane_due_at = j.visible_at, visible_at = NULL,
+           promotion = coalesce(j.promotion, 0)
      WHERE j.id = ANY(ARRAY(SELECT id FROM in_the_way))
     RETURNING j.id),
 released AS (
     UPDATE pgqueue_job AS j
-       SET visible_at = statement_timestamp(), lane_due_at = NULL
+       SET visible_at = statement_timestamp(), lane_due_at = NULL,
+           promotion = nextval('pgqueue_promotion')
      WHERE j.id = ANY(ARRAY(SELECT id FROM free))
        AND (SELECT NOT is_group OR jobs = (SELECT count(*) FROM put_off)
               FROM lane, through)

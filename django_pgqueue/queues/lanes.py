@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor, one_row
 
@@ -48,8 +48,9 @@ PACED = "(j.lane IS NOT NULL AND j.lane_spacing IS NOT NULL)"
 
 # Locks: those of the function.
 PROMOTE = """
-SELECT jobs, queues, locked, paced, next_seconds
-  FROM pgqueue_promote(%(lanes)s::text[], %(paced)s)
+SELECT jobs, queues, locked, paced, next_seconds, floored, promotions, ids, dues
+  FROM pgqueue_promote(%(lanes)s::text[], %(paced)s, %(promotions)s::bigint[],
+                       %(ids)s::bigint[], %(dues)s::timestamptz[])
 """
 
 # Locks: none. Those of parked jobs.
@@ -145,6 +146,24 @@ SELECT (SELECT max(name) FROM looked), (SELECT count(*) FROM looked),
 """
 
 
+class Floor(NamedTuple):
+    """
+    From where on a lane has something left; see sql/promote.sql.
+
+    Attributes:
+        promotion: No visible job of it was let through by an earlier one.
+        id: No job with a smaller one has waited in it since it was stored.
+        due_at: None of a limit that was due before; None: nothing is known of that.
+    """
+
+    promotion: int = 0
+    id: int = 0
+    due_at: datetime | None = None
+
+
+NO_FLOOR = Floor()
+
+
 class Promoted(NamedTuple):
     """
     What became of a promotion.
@@ -156,6 +175,10 @@ class Promoted(NamedTuple):
         locked: Lanes with a job that somebody else had locked: ask again soon.
         paced: Lanes with a rate in which jobs wait that are let through by and by.
         next_seconds: When, for each of these, from now on; others depend on a claim.
+        floored: Those of the lanes asked for in which something is parked.
+        promotions: For each the floor's promotion that it saw; None: it did not look.
+        ids: Likewise the floor's id.
+        dues: Likewise the floor's due_at.
     """
 
     jobs: int
@@ -163,6 +186,10 @@ class Promoted(NamedTuple):
     locked: list[str]
     paced: Sequence[str] = ()
     next_seconds: Sequence[float] = ()
+    floored: Sequence[str] = ()
+    promotions: Sequence[int | None] = ()
+    ids: Sequence[int | None] = ()
+    dues: Sequence[datetime | None] = ()
 
 
 class Mark(NamedTuple):
@@ -198,7 +225,13 @@ class Looked:
     after: str | None
 
 
-def promote(cursor: Cursor, lanes: Sequence[str], *, paced: bool = True) -> Promoted:
+def promote(
+    cursor: Cursor,
+    lanes: Sequence[str],
+    *,
+    paced: bool = True,
+    floors: Sequence[Floor] = (),
+) -> Promoted:
     """
     Let through what *lanes* have room for.
 
@@ -207,10 +240,24 @@ def promote(cursor: Cursor, lanes: Sequence[str], *, paced: bool = True) -> Prom
             own, whose end is that of the locks.
         lanes: Up to PROMOTE_LANES_MAX names; one that has no job is no error.
         paced: Whether rates hold; False: for those who run jobs without a worker.
+        floors: Of each lane; empty: all of each is looked at.
     """
     assert len(lanes) <= PROMOTE_LANES_MAX
-    cursor.execute(PROMOTE, {"lanes": list(lanes), "paced": paced})
+    cursor.execute(PROMOTE, promotion(lanes, paced, floors))
     return Promoted(*one_row(cursor))
+
+
+def promotion(
+    lanes: Sequence[str], paced: bool = True, floors: Sequence[Floor] = ()
+) -> dict[str, Any]:
+    """Return the parameters of PROMOTE."""
+    return {
+        "lanes": list(lanes),
+        "paced": paced,
+        "promotions": [floor.promotion for floor in floors],
+        "ids": [floor.id for floor in floors],
+        "dues": [floor.due_at for floor in floors],
+    }
 
 
 def promote_lanes_of(cursor: Cursor, ids: Sequence[int]) -> int:

@@ -32,6 +32,7 @@ headers - 'pgqueue.unknown_since'
 
 # Locks: row locks on the chosen dead letters; SKIP LOCKED, so that two operators (or
 # the purge) share them without waiting. Those that have no dedup key.
+# promotion: its id is older than those that are stored now; see sql/promote.sql.
 # headers: the mark of an unknown task goes, so that its grace period starts anew; and
 # the deliveries so far are noted, so that DELIVERIES_MAX counts anew.
 REDRIVE = f"""
@@ -42,9 +43,9 @@ WITH chosen AS MATERIALIZED (
 gone AS (
     DELETE FROM pgqueue_dead_letter
      WHERE id = ANY(ARRAY(SELECT id FROM chosen)) RETURNING *)
-INSERT INTO pgqueue_job ({MOVED}, queue, attempt, crashes)
+INSERT INTO pgqueue_job ({MOVED}, queue, attempt, crashes, promotion)
 SELECT {MOVED.replace("headers", HEADERS)},
-       coalesce(%(queue)s, queue), 0, 0
+       coalesce(%(queue)s, queue), 0, 0, 0
   FROM gone ORDER BY id
 RETURNING id, queue, lane, lane_policy
 """
@@ -61,9 +62,10 @@ WITH chosen AS MATERIALIZED (
        AND coalesce(queued_key, dedup_key) IS NOT NULL
        FOR UPDATE SKIP LOCKED),
 moved AS (
-    INSERT INTO pgqueue_job ({MOVED}, dedup_key, queued_key, queue, attempt, crashes)
+    INSERT INTO pgqueue_job ({MOVED}, dedup_key, queued_key, queue, attempt, crashes,
+                             promotion)
     SELECT {MOVED.replace("headers", HEADERS)}, coalesce(queued_key, dedup_key),
-           queued_key, coalesce(%(queue)s, queue), 0, 0
+           queued_key, coalesce(%(queue)s, queue), 0, 0, 0
       FROM chosen ORDER BY coalesce(queued_key, dedup_key) COLLATE "C", id DESC
     ON CONFLICT (dedup_key) WHERE dedup_key IS NOT NULL DO NOTHING
     RETURNING id, queue, lane, lane_policy),
@@ -85,7 +87,8 @@ SELECT d.id, j.id FROM pgqueue_dead_letter d
 RETRY_NOW = """
 UPDATE pgqueue_job
    SET visible_at = CASE WHEN visible_at IS NOT NULL THEN statement_timestamp() END,
-       lane_due_at = CASE WHEN visible_at IS NULL THEN statement_timestamp() END
+       lane_due_at = CASE WHEN visible_at IS NULL THEN statement_timestamp() END,
+       promotion = coalesce(promotion, 0)
  WHERE id = ANY(ARRAY(
        SELECT id FROM pgqueue_job
         WHERE id = ANY(%(ids)s::bigint[]) AND leased_by IS NULL

@@ -106,6 +106,7 @@ JOBS = Table(
         Column("leased_by", "string"),
         Column("leased_at", "timestamp"),
         Column("lane_due_at", "timestamp"),
+        Column("promotion", "bigint"),
         Column("runs_alone", "boolean"),
         Column("cancel_requested_at", "timestamp"),
         Column("queued_key", "string"),

@@ -53,7 +53,18 @@
 -- of a hundred lanes then took 14 s. So the function turns off what is not a walk along
 -- an index. Whether a job is parked still is asked in words that no index knows: for
 -- "visible_at IS NULL", the index of claims was read in place of ids, all 100,000 jobs.
--- = ANY(ARRAY(…)): a join once flipped to a sequential scan.
+-- = ANY(ARRAY(…)): a join once flipped to a sequential scan. And no EXISTS: in a plan of
+-- an empty table it is a hash of all jobs, and NULL AND EXISTS (…) makes it.
+--
+-- Floors, which the caller keeps (worker/lanes/floors.py), spare a walk over what has left
+-- a lane, which nobody can vacuum while a snapshot is held. Each call has a number, which
+-- the jobs that it lets through get: a later call of the same lane has a larger one. Nothing
+-- visible of a lane has a smaller one than in_promotions says; nothing is parked with a
+-- smaller id than in_ids, or due before in_dues, but what has a number: that was let
+-- through before, or came into the lane otherwise than by being stored, and has indexes
+-- of its own. Without floors all is looked at; what comes back, of lanes in which something
+-- is parked, is from where on there is something left, and NULL is no news. A caller whose numbers are larger than ours has
+-- them from before a failover: they say nothing.
 --
 -- Locks: an advisory lock of each lane (postgres/keys.py), in the order of their
 -- hashes, until the transaction ends; another promotion of the same lane waits for it,
@@ -64,11 +75,18 @@
 CREATE OR REPLACE FUNCTION pgqueue_promote(
     in_lanes text[],
     in_paced boolean DEFAULT true,
+    in_promotions bigint[] DEFAULT '{}',
+    in_ids bigint[] DEFAULT '{}',
+    in_dues timestamptz[] DEFAULT '{}',
     OUT jobs integer,
     OUT queues text[],
     OUT locked text[],
     OUT paced text[],
-    OUT next_seconds float8[]
+    OUT next_seconds float8[],
+    OUT floored text[],
+    OUT promotions bigint[],
+    OUT ids bigint[],
+    OUT dues timestamptz[]
 ) LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
     SET enable_incremental_sort = off SET jit = off
@@ -76,6 +94,7 @@ AS $$
 DECLARE
     home bigint := 'pgqueue_job'::regclass::oid;
     moment timestamptz;
+    number bigint;
     probed text[];
     probes bigint[];
 BEGIN
@@ -93,20 +112,24 @@ BEGIN
         AND paused_until <= clock_timestamp()
       ORDER BY name FOR UPDATE;
     moment := clock_timestamp();
+    number := nextval('pgqueue_promotion');
+    IF number < ANY(in_promotions) THEN
+        in_promotions := '{}';
+        in_ids := '{}';
+        in_dues := '{}';
+    END IF;
     WITH seen AS MATERIALIZED (SELECT clock_timestamp() AS at),
     told AS MATERIALIZED (
-        SELECT seen.at AS seen_at, asked.name, newest.is_parked, newest.is_group,
+        SELECT seen.at AS seen_at, asked.*, newest.is_parked, newest.is_group,
                newest.policy,
                CASE WHEN of_task.breaker_trips > 0 THEN of_task.name END AS probing,
                CASE WHEN kept.paused_at IS NOT NULL
                          AND coalesce(kept.paused_until > moment, true) THEN 0
                     WHEN of_task.paused_at IS NOT NULL
                          AND coalesce(of_task.paused_until > moment, true) THEN 0
-                    WHEN of_task.breaker_trips > 0
-                         AND EXISTS (SELECT FROM pgqueue_job j
-                                      WHERE j.id = of_task.probe_id
-                                        AND (j.visible_at <= moment
-                                             OR j.leased_by IS NOT NULL)) THEN 0
+                    WHEN coalesce(of_task.breaker_trips, 0) > 0
+                         AND (SELECT j.visible_at <= moment OR j.leased_by IS NOT NULL
+                                FROM pgqueue_job j WHERE j.id = of_task.probe_id) THEN 0
                     WHEN newest.policy = 'fair' AND in_paced
                          AND coalesce(of_task.breaker_trips, 0) = 0 THEN 0
                     WHEN newest.is_group THEN 1
@@ -117,7 +140,11 @@ BEGIN
                CASE WHEN newest.is_parked THEN newest.burst ELSE kept.burst END AS burst,
                kept.full_at, coalesce(kept.unclaimed, 0) AS unclaimed
           FROM seen
-         CROSS JOIN (SELECT DISTINCT name FROM unnest(in_lanes) name) asked
+         CROSS JOIN (
+               SELECT DISTINCT given.name, coalesce(given.promotion, 0) AS promotion,
+                      coalesce(given.id, 0) AS id, coalesce(given.due, '-infinity') AS due
+                 FROM unnest(in_lanes, in_promotions, in_ids, in_dues)
+                      AS given(name, promotion, id, due)) asked
           LEFT JOIN pgqueue_lane kept ON kept.name = asked.name
           LEFT JOIN LATERAL (
                SELECT true AS is_parked, j.lane_capacity IS NULL AS is_group,
@@ -126,10 +153,21 @@ BEGIN
                            THEN least(greatest(j.lane_spacing, 0.000001), 2678400)
                            END AS spacing,
                       least(greatest(j.lane_burst, 1), 100000) AS burst
-                 FROM pgqueue_job j
-                WHERE j.lane >= asked.name AND j.lane <= asked.name
-                  AND j.visible_at IS NULL
-                ORDER BY j.lane DESC, j.id DESC LIMIT 1) newest ON true
+                 FROM ((SELECT j.lane_capacity, j.lane_policy, j.task, j.lane_spacing,
+                               j.lane_burst
+                          FROM pgqueue_job j
+                         WHERE (j.lane, j.id) >= (asked.name, asked.id)
+                           AND j.lane <= asked.name AND j.visible_at IS NULL
+                         ORDER BY j.lane DESC, j.id DESC LIMIT 1)
+                        UNION ALL
+                       (SELECT j.lane_capacity, j.lane_policy, j.task, j.lane_spacing,
+                               j.lane_burst
+                          FROM pgqueue_job j
+                         WHERE (j.lane, j.id, j.promotion) < (asked.name, asked.id, 0)
+                           AND j.lane >= asked.name AND j.visible_at IS NULL
+                           AND j.promotion IS NOT NULL
+                         ORDER BY j.lane DESC, j.id DESC, j.promotion DESC LIMIT 1)
+                        LIMIT 1) j) newest ON true
           LEFT JOIN LATERAL (
                SELECT j.task FROM pgqueue_job j
                 WHERE newest.policy = 'fair' AND j.lane >= asked.name
@@ -147,7 +185,9 @@ BEGIN
          CROSS JOIN LATERAL (
                SELECT count(*) AS jobs FROM (
                    SELECT FROM pgqueue_job j
-                    WHERE j.lane = told.name AND j.visible_at IS NOT NULL
+                    WHERE (j.lane, coalesce(j.promotion, 0))
+                          >= (told.name, told.promotion)
+                      AND j.lane <= told.name AND j.visible_at IS NOT NULL
                       AND j.leased_by IS NULL
                     LIMIT told.burst) unclaimed) waiting
          CROSS JOIN LATERAL (
@@ -161,33 +201,79 @@ BEGIN
          WHERE told.spacing IS NOT NULL),
     lane AS MATERIALIZED (
         SELECT told.name, told.is_group, told.spacing, told.policy, told.probing,
+               told.id, told.due,
+               CASE WHEN told.capacity > 0 AND told.policy IS DISTINCT FROM 'fair'
+                    THEN coalesce(held.first, number) END AS promotion,
                least(CASE WHEN told.probing IS NULL THEN 1000 ELSE 1 END,
-                     told.capacity - (SELECT count(*) FROM (
-                         SELECT FROM pgqueue_job j
-                          WHERE j.lane = told.name AND j.visible_at IS NOT NULL
-                          LIMIT told.capacity) held),
+                     told.capacity - held.jobs,
                      (SELECT tokens FROM paid WHERE paid.name = told.name)) AS room
-          FROM told WHERE told.is_parked),
-    next AS MATERIALIZED (
-        SELECT lane.name, lane.probing, head.id
-          FROM lane CROSS JOIN LATERAL (
+          FROM told CROSS JOIN LATERAL (
+               SELECT count(*) AS jobs, min(visible.promotion) AS first FROM (
+                   SELECT coalesce(j.promotion, 0) AS promotion FROM pgqueue_job j
+                    WHERE (j.lane, coalesce(j.promotion, 0))
+                          >= (told.name, told.promotion)
+                      AND j.lane <= told.name AND j.visible_at IS NOT NULL
+                    ORDER BY j.lane, coalesce(j.promotion, 0)
+                    LIMIT told.capacity) visible) held
+         WHERE told.is_parked),
+    parked AS MATERIALIZED (
+        SELECT lane.name, lane.is_group, lane.room, lane.policy, lane.probing,
+               lane.promotion, stored.id AS stored_id, stored.lane_due_at AS stored_due,
+               back.id AS back_id, back.lane_due_at AS back_due,
+               due.ids || due_back.ids AS ids, due.dues || due_back.dues AS dues,
+               due.first AS first_due
+          FROM lane
+          LEFT JOIN LATERAL (
                SELECT j.id, j.lane_due_at FROM pgqueue_job j
-                WHERE j.lane >= lane.name AND j.lane <= lane.name
+                WHERE lane.is_group AND lane.room > 0
+                  AND (j.lane, j.id) >= (lane.name, lane.id) AND j.lane <= lane.name
                   AND j.visible_at IS NULL
                   AND (j.deliveries = 0 OR j.lane_due_at <= moment
                        OR (lane.spacing IS NOT NULL
                            AND lane.policy IS DISTINCT FROM 'skip'))
-                ORDER BY j.lane, j.id LIMIT 1) head
-         WHERE lane.is_group AND lane.room > 0 AND head.lane_due_at <= moment
+                ORDER BY j.lane, j.id LIMIT 1) stored ON true
+          LEFT JOIN LATERAL (
+               SELECT j.id, j.lane_due_at FROM pgqueue_job j
+                WHERE lane.is_group AND lane.room > 0 AND lane.id > 0
+                  AND (j.lane, j.id, j.promotion) < (lane.name, lane.id, 0)
+                  AND j.lane >= lane.name AND j.visible_at IS NULL
+                  AND j.promotion IS NOT NULL
+                  AND (j.deliveries = 0 OR j.lane_due_at <= moment
+                       OR (lane.spacing IS NOT NULL
+                           AND lane.policy IS DISTINCT FROM 'skip'))
+                ORDER BY j.lane, j.id, j.promotion LIMIT 1) back ON true
+         CROSS JOIN LATERAL (
+               SELECT coalesce(array_agg(found.id), '{}') AS ids,
+                      coalesce(array_agg(found.lane_due_at), '{}') AS dues,
+                      min(found.lane_due_at) AS first
+                 FROM (SELECT j.id, j.lane_due_at FROM pgqueue_job j
+                        WHERE NOT lane.is_group
+                          AND (j.lane, j.lane_due_at) >= (lane.name, lane.due)
+                          AND (j.lane, j.lane_due_at) <= (lane.name, moment)
+                          AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
+                        ORDER BY j.lane, j.lane_due_at
+                        LIMIT greatest(lane.room, 0)) found) due
+         CROSS JOIN LATERAL (
+               SELECT coalesce(array_agg(found.id), '{}') AS ids,
+                      coalesce(array_agg(found.lane_due_at), '{}') AS dues
+                 FROM (SELECT j.id, j.lane_due_at FROM pgqueue_job j
+                        WHERE NOT lane.is_group AND lane.due > '-infinity'
+                          AND (j.lane, j.lane_due_at, j.id) < (lane.name, lane.due, 0)
+                          AND (j.lane, j.lane_due_at) <= (lane.name, moment)
+                          AND j.lane >= lane.name AND j.visible_at IS NULL
+                          AND j.lane_capacity IS NOT NULL AND j.promotion IS NOT NULL
+                        ORDER BY j.lane, j.lane_due_at, j.id
+                        LIMIT greatest(lane.room, 0)) found) due_back),
+    next AS MATERIALIZED (
+        SELECT name, probing, coalesce(back_id, stored_id) AS id FROM parked
+         WHERE is_group
+           AND CASE WHEN back_id IS NULL THEN stored_due ELSE back_due END <= moment
         UNION ALL
-        SELECT lane.name, lane.probing, due.id
-          FROM lane CROSS JOIN LATERAL (
-               SELECT j.id FROM pgqueue_job j
-                WHERE j.lane >= lane.name
-                  AND (j.lane, j.lane_due_at) <= (lane.name, moment)
-                  AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
-                ORDER BY j.lane, j.lane_due_at LIMIT greatest(lane.room, 0)) due
-         WHERE NOT lane.is_group),
+        SELECT parked.name, parked.probing, due.id
+          FROM parked CROSS JOIN LATERAL (
+               SELECT found.id FROM unnest(parked.ids, parked.dues) AS found(id, due)
+                ORDER BY found.due LIMIT greatest(parked.room, 0)) due
+         WHERE NOT parked.is_group),
     first AS MATERIALIZED (
         SELECT name, id FROM next
          WHERE probing IS NULL
@@ -198,7 +284,8 @@ BEGIN
            AND num_nonnulls(j.lane_due_at) = 1
            FOR UPDATE SKIP LOCKED),
     promoted AS (
-        UPDATE pgqueue_job AS j SET visible_at = moment, lane_due_at = NULL
+        UPDATE pgqueue_job AS j SET visible_at = moment, lane_due_at = NULL,
+               promotion = number
          WHERE j.id = ANY(ARRAY(SELECT id FROM free))
            AND num_nonnulls(j.lane_due_at) = 1
         RETURNING j.id, j.queue, j.lane, j.task),
@@ -240,11 +327,19 @@ BEGIN
                                       WHERE promoted.lane = lane.name)),
            ARRAY(SELECT name FROM soon ORDER BY name),
            ARRAY(SELECT greatest(seconds, 0) FROM soon ORDER BY name),
+           ARRAY(SELECT name FROM parked), ARRAY(SELECT promotion FROM parked),
+           ARRAY(SELECT CASE WHEN is_group AND room > 0
+                             THEN coalesce(stored_id, 9223372036854775807) END
+                   FROM parked),
+           ARRAY(SELECT CASE WHEN NOT is_group AND room > 0 AND policy IS NULL
+                             THEN coalesce(first_due, moment) END
+                   FROM parked),
            ARRAY(SELECT task FROM promoted
                   WHERE task = ANY(ARRAY(SELECT lane.probing FROM lane)) ORDER BY id),
            ARRAY(SELECT id FROM promoted
                   WHERE task = ANY(ARRAY(SELECT lane.probing FROM lane)) ORDER BY id)
-      INTO jobs, queues, locked, paced, next_seconds, probed, probes;
+      INTO jobs, queues, locked, paced, next_seconds, floored, promotions, ids, dues,
+           probed, probes;
     IF probes <> '{}' THEN
         UPDATE pgqueue_lane SET probe_id = probe.id
           FROM unnest(probed, probes) AS probe(task, id)

@@ -43,7 +43,7 @@ PROMOTE_LOCK = (
     "    PERFORM pg_advisory_xact_lock(706706, hashed.key)\n"
     f"       FROM ({PROMOTE_KEYS}) hashed;\n"
 )
-PROMOTE_INTO = "      INTO jobs, queues, locked, paced, next_seconds, probed, probes;\n"
+PROMOTE_INTO = "           probed, probes;\n"
 
 # What it let through stays unseen while a job that has failed is parked in these lanes.
 # That one is first again when it is due, however many are parked behind it: so whoever
@@ -272,9 +272,9 @@ BUILDS: dict[str, Broken] = {
             ),
             Edit(
                 "sql/promote.sql",
-                "(SELECT DISTINCT name FROM unnest(in_lanes) name) asked\n",
-                "(SELECT DISTINCT name FROM unnest(in_lanes) name\n"
-                "                 WHERE (SELECT count(*) FROM hashed) > 0) asked\n",
+                "AS given(name, promotion, id, due)) asked\n",
+                "AS given(name, promotion, id, due)\n"
+                "                WHERE (SELECT count(*) FROM hashed) > 0) asked\n",
             ),
             # Now and then slowly, so that others wait for it; that does no harm itself.
             Edit(
@@ -318,9 +318,9 @@ BUILDS: dict[str, Broken] = {
             Edit(
                 "sql/promote.sql",
                 "j.visible_at IS NOT NULL\n"
-                "                          LIMIT told.capacity",
+                "                    ORDER BY j.lane, coalesce(j.promotion, 0)\n",
                 "j.leased_by IS NOT NULL\n"
-                "                          LIMIT told.capacity",
+                "                    ORDER BY j.lane, coalesce(j.promotion, 0)\n",
             ),
         ),
         "Q2-small",

@@ -30,6 +30,7 @@ from django_pgqueue.queues import lease as leases
 from django_pgqueue.queues import settle as settles
 from django_pgqueue.queues.claim import Band, claim_from_floors
 from django_pgqueue.queues.enqueue import MANY, ONE, insert, many
+from django_pgqueue.queues.lanes import Floor, promotion
 from django_pgqueue.queues.rules import ACCUMULATE, PLAIN, SPREAD
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.queues.unique import KEY, MANY_STORED, ONE_KEY, ONE_STORED, call
@@ -273,7 +274,7 @@ VALUES = {
 # Statements whose parameters differ from those of their names above.
 JSON_ITEMS = {"items": "[[], {}]"}
 SPECIAL = {
-    "lanes.PROMOTE": {"lanes": ["one", "none"], "paced": True},
+    "lanes.PROMOTE": promotion(["one", "none"], floors=[Floor(1, 5, NOON), Floor()]),
     "fair.CLAIM_FAIR": {
         "queue": "default",
         "after": "",
@@ -559,6 +560,7 @@ EXPLAINED = {
     *(f"log.subscriptions.{name}" for name in ("LOCK", "SHOWN", "ALL")),
     *(f"log.subscriptions.{name}" for name in ("INSERT", "DECLARE", "DISABLE")),
     *(f"log.subscriptions.{name}" for name in ("DECLARE_AGAIN", "ENABLE", "DELETE")),
+    *("lane_horizon.STORED", "lane_horizon.WRITERS"),
     *(
         f"lanes.{name}"
         for name in ("FORGET", "LANES_OF", "NEWLY_DUE", "PROMOTE", "WITH_ROOM")

@@ -37,7 +37,7 @@ FINGERPRINTS = {
     1: "5a3987a0aea6fe00",
     2: "10cfa8347f6e531b",
     3: "0be74a503b8ebe6c",
-    4: "72e21c8d9f24496c",
+    4: "7a86ed9b212e2f98",
 }
 
 

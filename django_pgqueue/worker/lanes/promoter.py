@@ -18,6 +18,7 @@ from django_pgqueue.bounds import LANE_SEPARATOR
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.wake import wake
 from django_pgqueue.queues import lanes
+from django_pgqueue.worker.lanes.floors import LaneFloors
 from django_pgqueue.worker.service import Service
 
 # How far back a look begins, at least.
@@ -54,6 +55,7 @@ class Promoter(Service):
         self._lanes: set[str] = set()
         self._promoting: set[str] = set()
         self._back_seconds: float | None = None
+        self._floors = LaneFloors()
         # When lanes with a rate let the next one through, by the monotonic clock.
         self._paced: dict[str, float] = {}
         # Lanes of jobs that somebody had locked, and when they are tried again.
@@ -250,7 +252,8 @@ class Promoter(Service):
         """Promote lanes; of those with a rate, is_ours: their next turn is for us."""
         for chunk in lanes.in_chunks(names):
             with self.link.steady_cursor() as cursor:
-                done = lanes.promote(cursor, chunk)
+                floors = self._floors.of(cursor, chunk)
+                done = lanes.promote(cursor, chunk, floors=floors)
             self._jobs += done.jobs
             for name in chunk:
                 self._paced.pop(name, None)
@@ -264,9 +267,10 @@ class Promoter(Service):
                 self._locked_at = time.monotonic() + LOCKED_SECONDS
             for queue in done.queues:
                 self._on_promoted(queue)
-            if done.queues:
-                with self.link.cursor() as cursor:
+            with self.link.cursor() as cursor:
+                if done.queues:
                     wake(cursor, done.queues)
+                self._floors.learn(cursor, chunk, done)
 
     def _call(self) -> None:
         with self._lock:

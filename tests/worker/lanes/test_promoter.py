@@ -56,7 +56,7 @@ def test_a_lane_that_is_left_during_its_promotion_is_promoted_again(
     """What was counted by then may have gone since."""
     asked = []
 
-    def promote(cursor, names):
+    def promote(cursor, names, floors):
         asked.append(names)
         if len(asked) == 1:
             promoter.freed(["a"])

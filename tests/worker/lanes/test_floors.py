@@ -1,0 +1,384 @@
+"""Floors of lanes: a promotion that knows what has left finds what others would."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from django_pgqueue.management.bench import gauges
+from django_pgqueue.models import Job, Lane
+from django_pgqueue.models.columns import CLOCK
+from django_pgqueue.queues import edit, lanes
+from django_pgqueue.queues.claim import claim, park
+from django_pgqueue.queues.enqueue import OF_LANE
+from django_pgqueue.queues.lane_controls import release
+from django_pgqueue.queues.redrive import redrive, retry_now
+from django_pgqueue.queues.settle import Ended, dead_letter, retry
+from django_pgqueue.worker.lanes import floors as module
+from django_pgqueue.worker.lanes.floors import LANES_MAX, LaneFloors
+from tests.harness.factories import LEASE, make_job, make_jobs
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+HOUR = timedelta(hours=1)
+TASK = "shop.call"
+GROUP = {"lane": "a"}
+LIMIT = {"lane": "a", "lane_capacity": 1}
+BOTH = pytest.mark.parametrize("kind", [GROUP, LIMIT], ids=["group", "limit"])
+
+
+@pytest.fixture(autouse=True)
+def _looks_at_the_horizon_each_time(monkeypatch):
+    monkeypatch.setattr(module, "LOOK_JOBS", 0)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
+
+
+@pytest.fixture
+def promote(cursor):
+    """Promote a lane as a worker does; return the ids of what was let through."""
+    floors = LaneFloors()
+
+    def promote(lane="a"):
+        before = through(lane)
+        done = lanes.promote(cursor, [lane], floors=floors.of(cursor, [lane]))
+        floors.learn(cursor, [lane], done)
+        return sorted({*through(lane)} - {*before})
+
+    promote.floors = floors
+    return promote
+
+
+def through(lane="a"):
+    rows = Job.objects.filter(lane=lane, visible_at__isnull=False)
+    return [*rows.order_by("pk").values_list("pk", flat=True)]
+
+
+def run(cursor, promote, count, lane="a"):
+    """Promote and end *count* jobs, one by one."""
+    for _ in range(count):
+        (job,) = promote(lane)
+        cursor.execute("DELETE FROM pgqueue_job WHERE id = %s", [job])
+
+
+def pages(cursor, floors):
+    """Return how many pages a promotion from *floors* reads; it is taken back."""
+    explaining = gauges.Explaining(cursor)
+    with cursor.connection.transaction(force_rollback=True):
+        explaining.execute(lanes.PROMOTE, lanes.promotion(["a"], floors=floors))
+    return explaining.buffers
+
+
+def leased(cursor, job):
+    """Claim the one job that is due; return what a settle is to say of it."""
+    claimed = claim(cursor, queues=["default"], worker="w", limit=1, lease=LEASE)
+    assert [job] == [each.id for each in claimed]
+    return claimed[0]
+
+
+def ended(job, **said):
+    return Ended(job.id, job.delivery, error='{"kind": "failed"}', **said)
+
+
+def set_aside(cursor, job, seconds=3600.0):
+    """Let a claimed job fail, and wait for its next attempt."""
+    retry(cursor, worker="w", ended=[ended(job, delay_seconds=seconds)])
+
+
+# What it spares -----------------------------------------------------------------------
+
+
+@BOTH
+def test_a_promotion_reads_no_more_for_what_has_left(
+    cursor, other_cursor, promote, kind
+):
+    """While nothing can be vacuumed; without floors, it does."""
+    cursor.execute("SET plan_cache_mode = force_generic_plan")
+    make_jobs(602, **kind)
+    gauges.hold_horizon(other_cursor)
+    run(cursor, promote, 20)
+    few = pages(cursor, promote.floors.of(cursor, ["a"]))
+    run(cursor, promote, 580)
+
+    assert pages(cursor, promote.floors.of(cursor, ["a"])) <= few + 5
+    assert pages(cursor, []) > few + 20
+
+
+def test_a_plan_of_an_empty_table_reads_no_more_when_it_is_full(cursor, promote):
+    """It is kept while the table grows: once, it made a hash of all jobs."""
+    cursor.execute("SET plan_cache_mode = force_generic_plan")
+    assert [] == promote()
+    make_jobs(1, **GROUP)
+    few = pages(cursor, [])
+    cursor.execute(
+        "INSERT INTO pgqueue_job (task, lane) SELECT 'x', 'a' || n / 10"
+        " FROM generate_series(1, 5000) n"
+    )
+
+    assert pages(cursor, []) <= few + 10
+
+
+@BOTH
+@pytest.mark.parametrize("analysed", ["never", "when empty", "when full"])
+def test_what_came_back_is_found_without_a_walk_over_the_lane(
+    cursor, promote, kind, analysed
+):
+    """By an index of its own, whatever the planner takes the table for."""
+    if analysed == "when empty":
+        cursor.execute("ANALYZE pgqueue_job")
+    cursor.execute(
+        "INSERT INTO pgqueue_job (task, lane, lane_capacity)"
+        " SELECT 'x', 'a', %s FROM generate_series(1, 20000)",
+        [kind.get("lane_capacity")],
+    )
+    if analysed == "when full":
+        cursor.execute("ANALYZE pgqueue_job")
+    promote()
+    cursor.execute("SELECT max(id), max(lane_due_at) FROM pgqueue_job")
+    last_id, last_due = cursor.fetchone()
+    at_the_end = [lanes.Floor(1, last_id, last_due)]
+
+    cursor.execute("DELETE FROM pgqueue_job WHERE visible_at IS NOT NULL")
+
+    assert pages(cursor, at_the_end) < 400
+
+
+# What may be below --------------------------------------------------------------------
+
+
+def test_what_commits_late_is_first_in_its_group(cursor, other_cursor, promote):
+    """Its id was drawn before those that were let through meanwhile."""
+    make_jobs(3, **GROUP)
+    run(cursor, promote, 3)
+    with other_cursor.connection.transaction():
+        other_cursor.execute(
+            "INSERT INTO pgqueue_job (task, lane) VALUES ('late', 'a') RETURNING id"
+        )
+        (late,) = other_cursor.fetchone()
+        made = make_jobs(4, **GROUP)
+        run(cursor, promote, 3)
+        (running,) = promote()
+    later = make_job(**GROUP)
+    Job.objects.filter(pk=running).delete()
+
+    assert made[-1] == running
+    assert [late] == promote()
+    Job.objects.filter(pk=late).delete()
+    assert [later.pk] == promote()
+
+
+def test_what_commits_late_has_been_due_for_longest_in_its_limit(
+    cursor, other_cursor, promote
+):
+    """Likewise by the time at which it was stored."""
+    make_jobs(3, **LIMIT)
+    run(cursor, promote, 3)
+    with other_cursor.connection.transaction():
+        other_cursor.execute(
+            "INSERT INTO pgqueue_job (task, lane, lane_capacity)"
+            " VALUES ('late', 'a', 1) RETURNING id"
+        )
+        (late,) = other_cursor.fetchone()
+        make_jobs(4, **LIMIT)
+        run(cursor, promote, 4)
+    make_job(**LIMIT)
+
+    assert [late] == promote()
+
+
+@BOTH
+def test_a_reader_keeps_no_floor_down(cursor, other_cursor, promote, kind):
+    """A snapshot that is held for long is just when floors are needed."""
+    gauges.hold_horizon(other_cursor)
+    last = make_jobs(5, **kind)[-1]
+    run(cursor, promote, 4)
+    promote()
+    (floor,) = promote.floors.of(cursor, ["a"])
+
+    # By number, it is of the one that is through; by id or time, of the last look.
+    cursor.execute("SELECT promotion FROM pgqueue_job WHERE id = %s", [last])
+    assert (floor.promotion,) == cursor.fetchone()
+    assert floor.id >= last or floor.due_at is not None
+
+
+def test_a_failed_job_of_a_limit_is_found_again(cursor, promote):
+    """It was parked for its next attempt, and is due for it."""
+    first = make_jobs(4, **LIMIT)[0]
+    assert [first] == promote()
+    set_aside(cursor, leased(cursor, first), seconds=0.0)
+    floors = promote.floors.of(cursor, ["a"])
+    run(cursor, promote, 3)
+
+    assert promote.floors.of(cursor, ["a"]) != floors
+    assert [first] == promote()
+
+
+def test_a_failed_job_that_its_group_skips_comes_first_when_it_is_due(cursor, promote):
+    """Before those that were stored later."""
+    first, *_ = make_jobs(4, lane_policy="skip", **GROUP)
+    assert [first] == promote()
+    set_aside(cursor, leased(cursor, first))
+    run(cursor, promote, 2)
+    assert [first] == [job.id for job in retry_now(cursor, [first])]
+
+    assert [first] == promote()
+
+
+def test_a_failed_job_of_a_rate_holds_its_group_up(cursor, promote):
+    """It waits for its next turn, and is still the first."""
+    spaced = {"lane_spacing": 0.000001, "lane_burst": 1}
+    run(cursor, promote, len(make_jobs(3, **GROUP)))
+    first, _ = make_jobs(2, **GROUP, **spaced)
+    assert [first] == promote()
+    set_aside(cursor, leased(cursor, first))
+
+    assert [] == promote()
+
+
+def test_a_redriven_job_comes_first(cursor, promote):
+    """It has kept its id."""
+    first, *_ = make_jobs(4, **GROUP)
+    assert [first] == promote()
+    dead_letter(
+        cursor, worker="w", ended=[ended(leased(cursor, first), reason="exhausted")]
+    )
+    run(cursor, promote, 2)
+    assert [first] == [job.id for job in redrive(cursor, [first])]
+
+    assert [first] == promote()
+
+
+@BOTH
+def test_a_job_that_is_moved_into_a_lane_is_found_there(cursor, promote, kind):
+    """It is older than those that are through."""
+    moved = make_job(lane="b")
+    run(cursor, promote, len(make_jobs(4, **kind)))
+    with cursor.connection.transaction():
+        edit.lock(cursor, moved.pk)
+        of_lane = {**dict.fromkeys(OF_LANE), **kind}
+        edit.move(cursor, moved.pk, lane="a", columns=of_lane)
+
+    assert [moved.pk] == promote()
+
+
+def test_a_job_that_a_pause_has_parked_is_found_when_it_ends(cursor, promote):
+    """Though it was in no lane before."""
+    held = make_job(task=TASK)
+    run(cursor, promote, len(make_jobs(3, task=TASK, lane=TASK)), TASK)
+    pause = Lane.objects.create(name=TASK, paused_at=CLOCK)
+    assert 1 == park(cursor, queues=["default"], held=[TASK])
+    assert [] == promote(TASK)
+    pause.delete()
+
+    assert [held.pk] == promote(TASK)
+
+
+def test_a_job_that_made_way_for_another_is_found_again(cursor, promote):
+    """By a release, which lets the one behind it through."""
+    run(cursor, promote, len(make_jobs(2, **GROUP)))
+    first, second = make_jobs(2, **GROUP)
+    assert [first] == promote()
+    set_aside(cursor, leased(cursor, first))
+    with cursor.connection.transaction():
+        assert second == release(cursor, "a").job
+    assert [] == promote()
+    Job.objects.filter(pk=second).delete()
+    retry_now(cursor, [first])
+
+    assert [first] == promote()
+
+
+@BOTH
+def test_what_others_have_let_through_counts(cursor, other_cursor, promote, kind):
+    """Though its id is below the floor."""
+    first, *_ = make_jobs(4, **kind)
+    assert [first] == promote()
+    dead_letter(
+        cursor, worker="w", ended=[ended(leased(cursor, first), reason="exhausted")]
+    )
+    run(cursor, promote, 2)
+    redrive(cursor, [first])
+    assert 1 == lanes.promote(other_cursor, ["a"]).jobs
+    (last,) = through()
+    assert last == first or kind is LIMIT
+
+    assert [] == promote()
+
+
+def test_what_was_released_counts(cursor, promote):
+    """A limit has one more then than it takes, and lets no other one through."""
+    make_jobs(5, **LIMIT)
+    run(cursor, promote, 2)
+    (running,) = promote()
+    with cursor.connection.transaction():
+        released = release(cursor, "a").job
+    Job.objects.filter(pk=running).delete()
+
+    assert [released] == through()
+    assert [] == promote()
+
+
+# What becomes of floors ---------------------------------------------------------------
+
+
+def test_what_somebody_stores_below_a_floor_is_found_once_it_has_lasted(
+    cursor, promote, monkeypatch
+):
+    """Such as a job with an id of his own choice."""
+    first = make_jobs(3, **GROUP)[0]
+    run(cursor, promote, 3)
+    cursor.execute(
+        "INSERT INTO pgqueue_job (id, task, lane) VALUES (%s, 'x', 'a')", [first]
+    )
+    assert [] == promote()
+
+    monkeypatch.setattr(module.time, "monotonic", lambda: 1e9)
+    assert [first] == promote()
+
+
+def test_another_connection_begins_without_floors(cursor, other_cursor, promote):
+    """Its server may be another one, with fewer promotions."""
+    make_jobs(3, **GROUP)
+    run(cursor, promote, 2)
+    assert [lanes.NO_FLOOR] != promote.floors.of(cursor, ["a"])
+
+    assert [lanes.NO_FLOOR] == promote.floors.of(other_cursor, ["a"])
+
+
+def test_numbers_from_before_a_failover_say_nothing(cursor, promote):
+    """Behind a pooler, the connection may outlive the server."""
+    make_jobs(3, **GROUP)
+    run(cursor, promote, 1)
+    (running,) = promote()
+    cursor.execute("SELECT setval('pgqueue_promotion', 1, false)")
+    cursor.execute("UPDATE pgqueue_job SET promotion = 0 WHERE id = %s", [running])
+
+    assert [] == promote()
+
+
+def test_no_more_lanes_are_remembered_than_were_promoted_last(cursor):
+    """A worker may meet millions."""
+    floors = LaneFloors()
+    names = [f"lane-{number}" for number in range(LANES_MAX + 50)]
+    for name in names:
+        make_job(lane=name)
+    for chunk in lanes.in_chunks(names):
+        done = lanes.promote(cursor, chunk, floors=floors.of(cursor, chunk))
+        floors.learn(cursor, chunk, done)
+
+    kept = [floor != lanes.NO_FLOOR for floor in floors.of(cursor, sorted(names))]
+    assert [False] * 50 + [True] * LANES_MAX == kept
+
+
+def test_a_floor_never_falls(cursor, promote):
+    """What was not there is not there, while all goes through promotions."""
+    make_jobs(6, **GROUP)
+    seen = []
+    for _ in range(6):
+        run(cursor, promote, 1)
+        seen += promote.floors.of(cursor, ["a"])
+
+    assert all(one.promotion < other.promotion for one, other in pairwise(seen))
+    assert all(one.id <= other.id for one, other in pairwise(seen))
+    assert seen[-1].id > seen[0].id
