@@ -53,6 +53,14 @@ job_expired = Signal()
 # that keeps no archive), "retry", "dead", "expire", "cancel" or "release".
 settle_stale = Signal()
 
+# The watch has found that something is wrong, much more of it, or that it is over. Sent
+# in the worker that leads, within a minute, whoever has looked.
+# sender: None. kind: "lapsed_leases", "unclaimed_jobs", "new_dead_letters",
+# "silent_schedules" or "halted_groups". subject: a queue, a task, a schedule, or a
+# topic and a group (str). change: "begins", "grows" or "ends". count: int, up to a
+# bound. detail: a sentence (str). since: datetime.
+alert_changed = Signal()
+
 # The circuit breaker of a task has opened: no worker begins a job of it until the
 # cool-down is over and a probe has succeeded. Sent once, where it was opened.
 # sender: the Task. task: its name. trips: int, how often in a row. cooldown_seconds:

@@ -1,5 +1,6 @@
 """The nouns: schema, constraints and querysets; behaviour stands in queues/."""
 
+from django_pgqueue.models.alert import Alert
 from django_pgqueue.models.archived_job import ArchivedJob
 from django_pgqueue.models.clock import Clock
 from django_pgqueue.models.consumer_group import ConsumerGroup, Position
@@ -21,6 +22,7 @@ from django_pgqueue.models.topic import LogDay, LogState, Message, Topic
 from django_pgqueue.models.worker import Worker
 
 __all__ = [
+    "Alert",
     "ArchivedJob",
     "Clock",
     "ConsumerGroup",

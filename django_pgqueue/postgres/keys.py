@@ -31,6 +31,9 @@ SUBSCRIPTIONS = 706_705
 LANES = 706_706
 # Who claims from a queue with a limit. Key: of the queue's name and the installation.
 QUEUE_LIMITS = 706_707
+# Who looks for what is wrong. Key: INSTALLATION; the function pgqueue_watch() has the
+# number, too.
+WATCH = 706_708
 # Which topics a transaction publishes to, shared. Class: this and the topic's id, so no
 # class of ours is higher; key: the low 32 bits of the highest message id that was drawn
 # before. Of which installation, another lock of the transaction says: that of the

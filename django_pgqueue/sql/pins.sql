@@ -26,7 +26,7 @@ BEGIN
                'pgqueue_pattern_selects', 'pgqueue_patterns_of', 'pgqueue_promote',
                'pgqueue_publish', 'pgqueue_repeat_calls', 'pgqueue_retake_keys',
                'pgqueue_store', 'pgqueue_store_message', 'pgqueue_store_messages',
-               'pgqueue_store_unique', 'pgqueue_turns')
+               'pgqueue_store_unique', 'pgqueue_turns', 'pgqueue_watch')
     LOOP
         EXECUTE pg_catalog.format(
             'ALTER ROUTINE %s SET search_path = %s, pg_temp', routine, home);

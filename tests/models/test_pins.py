@@ -85,6 +85,7 @@ CALLS = [
        clock_timestamp(), 'k', 'queued', 'skip', NULL, '1 h', 3, true)""",
     "SELECT one.pgqueue_retake_keys('{1}', '{f}', '10ms')",
     "SELECT one.pgqueue_repeat_calls(5)",
+    "SELECT * FROM one.pgqueue_watch('1 h', '1 h', '1 h', '1 h', 1)",
     "SELECT one.pgqueue_promote('{a}', true, '{0}', '{0}', '{now}')",
     "SELECT * FROM one.pgqueue_turns('default', '', 0, '', 9, 9, 9, '{}')",
     "SELECT one.pgqueue_pattern_selects('a.*', 'a.b.c')",

@@ -286,6 +286,7 @@ SPECIAL = {
         "passed": [1],
     },
     "lanes.WITH_ROOM": {"after": ""},
+    "watch.SAID": {"after": NOON},
     "lanes.FORGET": {"after": "", "rest": LEASE, "rest_unclaimed": LEASE},
     "lanes.NEWLY_DUE": {"since": NOON, "after": None},
     **{f"insert many, {name}, in lanes": JSON_ITEMS for name in ("plain", "spread")},
@@ -561,6 +562,7 @@ EXPLAINED = {
     *(f"log.subscriptions.{name}" for name in ("INSERT", "DECLARE", "DISABLE")),
     *(f"log.subscriptions.{name}" for name in ("DECLARE_AGAIN", "ENABLE", "DELETE")),
     *("lane_horizon.STORED", "lane_horizon.WRITERS"),
+    *(f"watch.{name}" for name in ("LOOK", "NOW", "SAID", "STANDING")),
     *(
         f"lanes.{name}"
         for name in ("FORGET", "LANES_OF", "NEWLY_DUE", "PROMOTE", "WITH_ROOM")

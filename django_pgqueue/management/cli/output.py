@@ -38,7 +38,7 @@ COLUMNS_ENOUGH = 24
 
 # Words of states and severities, by colour: its name for rich, its number for ANSI.
 STYLES = {
-    ("green", 32): {"succeeded", "ok"},
+    ("green", 32): {"succeeded", "ok", "ends"},
     ("cyan", 36): {
         *("running", "ready", "active", "reading", "waiting", "enabled"),
         *("alive", "alive, leads"),
@@ -46,7 +46,10 @@ STYLES = {
     ("yellow", 33): {
         *("retrying", "warning", "paused", "held back", "stale", "disabled"),
     },
-    ("red", 31): {"dead", "error", "overdue", "faulty", "halted", "behind", "silent"},
+    ("red", 31): {
+        *("dead", "error", "overdue", "faulty", "halted", "behind", "silent"),
+        *("begins", "grows", "stands"),
+    },
     ("bright_black", 90): {
         *("scheduled", "parked", "cancelled", "expired", "withdrawn"),
     },

@@ -41,6 +41,7 @@ from django_pgqueue.management.cli import (
     show,
     stats,
     topics,
+    watch,
     workers,
 )
 from django_pgqueue.management.cli.output import Output, Subcommand
@@ -60,6 +61,7 @@ SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
     "limit": limit,
     "lanes": lanes,
     "workers": workers,
+    "watch": watch,
     "schedules": schedules,
     "topics": topics,
     "peek": peek,
@@ -75,8 +77,8 @@ EXIT_USAGE, EXIT_UNUSABLE, EXIT_INTERRUPTED = 2, 3, 130
 
 EPILOG = """
 Exit status: 0 done; 1 nothing matched, a named job was passed over, the doctor found an
-error, or a lag is above --max; 2 wrong command line; 3 the settings or the database
-cannot be used; 130 interrupted.
+error, a lag is above --max, or something is wrong by the watch; 2 wrong command line;
+3 the settings or the database cannot be used; 130 interrupted.
 """
 
 # Django's own options, which every command has; they work, and are not listed.

@@ -28,6 +28,7 @@ from django_pgqueue.queues.fair import HINT as FAIR_HINT
 from django_pgqueue.queues.held import HINT as HELD_HINT
 from django_pgqueue.queues.lanes import FREED_HINT, seconds_of
 from django_pgqueue.queues.lanes import HINT as LANES_HINT
+from django_pgqueue.queues.watch import HINT as ALERT_HINT
 from django_pgqueue.schedules.sync import HINT as SCHEDULES_HINT
 from django_pgqueue.topics.publish import HINT as TOPIC_HINT
 from django_pgqueue.worker.queue_plan import QueuePlan
@@ -57,7 +58,8 @@ class Wakes:
 
     Set by the listener, taken by the claimer. And some are about no queue: running jobs
     may have been cancelled, schedules changed, tasks paused or resumed, messages
-    published to a topic that groups read, or jobs stored that wait in lanes.
+    published to a topic that groups read, jobs stored that wait in lanes, or alerts
+    written.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Wakes:
         on_freed: Callable[[Collection[str]], None] | None = None,
         on_fair: Callable[[str], None] | None = None,
         on_held: Callable[[], None] | None = None,
+        on_alert: Callable[[], None] | None = None,
     ) -> None:
         self._on_topic = on_topic
         self._on_lanes = on_lanes
@@ -80,6 +83,7 @@ class Wakes:
             CANCEL: on_cancel,
             SCHEDULES_HINT: on_schedules,
             HELD_HINT: on_held,
+            ALERT_HINT: on_alert,
         }
         self._serves = plan.serves
         self._signal = signal

@@ -19,6 +19,7 @@ from django_pgqueue.worker.chores.heartbeat import Heartbeat
 from django_pgqueue.worker.chores.leader import Leader
 from django_pgqueue.worker.chores.repeats import repeat
 from django_pgqueue.worker.chores.scheduler import Scheduler
+from django_pgqueue.worker.chores.watch import Watch
 from django_pgqueue.worker.claim.capacity import MEMORY_JOBS, Dispatcher, QueueMix
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.fair_share import run_order
@@ -201,6 +202,7 @@ class Loops:
             self._on_freed,
             self.turns.flag,
             self._on_held,
+            self._on_alert,
         )
         # Nothing is flushed: a promotion that a crash of the server forgets is made
         # again, and what was committed after it, and is on disk, has it there, too.
@@ -213,6 +215,7 @@ class Loops:
             alias = settings.listen_database or settings.database
             self.listener = Listener(self._link("listener", alias), self.wakes)
         self.claimer = self._make_claimer(wakeup)
+        self._watch = Watch()
         self.leader = Leader(
             self._link("leader"),
             [
@@ -220,6 +223,7 @@ class Loops:
                 *depths.chores(settings),
                 *purger.chores(settings),
                 Backfills(),
+                self._watch,
             ],
         )
         self.heartbeat = Heartbeat(
@@ -315,6 +319,9 @@ class Loops:
 
     def _on_left(self, queues: Collection[str]) -> None:
         self.claimer.settled(queues)
+
+    def _on_alert(self) -> None:
+        self.leader.hurry(self._watch)
 
     def _on_held(self) -> None:
         """Look at once which tasks are paused."""

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from django_pgqueue.postgres.wake import prove, wake
+from django_pgqueue.queues.watch import HINT as ALERT
 from django_pgqueue.worker.claim import listener as module
 from django_pgqueue.worker.claim.listener import (
     CANCEL,
@@ -397,11 +398,25 @@ def test_after_a_reconnect_all_are_told(signal):
         lambda: heard.append("cancel"),
         lambda: heard.append("schedules"),
         heard.append,
+        on_alert=lambda: heard.append("alert"),
     )
 
     wakes.flag_any()
 
-    assert ["cancel", "schedules", None] == heard
+    assert ["cancel", "schedules", "alert", None] == heard
+
+
+def test_an_alert_is_no_queue(signal):
+    """Whoever leads hears of it, and no claimer is woken."""
+    heard = []
+    wakes = taken(Wakes(QueuePlan(), signal, on_alert=lambda: heard.append(1)))
+    signal.clear()
+
+    wakes.flag(ALERT)
+
+    assert [1] == heard
+    assert not wakes.pending
+    assert not signal.is_set()
 
 
 @pytest.mark.parametrize("served", [(), ("mail",)])
