@@ -568,6 +568,23 @@ def test_redrive_by_filter_takes_chunks(transactional_db, monkeypatch):
     assert [other.pk] == list(DeadLetter.objects.values_list("id", flat=True))
 
 
+def test_a_purge_deletes_dead_letters_alone(transactional_db, one_of_each):
+    """Those that match, for ever; a job that is none is passed over."""
+    kept = make_dead_letter(task="other")
+    gone = make_dead_letter(task="old", reason="timeout")
+    job = make_job()
+
+    status, out, _ = run("purge", "--task=old", "--dry-run")
+    assert (DONE, "1 job would be deleted.\n") == (status, out)
+    assert (DONE, "1 job deleted.\n") == run("purge", "--task=old", "--yes")[:2]
+    status, out, err = run("purge", kept.pk, job.pk, gone.pk)
+    assert (NOTHING, "1 job deleted.\n") == (status, out)
+    assert f"Job {job.pk} was not deleted: it is ready." in err
+    assert Job.objects.filter(pk=job.pk).exists()
+    assert not DeadLetter.objects.filter(pk__in=[kept.pk, gone.pk]).exists()
+    assert not ArchivedJob.objects.filter(pk__in=[kept.pk, gone.pk]).exists()
+
+
 def test_a_redrive_names_the_job_that_has_the_dedup_key(transactional_db):
     """The dead letter stays where it is, and the status says that something does."""
     dead, job = make_dead_letter(queued_key="k"), make_job(dedup_key="k")
@@ -630,7 +647,7 @@ def test_cancel_by_state(one_of_each):
         [1, "--all"],
     ],
 )
-@pytest.mark.parametrize("word", ["retry", "redrive", "cancel"])
+@pytest.mark.parametrize("word", ["retry", "redrive", "purge", "cancel"])
 def test_which_jobs_must_be_clear(transactional_db, word, arguments):
     """Ids, or filters, or --all: one of the three, or nothing is done."""
     make_dead_letter(queue="mail")
@@ -638,7 +655,8 @@ def test_which_jobs_must_be_clear(transactional_db, word, arguments):
     status, _, err = run(word, *arguments)
 
     assert USAGE == status
-    assert f"Say which jobs to {word}" in err
+    said = {"purge": "delete"}.get(word, word)
+    assert f"Say which jobs to {said}" in err
     assert 1 == DeadLetter.objects.count()
 
 

@@ -1,4 +1,4 @@
-"""pgqueue retry, redrive and cancel: what is done to jobs, by id or by filters."""
+"""pgqueue retry, redrive, purge, cancel: what is done to jobs, by id or by filters."""
 
 from __future__ import annotations
 
@@ -49,10 +49,12 @@ RETRY = Subcommand(
 
 # Redrive -----------------------------------------------------------------------------
 
+OF_LETTERS = ("queue", "task", "tag", "reason", "error", "since", "age")
+
 
 def _add_redrive(parser: Any) -> None:
     add_selection(parser)
-    add_filters(parser, "queue", "task", "tag", "reason", "error", "since", "age")
+    add_filters(parser, *OF_LETTERS)
     add_pace(parser)
     parser.add_argument(
         "--to",
@@ -73,6 +75,26 @@ REDRIVE = Subcommand(
     "Send dead letters back to a queue, with the same id, from attempt 1 on.",
     _add_redrive,
     _redrive,
+)
+
+# Purge -------------------------------------------------------------------------------
+
+
+def _add_purge(parser: Any) -> None:
+    add_selection(parser)
+    add_filters(parser, *OF_LETTERS)
+    add_pace(parser)
+
+
+def _purge(options: dict[str, Any], out: Output) -> int:
+    verb = Verb("delete", "deleted", operate.delete_dead_letters)
+    return answer(verb, act(verb, dead(), options, out), options, out)
+
+
+PURGE = Subcommand(
+    "Delete dead letters for ever, with their arguments and errors.",
+    _add_purge,
+    _purge,
 )
 
 # Cancel ------------------------------------------------------------------------------

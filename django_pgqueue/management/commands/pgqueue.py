@@ -55,6 +55,7 @@ SUBCOMMANDS: dict[str, ModuleType | Subcommand] = {
     "enqueue": enqueue,
     "retry": job_verbs.RETRY,
     "redrive": job_verbs.REDRIVE,
+    "purge": job_verbs.PURGE,
     "cancel": job_verbs.CANCEL,
     "pause": pausing.PAUSE,
     "resume": pausing.RESUME,
