@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from django_pgqueue.log.lag import Holder
+from django_pgqueue.operators.human import shown
 
 Severity = Literal["ok", "warning", "error"]
 
@@ -14,6 +15,9 @@ SEVERITIES: tuple[Severity, ...] = ("ok", "warning", "error")
 
 # A transaction that has published and stays open holds its topics' readers back.
 PUBLISHING_SECONDS_MAX = 60.0
+
+# Names in one finding.
+NAMES_MAX = 10
 
 # What starts a worker of all queues; of one, with its name.
 START = "python manage.py pgqueue_worker"
@@ -33,6 +37,7 @@ class Finding:
         value: What was measured, where that is a number or a list.
         limit: What the value is held against.
         way_out: What to do; empty where all is well.
+        about: The name of the one queue that it concerns; "": of several, or of none.
     """
 
     check: str
@@ -41,6 +46,14 @@ class Finding:
     value: object = None
     limit: object = None
     way_out: str = ""
+    about: str = ""
+
+
+def named(names: list[str]) -> str:
+    """Return names as one text, NAMES_MAX of them."""
+    told = ", ".join(map(shown, names[:NAMES_MAX]))
+    left = len(names) - NAMES_MAX
+    return f"{told} and {left} more" if left > 0 else told
 
 
 def ended_by(holder: Holder) -> str:
@@ -60,6 +73,7 @@ def finding(
     severity: Severity = "warning",
     value: object = None,
     limit: object = None,
+    about: str = "",
 ) -> Finding:
     """
     Return what was found, with its way out; or that all is as it should be.
@@ -73,6 +87,7 @@ def finding(
         severity: Of what is wrong.
         value: As of a finding.
         limit: As of a finding.
+        about: As of a finding; left out where nothing is wrong.
     """
     return Finding(
         check=check,
@@ -81,4 +96,5 @@ def finding(
         value=value,
         limit=limit,
         way_out=way_out if wrong else "",
+        about=about if wrong else "",
     )

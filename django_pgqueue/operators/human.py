@@ -1,5 +1,5 @@
 """
-Human: how people read times, counts and errors: in the admin, commands and doctor.
+Human: how people read times, counts, names and errors: admin, commands and doctor.
 
 A length of time has its two largest units, and is cut off below them: 119 s are
 "1 min 59 s", and no 2 minutes until they are over. Under a minute it has three figures.
@@ -76,6 +76,20 @@ def share(number: int, most: int) -> str:
     return _("%(number)s of %(most)s") % {"number": there_is, "most": f"{most:,}"}
 
 
+def shown(value: object) -> str:
+    """
+    Return *value* as one printable line; '' for None.
+
+    Whoever can enqueue a job chooses its names, arguments and messages. An escape
+    sequence among them could retitle a terminal, hide lines, or make one job look like
+    another; so everything that is no printable character is shown as its escape.
+    """
+    text = "" if value is None else str(value)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
 def last_error(type_name: str | None, kind: str | None, message: str | None) -> str:
     """Return an error in one line: its class without the module, and what it said."""
     # The first line: some libraries put a whole page into a message.
@@ -91,3 +105,8 @@ def _under_a_minute(micros: int) -> str:
     size, unit = (1_000_000, "s") if micros >= 1_000_000 else (1_000, "ms")
     cut = 10 ** max(len(str(micros)) - 3, 0)
     return f"{micros // cut * cut / size:g} {unit}"
+
+
+def _escape(char: str) -> str:
+    # \x1b, \u202e; a surrogate too, which could not be printed at all.
+    return char.encode("unicode_escape").decode("ascii")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import doctor
@@ -29,10 +29,14 @@ def plan_of(worker: doctor.Seen) -> QueuePlan:
         return QueuePlan()
 
 
+def plans_of(seen: Iterable[doctor.Seen]) -> set[QueuePlan]:
+    """Return what those of *seen* serve that live."""
+    return {plan_of(worker) for worker in seen if is_alive(worker.silent_seconds)}
+
+
 def living_plans(cursor: Cursor) -> set[QueuePlan]:
     """Return what living workers serve."""
-    seen = doctor.workers_seen(cursor, limit=WORKERS_MAX)
-    return {plan_of(worker) for worker in seen if is_alive(worker.silent_seconds)}
+    return plans_of(doctor.workers_seen(cursor, limit=WORKERS_MAX))
 
 
 def is_served(queue: str, plans: Collection[QueuePlan]) -> bool:

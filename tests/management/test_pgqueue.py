@@ -20,15 +20,10 @@ from django.utils import timezone
 
 from django_pgqueue.management.cli import acting
 from django_pgqueue.management.cli.output import Column, Output
-from django_pgqueue.management.cli.text import (
-    cut,
-    cut_in_middle,
-    padded,
-    shown,
-    width,
-)
+from django_pgqueue.management.cli.text import cut, cut_in_middle, padded, width
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Lane, Queue
 from django_pgqueue.operators import paging
+from django_pgqueue.operators.human import shown
 from tests.app.tasks import noop
 from tests.harness.factories import (
     make_archived_job,

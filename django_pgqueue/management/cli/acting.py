@@ -27,8 +27,8 @@ from django_pgqueue.management.cli.output import (
     Output,
 )
 from django_pgqueue.management.cli.rows import Filters
-from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import job_id, rows_count
+from django_pgqueue.operators.human import shown
 from django_pgqueue.operators.paging import in_order, windows
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.redrive import holders

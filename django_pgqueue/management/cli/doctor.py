@@ -27,8 +27,8 @@ from django_pgqueue.management.cli import (
     examine_topics,
 )
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
-from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.findings import SEVERITIES, Finding
+from django_pgqueue.operators.human import shown
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.postgres.cursor import Cursor

@@ -25,7 +25,6 @@ from django_pgqueue.management.cli.output import (
     EXIT_USAGE,
     Output,
 )
-from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import (
     add_force,
     check_is_declared,
@@ -34,6 +33,7 @@ from django_pgqueue.management.cli.words import (
     plain_text,
     queue_name,
 )
+from django_pgqueue.operators.human import shown
 from django_pgqueue.options.checks import check_priority
 from django_pgqueue.tasks.registry import find_task
 from django_pgqueue.tasks.task import Task

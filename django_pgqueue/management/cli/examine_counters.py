@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.management.cli.examine_jobs import named
-from django_pgqueue.operators.findings import Finding, finding
+from django_pgqueue.operators.findings import Finding, finding, named
 from django_pgqueue.postgres.counters import counters
 from django_pgqueue.postgres.cursor import Cursor
 

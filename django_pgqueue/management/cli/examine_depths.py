@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django_pgqueue.conf import Settings
-from django_pgqueue.management.cli.examine_jobs import named
-from django_pgqueue.operators.findings import START_FOR, Finding, finding
+from django_pgqueue.operators.findings import START_FOR, Finding, finding, named
 from django_pgqueue.operators.human import share
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.limits import Plans, limit

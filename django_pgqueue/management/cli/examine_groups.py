@@ -6,13 +6,10 @@ from collections.abc import Iterator
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.log.groups import GroupRow, find_all
-from django_pgqueue.log.lag import PartitionLag, lag
+from django_pgqueue.log.lag import lag
 from django_pgqueue.log.subscriptions import STALE_AFTER
-from django_pgqueue.management.cli.examine_jobs import named
-from django_pgqueue.management.cli.text import shown
-from django_pgqueue.operators.findings import START_FOR, Finding, finding
-from django_pgqueue.operators.human import age
-from django_pgqueue.operators.states import oldest
+from django_pgqueue.operators.findings import Finding, finding, named
+from django_pgqueue.operators.group_findings import of_unserved
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.topics.consume import declared
 from django_pgqueue.worker.serving import is_served, living_plans
@@ -34,38 +31,12 @@ def groups(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
 
 def _unserved(cursor: Cursor, rows: list[GroupRow]) -> Iterator[Finding]:
     plans = living_plans(cursor)
-    is_found = False
-    for row in rows:
-        if row.paused_at is not None or is_served(row.queue, plans):
-            continue
-        lags = lag(cursor, row.id, row.topic_id, limit=UNREAD_MESSAGES_MAX)
-        waiting = [each for each in lags if each.state == "waiting"]
-        if waiting:
-            is_found = True
-            yield _waits(row, waiting)
-    if not is_found:
-        yield Finding(
-            check="groups_unserved",
-            severity="ok",
-            what="Every group that has messages to read has a living worker, or is "
-            "paused.",
-        )
-
-
-def _waits(row: GroupRow, waiting: list[PartitionLag]) -> Finding:
-    unread = sum(each.unread for each in waiting)
-    more = any(each.unread >= UNREAD_MESSAGES_MAX for each in waiting)
-    return Finding(
-        check="groups_unserved",
-        severity="error",
-        what=f"Group {shown(row)} has {unread:,}{' or more' if more else ''} unread "
-        f"message{'' if unread == 1 else 's'}, the oldest for "
-        f"{age(oldest(waiting) or 0.0)}, and no living worker serves its queue "
-        f"{shown(row.queue)}.",
-        value=unread,
-        limit=0,
-        way_out=f"{START_FOR}{shown(row.queue)}",
-    )
+    lags = {
+        row: lag(cursor, row.id, row.topic_id, limit=UNREAD_MESSAGES_MAX)
+        for row in rows
+        if row.paused_at is None and not is_served(row.queue, plans)
+    }
+    yield from of_unserved(lags, limit=UNREAD_MESSAGES_MAX)
 
 
 def _stale(rows: list[GroupRow]) -> Finding:

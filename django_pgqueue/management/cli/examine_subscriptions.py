@@ -18,9 +18,8 @@ from django_pgqueue.log.subscriptions import (
     SubscriptionRow,
     find_all,
 )
-from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.examine_topics import RETENTION_SHARE_MAX
-from django_pgqueue.operators.findings import Finding, finding
+from django_pgqueue.operators.findings import Finding, finding, named
 from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.tasks import registry

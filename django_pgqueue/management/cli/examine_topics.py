@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.log import doctor
-from django_pgqueue.management.cli.examine_jobs import named
-from django_pgqueue.management.cli.text import shown
 from django_pgqueue.operators.findings import (
     PUBLISHING_SECONDS_MAX,
     Finding,
     ended_by,
     finding,
+    named,
 )
-from django_pgqueue.operators.human import age, duration
+from django_pgqueue.operators.group_findings import of_halted
+from django_pgqueue.operators.human import age, duration, shown
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 
@@ -30,7 +30,7 @@ def topics(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     yield _horizon(doctor.held_back(cursor, seconds=PUBLISHING_SECONDS_MAX))
     default = settings.retention.log
     yield _behind(doctor.behind(cursor, default=default, share=RETENTION_SHARE_MAX))
-    yield _halted(doctor.halted(cursor))
+    yield of_halted(doctor.halted(cursor))
     yield _partitions(doctor.other_partitions(cursor))
 
 
@@ -116,26 +116,6 @@ def _behind(found: list[doctor.Behind]) -> Finding:
         limit=RETENTION_SHARE_MAX,
         way_out="Start more readers, resume it, or keep its topic's messages for "
         "longer: topic(…, retain=…).",
-    )
-
-
-def _halted(found: list[doctor.Halted]) -> Finding:
-    told = [
-        f"{each.topic}/{each.group}, {each.partitions} partition"
-        f"{'' if each.partitions == 1 else 's'}, for {each.halted_for}, since "
-        f"{age(each.seconds)}"
-        for each in found
-    ]
-    first = next((each.message for each in found if each.message), "")
-    return finding(
-        check="groups_halted",
-        wrong=found,
-        what=f"Groups are halted: {named(told)}. {shown(first)}".strip(),
-        right="No group is halted.",
-        severity="error",
-        value=[f"{each.topic}/{each.group}" for each in found],
-        way_out="After an error: fix it, then manage.py pgqueue groups read-on. After "
-        "retention: manage.py pgqueue seek, to 'earliest' for what is left.",
     )
 
 

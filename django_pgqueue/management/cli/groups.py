@@ -12,9 +12,9 @@ from django_pgqueue.log.lag import lag
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.pausing import pause, resume
 from django_pgqueue.management.cli.places import chosen, group_name, partition
-from django_pgqueue.management.cli.text import by_whom, shown
+from django_pgqueue.management.cli.text import by_whom
 from django_pgqueue.management.cli.words import add_actions, add_reason
-from django_pgqueue.operators.human import age
+from django_pgqueue.operators.human import age, shown
 from django_pgqueue.operators.pausable import GROUP
 from django_pgqueue.operators.states import Behind, behind_of
 from django_pgqueue.tasks import database

@@ -10,8 +10,7 @@ from django_pgqueue.log.groups import GroupRow, find_all
 from django_pgqueue.log.lag import COUNTED_MESSAGES_MAX, PartitionLag, lag
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import chosen, group_name
-from django_pgqueue.management.cli.text import shown
-from django_pgqueue.operators.human import age, count
+from django_pgqueue.operators.human import age, count, shown
 from django_pgqueue.operators.states import oldest
 from django_pgqueue.tasks import database
 

@@ -14,7 +14,6 @@ from django_pgqueue.management.cli.acting import suggest
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.pausing import pause, resume
 from django_pgqueue.management.cli.rows import Filters
-from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import (
     add_actions,
     add_filters,
@@ -26,7 +25,7 @@ from django_pgqueue.management.cli.words import (
     weight,
 )
 from django_pgqueue.models import Lane
-from django_pgqueue.operators.human import age, count
+from django_pgqueue.operators.human import age, count, shown
 from django_pgqueue.operators.lanes import (
     kind_word,
     paused,

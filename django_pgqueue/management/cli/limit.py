@@ -10,7 +10,6 @@ from django.core.management.base import CommandError
 from django_pgqueue.bounds import LANE_BURST_MAX
 from django_pgqueue.exceptions import DeclarationError
 from django_pgqueue.management.cli.output import EXIT_USAGE, Output
-from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import (
     DEFAULT,
     add_force,
@@ -19,7 +18,7 @@ from django_pgqueue.management.cli.words import (
     queue_name,
     whole_number,
 )
-from django_pgqueue.operators.human import count
+from django_pgqueue.operators.human import count, shown
 from django_pgqueue.operators.lanes import rate
 from django_pgqueue.options.lanes import Rate
 from django_pgqueue.tasks import operate_queues as operate

@@ -23,10 +23,10 @@ from django_pgqueue.management.cli.text import (
     cut,
     cut_in_middle,
     padded,
-    shown,
     shown_lines,
     width,
 )
+from django_pgqueue.operators.human import shown
 
 EXIT_DONE, EXIT_NOTHING, EXIT_USAGE = 0, 1, 2
 

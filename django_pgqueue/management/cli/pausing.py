@@ -8,7 +8,7 @@ from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.acting import operator_name, suggest
 from django_pgqueue.management.cli.output import Output, Subcommand
 from django_pgqueue.management.cli.rows import Filters
-from django_pgqueue.management.cli.text import by_whom, shown
+from django_pgqueue.management.cli.text import by_whom
 from django_pgqueue.management.cli.words import (
     add_force,
     add_reason,
@@ -19,7 +19,7 @@ from django_pgqueue.management.cli.words import (
     queue_name,
 )
 from django_pgqueue.models import Lane, Queue
-from django_pgqueue.operators.human import duration
+from django_pgqueue.operators.human import duration, shown
 from django_pgqueue.operators.pausable import QUEUE, TASK, Pausable
 
 

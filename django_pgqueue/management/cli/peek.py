@@ -21,10 +21,9 @@ from django_pgqueue.log.seek import EARLIEST, LATEST
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import partition, place, resolved, topic_name
 from django_pgqueue.management.cli.show import UNREADABLE
-from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import add_limit, plain_text
 from django_pgqueue.models import Message, Topic
-from django_pgqueue.operators.human import distance
+from django_pgqueue.operators.human import distance, shown
 from django_pgqueue.operators.paging import in_order
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.redaction.values import redact

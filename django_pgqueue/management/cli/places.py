@@ -19,9 +19,8 @@ from django_pgqueue.log.names import PARTITIONS_MAX, check_topic
 from django_pgqueue.log.seek import EARLIEST, LATEST
 from django_pgqueue.log.start import Start
 from django_pgqueue.management.cli.output import Output
-from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import ID_MAX
-from django_pgqueue.operators.human import in_utc
+from django_pgqueue.operators.human import in_utc, shown
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.schedules.store import database_now
 

@@ -8,8 +8,8 @@ from typing import Any
 from django_pgqueue.conf import get_settings
 from django_pgqueue.log import days
 from django_pgqueue.log.closed_days import DAYS_REMEMBERED_SECONDS
-from django_pgqueue.management.cli.examine_jobs import named
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
+from django_pgqueue.operators.findings import named
 from django_pgqueue.operators.human import duration
 from django_pgqueue.postgres.clock import server_now
 from django_pgqueue.postgres.connect import connect

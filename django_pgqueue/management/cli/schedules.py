@@ -11,14 +11,13 @@ from django_pgqueue.exceptions import ScheduleError
 from django_pgqueue.management.cli.acting import operator_name
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.pausing import pause, resume
-from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import (
     add_actions,
     add_limit,
     add_reason,
     plain_text,
 )
-from django_pgqueue.operators.human import distance, duration, in_utc
+from django_pgqueue.operators.human import distance, duration, in_utc, shown
 from django_pgqueue.operators.pausable import SCHEDULE
 from django_pgqueue.schedules import operate, ticks
 from django_pgqueue.schedules.states import state_of

@@ -24,7 +24,7 @@ from django_pgqueue.management.cli.places import (
     place,
     resolved,
 )
-from django_pgqueue.management.cli.text import shown
+from django_pgqueue.operators.human import shown
 from django_pgqueue.operators.states import messages_of, step_line
 from django_pgqueue.tasks import database
 from django_pgqueue.topics import operate_groups as operate

@@ -6,8 +6,8 @@ from typing import Any
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
-from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import add_actions
+from django_pgqueue.operators.human import shown
 from django_pgqueue.postgres.connect import connect
 from django_pgqueue.postgres.counters import (
     MESSAGES,

@@ -15,11 +15,10 @@ from django.db.models.functions import Cast, Now
 
 from django_pgqueue.conf import get_settings
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Output
-from django_pgqueue.management.cli.text import shown
 from django_pgqueue.management.cli.words import job_id
 from django_pgqueue.models import ArchivedJob, DeadLetter, Job, Schedule
 from django_pgqueue.models.job import LiveState, live_state
-from django_pgqueue.operators.human import exact
+from django_pgqueue.operators.human import exact, shown
 from django_pgqueue.operators.lanes import kind_of_job, why_it_waits
 from django_pgqueue.operators.paging import in_order
 from django_pgqueue.redaction.values import redact

@@ -1,10 +1,7 @@
 """
 Text: data of jobs as a terminal may show it.
 
-Whoever can enqueue a job chooses its names, arguments and messages. An escape sequence
-among them could retitle a terminal, hide lines, or make one job look like another; so
-everything that is no printable character is shown as its escape. Widths are columns
-of a terminal: 世 takes two of them, a combining accent none.
+Widths are columns of a terminal: 世 takes two of them, a combining accent none.
 """
 
 from __future__ import annotations
@@ -12,15 +9,9 @@ from __future__ import annotations
 import unicodedata
 from typing import Any
 
+from django_pgqueue.operators.human import shown
+
 ELLIPSIS = "…"
-
-
-def shown(value: object) -> str:
-    """Return *value* as one printable line; '' for None."""
-    text = "" if value is None else str(value)
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
 def shown_lines(text: str) -> list[str]:
@@ -70,11 +61,6 @@ def padded(text: str, columns: int, *, right: bool = False) -> str:
     """Return *text* with spaces up to *columns*, behind it or before it."""
     spaces = " " * (columns - width(text))
     return spaces + text if right else text + spaces
-
-
-def _escape(char: str) -> str:
-    # \x1b, \u202e; a surrogate too, which could not be printed at all.
-    return char.encode("unicode_escape").decode("ascii")
 
 
 def _char_width(char: str) -> int:

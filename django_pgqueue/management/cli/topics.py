@@ -14,9 +14,8 @@ from django_pgqueue.log.overview import COUNTED_MESSAGES_MAX, count_since
 from django_pgqueue.log.subscriptions import SubscriptionRow
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.places import topic_name
-from django_pgqueue.management.cli.text import shown
 from django_pgqueue.models import Topic
-from django_pgqueue.operators.human import age, count, duration, in_utc
+from django_pgqueue.operators.human import age, count, duration, in_utc, shown
 from django_pgqueue.operators.states import behind_of, subscription_state
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.schedules.store import database_now

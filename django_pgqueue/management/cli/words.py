@@ -16,11 +16,10 @@ from django.core.management.base import CommandError
 
 from django_pgqueue.bounds import LANE_CAPACITY_MAX, LANE_WEIGHT_MAX
 from django_pgqueue.exceptions import InvalidOption, did_you_mean
-from django_pgqueue.management.cli.text import shown
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.models.job import LiveState
-from django_pgqueue.operators.human import in_utc
+from django_pgqueue.operators.human import in_utc, shown
 from django_pgqueue.options.checks import check_queue
 from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.tasks.registry import declared_names
