@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from django.contrib.admin import AdminSite
+from django.contrib.admin.utils import quote
+from django.db.models import Model
+from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
@@ -68,6 +74,41 @@ def badge(state: str, label: object = None, meaning: str | None = None) -> SafeS
 def name(text: str | None) -> SafeString | str:
     """Return *text* as a cell that cannot spread over the page; nothing stays ""."""
     return format_html('<span class="pgqueue-name">{}</span>', text) if text else ""
+
+
+def url_on(site: AdminSite, model: type[Model], view: str, *args: object) -> str:
+    """Return the URL of a *view* of *model*, such as "changelist", on *site*."""
+    return reverse(
+        f"admin:pgqueue_{model._meta.model_name}_{view}",
+        args=args,
+        current_app=site.name,
+    )
+
+
+def link_on(
+    site: AdminSite,
+    model: type[Model],
+    text: object,
+    key: int | str | None = None,
+    /,
+    **query: Any,
+) -> SafeString | str:
+    """
+    Return *text* as a link; as it is where *site* has no pages of *model*.
+
+    Args:
+        site: The project's own may not have all of the pages.
+        model: Whose page it is.
+        text: What is shown.
+        key: Of a row, whose page is linked; None: the list.
+        query: What the list is narrowed to.
+    """
+    if not site.is_registered(model):
+        return str(text)
+    place = ["changelist"] if key is None else ["change", quote(key)]
+    asked = f"?{urlencode(query)}" if query else ""
+    url = url_on(site, model, *place)
+    return format_html('<a href="{}{}">{}</a>', url, asked, text)
 
 
 @dataclass(frozen=True, slots=True)

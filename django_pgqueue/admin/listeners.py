@@ -125,7 +125,7 @@ def group_lines(page: ReadOnlyAdmin, topic: Any) -> list[Line]:
 def read_lag(row: Any, *, limit: int) -> list[PartitionLag]:
     """Return how far a group is behind in each of its partitions."""
     with database.cursor() as cursor:
-        return lag(cursor, row.pk, row.topic_id, limit=limit)
+        return lag(cursor, row.pk, limit=limit)
 
 
 def read_plans() -> set[QueuePlan]:

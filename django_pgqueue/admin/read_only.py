@@ -16,7 +16,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.templatetags.admin_urls import add_preserved_filters
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.paginator import Paginator
@@ -31,16 +31,14 @@ from django.http import (
 )
 from django.template.loader import get_template
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils.functional import Promise
-from django.utils.html import format_html
-from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from django_pgqueue.admin import payload
 from django_pgqueue.admin.acts import Button
+from django_pgqueue.admin.cells import link_on, url_on
 from django_pgqueue.admin.keyset_list import PagedAdmin
 from django_pgqueue.admin.time_limit import (
     STATEMENT_SECONDS_MAX,
@@ -378,25 +376,8 @@ class ReadOnlyAdmin(PagedAdmin):
         /,
         **query: Any,
     ) -> SafeString | str:
-        """
-        Return *text* as a link; as it is where this site has no pages of *model*.
-
-        Args:
-            model: Whose page it is.
-            text: What is shown.
-            key: Of a row, whose page is linked; None: the list.
-            query: What the list is narrowed to.
-        """
-        if not self.has_page(model):
-            return str(text)
-        place = ["changelist"] if key is None else ["change", quote(key)]
-        url = self._url(model, *place)
-        asked = f"?{urlencode(query)}" if query else ""
-        return format_html('<a href="{}{}">{}</a>', url, asked, text)
+        """Return *text* as a link, as link_on() does on this site."""
+        return link_on(self.admin_site, model, text, key, **query)
 
     def _url(self, model: type[Model], name: str, *args: object) -> str:
-        return reverse(
-            f"admin:pgqueue_{model._meta.model_name}_{name}",
-            args=args,
-            current_app=self.admin_site.name,
-        )
+        return url_on(self.admin_site, model, name, *args)

@@ -16,6 +16,14 @@ from django_pgqueue.postgres.cursor import Cursor
 # Locks: none. A row a day.
 CLOSED = "SELECT day, last_id FROM pgqueue_log_day ORDER BY day"
 
+# Locks: none. Those of them that all of some groups have read.
+READ_BY = """
+SELECT d.day, d.last_id FROM pgqueue_log_day d
+ WHERE d.last_id <= (SELECT min(p.position) FROM pgqueue_position p
+                      WHERE p.group_id = ANY(%(groups)s::bigint[]))
+ ORDER BY d.day
+"""
+
 ALL_DAYS = "-infinity"
 
 # How old an answer may be that a reader goes by. Older than the bound up to which it
@@ -57,3 +65,10 @@ def closed_days(cursor: Cursor) -> Days:
     """Return which days are over."""
     cursor.execute(CLOSED)
     return Days(tuple(cursor.fetchall()))
+
+
+def unread_since(cursor: Cursor, group_ids: Sequence[int]) -> str:
+    """Return the first day with messages that one of these groups has not read."""
+    cursor.execute(READ_BY, {"groups": list(group_ids)})
+    read = Days(tuple(cursor.fetchall()))
+    return read.since(max((last_id for _day, last_id in read.closed), default=0))

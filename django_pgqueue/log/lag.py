@@ -6,12 +6,12 @@ Derived from the rows when somebody asks; nothing is kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from django_pgqueue.log import horizon
-from django_pgqueue.log.closed_days import closed_days
-from django_pgqueue.log.positions import lowest
+from django_pgqueue.log.closed_days import unread_since
 from django_pgqueue.postgres import keys
 from django_pgqueue.postgres.cursor import Cursor
 
@@ -19,9 +19,11 @@ from django_pgqueue.postgres.cursor import Cursor
 COUNTED_MESSAGES_MAX = 10_000
 
 # Locks: none. Counts are bounded; a group's filter is not looked at. The sequence is
-# read after the positions, which are those of the snapshot.
+# read after the positions, which are those of the snapshot. %(bounds)s: of the topics
+# that somebody publishes to.
 LAG = """
-SELECT p.id, p.partition, p.position, ahead.unread, ahead.held_back, oldest.id,
+SELECT p.group_id, p.id, p.partition, p.position, ahead.unread, ahead.held_back,
+       oldest.id,
        extract(epoch FROM clock_timestamp() - oldest.published_at)::float8,
        p.leased_by, p.leased_until,
        p.leased_until IS NOT NULL AND p.leased_until > statement_timestamp(),
@@ -32,8 +34,11 @@ SELECT p.id, p.partition, p.position, ahead.unread, ahead.held_back, oldest.id,
                                  ELSE s.last_value - 1 END
                        FROM pgqueue_message_id_seq s)
   FROM pgqueue_position p JOIN pgqueue_consumer_group g ON g.id = p.group_id
-  CROSS JOIN LATERAL (
-       SELECT count(*) AS unread, count(*) FILTER (WHERE seen.id > %(bound)s)
+  LEFT JOIN unnest(%(topics)s::int[], %(bounds)s::bigint[]) AS held(topic_id, bound)
+       ON held.topic_id = g.topic_id
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS unread,
+              count(*) FILTER (WHERE seen.id > coalesce(held.bound, %(highest)s))
               AS held_back
          FROM (SELECT m.id FROM pgqueue_message m
                 WHERE m.topic_id = g.topic_id AND m.partition = p.partition
@@ -44,8 +49,8 @@ SELECT p.id, p.partition, p.position, ahead.unread, ahead.held_back, oldest.id,
         WHERE m.topic_id = g.topic_id AND m.partition = p.partition
           AND m.id > p.position AND m.published_at >= %(since)s::timestamptz
         ORDER BY m.id LIMIT 1) oldest ON true
- WHERE p.group_id = %(group)s
- ORDER BY p.partition
+ WHERE p.group_id = ANY(%(groups)s::bigint[])
+ ORDER BY p.group_id, p.partition
 """
 
 
@@ -124,24 +129,47 @@ class Holder:
 
 
 def lag(
-    cursor: Cursor, group_id: int, topic_id: int, *, limit: int = COUNTED_MESSAGES_MAX
+    cursor: Cursor, group_id: int, *, limit: int = COUNTED_MESSAGES_MAX
 ) -> list[PartitionLag]:
     """
-    Return the lag of each partition of a group, in three short statements.
+    Return the lag of each partition of a group.
 
     Args:
         cursor: In READ COMMITTED, on the primary.
         group_id: Of the group.
-        topic_id: Of its topic.
         limit: Count no more messages than that in each partition.
     """
-    bound = horizon.horizons(cursor).of(topic_id)
-    position = lowest(cursor, group_id, halted=True)
-    since = closed_days(cursor).since(0 if position is None else position)
+    return lags(cursor, [group_id], limit=limit)[group_id]
+
+
+def lags(
+    cursor: Cursor, group_ids: Sequence[int], *, limit: int = COUNTED_MESSAGES_MAX
+) -> dict[int, list[PartitionLag]]:
+    """
+    Return the lag of each partition of some groups, in three short statements.
+
+    Args:
+        cursor: In READ COMMITTED, on the primary.
+        group_ids: Of the groups.
+        limit: Count no more messages than that in each partition.
+    """
+    bounds = horizon.horizons(cursor)
+    since = unread_since(cursor, group_ids)
     cursor.execute(
-        LAG, {"group": group_id, "bound": bound, "since": since, "limit": limit}
+        LAG,
+        {
+            "groups": list(group_ids),
+            "topics": list(bounds.held),
+            "bounds": list(bounds.held.values()),
+            "highest": bounds.highest,
+            "since": since,
+            "limit": limit,
+        },
     )
-    return [PartitionLag(*row) for row in cursor.fetchall()]
+    found: dict[int, list[PartitionLag]] = {group: [] for group in group_ids}
+    for group, *row in cursor.fetchall():
+        found[group].append(PartitionLag(*row))
+    return found
 
 
 def holders(cursor: Cursor, topic_id: int | None = None) -> list[Holder]:

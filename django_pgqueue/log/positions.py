@@ -288,10 +288,10 @@ UPDATE pgqueue_position AS p SET position = %(bound)s
 RETURNING p.partition
 """
 
-# Locks: none. The lowest position, or that of those which are read.
+# Locks: none. The lowest position of those which are read.
 LOWEST = """
 SELECT min(p.position) FROM pgqueue_position p
- WHERE p.group_id = %(group)s AND (%(halted)s OR p.halted_at IS NULL)
+ WHERE p.group_id = %(group)s AND p.halted_at IS NULL
 """
 
 
@@ -622,9 +622,9 @@ def forward(cursor: Cursor, group_id: int, *, bound: int) -> list[int]:
     return sorted(partition for (partition,) in cursor.fetchall())
 
 
-def lowest(cursor: Cursor, group_id: int, *, halted: bool = False) -> int | None:
-    """Return the lowest position, also of halted ones if so said; None: of none."""
-    cursor.execute(LOWEST, {"group": group_id, "halted": halted})
+def lowest(cursor: Cursor, group_id: int) -> int | None:
+    """Return the lowest position that is not halted; None: of none."""
+    cursor.execute(LOWEST, {"group": group_id})
     (position,) = one_row(cursor)
     return None if position is None else int(position)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 
@@ -9,7 +10,7 @@ from django_pgqueue.conf import QueueLimit
 from django_pgqueue.operators.findings import START_FOR, Finding, finding, named
 from django_pgqueue.operators.human import age, shown
 from django_pgqueue.operators.queue_limits import taken
-from django_pgqueue.queues.doctor import Seen
+from django_pgqueue.queues.doctor import Died, Seen
 from django_pgqueue.queues.stats import QueueStats
 from django_pgqueue.worker.queue_plan import QueuePlan
 from django_pgqueue.worker.serving import SILENT_SECONDS_MAX, is_alive, is_served
@@ -148,10 +149,13 @@ def _waits(
     )
 
 
-def of_dead_letters(reasons: Mapping[str, int]) -> Finding:
-    """Did jobs give up within DEAD_LETTERS_PERIOD? So many, by their reasons."""
-    count = sum(reasons.values())
-    told = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items())
+def of_dead_letters(died: Sequence[Died]) -> Finding:
+    """Did jobs give up within DEAD_LETTERS_PERIOD?"""
+    reasons: Counter[str] = Counter()
+    for each in died:
+        reasons[each.reason] += each.jobs
+    count = reasons.total()
+    told = ", ".join(f"{number:,} {reason}" for reason, number in reasons.most_common())
     more = " or more" if count >= DEAD_LETTERS_MAX else ""
     return finding(
         check="dead_letters",

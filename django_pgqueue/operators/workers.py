@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
 from django_pgqueue.conf import get_settings
+from django_pgqueue.models import Worker
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.queues.doctor import Seen
 from django_pgqueue.queues.leased import Leased, leased
 from django_pgqueue.worker.serving import is_alive
 
@@ -18,6 +21,23 @@ HELD_JOBS_MAX = 50
 
 # A task may extend its lease: those that end sooner than this are found.
 EXTENDED_LEASE = timedelta(hours=1)
+
+
+def latest(most: int) -> list[Any]:
+    """Return at most so many workers with the clock, those heard of last first."""
+    rows = Worker.objects.using(get_settings().database).annotate(clock=Now())
+    return list(rows.order_by("-heartbeat_at")[:most])
+
+
+def seen(worker: Any) -> Seen:
+    """Return a worker's row, with the clock, as the doctor reads it."""
+    return Seen(
+        worker.name,
+        worker.queues,
+        silent_seconds(worker),
+        leads(worker),
+        worker.version,
+    )
 
 
 def silent_seconds(worker: Any) -> float:

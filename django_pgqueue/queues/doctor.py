@@ -48,12 +48,14 @@ SELECT task, count(*) FROM (
 ) seen GROUP BY task ORDER BY 2 DESC
 """
 
+# Along the index of their times, no further than the limit.
 NEW_DEAD_LETTERS = """
-SELECT reason, count(*) FROM (
-    SELECT reason FROM pgqueue_dead_letter
-     WHERE finished_at > statement_timestamp() - %(period)s::interval
-     ORDER BY finished_at DESC LIMIT %(limit)s) fresh
- GROUP BY reason ORDER BY 2 DESC
+SELECT task, reason, count(*),
+       count(*) FILTER (WHERE finished_at > statement_timestamp() - interval '1 hour')
+  FROM (SELECT task, reason, finished_at FROM pgqueue_dead_letter
+         WHERE finished_at > statement_timestamp() - %(period)s::interval
+         ORDER BY finished_at DESC LIMIT %(limit)s) fresh
+ GROUP BY task, reason ORDER BY 3 DESC, 1, 2
 """
 
 
@@ -65,6 +67,16 @@ class Seen(NamedTuple):
     silent_seconds: float
     leads: bool
     version: str
+
+
+class Died(NamedTuple):
+    """How many jobs of a task gave up for a reason."""
+
+    task: str
+    reason: str
+    jobs: int
+    # Of those, in the last hour.
+    in_hour: int
 
 
 def lapsed_leases(cursor: Cursor, *, limit: int) -> tuple[int, float | None]:
@@ -95,10 +107,10 @@ def tasks_in_use(cursor: Cursor, *, limit: int) -> dict[str, int]:
     return dict(cursor.fetchall())
 
 
-def new_dead_letters(cursor: Cursor, *, period: Any, limit: int) -> dict[str, int]:
-    """Return how many jobs gave up within *period*, by reason."""
+def new_dead_letters(cursor: Cursor, *, period: Any, limit: int) -> list[Died]:
+    """Return which jobs gave up within *period*, of the latest *limit* of them."""
     cursor.execute(NEW_DEAD_LETTERS, {"period": period, "limit": limit})
-    return dict(cursor.fetchall())
+    return [Died(*row) for row in cursor.fetchall()]
 
 
 def archive_days(cursor: Cursor) -> tuple[date, Sequence[date]]:

@@ -38,6 +38,17 @@ DUE = f"""
    AND id <> ALL(%(but)s::bigint[])
  ORDER BY next_tick NULLS FIRST LIMIT %(limit)s
 """
+# Locks: none. Those that cannot have a tick, and those that have the next ones, by the
+# same index.
+COMING = f"""
+SELECT * FROM ({store.SHOWN}
+        WHERE paused_at IS NULL AND withdrawn_at IS NULL
+          AND next_tick IS NULL AND error IS NOT NULL LIMIT %(limit)s) without
+UNION ALL
+SELECT * FROM ({store.SHOWN}
+        WHERE paused_at IS NULL AND withdrawn_at IS NULL AND next_tick IS NOT NULL
+        ORDER BY next_tick LIMIT %(limit)s) coming
+"""
 # Locks: none. When DUE has something to show, in seconds from now.
 NEXT = """
 SELECT min(CASE WHEN next_tick IS NULL THEN 0
@@ -173,6 +184,18 @@ class TickRow:
 def due(cursor: Cursor, but: Sequence[int] = ()) -> list[ScheduleRow]:
     """Return schedules that are due or must be reckoned, *but* those of these ids."""
     cursor.execute(DUE, {"but": list(but), "limit": DUE_ROWS_MAX})
+    return read_rows(cursor)
+
+
+def coming(cursor: Cursor, *, limit: int) -> list[ScheduleRow]:
+    """
+    Return the schedules that have the next ticks, those that can have none first.
+
+    Args:
+        cursor: An open cursor.
+        limit: How many at most, of those with a tick; as many of the others.
+    """
+    cursor.execute(COMING, {"limit": limit})
     return read_rows(cursor)
 
 

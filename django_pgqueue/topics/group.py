@@ -46,7 +46,7 @@ class Group:
             raise TopicError(f"lag(limit={limit!r}): it must be a whole number from 1.")
         with database.cursor() as cursor:
             row = self._row(cursor)
-            return lag(cursor, row.id, row.topic_id, limit=limit)
+            return lag(cursor, row.id, limit=limit)
 
     async def alag(self, *, limit: int = COUNTED_MESSAGES_MAX) -> list[PartitionLag]:
         """As lag(), from async code."""

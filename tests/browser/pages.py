@@ -106,6 +106,7 @@ def make_rows() -> list[str]:
     lanes = make_lanes()
     keys = make_pipeline_rows()
     return [
+        "/admin/pgqueue/",
         *lane_paths(lanes),
         *paths(jobs, archived, letters, ["payments", "mail"], ["web-1:4711:ab12"]),
         *pipeline_paths(**keys),

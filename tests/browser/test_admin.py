@@ -90,7 +90,7 @@ def test_nothing_that_data_says_is_run_or_breaks_out(site, text):
         paused_at="2026-01-01 00:00Z",
     )
     found = paths(jobs, archived, letters, [text[:63]], [worker])
-    found += lane_paths([text[:255]] * 2)
+    found += [*lane_paths([text[:255]] * 2), "/admin/pgqueue/"]
     search = [f"{path}?q={EVIL[:40]}&tag=%3Cimg%20src%3Dx%3E" for path in found[2:3]]
 
     for path in [*found, *search]:
@@ -169,6 +169,7 @@ UNREADABLE = r"""
   };
   return [...document.querySelectorAll(
       ".pgqueue-badge, .pgqueue-payload, .button, .closelink, input[type=submit],"
+      + ".pgqueue-well, .pgqueue-way-out, .pgqueue-told, .pgqueue-as-of,"
       + ".pgqueue-warning, .pgqueue-tag, .pgqueue-facts td, .pgqueue-meta span")]
     .filter((node) => node.getClientRects().length && node.textContent + node.value)
     .map((node) => {

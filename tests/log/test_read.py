@@ -105,7 +105,7 @@ def test_nothing_is_read_that_could_be_overtaken(cursor, other_cursor):
         put(other_cursor, "first")
         put(cursor, "second")
         assert take(cursor, group) is None
-        (row,) = lag(cursor, group, make_topic_id())
+        (row,) = lag(cursor, group)
         (holder,) = holders(cursor)
     assert ("held back", 1, 1) == (row.state, row.unread, row.held_back)
     assert (make_topic_id(), "tests") == (holder.topic_id, holder.application_name)
@@ -155,11 +155,11 @@ def test_ids_decide_the_order_and_not_the_times(cursor):
 
 def test_lag_counts_what_is_unread(cursor):
     """Up to a limit, with the age of the oldest and a word for what happens."""
-    topic = make_topic(partitions=2)
+    make_topic(partitions=2)
     group = make_group(cursor)
     for n in range(20):
         put(cursor, n, key=f"k{n}")
-    before = lag(cursor, group, topic.pk)
+    before = lag(cursor, group)
     assert (20, {"waiting"}) == (
         sum(row.unread for row in before),
         {row.state for row in before},
@@ -167,16 +167,16 @@ def test_lag_counts_what_is_unread(cursor):
     assert all(0 <= row.seconds < 60 for row in before)
 
     claimed = take(cursor, group)
-    assert ["reading", "waiting"] == [row.state for row in lag(cursor, group, topic.pk)]
+    assert ["reading", "waiting"] == [row.state for row in lag(cursor, group)]
     positions.advance(cursor, claimed, batch(cursor, claimed).to)
     claimed = take(cursor, group)
     positions.fail(cursor, claimed, delay=timedelta(hours=1))
-    rows = lag(cursor, group, topic.pk, limit=3)
+    rows = lag(cursor, group, limit=3)
     assert [("idle", 0, None), ("retrying", 3, True)] == [
         (row.state, row.unread, row.seconds and row.seconds > 0) for row in rows
     ]
     Position.objects.update(halted_at="2020-01-01T00:00Z", halted_for="error")
-    assert {"halted"} == {row.state for row in lag(cursor, group, topic.pk)}
+    assert {"halted"} == {row.state for row in lag(cursor, group)}
 
 
 @pytest.mark.parametrize("where", [None, "{}"])

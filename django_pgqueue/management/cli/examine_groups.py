@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.log.groups import GroupRow, find_all
-from django_pgqueue.log.lag import lag
+from django_pgqueue.log.lag import lags
 from django_pgqueue.log.subscriptions import STALE_AFTER
 from django_pgqueue.operators.findings import Finding, finding, named
 from django_pgqueue.operators.group_findings import of_unserved
@@ -31,12 +31,13 @@ def groups(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
 
 def _unserved(cursor: Cursor, rows: list[GroupRow]) -> Iterator[Finding]:
     plans = living_plans(cursor)
-    lags = {
-        row: lag(cursor, row.id, row.topic_id, limit=UNREAD_MESSAGES_MAX)
-        for row in rows
-        if row.paused_at is None and not is_served(row.queue, plans)
-    }
-    yield from of_unserved(lags, limit=UNREAD_MESSAGES_MAX)
+    unserved = [
+        row for row in rows if row.paused_at is None and not is_served(row.queue, plans)
+    ]
+    found = lags(cursor, [row.id for row in unserved], limit=UNREAD_MESSAGES_MAX)
+    yield from of_unserved(
+        {row: found[row.id] for row in unserved}, limit=UNREAD_MESSAGES_MAX
+    )
 
 
 def _stale(rows: list[GroupRow]) -> Finding:

@@ -8,7 +8,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import MessagesLost
 from django_pgqueue.log.groups import GroupRow, find_all
-from django_pgqueue.log.lag import lag
+from django_pgqueue.log.lag import lags
 from django_pgqueue.management.cli.output import EXIT_DONE, EXIT_NOTHING, Column, Output
 from django_pgqueue.management.cli.pausing import pause, resume
 from django_pgqueue.management.cli.places import chosen, group_name, partition
@@ -67,9 +67,9 @@ def run(options: dict[str, Any], out: Output) -> int:
 
 def _list(rows: list[GroupRow], out: Output) -> int:
     with database.cursor() as cursor:
-        lags = {row: lag(cursor, row.id, row.topic_id) for row in rows}
+        found_lags = lags(cursor, [row.id for row in rows])
         plans = living_plans(cursor)
-    found = [(row, behind_of(row, lags[row], plans)) for row in rows]
+    found = [(row, behind_of(row, found_lags[row.id], plans)) for row in rows]
     if out.as_json:
         out.json({"groups": [_as_json(row, behind) for row, behind in found]})
     elif rows:

@@ -49,10 +49,7 @@ def run(options: dict[str, Any], out: Output) -> int:
             row = chosen(groups, options["group"], out)
             groups = [] if row is None else [row]
         limit = max(COUNTED_MESSAGES_MAX, (options["max"] or 0) + 1)
-        lags = {
-            group: lag(cursor, group.id, group.topic_id, limit=limit)
-            for group in groups
-        }
+        lags = {group: lag(cursor, group.id, limit=limit) for group in groups}
     over = [] if options["max"] is None else _over(lags, options["max"])
     if out.as_json:
         told = [_as_json(group, each, limit) for group, each in lags.items()]

@@ -145,7 +145,7 @@ def _group(
     """Tell of a group; with what living workers serve, its state and lag, too."""
     told: dict[str, Any] = {"group": row.name, "queue": row.queue, "task": row.task}
     if plans is not None:
-        behind = behind_of(row, lag(cursor, row.id, row.topic_id), plans)
+        behind = behind_of(row, lag(cursor, row.id), plans)
         told["state"], told["lag"] = behind.state, behind.shown
     return told
 

@@ -66,18 +66,13 @@ def run(options: dict[str, Any], out: Output) -> int:
         return _list(out)
     row = _rows().filter(name=name).first()
     if row is None:
-        names = [each.name for each in _latest()[:WORKERS_MAX]]
+        names = [each.name for each in workers.latest(WORKERS_MAX)]
         return out.missing("worker", name, names, {"worker": None})
     return _show(row, out)
 
 
 def _rows() -> QuerySet[Any]:
     return Worker.objects.using(get_settings().database).annotate(clock=Now())
-
-
-def _latest() -> QuerySet[Any]:
-    """Return the workers, those that were heard of last first."""
-    return _rows().order_by("-heartbeat_at")
 
 
 def _held(names: Sequence[str], most: int) -> tuple[list[Leased], bool]:
@@ -88,7 +83,7 @@ def _held(names: Sequence[str], most: int) -> tuple[list[Leased], bool]:
 
 
 def _list(out: Output) -> int:
-    rows = list(_latest()[: WORKERS_MAX + 1])
+    rows = workers.latest(WORKERS_MAX + 1)
     is_cut, rows = len(rows) > WORKERS_MAX, rows[:WORKERS_MAX]
     rows.sort(key=attrgetter("started_at", "name"))
     jobs, is_more = _held([row.name for row in rows], JOBS_MAX)

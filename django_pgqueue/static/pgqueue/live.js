@@ -1,10 +1,14 @@
-/* Shows how far a run is, without a reload. While the page says that something is live,
+/* Shows what a page tells without a reload. While the page says that something is live,
    it is fetched again every few seconds, and what is marked takes the place of what was
-   there: parts with data-pgqueue-renew, and the rows of a list. Hidden tabs ask nothing. */
+   there: parts with data-pgqueue-renew, and the rows of a list. Hidden tabs ask nothing.
+   Where a page has a place to say so, it is told that a renewal has failed. */
 
 "use strict";
 
 (() => {
+    // A server that does not answer for so long has failed.
+    const ANSWER_SECONDS_MAX = 30;
+
     let timer = null;
 
     const seconds = () => document.getElementById("pgqueue-live")?.dataset.seconds;
@@ -17,31 +21,73 @@
     }
 
     async function renew() {
+        let hasFailed = true;
         try {
-            const answer = await fetch(location.href, {credentials: "same-origin"});
-            // Logged out meanwhile, or no row any more: the next click will tell.
-            if (answer.redirected) return;
+            const answer = await fetch(location.href, {
+                credentials: "same-origin",
+                signal: AbortSignal.timeout(ANSWER_SECONDS_MAX * 1000),
+            });
+            if (answer.redirected) {
+                // Logged out meanwhile, or no row any more: the next click will tell.
+                tell(true);
+                return;
+            }
             if (answer.ok) {
                 const text = await answer.text();
-                show(new DOMParser().parseFromString(text, "text/html"));
+                hasFailed = !show(new DOMParser().parseFromString(text, "text/html"));
             }
         } catch {
             // The server is being restarted, say.
         }
+        tell(hasFailed);
         wait();
     }
 
+    function tell(hasFailed) {
+        const told = document.getElementById("pgqueue-live-failed");
+        if (told) told.hidden = !hasFailed;
+    }
+
     function show(page) {
+        // Numbers from before are better than none.
+        const none = "[data-pgqueue-too-slow]";
+        if (page.querySelector(none) && !document.querySelector(none)) return false;
         if (!page.getElementById("pgqueue-live")) {
             document.getElementById("pgqueue-live")?.remove();
         }
         for (const old of document.querySelectorAll("[data-pgqueue-renew]")) {
             const fresh = page.getElementById(old.id);
-            // Whoever is about to press something in it is not disturbed.
-            if (fresh && !old.contains(document.activeElement)) old.replaceWith(fresh);
+            if (fresh && !isInUse(old)) replace(old, fresh);
         }
         const rows = page.querySelector("#result_list tbody");
         if (rows) showRows(rows);
+        return true;
+    }
+
+    // Whoever is about to press something in it, or to copy it, is not disturbed.
+    function isInUse(part) {
+        const here = document.activeElement;
+        const chosen = getSelection();
+        return (
+            (part.contains(here) && !here.matches("a, summary")) ||
+            (!chosen.isCollapsed && part.contains(chosen.anchorNode))
+        );
+    }
+
+    const links = (part) => [...part.querySelectorAll("a, summary")];
+    const nameOf = (link) => link.getAttribute("href") ?? link.parentElement.id;
+
+    // A link keeps the focus, and what was opened stays open.
+    function replace(old, fresh) {
+        const here = document.activeElement;
+        const alike = (part) => links(part).filter((each) => nameOf(each) === nameOf(here));
+        const place = old.contains(here) ? alike(old).indexOf(here) : -1;
+        for (const opened of old.querySelectorAll("details[id][open]")) {
+            const again = fresh.querySelector(`#${CSS.escape(opened.id)}`);
+            if (again) again.open = true;
+        }
+        old.replaceWith(fresh);
+        if (place >= 0) alike(fresh)[place]?.focus({preventScroll: true});
     }
 
     const key = (row) => row.querySelector("th a")?.getAttribute("href");

@@ -1,0 +1,383 @@
+"""The overview: what needs attention, what waits, runs, failed, and who is stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.admin import AdminSite
+from django.db import OperationalError
+from django.db.models import Model
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin import moments
+from django_pgqueue.admin.cells import badge, link_on, name
+from django_pgqueue.admin.listeners import group_badge
+from django_pgqueue.admin.time_limit import STATEMENT_SECONDS_MAX, is_too_slow, limited
+from django_pgqueue.models import (
+    ConsumerGroup,
+    DeadLetter,
+    Job,
+    Queue,
+    Schedule,
+    Worker,
+)
+from django_pgqueue.operators import human, workers
+from django_pgqueue.operators.findings import Finding
+from django_pgqueue.operators.human import in_utc
+from django_pgqueue.operators.job_findings import DEAD_LETTERS_MAX
+from django_pgqueue.operators.overview import Overview, read
+from django_pgqueue.postgres.limits import Plans
+from django_pgqueue.queues.stats import QueueStats
+from django_pgqueue.tasks import database
+
+# Between two renewals; and after the database took too long.
+RENEWED_SECONDS, RENEWED_SECONDS_SLOW = 5, 30
+
+# Lines of each list: the tasks with most dead letters, the groups that are furthest
+# behind, the schedules that are next.
+LINES_MAX = 5
+
+# The parts of the overview, and whose rows they tell of.
+MODELS: Mapping[str, type[Model]] = {
+    "jobs": Job,
+    "dead_letters": DeadLetter,
+    "workers": Worker,
+    "groups": ConsumerGroup,
+    "schedules": Schedule,
+}
+
+# Where the rows of a finding are listed, by its check, and what that list is narrowed
+# to. Those of one queue are narrowed to that as well.
+LISTS: Mapping[str, tuple[type[Model], Mapping[str, str]]] = {
+    "unserved": (Job, {"state": "ready"}),
+    "oldest_ready": (Job, {"state": "ready"}),
+    "suspects": (Job, {"state": "ready"}),
+    "paused": (Queue, {}),
+    "heartbeats": (Worker, {}),
+    "dead_letters": (DeadLetter, {"age": "24h"}),
+    "ticks": (Schedule, {"state": "overdue"}),
+    "schedules": (Schedule, {"state": "faulty"}),
+    "schedule_tasks": (Schedule, {}),
+    "groups_unserved": (ConsumerGroup, {}),
+    "groups_halted": (ConsumerGroup, {}),
+}
+
+
+# Of a finding: the colour of its badge, and its word.
+COLOURS = {"error": "failed", "warning": "stale"}
+LABELS = {"error": gettext_lazy("error"), "warning": gettext_lazy("warning")}
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A number, what it counts, and what is said of it."""
+
+    label: str
+    number: SafeString | str
+    told: SafeString | str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """A finding as the page shows it."""
+
+    severity: SafeString
+    what: str
+    way_out: str
+    link: SafeString | str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A short list: a heading, the heads of its columns, and their lines."""
+
+    key: str
+    title: str
+    heads: Sequence[str]
+    lines: Sequence[Sequence[Any]]
+    empty: str
+    more: SafeString | str = ""
+
+
+def overview(request: HttpRequest) -> dict[str, Any]:
+    """Return what the page shows, to those who may see some of it; else nothing."""
+    parts = [part for part, model in MODELS.items() if may_view(request, model)]
+    if not parts:
+        return {}
+    try:
+        with limited(Plans.IN_ORDER), database.cursor() as cursor:
+            now = read(cursor, parts)
+    except OperationalError as error:
+        if not is_too_slow(error):
+            raise
+        return {
+            "is_too_slow": True,
+            "seconds": STATEMENT_SECONDS_MAX,
+            "live_seconds": RENEWED_SECONDS_SLOW,
+        }
+    page = Page(request, site_of(request), now)
+    return {
+        "live_seconds": RENEWED_SECONDS,
+        "as_of": now.clock,
+        "as_of_text": moments.absolute(now.clock),
+        "attention": page.attention(),
+        "tiles": page.tiles(),
+        "cards": page.cards(),
+    }
+
+
+def may_view(request: HttpRequest, model: type[Model]) -> bool:
+    """Whether the user may view rows of *model*."""
+    return request.user.has_perm(f"pgqueue.view_{model._meta.model_name}")
+
+
+def site_of(request: HttpRequest) -> AdminSite:
+    """Return the admin site that answers: a project may have one of its own."""
+    assert request.resolver_match is not None
+    # Django sets it on every view of a site.
+    site: AdminSite = request.resolver_match.func.admin_site  # type: ignore[attr-defined]
+    return site
+
+
+class Page:
+    """What of an overview one user sees, with links to the pages of one site."""
+
+    def __init__(self, request: HttpRequest, site: AdminSite, now: Overview) -> None:
+        self.request = request
+        self.site = site
+        self.now = now
+
+    def attention(self) -> list[Attention]:
+        """Return what is not as it should be, the worst first."""
+        return [
+            Attention(
+                badge(COLOURS[each.severity], LABELS[each.severity]),
+                each.what,
+                each.way_out,
+                self._list_of(each),
+            )
+            for each in self.now.findings
+        ]
+
+    def tiles(self) -> list[Tile]:
+        """Return the numbers, each a link to what it counts."""
+        return [*self._jobs(), *self._dead(), *self._workers(), *self._groups()]
+
+    def cards(self) -> list[Card]:
+        """Return the short lists."""
+        cards = (self._died(), self._held(), self._behind(), self._next())
+        return [card for card in cards if card is not None]
+
+    # Numbers ---------------------------------------------------------------------
+
+    def _jobs(self) -> list[Tile]:
+        queues = self.now.queues
+        if queues is None:
+            return []
+        labels = {
+            "ready": _("Ready"),
+            "running": _("Running"),
+            "retrying": _("Retrying"),
+            "scheduled": _("Scheduled"),
+            "parked": _("Parked"),
+        }
+        return [
+            Tile(
+                label,
+                self.link(Job, total(queues, state), state=state),
+                self._oldest(queues) if state == "ready" else "",
+            )
+            for state, label in labels.items()
+        ]
+
+    def _oldest(self, queues: Sequence[QueueStats]) -> SafeString | str:
+        """Say how long the oldest ready job has been due, and in which queue."""
+        waits = {each.name: each.oldest_ready_seconds for each in queues}
+        known = {queue: wait for queue, wait in waits.items() if wait is not None}
+        if not known:
+            return ""
+        worst = max(known, key=lambda queue: known[queue])
+        where = self.link(Job, name(worst), queue=worst, state="ready")
+        return format_html(_("oldest: {}, in {}"), human.age(known[worst]), where)
+
+    def _dead(self) -> list[Tile]:
+        died = self.now.died
+        if died is None:
+            return []
+        of_day = sum(each.jobs for each in died)
+        of_hour = sum(each.in_hour for each in died)
+        is_more = of_day >= DEAD_LETTERS_MAX
+        day = human.count(of_day, is_more=is_more)
+        hour = human.count(of_hour, is_more=is_more and of_hour == of_day)
+        return [
+            Tile(
+                _("Dead in 24 h"),
+                self.link(DeadLetter, day, age="24h"),
+                format_html(
+                    _("in the last hour: {}"), self.link(DeadLetter, hour, age="1h")
+                ),
+            )
+        ]
+
+    def _workers(self) -> list[Tile]:
+        rows = self.now.workers
+        if rows is None:
+            return []
+        silent = sum(1 for row in rows if workers.is_silent(row))
+        told = ""
+        if silent:
+            told = format_html(_("silent: {}"), self.link(Worker, f"{silent:,}"))
+        alive = f"{len(rows) - silent:,}"
+        return [Tile(_("Workers alive"), self.link(Worker, alive), told)]
+
+    def _groups(self) -> list[Tile]:
+        groups = self.now.groups
+        if not groups:
+            return []
+        unread = sum(behind.unread for _row, behind in groups)
+        is_more = any(behind.is_more for _row, behind in groups)
+        is_more = is_more or self.now.groups_left_out > 0
+        ages = [behind.seconds for _row, behind in groups if behind.seconds is not None]
+        told = ""
+        if ages:
+            told = _("oldest: %(age)s") % {"age": human.age(max(ages))}
+        number = human.count(unread, is_more=is_more)
+        return [Tile(_("Unread by groups"), self.link(ConsumerGroup, number), told)]
+
+    # Lists -----------------------------------------------------------------------
+
+    def _died(self) -> Card | None:
+        died = self.now.died
+        if died is None:
+            return None
+        tasks: dict[str, tuple[int, int]] = {}
+        for each in died:
+            day, hour = tasks.get(each.task, (0, 0))
+            tasks[each.task] = day + each.jobs, hour + each.in_hour
+        most = sorted(tasks, key=lambda task: (-tasks[task][0], task))
+
+        def number(task: str, count: int, age: str) -> SafeString | str:
+            text = f"{count:,}"
+            return self.link(DeadLetter, text, task=task, age=age) if count else text
+
+        return Card(
+            "died",
+            _("Dead, by task"),
+            (_("Task"), _("1 h"), _("24 h")),
+            [
+                (
+                    name(task),
+                    number(task, tasks[task][1], "1h"),
+                    number(task, tasks[task][0], "24h"),
+                )
+                for task in most[:LINES_MAX]
+            ],
+            _("None in 24 h."),
+            self._more(DeadLetter, len(most), age="24h"),
+        )
+
+    def _held(self) -> Card | None:
+        held = self.now.held
+        if held is None:
+            return None
+        return Card(
+            "held",
+            _("Running for longest"),
+            (_("Job"), _("Worker"), _("For")),
+            [
+                (
+                    self.link(Job, name(f"{job.task} #{job.id}"), job.id),
+                    self.link(Worker, name(job.worker), job.worker),
+                    ""
+                    if job.leased_at is None
+                    else moments.since(in_utc(job.leased_at), self.now.clock),
+                )
+                for job in held[:LINES_MAX]
+            ],
+            _("No worker holds a job."),
+            self._more(Job, len(held), state="running"),
+        )
+
+    def _behind(self) -> Card | None:
+        groups = self.now.groups
+        if not groups:
+            return None
+        furthest = sorted(
+            groups,
+            key=lambda pair: (-(pair[1].seconds or 0.0), -pair[1].unread, str(pair[0])),
+        )
+        return Card(
+            "behind",
+            _("Groups, by lag"),
+            (_("Group"), _("State"), _("Unread"), _("Oldest")),
+            [
+                (
+                    self.link(ConsumerGroup, name(str(row)), row.id),
+                    group_badge(behind),
+                    behind.shown,
+                    human.age(behind.seconds),
+                )
+                for row, behind in furthest[:LINES_MAX]
+            ],
+            "",
+            self._more(ConsumerGroup, len(groups) + self.now.groups_left_out),
+        )
+
+    def _next(self) -> Card | None:
+        schedules = self.now.schedules
+        if not schedules:
+            return None
+        ticking = [row for row in schedules if row.next_tick is not None]
+        return Card(
+            "next",
+            _("Next schedules"),
+            (_("Schedule"), _("Next tick")),
+            [
+                (
+                    self.link(Schedule, name(row.name), row.id),
+                    moments.short(row.next_tick, self.now.clock),
+                )
+                for row in ticking[:LINES_MAX]
+            ],
+            _("No tick comes any more."),
+            self._more(Schedule, len(ticking)),
+        )
+
+    # Where -----------------------------------------------------------------------
+
+    def link(
+        self,
+        model: type[Model],
+        text: object,
+        key: int | str | None = None,
+        /,
+        **query: Any,
+    ) -> SafeString | str:
+        """Return *text* as a link, where the site has the page and the user may."""
+        if not may_view(self.request, model):
+            return str(text)
+        return link_on(self.site, model, text, key, **query)
+
+    def _more(self, model: type[Model], count: int, **query: str) -> SafeString | str:
+        """Return a link to all of a list of which some are left out."""
+        return self.link(model, _("Show all"), **query) if count > LINES_MAX else ""
+
+    def _list_of(self, finding: Finding) -> SafeString | str:
+        """Return a link to the rows that a finding tells of."""
+        model, query = LISTS[finding.check]
+        if finding.about:
+            query = {**query, "queue": finding.about}
+        shown = self.link(model, _("Show"), **query)
+        return shown if isinstance(shown, SafeString) else ""
+
+
+def total(queues: Sequence[QueueStats], state: str) -> str:
+    """Return how many jobs of a *state* there are; "10,000+" where more may be."""
+    number = sum(getattr(each, state) for each in queues)
+    return human.count(number, is_more=any(each.is_more(state) for each in queues))

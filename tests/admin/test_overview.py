@@ -1,0 +1,293 @@
+"""The page of our app: what needs attention, and numbers that lead to their rows."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from django.core.management import call_command
+from django.db.models.functions import Now
+
+from django_pgqueue.admin import overview as page
+from django_pgqueue.admin import time_limit
+from django_pgqueue.models import Queue, Worker
+from django_pgqueue.operators import overview
+from tests.browser.pages import make_rows, register
+from tests.harness.factories import (
+    make_dead_letter,
+    make_job,
+    make_jobs,
+    make_leased_job,
+    make_schedule,
+)
+from tests.log.rows import make_group, make_message, make_position
+
+pytestmark = pytest.mark.django_db
+
+URL = "/admin/pgqueue/"
+HOUR = timedelta(hours=1)
+
+# What each permission shows, by what stands on the page.
+PARTS = {
+    "view_job": "<dt>Ready</dt>",
+    "view_deadletter": "<dt>Dead in 24 h</dt>",
+    "view_worker": "<dt>Workers alive</dt>",
+    "view_consumergroup": "<dt>Unread by groups</dt>",
+    "view_schedule": "Next schedules",
+}
+
+
+def html_of(client):
+    response = client.get(URL)
+    assert 200 == response.status_code
+    return unescape(response.content.decode())
+
+
+def tile(html, label):
+    """Return the number of a tile, and where it leads."""
+    found = re.search(rf'<dt>{label}</dt><dd>(?:<a href="([^"]*)">)?([\d,+]+)', html)
+    return found[2], found[1]
+
+
+def make_each():
+    """Make a row of each state, of two queues."""
+    make_job(queue="mail", visible_at=-HOUR)
+    make_job(queue="mail", visible_at=-HOUR / 2)
+    make_job(queue="slow", run_after=HOUR)
+    make_leased_job("web-1", queue="mail", task="shop.tasks.import_rows")
+    make_job(queue="slow", visible_at=HOUR, attempt=1, deliveries=1)
+    make_job(queue="slow", lane="a")
+    make_dead_letter(task="shop.tasks.charge", finished_at=-HOUR / 2)
+    make_dead_letter(task="shop.tasks.charge", finished_at=-2 * HOUR)
+    make_dead_letter(task="shop.tasks.notify", finished_at=-30 * HOUR)
+    register("web-1")
+
+
+def test_each_number_is_a_link_to_what_it_counts(admin_client):
+    """The list behind a number has as many rows as it says."""
+    make_each()
+    html = html_of(admin_client)
+
+    expected = {
+        "Ready": "2",
+        "Running": "1",
+        "Retrying": "1",
+        "Scheduled": "1",
+        "Parked": "1",
+        "Dead in 24 h": "2",
+        "Workers alive": "1",
+    }
+    for label, number in expected.items():
+        shown, link = tile(html, label)
+        assert number == shown, label
+        rows = admin_client.get(link).context["cl"].result_list
+        assert int(number) == len(rows), label
+    assert re.search(r"oldest: 1 h, in <a[^>]*queue=mail&state=ready", html)
+    assert re.search(r'in the last hour: <a href="[^"]*\?age=1h">1<', html)
+
+
+def test_lists_lead_to_what_they_tell_of(admin_client):
+    """Dead letters by task and age; the job that is held for longest, and by whom."""
+    make_each()
+    html = html_of(admin_client)
+
+    for age, number in (("1h", 1), ("24h", 2)):
+        link = re.search(
+            rf'"([^"]*\?task=shop.tasks.charge&age={age})">{number}<', html
+        )[1]
+        rows = admin_client.get(link).context["cl"].result_list
+        assert number == len(rows)
+    assert "shop.tasks.notify" not in html
+    assert re.search(r'/job/\d+/change/"><span[^>]*>shop.tasks.import_rows #', html)
+    assert "/admin/pgqueue/worker/web-1/change/" in html
+
+
+def test_counts_stop(admin_client, monkeypatch):
+    """With a plus behind them, as everywhere."""
+    monkeypatch.setattr(overview, "COUNTED_JOBS_MAX", 2)
+    monkeypatch.setattr(overview, "COUNTED_JOBS_LEAST", 1)
+    make_jobs(3, queue="mail", visible_at=-HOUR)
+
+    assert "2+" == tile(html_of(admin_client), "Ready")[0]
+
+
+def test_all_is_well(admin_client):
+    """It is said so, as of when, and who looks at the rest."""
+    register("web-1")
+
+    html = html_of(admin_client)
+
+    assert "All is well" in html
+    assert 'pgqueue-attention"' not in html
+    assert re.search(r'As of <time datetime="[^"]+">[^<]+ UTC</time>', html)
+    assert "manage.py pgqueue doctor" in html
+
+
+def test_findings_are_those_of_the_doctor(admin_client, cursor):
+    """In its words, with its way out; each leads to a list that can be opened."""
+    make_rows()
+    make_job(queue="nobody's", visible_at=-HOUR)
+    Worker.objects.filter(queues=[]).update(queues=["default"])
+
+    found = admin_client.get(URL).context["attention"]
+
+    out = io.StringIO()
+    with pytest.raises(SystemExit):
+        call_command("pgqueue", "doctor", "--json", "--quiet", stdout=out)
+    found_there = json.loads(out.getvalue())["findings"]
+    # Ages go on meanwhile, names have an order of their own, and errors of halted
+    # groups are not shown.
+    told = {re.split(" for |:", each["what"])[0] for each in found_there}
+    ours = {re.split(" for |:", each.what)[0] for each in found}
+    assert 6 <= len(ours)
+    assert ours <= told
+    assert any("nobody's" in each.what for each in found)
+    for each in found:
+        assert each.way_out
+        link = unescape(re.search('href="([^"]+)"', each.link)[1])
+        assert 200 == admin_client.get(link).status_code, link
+
+
+def test_a_finding_of_a_queue_leads_to_its_jobs(admin_client):
+    """Those that wait because no living worker serves it."""
+    make_job(queue="a&b", visible_at=-HOUR)
+
+    (found, late) = admin_client.get(URL).context["attention"]
+
+    assert "no living worker" in found.what
+    link = unescape(re.search('href="([^"]+)"', found.link)[1])
+    assert "/admin/pgqueue/job/?state=ready&queue=a%26b" == link
+    assert "The oldest ready job has waited 1 h" in late.what
+
+
+def test_a_worker_that_is_silent_is_no_living_one(admin_client):
+    """It is counted beside those that live, and needs attention."""
+    register("web-1")
+    register("web-2")
+    Worker.objects.filter(name="web-2").update(heartbeat_at=Now() - HOUR)
+
+    html = html_of(admin_client)
+
+    assert "1" == tile(html, "Workers alive")[0]
+    assert re.search(r'silent: <a href="/admin/pgqueue/worker/">1</a>', html)
+    assert "1 workers left a row and are silent: web-2" in html
+
+
+def test_a_halted_group_is_told_without_its_error(staff):
+    """What a handler raised may hold data: that needs another permission."""
+    group = make_group()
+    make_position(
+        group,
+        1,
+        halted_at=timedelta(0),
+        halted_for="error",
+        errors=[{"kind": "error", "message": "s3cret"}],
+    )
+
+    html = html_of(staff("view_consumergroup"))
+
+    assert "Groups are halted:" in html
+    assert "s3cret" not in html
+
+
+@pytest.mark.parametrize("permission", PARTS)
+def test_each_part_needs_the_permission_of_its_rows(staff, permission):
+    """Of what a user may not view, neither numbers nor findings nor links are there."""
+    make_rows()
+    make_job(queue="nobody", visible_at=-HOUR)
+
+    html = html_of(staff(permission))
+
+    for each, text in PARTS.items():
+        assert (each == permission) == (text in html), each
+    model = permission.removeprefix("view_")
+    links = set(re.findall(r'href="/admin/pgqueue/(\w+)/', html))
+    assert {model} == links
+    others = html_of(staff(*(PARTS.keys() - {permission})))
+    assert PARTS[permission] not in others
+    assert f'href="/admin/pgqueue/{model}/' not in others
+
+
+def test_who_may_view_none_of_it_has_the_pages_alone(staff):
+    """Such as those of topics: no number is read, and nothing is renewed."""
+    html = html_of(staff("view_topic"))
+
+    assert "/admin/pgqueue/topic/" in html
+    assert "pgqueue-live" not in html
+    assert "Needs attention" not in html
+
+
+def test_the_index_of_the_admin_leads_to_it(admin_client):
+    """First among what it has of our app."""
+    html = admin_client.get("/admin/").content.decode()
+
+    links = re.findall(r'href="(/admin/pgqueue/[^"]*)"', html)
+    assert URL == links[0]
+
+
+def test_all_pages_are_listed_below(admin_client):
+    """As on any site, by Django's own list."""
+    html = html_of(admin_client)
+
+    below = html[html.index("pgqueue-pages") :]
+    assert f'href="{URL}lane/"' in below
+    assert f'href="{URL}failure/"' in below
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_database_that_takes_too_long_is_told(admin_client, monkeypatch, cursor):
+    """And the pages stay within reach, with numbers that are asked for again later."""
+    monkeypatch.setattr(time_limit, "STATEMENT_SECONDS_MAX", 1)
+    monkeypatch.setattr(page, "STATEMENT_SECONDS_MAX", 1)
+
+    with cursor.connection.transaction():
+        cursor.execute("LOCK TABLE pgqueue_job IN ACCESS EXCLUSIVE MODE")
+        html = html_of(admin_client)
+
+    assert "The database took longer than 1 s" in html
+    assert 'data-seconds="30"' in html
+    assert f'href="{URL}job/"' in html
+    assert "<dt>Ready</dt>" not in html
+
+
+def test_the_next_ticks_are_those_that_are_due_first(admin_client):
+    """Paused schedules have none; those that are due lead."""
+    make_schedule(name="late", next_tick=-HOUR)
+    make_schedule(name="soon", next_tick=HOUR)
+    make_schedule(name="resting", next_tick=HOUR, paused_at=timedelta(0))
+
+    html = html_of(admin_client)
+    lines = html[html.index("Next schedules") : html.index("pgqueue-pages")]
+
+    assert lines.index("late") < lines.index("soon")
+    assert "resting" not in lines
+    assert "Ticks are overdue, the first for 1 h: late." in html
+
+
+def test_a_paused_queue_with_ready_jobs_needs_attention(admin_client):
+    """Its jobs wait for somebody to resume it."""
+    make_job(queue="mail", visible_at=-HOUR)
+    Queue.objects.create(name="mail", paused_at=Now(), paused_by="ada")
+    register("web-1")
+
+    (found,) = admin_client.get(URL).context["attention"]
+
+    assert "Paused: mail." == found.what
+    assert 'href="/admin/pgqueue/queue/"' in found.link
+
+
+def test_lag_is_that_of_all_groups_together(admin_client):
+    """Each group is told, the one with the oldest unread message first."""
+    for n in range(3):
+        make_message(key=str(n))
+    for name in ("stats", "search"):
+        make_position(make_group(name=name), 0)
+
+    html = html_of(admin_client)
+
+    assert "6" == tile(html, "Unread by groups")[0]
+    assert re.search(r"/consumergroup/\d+/change/\"><span[^>]*>[^<]*stats<", html)
