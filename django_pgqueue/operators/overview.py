@@ -43,7 +43,7 @@ from django_pgqueue.worker.serving import WORKERS_MAX, is_served, plans_of
 PARTS = ("jobs", "dead_letters", "workers", "groups", "schedules")
 
 # Jobs counted, per queue and state; with many queues, so many of a state in all.
-COUNTED_JOBS_MAX, COUNTED_JOBS_OF_ALL_MAX, COUNTED_JOBS_LEAST = 10_000, 50_000, 100
+COUNTED_JOBS_MAX, COUNTED_JOBS_OF_ALL_MAX, COUNTED_JOBS_LEAST = 10_000, 20_000, 100
 
 # Messages counted, per partition; with many groups, so many in a partition of all.
 COUNTED_MESSAGES_MAX, COUNTED_MESSAGES_OF_ALL_MAX = 1_000, 10_000
