@@ -652,13 +652,9 @@ def test_every_subcommand_is_documented_with_its_options():
 
 def test_every_check_of_the_doctor_is_documented():
     """As findings call them."""
-    source = "".join(
-        read(PACKAGE / "management" / "cli" / f"examine_{what}.py")
-        for what in (
-            *("server", "jobs", "schedules", "topics", "groups", "subscriptions"),
-            *("export", "counters", "lanes", "depths"),
-        )
-    )
+    examined = (PACKAGE / "management" / "cli").glob("examine_*.py")
+    said = (PACKAGE / "operators").glob("*_findings.py")
+    source = "".join(map(read, [*examined, *said]))
     text = section(read(REFERENCE / "commands.md"), "### doctor")
 
     assert set(re.findall(r'check="(\w+)"', source)) == {

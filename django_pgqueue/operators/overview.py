@@ -43,14 +43,20 @@ from django_pgqueue.worker.serving import WORKERS_MAX, is_served, plans_of
 PARTS = ("jobs", "dead_letters", "workers", "groups", "schedules")
 
 # Jobs counted, per queue and state; with many queues, so many of a state in all.
-COUNTED_JOBS_MAX, COUNTED_JOBS_OF_ALL_MAX, COUNTED_JOBS_LEAST = 10_000, 20_000, 100
+COUNTED_JOBS_MAX = 10_000
+COUNTED_JOBS_OF_ALL_MAX = 20_000
+COUNTED_JOBS_LEAST = 100
 
 # Messages counted, per partition; with many groups, so many in a partition of all.
-COUNTED_MESSAGES_MAX, COUNTED_MESSAGES_OF_ALL_MAX = 1_000, 10_000
+COUNTED_MESSAGES_MAX = 1_000
+COUNTED_MESSAGES_OF_ALL_MAX = 10_000
 COUNTED_MESSAGES_LEAST = 100
 
-# Groups whose lag is read, schedules that are looked at, jobs that are held longest.
-GROUPS_MAX, SCHEDULES_MAX, HELD_JOBS_MAX = 50, 50, 10
+# Groups whose lag is read, and schedules that are looked at.
+GROUPS_MAX, SCHEDULES_MAX = 50, 50
+
+# Of the jobs that workers hold, those held longest.
+HELD_JOBS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)

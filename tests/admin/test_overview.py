@@ -7,11 +7,13 @@ import json
 import re
 from datetime import timedelta
 from html import unescape
+from pathlib import Path
 
 import pytest
 from django.core.management import call_command
 from django.db.models.functions import Now
 
+from django_pgqueue import operators
 from django_pgqueue.admin import overview as page
 from django_pgqueue.admin import time_limit
 from django_pgqueue.models import Queue, Worker
@@ -152,6 +154,19 @@ def test_findings_are_those_of_the_doctor(admin_client, cursor):
         assert 200 == admin_client.get(link).status_code, link
 
 
+def test_every_finding_has_a_list():
+    """Whatever may be found here has a place to lead to."""
+    said = Path(operators.__file__).parent.glob("*_findings.py")
+    checks = {
+        check
+        for file in said
+        for check in re.findall(r'check="(\w+)"', file.read_text())
+    }
+
+    # That workers live is never wrong.
+    assert checks - {"workers"} == set(page.LISTS)
+
+
 def test_a_finding_of_a_queue_leads_to_its_jobs(admin_client):
     """Those that wait because no living worker serves it."""
     make_job(queue="a&b", visible_at=-HOUR)
@@ -199,6 +214,8 @@ def test_each_part_needs_the_permission_of_its_rows(staff, permission):
     """Of what a user may not view, neither numbers nor findings nor links are there."""
     make_rows()
     make_job(queue="nobody", visible_at=-HOUR)
+    # A paused queue, and its page has a permission of its own.
+    make_job(queue="mail", visible_at=-HOUR)
 
     html = html_of(staff(permission))
 
