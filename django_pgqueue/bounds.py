@@ -64,6 +64,12 @@ FLOAT_PLAIN_MAX = 1e16
 # Of args and kwargs together, unless PGQUEUE["PAYLOAD_BYTES_MAX"] says otherwise.
 PAYLOAD_BYTES_DEFAULT = 1_048_576
 
+# Why a job gives up; as models/dead_letter.py has it, which says each in words.
+DEAD_REASONS = (
+    *("rejected", "exhausted", "timeout", "lease_expired", "worker_lost"),
+    *("unknown_task", "undecodable", "unpermitted"),
+)
+
 # Header keys that the package writes; callers have options for them, or no say.
 RESERVED = ("tags", "trace", "request_id")
 RESERVED_PREFIX = "pgqueue."

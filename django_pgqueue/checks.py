@@ -405,6 +405,14 @@ def _tasks(settings: Settings) -> Iterator[CheckMessage]:
                 f"queue.{did_you_mean(name, sorted(used))}",
                 "Correct or remove it; or silence this if calls choose that queue.",
             )
+    for place, rule in enumerate(settings.reprocess):
+        if rule.task is not None and rule.task not in declared_names():
+            yield _warning(
+                21,
+                f"PGQUEUE['REPROCESS'][{place}] has the task {rule.task!r}, and no "
+                f"such task is declared.{did_you_mean(rule.task, declared_names())}",
+                "Correct or remove it: its rule redrives what else has this name.",
+            )
     for module in settings.task_modules:
         if module != "tasks" and not _is_in_an_app(module):
             yield _warning(

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from django_pgqueue.bounds import (
+    DEAD_REASONS,
     DEPTH_MAX_MAX,
     EXPORT_CHARACTERS_MAX,
     EXPORT_FORMATS,
@@ -26,6 +27,7 @@ from django_pgqueue.bounds import (
     PAYLOAD_BYTES_DEFAULT,
     QUEUE_DEFAULT,
     QUEUE_NAME,
+    TASK_NAME_MAX,
 )
 from django_pgqueue.exceptions import (
     DeclarationError,
@@ -39,6 +41,9 @@ from django_pgqueue.redaction.names import REDACT_DEFAULT
 MODES = ("normal", "immediate")
 
 EMAIL_BACKEND = "django_pgqueue.backends.email.EmailBackend"
+
+# Each rule of REPROCESS costs the leader a look at dead letters a minute.
+REPROCESS_RULES_MAX = 20
 
 # What becomes of an enqueue into a queue that is full.
 OnFull = Literal["refuse", "block", "signal"]
@@ -87,6 +92,29 @@ class Email:
     # for SMTP.
     through: str | None = None
     queue: str = QUEUE_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Reprocess:
+    """Which dead letters the leader redrives by itself, each of them once."""
+
+    # The class of the last error, with or without its module; None: any.
+    error: str | None = None
+    # Why the job gave up; None: for any reason.
+    reason: str | None = None
+    # None: of any task.
+    task: str | None = None
+    # How long after it gave up.
+    after: timedelta = timedelta(minutes=10)
+    # What gave up longer ago stays.
+    max_age: timedelta = timedelta(days=1)
+    # At most so many in a time, as in QUEUES.
+    rate: str = "60/m"
+
+    @property
+    def spacing(self) -> float:
+        """Seconds from one to the next."""
+        return _spacing("'rate'", self.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +192,8 @@ class Settings:
     # Retention waits until a day is exported there; None: it waits for nothing.
     export: Export | None = None
     email: Email = field(default_factory=Email)
+    # Rules by which dead letters go back to their queues; of none, somebody decides.
+    reprocess: tuple[Reprocess, ...] = ()
     # "immediate": delay() runs the job at once, in the caller's transaction; for tests.
     mode: str = "normal"
 
@@ -438,12 +468,15 @@ def _retention(key: str, value: Any) -> Retention:
     _check_names(key, value, Retention)
     kept: dict[str, timedelta | None] = {}
     for name, keep in value.items():
-        try:
-            label = f"{key}[{name!r}]"
-            kept[name] = None if keep is None else as_timedelta(keep, name=label)
-        except ValueError as error:
-            raise SettingsError(str(error)) from None
+        kept[name] = None if keep is None else _duration(f"{key}[{name!r}]", keep)
     return Retention(**kept)
+
+
+def _duration(key: str, value: Any) -> timedelta:
+    try:
+        return as_timedelta(value, name=key)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
 
 
 def _spark(key: str, value: Any) -> Spark:
@@ -503,6 +536,59 @@ def _email(key: str, value: Any) -> Email:
                 f"not {wanted!r}."
             )
     return Email(**kept)
+
+
+def _reprocess(key: str, value: Any) -> tuple[Reprocess, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise SettingsError(f"{key} must be a list of dicts, not {value!r}.")
+    if len(value) > REPROCESS_RULES_MAX:
+        raise SettingsError(
+            f"{key} has {len(value)} rules; the limit is {REPROCESS_RULES_MAX}."
+        )
+    return tuple(
+        _reprocess_rule(f"{key}[{place}]", rule) for place, rule in enumerate(value)
+    )
+
+
+def _reprocess_rule(key: str, value: Any) -> Reprocess:
+    _check_names(key, value, Reprocess)
+    if "error" not in value and "reason" not in value:
+        raise SettingsError(
+            f"{key} says neither 'error' nor 'reason'; without one, what no retry can "
+            f"mend would run again, too."
+        )
+    kept: dict[str, Any] = {}
+    for name, wanted in value.items():
+        label = f"{key}[{name!r}]"
+        if name in ("after", "max_age"):
+            kept[name] = _duration(label, wanted)
+        elif name == "rate":
+            _spacing(label, wanted)
+            kept[name] = wanted
+        elif name == "reason":
+            if wanted not in DEAD_REASONS:
+                raise SettingsError(
+                    f"{label} is {wanted!r}; it must be {_either(DEAD_REASONS)}."
+                )
+            kept[name] = wanted
+        else:
+            kept[name] = _name(label, wanted)
+    rule = Reprocess(**kept)
+    if rule.after >= rule.max_age:
+        raise SettingsError(
+            f"{key} has 'after' {rule.after}, and 'max_age' {rule.max_age}: nothing is "
+            f"ever both as old and as young. Raise 'max_age', or lower 'after'."
+        )
+    return rule
+
+
+def _name(key: str, value: Any) -> str:
+    is_text = isinstance(value, str) and "\x00" not in value
+    if not is_text or not 1 <= len(value) <= TASK_NAME_MAX:
+        raise SettingsError(
+            f"{key} must be a name of 1 to {TASK_NAME_MAX} characters, not {value!r}."
+        )
+    return str(value)
 
 
 def _queue_name(key: str, value: Any) -> str:
@@ -604,8 +690,6 @@ def _depth_limit(key: str, value: Mapping[str, Any]) -> DepthLimit:
 
 
 def _queue_limit(key: str, value: Mapping[str, Any]) -> QueueLimit:
-    from django_pgqueue.options.lanes import Rate
-
     kept = {
         name: int(read_number(name, f"{key}[{name!r}]", value[name]))
         for name in ("concurrency", "burst")
@@ -615,10 +699,17 @@ def _queue_limit(key: str, value: Mapping[str, Any]) -> QueueLimit:
         if "burst" in value:
             raise SettingsError(f"{key} has 'burst', which needs 'rate' beside it.")
         return QueueLimit(**kept)
+    return QueueLimit(spacing=_spacing(f"{key}['rate']", value["rate"]), **kept)
+
+
+def _spacing(key: str, value: Any) -> float:
+    """Return the seconds from one to the next, of a rate such as "100/m"."""
+    from django_pgqueue.options.lanes import Rate
+
     try:
-        return QueueLimit(spacing=Rate(value["rate"]).spacing, **kept)
+        return Rate(value).spacing
     except DeclarationError as error:
-        raise SettingsError(f"{key}['rate']: {error}") from None
+        raise SettingsError(f"{key}: {error}") from None
 
 
 def _options(
@@ -655,5 +746,6 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "spark": _spark,
     "export": _export,
     "email": _email,
+    "reprocess": _reprocess,
     "mode": _mode,
 }

@@ -318,6 +318,14 @@ def test_a_queue_that_no_task_uses(settings):
     assert "Did you mean 'mail'?" in found("W001")
 
 
+def test_a_rule_of_a_task_that_is_not_declared(settings):
+    """Nothing of that name will be redriven."""
+    rule = {"reason": "exhausted", "task": "tests.app.tasks.ad"}
+    settings.PGQUEUE = {"REPROCESS": [rule, {"reason": "timeout"}]}
+
+    assert "Did you mean 'tests.app.tasks.add'?" in found("W021")
+
+
 def test_the_queue_of_mails_is_used(settings):
     """Whichever backend of Django's this process has."""
     settings.PGQUEUE = {

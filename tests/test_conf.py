@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from django_pgqueue.bounds import DEAD_REASONS
 from django_pgqueue.conf import (
     DURATION_MAX,
     LIMITS,
@@ -26,6 +27,7 @@ from django_pgqueue.conf import (
     readable_settings,
 )
 from django_pgqueue.exceptions import SettingsError
+from django_pgqueue.models.dead_letter import Reason
 
 DAY = 86_400
 TEN_YEARS = DURATION_MAX.total_seconds()
@@ -571,6 +573,60 @@ def test_a_wrong_email_is_refused(value, problem):
     """With the key, and what to write."""
     with pytest.raises(SettingsError, match=re.escape(problem)):
         parse({"EMAIL": value})
+
+
+# Rules that redrive dead letters -----------------------------------------------------
+
+
+def test_rules_are_read_in_their_order():
+    """With durations and a rate as elsewhere; of none, there is none."""
+    assert () == parse({}).reprocess
+    first, second = parse(
+        {
+            "REPROCESS": [
+                {"error": "shop.Unreachable", "task": "shop.call", "rate": "20/m"},
+                {"reason": "timeout", "after": "1h", "max_age": "2d"},
+            ]
+        }
+    ).reprocess
+    hour = timedelta(hours=1)
+    assert ("shop.Unreachable", None, "shop.call") == (
+        first.error,
+        first.reason,
+        first.task,
+    )
+    assert (hour / 6, 24 * hour, 3.0) == (first.after, first.max_age, first.spacing)
+    assert (hour, 48 * hour, 1.0) == (second.after, second.max_age, second.spacing)
+
+
+@pytest.mark.parametrize(
+    "value, problem",
+    [
+        ({"reason": "timeout"}, "must be a list of dicts"),
+        (["timeout"], "[0] must be a dict, not 'timeout'"),
+        ([{"resaon": "timeout"}], "'resaon'. Did you mean 'reason'?"),
+        ([{"task": "shop.call"}], "[0] says neither 'error' nor 'reason'"),
+        ([{"reason": "late"}], "[0]['reason'] is 'late'; it must be 'rejected' or "),
+        ([{"reason": ["timeout"]}], "is ['timeout']; it must be"),
+        ([{"error": ""}], "[0]['error'] must be a name of 1 to 255 characters"),
+        ([{"error": "a\x00"}], "must be a name"),
+        ([{"error": KeyError}], "must be a name"),
+        ([{"error": "E", "after": "soon"}], "[0]['after'] is 'soon', which is no"),
+        ([{"error": "E", "max_age": -1}], "longer than zero"),
+        ([{"error": "E", "after": "1d"}], "Raise 'max_age', or lower 'after'"),
+        ([{"error": "E", "rate": "0/m"}], "[0]['rate']: "),
+        ([{"error": "E"}] * 21, "has 21 rules; the limit is 20"),
+    ],
+)
+def test_a_wrong_rule_is_refused(value, problem):
+    """With its place in the list, and what to write."""
+    with pytest.raises(SettingsError, match=re.escape(problem)):
+        parse({"REPROCESS": value})
+
+
+def test_rules_know_each_reason():
+    """As the table has them."""
+    assert Reason.values == [*DEAD_REASONS]
 
 
 # Depth of a queue ---------------------------------------------------------------------

@@ -48,6 +48,7 @@ from django_pgqueue.models import (
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.models.dead_letter import Reason
 from django_pgqueue.models.job import LiveState
+from django_pgqueue.operators.human import duration
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.options.table import OF_SETTINGS
 from django_pgqueue.queues.claim import Claimed
@@ -328,6 +329,20 @@ def test_email_is_documented_with_its_defaults():
     text = section(read(REFERENCE / "settings.md"), "## EMAIL")
     documented = {names_in(row[0])[0]: row[1] for row in rows(text)}
     expected = {item.name: said(default_of(item)) for item in fields(conf.Email)}
+
+    assert expected == documented
+
+
+def test_reprocess_is_documented_with_its_defaults():
+    """Each key of a rule; durations as people write them."""
+    text = section(read(REFERENCE / "settings.md"), "## REPROCESS")
+    documented = {names_in(row[0])[0]: row[1] for row in rows(text)}
+    expected = {
+        item.name: duration(item.default.total_seconds())
+        if isinstance(item.default, timedelta)
+        else said(item.default)
+        for item in fields(conf.Reprocess)
+    }
 
     assert expected == documented
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet, TextField
-from django.db.models.fields.json import KeyTransform
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Left
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
@@ -24,6 +24,7 @@ from django_pgqueue.admin.read_only import Fact, column
 from django_pgqueue.admin.time_limit import limited
 from django_pgqueue.models import Message, Schedule
 from django_pgqueue.operators.lanes import kind_of_job
+from django_pgqueue.operators.reprocessed import HEADER, reprocessed_at
 from django_pgqueue.postgres.limits import Plans
 from django_pgqueue.queues.tagged import tagged
 from django_pgqueue.tasks import database
@@ -100,10 +101,12 @@ class JobAdminColumns(ActingAdmin):
             )
 
     def detail_rows(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add the errors as text."""
+        """Add the errors as text, and when a rule has redriven the job."""
         errors = payload.as_text("errors", payload.ERRORS_CHARACTERS_MAX)
         rows = super().detail_rows(request)
-        shown: QuerySet[Any] = rows.annotate(errors_text=errors)
+        shown: QuerySet[Any] = rows.annotate(
+            errors_text=errors, by_rule_text=KeyTextTransform(HEADER, "headers")
+        )
         return shown
 
     # The list ------------------------------------------------------------------
@@ -159,6 +162,10 @@ class JobAdminColumns(ActingAdmin):
             (_("Enqueued"), moments.full(row.enqueued_at, row.clock)),
             (_("Run after"), moments.full(row.run_after, row.clock)),
             (_("Expires"), moments.full(row.expires_at, row.clock)),
+            (
+                _("Redriven by a rule"),
+                moments.full(reprocessed_at(row.by_rule_text), row.clock),
+            ),
         ]
 
     def facts_of_links(self, row: Any) -> list[Fact]:

@@ -7,10 +7,11 @@ errors and its deliveries, and starts again at attempt 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from django_pgqueue.postgres.cursor import Cursor
+from django_pgqueue.queues.fair import hint_of
 from django_pgqueue.queues.settle import KEPT_COLUMNS
 
 # Rows per statement: an operator may select a hundred thousand.
@@ -28,7 +29,13 @@ MOVED = (
 HEADERS = """
 headers - 'pgqueue.unknown_since'
     || jsonb_build_object('pgqueue.deliveries_before', deliveries)
+    || CASE WHEN %(once)s::boolean
+            THEN jsonb_build_object('pgqueue.reprocessed_at', statement_timestamp())
+            ELSE '{}' END
 """
+
+# What a rule may redrive: what none has redriven, by the row as it is when locked.
+MAY = "NOT (%(once)s::boolean AND headers ? 'pgqueue.reprocessed_at')"
 
 # Locks: row locks on the chosen dead letters; SKIP LOCKED, so that two operators (or
 # the purge) share them without waiting. Those that have no dedup key.
@@ -39,6 +46,7 @@ REDRIVE = f"""
 WITH chosen AS MATERIALIZED (
     SELECT id FROM pgqueue_dead_letter
      WHERE id = ANY(%(ids)s::bigint[]) AND dedup_key IS NULL AND queued_key IS NULL
+       AND {MAY}
        FOR UPDATE SKIP LOCKED),
 gone AS (
     DELETE FROM pgqueue_dead_letter
@@ -60,6 +68,7 @@ WITH chosen AS MATERIALIZED (
     SELECT * FROM pgqueue_dead_letter
      WHERE id = ANY(%(ids)s::bigint[])
        AND coalesce(queued_key, dedup_key) IS NOT NULL
+       AND {MAY}
        FOR UPDATE SKIP LOCKED),
 moved AS (
     INSERT INTO pgqueue_job ({MOVED}, dedup_key, queued_key, queue, attempt, crashes,
@@ -110,23 +119,40 @@ class Moved(NamedTuple):
 
 
 def redrive(
-    cursor: Cursor, ids: Sequence[int], *, queue: str | None = None
+    cursor: Cursor, ids: Sequence[int], *, queue: str | None = None, once: bool = False
 ) -> list[Moved]:
     """
     Move dead letters back to their queue, or all of them to *queue*.
+
+    Args:
+        cursor: An open cursor; the caller commits, and sends hints() then.
+        ids: Of dead letters.
+        queue: None: to where each one came from.
+        once: Note on each that a rule has redriven it, and pass over what has that
+            note.
 
     Returns:
         Each that moved; an id that is missing is no dead letter (any
         more), or somebody else is moving it, or a live job has its dedup key: holders()
         tells which.
     """
-    moved = list(map(Moved._make, _in_chunks(cursor, REDRIVE, ids, {"queue": queue})))
+    params = {"queue": queue, "once": once}
+    moved = list(map(Moved._make, _in_chunks(cursor, REDRIVE, ids, params)))
     if len(moved) < len(ids):
         # Dead letters with a key, dead letters of somebody else, or none at all.
         left = sorted({*ids} - {job.id for job in moved})
-        rows = _in_chunks(cursor, REDRIVE_KEYED, left, {"queue": queue})
-        moved += map(Moved._make, rows)
+        moved += map(Moved._make, _in_chunks(cursor, REDRIVE_KEYED, left, params))
     return moved
+
+
+def hints(moved: Iterable[Moved]) -> list[str]:
+    """Return what to notify of jobs that were moved, each hint once."""
+    return sorted(
+        {
+            job.queue if job.lane is None else hint_of(job.queue, job.lane_policy)
+            for job in moved
+        }
+    )
 
 
 def holders(cursor: Cursor, ids: Sequence[int]) -> dict[int, int]:

@@ -41,7 +41,6 @@ from django_pgqueue.queues import pause as pauses
 from django_pgqueue.queues import redrive as redrives
 from django_pgqueue.queues.cancel import ASK_AGAIN_SECONDS, CancelAnswer
 from django_pgqueue.queues.edit import Editable
-from django_pgqueue.queues.fair import hint_of
 from django_pgqueue.queues.find import find
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.tasks import database, payload
@@ -319,11 +318,7 @@ def _archive(connection: Any, cursor: Cursor, move: Callable[[], T]) -> T:
 
 
 def _wake(connection: Any, moved: Iterable[redrives.Moved]) -> None:
-    names = {
-        job.queue if job.lane is None else hint_of(job.queue, job.lane_policy)
-        for job in moved
-    }
-    for name in sorted(names):
+    for name in redrives.hints(moved):
         wake_after_commit(connection, name, tells_age=name == lanes.HINT)
 
 

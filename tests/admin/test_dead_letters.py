@@ -121,6 +121,20 @@ def test_a_dead_letter_shows_every_attempt(admin_client):
     assert html.index("of attempt 3") < html.index("of attempt 1")
 
 
+def test_a_page_tells_when_a_rule_has_redriven_the_job(admin_client):
+    """Of one that none has redriven, and of what cannot be read, nothing."""
+    header = "pgqueue.reprocessed_at"
+    row = make_dead_letter(headers={header: "2026-01-01T00:00:00+00:00"})
+    others = make_dead_letter(), make_dead_letter(headers={header: ["soon"]})
+
+    def page(letter):
+        return admin_client.get(f"{URL}{letter.pk}/change/").content.decode()
+
+    told = page(row)
+    assert "2026-01-01 00:00:00 UTC" in told[told.index("Redriven by a rule") :]
+    assert not any("Redriven by a rule" in page(other) for other in others)
+
+
 def test_selected_dead_letters_go_back_to_their_queues(staff):
     """From attempt 1 on, with the same id; the others stay."""
     mail = make_dead_letter(queue="mail")

@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.db import connection, connections
 
 from django_pgqueue.management.cli import examine_jobs, examine_server
-from django_pgqueue.models import Queue, Worker
+from django_pgqueue.models import DeadLetter, Queue, Worker
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres.connect import connect
@@ -413,6 +413,21 @@ def test_new_dead_letters():
     finding = trouble("dead_letters")
     assert 2 == finding["value"]
     assert "2 timeout" in finding["what"]
+
+
+def test_what_gave_up_though_a_rule_had_redriven_it(settings):
+    """Asked where there are rules, and of the last day."""
+    headers = {"pgqueue.reprocessed_at": "2026-01-01T00:00:00+00:00"}
+    make_dead_letter(headers=headers)
+    make_dead_letter(headers=headers, finished_at=timedelta(days=-2))
+    make_dead_letter()
+    assert "reprocessed" not in examined()[1]
+
+    settings.PGQUEUE = {"REPROCESS": [{"reason": "exhausted"}]}
+
+    assert 1 == trouble("reprocessed")["value"]
+    DeadLetter.objects.all().delete()
+    assert "ok" == examined()[1]["reprocessed"]["severity"]
 
 
 def test_what_a_role_may_not_see_is_a_warning(monkeypatch):

@@ -445,6 +445,17 @@ def shown_of(job):
     return output
 
 
+def test_show_tells_when_a_rule_has_redriven_a_job(transactional_db):
+    """Of one whose header cannot be read, nothing."""
+    header = "pgqueue.reprocessed_at"
+    job, other = (
+        make_job(headers={header: said}) for said in ("2026-01-01T00:00:00Z", "soon")
+    )
+
+    assert "  reprocessed  2026-01-01 00:00:00" in shown_of(job)
+    assert "  reprocessed " not in shown_of(other)
+
+
 def test_show_names_the_schedule_of_a_job(transactional_db):
     """By the name that the command `schedules` takes."""
     job = make_job(schedule_id=make_schedule(name="nightly report").pk)

@@ -193,6 +193,7 @@ VALUES = {
     "missed": 0,
     "new_times": True,
     "next": NOON,
+    "once": True,
     "outcome": "enqueued",
     "overlap": "skip",
     "overridden": None,
@@ -302,6 +303,7 @@ SPECIAL = {
         f"unique many, {name}": {"by": '"key"', **JSON_ITEMS}
         for name in ("plain", "spread")
     },
+    "reprocess.LOOK": {"end": ".Unreachable", "error": "Unreachable", "max_age": LEASE},
     "workers.REGISTER": {"queues": "[]"},
     "exports.RECORD": {"rows": 1, "version": 1},
     "ticks.NOTE_JOB": {"job": 1},
@@ -487,6 +489,8 @@ EXPLAINED = {
     "redrive.REDRIVE",
     "redrive.REDRIVE_KEYED",
     "redrive.RETRY_NOW",
+    "reprocess.AGAIN",
+    "reprocess.LOOK",
     *(f"store.{name}" for name in ("LOCK", "SHOWN", "ALL", "ONE", "TAKE", "NOW")),
     *(f"store.{name}" for name in ("INSERT", "CHANGE", "DECLARE", "WITHDRAW")),
     *(f"store.{name}" for name in ("PAUSE", "RESUME", "DELETE")),

@@ -16,6 +16,7 @@ from django_pgqueue.operators.job_findings import (
 )
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues import doctor
+from django_pgqueue.queues.reprocess import gave_up_again
 from django_pgqueue.queues.stats import queue_stats
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.modules import failed_modules, import_problem
@@ -93,4 +94,22 @@ def dead_letters(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     )
 
 
-EXAMINATIONS = (workers, leases, tasks, dead_letters)
+def reprocessed(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
+    """Where rules redrive dead letters: did jobs give up nevertheless?"""
+    if not settings.reprocess:
+        return
+    count = gave_up_again(cursor, period=DEAD_LETTERS_PERIOD, limit=DEAD_LETTERS_MAX)
+    yield finding(
+        check="reprocessed",
+        wrong=count,
+        what=f"{count:,} jobs gave up again in the last 24 h, after a rule of "
+        f"PGQUEUE['REPROCESS'] had redriven them.",
+        right="No job gave up in the last 24 h that a rule had redriven.",
+        value=count,
+        limit=0,
+        way_out="No rule takes them again: see what they fail of, by manage.py pgqueue "
+        "dead --by error.",
+    )
+
+
+EXAMINATIONS = (workers, leases, tasks, dead_letters, reprocessed)

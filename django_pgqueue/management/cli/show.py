@@ -21,6 +21,7 @@ from django_pgqueue.models.job import LiveState, live_state
 from django_pgqueue.operators.human import exact, shown
 from django_pgqueue.operators.lanes import kind_of_job, why_it_waits
 from django_pgqueue.operators.paging import in_order
+from django_pgqueue.operators.reprocessed import HEADER, reprocessed_at
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.tasks import database
 from django_pgqueue.tasks.redact import redact_job
@@ -173,6 +174,8 @@ def _facts(told: dict[str, Any]) -> dict[str, object]:
             ("cancel asked", "cancel_requested_at"),
         )
     }
+    headers = told["headers"]
+    by_rule = headers.get(HEADER) if isinstance(headers, dict) else None
     links = {
         name.removesuffix("_id"): told[name]
         for name in ("workflow_id", "parent_id", "message_id")
@@ -190,6 +193,7 @@ def _facts(told: dict[str, Any]) -> dict[str, object]:
         "attempt": f"{told['attempt']} of {told['max_attempts']}, "
         f"delivery {told['deliveries']}{crashes}",
         **times,
+        "reprocessed": exact(reprocessed_at(by_rule), clock),
         "worker": told.get("leased_by") or told.get("worker"),
         "runs alone": "yes: its process died" if told.get("runs_alone") else None,
         "dedup key": told["dedup_key"],

@@ -13,7 +13,7 @@ from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.worker.chores import depths, purger
+from django_pgqueue.worker.chores import depths, purger, reprocess
 from django_pgqueue.worker.chores.backfills import Backfills
 from django_pgqueue.worker.chores.heartbeat import Heartbeat
 from django_pgqueue.worker.chores.leader import Leader
@@ -222,6 +222,7 @@ class Loops:
                 repeat,
                 *depths.chores(settings),
                 *purger.chores(settings),
+                *reprocess.chores(settings),
                 Backfills(),
                 self._watch,
             ],

@@ -1,0 +1,143 @@
+"""Reprocess: which dead letters a rule means, and that each is redriven once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+
+import pytest
+
+from django_pgqueue.models import DeadLetter, Job
+from django_pgqueue.operators.filters import of_error
+from django_pgqueue.postgres.limits import Plans, limit
+from django_pgqueue.queues import reprocess
+from django_pgqueue.queues.redrive import redrive
+from django_pgqueue.queues.reprocess import LOOK_ROWS_MAX, START, Floor, look
+from tests.harness.factories import make_dead_letter
+
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+
+RULE = MappingProxyType(
+    {
+        "task": None,
+        "reason": "exhausted",
+        "error": None,
+        "after": 10 * MINUTE,
+        "max_age": 24 * HOUR,
+        "floor": START,
+        "most": 100,
+    }
+)
+
+MARKED = "pgqueue.reprocessed_at"
+
+FILL = """
+INSERT INTO pgqueue_dead_letter (
+    id, task, reason, attempt, deliveries, finished_at, enqueued_at, max_attempts,
+    queue, priority, crashes, args, kwargs, headers, errors)
+SELECT 1000000 + n, 'x', 'exhausted', 5, 5,
+       clock_timestamp() - interval '1 h' - n * interval '1 s', clock_timestamp(), 5,
+       'default', 0, 0, '[]', '{}', '{}', '[{"type": "shop.Refused"}]'
+  FROM generate_series(1, %s) n
+"""
+
+
+def letter(**columns):
+    return make_dead_letter(**{"finished_at": -HOUR, **columns}).pk
+
+
+def found(cursor, **asked):
+    return look(cursor, **{**RULE, **asked}).ids
+
+
+def test_only_what_a_rule_means_is_found(cursor):
+    """By task, reason and age; the oldest first."""
+    older = letter(task="shop.call", finished_at=-2 * HOUR)
+    other = letter(task="shop.ship")
+    rejected = letter(reason="rejected")
+    letter(finished_at=-MINUTE)
+    letter(finished_at=-25 * HOUR)
+    letter(headers={MARKED: "2026-01-01T00:00:00+00:00"})
+
+    assert [older, other] == found(cursor)
+    long_ago = Floor(datetime(2020, 1, 1, tzinfo=UTC), 0)
+    assert [older, other] == found(cursor, floor=long_ago)
+    assert [other] == found(cursor, task="shop.ship")
+    assert [rejected] == found(cursor, reason="rejected")
+    assert {older, other, rejected} == {*found(cursor, reason=None)}
+
+
+@pytest.mark.parametrize(
+    "name", ["shop.errors.Refused", "Refused", "errors.Refused", "fused", "f.?used"]
+)
+def test_an_error_is_named_as_in_the_commands(cursor, name):
+    """By its whole name, or without its module; the latest of a job counts."""
+    letter(errors=[{"type": "shop.errors.Refused"}])
+    letter(errors=[{"type": "Refused"}])
+    letter(errors=[{"type": "shop.errors.Refused"}, {"type": "KeyError"}])
+    letter(errors=[{"kind": "lease_expired"}])
+    letter()
+
+    same = DeadLetter.objects.filter(of_error(name)).order_by("pk")
+    assert [*same.values_list("pk", flat=True)] == sorted(found(cursor, error=name))
+
+
+def test_a_walk_meets_each_of_them(cursor, monkeypatch):
+    """Of those that gave up at the same moment, too, however few a look reads."""
+    monkeypatch.setattr(reprocess, "LOOK_ROWS_MAX", 3)
+    first, *others = (letter() for _ in range(5))
+    DeadLetter.objects.update(finished_at=DeadLetter.objects.get(pk=first).finished_at)
+    met, step = [], look(cursor, **{**RULE, "most": 2})
+    while not step.is_all:
+        met += step.ids
+        step = look(cursor, **{**RULE, "most": 2, "floor": step.floor})
+
+    assert [first, *others] == [*met, *step.ids]
+
+
+def test_a_letter_that_a_rule_has_redriven_is_not_redriven_again(cursor):
+    """Not by a second leader that has found it before, either; by people, it is."""
+    first, keyed = letter(), letter(dedup_key="k")
+    moved = redrive(cursor, [first, keyed], once=True)
+    assert {first, keyed} == {job.id for job in moved}
+    marks = [job.headers[MARKED] for job in Job.objects.all()]
+    assert 2 == len(marks)
+
+    Job.objects.all().delete()
+    headers = {MARKED: marks[0]}
+    ids = [letter(headers=headers), letter(headers=headers, dedup_key="k")]
+    assert [] == redrive(cursor, ids, once=True)
+    assert [] == found(cursor)
+
+    assert 2 == len(redrive(cursor, ids))
+    assert {marks[0]} == {job.headers[MARKED] for job in Job.objects.all()}
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+@pytest.mark.parametrize("at_end", [False, True])
+def test_a_look_reads_its_own_rows_alone(cursor, analysed, at_end):
+    """However many dead letters there are, and wherever it begins."""
+    cursor.execute(FILL, [20_000])
+    if analysed:
+        cursor.execute("ANALYZE pgqueue_dead_letter")
+    last = DeadLetter.objects.latest("finished_at")
+    floor = (last.finished_at - MINUTE, last.pk) if at_end else (None, 0)
+    params = {
+        **{name: RULE[name] for name in ("task", "reason", "max_age")},
+        "error": "shop.Gone",
+        "end": None,
+        "ago": RULE["after"],
+        "floor": floor[0],
+        "after_id": floor[1],
+        "limit": LOOK_ROWS_MAX,
+    }
+    with cursor.connection.transaction():
+        limit(cursor, seconds=10, plans=Plans.IN_ORDER)
+        cursor.execute(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {reprocess.LOOK}", params
+        )
+        plan = cursor.fetchone()[0][0]["Plan"]
+
+    assert (100 if at_end else 1_000) >= plan["Actual Rows"]
+    assert 100 > plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
