@@ -322,6 +322,7 @@ def test_every_event_of_the_list_is_a_signal():
     names = {name for name, value in vars(signals).items() if isinstance(value, Signal)}
 
     assert {
+        "alert_changed",
         "job_enqueued",
         "job_started",
         "job_succeeded",
