@@ -121,6 +121,7 @@ BOUNDS = {
     "dead_letters.SET_ASIDE": ten("dead"),
     "doctor.LAPSED": Bound(buffers=CLAIM_BUFFERS_MAX, per_queue=2 * BAND_BUFFERS),
     "doctor.NEW_DEAD_LETTERS": one("dead"),
+    "reprocess.AGAIN": one("dead"),
     "doctor.TASKS": one("waiting"),
     "edit.EDIT_DEAD_LETTER": one("dead"),
     "edit.EDIT_JOB": one("waiting"),
@@ -206,6 +207,7 @@ SMALL_MODULES = {
     "failures",
     "health",
     "ingest_batches",
+    "lane_horizon",
     "limits",
     "log",
     "partitions",
@@ -241,11 +243,15 @@ SMALL = {
     "claim.PARK_LAPSED",
     # Planned along indexes by who runs them, and bounded so in test_depth.py.
     *(f"depth.{name}" for name in ("COUNT", "NOTE", "READ")),
+    # Likewise, and in test_reprocess.py.
+    "reprocess.LOOK",
     "claim.REMEMBER_QUEUES",
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
-    *(f"ticks.{name}" for name in ("INSERT", "NOTE_JOB", "PURGE")),
+    *(f"ticks.{name}" for name in ("INSERT", "NOTE_JOB", "PURGE", "COMING")),
     "ticks.NOTE_MESSAGE",
     "doctor.WORKERS",
+    # A row an alert; LOOK is bounded in test_watch.py.
+    *(f"watch.{name}" for name in ("LOOK", "SAID", "STANDING", "NOW")),
     "purge.DEDUP_WINDOWS",
     "purge.WORKERS",
     "enqueue.PIN",
