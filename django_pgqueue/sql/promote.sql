@@ -47,8 +47,10 @@
 -- would find an earlier one only when they are through with the later ones. Not
 -- statement_timestamp(): that is before the wait for the lock.
 --
--- Lanes are compared by range and ordered by first, and not asked for by "=": so only
--- the indexes of lanes have their order. A plan that was made for a table of a few rows
+-- Where the order is that of ids, lanes are compared by range and ordered by first, and
+-- not asked for by "=": so only the indexes of lanes have their order, and not that of
+-- ids. But a comparison of rows, before PostgreSQL 18, ends no walk within a lane: so
+-- none is an upper bound, and the newest is looked for where there is one. A plan that was made for a table of a few rows
 -- sorts, by the bitmap of another index, and is kept while the table grows: a promotion
 -- of a hundred lanes then took 14 s. So the function turns off what is not a walk along
 -- an index. Whether a job is parked still is asked in words that no index knows: for
@@ -158,14 +160,19 @@ BEGIN
                           FROM pgqueue_job j
                          WHERE (j.lane, j.id) >= (asked.name, asked.id)
                            AND j.lane <= asked.name AND j.visible_at IS NULL
+                           AND (asked.id = 0 OR (
+                                SELECT first.id FROM pgqueue_job first
+                                 WHERE (first.lane, first.id) >= (asked.name, asked.id)
+                                   AND first.lane <= asked.name
+                                   AND first.visible_at IS NULL
+                                 ORDER BY first.lane, first.id LIMIT 1) IS NOT NULL)
                          ORDER BY j.lane DESC, j.id DESC LIMIT 1)
                         UNION ALL
                        (SELECT j.lane_capacity, j.lane_policy, j.task, j.lane_spacing,
                                j.lane_burst
                           FROM pgqueue_job j
-                         WHERE (j.lane, j.id, j.promotion) < (asked.name, asked.id, 0)
-                           AND j.lane >= asked.name AND j.visible_at IS NULL
-                           AND j.promotion IS NOT NULL
+                         WHERE j.lane = asked.name AND j.id < asked.id
+                           AND j.visible_at IS NULL AND j.promotion IS NOT NULL
                          ORDER BY j.lane DESC, j.id DESC, j.promotion DESC LIMIT 1)
                         LIMIT 1) j) newest ON true
           LEFT JOIN LATERAL (
@@ -235,9 +242,8 @@ BEGIN
           LEFT JOIN LATERAL (
                SELECT j.id, j.lane_due_at FROM pgqueue_job j
                 WHERE lane.is_group AND lane.room > 0 AND lane.id > 0
-                  AND (j.lane, j.id, j.promotion) < (lane.name, lane.id, 0)
-                  AND j.lane >= lane.name AND j.visible_at IS NULL
-                  AND j.promotion IS NOT NULL
+                  AND j.lane = lane.name AND j.id < lane.id
+                  AND j.visible_at IS NULL AND j.promotion IS NOT NULL
                   AND (j.deliveries = 0 OR j.lane_due_at <= moment
                        OR (lane.spacing IS NOT NULL
                            AND lane.policy IS DISTINCT FROM 'skip'))
@@ -247,9 +253,8 @@ BEGIN
                       coalesce(array_agg(found.lane_due_at), '{}') AS dues,
                       min(found.lane_due_at) AS first
                  FROM (SELECT j.id, j.lane_due_at FROM pgqueue_job j
-                        WHERE NOT lane.is_group
-                          AND (j.lane, j.lane_due_at) >= (lane.name, lane.due)
-                          AND (j.lane, j.lane_due_at) <= (lane.name, moment)
+                        WHERE NOT lane.is_group AND j.lane = lane.name
+                          AND j.lane_due_at >= lane.due AND j.lane_due_at <= moment
                           AND j.visible_at IS NULL AND j.lane_capacity IS NOT NULL
                         ORDER BY j.lane, j.lane_due_at
                         LIMIT greatest(lane.room, 0)) found) due
@@ -258,9 +263,8 @@ BEGIN
                       coalesce(array_agg(found.lane_due_at), '{}') AS dues
                  FROM (SELECT j.id, j.lane_due_at FROM pgqueue_job j
                         WHERE NOT lane.is_group AND lane.due > '-infinity'
-                          AND (j.lane, j.lane_due_at, j.id) < (lane.name, lane.due, 0)
-                          AND (j.lane, j.lane_due_at) <= (lane.name, moment)
-                          AND j.lane >= lane.name AND j.visible_at IS NULL
+                          AND j.lane = lane.name AND j.lane_due_at < lane.due
+                          AND j.lane_due_at <= moment AND j.visible_at IS NULL
                           AND j.lane_capacity IS NOT NULL AND j.promotion IS NOT NULL
                         ORDER BY j.lane, j.lane_due_at, j.id
                         LIMIT greatest(lane.room, 0)) found) due_back),
