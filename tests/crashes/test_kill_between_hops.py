@@ -134,7 +134,8 @@ def test_a_kill_around_a_retry_or_dead_letter_write_burns_no_attempt(
     start_worker(threads=1, failpoint=killing)
     final = wait_until_final([job])
 
-    assert 1 == len(killing.hits())
+    # After the commit that was waited for, the process dies by and by.
+    assert 1 == len(wait_for(killing.hits, what="the kill"))
     assert starts == [entry.attempt for entry in the_ledger.entries("start")]
     assert ("dead", "exhausted", 3) == (
         final[job].table,
