@@ -29,6 +29,8 @@ UNION ALL SELECT id, 'dead ' || reason, to_jsonb(j) FROM pgqueue_dead_letter j
 
 # By the clock, or by who did it.
 DIFFERENT = {"id", "task", "enqueued_at", "run_after", "visible_at", "finished_at"}
+# A number of a sequence; and a worker claims jobs that take turns without any.
+DIFFERENT |= {"promotion"}
 # Of these, whether there is one.
 SAID = {"started_at", "worker", "dedup_key", "queued_key", "leased_by"}
 SAID |= {"lane", "lane_due_at"}

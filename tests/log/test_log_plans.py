@@ -80,7 +80,14 @@ def test_readers_touch_few_pages_of_a_large_log(log):
         "bytes": read.BATCH_BYTES_DEFAULT,
     }
     where = {**batch, "scan": 2_000, "where": json.dumps({"rare": True})}
-    counted = {"group": group, "bound": high, "since": "-infinity", "limit": 100}
+    counted = {
+        "groups": [group],
+        "topics": [topic],
+        "bounds": [high],
+        "highest": high,
+        "since": "-infinity",
+        "limit": 100,
+    }
     time = "2000-01-01T00:00Z"
     halves = {"low": 0, "high": high, "time": time, "disorder": 10.0}
     first = {"topic_id": topic, "partitions": [3], "low": low, "time": time}
