@@ -491,6 +491,7 @@ EXPLAINED = {
     "redrive.RETRY_NOW",
     "reprocess.AGAIN",
     "reprocess.LOOK",
+    "reprocess.NO_SORT",
     *(f"store.{name}" for name in ("LOCK", "SHOWN", "ALL", "ONE", "TAKE", "NOW")),
     *(f"store.{name}" for name in ("INSERT", "CHANGE", "DECLARE", "WITHDRAW")),
     *(f"store.{name}" for name in ("PAUSE", "RESUME", "DELETE")),

@@ -13,7 +13,6 @@ from django_pgqueue.postgres.limits import Plans, limit
 from django_pgqueue.queues import reprocess
 from django_pgqueue.queues.redrive import redrive
 from django_pgqueue.queues.reprocess import LOOK_ROWS_MAX, START, Floor, look
-from django_pgqueue.worker.chores.reprocess import NO_SORT
 from tests.harness.factories import make_dead_letter
 
 HOUR = timedelta(hours=1)
@@ -135,7 +134,7 @@ def test_a_look_reads_its_own_rows_alone(cursor, analysed, at_end):
     }
     with cursor.connection.transaction():
         limit(cursor, seconds=10, plans=Plans.IN_ORDER)
-        cursor.execute(NO_SORT)
+        reprocess.sort_no_table(cursor)
         cursor.execute(
             f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {reprocess.LOOK}", params
         )

@@ -244,7 +244,7 @@ SMALL = {
     # Planned along indexes by who runs them, and bounded so in test_depth.py.
     *(f"depth.{name}" for name in ("COUNT", "NOTE", "READ")),
     # Likewise, and in test_reprocess.py.
-    "reprocess.LOOK",
+    *("reprocess.LOOK", "reprocess.NO_SORT"),
     "claim.REMEMBER_QUEUES",
     *(f"ticks.{name}" for name in ("DUE", "NEXT", "OVERDUE", "ADVANCE", "RECKON")),
     *(f"ticks.{name}" for name in ("INSERT", "NOTE_JOB", "PURGE", "COMING")),

@@ -33,10 +33,6 @@ REST_SECONDS, NEXT_SECONDS = 60.0, 1.0
 # that a live job has, or came by a transaction that committed late.
 ANEW_SECONDS = 3_600.0
 
-# Locks: none, until the transaction ends. Without statistics, PostgreSQL 14 would sort
-# all dead letters; along the index, it sorts what gave up at the same moment.
-NO_SORT = "SET LOCAL enable_sort = off"
-
 # One look may take so long.
 LOOK_SECONDS_MAX = 10
 
@@ -76,7 +72,7 @@ class Rule:
         rule, connection = self._rule, link.connection
         with connection.transaction(), connection.cursor() as cursor:
             limit(cursor, seconds=LOOK_SECONDS_MAX, plans=Plans.IN_ORDER)
-            cursor.execute(NO_SORT)
+            reprocess.sort_no_table(cursor)
             return reprocess.look(
                 cursor,
                 task=rule.task,
