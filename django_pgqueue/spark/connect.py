@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
+from django_pgqueue.extras import extra
 from django_pgqueue.spark.dsn import without_secrets
-from django_pgqueue.spark.extras import extra
 
 # Locks: none. Times are cast to timestamptz, and read as UTC in any case.
 SET_UP = (

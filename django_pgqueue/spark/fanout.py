@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from django_pgqueue.bounds import TIME_MAX, TIME_MIN
 from django_pgqueue.exceptions import SparkError, SparkOptionError, did_you_mean
-from django_pgqueue.spark.extras import extra
+from django_pgqueue.extras import extra
 from django_pgqueue.spark.spread import (
     check_key,
     column,

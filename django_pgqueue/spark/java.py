@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from django_pgqueue.exceptions import MissingExtra, SparkError
-from django_pgqueue.spark.extras import extra
+from django_pgqueue.extras import extra
 
 # Those that Spark 4 is tested with by its authors.
 VERSIONS = (17, 21, 25)

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
-from django_pgqueue.spark.extras import extra
+from django_pgqueue.extras import extra
 from django_pgqueue.spark.pace import PAGE_BYTES_MAX, PAGE_ROWS_MAX, Pace
 from django_pgqueue.spark.slices import DEFAULT_PARTITIONS_MAX
 

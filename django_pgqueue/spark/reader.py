@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from django_pgqueue.spark.extras import extra
+from django_pgqueue.extras import extra
 from django_pgqueue.spark.pace import PAGE_BYTES_MAX, Pace
 from django_pgqueue.spark.redact import Redaction, Redactor
 from django_pgqueue.spark.slices import Slice

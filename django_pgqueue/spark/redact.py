@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from django_pgqueue.extras import extra
 from django_pgqueue.redaction.json_text import redact_json
 from django_pgqueue.redaction.names import REDACT_DEFAULT, Names
 from django_pgqueue.redaction.shapes import SHAPE_BEGINS
-from django_pgqueue.spark.extras import extra
 
 # A plain word, also one that stands alone.
 WORD = re.compile(r"(?:\^|\(\^\|_\))?([A-Za-z0-9_]+)(?:\$|\(_\|\$\))?", re.ASCII)

@@ -23,13 +23,13 @@ from typing import Any
 import psycopg
 
 from django_pgqueue.exceptions import PipelineBusy, PipelineStopped, SparkError
+from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import runs as pipelines
 from django_pgqueue.redaction.names import REDACT_DEFAULT
 from django_pgqueue.redaction.text import redact_text
 from django_pgqueue.redaction.values import redact
 from django_pgqueue.spark.dsn import without_secrets
 from django_pgqueue.spark.errors import error_text
-from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import PipelineJob
 from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.session import activate, pushing_filters

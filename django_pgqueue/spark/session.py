@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django_pgqueue.exceptions import SparkError
+from django_pgqueue.extras import extra
 from django_pgqueue.spark.dsn import DEFAULT_VARIABLE
-from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.java import java_home
 from django_pgqueue.spark.redact import Redaction
 

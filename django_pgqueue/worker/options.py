@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.worker.queue_plan import QueuePlan, read_plan
 from django_pgqueue.worker.recycling import Limits
+from django_pgqueue.worker.tally import Tally
 
 PROCESSES_MAX = 256
 THREADS_MAX = 1_000
@@ -37,6 +39,10 @@ class WorkerOptions:
     grace_seconds: float = 30.0
     health_port: int | None = None  # None: no health server. 0: any free port.
     health_host: str = "127.0.0.1"
+    # What answers /metrics there: called in a thread with what the processes have done,
+    # how many of them do what, and the Accept header; returns content type and body.
+    # None: there is no such page.
+    metrics: Callable[[Tally, Mapping[str, int], str], tuple[str, bytes]] | None = None
 
     @property
     def lease(self) -> timedelta:

@@ -11,8 +11,8 @@ import pytest
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import MissingExtra, SparkError
+from django_pgqueue.extras import extra
 from django_pgqueue.management.spark_session import dsn_of, redaction_of
-from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.session import open_session
 from django_pgqueue.tasks.declare import task
 from tests.harness.factories import make_jobs

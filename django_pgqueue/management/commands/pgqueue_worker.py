@@ -6,6 +6,7 @@ import argparse
 import logging
 import sys
 import traceback
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -16,7 +17,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django_pgqueue import __version__
 from django_pgqueue.apps import MAIL_TASK
 from django_pgqueue.conf import Settings, get_settings, read_number
-from django_pgqueue.exceptions import PgQueueError, SettingsError
+from django_pgqueue.exceptions import MissingExtra, PgQueueError, SettingsError
 from django_pgqueue.operators.human import duration
 from django_pgqueue.options.durations import as_timedelta
 from django_pgqueue.tasks.modules import failed_modules, import_problem
@@ -174,10 +175,16 @@ class Command(BaseCommand):
             metavar="HOST",
             help="On this address (default 127.0.0.1; in a container 0.0.0.0).",
         )
+        parser.add_argument(
+            "--metrics",
+            action="store_true",
+            help="Answer /metrics there, too, for Prometheus; names of queues and "
+            "tasks are in it. Needs prometheus-client, of the extra [prometheus].",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Check, print what was understood, and run."""
-        queues = entries(options)
+        queues, metrics = entries(options), worker_metrics(options)
         import_module(MAIL_TASK)
         for path, error in failed_modules().items():
             trace = "".join(traceback.format_exception(error))
@@ -197,7 +204,7 @@ class Command(BaseCommand):
             raise CommandError(
                 f"Database {alias!r} cannot be used: {detail}"
             ) from error
-        worker = self._options(settings, queues, options)
+        worker = replace(self._options(settings, queues, options), metrics=metrics)
         if worker.plan.named and not options["force"]:
             self._check_names(worker.plan.named)
         show_log_lines(options["verbosity"])
@@ -278,8 +285,10 @@ class Command(BaseCommand):
             kind = "runner" if worker.pool == "processes" else "process"
             understood["recycling"] = f"each {kind} after {worker.limits}"
         if health_port is not None:
-            told = f"http://{worker.health_host}:{health_port}/livez and /readyz"
-            understood["health"] = told
+            pages = "/livez and /readyz"
+            if worker.metrics is not None:
+                pages = "/livez, /readyz and /metrics"
+            understood["health"] = f"http://{worker.health_host}:{health_port}{pages}"
         for label, text in understood.items():
             self.stdout.write(f"  {label:<12} {text}")
         if needed > allowed:
@@ -312,6 +321,22 @@ def show_log_lines(verbosity: int) -> None:
         handler = logging.StreamHandler(sys.stdout)
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
         logger.addHandler(handler)
+
+
+def worker_metrics(options: dict[str, Any]) -> Any:
+    """Return what answers /metrics; None: nobody asks. CommandError: nothing can."""
+    if not options["metrics"]:
+        return None
+    if options["health_port"] is None:
+        raise CommandError(
+            "Error: --metrics needs --health-port, on which it answers.", returncode=2
+        )
+    from django_pgqueue.prometheus.worker import answer_of
+
+    try:
+        return answer_of()
+    except MissingExtra as error:
+        raise CommandError(str(error)) from error
 
 
 def entries(options: dict[str, Any]) -> tuple[str, ...]:

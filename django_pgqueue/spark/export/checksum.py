@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from django_pgqueue.extras import extra
 from django_pgqueue.pipeline.exports import Content
-from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.tables import ARCHIVE
 
 COLUMNS = tuple(column.name for column in ARCHIVE.columns)

@@ -20,10 +20,10 @@ from itertools import chain, pairwise
 from math import ceil
 from typing import Any
 
+from django_pgqueue.extras import extra
 from django_pgqueue.pipeline.exports import Content, Files
 from django_pgqueue.spark.export.checksum import COLUMNS, IDENTITY, differences
 from django_pgqueue.spark.export.place import DayRefused, Published
-from django_pgqueue.spark.extras import extra
 
 # Of two commits that name it and follow from one version, Delta refuses the second.
 APPLICATION = "django_pgqueue.export"

@@ -12,10 +12,10 @@ from itertools import groupby
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
+from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import exports
 from django_pgqueue.pipeline.exports import Departed
 from django_pgqueue.spark.export.delta import actions_of
-from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.tables import ARCHIVE
 
 

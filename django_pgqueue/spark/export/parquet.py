@@ -21,6 +21,7 @@ from datetime import date
 from typing import Any
 
 from django_pgqueue.exceptions import SparkError
+from django_pgqueue.extras import extra
 from django_pgqueue.pipeline.exports import Content, Files
 from django_pgqueue.spark.export.checksum import (
     COLUMNS,
@@ -29,7 +30,6 @@ from django_pgqueue.spark.export.checksum import (
     sums,
 )
 from django_pgqueue.spark.export.place import DayRefused, Published
-from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.folders import Folder
 from django_pgqueue.spark.tables import ARCHIVE
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django_pgqueue.extras import extra
 from django_pgqueue.spark.export.delta import made_table
-from django_pgqueue.spark.extras import extra
 
 # What is in the driver's memory at a time.
 ROWS_MAX = 50_000

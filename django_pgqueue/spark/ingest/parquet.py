@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import ingest_batches
 from django_pgqueue.spark.export.parquet import microseconds
-from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.folders import Folder
 
 # Spark and Arrow pass over names that begin so; the export empties `_pgqueue`.

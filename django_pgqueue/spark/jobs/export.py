@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 
 from django_pgqueue.exceptions import PipelineStopped, SparkError, SparkOptionError
+from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import exports
 from django_pgqueue.pipeline.exports import Manifest
 from django_pgqueue.redaction.text import redact_text
@@ -26,7 +27,6 @@ from django_pgqueue.spark.export.delta import DeltaPlace
 from django_pgqueue.spark.export.parquet import ParquetPlace
 from django_pgqueue.spark.export.place import DayRefused, Place
 from django_pgqueue.spark.export.target import checked_format, checked_target
-from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.places import QueueTable
 

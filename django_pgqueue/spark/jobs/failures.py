@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import failures as stored
 from django_pgqueue.redaction.fingerprint import failed_entries, fingerprint
 from django_pgqueue.spark.durations import duration
-from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.places import QueueTable
 

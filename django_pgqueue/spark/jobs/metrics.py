@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django_pgqueue.extras import extra
 from django_pgqueue.pipeline import task_hours
 from django_pgqueue.pipeline.task_hours import Counted
 from django_pgqueue.spark.durations import duration
 from django_pgqueue.spark.export.departed import with_departed
-from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.job import pipeline_job
 from django_pgqueue.spark.places import QueueTable
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from django_pgqueue.exceptions import SparkError
-from django_pgqueue.spark.extras import extra
+from django_pgqueue.extras import extra
 
 PENDING = "_pending"
 

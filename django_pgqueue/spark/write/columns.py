@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django_pgqueue.exceptions import SparkOptionError, did_you_mean
-from django_pgqueue.spark.extras import extra
+from django_pgqueue.extras import extra
 from django_pgqueue.spark.write.json_text import problem_of_type
 from django_pgqueue.spark.write.options import TWO_PHASE, WriteOptions
 

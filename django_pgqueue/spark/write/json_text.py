@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from django_pgqueue.bounds import FLOAT_PLAIN_MAX
-from django_pgqueue.spark.extras import extra
+from django_pgqueue.extras import extra
 from django_pgqueue.tasks.plain import DEPTH_MAX, ENCODER, TAG
 
 # Characters that JSON writes in another way. A NUL has no place in PostgreSQL.

@@ -29,8 +29,8 @@ from django_pgqueue.bounds import (
     TIME_MIN,
 )
 from django_pgqueue.exceptions import SparkOptionError
+from django_pgqueue.extras import extra
 from django_pgqueue.options.lanes import shortened
-from django_pgqueue.spark.extras import extra
 from django_pgqueue.spark.write.columns import Columns
 from django_pgqueue.spark.write.json_given import check_texts
 from django_pgqueue.spark.write.json_text import explain, json_objects, json_text

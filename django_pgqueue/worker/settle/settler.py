@@ -44,6 +44,7 @@ from django_pgqueue.tasks.settlement import (
 )
 from django_pgqueue.worker.lease.leases import Leases
 from django_pgqueue.worker.service import Portion, Service, is_broken
+from django_pgqueue.worker.tally import Tally
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -61,6 +62,17 @@ DONE = frozenset({"ack", "forget"})
 
 # After which others may run a job at once.
 FOR_OTHERS = frozenset({"release", "retry", "crash"})
+
+# By kind: how an attempt ended, as it is counted for those who watch.
+ENDS = {
+    "ack": "succeeded",
+    "forget": "succeeded",
+    "retry": "retried",
+    "dead": "dead",
+    "expire": "expired",
+    "cancel": "cancelled",
+    "crash": "crashed",
+}
 
 
 class Settlement:
@@ -125,10 +137,13 @@ class Settler(Service):
         on_freed: Callable[[Collection[str]], None] | None = None,
         on_left: Callable[[Collection[str]], None] | None = None,
         on_ended: Callable[[Claimed, Performed], None] | None = None,
+        tally: Tally | None = None,
     ) -> None:
         super().__init__(link)
         # Told of each attempt that ended; None: no task has a circuit breaker.
         self._on_ended = on_ended
+        # Counts what is settled; None: nobody asks.
+        self._tally = tally
         self._worker = worker
         self._leases = leases
         self._on_retry = on_retry
@@ -297,6 +312,9 @@ class Settler(Service):
     def _finish_silently(self, items: list[Settlement]) -> None:
         """As _finish(), of jobs that are done as it should be and nobody is told."""
         self.counts["ack"] += len(items)
+        if self._tally is not None:
+            for item in items:
+                self._count(item, "succeeded")
         for item in items:
             item.is_written = True
             self._release_waiting(item)
@@ -484,6 +502,7 @@ class Settler(Service):
                 self._tell_note(item)
             elif is_stale:
                 self.counts["stale"] += 1
+                self._count(item, "stale")
                 telemetry.stale(registry.tasks.get(item.job.task), item.job, kind=kind)
             else:
                 self._tell(item, kind)
@@ -511,6 +530,7 @@ class Settler(Service):
         if performed is None:
             return
         holder = None if item.written is None else item.written.superseded_by
+        self._count(item, ENDS[kind] if holder is None else "superseded")
         if kind in DONE:
             self.counts["ack"] += 1
         elif holder is not None:
@@ -520,6 +540,17 @@ class Settler(Service):
             if isinstance(performed.outcome, Retried):
                 self._on_retry(performed.outcome.delay.total_seconds())
         tell(job, performed, holder=holder)
+
+    def _count(self, item: Settlement, end: str) -> None:
+        performed = item.performed
+        if self._tally is None or performed is None:
+            return
+        outcome, job = performed.outcome, item.job
+        if end == "retried" and isinstance(outcome, Retried) and not outcome.is_failure:
+            end = "postponed"
+        self._tally.note(
+            job, end, performed.ran_seconds, is_known=job.task in registry.tasks
+        )
 
     def _tell_note(self, item: Settlement) -> None:
         assert item.performed is not None

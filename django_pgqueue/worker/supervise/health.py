@@ -5,10 +5,13 @@ Health: a small HTTP server that tells a platform how the worker is.
          as soon as they start. The database does not matter.
 /readyz  200 while every process is connected and takes jobs; 503 while it starts or
          stops and while the database is away, with the reasons.
+/metrics with --metrics: what the worker has done, and what the database says of jobs,
+         as Prometheus reads it.
 
 It runs in a process of its own, which reads what the others write into shared memory,
 so that neither a task that hogs its process nor a slow client is in anybody's way. It
-answers GET and HEAD alone, and tells no names of queues, tasks, hosts or databases.
+answers GET and HEAD alone; but for /metrics, it tells no names of queues, tasks, hosts
+or databases.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -34,6 +38,7 @@ from django_pgqueue.worker.supervise.health_table import (
     ProcessHealth,
     State,
 )
+from django_pgqueue.worker.tally import TallyBoard
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -54,6 +59,9 @@ WAITING_SECONDS_MAX = 10.0
 REQUEST_BYTES_MAX = 4_096
 REQUEST_SECONDS_MAX = 2.0
 
+# What an answer to /metrics may take, for which the database is asked.
+METRICS_SECONDS_MAX = 8.0
+
 # Of all clients at once; the oldest goes when another one comes.
 CLIENTS_MAX = 64
 
@@ -61,6 +69,9 @@ CLIENTS_MAX = 64
 RESTART_SECONDS = 1.0
 
 ORPHAN_CHECK_SECONDS = 0.5
+
+# Returns content type and body of /metrics, for an Accept header.
+Metrics = Callable[[str], tuple[str, bytes]]
 
 
 class Health:
@@ -74,7 +85,15 @@ class Health:
             InvalidOption: It cannot be taken.
         """
         assert options.health_port is not None
-        self.table = HealthTable(context, options.processes)
+        self.table = table = HealthTable(context, options.processes)
+        # Of all processes, and of as many in which jobs run alone; None: nobody asks.
+        self.board: TallyBoard | None = None
+        self._metrics: Metrics | None = None
+        if (answer := options.metrics) is not None:
+            board = self.board = TallyBoard(2 * options.processes)
+            self._metrics = lambda accept: answer(
+                board.total(), process_states(table), accept
+            )
         self._silent_seconds_max = min(
             max(options.settings.lease_seconds / 2, SILENT_SECONDS_MIN),
             SILENT_SECONDS_MAX,
@@ -101,7 +120,12 @@ class Health:
         if self._process is None and now >= self._start_at:
             self._process = self._context.Process(
                 target=_serve,
-                args=(self._socket, self.table, self._silent_seconds_max),
+                args=(
+                    self._socket,
+                    self.table,
+                    self._silent_seconds_max,
+                    self._metrics,
+                ),
                 name="pgqueue-health",
             )
             self._process.start()
@@ -117,6 +141,12 @@ class Health:
             self._process.kill()
             self._process.join()
             self._process = None
+
+
+def process_states(table: HealthTable) -> dict[str, int]:
+    """Return how many processes are in each state, by its name in lower case."""
+    counts = Counter(row.state for row in table.rows())
+    return {state.name.lower(): counts[state] for state in State}
 
 
 def unlivable(table: HealthTable, silent_seconds_max: float) -> list[str]:
@@ -194,7 +224,10 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _serve(
-    server: socket.socket, table: HealthTable, silent_seconds_max: float
+    server: socket.socket,
+    table: HealthTable,
+    silent_seconds_max: float,
+    metrics: Metrics | None,
 ) -> None:
     # A stop is told by the supervisor, through the table: until the worker has ended,
     # there is an answer.
@@ -202,12 +235,15 @@ def _serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_Server(table, silent_seconds_max).run(server))
+        asyncio.run(_Server(table, silent_seconds_max, metrics).run(server))
 
 
 class _Server:
-    def __init__(self, table: HealthTable, silent_seconds_max: float) -> None:
+    def __init__(
+        self, table: HealthTable, silent_seconds_max: float, metrics: Metrics | None
+    ) -> None:
         self._table = table
+        self._metrics = metrics
         self._silent_seconds_max = silent_seconds_max
         self._clients: dict[asyncio.Task[None], None] = {}
 
@@ -230,7 +266,11 @@ class _Server:
         self._clients[task] = None
         try:
             async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                writer.write(self._answer(await _head(reader)))
+                head = await _head(reader)
+            async with asyncio.timeout(METRICS_SECONDS_MAX):
+                answer = await self._answer(head)
+            async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                writer.write(answer)
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             pass  # It went, or was too slow.
@@ -242,7 +282,7 @@ class _Server:
             else:
                 writer.close()
 
-    def _answer(self, head: bytes | None) -> bytes:
+    async def _answer(self, head: bytes | None) -> bytes:
         words = (head or b"").split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             return _response(HTTPStatus.BAD_REQUEST, {"status": "bad request"})
@@ -253,6 +293,9 @@ class _Server:
                 {"status": "only GET and HEAD"},
                 "Allow: GET, HEAD\r\n",
             )
+        if target == b"/metrics" and self._metrics is not None:
+            assert head is not None
+            return await self._numbers(self._metrics, head, is_head=method == b"HEAD")
         judges = {b"/livez": unlivable, b"/readyz": unready}
         if target not in judges:
             answer: dict[str, Any] = {"status": "there are /livez and /readyz"}
@@ -263,6 +306,17 @@ class _Server:
         if reasons:
             answer["reasons"] = reasons
         return _response(status, answer, is_head=method == b"HEAD")
+
+    async def _numbers(self, metrics: Metrics, head: bytes, *, is_head: bool) -> bytes:
+        fields = (line.partition(b":") for line in head.split(b"\r\n")[1:])
+        accept = {name.lower(): value for name, _, value in fields}.get(b"accept", b"")
+        try:
+            kind, body = await asyncio.to_thread(metrics, accept.decode("latin-1"))
+        except Exception:
+            logger.exception("failed     health server: /metrics")
+            answer = {"status": "failed; see the worker's log"}
+            return _response(HTTPStatus.INTERNAL_SERVER_ERROR, answer, is_head=is_head)
+        return _plain_response(HTTPStatus.OK, kind, body, is_head=is_head)
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes | None:
@@ -277,9 +331,15 @@ def _response(
     status: HTTPStatus, answer: dict[str, Any], more: str = "", *, is_head: bool = False
 ) -> bytes:
     body = json.dumps(answer).encode() + b"\n"
+    return _plain_response(status, "application/json", body, more, is_head=is_head)
+
+
+def _plain_response(
+    status: HTTPStatus, kind: str, body: bytes, more: str = "", *, is_head: bool = False
+) -> bytes:
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
         f"Cache-Control: no-store\r\n{more}Connection: close\r\n\r\n"
     )
     return head.encode() + (b"" if is_head else body)

@@ -45,6 +45,7 @@ from django_pgqueue.worker.run.pool_forker import Forker
 from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.service import Service, Wakeup
 from django_pgqueue.worker.settle.settler import Settlement, Settler
+from django_pgqueue.worker.tally import Tally
 
 
 class Owner(Protocol):
@@ -83,6 +84,7 @@ class Loops:
         forker: Forker | None,
         suspect_watch: SuspectWatch | None,
         is_quarantine: bool,
+        tally: Tally | None = None,
     ) -> None:
         settings = options.settings
         self._owner, self._options, self._name = owner, options, name
@@ -107,6 +109,7 @@ class Loops:
             on_freed=self._on_freed,
             on_left=self._on_left,
             on_ended=None if self.breakers is None else self.breakers.note,
+            tally=tally,
         )
         self.watchdog = Watchdog(owner.on_hard_timeout)
         self.reporter = Reporter(self._link("reporter"), worker=name)

@@ -39,6 +39,7 @@ from django_pgqueue.worker.supervise.declare import declare
 from django_pgqueue.worker.supervise.health_table import HealthRow, State
 from django_pgqueue.worker.supervise.loops import Loops
 from django_pgqueue.worker.supervise.summary import Summary
+from django_pgqueue.worker.tally import TallyPlace
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -83,12 +84,15 @@ class Process:
         *,
         declares: bool = True,
         is_quarantine: bool = False,
+        tally_place: TallyPlace | None = None,
     ) -> None:
         self._options = options
         # Whether it is for jobs that run alone, and for no others.
         self._is_quarantine = is_quarantine
         # None: nobody asks after our health.
         self._health_row = health_row
+        # None: nobody asks what we have done.
+        self._tally_place = tally_place
         self._settings = options.settings
         self._name = name
         self._slots = slots
@@ -145,6 +149,7 @@ class Process:
             forker=self._forker,
             suspect_watch=self._suspect_watch(),
             is_quarantine=self._is_quarantine,
+            tally=None if self._tally_place is None else self._tally_place.tally,
         )
         self._start()
         while not self._stop_requested:
@@ -215,6 +220,13 @@ class Process:
                 loops = [*self._loops.services(), *self._loops.consumers.readers]
             self._health_row.note(state, loops)
 
+    def _show_tally(self) -> None:
+        if self._tally_place is not None:
+            loops = self._loops
+            self._tally_place.show(
+                claimed=loops.leases.taken, messages=loops.consumers.counts
+            )
+
     def _chore(self) -> float:
         """Do what the main thread does between waits; return the next wait."""
         now = time.monotonic()
@@ -230,6 +242,7 @@ class Process:
             self._loops.consumers.counts,
             len(self._slots.running()),
         )
+        self._show_tally()
         self._look_at_limits(now)
         if self._options.drain:
             return self._drain_step()
@@ -331,6 +344,7 @@ class Process:
         if loops.pool is not None:
             loops.pool.stop()
         left = len(loops.leases)
+        self._show_tally()
         self._forget()
         telemetry.send(signals.worker_stopped, None, worker=self._name)
         counts = loops.settler.counts

@@ -38,6 +38,7 @@ from django_pgqueue.worker.supervise.process import (
     Process,
 )
 from django_pgqueue.worker.supervise.rescuer import Lost, Rescuer
+from django_pgqueue.worker.tally import TallyPlace
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -358,6 +359,9 @@ def run_child(
         health.leave_socket()
         # Who asks after a worker's health asks for the processes that it keeps.
         health_row = None if is_quarantine else HealthRow(health.table, place)
+    tally_place = None
+    if health is not None and health.board is not None:
+        tally_place = TallyPlace(health.board, place)
     status = Process(
         options,
         name,
@@ -367,6 +371,7 @@ def run_child(
         summons,
         declares=declares,
         is_quarantine=is_quarantine,
+        tally_place=tally_place,
     ).run()
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):

@@ -22,6 +22,8 @@ HOMES = {
     "pandas": ("pandas", "spark-connect"),
     "grpc": ("grpcio", "spark-connect"),
     "grpc_status": ("grpcio-status", "spark-connect"),
+    "opentelemetry": ("opentelemetry-api", "opentelemetry"),
+    "prometheus_client": ("prometheus-client", "prometheus"),
     "google": ("googleapis-common-protos", "spark-connect"),
     "zstandard": ("zstandard", "spark-connect"),
 }

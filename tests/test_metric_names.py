@@ -1,0 +1,97 @@
+"""Names of numbers are a contract: the pages and the code have the same ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from prometheus_client.parser import text_string_to_metric_families
+
+from django_pgqueue.operators import overview
+from django_pgqueue.prometheus.families import ENDS, of_fleet, of_worker
+from django_pgqueue.prometheus.text import answer
+from django_pgqueue.worker.supervise.health_table import State
+from django_pgqueue.worker.tally import Series, Tally
+from tests.harness.factories import (
+    make_dead_letter,
+    make_group,
+    make_job,
+    make_position,
+    make_topic,
+)
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = ("reference/metrics.md", "howto/monitor.md")
+
+SELECTOR = re.compile(r"\b(pgqueue_\w+)(?:\{([^}]*)\})?")
+MATCHER = re.compile(r"(\w+)=~?\"")
+GROUPED = re.compile(r"\bby \(([^)]*)\)")
+
+
+def read(page):
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def told(db, settings):
+    """Return the labels of every number, by its name, of a scrape of everything."""
+    settings.PGQUEUE = {"QUEUES": {"mail": {"depth_max": 5}}}
+    tally = Tally()
+    series = tally.series["mail", "shop.send"] = Series()
+    series.ends.update(ENDS)
+    tally.messages["consumed"] = 1
+    make_job(queue="mail")
+    make_dead_letter()
+    make_position(make_group(make_topic()))
+    with connection.cursor() as cursor:
+        seen = overview.read(cursor)
+    states = {state.name.lower(): 1 for state in State}
+    _, text = answer([*of_worker(tally, states), *of_fleet(seen)], "")
+    found = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+        # Of some there are no numbers here, but what they are is told.
+        found.setdefault(family.name, set())
+    return found
+
+
+def test_the_table_has_every_number_and_no_other(told):
+    """With the labels that it has."""
+    rows = re.findall(
+        r"^\| `(pgqueue_\w+)` \| \w+ \| ([^|]*)\|", read(PAGES[0]), re.MULTILINE
+    )
+    documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+    suffixes = re.compile(r"_(bucket|count|sum|created)$")
+    counters = {name.removesuffix("_total") for name in told if name.endswith("_total")}
+    existing = {suffixes.sub("", name) for name in told} - counters
+
+    assert existing == set(documented)
+    for name, labels in documented.items():
+        found = told.get(name) or told.get(f"{name}_bucket", set()) - {"le"}
+        assert not found or labels == found, name
+
+
+def expressions():
+    """Return the PromQL of the how-to."""
+    return re.findall(
+        r"^\|[^|]+\| `([^`]*pgqueue_[^`]*)` \|", read(PAGES[1]), re.MULTILINE
+    )
+
+
+def test_every_expression_of_the_pages_can_be_asked(told):
+    """What it selects, compares and groups by is told."""
+    found = expressions()
+    assert 12 <= len(found)
+    for text in found:
+        selected = SELECTOR.findall(text)
+        assert selected, text
+        known = set()
+        for name, matchers in selected:
+            assert name in told, (name, text)
+            assert set(MATCHER.findall(matchers)) <= told[name], (name, text)
+            known |= told[name]
+        for labels in GROUPED.findall(text):
+            assert {label.strip() for label in labels.split(",")} <= known, text
