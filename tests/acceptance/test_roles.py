@@ -9,23 +9,20 @@ from django_pgqueue.models import ArchivedJob, Clock
 from django_pgqueue.queues.partitions import ARCHIVE, drop_partition
 from tests.app.tasks import noop
 from tests.harness.waiting import wait_for
-from tests.postgres.test_rights import grants
+from tests.places.roles import granted, login
 
 ROLE = "shop_worker"
 
 
 @pytest.fixture
-def login(cursor):
-    """A role of its own, with what the page says to grant."""
-    cursor.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD 'shop'")
-    for statement in grants():
-        cursor.execute(statement)
-    yield {"USER": ROLE, "PASSWORD": "shop"}
-    cursor.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
+def told(cursor):
+    """A role of its own, with what the file says to grant."""
+    with granted(cursor), login(cursor, ROLE, kind="worker", password="shop"):
+        yield {"USER": ROLE, "PASSWORD": "shop"}
 
 
 def test_a_worker_that_owns_nothing_works_on(
-    login, cursor, archive_days, log_days, start_worker
+    told, cursor, archive_days, log_days, start_worker
 ):
     """It says what it cannot do, settles, and makes the days that are missing."""
     today = log_days(0)
@@ -33,7 +30,7 @@ def test_a_worker_that_owns_nothing_works_on(
     drop_day(cursor, today)
     noop.delay()
 
-    worker = start_worker(databases={"default": login})
+    worker = start_worker(databases={"default": told})
 
     wait_for(lambda: ArchivedJob.objects.count() == 1, what="an archived job")
     wait_for(lambda: today in LOG.attached(cursor), what="today in the log")

@@ -106,8 +106,18 @@ CALLS = [
 ]
 
 
-@pytest.fixture
-def hostile(to: Connect) -> psycopg.Connection[Any]:
+# Where the schema of the installation is: last, between others, behind another
+# installation, or nowhere.
+PATHS = [
+    "evil, pg_temp, pg_catalog, one",
+    "evil, pg_temp, pg_catalog, one, public",
+    'evil, pg_temp, pg_catalog, "tenant ""2""", one',
+    "evil, pg_temp, pg_catalog",
+]
+
+
+@pytest.fixture(params=PATHS)
+def hostile(to: Connect, request: pytest.FixtureRequest) -> psycopg.Connection[Any]:
     """A session whose path has somebody's schema before all others, and such tables."""
     connection = to("one")
     connection.execute("DROP SCHEMA IF EXISTS evil CASCADE; CREATE SCHEMA evil")
@@ -133,7 +143,7 @@ def hostile(to: Connect) -> psycopg.Connection[Any]:
                 f"CREATE OPERATOR evil.{name} (FUNCTION = evil.op,"
                 f" LEFTARG = {left}, RIGHTARG = {right})"
             )
-    connection.execute("SET search_path = evil, pg_temp, pg_catalog, one")
+    connection.execute(f"SET search_path = {request.param}")
     return connection
 
 
@@ -149,6 +159,21 @@ def test_no_path_of_the_caller_captures_what_a_function_names(
         ours = re.sub(r"\b(now|clock_timestamp)\(", r"pg_catalog.\1(", ours)
         ours = re.sub(r"_date ([+-]) ", r"_date OPERATOR(pg_catalog.\1) ", ours)
         assert 1 >= len(hostile.execute(ours).fetchall()), call
+
+
+def test_rows_go_to_the_schema_of_the_function(to: Connect):
+    """Whichever installation the path has first, or none."""
+    for path in ('"tenant ""2""", one, public', "public, one", "public"):
+        session = to(path=path)
+        before = session.execute("SELECT count(*) FROM one.pgqueue_job").fetchone()
+        session.execute("SELECT one.pgqueue_enqueue('t')")
+        session.execute("SELECT one.pgqueue_store('q', 't', '[]', '{}', '{}', 0, 5)")
+        session.execute("SELECT one.pgqueue_publish('orders.paid', '{}')")
+        after = session.execute("SELECT count(*) FROM one.pgqueue_job").fetchone()
+        assert (2,) == (after[0] - before[0],)
+    other = to('tenant "2"')
+    assert (0,) == other.execute("SELECT count(*) FROM pgqueue_job").fetchone()
+    assert (0,) == other.execute("SELECT count(*) FROM pgqueue_message").fetchone()
 
 
 def test_every_function_is_called_by_the_test_before(to: Connect):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from datetime import timedelta
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,42 +13,34 @@ from django_pgqueue.log.days import LOG, close_days, drop_day, make_days
 from django_pgqueue.log.publish import publish
 from django_pgqueue.postgres.bulk import Items
 from django_pgqueue.postgres.connect import Link
-from django_pgqueue.postgres.rights import rights
+from django_pgqueue.postgres.rights import FUNCTIONS, rights
 from django_pgqueue.queues.partitions import drop_partition, make_partitions
 from django_pgqueue.queues.settle import Ended, ack
 from django_pgqueue.worker.chores import purger
 from tests.harness.factories import make_leased_job, make_message, make_topic
+from tests.places.roles import granted, login
 
 DAY = timedelta(days=1)
 ROLE = "shop_worker"
 
-HOWTO = Path(__file__).parents[2] / "docs" / "howto" / "deploy-workers.md"
-
-
-def grants():
-    """What the page says to grant."""
-    (sql,) = re.findall(r"```sql\n(GRANT USAGE.*?)```", HOWTO.read_text(), re.DOTALL)
-    return sql.split(";\n")
-
 
 @pytest.fixture
 def role(cursor):
-    """A role that has nothing."""
-    cursor.execute(f"CREATE ROLE {ROLE}")
-    yield ROLE
-    cursor.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
+    """A role that owns nothing, and is what the file calls a worker."""
+    with granted(cursor), login(cursor, ROLE, kind="worker", password="shop"):
+        yield ROLE
 
 
 @pytest.fixture
 def as_role(role, new_cursor):
-    """A session of a role that was granted what the page says, but for a part."""
+    """A session of a role that was granted what the file says, but for a part."""
     cursors = []
 
-    def as_role(*, but=()):
+    def as_role(*, without_days=False):
         cursor = new_cursor()
-        for statement in grants():
-            if not any(word in statement for word in but):
-                cursor.execute(statement)
+        if without_days:
+            days = ", ".join(FUNCTIONS)
+            cursor.execute(f"REVOKE EXECUTE ON FUNCTION {days} FROM pgqueue_worker")
         cursor.execute(f"SET SESSION AUTHORIZATION {role}")
         cursors.append(cursor)
         return cursor
@@ -92,7 +82,7 @@ def test_it_settles_into_a_day_that_nobody_has_made(
 
 
 def test_it_makes_and_closes_days_as_a_leader(cursor, as_role, log_days):
-    """It reads and writes what it made."""
+    """It reads and writes what it made, by the name of the whole log."""
     yesterday = log_days(1)
     mine = as_role()
     with mine.connection.transaction():
@@ -100,7 +90,7 @@ def test_it_makes_and_closes_days_as_a_leader(cursor, as_role, log_days):
 
     assert yesterday + 10 * DAY in LOG.attached(cursor)
     assert [yesterday] == close_days(mine)
-    mine.execute(f"SELECT count(*) FROM {LOG.name_of(yesterday + 10 * DAY)}")
+    mine.execute("SELECT count(*) FROM pgqueue_message")
 
 
 def test_what_it_cannot_drop_is_kept_and_told(
@@ -130,7 +120,7 @@ def test_what_it_cannot_drop_is_kept_and_told(
 
 def test_a_role_without_grants_is_told_before_the_days_run_out(as_role):
     """With the statement that is missing."""
-    mine = as_role(but=("EXECUTE",))
+    mine = as_role(without_days=True)
     found = rights(mine)
 
     assert (ROLE, False, False) == (found.role, found.owns, found.makes)
@@ -145,7 +135,7 @@ def test_a_role_without_grants_is_told_before_the_days_run_out(as_role):
 
 def test_a_member_of_the_owner_lacks_nothing(cursor, as_role):
     """As the way out says."""
-    mine = as_role(but=("EXECUTE",))
+    mine = as_role(without_days=True)
     join = rights(mine).join
     cursor.execute(join)
     try:
@@ -184,7 +174,7 @@ def test_it_closes_no_day_that_is_not_over(as_role, log_days):
 
 def test_nobody_has_the_functions_unless_they_are_granted(as_role, log_days):
     """PUBLIC has none of the three."""
-    mine = as_role(but=("EXECUTE",))
+    mine = as_role(without_days=True)
     for function in ("make_log", "make_archive", "close_log"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match=function):
             mine.execute(f"SELECT pgqueue_{function}_day(%s)", [log_days(0)])

@@ -1,0 +1,131 @@
+-- Roles with the least that each needs. Copy it, change the names, and run it as the
+-- owner of the tables, who must be allowed to create roles, in a session that finds the
+-- tables: psql -f roles.sql. Run it again after each upgrade, for tables that are new.
+--
+--   the owner         migrates, and removes days that are over. Nobody else needs it.
+--   pgqueue_producer  enqueues and publishes; reads no arguments, leases no job
+--   pgqueue_worker    what pgqueue_worker does, and acts of the admin and of commands
+--   pgqueue_viewer    lists and numbers of the admin and of commands; arguments, too
+--
+-- Nobody logs in by these. Grant them to whoever does:
+--
+--   GRANT pgqueue_producer TO shop_web;
+--
+-- Not in here: what your own tasks and views do, and Django's tables in the same
+-- database.
+
+DO $$
+DECLARE
+    home regnamespace := (SELECT relnamespace FROM pg_class
+                           WHERE oid = 'pgqueue_job'::regclass);
+    wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY[
+        'pgqueue_producer', 'pgqueue_worker', 'pgqueue_viewer'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
+        END IF;
+        EXECUTE format('GRANT USAGE ON SCHEMA %s TO %I', home, wanted);
+    END LOOP;
+END $$;
+
+-- Producer: delay() and its kin, and pgqueue_enqueue(). Of the jobs that are there it
+-- sees whether they hold a key, and no arguments.
+GRANT INSERT,
+      SELECT (id, queue, priority, run_after, visible_at, enqueued_at, lane,
+              lane_policy)
+    ON pgqueue_job TO pgqueue_producer;
+GRANT EXECUTE ON FUNCTION
+    pgqueue_channel, pgqueue_check_job, pgqueue_job_place, pgqueue_store,
+    pgqueue_enqueue, pgqueue_store_unique, pgqueue_dedup_key
+    TO pgqueue_producer;
+
+-- Producer, where tasks have unique, debounce or throttle: a call may change or take
+-- back what waits, but can lease nothing. Without such tasks, leave it out.
+GRANT SELECT (dedup_key, queued_key, leased_by, expires_at, deliveries, headers),
+      UPDATE (args, kwargs, headers, attempt, run_after, visible_at, expires_at,
+              dedup_key, queued_key),
+      DELETE
+    ON pgqueue_job TO pgqueue_producer;
+GRANT SELECT, INSERT, UPDATE ON pgqueue_dedup_window TO pgqueue_producer;
+GRANT INSERT, DELETE, SELECT (id, key), UPDATE (id)
+    ON pgqueue_dedup_call TO pgqueue_producer;
+
+-- Producer, where tasks have accumulate.
+GRANT SELECT (accumulate_key, task, leased_by, deliveries)
+    ON pgqueue_job TO pgqueue_producer;
+
+-- Producer, where queues have a depth_max.
+GRANT SELECT (name, depth, depth_at), UPDATE (depth, depth_at)
+    ON pgqueue_queue TO pgqueue_producer;
+
+-- Producer: publish(), topics, and the jobs of their subscribers.
+GRANT INSERT, SELECT (id, published_at) ON pgqueue_message TO pgqueue_producer;
+GRANT INSERT, SELECT ON pgqueue_topic TO pgqueue_producer;
+GRANT SELECT ON pgqueue_subscription, pgqueue_log_state, pgqueue_log_day
+    TO pgqueue_producer;
+GRANT SELECT (topic_id) ON pgqueue_consumer_group TO pgqueue_producer;
+GRANT USAGE, SELECT ON SEQUENCE pgqueue_message_id_seq TO pgqueue_producer;
+GRANT EXECUTE ON FUNCTION
+    pgqueue_publish, pgqueue_store_message, pgqueue_store_messages,
+    pgqueue_begin_publish, pgqueue_make_log_day, pgqueue_message_lane,
+    pgqueue_patterns_of, pgqueue_pattern_selects
+    TO pgqueue_producer;
+
+-- Producer, where publish_many() is called for topics that have subscriptions, or names
+-- of messages have more than six words: they read back what they store, so that whoever
+-- may call them can read all messages. Not granted unless you take the dashes away.
+-- GRANT SELECT (name, key, payload, headers) ON pgqueue_message TO pgqueue_producer;
+
+-- Worker: all rows, and the days to come. It cannot drop days: for retention let it be
+-- a member of the owner, or drop them yourself (see "Deploy workers").
+GRANT SELECT, INSERT, UPDATE, DELETE ON
+    pgqueue_alert, pgqueue_archived_job, pgqueue_clock, pgqueue_consumer_group,
+    pgqueue_dead_letter, pgqueue_dedup_call, pgqueue_dedup_window, pgqueue_export,
+    pgqueue_failure, pgqueue_failure_hour, pgqueue_ingest_batch, pgqueue_job,
+    pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_message,
+    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_queue,
+    pgqueue_schedule, pgqueue_spark_write, pgqueue_subscription, pgqueue_task_hour,
+    pgqueue_tick, pgqueue_topic, pgqueue_worker
+    TO pgqueue_worker;
+GRANT USAGE, SELECT ON SEQUENCE
+    pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq, pgqueue_export_id_seq,
+    pgqueue_failure_hour_id_seq, pgqueue_job_id_seq, pgqueue_message_id_seq,
+    pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq, pgqueue_promotion,
+    pgqueue_schedule_id_seq, pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq,
+    pgqueue_tick_id_seq, pgqueue_topic_id_seq
+    TO pgqueue_worker;
+GRANT SELECT ON django_migrations TO pgqueue_worker;
+GRANT EXECUTE ON FUNCTION
+    pgqueue_begin_publish, pgqueue_channel, pgqueue_check_job, pgqueue_close_log_day,
+    pgqueue_dedup_key, pgqueue_enqueue, pgqueue_horizons, pgqueue_installation,
+    pgqueue_job_place, pgqueue_make_archive_day, pgqueue_make_log_day,
+    pgqueue_message_lane, pgqueue_pattern_selects, pgqueue_patterns_of,
+    pgqueue_promote, pgqueue_publish, pgqueue_repeat_calls, pgqueue_retake_keys,
+    pgqueue_store, pgqueue_store_message, pgqueue_store_messages,
+    pgqueue_store_unique, pgqueue_turns, pgqueue_watch
+    TO pgqueue_worker;
+
+-- Viewer: all rows, arguments and results among them. What of them the admin shows is
+-- said by Django's permissions.
+GRANT SELECT ON
+    pgqueue_alert, pgqueue_archived_job, pgqueue_clock, pgqueue_consumer_group,
+    pgqueue_dead_letter, pgqueue_dedup_call, pgqueue_dedup_window, pgqueue_export,
+    pgqueue_failure, pgqueue_failure_hour, pgqueue_ingest_batch, pgqueue_job,
+    pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_message,
+    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_queue,
+    pgqueue_schedule, pgqueue_spark_write, pgqueue_subscription, pgqueue_task_hour,
+    pgqueue_tick, pgqueue_topic, pgqueue_worker
+    TO pgqueue_viewer;
+GRANT SELECT ON SEQUENCE
+    pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq, pgqueue_export_id_seq,
+    pgqueue_failure_hour_id_seq, pgqueue_job_id_seq, pgqueue_message_id_seq,
+    pgqueue_pipeline_run_id_seq, pgqueue_position_id_seq, pgqueue_promotion,
+    pgqueue_schedule_id_seq, pgqueue_subscription_id_seq, pgqueue_task_hour_id_seq,
+    pgqueue_tick_id_seq, pgqueue_topic_id_seq
+    TO pgqueue_viewer;
+GRANT SELECT ON django_migrations TO pgqueue_viewer;
+GRANT EXECUTE ON FUNCTION
+    pgqueue_channel, pgqueue_dedup_key, pgqueue_horizons, pgqueue_installation,
+    pgqueue_pattern_selects, pgqueue_patterns_of
+    TO pgqueue_viewer;

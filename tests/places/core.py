@@ -1,0 +1,113 @@
+"""
+The core: each kind of job, lane, message and schedule, through a worker to its end.
+
+Whoever enqueues, and whoever works, is what the tests differ in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from django.db import transaction
+
+from django_pgqueue import Unique, publish
+from tests.app import crash_tasks, lane_tasks, tasks
+from tests.app.accumulate_tasks import by_size
+from tests.harness.ledger import Ledger
+from tests.harness.waiting import wait_for
+
+MODULES = [
+    "tasks",
+    "crash_tasks",
+    "lane_tasks",
+    "accumulate_tasks",
+    "schedule_tasks",
+    "subscriber_tasks",
+    "consume_tasks",
+]
+
+STEPS = 5
+
+LIVE = """
+SELECT task, queue, visible_at FROM pgqueue_job WHERE task <> ALL (%s)
+"""
+ENDED = """
+SELECT state, count(*)::int FROM pgqueue_archived_job WHERE task = %s GROUP BY state
+"""
+HEARD = "SELECT result FROM pgqueue_archived_job WHERE queue = %s"
+DEAD = "SELECT task, reason FROM pgqueue_dead_letter ORDER BY task"
+
+# It goes on for ever.
+EACH_SECOND = ["tests.app.schedule_tasks.tells_tick"]
+
+
+def enqueue() -> None:
+    """Enqueue one of each, as a web server does, before any worker has started."""
+    tasks.noop.delay(1)
+    tasks.noop.using(queue="mail", priority=5, run_after=0.2).delay(2)
+    tasks.add.bulk([(1, 2), {"left": 3, "right": 4}])
+    with transaction.atomic(using="queue"):
+        tasks.noop.on_commit().delay(3)
+    with transaction.atomic(using="queue"):
+        tasks.noop.delay("never")
+        transaction.set_rollback(True, using="queue")
+    crash_tasks.record.bulk([{}] * 50)
+    for _ in range(3):
+        tasks.once.delay()
+    for number in range(STEPS):
+        lane_tasks.flaky_step.delay("c1", number)
+        lane_tasks.paced.using(retries=0).delay("c2", number)
+    lane_tasks.limited.bulk([{"tenant": "t", "number": n} for n in range(STEPS)])
+    by_size.bulk([(n,) for n in range(10)])
+    tasks.fails_once.delay("no luck")
+    tasks.noop.using(unique=Unique(conflict="replace")).delay(4)
+    publish("parcels.packed", {"n": 1})
+    publish("plain", {"n": 1}, key="k")
+
+
+def publish_more() -> int:
+    """Publish while a worker runs, which has subscribed; return the message's id."""
+    return publish("parcels.sent", {"n": 2, "country": "FR"}, key="c7")
+
+
+def ends(database: psycopg.Connection[Any], the_ledger: Ledger, sent: int) -> None:
+    """
+    Wait until all of it has ended, and assert how.
+
+    Args:
+        database: Of somebody who may read, beside whoever works.
+        the_ledger: Of the workers.
+        sent: What publish_more() returned.
+    """
+
+    def left() -> list[Any]:
+        return database.execute(LIVE, [EACH_SECOND]).fetchall()
+
+    def heard(queue: str) -> list[Any]:
+        return database.execute(HEARD, [queue]).fetchall()
+
+    wait_for(lambda: len(heard("parcels")) == 2, what="the back-fill, and a message")
+    wait_for(lambda: heard("watch"), what="a message that is asked for")
+    wait_for(lambda: not left(), 60, "all jobs have ended")
+    wait_for(lambda: the_ledger.entries("done"), what="the group has read its message")
+    wait_for(lambda: len(the_ledger.entries("tick")) >= 2, what="the schedule ticks")
+
+    def ended(task: Any) -> dict[str, int]:
+        return dict(database.execute(ENDED, [task.name]).fetchall())
+
+    assert {"succeeded": 4} == ended(tasks.noop)
+    assert {"succeeded": 2} == ended(tasks.add)
+    assert {"succeeded": 50} == ended(crash_tasks.record)
+    assert {"succeeded": 1} == ended(tasks.once)
+    assert {"succeeded": STEPS} == ended(lane_tasks.flaky_step)
+    assert {"succeeded": STEPS} == ended(lane_tasks.limited)
+    assert {"succeeded": 10} == ended(by_size)
+    ran = [entry.note for entry in the_ledger.entries("end") if entry.note]
+    in_order = [note for note in ran if note[0] == "c1"]
+    assert [["c1", number] for number in range(STEPS)] == in_order
+    dead = database.execute(DEAD).fetchall()
+    assert (tasks.fails_once.name, "exhausted") in dead
+    assert {tasks.fails_once.name, lane_tasks.paced.name} >= {task for task, _ in dead}
+    assert [([sent, "parcels", "c7"],)] == heard("watch")
+    assert [] == the_ledger.entries("stale")

@@ -1,0 +1,190 @@
+"""pgqueue_producer, of roles.sql: enqueues and publishes, and nothing else."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+import pytest
+from django.db import ProgrammingError, connections, transaction
+
+from django_pgqueue import QueueFull, Unique, publish, publish_many
+from django_pgqueue.topics.publish import message
+from tests.app.accumulate_tasks import by_size
+from tests.app.lane_tasks import limited, step
+from tests.app.tasks import noop
+from tests.places.roles import ROLES
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "queue"])
+
+UNIQUE = [
+    Unique(),
+    Unique(while_="queued|running"),
+    Unique(conflict="replace"),
+    Unique(conflict="reschedule"),
+    Unique(period="1h"),
+]
+
+SUBSCRIBE = """
+INSERT INTO pgqueue_subscription (topic, pattern, task)
+VALUES ('orders', 'orders.paid', 't')
+"""
+
+
+@pytest.fixture
+def producer(log_in):
+    """The alias of a session of it."""
+    return log_in("producer")
+
+
+@pytest.fixture
+def owner(place):
+    with place.connect() as owner:
+        yield owner
+
+
+def count(owner, table="pgqueue_job"):
+    return owner.execute(f"SELECT count(*)::int FROM {table}").fetchone()[0]
+
+
+@pytest.mark.parametrize("unique", UNIQUE, ids=repr)
+def test_a_call_stands_for_others(producer, owner, unique):
+    """One by one, many at once, and in a transaction; whatever the rule."""
+    call = noop.using(unique=unique)
+    for _ in range(2):
+        call.delay(1)
+    call.bulk([(1,), (1,)])
+    with transaction.atomic(using=producer):
+        call.delay(1)
+
+    assert 1 == count(owner)
+
+
+def test_a_call_meets_one_that_is_late_or_over(producer, owner):
+    """It is written down, and written down once; what expired gives its key away."""
+    call = noop.using(unique=Unique())
+    call.delay(1)
+    owner.execute("UPDATE pgqueue_job SET visible_at = visible_at - interval '1 h'")
+    for _ in range(2):
+        with transaction.atomic(using=producer):
+            call.delay(1)
+    assert (1, 1) == (count(owner), count(owner, "pgqueue_dedup_call"))
+
+    owner.execute("UPDATE pgqueue_job SET expires_at = enqueued_at")
+    call.delay(1)
+    assert 2 == count(owner)
+
+
+def test_calls_are_debounced_throttled_and_gathered(producer, owner):
+    """With what each of them has to look at."""
+    for _ in range(2):
+        noop.using(debounce="1h").delay("debounced")
+        noop.using(throttle="1/h").delay("throttled")
+    assert 2 == count(owner)
+
+    by_size.delay(1)
+    by_size.bulk([(2,), (3,)])
+    assert 5 == count(owner)
+
+
+def test_a_full_queue_is_known(producer, owner, settings):
+    """It counts, and reads what the leader has counted."""
+    settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"default": {"depth_max": 1}}}
+    noop.delay(1)
+
+    with pytest.raises(QueueFull, match="depth_max"):
+        noop.delay(2)
+    assert 1 == count(owner)
+
+
+def test_it_publishes_to_subscribers_and_into_a_day_that_nobody_has_made(
+    producer, owner
+):
+    """A new topic, and a known one."""
+    publish("orders.paid", {"id": 1}, key="a")
+    owner.execute(SUBSCRIBE)
+    today = owner.execute(
+        "SELECT 'pgqueue_message_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')"
+    ).fetchone()[0]
+    owner.execute(f"DROP TABLE {today}")
+    with transaction.atomic(using=producer):
+        publish("orders.paid", {"id": 2})
+
+    assert (1, 1) == (count(owner, "pgqueue_message"), count(owner))
+
+
+def test_it_publishes_many_once_it_may_read_messages(producer, owner):
+    """Refused by the file as it is; granted by the line that it has in a comment."""
+    owner.execute(SUBSCRIBE)
+    many = [message("orders.paid", {}), message("a.b.c.d.e.f.g.h", {})]
+    with pytest.raises(ProgrammingError, match="denied for table pgqueue_message"):
+        publish_many(many)
+
+    (grant,) = re.findall(r"^-- (GRANT SELECT .*;)$", ROLES.read_text(), re.MULTILINE)
+    owner.execute(grant)
+    try:
+        publish_many(many)
+    finally:
+        owner.execute(grant.replace("GRANT", "REVOKE").replace(" TO ", " FROM "))
+    assert (2, 1) == (count(owner, "pgqueue_message"), count(owner))
+
+
+def test_sql_enqueues_and_publishes(producer, owner):
+    """By the functions for other languages, in lanes too."""
+    with connections[producer].cursor() as cursor:
+        for call in (
+            "pgqueue_enqueue('t', args => '[1]', dedup_key => 'k')",
+            "pgqueue_enqueue('t', lane => 'l', lane_capacity => 2)",
+            "pgqueue_publish('orders.paid', '{}')",
+        ):
+            cursor.execute(f"SELECT {call}")
+        cursor.execute("INSERT INTO pgqueue_job (task, args) VALUES ('t', '[1]')")
+    step.delay("c", 1)
+    limited.bulk([("t", 1)])
+
+    assert (5, 1) == (count(owner), count(owner, "pgqueue_message"))
+
+
+REFUSED = [
+    # It reads nobody's arguments, results or messages.
+    "SELECT args FROM pgqueue_job",
+    "SELECT kwargs FROM pgqueue_job",
+    "UPDATE pgqueue_job SET headers = args",
+    "UPDATE pgqueue_job SET attempt = 0 RETURNING args",
+    "SELECT args FROM pgqueue_dedup_call",
+    "SELECT payload FROM pgqueue_message",
+    "SELECT result FROM pgqueue_archived_job",
+    "SELECT errors FROM pgqueue_dead_letter",
+    "SELECT name FROM pgqueue_schedule",
+    # It claims and settles nothing, and makes no history.
+    "UPDATE pgqueue_job SET leased_by = 'me'",
+    "UPDATE pgqueue_job SET deliveries = 2",
+    "SELECT pgqueue_promote('{}')",
+    "SELECT pgqueue_turns('default', '', 0, '', 9, 9, 9, '{}')",
+    "INSERT INTO pgqueue_archived_job (id) VALUES (1)",
+    "DELETE FROM pgqueue_dead_letter",
+    "DELETE FROM pgqueue_message",
+    # It steers nothing.
+    "UPDATE pgqueue_queue SET paused_at = now()",
+    "INSERT INTO pgqueue_queue (name) VALUES ('q')",
+    "INSERT INTO pgqueue_lane (name) VALUES ('l')",
+    "UPDATE pgqueue_schedule SET task = 't'",
+    "UPDATE pgqueue_subscription SET task = 't'",
+    "UPDATE pgqueue_topic SET partitions = 1",
+    "UPDATE pgqueue_position SET position = 0",
+    "SELECT pgqueue_make_archive_day(current_date)",
+    "SELECT pgqueue_close_log_day(current_date - 1)",
+    "SELECT pgqueue_watch('1 h', '1 h', '1 h', '1 h', 1)",
+    "TRUNCATE pgqueue_job",
+    "CREATE TABLE queue.mine ()",
+]
+
+
+@pytest.mark.parametrize("statement", REFUSED)
+def test_it_may_do_nothing_else(place, statement):
+    """Each is refused by PostgreSQL."""
+    with (
+        place.connect("producer") as login,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        login.execute(statement)
