@@ -28,7 +28,7 @@ PYTEST = $(IN_MEMORY) python -m pytest $(SHARED)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test near spark smoke versions slow matrix faults check docs bench format lint types layers migrations wheel example coverage clean
+.PHONY: help demo test near spark smoke versions pgbouncer slow matrix faults check docs bench format lint types layers migrations wheel example coverage clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -54,6 +54,9 @@ smoke: ## of the tests of Spark, what other versions get
 
 versions: ## of the tests, what versions change; DJANGO=6.0 POSTGRES=16 ARGS=--short
 	$(DEV) $(IN_MEMORY) python .ci/versions.py $(ARGS) $(SHARED)
+
+pgbouncer: ## of the tests, what goes through PgBouncer as users do; ARGS=tests/admin
+	$(DEV) $(IN_MEMORY) python .ci/pgbouncer.py $(ARGS)
 
 slow: ## the slow tests: demonstrations, pipelines, soaks
 	$(DEV) $(PYTEST) -m "slow and not faults" $(ARGS)

@@ -228,7 +228,11 @@ def new_cursor(transactional_db: None) -> Iterator[Callable[..., Cursor]]:
     opened: list[psycopg.Connection[Any]] = []
 
     def new_cursor(alias: str = "default") -> Cursor:
-        connection = connect(alias, name="tests")
+        # Behind a pooler, what a test looks with has a session of its own.
+        direct = f"{alias}_direct"
+        connection = connect(
+            direct if direct in connections.settings else alias, name="tests"
+        )
         opened.append(connection)
         connection.execute(STATEMENT_TIMEOUT)
         return connection.cursor()

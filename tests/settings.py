@@ -47,6 +47,22 @@ DATABASES = {
     # A second database of the same server: queues apart from the application's data.
     "queue": {**_database, "TEST": {"NAME": f"test_pgqueue_second{_suffix}"}},
 }
+# `make pgbouncer`: all go through it, but who listens and who looks on.
+if _pooler := os.environ.get("PGQUEUE_TEST_POOLER"):
+    for _alias in list(DATABASES):
+        _direct = DATABASES[_alias]
+        DATABASES[f"{_alias}_direct"] = {**_direct, "TEST": {"MIRROR": _alias}}
+        DATABASES[_alias] = {
+            **_direct,
+            "HOST": "127.0.0.1",
+            "PORT": _pooler,
+            "OPTIONS": {
+                name: value
+                for name, value in _direct.get("OPTIONS", {}).items()
+                if name not in {"host", "port"}
+            },
+            "DISABLE_SERVER_SIDE_CURSORS": True,
+        }
 DATABASE_ROUTERS = ["tests.routers.BothDatabases"]
 
 INSTALLED_APPS = [

@@ -15,6 +15,9 @@ for _alias, _changes in _told["databases"].items():
     # An alias that the suite does not have is one more way to "default".
     DATABASES[_alias] = {**DATABASES.get(_alias, DATABASES["default"]), **_changes}
 
+# See tests/settings.py.
+_is_pooled = "default_direct" in DATABASES
+
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.crashes.failpoints.FailpointsConfig"]
 PGQUEUE = {
     "TASK_MODULES": [
@@ -28,6 +31,7 @@ PGQUEUE = {
         "accumulate_tasks",
         "option_tasks",
     ],
+    **({"LISTEN_DATABASE": "default_direct"} if _is_pooled else {}),
     **_told["pgqueue"],
 }
 

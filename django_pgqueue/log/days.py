@@ -32,9 +32,9 @@ import psycopg
 from psycopg import sql
 
 from django_pgqueue.log.closed_days import closed_days
+from django_pgqueue.postgres.connect import is_pooled
 from django_pgqueue.postgres.cursor import Cursor, one_row
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD, DayTable, set_patience, today
-from django_pgqueue.postgres.health import is_pooled
 from django_pgqueue.postgres.trusted_clock import TRUSTED_NOW
 
 LOG = DayTable("pgqueue_message")

@@ -35,7 +35,7 @@ DEFAULTS: dict[str, Any] = {
 APPLICATION_NAME_BYTES_MAX = 63
 
 # Locks: none. One round trip; the SET is sent only where the role's default differs,
-# so that nothing is set on a server connection that a pooler will share.
+# and never on a server connection that a pooler shares: there it would be others'.
 ISOLATION = "SHOW default_transaction_isolation"
 READ_COMMITTED = "SET default_transaction_isolation = 'read committed'"
 
@@ -113,13 +113,28 @@ def connect(alias: str, *, name: str) -> psycopg.Connection[tuple[Any, ...]]:
         if role:
             statement = sql.SQL("SET ROLE {}").format(sql.Identifier(role))
             connection.execute(statement)
-        row = connection.execute(ISOLATION).fetchone()
-        if row != ("read committed",):
+        if not is_read_committed(connection) and not is_pooled(connection):
             connection.execute(READ_COMMITTED)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def is_pooled(connection: psycopg.Connection[Any]) -> bool:
+    """
+    Whether something between us and the server shares its connections.
+
+    A pooler answers the start of a session with a process id of its own making; the
+    server then tells another one.
+    """
+    row = connection.execute(BACKEND_PID).fetchone()
+    return row != (connection.info.backend_pid,)
+
+
+def is_read_committed(connection: psycopg.Connection[Any]) -> bool:
+    """Whether statements of the session run at READ COMMITTED, as claims have to."""
+    return connection.execute(ISOLATION).fetchone() == ("read committed",)
 
 
 def may_prepare(alias: str) -> bool:
@@ -259,8 +274,7 @@ class Link:
         """Prepare statements, and plan by index, if the session is ours alone."""
         connection = self._connection
         assert connection is not None
-        row = connection.execute(BACKEND_PID).fetchone()
-        if not may_prepare(self._alias) or row != (connection.info.backend_pid,):
+        if not may_prepare(self._alias) or is_pooled(connection):
             return False
         connection.execute(STEADY, prepare=False)
         if self._in_order:

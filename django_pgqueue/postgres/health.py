@@ -61,8 +61,6 @@ NOTIFICATIONS = "SELECT pg_notification_queue_usage()"
 
 CLOCK = "SELECT clock_timestamp()"
 
-BACKEND = "SELECT pg_backend_pid()"
-
 VACUUM = """
 SELECT current_setting('autovacuum')::bool, n_live_tup, n_dead_tup,
        extract(epoch FROM clock_timestamp()
@@ -158,17 +156,6 @@ def invalid_indexes(cursor: Cursor) -> list[str]:
     """Return the indexes of our tables that are there and not in use."""
     cursor.execute(INVALID_INDEXES, {})
     return [name for (name,) in cursor.fetchall()]
-
-
-def is_pooled(connection: psycopg.Connection[Any]) -> bool:
-    """
-    Whether something between us and the server shares its connections.
-
-    A pooler answers the start of a session with a process id of its own making; the
-    server then tells another one.
-    """
-    row = connection.execute(BACKEND).fetchone()
-    return row is not None and row[0] != connection.info.backend_pid
 
 
 def hears(

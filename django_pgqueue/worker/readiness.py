@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import psycopg
 from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
 from django_pgqueue.conf import Settings
 from django_pgqueue.exceptions import SchemaError, did_you_mean
+from django_pgqueue.postgres.connect import is_pooled, is_read_committed
 from django_pgqueue.postgres.rights import Rights, rights
 from django_pgqueue.postgres.server import Facts, facts, missing_indexes
 
@@ -21,6 +24,8 @@ class Readiness:
 
     server: Facts
     rights: Rights
+    # Whether a pooler stands before the server.
+    is_pooled: bool
 
 
 def check_aliases(settings: Settings) -> None:
@@ -41,7 +46,7 @@ def check_aliases(settings: Settings) -> None:
 
 def check_readiness(alias: str) -> Readiness:
     """
-    Verify the engine, the server's version, the migrations and the hot indexes.
+    Verify the engine, the version, the migrations, hot indexes and, pooled, isolation.
 
     Leaves no connection open: the supervisor forks next.
 
@@ -63,13 +68,16 @@ def check_readiness(alias: str) -> Readiness:
             _check_migrations(alias)
             missing = missing_indexes(cursor)
             granted = rights(cursor)
+        pooled = is_pooled(connection.connection)
+        if pooled:
+            _check_isolation(alias, connection.connection)
         if missing:
             raise SchemaError(
                 f"Database {alias!r} lacks the valid index {', '.join(missing)}; "
                 f"claims would scan the table. Run REINDEX INDEX CONCURRENTLY, or make "
                 f"it again as the migration does."
             )
-        return Readiness(server, granted)
+        return Readiness(server, granted, pooled)
     finally:
         close_connections()
 
@@ -86,6 +94,19 @@ def _check_version(server: Facts) -> None:
     if server.version_number < VERSION_MIN:
         raise SchemaError(
             f"PostgreSQL {server.version} is too old; 14 is the oldest supported."
+        )
+
+
+def _check_isolation(alias: str, session: psycopg.Connection[Any]) -> None:
+    """Refuse a role whose default workers would have to change for their session."""
+    if not is_read_committed(session):
+        role = session.info.user
+        raise SchemaError(
+            f"The role {role!r} of database {alias!r} is not read committed by "
+            f"default, as claims need it, and behind a pooler a worker cannot set "
+            f"that for its session. Run: ALTER ROLE {role} SET "
+            f"default_transaction_isolation = 'read committed'; and let the pooler "
+            f"reconnect."
         )
 
 

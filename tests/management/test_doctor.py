@@ -15,8 +15,7 @@ from django.db import connection, connections
 from django_pgqueue.management.cli import examine_jobs, examine_server
 from django_pgqueue.models import DeadLetter, Queue, Worker
 from django_pgqueue.pipeline import exports
-from django_pgqueue.postgres import health
-from django_pgqueue.postgres.connect import connect
+from django_pgqueue.postgres.connect import connect, is_pooled
 from django_pgqueue.queues import partitions
 from django_pgqueue.queues.partitions import make_partitions
 from django_pgqueue.schedules import declare
@@ -229,7 +228,7 @@ def test_listen_that_is_turned_off_is_no_trouble(settings):
 def test_a_direct_connection_is_no_pooler():
     """Its process id is that of the server's process."""
     with connect("default", name="tests") as direct:
-        assert health.is_pooled(direct) is False
+        assert is_pooled(direct) is False
 
 
 def test_connections_that_run_out(monkeypatch):

@@ -71,6 +71,15 @@ def publish_more() -> int:
     return publish("parcels.sent", {"n": 2, "country": "FR"}, key="c7")
 
 
+def wait_until_none_waits(database: psycopg.Connection[Any]) -> None:
+    """Wait until no job is left but ticks of the schedule."""
+    wait_for(
+        lambda: not database.execute(LIVE, [EACH_SECOND]).fetchall(),
+        60,
+        "all jobs have ended",
+    )
+
+
 def ends(database: psycopg.Connection[Any], the_ledger: Ledger, sent: int) -> None:
     """
     Wait until all of it has ended, and assert how.
@@ -81,15 +90,12 @@ def ends(database: psycopg.Connection[Any], the_ledger: Ledger, sent: int) -> No
         sent: What publish_more() returned.
     """
 
-    def left() -> list[Any]:
-        return database.execute(LIVE, [EACH_SECOND]).fetchall()
-
     def heard(queue: str) -> list[Any]:
         return database.execute(HEARD, [queue]).fetchall()
 
     wait_for(lambda: len(heard("parcels")) == 2, what="the back-fill, and a message")
     wait_for(lambda: heard("watch"), what="a message that is asked for")
-    wait_for(lambda: not left(), 60, "all jobs have ended")
+    wait_until_none_waits(database)
     wait_for(lambda: the_ledger.entries("done"), what="the group has read its message")
     wait_for(lambda: len(the_ledger.entries("tick")) >= 2, what="the schedule ticks")
 

@@ -12,7 +12,7 @@ from django_pgqueue.operators.findings import Finding, finding
 from django_pgqueue.operators.human import age, duration
 from django_pgqueue.postgres import health
 from django_pgqueue.postgres import trusted_clock as clocks
-from django_pgqueue.postgres.connect import connect
+from django_pgqueue.postgres.connect import connect, is_pooled
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
 from django_pgqueue.postgres.rights import rights
@@ -130,7 +130,7 @@ def listening(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
     alias = settings.listen_database or settings.database
     try:
         with connect(alias, name="pgqueue doctor listener") as listener:
-            pooled = health.is_pooled(listener)
+            pooled = is_pooled(listener)
             seconds = health.hears(
                 listener, cursor.connection, patience_seconds=HEARD_SECONDS_MAX
             )

@@ -299,6 +299,16 @@ class Command(BaseCommand):
                     f"max_connections."
                 )
             )
+        if settings.listen and not settings.listen_database and readiness.is_pooled:
+            self.stderr.write(
+                self.style.WARNING(
+                    f"Database {settings.database!r} is behind a pooler: where that "
+                    f"shares connections by transaction, LISTEN hears nothing, and "
+                    f"jobs are found by the poll. Name an alias with a direct "
+                    f"connection in PGQUEUE['LISTEN_DATABASE'], or set "
+                    f"PGQUEUE['LISTEN'] to False."
+                )
+            )
         rights = readiness.rights
         if rights.trouble:
             self.stderr.write(self.style.WARNING(f"{rights.trouble} {rights.way_out}."))

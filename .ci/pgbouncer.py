@@ -1,0 +1,85 @@
+"""
+Run tests through PgBouncer, which shares connections by transaction: `make pgbouncer`.
+
+    pgbouncer.py [ARGUMENT…]
+
+Django's connections and those of workers go through it, but for the one that listens.
+What tests look with beside them, tests.conftest's cursors, goes to the server. The
+server and PgBouncer are this run's own. Arguments are pytest's; without a path, all
+that talks to the database in these ways.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from django_pgqueue.postgres.embedded import EmbeddedServer  # noqa: E402
+from django_pgqueue.postgres.embedded.start import PARAMETERS  # noqa: E402
+from tests.harness.pgbouncer import PgBouncer  # noqa: E402
+
+MARKS = "not slow and not timing and not spark"
+
+CHOSEN = [
+    "tests/acceptance",
+    "tests/admin",
+    "tests/backends",
+    "tests/management",
+    "tests/operators",
+    "tests/schedules",
+    "tests/tasks",
+    "tests/testing",
+    "tests/topics",
+]
+# Tests hold transactions open, some beside each other.
+POOL_SIZE = 20
+
+LEFT_OUT = ["tests/admin/test_costs.py", "tests/management/bench"]
+# They end or look for the session of somebody by its process id, or its name.
+OF_SESSIONS = [
+    "tests/acceptance/test_wakes.py::"
+    "test_a_wake_is_not_lost_with_the_claim_that_it_asked_for",
+    "tests/tasks/test_unique.py::test_a_deadlock_of_a_bulk_alone_is_run_again",
+]
+
+
+def main(*arguments: str) -> int:
+    with tempfile.TemporaryDirectory(prefix="pgqueue-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # As root, the server runs as a user who must enter it.
+        PARAMETERS["fsync"] = "off"
+        with EmbeddedServer(folder) as server:
+            address = urlsplit(server.url)
+            host = parse_qs(address.query).get("host", [address.hostname])[0]
+            port = parse_qs(address.query).get("port", [address.port])[0]
+            with PgBouncer(
+                str(host),
+                int(port or 5432),
+                {address.username or "": ""},
+                pool_size=POOL_SIZE,
+            ) as bouncer:
+                print(bouncer.ask("SHOW VERSION")[0][0], flush=True)
+                told = {
+                    "DATABASE_URL": server.url,
+                    "PGQUEUE_TEST_POOLER": str(bouncer.port),
+                }
+                chosen = [a for a in arguments if a.startswith("tests/")]
+                command = [sys.executable, "-m", "pytest", "-n", "0", "-m", MARKS]
+                # Dropped with the server: PgBouncer keeps connections to databases.
+                command += ["--reuse-db", *(f"--ignore={left}" for left in LEFT_OUT)]
+                command += [f"--deselect={each}" for each in OF_SESSIONS]
+                command += [*arguments, *([] if chosen else CHOSEN)]
+                return subprocess.run(
+                    command, cwd=ROOT, env=os.environ | told, check=False
+                ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

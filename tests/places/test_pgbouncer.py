@@ -1,0 +1,177 @@
+"""PgBouncer in transaction mode between the queue and everybody who uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+
+from django_pgqueue.postgres.connect import connect
+from tests.app import crash_tasks
+from tests.harness.factories import make_archived_job, make_dead_letter, make_job
+from tests.harness.pgbouncer import POOL_SIZE, PgBouncer
+from tests.places import core
+from tests.places.pages import assert_pages_answer
+from tests.places.place import PASSWORD, PATH, as_queue
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "queue"])
+
+# Of a client that keeps its connections, and looks whether they live.
+KEPT = {"CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
+POLLS = {"LISTEN": False, "POLL_INTERVAL_SECONDS": 0.5}
+
+SERVERS = """
+SELECT count(*)::int FROM pg_stat_activity
+ WHERE datname = current_database() AND usename = %s
+"""
+
+
+@pytest.fixture(scope="module")
+def bouncer(one_place: Any, django_db_blocker: Any) -> Iterator[PgBouncer]:
+    """PgBouncer, which has four connections for each of the logins."""
+    with django_db_blocker.unblock():
+        connection.ensure_connection()
+        info = connection.connection.info
+        host, port = info.host, info.port
+    users = dict.fromkeys(one_place.logins.values(), PASSWORD)
+    with PgBouncer(host, port, users) as bouncer:
+        yield bouncer
+
+
+@pytest.fixture
+def pooled(place, bouncer):
+    """``pooled("worker")``: an entry of DATABASES that leads through it."""
+    # It does not pass on what OPTIONS would say.
+    with place.connect() as owner:
+        owner.execute(f'ALTER DATABASE "{place.name}" SET search_path = {PATH}')
+
+    def pooled(kind, *, pool=None, **changes):
+        ours = place.database(kind)
+        leads = {"host", "port", "options"}
+        kept = {name: it for name, it in ours["OPTIONS"].items() if name not in leads}
+        options = kept if pool is None else {**kept, "pool": pool}
+        return {
+            **ours,
+            **bouncer.address,
+            "DISABLE_SERVER_SIDE_CURSORS": True,
+            "OPTIONS": options,
+            **changes,
+        }
+
+    yield pooled
+    with place.connect() as owner:
+        owner.execute(f'ALTER DATABASE "{place.name}" RESET search_path')
+    bouncer.ask("RECONNECT")
+
+
+CLIENTS = {
+    "polls": {},
+    "listens directly": {},
+    "keeps connections": KEPT,
+    "has a pool": {"pool": {"min_size": 1, "max_size": 4}},
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_core_runs_through_it(
+    client, pooled, place, settings, start_worker, the_ledger
+):
+    """Enqueued and run on four connections each, whatever Django does with its own."""
+    settings.PGQUEUE = {"DATABASE": "queue"}
+    databases, told = {"queue": pooled("worker", **CLIENTS[client])}, POLLS
+    if client == "listens directly":
+        databases["direct"] = place.database("worker")
+        told = {"LISTEN_DATABASE": "direct"}
+    with as_queue(pooled("producer", **CLIENTS[client])):
+        core.enqueue()
+        worker = start_worker(
+            databases=databases,
+            pgqueue={"DATABASE": "queue", "TASK_MODULES": core.MODULES, **told},
+        )
+        sent = core.publish_more()
+        with place.connect() as owner:
+            core.ends(owner, the_ledger, sent)
+            (shared,) = owner.execute(SERVERS, [place.logins["worker"]]).fetchone()
+
+    assert 1 <= shared <= POOL_SIZE + (client == "listens directly")
+    assert [] == worker.lines("denied|ERROR|Traceback|prepared|deaf|pooler")
+    assert 0 == worker.stop()
+
+
+def test_pages_of_the_admin_are_shown_through_it(
+    pooled, place, settings, admin_client, log_in
+):
+    """With limits of their own for how long a statement may take."""
+    log_in(None)
+    make_job(id=9_000_001, using="queue")
+    make_archived_job(id=9_000_002, using="queue")
+    make_dead_letter(id=9_000_003, using="queue")
+
+    with as_queue(pooled("viewer")):
+        assert_pages_answer(admin_client)
+        # What a page has set for its transaction is nobody else's.
+        with connections["queue"].cursor() as cursor:
+            cursor.execute("SHOW statement_timeout")
+            assert ("0",) == cursor.fetchone()
+
+
+@pytest.mark.parametrize("command", ["RECONNECT", "KILL"])
+def test_a_worker_outlives_what_operators_do_to_it(
+    command, pooled, place, bouncer, settings, start_worker, the_ledger
+):
+    """Its connections are replaced, or its clients are cut off, while jobs run."""
+    settings.PGQUEUE = {"DATABASE": "queue"}
+    with as_queue(pooled("producer")):
+        crash_tasks.record.bulk([{}] * 300)
+        start_worker(
+            databases={"queue": pooled("worker")},
+            pgqueue={"DATABASE": "queue", **POLLS},
+        )
+        if command == "RECONNECT":
+            bouncer.ask("RECONNECT")
+        else:
+            bouncer.ask(f'KILL "{place.name}"')
+            bouncer.ask(f'RESUME "{place.name}"')
+
+    with place.connect() as owner:
+        core.wait_until_none_waits(owner)
+        (ended,) = owner.execute(core.ENDED, [crash_tasks.record.name]).fetchall()
+    assert ("succeeded", 300) == ended
+
+
+def test_a_worker_refuses_a_role_whose_isolation_it_cannot_set(
+    pooled, place, start_worker
+):
+    """What it sets for its session would be others', and not its own for long."""
+    login = place.logins["worker"]
+    strict = f"ALTER ROLE {login} SET default_transaction_isolation"
+    with place.connect() as owner:
+        owner.execute(f"{strict} = 'serializable'")
+        try:
+            worker = start_worker(
+                databases={"queue": pooled("worker")},
+                pgqueue={"DATABASE": "queue", **POLLS},
+                wait=False,
+            )
+            assert 1 == worker.wait()
+            with as_queue(pooled("worker")), connect("queue", name="tests") as session:
+                row = session.execute("SHOW default_transaction_isolation").fetchone()
+        finally:
+            owner.execute(f"ALTER ROLE {login} RESET default_transaction_isolation")
+
+    (line,) = worker.lines("CommandError|read committed")
+    assert f"ALTER ROLE {login} SET default_transaction_isolation" in line
+    assert ("serializable",) == row
+
+
+def test_a_worker_that_would_listen_through_it_says_so(pooled, start_worker):
+    """When it starts, with the way out; and it finds jobs by its poll."""
+    worker = start_worker(
+        databases={"queue": pooled("worker")},
+        pgqueue={"DATABASE": "queue", "POLL_INTERVAL_SECONDS": 1},
+    )
+
+    (line,) = worker.lines("behind a pooler")
+    assert "PGQUEUE['LISTEN_DATABASE']" in line
