@@ -42,10 +42,10 @@ CHOSEN = [
 POOL_SIZE = 20
 
 LEFT_OUT = ["tests/admin/test_costs.py", "tests/management/bench"]
+WAKES = "tests/acceptance/test_wakes.py"
 # They end or look for the session of somebody by its process id, or its name.
 OF_SESSIONS = [
-    "tests/acceptance/test_wakes.py::"
-    "test_a_wake_is_not_lost_with_the_claim_that_it_asked_for",
+    f"{WAKES}::test_a_wake_is_not_lost_with_the_claim_that_it_asked_for",
     "tests/tasks/test_unique.py::test_a_deadlock_of_a_bulk_alone_is_run_again",
 ]
 

@@ -198,6 +198,9 @@ def _truncate_filled_tables(case: TransactionTestCase) -> None:
     A lock_timeout: a test that leaves a transaction open fails by itself.
     """
     for alias in case._databases_names(include_mirrors=False):
+        raw = connections[alias].connection
+        if raw is not None and raw.closed:
+            connections[alias].close()  # A pooler has taken its server away.
         with connections[alias].cursor() as cursor:
             cursor.execute(FILLED_TABLES)
             (tables,) = cursor.fetchone()
