@@ -41,7 +41,13 @@ CHOSEN = [
 # Tests hold transactions open, some beside each other.
 POOL_SIZE = 20
 
-LEFT_OUT = ["tests/admin/test_costs.py", "tests/management/bench"]
+# They measure.
+LEFT_OUT = [
+    "tests/acceptance/test_bursts.py",
+    "tests/admin/test_costs.py",
+    "tests/management/bench",
+    "tests/management/test_bench.py",
+]
 WAKES = "tests/acceptance/test_wakes.py"
 # They end or look for the session of somebody by its process id, or its name.
 OF_SESSIONS = [

@@ -133,6 +133,21 @@ def test_a_role_without_grants_is_told_before_the_days_run_out(as_role):
     assert "cannot drop them" in found.trouble
 
 
+def test_a_table_that_an_upgrade_has_made_is_told(cursor, as_role):
+    """It is the owner's alone until the file is run again, or it is granted by hand."""
+    mine = as_role()
+    assert () == rights(mine).closed
+    cursor.execute("CREATE TABLE pgqueue_later (id integer)")
+    try:
+        found = rights(mine)
+        assert "may not read and write pgqueue_later" in found.trouble
+        assert "roles.sql" in found.way_out
+        cursor.execute(found.open)
+        assert "pgqueue_later" not in rights(mine).trouble
+    finally:
+        cursor.execute("DROP TABLE pgqueue_later")
+
+
 def test_a_member_of_the_owner_lacks_nothing(cursor, as_role):
     """As the way out says."""
     mine = as_role(without_days=True)

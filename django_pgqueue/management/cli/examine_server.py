@@ -104,15 +104,16 @@ def partitions(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
 
 
 def roles(cursor: Cursor, settings: Settings) -> Iterator[Finding]:
-    """Can this role make the days to come, and remove those that are over?"""
+    """Can this role use the tables, make the days to come, and remove old ones?"""
     found = rights(cursor)
+    lacks = [*found.lacks, *found.closed]
     yield Finding(
         check="roles",
-        severity="ok" if found.owns else "warning" if found.makes else "error",
+        severity="error" if lacks else "ok" if found.owns else "warning",
         what=found.trouble
         or f"The role {found.role} can make, close and drop days. The doctor speaks "
         f"for its own role alone.",
-        value=list(found.lacks),
+        value=lacks,
         way_out=f"{found.way_out}." if found.way_out else "",
     )
 
