@@ -114,6 +114,8 @@ class PgBouncer:
                 folder=folder,
             )
         )
+        for file in (configuration, folder / "users"):
+            file.chmod(0o644)  # Whatever the umask: the folder is closed to others.
         self.log = folder / "log"
         self._process = subprocess.Popen(
             [self._program, "--quiet", configuration],
