@@ -48,11 +48,17 @@ LEFT_OUT = [
     "tests/management/bench",
     "tests/management/test_bench.py",
 ]
-WAKES = "tests/acceptance/test_wakes.py"
-# They end or look for the session of somebody by its process id, or its name.
+# They end or look for a session by its process id or name, are somebody else in it, set
+# what stays with it, or listen in it.
 OF_SESSIONS = [
-    f"{WAKES}::test_a_wake_is_not_lost_with_the_claim_that_it_asked_for",
-    "tests/tasks/test_unique.py::test_a_deadlock_of_a_bulk_alone_is_run_again",
+    "acceptance/test_wakes.py::test_a_wake_is_not_lost_with_the_claim_that_it_asked_for",
+    "backends/test_email.py::test_a_transaction_on_another_database_is_told",
+    "management/test_doctor.py",
+    "management/test_pgqueue.py::test_the_other_database_is_the_one_that_is_asked",
+    "schedules/test_publishing.py::test_it_is_run_by_hand",
+    "schedules/test_publishing.py::test_queues_and_readers_are_woken_after_the_commit",
+    "tasks/test_unique.py::test_a_deadlock_of_a_bulk_alone_is_run_again",
+    "topics/test_backfill.py",
 ]
 
 
@@ -80,7 +86,7 @@ def main(*arguments: str) -> int:
                 command = [sys.executable, "-m", "pytest", "-n", "0", "-m", MARKS]
                 # Dropped with the server: PgBouncer keeps connections to databases.
                 command += ["--reuse-db", *(f"--ignore={left}" for left in LEFT_OUT)]
-                command += [f"--deselect={each}" for each in OF_SESSIONS]
+                command += [f"--deselect=tests/{each}" for each in OF_SESSIONS]
                 command += [*arguments, *([] if chosen else CHOSEN)]
                 return subprocess.run(
                     command, cwd=ROOT, env=os.environ | told, check=False

@@ -63,6 +63,7 @@ if _pooler := os.environ.get("PGQUEUE_TEST_POOLER"):
             },
             "DISABLE_SERVER_SIDE_CURSORS": True,
         }
+    PGQUEUE = {"LISTEN_DATABASE": "default_direct"}
 DATABASE_ROUTERS = ["tests.routers.BothDatabases"]
 
 INSTALLED_APPS = [

@@ -27,8 +27,8 @@ STEPS = sorted(
     path.stem for path in Path(migrations.__path__[0]).glob("0*.py") if path.stem > FROM
 )
 
-# Between its statements, which are one transaction, Django thinks for longer than they
-# take: sent at once they hold nobody up, as the how-to tells.
+# It has many statements in one transaction, and Django thinks between them, for long on
+# a busy machine. Sent at once, as the how-to tells, they hold nobody up.
 AT_ONCE = {"0007_lane_policies"}
 
 # A third waits, a third has lanes, a third is for later.
