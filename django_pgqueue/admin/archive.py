@@ -9,7 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin import moments
+from django_pgqueue.admin import mail, moments
 from django_pgqueue.admin.cells import badge, name
 from django_pgqueue.admin.filter_form import JobFilterForm, choice_field
 from django_pgqueue.admin.job_columns import JobAdminColumns
@@ -34,6 +34,8 @@ class ArchivedJobAdmin(JobAdminColumns):
     """
 
     filter_form = ArchiveFilters
+    acts = (mail.RESEND,)
+    named_by = ("task", "queue", "state")
     list_display = (
         *("number", "outcome", "task_name", "queue_name", "attempts", "finished"),
         *("ran", "worker_name", "tags"),

@@ -33,6 +33,7 @@ from django.utils.translation import gettext_lazy
 from django_pgqueue.admin import payload
 from django_pgqueue.admin.acts import Button, log, may, who
 from django_pgqueue.admin.job_columns import JobAdminColumns
+from django_pgqueue.admin.mail import may_see_arguments
 from django_pgqueue.admin.model_references import refused_model
 from django_pgqueue.admin.redaction import redact_json, restore
 from django_pgqueue.admin.run_permissions import may_call
@@ -170,7 +171,8 @@ class EditableAdmin(JobAdminColumns):
     def buttons(self, request: HttpRequest, row: Any) -> list[Button]:
         """Offer the form."""
         offered = super().buttons(request, row)
-        if may(request, *PERMISSIONS) and self.is_editable(row):
+        is_permitted = may(request, *PERMISSIONS) and may_see_arguments(request, row)
+        if is_permitted and self.is_editable(row):
             edit = Button(
                 url=self.act_url(request, "edit", row),
                 label=_("Edit arguments"),
@@ -208,6 +210,7 @@ class EditableAdmin(JobAdminColumns):
         if row is None:
             # It was redriven, say, by somebody else.
             return self.elsewhere(request, object_id)
+        self.require(request, may_see_arguments(request, row))
         if is_too_long(row):
             text = _(
                 "The arguments are longer than %(max)d characters: too long for a form."

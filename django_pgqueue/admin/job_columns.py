@@ -6,16 +6,18 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from django.contrib.admin.utils import quote
 from django.db.models import QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Left
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin import moments, payload
+from django_pgqueue.admin import mail, moments, payload
 from django_pgqueue.admin.acting import ActingAdmin
 from django_pgqueue.admin.cells import name
 from django_pgqueue.admin.filter_form import FilterForm
@@ -65,7 +67,7 @@ def _filter_link(field: str, value: str) -> SafeString:
 class JobAdminColumns(ActingAdmin):
     """A page whose rows are jobs."""
 
-    named_by = ("task", "queue")
+    named_by: ClassVar[tuple[str, ...]] = ("task", "queue")
     payload_columns: ClassVar[tuple[str, ...]] = (
         "args",
         "kwargs",
@@ -119,6 +121,28 @@ class JobAdminColumns(ActingAdmin):
 
     # The page of one job -------------------------------------------------------
 
+    def get_urls(self) -> list[URLPattern]:
+        """Add the URL of the files of a mail."""
+        file = self.own_url(
+            "mail-file", self._mail_file, mail.FILE_PERMISSIONS, methods=("GET", "HEAD")
+        )
+        return [file, *super().get_urls()]
+
+    def _mail_file(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        key = self._key(object_id)
+        with limited(Plans.IN_ORDER):
+            row = self.rows_by_key(request, [] if key is None else [key]).get(key)
+            if row is None:
+                return self.elsewhere(request, object_id)
+            if not mail.is_mail(row):
+                raise Http404(f"Job {key} is no mail")
+            return mail.file_response(row, request.GET.get("part", ""))
+
+    def carried(self, row: Any) -> tuple[str, ...]:
+        """Leave out the arguments of a mail, which is shown as one."""
+        left = ("args", "kwargs") if mail.is_mail(row) else ()
+        return tuple(name for name in super().carried(row) if name not in left)
+
     def detail_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Add what happened to the job, and how far it says it is."""
         may_see = payload.may_see(request)
@@ -130,6 +154,8 @@ class JobAdminColumns(ActingAdmin):
             ),
             "enqueued": moments.full(row.enqueued_at, row.clock),
             "progress": self._progress(row) if may_see else None,
+            "mail": mail.shown(request, row) if may_see and mail.is_mail(row) else None,
+            "mail_file_url": self._url(self.model, "mail-file", quote(row.pk)),
         }
 
     def stands(self, row: Any) -> SafeString:

@@ -78,9 +78,9 @@ def deliver_mail(mail: dict[str, Any]) -> str:
     return mails.message_id(mail)
 
 
-def store_mails(written: Sequence[Mapping[str, Any]]) -> None:
+def store_mails(written: Sequence[Mapping[str, Any]]) -> list[int]:
     """
-    Store a job for each mail that mail.write() has made: one INSERT.
+    Store a job for each mail that mail.write() has made, one INSERT; return their ids.
 
     Raises:
         PayloadTooLarge: One exceeds PGQUEUE['PAYLOAD_BYTES_MAX'].
@@ -88,7 +88,8 @@ def store_mails(written: Sequence[Mapping[str, Any]]) -> None:
     """
     queue = get_settings().email.queue
     try:
-        deliver_mail.using(queue=queue).bulk([{"mail": each} for each in written])
+        mail_task = deliver_mail.using(queue=queue)
+        return [job.id for job in mail_task.bulk([{"mail": each} for each in written])]
     except PayloadTooLarge as error:
         raise PayloadTooLarge(
             task=deliver_mail.name,

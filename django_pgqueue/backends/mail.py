@@ -118,6 +118,26 @@ def message_id(written: Mapping[str, Any]) -> str:
     return str(headers.get("message-id", ""))
 
 
+def renewed(written: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return a stored mail as a new one: with a Message-ID and a date of its own.
+
+    Whoever has had the first would take one with the same for its repeat, and drop it.
+
+    Raises:
+        ValueError: Its class has made its text, which may be signed.
+    """
+    if written.get("text") is not None:
+        raise ValueError("its text was made, and perhaps signed, where it was sent")
+    message = read({**written, "attachments": []})
+    message.extra_headers = {
+        name: value
+        for name, value in message.extra_headers.items()
+        if name.lower() not in {fixed.lower() for fixed in FIXED}
+    }
+    return {**written, "headers": _headers(message, message.message())}
+
+
 class StoredMail(EmailMultiAlternatives):
     """A mail out of a job."""
 

@@ -124,6 +124,7 @@ class Job(JobColumns):
         # One list for the whole package; the other models have "view" alone.
         permissions = [
             ("view_payload", _("Can see arguments, results and tracebacks")),
+            ("view_mail_body", _("Can see bodies and files of mails")),
             ("retry", _("Can retry jobs and redrive dead letters")),
             ("edit", _("Can edit the arguments of a job")),
             ("cancel", _("Can cancel jobs")),

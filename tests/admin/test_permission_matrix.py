@@ -33,6 +33,7 @@ from django_pgqueue.models import (
     Topic,
     Worker,
 )
+from tests.admin.stored_mails import a_mail
 from tests.browser.pages import register
 from tests.harness.factories import (
     make_archived_job,
@@ -88,6 +89,7 @@ ACTS = [
     ("deadletter", "redrive-to", {"retry"}),
     ("deadletter", "set-aside", {"cancel"}),
     ("deadletter", "purge", {"purge"}),
+    ("archivedjob", "resend", {"retry"}),
     ("queue", "pause", {"pause"}),
     ("queue", "resume", {"pause"}),
     ("queue", "limit", {"pause"}),
@@ -108,12 +110,12 @@ ACTS = [
     ("consumergroup", "read-on", {"pause"}),
 ]
 # What may be done again and again, so that each of the requests does it.
-REPEATED = {"run-again": 3, "run-now": 3, "release": 3}
+REPEATED = {"run-again": 3, "run-now": 3, "release": 3, "resend": 3}
 # Those that ask first show their form on GET.
 FORMS = (
     *("cancel", "redrive-to", "set-aside", "purge", "pause", "run-again", "stop"),
     *("run-now", "reset", "remove", "disable", "read-on", "capacity", "release"),
-    *("limit", "weight"),
+    *("limit", "weight", "resend"),
 )
 
 EDITS = [
@@ -124,7 +126,7 @@ EDITS = [
 
 ALL = {
     *(f"view_{page}" for page in MODELS),
-    *("view_payload", "retry", "edit", "cancel", "purge", "pause"),
+    *("view_payload", "view_mail_body", "retry", "edit", "cancel", "purge", "pause"),
     *("run_schedule", "seek", "run_pipeline"),
     # Charts without pages of rows, and what has no page.
     *("view_taskhour", "view_failurehour", "view_export", "view_dedupwindow"),
@@ -145,7 +147,7 @@ def make(page, name=""):
     if page == "job":
         return make_job(run_after=timedelta(hours=1)).pk
     if page == "archivedjob":
-        return make_archived_job().pk
+        return make_archived_job(**a_mail()).pk
     if page == "deadletter":
         return make_dead_letter().pk
     if page == "worker":

@@ -312,6 +312,7 @@ def test_permissions_are_one_list():
 
     assert {
         "view_job",
+        "view_mail_body",
         "view_archivedjob",
         "view_deadletter",
         "view_queue",

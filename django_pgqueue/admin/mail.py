@@ -1,0 +1,303 @@
+"""
+Mail: what the page of a mail's job shows, and the act that sends it again.
+
+Whoever may see payloads sees from whom, to whom, the subject and what parts there are.
+Bodies and files need ``pgqueue.view_mail_body`` besides: they hold the links of
+password resets. A body is shown as the text that it is, HTML too, and a file is only
+downloaded, so that nothing which somebody has mailed runs in the admin's origin.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email import message_from_bytes
+from typing import Any
+
+from django.db.models import TextField
+from django.db.models.functions import Cast
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.defaultfilters import filesizeformat
+from django.utils.http import content_disposition_header
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext_lazy
+
+from django_pgqueue.admin import payload
+from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, may
+from django_pgqueue.conf import get_settings
+from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.models.archived_job import ArchivedState
+from django_pgqueue.redaction.names import PLACEHOLDER
+from django_pgqueue.tasks.payload import READING_FAILS, decode_value, encode_value
+from django_pgqueue.tasks.redact import redact_job
+
+# backends/deliver_mail.py, which is imported where a mail is looked at.
+MAIL_TASK = "django_pgqueue.deliver_mail"
+
+VIEW_BODY = "view_mail_body"
+# Both, for a file.
+FILE_PERMISSIONS = ("view_payload", VIEW_BODY)
+
+# Parts that a page lists.
+PARTS_MAX = 100
+
+UNREADABLE = (*READING_FAILS, PgQueueError)
+
+# What cannot stand in a header, or would be taken for a folder.
+UNFIT_IN_NAMES = re.compile(r"[\x00-\x1f\x7f/\\]")
+
+# As Django says of a file without one.
+UNKNOWN_KIND = "application/octet-stream"
+
+# The finished text of a mail, as a file.
+TEXT_NAME = "mail.eml"
+
+ADDRESSES = (
+    (gettext_lazy("To"), "to"),
+    (gettext_lazy("Cc"), "cc"),
+    (gettext_lazy("Bcc"), "bcc"),
+    (gettext_lazy("Reply to"), "reply_to"),
+    (gettext_lazy("To these alone"), "only"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A part of a mail besides its bodies; data None: it is hidden by REDACT."""
+
+    name: str
+    kind: str
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A line of the list of parts; place None: it is not offered."""
+
+    name: str
+    kind: str
+    size: str
+    place: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a page shows of a mail."""
+
+    facts: list[tuple[Any, str]]
+    parts: list[Part]
+    texts: list[payload.Payload]
+    may_see_body: bool
+    is_readable: bool = True
+    view_body: str = f"pgqueue.{VIEW_BODY}"
+
+
+def is_mail(row: Any) -> bool:
+    """Whether a row is the job of a mail."""
+    return bool(row.task == MAIL_TASK)
+
+
+def may_see_arguments(request: HttpRequest, row: Any) -> bool:
+    """Whether the user may see all that a job carries: of a mail, its bodies too."""
+    return payload.may_see(request) and (not is_mail(row) or may(request, VIEW_BODY))
+
+
+def shown(request: HttpRequest, row: Any) -> Shown:
+    """Return what the page of a mail's job shows to one who may see payloads."""
+    may_see_body = may(request, VIEW_BODY)
+    try:
+        mail = _redacted(row)
+        files = files_of(mail)
+        facts = [
+            (_("From"), str(mail["from_email"])),
+            *((label, _listed(mail.get(name))) for label, name in ADDRESSES),
+            (_("Subject"), str(mail["subject"])),
+            *((name, _header(mail, name)) for name in ("Message-ID", "Date")),
+        ]
+        parts = [
+            Part(
+                file.name,
+                file.kind,
+                "" if file.data is None else filesizeformat(len(file.data)),
+                place if may_see_body and file.data is not None else None,
+            )
+            for place, file in enumerate(files[:PARTS_MAX])
+        ]
+        texts = _texts(mail) if may_see_body else []
+    except UNREADABLE:
+        return Shown([], [], [], may_see_body, is_readable=False)
+    return Shown([fact for fact in facts if fact[1]], parts, texts, may_see_body)
+
+
+def file_response(row: Any, place: str) -> HttpResponse:
+    """
+    Return a file of a mail as a download that no browser opens by itself.
+
+    Raises:
+        Http404: There is none at this place, or it is hidden.
+    """
+    try:
+        files = dict(enumerate(files_of(_redacted(row))))
+        file = files[int(place)]
+    except UNREADABLE:
+        raise Http404("The mail has no such file") from None
+    if file.data is None:
+        raise Http404("The file is hidden by PGQUEUE['REDACT']")
+    name = UNFIT_IN_NAMES.sub("_", file.name)
+    headers = {
+        "Content-Disposition": content_disposition_header(True, name) or "attachment",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return HttpResponse(
+        file.data, content_type="application/octet-stream", headers=headers
+    )
+
+
+def files_of(mail: Mapping[str, Any]) -> list[File]:
+    """Return the files of a stored mail, in its order."""
+    files = [_file(part) for part in mail.get("attachments", ())]
+    if mail.get("text") is not None:
+        files.append(File(TEXT_NAME, "message/rfc822", _bytes(mail["text"])))
+    return files
+
+
+def stored(row: Any) -> dict[str, Any]:
+    """
+    Return the arguments of a mail's job, all of them: a page cuts what it shows.
+
+    Raises:
+        UndecodablePayload: They cannot be read.
+        LookupError: The row has gone.
+    """
+    rows = type(row)._default_manager.using(get_settings().database)
+    text = Cast("kwargs", TextField())
+    found = rows.filter(pk=row.pk).values_list(text, flat=True).first()
+    if found is None:
+        raise LookupError(f"job {row.pk} has gone")
+    kwargs = decode_value(found, fetches=False)
+    if not isinstance(kwargs, dict):
+        raise TypeError("kwargs are no object")
+    return kwargs
+
+
+def _redacted(row: Any) -> dict[str, Any]:
+    """Return the stored mail without what nobody may see."""
+    _args, kwargs = redact_job([], stored(row), row.task, get_settings())
+    mail = kwargs["mail"]
+    if not isinstance(mail, dict):
+        raise TypeError("it is no mail")
+    return mail
+
+
+def _listed(addresses: Any) -> str:
+    is_hidden = addresses == PLACEHOLDER
+    return PLACEHOLDER if is_hidden else ", ".join(map(str, addresses or ()))
+
+
+def _header(mail: Mapping[str, Any], name: str) -> str:
+    headers = {key.lower(): value for key, value in mail["headers"].items()}
+    return str(headers.get(name.lower(), ""))
+
+
+def _file(part: Mapping[str, Any]) -> File:
+    if "mime" in part:
+        data = _bytes(part["mime"])
+        if data is None:
+            return File("", "", None)
+        made = message_from_bytes(data)
+        inner = made.get_payload(decode=True)
+        return File(
+            made.get_filename() or "",
+            made.get_content_type(),
+            inner if isinstance(inner, bytes) else data,
+        )
+    name = str(part.get("filename") or "")
+    kind = part.get("mimetype") or mimetypes.guess_type(name)[0]
+    return File(name, str(kind or UNKNOWN_KIND), _bytes(part["content"]))
+
+
+def _bytes(content: Any) -> bytes | None:
+    if isinstance(content, bytes):
+        return content
+    return None if content == PLACEHOLDER else str(content).encode()
+
+
+def _texts(mail: Mapping[str, Any]) -> list[payload.Payload]:
+    """Return the bodies as text, and what else there is, as JSON."""
+    attributes = mail.get("attributes") or {}
+    kind = attributes.get("content_subtype") or "plain"
+    bodies = [(f"text/{kind}", mail["body"])]
+    bodies += [
+        (str(part["mimetype"]), part["content"])
+        for part in mail.get("alternatives", ())
+    ]
+    rest = [(_("Headers"), mail["headers"]), (_("Attributes"), attributes)]
+    return [_text(label, str(body)) for label, body in bodies] + [
+        _text(label, payload.laid_out(encode_value(value)))
+        for label, value in rest
+        if value
+    ]
+
+
+def _text(label: str, text: str) -> payload.Payload:
+    most = payload.CHARACTERS_MAX
+    return payload.Payload(label, text[:most], is_cut=len(text) > most)
+
+
+# Sent again --------------------------------------------------------------------------
+
+
+def _was_sent(row: Any) -> bool:
+    return is_mail(row) and row.state == ArchivedState.SUCCEEDED
+
+
+def _resend(work: Work) -> list[dict[Any, list[int]]]:
+    """Store each mail that was sent as a new one."""
+    from django_pgqueue.backends.deliver_mail import store_mails
+    from django_pgqueue.backends.mail import renewed
+
+    made: dict[Any, list[int]] = {}
+    for key, row in work.rows.items():
+        if not _was_sent(row):
+            continue
+        try:
+            made[key] = store_mails([renewed(stored(row)["mail"])])
+        except UNREADABLE as error:
+            problem = _("%(row)s was not sent again: %(error)s")
+            work.problems.append(problem % {"row": row, "error": error})
+    return [made]
+
+
+RESEND = Act(
+    name="resend",
+    permissions=("retry",),
+    label=gettext_lazy("Send again"),
+    help=gettext_lazy("As a new mail, to the same recipients."),
+    run=_resend,
+    outcomes=[
+        Outcome(
+            ngettext_lazy(
+                "%(count)d mail is sent again, as a new one: job %(names)s.",
+                "%(count)d mails are sent again, as new ones: jobs %(names)s.",
+                "count",
+            ),
+            gettext_lazy("Sent again as a new mail, by job %(names)s."),
+        )
+    ],
+    left=ngettext_lazy(
+        "%(count)d is no mail that was sent.",
+        "%(count)d are no mails that were sent.",
+        "count",
+    ),
+    form=Confirm,
+    warning=gettext_lazy(
+        "It was sent already: who has had it gets it twice. It goes to the same "
+        "recipients as a new mail, with a Message-ID and a date of its own, so that "
+        "nobody drops it as a repeat."
+    ),
+    offered=_was_sent,
+    is_grave=True,
+)

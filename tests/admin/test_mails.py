@@ -1,0 +1,177 @@
+"""The pages of jobs that send mails: what they show, to whom, and sending one again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.core.mail import EmailMessage
+
+from django_pgqueue.admin.mail import MAIL_TASK
+from django_pgqueue.backends.deliver_mail import deliver_mail
+from django_pgqueue.backends.mail import message_id
+from django_pgqueue.models import ArchivedJob, Job
+from tests.admin.stored_mails import FILE, HTML, a_mail, columns_of
+from tests.harness.factories import make_archived_job, make_dead_letter, make_job
+
+pytestmark = pytest.mark.django_db
+
+PAGES = {
+    "job": lambda **said: make_job(run_after=timedelta(hours=1), **said),
+    "deadletter": make_dead_letter,
+    "archivedjob": make_archived_job,
+}
+
+BODIES = ("Plain body", "HTML body", "X-Order")
+
+
+def test_the_pages_know_the_task_that_sends_mails():
+    """By its name, since few processes that show pages import it."""
+    assert deliver_mail.name == MAIL_TASK
+
+
+def page_of(client, page, row):
+    return client.get(f"/admin/pgqueue/{page}/{row.pk}/change/").content.decode()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_bodies_and_files_need_their_own_permission(staff, page):
+    """Who may see payloads sees the envelope and the parts; others see none of it."""
+    row = PAGES[page](**a_mail())
+    file = f"/admin/pgqueue/{page}/{row.pk}/mail-file/?part=0"
+    view = f"view_{page}"
+
+    nobody = page_of(staff(view, "view_mail_body"), page, row)
+    some = page_of(staff(view, "view_payload"), page, row)
+    every = unescape(page_of(staff(view, "view_payload", "view_mail_body"), page, row))
+
+    envelope = ("ann@example.org", "shop@example.org", "Your order", "receipt.pdf")
+    assert not any(text in nobody for text in (*envelope, *BODIES))
+    assert all(text in some for text in envelope)
+    assert "needs permission pgqueue.view_mail_body" in some
+    assert not any(text in some for text in (*BODIES, "mail-file", "JVBERg"))
+    assert all(text in every for text in (*envelope, *BODIES, "mail-file"))
+    for lacking in (view, "view_payload", "view_mail_body"):
+        has = {view, "view_payload", "view_mail_body"} - {lacking}
+        assert 403 == staff(*has).get(file).status_code, lacking
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_was_mailed_does_not_run_in_the_admin(admin_client, page):
+    """HTML is shown as text; a file is a download of unknown kind, under any name."""
+    row = PAGES[page](**a_mail(name='a"b;\r\n../<b>ü.html'))
+
+    html = page_of(admin_client, page, row)
+    file = admin_client.get(f"/admin/pgqueue/{page}/{row.pk}/mail-file/?part=0")
+
+    assert HTML not in html
+    assert HTML in unescape(html)
+    assert FILE == file.content
+    assert (
+        "application/octet-stream",
+        "nosniff",
+        "default-src 'none'; sandbox",
+    ) == tuple(
+        file[name]
+        for name in (
+            "Content-Type",
+            "X-Content-Type-Options",
+            "Content-Security-Policy",
+        )
+    )
+    assert file["Content-Disposition"].startswith("attachment; filename")
+    assert not {"\r", "\n", "/"} & {*file["Content-Disposition"]}
+    assert "no-store" in file["Cache-Control"]
+
+
+@pytest.mark.parametrize("part", ["1", "-1", "x", ""])
+def test_a_file_that_a_mail_does_not_have_is_not_found(admin_client, part):
+    """Nor one of a job that is no mail."""
+    mail, other = make_job(**a_mail()), make_job()
+    url = "/admin/pgqueue/job/{}/mail-file/?part={}"
+
+    assert 404 == admin_client.get(url.format(mail.pk, part)).status_code
+    assert 404 == admin_client.get(url.format(other.pk, "0")).status_code
+    assert 302 == admin_client.get(url.format("999", "0")).status_code
+
+
+def test_arguments_of_a_mail_are_edited_by_those_who_may_see_its_body(staff):
+    """The form shows all of them."""
+    row = make_job(run_after=timedelta(hours=1), **a_mail())
+    url = f"/admin/pgqueue/job/{row.pk}/edit/"
+    others = ("view_job", "edit", "view_payload")
+
+    assert 403 == staff(*others).get(url).status_code
+    assert url not in page_of(staff(*others), "job", row)
+    assert 200 == staff(*others, "view_mail_body").get(url).status_code
+
+
+def test_what_redact_names_is_hidden_of_a_mail_too(admin_client, settings):
+    """From those who may see bodies, on its page and as a file."""
+    settings.PGQUEUE = {"REDACT": ["^body$", "^content$", "^to$"]}
+    row = make_job(**a_mail())
+
+    html = page_of(admin_client, "job", row)
+
+    assert "Your order" in html
+    assert not any(text in html for text in (*BODIES[:2], "ann@example.org"))
+    file = f"/admin/pgqueue/job/{row.pk}/mail-file/?part=0"
+    assert 404 == admin_client.get(file).status_code
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"mail": 7}, {"mail": {"to": 7}}, {"a": [1]}])
+def test_what_is_no_mail_says_so(admin_client, kwargs):
+    """As somebody has written it in SQL."""
+    row = make_job(**{**a_mail(), "kwargs": kwargs})
+
+    assert "cannot be read as a mail" in page_of(admin_client, "job", row)
+
+
+# Sent again --------------------------------------------------------------------------
+
+
+def resend(client, *rows):
+    data = {"action": "resend", "_selected_action": [row.pk for row in rows]}
+    url = "/admin/pgqueue/archivedjob/"
+    return client.post(url, {**data, "confirmed": "1"}, follow=True).content.decode()
+
+
+def test_a_mail_that_was_sent_is_sent_again_as_a_new_one(admin_client):
+    """With a Message-ID of its own, though the first had one that was given."""
+    row = make_archived_job(**a_mail(**{"message-id": "<given@example.org>"}))
+
+    html = resend(admin_client, row)
+
+    job = Job.objects.get()
+    assert f"1 mail is sent again, as a new one: job {job.pk}." in html
+    old, new = row.kwargs["mail"], job.kwargs["mail"]
+    assert "<given@example.org>" == message_id(old)
+    assert message_id(new) not in ("", message_id(old))
+    assert {**old, "headers": 0} == {**new, "headers": 0}
+    assert "17" == new["headers"]["X-Order"]
+    assert ArchivedJob.objects.filter(pk=row.pk).exists()
+    entry = LogEntry.objects.get()
+    assert f"Sent again as a new mail, by job {job.pk}." == entry.change_message
+
+
+def test_what_was_not_sent_is_not_sent_again(admin_client):
+    """A mail that was cancelled, a job that is none, and a text that may be signed."""
+
+    class Signed(EmailMessage):
+        def message(self, **told):
+            return super().message(**told)
+
+    rows = [
+        make_archived_job(**a_mail(), state="cancelled"),
+        make_archived_job(),
+        make_archived_job(**columns_of(Signed("Hi", "Text", "a@x.org", ["b@x.org"]))),
+    ]
+
+    html = resend(admin_client, *rows)
+
+    assert not Job.objects.exists()
+    assert "its text was made, and perhaps signed, where it was sent" in html
+    assert "Send again" not in page_of(admin_client, "archivedjob", rows[0])
+    assert "Send again" not in page_of(admin_client, "archivedjob", rows[1])
