@@ -103,11 +103,13 @@ class PayloadTooLarge(EnqueueError, ValueError):
         payload_bytes_max: int,
         what: str = "arguments",
         way_out: str = "Store the data and send its primary key",
+        setting: str | None = "PGQUEUE['PAYLOAD_BYTES_MAX']",
     ) -> None:
+        counted = "bytes" if setting is None else "bytes as JSON"
+        raised = "" if setting is None else f", or raise {setting}"
         super().__init__(
-            f"{task}: {what} take {payload_bytes:,} bytes as JSON; the limit is "
-            f"{payload_bytes_max:,}. {way_out}, or raise "
-            f"PGQUEUE['PAYLOAD_BYTES_MAX']."
+            f"{task}: {what} take {payload_bytes:,} {counted}; the limit is "
+            f"{payload_bytes_max:,}. {way_out}{raised}."
         )
         self.task = task
         self.payload_bytes = payload_bytes

@@ -65,11 +65,51 @@ ADDRESSES = (
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A part of a mail besides its bodies; data None: it is hidden by REDACT."""
+    """
+    A part of a mail besides its bodies.
+
+    Attributes:
+        name: What it is called; "": it has no name.
+        kind: Its content type.
+        content: Its text, its bytes, or what stands for a file beside the mail.
+        is_mime: Whether that is a part with headers of its own.
+    """
 
     name: str
     kind: str
-    data: bytes | None
+    content: Any
+    is_mime: bool = False
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether REDACT hides it."""
+        return bool(self.content == PLACEHOLDER)
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are."""
+        if isinstance(self.content, dict):
+            return int(self.content["bytes"])
+        return len(self.read())
+
+    def read(self) -> bytes:
+        """
+        Return what it is, from beside the mail if it is there.
+
+        Raises:
+            LookupError: It is gone.
+        """
+        from django_pgqueue.backends.mail_files import fetch
+
+        data = self.content
+        if isinstance(data, dict):
+            data = fetch([data["file"]])[data["file"]]
+        if isinstance(data, str):
+            data = data.encode()
+        if self.is_mime:
+            inner = message_from_bytes(data).get_payload(decode=True)
+            return inner if isinstance(inner, bytes) else bytes(data)
+        return bytes(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +160,8 @@ def shown(request: HttpRequest, row: Any) -> Shown:
             Part(
                 file.name,
                 file.kind,
-                "" if file.data is None else filesizeformat(len(file.data)),
-                place if may_see_body and file.data is not None else None,
+                "" if file.is_hidden else filesizeformat(file.size),
+                place if may_see_body and not file.is_hidden else None,
             )
             for place, file in enumerate(files[:PARTS_MAX])
         ]
@@ -141,26 +181,25 @@ def file_response(row: Any, place: str) -> HttpResponse:
     try:
         files = dict(enumerate(files_of(_redacted(row))))
         file = files[int(place)]
+        if file.is_hidden:
+            raise Http404("The file is hidden by PGQUEUE['REDACT']")
+        data = file.read()
     except UNREADABLE:
         raise Http404("The mail has no such file") from None
-    if file.data is None:
-        raise Http404("The file is hidden by PGQUEUE['REDACT']")
     name = UNFIT_IN_NAMES.sub("_", file.name)
     headers = {
         "Content-Disposition": content_disposition_header(True, name) or "attachment",
         "Content-Security-Policy": "default-src 'none'; sandbox",
         "X-Content-Type-Options": "nosniff",
     }
-    return HttpResponse(
-        file.data, content_type="application/octet-stream", headers=headers
-    )
+    return HttpResponse(data, content_type="application/octet-stream", headers=headers)
 
 
 def files_of(mail: Mapping[str, Any]) -> list[File]:
     """Return the files of a stored mail, in its order."""
     files = [_file(part) for part in mail.get("attachments", ())]
     if mail.get("text") is not None:
-        files.append(File(TEXT_NAME, "message/rfc822", _bytes(mail["text"])))
+        files.append(File(TEXT_NAME, "message/rfc822", mail["text"]))
     return files
 
 
@@ -203,26 +242,11 @@ def _header(mail: Mapping[str, Any], name: str) -> str:
 
 
 def _file(part: Mapping[str, Any]) -> File:
-    if "mime" in part:
-        data = _bytes(part["mime"])
-        if data is None:
-            return File("", "", None)
-        made = message_from_bytes(data)
-        inner = made.get_payload(decode=True)
-        return File(
-            made.get_filename() or "",
-            made.get_content_type(),
-            inner if isinstance(inner, bytes) else data,
-        )
     name = str(part.get("filename") or "")
     kind = part.get("mimetype") or mimetypes.guess_type(name)[0]
-    return File(name, str(kind or UNKNOWN_KIND), _bytes(part["content"]))
-
-
-def _bytes(content: Any) -> bytes | None:
-    if isinstance(content, bytes):
-        return content
-    return None if content == PLACEHOLDER else str(content).encode()
+    is_mime = "mime" in part
+    content = part["mime" if is_mime else "content"]
+    return File(name, str(kind or UNKNOWN_KIND), content, is_mime)
 
 
 def _texts(mail: Mapping[str, Any]) -> list[payload.Payload]:

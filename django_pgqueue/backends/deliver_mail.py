@@ -14,10 +14,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.backends import mail as mails
+from django_pgqueue.backends.mail_files import note, put_back, take_out
 from django_pgqueue.backends.mail_route import connection
 from django_pgqueue.conf import DEPTH_LIMIT, LIMITS, get_settings
 from django_pgqueue.exceptions import PayloadTooLarge
 from django_pgqueue.options.retry import Retry
+from django_pgqueue.queues import mail_files
+from django_pgqueue.tasks import database
 from django_pgqueue.tasks.declare import task
 from django_pgqueue.tasks.raised import Reject
 
@@ -53,9 +56,10 @@ def deliver_mail(mail: dict[str, Any]) -> str:
         The Message-ID, the same on every attempt.
 
     Raises:
-        Reject: The server has refused it for good, or no mail can be like that.
+        Reject: The server has refused it for good, or no mail can be like that, or a
+            file of it is gone.
     """
-    message = mails.read(mail)
+    message = mails.read(put_back(mail))
     backend = connection(get_settings().email.through)
     try:
         backend.open()
@@ -83,12 +87,24 @@ def store_mails(written: Sequence[Mapping[str, Any]]) -> list[int]:
     Store a job for each mail that mail.write() has made, one INSERT; return their ids.
 
     Raises:
-        PayloadTooLarge: One exceeds PGQUEUE['PAYLOAD_BYTES_MAX'].
+        LookupError: A mail refers to a file that is gone.
+        PayloadTooLarge: One exceeds PGQUEUE['PAYLOAD_BYTES_MAX'], or its files exceed
+            FILES_BYTES_MAX.
         EnqueueError: As bulk().
     """
-    queue = get_settings().email.queue
+    lighter, files = take_out(deliver_mail.name, written)
+    if not files:
+        return _store(lighter)
+    with database.transaction() as (_connection, cursor):
+        mail_files.keep(cursor, files)
+        jobs = _store(lighter)
+        note(cursor, jobs, lighter)
+    return jobs
+
+
+def _store(written: Sequence[Mapping[str, Any]]) -> list[int]:
+    mail_task = deliver_mail.using(queue=get_settings().email.queue)
     try:
-        mail_task = deliver_mail.using(queue=queue)
         return [job.id for job in mail_task.bulk([{"mail": each} for each in written])]
     except PayloadTooLarge as error:
         raise PayloadTooLarge(
@@ -117,7 +133,11 @@ def _store_rest(mail: Mapping[str, Any]) -> None:
         },
     )
     rest = deliver_mail.using(queue=settings.email.queue)
-    rest._store(*rest._checked((), {"mail": mail}, unlimited), unlimited)
+    checked = rest._checked((), {"mail": mail}, unlimited)
+    with database.transaction() as (_connection, cursor):
+        job = rest._store(*checked, unlimited)
+        # They are kept for the job of the others, which runs.
+        note(cursor, [job.id], [mail])
 
 
 def _watched(backend: BaseEmailBackend) -> Refusals:

@@ -9,6 +9,7 @@ kept too. Message-ID and Date are fixed here, so that every attempt sends the sa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from datetime import datetime
 from email import message_from_bytes, policy
 from email.charset import Charset
@@ -20,6 +21,8 @@ import django
 from django.core.mail import EmailMessage, EmailMultiAlternatives
 from django.core.mail.message import EmailAlternative, EmailAttachment
 from django.utils.encoding import force_str
+
+from django_pgqueue.backends.mail_files import FILE_BYTES_LEAST
 
 # What a message has in words of its own here; the rest of it are attributes.
 LISTS = ("to", "cc", "bcc", "reply_to")
@@ -55,7 +58,9 @@ def write(message: EmailMessage) -> dict[str, Any]:
     Raises:
         ValueError: A header has a line break, as where Django sends it.
     """
-    text = message.message()
+    has_own_text = _has_own(message, MAKERS)
+    # Its headers are wanted: a film is not made text for them, but for each recipient.
+    text = (message if has_own_text else _without_large(message)).message()
     written: dict[str, Any] = {
         name: force_str(getattr(message, name)) for name in TEXTS
     }
@@ -82,7 +87,7 @@ def write(message: EmailMessage) -> dict[str, Any]:
         }
     if attributes:
         written["attributes"] = attributes
-    if _has_own(message, MAKERS):
+    if has_own_text:
         written["text"] = text.as_bytes()
         written["headers"] |= {name: str(text[name]) for name in FIXED if name in text}
     if _has_own(message, ("recipients",)):
@@ -170,6 +175,19 @@ class FinishedText(Message):
         return linesep.encode().join(lines)
 
 
+def _without_large(message: EmailMessage) -> EmailMessage:
+    """Return *message* without the files that stand beside it."""
+    lighter = copy(message)
+    lighter.attachments = [
+        part
+        for part in message.attachments
+        if isinstance(part, (MIMEBase, MIMEPart))
+        or not isinstance(part[1], (str, bytes))
+        or len(part[1]) < FILE_BYTES_LEAST
+    ]
+    return lighter
+
+
 def _has_own(message: EmailMessage, names: Iterable[str]) -> bool:
     """Whether the class of *message* has a method of its own by one of *names*."""
     is_multi = isinstance(message, EmailMultiAlternatives)
@@ -201,7 +219,11 @@ def _headers(message: EmailMessage, text: Message) -> dict[str, Any]:
 
 def _write_part(part: Any) -> dict[str, Any]:
     if isinstance(part, (MIMEBase, MIMEPart)):
-        return {"mime": part.as_bytes()}
+        return {
+            "mime": part.as_bytes(),
+            "filename": part.get_filename(),
+            "mimetype": part.get_content_type(),
+        }
     names = PAIR if len(part) == 2 else ("filename", *PAIR)
     written = dict(zip(names, part, strict=True))
     content = written["content"]

@@ -12,6 +12,7 @@ from django_pgqueue.models.failure import Failure, FailureHour
 from django_pgqueue.models.job import Job
 from django_pgqueue.models.job_field import JobField, JobReference
 from django_pgqueue.models.lane import Lane
+from django_pgqueue.models.mail_file import MailFile, MailFileUse
 from django_pgqueue.models.permit import Permit
 from django_pgqueue.models.pipeline_run import PipelineRun
 from django_pgqueue.models.queue import Queue
@@ -38,6 +39,8 @@ __all__ = [
     "Lane",
     "LogDay",
     "LogState",
+    "MailFile",
+    "MailFileUse",
     "Message",
     "Permit",
     "PipelineRun",

@@ -10,9 +10,9 @@ from django.contrib.admin.models import LogEntry
 from django.core.mail import EmailMessage
 
 from django_pgqueue.admin.mail import MAIL_TASK
-from django_pgqueue.backends.deliver_mail import deliver_mail
-from django_pgqueue.backends.mail import message_id
-from django_pgqueue.models import ArchivedJob, Job
+from django_pgqueue.backends.deliver_mail import deliver_mail, store_mails
+from django_pgqueue.backends.mail import message_id, write
+from django_pgqueue.models import ArchivedJob, Job, MailFile
 from tests.admin.stored_mails import FILE, HTML, a_mail, columns_of
 from tests.harness.factories import make_archived_job, make_dead_letter, make_job
 
@@ -84,6 +84,21 @@ def test_what_was_mailed_does_not_run_in_the_admin(admin_client, page):
     assert file["Content-Disposition"].startswith("attachment; filename")
     assert not {"\r", "\n", "/"} & {*file["Content-Disposition"]}
     assert "no-store" in file["Cache-Control"]
+
+
+def test_a_file_beside_its_mail_is_a_download_too(admin_client):
+    """With its size, and without being read for the page; gone, it is not found."""
+    message = EmailMessage("Hi", "Text", "a@example.org", ["b@example.org"])
+    message.attach("rows.csv", "a;b\n" * 5_000, "text/csv")
+    (job,) = store_mails([write(message)])
+    file = f"/admin/pgqueue/job/{job}/mail-file/?part=0"
+
+    html = page_of(admin_client, "job", Job.objects.get())
+    assert "text/csv 19.5\xa0KB" in html
+    assert b"a;b\n" * 5_000 == admin_client.get(file).content
+    MailFile.objects.all().delete()
+    assert 404 == admin_client.get(file).status_code
+    assert "rows.csv" in page_of(admin_client, "job", Job.objects.get())
 
 
 @pytest.mark.parametrize("part", ["1", "-1", "x", ""])

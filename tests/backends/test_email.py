@@ -194,14 +194,12 @@ def test_all_parts_of_a_mail_arrive(db, queued, server):
     assert ("<logo>", "inline") == (image["Content-ID"], image["Content-Disposition"])
 
 
-def inline_image():
+def inline_image(data=b"\x89PNG\x00"):
     if django.VERSION >= (6, 0):
         part = MIMEPart()
-        part.set_content(
-            b"\x89PNG\x00", "image", "png", disposition="inline", cid="<logo>"
-        )
+        part.set_content(data, "image", "png", disposition="inline", cid="<logo>")
         return part
-    part = MIMEImage(b"\x89PNG\x00", "png")
+    part = MIMEImage(data, "png")
     part["Content-ID"] = "<logo>"
     part["Content-Disposition"] = "inline"
     return part

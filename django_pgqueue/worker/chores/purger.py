@@ -3,8 +3,8 @@ Purger: deletes what its retention has outlived, a batch at a time with pauses.
 
 A chore of the leader. Days of the archive and of the log are made two weeks ahead and
 dropped whole; those of the archive, if PGQUEUE["EXPORT"] names a place for them, once
-they are exported there. Dead letters, results, periods of dedup keys and the rows of
-dead workers are deleted in bounded batches.
+they are exported there. Dead letters, results, periods of dedup keys, files that no
+mail has any more and the rows of dead workers are deleted in bounded batches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django_pgqueue.pipeline import export_files, exports
 from django_pgqueue.postgres.connect import Link
 from django_pgqueue.postgres.cursor import Cursor
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER as AHEAD
-from django_pgqueue.queues import partitions, purge
+from django_pgqueue.queues import mail_files, partitions, purge
 from django_pgqueue.queues.purge import Purged
 from django_pgqueue.schedules import ticks
 from django_pgqueue.worker.chores.clock_keeper import ClockKeeper
@@ -48,6 +48,9 @@ TICKS_KEPT = timedelta(days=7)
 # A period that is over counts for nothing; while it is fresh, a call may meet its row.
 DEDUP_WINDOWS_KEPT = timedelta(minutes=1)
 
+# Where the archive keeps all: how long until a file of a mail in it is looked at again.
+ARCHIVE_LOOKED_AFTER = timedelta(days=30)
+
 # A worker killed without a good-bye stays visible this long.
 DEAD_WORKERS_KEPT = timedelta(hours=1)
 
@@ -69,6 +72,7 @@ def chores(settings: Settings) -> list[Callable[[Link], float]]:
     result.append(
         Batches("dedup windows", purge.purge_dedup_windows, DEDUP_WINDOWS_KEPT)
     )
+    result.append(_mail_file_purger(retention.archive or ARCHIVE_LOOKED_AFTER))
     result.append(_purge_workers)
     result.append(_purge_ticks)
     # Also where all is kept for ever: a topic may say something else.
@@ -233,6 +237,18 @@ class Batches:
         if self._unlogged and is_due:
             logger.info("purged     %s=%d", self.what, self._unlogged)
             self._unlogged = 0
+
+
+def _mail_file_purger(archive_keep: timedelta) -> Callable[[Link], float]:
+    def purge_files(link: Link) -> float:
+        connection = link.connection
+        with connection.transaction(), connection.cursor() as cursor:
+            purged = mail_files.purge(cursor, archive_keep=archive_keep)
+        if purged.files:
+            logger.info("purged     files of mails=%d", purged.files)
+        return BATCH_PAUSE_SECONDS_MAX if purged.is_full else PAUSE_SECONDS
+
+    return purge_files
 
 
 def _purge_workers(link: Link) -> float:

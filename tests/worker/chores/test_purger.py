@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from django_pgqueue.conf import parse
-from django_pgqueue.models import ArchivedJob, DeadLetter, Export, Worker
+from django_pgqueue.models import ArchivedJob, DeadLetter, Export, MailFile, Worker
 from django_pgqueue.pipeline import exports
 from django_pgqueue.postgres.day_tables import DAYS_AHEAD_OF_LEADER
 from django_pgqueue.queues import purge
@@ -55,6 +55,7 @@ def test_all_is_kept_for_as_long_as_the_settings_say(link, days):
         PAUSE_SECONDS,
         PARTITIONS_PAUSE_SECONDS,
         PARTITIONS_PAUSE_SECONDS,
+        PAUSE_SECONDS,
         PAUSE_SECONDS,
         PAUSE_SECONDS,
         PAUSE_SECONDS,
@@ -110,6 +111,17 @@ def test_what_is_kept_for_ever_has_no_chore(link, days):
 
     assert 1 == DeadLetter.objects.count()
     assert len(chores(parse({}))) - 2 == len(chores(parse(settings)))
+
+
+def test_files_that_no_mail_has_go(link, days, caplog):
+    """The log hears of them."""
+    caplog.set_level("INFO", "django_pgqueue.worker")
+    MailFile.objects.create(digest="a", data=b"%PDF", look_at=datetime.now(UTC) - DAY)
+
+    run_all(link, {})
+
+    assert 0 == MailFile.objects.count()
+    assert "purged     files of mails=1" in caplog.messages
 
 
 def batches(settings, what):

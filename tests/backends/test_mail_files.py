@@ -1,0 +1,137 @@
+"""Large files of mails: kept once beside the jobs, and in the mail that is sent."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from django.core.mail import EmailMessage
+from django.db import transaction
+
+from django_pgqueue.backends.deliver_mail import store_mails
+from django_pgqueue.backends.email import EmailBackend
+from django_pgqueue.backends.mail_files import FILE_BYTES_LEAST, FILES_BYTES_MAX
+from django_pgqueue.exceptions import PayloadTooLarge
+from django_pgqueue.models import DeadLetter, Job, MailFile, MailFileUse
+from django_pgqueue.testing import drain
+from tests.backends.test_email import ANN, BOB, FROM, inline_image, queued, server
+
+__all__ = ["queued", "server"]
+
+FILM = os.urandom(2 * 1024 * 1024)
+
+
+def with_file(content=FILM, *to, kind=EmailMessage, name="film.mp4"):
+    message = kind("Hi", "Text", FROM, list(to) or [ANN])
+    message.attach(name, content, "text/csv" if isinstance(content, str) else None)
+    return message
+
+
+def files_of(received):
+    return [
+        (part.get_filename(), part.get_payload(decode=True))
+        for part in received.walk()
+        if part.get_filename()
+    ]
+
+
+def test_a_file_over_the_limit_of_payloads_is_kept_once(db, queued, server):
+    """Of a hundred mails, one row; each arrives with it, and the jobs are small."""
+    count = 3
+    messages = [with_file(FILM, f"{n}@example.org") for n in range(count)]
+    assert count == EmailBackend().send_messages(messages)
+    with_file(bytes(bytearray(FILM))).send()
+
+    assert (1, count + 1) == (MailFile.objects.count(), MailFileUse.objects.count())
+    part = Job.objects.first().kwargs["mail"]["attachments"][0]
+    assert {"file": MailFile.objects.get().digest, "bytes": len(FILM)} == part[
+        "content"
+    ]
+    assert {"succeeded": count + 1} == drain().statuses
+    assert [[("film.mp4", FILM)]] * (count + 1) == [
+        files_of(received) for _, received in server.mails
+    ]
+
+
+def test_text_inline_parts_and_finished_text_are_kept_beside_too(db, queued, server):
+    """A text is one again when it is sent."""
+
+    class Signed(EmailMessage):
+        def message(self, **told):
+            return super().message(**told)
+
+    rows = "a;ü\n" * FILE_BYTES_LEAST
+    message = with_file(rows, name="rows.csv")
+    image = inline_image(b"\x89PNG" * FILE_BYTES_LEAST)
+    message.attach(image)
+    message.send()
+    with_file(FILM, kind=Signed).send()
+
+    assert 4 == MailFile.objects.count()
+    assert all(len(str(job.kwargs)) < FILE_BYTES_LEAST for job in Job.objects.all())
+    assert {"succeeded": 2} == drain().statuses
+    (_, first), (_, second) = server.mails
+    ((_, text),) = files_of(first)
+    assert rows == text.decode().replace("\r\n", "\n")
+    (png,) = (p for p in first.walk() if p.get_content_type() == "image/png")
+    assert b"\x89PNG" * FILE_BYTES_LEAST == png.get_payload(decode=True)
+    assert [("film.mp4", FILM)] == files_of(second)
+
+
+def test_a_file_is_rolled_back_with_its_mail(transactional_db, queued):
+    """And stored without a transaction of the caller's."""
+    with transaction.atomic():
+        with_file().send()
+        transaction.set_rollback(True)
+    assert (0, 0) == (MailFile.objects.count(), Job.objects.count())
+
+    with_file().send()
+    assert (1, 1, 1) == (
+        MailFile.objects.count(),
+        MailFileUse.objects.count(),
+        Job.objects.count(),
+    )
+
+
+def test_files_of_a_mail_have_a_limit(db, queued, django_assert_num_queries):
+    """All of one mail together; refused before any SQL."""
+    message = with_file(b"x" * (FILES_BYTES_MAX - 10))
+    message.attach("more.bin", b"y" * FILE_BYTES_LEAST)
+
+    with (
+        django_assert_num_queries(0),
+        pytest.raises(
+            PayloadTooLarge,
+            match=r"the files of a mail take 26,230,\d{3} bytes; the limit is "
+            r"26,214,400\. Send a link to what is large\.$",
+        ),
+    ):
+        message.send()
+
+
+def test_what_is_stored_again_has_the_file_too(db, queued, server):
+    """The job of recipients who were refused, and a mail by its reference."""
+    server.refusals = {BOB: "550 No such mailbox"}
+    with_file(FILM, ANN, BOB).send()
+    mail = Job.objects.get().kwargs["mail"]
+
+    assert {"succeeded": 1, "dead": 1} == drain().statuses
+    store_mails([mail])
+
+    jobs = {DeadLetter.objects.get().pk, Job.objects.get().pk}
+    assert jobs < {*MailFileUse.objects.values_list("job_id", flat=True)}
+    server.refusals = {}
+    assert {"succeeded": 1} == drain().statuses
+    assert 1 == MailFile.objects.count()
+
+
+def test_a_mail_whose_file_is_gone_is_a_dead_letter(db, queued, server):
+    """As where somebody has deleted it: it is not sent without."""
+    with_file().send()
+    digest = MailFile.objects.get().digest
+    MailFile.objects.all().delete()
+
+    assert {"dead": 1} == drain().statuses
+    message = DeadLetter.objects.get().errors[-1]["message"]
+    assert f"the file {digest} of the mail is gone" == message
+    assert [] == server.mails

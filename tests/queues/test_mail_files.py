@@ -1,0 +1,211 @@
+"""Files of mails: kept once, and for as long as a mail has them, beside any purge."""
+
+from __future__ import annotations
+
+import random
+import threading
+from datetime import timedelta
+
+import pytest
+
+from django_pgqueue.models import ArchivedJob, Job, MailFile, MailFileUse
+from django_pgqueue.queues import mail_files
+from django_pgqueue.queues.cancel import cancel
+from django_pgqueue.queues.mail_files import fetch, keep, purge, use
+from tests.harness.factories import make_archived_job, make_dead_letter, make_job
+from tests.harness.waiting import wait_until_blocked
+
+DAY = timedelta(days=1)
+PDF = {"a" * 64: b"%PDF"}
+(DIGEST,) = PDF
+
+
+@pytest.fixture
+def always_due(monkeypatch):
+    """Whatever is stored or looked at is to be looked at again at once."""
+    monkeypatch.setattr(mail_files, "LOOK_AGAIN", -DAY)
+
+
+def send(cursor, job=None, files=PDF):
+    """Store a job with files, as the backend does; return its id."""
+    keep(cursor, files)
+    job = job or make_job().pk
+    use(cursor, [(digest, job) for digest in files])
+    return job
+
+
+def purged(cursor, **said):
+    """Purge in a transaction, as the leader does."""
+    with cursor.connection.transaction():
+        return purge(cursor, **{"archive_keep": -2 * DAY, **said})
+
+
+def test_the_same_bytes_are_kept_once(cursor):
+    """A file that is there is not sent again; another one is, beside it."""
+    two = {**PDF, "b" * 64: b"GIF"}
+    with cursor.connection.transaction():
+        jobs = [
+            send(cursor),
+            send(cursor, files=dict.fromkeys(PDF)),
+            send(cursor, None, two),
+        ]
+
+    assert {DIGEST: b"%PDF", "b" * 64: b"GIF"} == fetch(cursor, [*two, "c" * 64])
+    assert 3 == len({*jobs})
+    assert 4 == MailFileUse.objects.count()
+
+
+def test_a_reference_to_what_is_not_there_is_refused(cursor):
+    """Nobody has its bytes."""
+    with (
+        pytest.raises(LookupError, match=f"the file {DIGEST} of the mail is gone"),
+        cursor.connection.transaction(),
+    ):
+        keep(cursor, {DIGEST: None})
+
+
+def test_a_file_stays_while_its_job_is_in_any_table(cursor, always_due):
+    """Also for another mail, when the first has gone."""
+    rows = [make_job(), make_dead_letter(), make_archived_job()]
+    with cursor.connection.transaction():
+        for row in rows:
+            send(cursor, row.pk)
+
+    for left, row in zip((2, 1, 0), rows, strict=True):
+        assert 0 == purged(cursor).files
+        row.delete()
+        purged(cursor)
+        assert left == MailFileUse.objects.count()
+    assert 0 == MailFile.objects.count()
+
+
+def test_a_job_that_moves_keeps_its_file(cursor, always_due):
+    """It has the same id in the next table."""
+    with cursor.connection.transaction():
+        job = send(cursor)
+    cancel(cursor, [job], by="anna")
+    assert [job] == [*ArchivedJob.objects.values_list("pk", flat=True)]
+
+    purged(cursor)
+
+    assert 1 == MailFile.objects.count()
+
+
+def test_what_has_ended_is_looked_at_when_its_day_has_gone(cursor, always_due):
+    """And not each day until then."""
+    with cursor.connection.transaction():
+        send(cursor, make_archived_job().pk)
+
+    purged(cursor, archive_keep=7 * DAY)
+
+    before, after = MailFileUse.objects.get().look_at, 6 * DAY
+    now = ArchivedJob.objects.get().finished_at
+    assert now + after == before
+
+
+def test_what_is_not_due_is_not_looked_at(cursor):
+    """A file that no mail has is kept for a day; then it goes."""
+    with cursor.connection.transaction():
+        keep(cursor, PDF)
+    assert 0 == purged(cursor).files
+
+    MailFile.objects.update(look_at="2026-01-01T00:00Z")
+
+    assert 1 == purged(cursor).files
+
+
+def test_a_batch_is_bounded(cursor, always_due, monkeypatch):
+    """A full one says that there may be more."""
+    monkeypatch.setattr(mail_files, "LOOKED_ROWS_MAX", 2)
+    with cursor.connection.transaction():
+        for number in range(3):
+            keep(cursor, {str(number): b"x"})
+
+    assert [(2, True), (1, False), (0, False)] == [purged(cursor) for _ in range(3)]
+
+
+# Beside a purge -----------------------------------------------------------------------
+
+
+def test_a_purge_passes_over_what_a_mail_is_getting(cursor, other_cursor, always_due):
+    """The mail is not committed, so that nobody sees its use; the file stays."""
+    with cursor.connection.transaction():
+        keep(cursor, PDF)
+    with cursor.connection.transaction():
+        send(cursor)
+        assert 0 == purged(other_cursor).files
+
+    assert 0 == purged(other_cursor).files
+    assert PDF == fetch(cursor, PDF)
+
+
+def test_a_mail_waits_for_a_purge_and_stores_the_file_anew(
+    cursor, other_cursor, always_due
+):
+    """Whose bytes are being deleted just now."""
+    with cursor.connection.transaction():
+        keep(cursor, PDF)
+    job = make_job().pk
+    sent = []
+
+    def sending():
+        with other_cursor.connection.transaction():
+            sent.append(send(other_cursor, job))
+
+    with cursor.connection.transaction():
+        assert 1 == purge(cursor, archive_keep=DAY).files
+        sender = threading.Thread(target=sending)
+        sender.start()
+        wait_until_blocked(cursor, other_cursor.connection)
+    sender.join()
+
+    assert [job] == sent
+    assert PDF == fetch(cursor, PDF)
+    assert 0 == purged(cursor).files
+
+
+def test_senders_and_purges_lose_and_leave_nothing(new_cursor, always_due):
+    """Of mails that are stored, rolled back and deleted while two leaders purge."""
+    wrong, sent, is_over = [], [], threading.Event()
+
+    def sender(seed):
+        chance, cursor = random.Random(seed), new_cursor()
+        mine = []
+        for number in range(150):
+            job = 1_000 * seed + number
+            is_kept = chance.random() < 0.7
+            with cursor.connection.transaction(force_rollback=not is_kept):
+                keep(cursor, PDF)
+                cursor.execute(
+                    "INSERT INTO pgqueue_job (id, task, queue) VALUES (%s, 'm', 'q')",
+                    [job],
+                )
+                use(cursor, [(DIGEST, job)])
+            if is_kept:
+                mine.append(job)
+            while mine and chance.random() < 0.6:
+                cursor.execute("DELETE FROM pgqueue_job WHERE id = %s", [mine.pop()])
+            if mine and fetch(cursor, PDF) != PDF:
+                wrong.append(job)
+        sent.append(seed)
+
+    def purger():
+        cursor = new_cursor()
+        while not is_over.is_set():
+            purged(cursor)
+
+    senders = [threading.Thread(target=sender, args=[seed]) for seed in (1, 2)]
+    purgers = [threading.Thread(target=purger) for _ in range(2)]
+    for thread in (*senders, *purgers):
+        thread.start()
+    for thread in senders:
+        thread.join()
+    is_over.set()
+    for thread in purgers:
+        thread.join()
+
+    assert {1, 2} == {*sent}
+    assert [] == wrong
+    Job.objects.all().delete()
+    purged(new_cursor())
+    assert (0, 0) == (MailFile.objects.count(), MailFileUse.objects.count())
