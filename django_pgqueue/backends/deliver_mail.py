@@ -7,15 +7,15 @@ the mail again, under the same Message-ID.
 
 from __future__ import annotations
 
-import logging
 import smtplib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.backends import mail as mails
+from django_pgqueue.backends.mail_connections import lent, smtp
 from django_pgqueue.backends.mail_files import note, put_back, take_out
-from django_pgqueue.backends.mail_route import connection
 from django_pgqueue.conf import DEPTH_LIMIT, LIMITS, get_settings
 from django_pgqueue.exceptions import PayloadTooLarge
 from django_pgqueue.options.retry import Retry
@@ -26,8 +26,6 @@ from django_pgqueue.tasks.raised import Reject
 
 if TYPE_CHECKING:
     from django.core.mail.backends.base import BaseEmailBackend
-
-logger = logging.getLogger("django_pgqueue")
 
 # Address by address, what a server has answered: a code and a text.
 Refusals = dict[str, tuple[int, bytes]]
@@ -60,18 +58,14 @@ def deliver_mail(mail: dict[str, Any]) -> str:
             file of it is gone.
     """
     message = mails.read(put_back(mail))
-    backend = connection(get_settings().email.through)
-    try:
-        backend.open()
-        refused = _watched(backend)
+    through = get_settings().email.through
+    with lent(through) as backend, _watched(backend) as refused:
         try:
             sent = backend.send_messages([message])
         except (smtplib.SMTPException, ValueError) as error:
             if _is_final(error, backend):
                 raise Reject(_words(error)) from error
             raise
-    finally:
-        _close(backend)
     if sent == 0:
         raise RuntimeError(
             f"{type(backend).__module__}.{type(backend).__qualname__} says that it has "
@@ -140,28 +134,30 @@ def _store_rest(mail: Mapping[str, Any]) -> None:
         note(cursor, [job.id], [mail])
 
 
-def _watched(backend: BaseEmailBackend) -> Refusals:
+@contextmanager
+def _watched(backend: BaseEmailBackend) -> Iterator[Refusals]:
     """
-    Return a dict that gets the recipients whom *backend* leaves out of a mail.
+    Give a dict that gets the recipients whom *backend* leaves out of a mail.
 
     smtplib returns them, and Django's backend drops what it returns.
     """
     refused: Refusals = {}
-    smtp = _smtp(backend)
-    if smtp is not None:
-        send = smtp.sendmail
+    connected = smtp(backend)
+    if connected is None:
+        yield refused
+        return
+    send = connected.sendmail
 
-        def sendmail(*args: Any, **kwargs: Any) -> Refusals:
-            refused.update(send(*args, **kwargs))
-            return refused
+    def sendmail(*args: Any, **kwargs: Any) -> Refusals:
+        refused.update(send(*args, **kwargs))
+        return refused
 
-        smtp.sendmail = sendmail  # type: ignore[method-assign]
-    return refused
-
-
-def _smtp(backend: BaseEmailBackend) -> smtplib.SMTP | None:
-    found = getattr(backend, "connection", None)
-    return found if isinstance(found, smtplib.SMTP) else None
+    connected.sendmail = sendmail  # type: ignore[method-assign]
+    try:
+        yield refused
+    finally:
+        # The next mail may go by the same connection.
+        del connected.sendmail
 
 
 def _is_final(error: Exception, backend: BaseEmailBackend) -> bool:
@@ -176,7 +172,7 @@ def _is_final(error: Exception, backend: BaseEmailBackend) -> bool:
     if isinstance(error, (smtplib.SMTPSenderRefused, smtplib.SMTPDataError)):
         return 500 <= error.smtp_code <= 599
     # Of an address; that of an API may be about the answer.
-    return isinstance(error, ValueError) and _smtp(backend) is not None
+    return isinstance(error, ValueError) and smtp(backend) is not None
 
 
 def _words(error: Exception) -> str:
@@ -191,13 +187,3 @@ def _words(error: Exception) -> str:
 def _answer(code: int, text: bytes | str) -> str:
     said = text.decode(errors="replace") if isinstance(text, bytes) else text
     return f"{code} {said}"
-
-
-def _close(backend: BaseEmailBackend) -> None:
-    """Close *backend*; what goes wrong there is no reason to send a mail again."""
-    try:
-        backend.close()
-    except Exception as error:
-        logger.warning(
-            "unclosed   task=%s error=%s", deliver_mail.name, type(error).__name__
-        )

@@ -313,7 +313,7 @@ def test_a_mail_that_was_sent_stays_sent(db, queued, settings, caplog):
     send()
 
     assert {"succeeded": 1} == drain().statuses
-    assert ["unclosed   task=django_pgqueue.deliver_mail error=OSError"] == [
+    assert ["unclosed   mail connection error=OSError"] == [
         record.getMessage() for record in caplog.records
     ]
 

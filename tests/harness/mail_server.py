@@ -24,6 +24,8 @@ class MailServer(mail_server.MailServer):
     Attributes:
         answers: What to say to the next mails, before ``answer``; "": it hangs up.
         asked: The Message-ID of each mail, whatever the answer to it.
+        peers: From which port each of them came.
+        open: How many clients are connected.
         gate: Closed, it takes a mail and answers once it is open.
     """
 
@@ -31,6 +33,8 @@ class MailServer(mail_server.MailServer):
         super().__init__()
         self.answers: list[str] = []
         self.asked: list[str] = []
+        self.peers: list[int] = []
+        self._transports: list[asyncio.BaseTransport] = []
         self.gate = threading.Event()
         self.gate.set()
 
@@ -38,6 +42,9 @@ class MailServer(mail_server.MailServer):
         self, server: SMTP, session: Session, envelope: Envelope
     ) -> str:
         assert isinstance(envelope.content, bytes)
+        self.peers.append(session.peer[1])
+        if server.transport not in self._transports:
+            self._transports.append(server.transport)
         self.asked.append(email.message_from_bytes(envelope.content)["Message-ID"])
         await asyncio.get_running_loop().run_in_executor(None, self.gate.wait)
         if not self.answers:
@@ -47,6 +54,16 @@ class MailServer(mail_server.MailServer):
             assert server.transport is not None
             server.transport.abort()
         return answer or "421 Gone"
+
+    @property
+    def open(self) -> int:
+        """Of the clients that have sent a mail."""
+        return sum(not each.is_closing() for each in self._transports)
+
+    def hang_up(self) -> None:
+        """End all connections, as a server does that is started anew."""
+        for each in self._transports:
+            self._loop.call_soon_threadsafe(each.close)
 
     def __enter__(self) -> MailServer:
         super().__enter__()
