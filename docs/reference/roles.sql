@@ -59,6 +59,12 @@ GRANT SELECT (accumulate_key, task, leased_by, deliveries)
 GRANT SELECT (name, depth, depth_at), UPDATE (depth, depth_at)
     ON pgqueue_queue TO pgqueue_producer;
 
+-- Producer, where mails go through the queue: it stores large files of theirs, once, and
+-- reads none.
+GRANT INSERT, SELECT (digest), UPDATE (digest) ON pgqueue_mail_file
+    TO pgqueue_producer;
+GRANT INSERT, SELECT (digest, job_id) ON pgqueue_mail_file_use TO pgqueue_producer;
+
 -- Producer: publish(), topics, and the jobs of their subscribers.
 GRANT INSERT, SELECT (id, published_at) ON pgqueue_message TO pgqueue_producer;
 GRANT INSERT, SELECT ON pgqueue_topic TO pgqueue_producer;
@@ -83,10 +89,11 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     pgqueue_alert, pgqueue_archived_job, pgqueue_clock, pgqueue_consumer_group,
     pgqueue_dead_letter, pgqueue_dedup_call, pgqueue_dedup_window, pgqueue_export,
     pgqueue_failure, pgqueue_failure_hour, pgqueue_ingest_batch, pgqueue_job,
-    pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_message,
-    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_queue,
-    pgqueue_schedule, pgqueue_spark_write, pgqueue_subscription, pgqueue_task_hour,
-    pgqueue_tick, pgqueue_topic, pgqueue_worker
+    pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
+    pgqueue_mail_file_use, pgqueue_message, pgqueue_permit, pgqueue_pipeline_run,
+    pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_spark_write,
+    pgqueue_subscription, pgqueue_task_hour, pgqueue_tick, pgqueue_topic,
+    pgqueue_worker
     TO pgqueue_worker;
 GRANT USAGE, SELECT ON SEQUENCE
     pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq, pgqueue_export_id_seq,
@@ -112,10 +119,11 @@ GRANT SELECT ON
     pgqueue_alert, pgqueue_archived_job, pgqueue_clock, pgqueue_consumer_group,
     pgqueue_dead_letter, pgqueue_dedup_call, pgqueue_dedup_window, pgqueue_export,
     pgqueue_failure, pgqueue_failure_hour, pgqueue_ingest_batch, pgqueue_job,
-    pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_message,
-    pgqueue_permit, pgqueue_pipeline_run, pgqueue_position, pgqueue_queue,
-    pgqueue_schedule, pgqueue_spark_write, pgqueue_subscription, pgqueue_task_hour,
-    pgqueue_tick, pgqueue_topic, pgqueue_worker
+    pgqueue_lane, pgqueue_log_day, pgqueue_log_state, pgqueue_mail_file,
+    pgqueue_mail_file_use, pgqueue_message, pgqueue_permit, pgqueue_pipeline_run,
+    pgqueue_position, pgqueue_queue, pgqueue_schedule, pgqueue_spark_write,
+    pgqueue_subscription, pgqueue_task_hour, pgqueue_tick, pgqueue_topic,
+    pgqueue_worker
     TO pgqueue_viewer;
 GRANT SELECT ON SEQUENCE
     pgqueue_consumer_group_id_seq, pgqueue_dedup_call_id_seq, pgqueue_export_id_seq,

@@ -21,7 +21,8 @@ OURS = """
 WITH home AS (SELECT relnamespace AS oid FROM pg_class
                WHERE oid = 'pgqueue_job'::regclass)
 SELECT p.proname::text, format('DROP FUNCTION %%s CASCADE', p.oid::regprocedure),
-       pg_get_functiondef(p.oid) || coalesce(p.proacl::text, '')
+       pg_get_functiondef(p.oid)
+       || coalesce(nullif(p.proacl, acldefault('f', p.proowner))::text, '')
   FROM pg_proc p JOIN home ON p.pronamespace = home.oid
  WHERE p.proname ~ '^pgqueue_'
 UNION ALL

@@ -6,6 +6,7 @@ import re
 
 import psycopg
 import pytest
+from django.core.mail import EmailMessage
 from django.db import ProgrammingError, connections, transaction
 
 from django_pgqueue import QueueFull, Unique, publish, publish_many
@@ -87,6 +88,18 @@ def test_calls_are_debounced_throttled_and_gathered(producer, owner):
     assert 5 == count(owner)
 
 
+def test_a_large_file_of_mails_is_kept_once(producer, owner, settings):
+    """Also one that another mail has brought; it cannot be read."""
+    settings.EMAIL_BACKEND = "django_pgqueue.backends.email.EmailBackend"
+    for _ in range(2):
+        mail = EmailMessage("s", "b", "a@b.example", ["c@d.example"])
+        mail.attach("report.pdf", b"%" * 20_000, "application/pdf")
+        mail.send()
+
+    assert (2, 1) == (count(owner), count(owner, "pgqueue_mail_file"))
+    assert 2 == count(owner, "pgqueue_mail_file_use")
+
+
 def test_a_full_queue_is_known(producer, owner, settings):
     """It counts, and reads what the leader has counted."""
     settings.PGQUEUE = {**settings.PGQUEUE, "QUEUES": {"default": {"depth_max": 1}}}
@@ -153,6 +166,7 @@ REFUSED = [
     "UPDATE pgqueue_job SET attempt = 0 RETURNING args",
     "SELECT args FROM pgqueue_dedup_call",
     "SELECT payload FROM pgqueue_message",
+    "SELECT data FROM pgqueue_mail_file",
     "SELECT result FROM pgqueue_archived_job",
     "SELECT errors FROM pgqueue_dead_letter",
     "SELECT name FROM pgqueue_schedule",
