@@ -14,6 +14,7 @@ from django_pgqueue.topics.publish import message
 from tests.app.accumulate_tasks import by_size
 from tests.app.lane_tasks import limited, step
 from tests.app.tasks import noop
+from tests.harness.mail_server import EMAIL, mail_settings
 from tests.places.roles import ROLES
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "queue"])
@@ -90,7 +91,9 @@ def test_calls_are_debounced_throttled_and_gathered(producer, owner):
 
 def test_a_large_file_of_mails_is_kept_once(producer, owner, settings):
     """Also one that another mail has brought; it cannot be read."""
-    settings.EMAIL_BACKEND = "django_pgqueue.backends.email.EmailBackend"
+    for name, value in mail_settings(port=25).items():
+        setattr(settings, name, value)
+    settings.PGQUEUE = {**settings.PGQUEUE, "EMAIL": EMAIL}
     for _ in range(2):
         mail = EmailMessage("s", "b", "a@b.example", ["c@d.example"])
         mail.attach("report.pdf", b"%" * 20_000, "application/pdf")
