@@ -32,6 +32,7 @@ from django_pgqueue.bounds import (
 from django_pgqueue.exceptions import (
     DeclarationError,
     InvalidOption,
+    MissingExtra,
     SettingsError,
     did_you_mean,
 )
@@ -196,6 +197,8 @@ class Settings:
     reprocess: tuple[Reprocess, ...] = ()
     # "immediate": delay() runs the job at once, in the caller's transaction; for tests.
     mode: str = "normal"
+    # Whether enqueues, attempts and publishes are spans of OpenTelemetry.
+    trace: bool = False
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -393,6 +396,19 @@ def _mode(key: str, value: Any) -> str:
     if value not in MODES:
         raise SettingsError(f"{key} is {value!r}; it must be {_either(MODES)}.")
     return str(value)
+
+
+def _trace(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise SettingsError(f"{key} must be True or False, not {value!r}.")
+    if value:
+        from django_pgqueue.extras import extra
+
+        try:
+            extra("opentelemetry.trace")
+        except MissingExtra as error:
+            raise SettingsError(f"{key} is True. {error}") from None
+    return value
 
 
 def _alias(key: str, value: Any) -> str:
@@ -748,4 +764,5 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "email": _email,
     "reprocess": _reprocess,
     "mode": _mode,
+    "trace": _trace,
 }

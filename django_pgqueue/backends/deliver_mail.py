@@ -129,7 +129,7 @@ def _store_rest(mail: Mapping[str, Any]) -> None:
     rest = deliver_mail.using(queue=settings.email.queue)
     checked = rest._checked((), {"mail": mail}, unlimited)
     with database.transaction() as (_connection, cursor):
-        job = rest._store(*checked, unlimited)
+        job = rest._store(*checked)
         # They are kept for the job of the others, which runs.
         note(cursor, [job.id], [mail])
 

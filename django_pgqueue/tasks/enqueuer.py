@@ -19,7 +19,7 @@ from collections.abc import (
 )
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 from django.db import transaction
 
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Q = ParamSpec("Q")
 
 
 # What gives a waiting job another time, so that it may be due.
@@ -69,6 +70,39 @@ MOVED = ("rescheduled", "debounced")
 # Items of bulk() that are written as JSON together. A divisor of BULK_ROWS_MAX, and so
 # few that all of them together seldom exceed what one may take.
 ITEMS_TOGETHER = 250
+
+
+def _in_span(
+    store: Callable[Concatenate[Any, Placement, Settings, Q], T],
+) -> Callable[Concatenate[Any, Placement, Settings, Q], T]:
+    """Let what *store* stores be sent by a span, where PGQUEUE["TRACE"] is on."""
+
+    @functools.wraps(store)
+    def stored(
+        self: Any,
+        placement: Placement,
+        settings: Settings,
+        /,
+        *args: Q.args,
+        **kwargs: Q.kwargs,
+    ) -> T:
+        if not settings.trace:
+            return store(self, placement, settings, *args, **kwargs)
+        from django_pgqueue.tasks import tracing
+
+        with tracing.sending(
+            "enqueue", placement.queue, pgqueue__task=placement.task
+        ) as span:
+            carried = replace(placement, headers=tracing.carry(placement.headers))
+            found = store(self, carried, settings, *args, **kwargs)
+            if isinstance(found, int):
+                tracing.stored(span, (), found)
+            else:
+                results = found if isinstance(found, list) else [found]
+                tracing.stored(span, [result.id for result in results])
+        return found
+
+    return stored
 
 
 class Enqueuer(Generic[P, R]):
@@ -193,8 +227,7 @@ class Enqueuer(Generic[P, R]):
     def _delay(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> JobResult[R]:
         """Store one job whose arguments are data; as delay()."""
         try:
-            settings = get_settings()
-            return self._store(*self._checked(args, kwargs, settings), settings)
+            return self._store(*self._checked(args, kwargs, get_settings()))
         except FIRST_ERRORS as error:
             name_way_out(error, "delay()", "task.adelay(…)")
             raise
@@ -226,14 +259,13 @@ class Enqueuer(Generic[P, R]):
     def _bulk(
         self,
         items: Iterable[Item],
-        kept: list[tuple[Placement, list[Items], Dedup | None]],
+        kept: list[tuple[Placement, Settings, list[Items], Dedup | None]],
     ) -> list[JobResult[R]]:
         """Store one job per item; *kept*: for another call, since items are gone."""
         try:
-            settings = get_settings()
             if not kept:
-                kept.append(self._checked_many(items, settings))
-            return self._store_many(*kept[0], settings)
+                kept.append(self._checked_many(items, get_settings()))
+            return self._store_many(*kept[0])
         except FIRST_ERRORS as error:
             name_way_out(error, "bulk()", "task.abulk(…)")
             raise
@@ -266,7 +298,10 @@ class Enqueuer(Generic[P, R]):
             WrongDatabase: A transaction is open on another alias than the queue's.
         """
         try:
-            return self._store_rows(queryset, fields)
+            settings = get_settings()
+            return self._store_rows(
+                self._placement(settings), settings, queryset, fields
+            )
         except FIRST_ERRORS as error:
             name_way_out(error, "from_queryset()", "task.afrom_queryset(…)")
             raise
@@ -289,7 +324,7 @@ class Enqueuer(Generic[P, R]):
 
     def _checked(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], settings: Settings
-    ) -> tuple[Placement, str, str, Dedup | None]:
+    ) -> tuple[Placement, Settings, str, str, Dedup | None]:
         """Return all that a job's row holds; what is wrong with it is raised."""
         encoded = self._task.encode(args, kwargs, settings.payload_bytes_max)
         dedup = self._dedup([(args, kwargs)])
@@ -304,11 +339,11 @@ class Enqueuer(Generic[P, R]):
 
             name = lane_of(self._task, lane, args, kwargs)
             placement = replace(placement, lane=name)
-        return placement, *encoded, dedup
+        return placement, settings, *encoded, dedup
 
     def _checked_many(
         self, items: Iterable[Item], settings: Settings
-    ) -> tuple[Placement, list[Items], Dedup | None]:
+    ) -> tuple[Placement, Settings, list[Items], Dedup | None]:
         """Return all that the rows hold; what is wrong with an item is raised."""
         bytes_max = settings.payload_bytes_max
         encode = self._task.encode_items
@@ -338,7 +373,7 @@ class Enqueuer(Generic[P, R]):
             dedup = self._dedup(each)
             # No argument may be part of the key.
             deque(each, maxlen=0)
-            return self._placement(settings), encoded, dedup
+            return self._placement(settings), settings, encoded, dedup
         if type(items) is list or type(items) is tuple:
             for start in range(0, len(items), ITEMS_TOGETHER):
                 together = items[start : start + ITEMS_TOGETHER]
@@ -348,7 +383,7 @@ class Enqueuer(Generic[P, R]):
             # what is in it between.
             for place, item in enumerate(items):
                 encoded += encode(place, (item,), bytes_max)
-        return self._placement(settings), encoded, None
+        return self._placement(settings), settings, encoded, None
 
     def _dedup(self, calls: Iterable[store_unique.Call]) -> Dedup | None:
         rule = self._rule
@@ -358,13 +393,14 @@ class Enqueuer(Generic[P, R]):
 
         return store_unique.dedup_of(self._task, rule, self._options.key, calls)
 
+    @_in_span
     def _store(
         self,
         placement: Placement,
+        settings: Settings,
         args: str,
         kwargs: str,
         dedup: Dedup | None,
-        settings: Settings,
         *,
         anywhere: bool = False,
     ) -> JobResult[R]:
@@ -386,12 +422,13 @@ class Enqueuer(Generic[P, R]):
         _run_if_immediate((job_id,), settings)
         return JobResult(job_id)
 
+    @_in_span
     def _store_many(
         self,
         placement: Placement,
+        settings: Settings,
         items: Sequence[Items],
         dedup: Dedup | None,
-        settings: Settings,
         *,
         anywhere: bool = False,
     ) -> list[JobResult[R]]:
@@ -417,18 +454,22 @@ class Enqueuer(Generic[P, R]):
         _run_if_immediate(ids, settings)
         return [JobResult(job_id) for job_id in ids]
 
+    @_in_span
     def _store_rows(
-        self, queryset: QuerySet[Any, Any], fields: Mapping[str, Any]
+        self,
+        placement: Placement,
+        settings: Settings,
+        queryset: QuerySet[Any, Any],
+        fields: Mapping[str, Any],
     ) -> int:
         from django_pgqueue.queues.enqueue_rows import enqueue_from_select
         from django_pgqueue.tasks import store_unique
         from django_pgqueue.tasks.from_queryset import check_queryset, select
 
-        task, settings = self._task, get_settings()
+        task = self._task
         check_queryset(task.name, queryset, settings.database)
         task.bind((), fields)
         selected = select(task.name, queryset, fields, settings.database)
-        placement = self._placement(settings)
         connection = queue_connection(task.name, settings.database)
         if selected is None:
             return 0
@@ -604,7 +645,7 @@ class Deferred(Generic[P, R]):
         # anywhere: the caller has said which commit the jobs belong to, and by then
         # it has happened; an outer transaction on a third alias changes nothing.
         transaction.on_commit(
-            functools.partial(store, *checked, get_settings(), anywhere=True),
+            functools.partial(store, *checked, anywhere=True),
             using=alias,
         )
 

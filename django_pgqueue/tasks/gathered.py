@@ -76,14 +76,16 @@ def collect(
     """
     calls = [_call(job, prepared)]
     unfit: dict[int, Performed] = {}
+    headers = []
     for other in others:
         ready = refuse(other, settings) or prepare(other, settings)
         if isinstance(ready, Performed):
             unfit[other.id] = ready
         else:
             calls.append(_call(other, ready))
+            headers.append(ready.headers)
     calls.sort(key=BY_ID)
-    run = replace(prepared, args=[calls], kwargs={})
+    run = replace(prepared, args=[calls], kwargs={}, other_headers=headers)
     return Collected(run, job, list(others), unfit)
 
 

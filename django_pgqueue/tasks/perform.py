@@ -135,7 +135,7 @@ def perform(
     """
     control = Inline() if control is None else control
     task, options = prepared.task, prepared.options
-    if options.is_plain and guard is unguarded:
+    if options.is_plain and guard is unguarded and not settings.trace:
         # As below; nearly all jobs need no more.
         context: Any = None
         started = clock()
@@ -241,6 +241,8 @@ class Running:
         )
         if middleware:
             self.call = wrap(middleware, context, self.call)
+        if settings.trace:
+            self.call = _in_span(self.call, job, prepared)
         self._began = clock()
 
     def begin(self) -> None:
@@ -258,6 +260,35 @@ class Running:
         """Say what becomes of the job, now that its task has raised *error*."""
         ran_seconds = self._clock() - self._began
         return after_error(self._job, self._prepared, self._control, error, ran_seconds)
+
+
+def _in_span(
+    call: Callable[[], Any], job: Claimed, prepared: Prepared
+) -> Callable[[], Any]:
+    """Return *call* with a span around it, and around middleware."""
+    from django_pgqueue.tasks import tracing
+
+    attributes = {
+        "parent": prepared.headers.get(tracing.HEADER),
+        "claimed": job,
+        "messaging__message__id": str(job.id),
+        "pgqueue__task": job.task,
+        "pgqueue__attempt": job.attempt,
+    }
+    if others := prepared.other_headers:
+        attributes["links"] = [each.get(tracing.HEADER) for each in others]
+        attributes["messaging__batch__message_count"] = 1 + len(others)
+    in_span = functools.partial(tracing.processing, job.queue, **attributes)
+
+    def traced() -> Any:
+        with in_span():
+            return call()
+
+    async def traced_async() -> Any:
+        with in_span():
+            return await awaitable(call())
+
+    return traced_async if prepared.task.options.is_async else traced
 
 
 def after_return(

@@ -54,6 +54,8 @@ class Prepared:
     args: list[Any]
     kwargs: dict[str, Any]
     headers: dict[str, Any]
+    # Those of the other calls of its run, of a task with accumulate.
+    other_headers: Sequence[Mapping[str, Any]] = ()
 
 
 def refuse(job: Claimed, settings: Settings) -> Performed | None:

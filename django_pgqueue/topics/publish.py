@@ -82,11 +82,15 @@ def publish_one(made: Publication) -> int:
         topic = made.topic
         connection = queue_connection(topic, settings.database, is_message=True)
         see_to_days(connection)
-        characters = len(made.payload_text) + len(made.headers_text)
-        with _cursor(connection, characters, is_short=True) as cursor:
-            stored = storage.publish_one(
-                cursor, made.name, made.key, made.payload_text, made.headers_text
-            )
+        if settings.trace:
+            from django_pgqueue.tasks import tracing
+
+            with tracing.sending("publish", topic) as span:
+                headers = tracing.carry(made.headers_text)
+                stored = _store_one(connection, made, headers)
+                tracing.stored(span, stored.ids)
+        else:
+            stored = _store_one(connection, made, made.headers_text)
         _tell(connection, topic, stored)
         if settings.mode == "immediate":
             _run_at_once(connection, {topic: stored.ids})
@@ -205,12 +209,32 @@ def _store(connection: Any, batches: Mapping[str, Sequence[Items]]) -> dict[str,
     ids: dict[str, list[int]] = {}
     # In the order of their names: two who make the same new topics do not deadlock.
     for topic in sorted(batches):
-        characters = sum(len(each.text) for each in batches[topic])
-        with _cursor(connection, characters) as cursor:
-            stored = storage.publish(cursor, topic, batches[topic])
+        if get_settings().trace:
+            from django_pgqueue.tasks import tracing
+
+            with tracing.sending("publish", topic) as span:
+                carried = tracing.carry_all(batches[topic])
+                stored = _store_many(connection, topic, carried)
+                tracing.stored(span, stored.ids)
+        else:
+            stored = _store_many(connection, topic, batches[topic])
         ids[topic] = stored.ids
         _tell(connection, topic, stored)
     return ids
+
+
+def _store_one(connection: Any, made: Publication, headers: str) -> storage.Stored:
+    characters = len(made.payload_text) + len(headers)
+    with _cursor(connection, characters, is_short=True) as cursor:
+        return storage.publish_one(
+            cursor, made.name, made.key, made.payload_text, headers
+        )
+
+
+def _store_many(connection: Any, topic: str, items: Sequence[Items]) -> storage.Stored:
+    characters = sum(len(each.text) for each in items)
+    with _cursor(connection, characters) as cursor:
+        return storage.publish(cursor, topic, items)
 
 
 def _tell(connection: Any, topic: str, stored: storage.Stored) -> None:

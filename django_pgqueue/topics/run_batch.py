@@ -9,6 +9,7 @@ Run a batch: call a group's handler, and move the position with it or after it.
 from __future__ import annotations
 
 import functools
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -77,6 +78,8 @@ def run_batch(
     )
     if consumer.task.options.is_async:
         call = functools.partial(_run_async, call)
+    if settings.trace:
+        call = _in_span(call, consumer, claimed, messages)
     in_time = _InTime(call, lease_seconds)
     if in_time.is_over:
         return LATE
@@ -191,6 +194,35 @@ def _run_atomic(
     # What an on_commit hook has raised comes after the position has moved.
     was_acked = performed.settled is True
     return Ended(performed.error, ran_seconds, was_acked=was_acked, has_begun=has_begun)
+
+
+def _in_span(
+    call: Callable[[], Any],
+    consumer: Consumer,
+    claimed: Claimed,
+    messages: list[Message],
+) -> Callable[[], Any]:
+    """Return *call* with a span around it, linked to what has published."""
+    from django_pgqueue.tasks import tracing
+
+    attributes: dict[str, Any] = {
+        "messaging__batch__message_count": len(messages),
+        "messaging__consumer__group__name": consumer.group,
+        "messaging__destination__partition__id": str(claimed.partition),
+        "pgqueue__task": consumer.task.name,
+        "pgqueue__attempt": claimed.failures + 1,
+    }
+
+    def traced() -> Any:
+        # Each link once: publish_many() has given one to all of its messages.
+        links = {
+            json.dumps(header, sort_keys=True): header
+            for header in (message.headers.get(tracing.HEADER) for message in messages)
+        }
+        with tracing.processing(consumer.topic, links=links.values(), **attributes):
+            return call()
+
+    return traced
 
 
 def _run_async(call: Callable[[], Any]) -> Any:

@@ -167,6 +167,10 @@ def run_runner(options: RunnerOptions, channel: Channel, place: int) -> None:
     except BaseException:
         logger.exception("failed     loop=runner worker=%s", options.worker)
     finally:
+        if options.settings.trace:
+            from django_pgqueue.tasks import tracing
+
+            tracing.flush()
         _flush()
         os._exit(status)
 

@@ -373,6 +373,10 @@ def run_child(
         is_quarantine=is_quarantine,
         tally_place=tally_place,
     ).run()
+    if options.settings.trace:
+        from django_pgqueue.tasks import tracing
+
+        tracing.flush()
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
