@@ -9,13 +9,24 @@ one trace. Loaded where PGQUEUE["TRACE"] is on, and only there.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from types import TracebackType
 from typing import Any
 
 from opentelemetry import trace
-from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
+from opentelemetry.context import Context, attach, detach
+from opentelemetry.trace import (
+    INVALID_SPAN_CONTEXT,
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+)
 from opentelemetry.trace.propagation.tracecontext import (
     TraceContextTextMapPropagator,
 )
@@ -32,6 +43,7 @@ TRACER = trace.get_tracer("django_pgqueue")
 # Not the propagator of the project: what it writes may be of any size, and any secret.
 W3C = TraceContextTextMapPropagator()
 HEADER = "trace"
+NOTHING = Context()
 
 # Of a span: the SDK drops what is above this anyway.
 LINKS_MAX = 128
@@ -40,10 +52,9 @@ LINKS_MAX = 128
 NO_FAILURES = (Cancel, Snooze)
 
 
-@contextmanager
-def sending(operation: str, destination: str, **attributes: Any) -> Iterator[Span]:
+def sending(operation: str, destination: str, **attributes: Any) -> InSpan:
     """
-    Be the span of an enqueue or a publish, as the current one.
+    Return what is the span of an enqueue or a publish, as the current one.
 
     Args:
         operation: "enqueue" or "publish".
@@ -51,11 +62,10 @@ def sending(operation: str, destination: str, **attributes: Any) -> Iterator[Spa
         attributes: More of them; "__" stands for ".".
     """
     said = _attributes(operation, "send", destination, attributes)
-    with _span(f"{operation} {destination}", SpanKind.PRODUCER, said) as span:
-        yield span
+    name = f"{operation} {destination}"
+    return InSpan(TRACER.start_span(name, kind=SpanKind.PRODUCER, attributes=said))
 
 
-@contextmanager
 def processing(
     destination: str,
     *,
@@ -63,9 +73,9 @@ def processing(
     links: Iterable[object] = (),
     claimed: Claimed | None = None,
     **attributes: Any,
-) -> Iterator[Span]:
+) -> InSpan:
     """
-    Be the span of an attempt, as the current one.
+    Return what is the span of an attempt, as the current one.
 
     Args:
         destination: The queue, or the topic.
@@ -78,19 +88,52 @@ def processing(
     found = (_context_of(each) for each in links)
     linked = [Link(context) for context in found if context.is_valid][:LINKS_MAX]
     said = _attributes("process", "process", destination, attributes)
-    with _span(
+    span = TRACER.start_span(
         f"process {destination}",
+        # Not what is current here, as a request is where a test runs its jobs.
+        trace.set_span_in_context(NonRecordingSpan(_context_of(parent)), NOTHING),
         SpanKind.CONSUMER,
         said,
-        context=trace.set_span_in_context(
-            trace.NonRecordingSpan(_context_of(parent)), Context()
-        ),
-        links=linked,
-    ) as span:
-        if claimed is not None and span.is_recording():
-            at = int(claimed.claimed_at.timestamp() * 1e9)
-            span.add_event("claimed", timestamp=at)
-        yield span
+        linked,
+    )
+    if claimed is not None and span.is_recording():
+        span.add_event("claimed", timestamp=int(claimed.claimed_at.timestamp() * 1e9))
+    return InSpan(span)
+
+
+class InSpan:
+    """
+    Makes a span the current one, ends it, and says of it how it has failed.
+
+    A class, as generators take several times as long, and each attempt needs one.
+    """
+
+    __slots__ = ("_span", "_token")
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def __enter__(self) -> Span:
+        """Begin, in this thread or asyncio task."""
+        self._token = attach(trace.set_span_in_context(self._span))
+        return self._span
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End; what was raised goes on."""
+        detach(self._token)
+        span = self._span
+        if (
+            error is not None
+            and not isinstance(error, NO_FAILURES)
+            and span.is_recording()
+        ):
+            _note(span, error)
+        span.end()
 
 
 def stored(span: Span, ids: Sequence[int], count: int | None = None) -> None:
@@ -143,33 +186,6 @@ def flush() -> None:
 FLUSH_MILLISECONDS = 5_000
 
 
-@contextmanager
-def _span(
-    name: str,
-    kind: SpanKind,
-    attributes: Mapping[str, Any],
-    context: Context | None = None,
-    links: Sequence[Link] = (),
-) -> Iterator[Span]:
-    with TRACER.start_as_current_span(
-        name,
-        context=context,
-        kind=kind,
-        attributes=attributes,
-        links=links,
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        try:
-            yield span
-        except NO_FAILURES:
-            raise
-        except BaseException as error:
-            if span.is_recording():
-                _note(span, error)
-            raise
-
-
 def _note(span: Span, error: BaseException) -> None:
     """Say how a span has failed, without what PGQUEUE["REDACT"] hides."""
     kind = ".".join(type_of(error)).removeprefix("builtins.")
@@ -199,14 +215,19 @@ def _attributes(
     }
 
 
-def _context_of(header: object) -> trace.SpanContext:
+def _context_of(header: object) -> SpanContext:
     """Return the context in a header; an invalid one where there is none."""
     if not isinstance(header, Mapping):
-        return trace.INVALID_SPAN_CONTEXT
-    carrier = {
-        name: header[name]
-        for name in ("traceparent", "tracestate")
-        if isinstance(header.get(name), str)
-    }
-    found = W3C.extract(carrier, Context())
+        return INVALID_SPAN_CONTEXT
+    parent, state = header.get("traceparent"), header.get("tracestate")
+    if not isinstance(parent, str):
+        return INVALID_SPAN_CONTEXT
+    return _extracted(parent, state if isinstance(state, str) else "")
+
+
+# Jobs of one bulk() have one context.
+@lru_cache(maxsize=256)
+def _extracted(parent: str, state: str) -> SpanContext:
+    carrier = {"traceparent": parent, "tracestate": state}
+    found = W3C.extract(carrier, NOTHING)
     return trace.get_current_span(found).get_span_context()

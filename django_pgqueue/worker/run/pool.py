@@ -106,7 +106,18 @@ class ProcessPool:
 
     def stop(self) -> None:
         """End the runners and their forker; nothing runs any more, or is lost."""
+        if self._settings.trace:
+            self._let_leave()
         self._forker.stop(STOP_SECONDS)
+
+    def _let_leave(self) -> None:
+        """Let idle runners end by themselves, since they export their spans then."""
+        runners = [runner for runner in self._runners if runner is not None]
+        for runner in runners:
+            runner.channel.close()
+        until = time.monotonic() + STOP_SECONDS
+        for runner in runners:
+            runner.has_died.wait(max(0.0, until - time.monotonic()))
 
     def prepare(self, job: Claimed) -> Prepared | Performed:
         """Find the job's task; its arguments are read by the runner."""
