@@ -42,6 +42,8 @@ from django_pgqueue.redaction.names import REDACT_DEFAULT
 MODES = ("normal", "immediate")
 
 EMAIL_BACKEND = "django_pgqueue.backends.email.EmailBackend"
+# The task of the jobs that it stores.
+MAIL_TASK = "django_pgqueue.deliver_mail"
 
 # Each rule of REPROCESS costs the leader a look at dead letters a minute.
 REPROCESS_RULES_MAX = 20

@@ -8,13 +8,16 @@ each: nothing is formatted for them.
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from django.dispatch import Signal
 
 from django_pgqueue import signals
+from django_pgqueue.conf import MAIL_TASK
 from django_pgqueue.exceptions import UnknownTask
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -41,11 +44,57 @@ def send_plainly(signal: Signal, sender: Any, **fields: Any) -> None:
     signal.send(sender=sender, **fields)
 
 
+# Makes of an error what log handlers may see of it: tasks/reported.py, in a worker.
+Report = Callable[[BaseException], BaseException]
+
+
+def itself(error: BaseException) -> BaseException:
+    """Return the error."""
+    return error
+
+
 WORKER = Sink(send, logger)
 # Of jobs that a test runs in its own thread: it sees what a receiver raises, and its
 # output has no lines of ours.
 _QUIET = logging.Logger("quiet", logging.CRITICAL + 1)  # noqa: LOG001  # Of no tree.
 TEST = Sink(send_plainly, _QUIET)
+
+
+def fields_of(job: Any) -> dict[str, Any]:
+    """Return what a log line about a job has as fields of its record, for extra=."""
+    return {
+        "job_id": job.id,
+        "task": job.task,
+        "queue": job.queue,
+        "attempt": job.attempt,
+        "trace_id": trace_id_of(job.headers),
+    }
+
+
+def fields_of_group(consumer: Any, partition: int) -> dict[str, Any]:
+    """Return what a line about a consumer group has, as fields_of()."""
+    return {
+        "task": consumer.task.name,
+        "queue": consumer.queue,
+        "topic": consumer.topic,
+        "group": consumer.group,
+        "partition": partition,
+    }
+
+
+def trace_id_of(headers: str) -> str | None:
+    """Return the trace that the JSON text of headers names: 32 hexadecimal digits."""
+    if '"traceparent"' not in headers:
+        return None
+    try:
+        parent = json.loads(headers)["trace"]["traceparent"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None  # A row written by SQL may hold anything.
+    found = TRACE_PARENT.match(parent) if isinstance(parent, str) else None
+    return found and found["trace"]
+
+
+TRACE_PARENT = re.compile(r"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-[0-9a-f]{16}-")
 
 
 def started(sender: Any, job: Any, *, to: Sink = WORKER) -> None:
@@ -60,6 +109,7 @@ def started(sender: Any, job: Any, *, to: Sink = WORKER) -> None:
             job.task,
             job.attempt,
             waited,
+            extra=fields_of(job),
         )
 
 
@@ -82,6 +132,7 @@ def succeeded(
             job.task,
             job.attempt,
             ran_seconds * 1000,
+            extra=fields_of(job),
         )
 
 
@@ -108,6 +159,7 @@ def retried(
             job.task,
             delay_seconds,
             error,
+            extra=fields_of(job),
         )
         return
     to.logger.info(
@@ -118,6 +170,7 @@ def retried(
         job.max_attempts,
         delay_seconds,
         type(error).__name__,
+        extra=fields_of(job),
     )
 
 
@@ -130,6 +183,7 @@ def crashed(job: Any, *, message: str, to: Sink = WORKER) -> None:
         job.attempt,
         job.max_attempts,
         message,
+        extra=fields_of(job),
     )
 
 
@@ -139,11 +193,17 @@ def dead(
     *,
     reason: str,
     error: BaseException | None,
+    report: Report = itself,
     to: Sink = WORKER,
 ) -> None:
-    """Tell that a job moved to the dead letters."""
+    """Tell that a job moved to the dead letters: an error, as a failed request is."""
     to.send(signals.job_dead, sender, job=job, reason=reason, error=error)
-    to.logger.warning(
+    # Of a mail that cannot be sent no mail is written: that one would fail, too.
+    level = logging.WARNING if job.task == MAIL_TASK else logging.ERROR
+    if not to.logger.isEnabledFor(level):
+        return
+    to.logger.log(
+        level,
         "dead       job=%d task=%s attempt=%d/%d reason=%s error=%s",
         job.id,
         job.task,
@@ -151,13 +211,15 @@ def dead(
         job.max_attempts,
         reason,
         type(error).__name__ if error else "-",
+        exc_info=report(error) if error and level == logging.ERROR else None,
+        extra=fields_of(job),
     )
 
 
 def cancelled(sender: Any, job: Any, *, to: Sink = WORKER) -> None:
     """Tell that a job ended as cancelled."""
     to.send(signals.job_cancelled, sender, job=job)
-    to.logger.info("cancelled  job=%d task=%s", job.id, job.task)
+    to.logger.info("cancelled  job=%d task=%s", job.id, job.task, extra=fields_of(job))
 
 
 def superseded(sender: Any, job: Any, *, holder: int, to: Sink = WORKER) -> None:
@@ -170,13 +232,14 @@ def superseded(sender: Any, job: Any, *, holder: int, to: Sink = WORKER) -> None
         job.attempt,
         job.max_attempts,
         holder,
+        extra=fields_of(job),
     )
 
 
 def expired(sender: Any, job: Any, *, to: Sink = WORKER) -> None:
     """Tell that a job's time had passed before it could start."""
     to.send(signals.job_expired, sender, job=job)
-    to.logger.info("expired    job=%d task=%s", job.id, job.task)
+    to.logger.info("expired    job=%d task=%s", job.id, job.task, extra=fields_of(job))
 
 
 def stale(sender: Any, job: Any, *, kind: str, to: Sink = WORKER) -> None:
@@ -195,6 +258,7 @@ def stale(sender: Any, job: Any, *, kind: str, to: Sink = WORKER) -> None:
         job.task,
         job.delivery,
         kind,
+        extra=fields_of(job),
     )
 
 
@@ -244,6 +308,7 @@ def consumed(consumer: Any, claimed: Any, *, count: int, ran_seconds: float) -> 
             claimed.partition,
             count,
             ran_seconds * 1000,
+            extra=fields_of_group(consumer, claimed.partition),
         )
 
 
@@ -268,11 +333,17 @@ def batch_failed(
         delay_seconds,
         " one by one" if one_by_one and len(messages) > 1 else "",
         type(error).__name__,
+        extra=fields_of_group(consumer, claimed.partition),
     )
 
 
 def halted(
-    consumer: Any, claimed: Any, message: Any, *, error: BaseException | None
+    consumer: Any,
+    claimed: Any,
+    message: Any,
+    *,
+    error: BaseException | None,
+    report: Report = itself,
 ) -> None:
     """Tell that a partition of a group is read no further."""
     send(
@@ -291,6 +362,8 @@ def halted(
         claimed.partition,
         message.id,
         type(error).__name__ if error else "-",
+        exc_info=report(error) if error else None,
+        extra=fields_of_group(consumer, claimed.partition),
     )
 
 
@@ -302,6 +375,7 @@ def message_dead(
     dead: int | None,
     reason: str,
     error: BaseException | None,
+    report: Report = itself,
 ) -> None:
     """Tell that a message became a dead letter, and that its group goes on."""
     send(
@@ -315,7 +389,7 @@ def message_dead(
         reason=reason,
         error=error,
     )
-    logger.warning(
+    logger.error(
         "dead       job=%d group=%s partition=%d message=%d reason=%s error=%s",
         dead,
         consumer,
@@ -323,16 +397,21 @@ def message_dead(
         message.id,
         reason,
         type(error).__name__ if error else "-",
+        exc_info=report(error) if error else None,
+        extra=fields_of_group(consumer, claimed.partition),
     )
 
 
-def failed_after_ack(consumer: Any, claimed: Any, error: BaseException) -> None:
+def failed_after_ack(
+    consumer: Any, claimed: Any, error: BaseException, report: Report = itself
+) -> None:
     """Tell of an error after the position was moved: nothing is tried again."""
     logger.error(
         "failed     group=%s partition=%d after its position was moved",
         consumer,
         claimed.partition,
-        exc_info=error,
+        exc_info=report(error),
+        extra=fields_of_group(consumer, claimed.partition),
     )
 
 
@@ -344,6 +423,7 @@ def position_stale(consumer: Any, claimed: Any) -> None:
         consumer,
         claimed.partition,
         claimed.fence,
+        extra=fields_of_group(consumer, claimed.partition),
     )
 
 
@@ -366,6 +446,7 @@ def batch_late(consumer: Any, claimed: Any) -> None:
         claimed.partition,
         claimed.fence,
         consumer.lease.total_seconds(),
+        extra=fields_of_group(consumer, claimed.partition),
     )
 
 
@@ -378,6 +459,7 @@ def lapsed(consumer: Any, claimed: Any) -> None:
         claimed.partition,
         claimed.lapsed_by,
         claimed.failures,
+        extra=fields_of_group(consumer, claimed.partition),
     )
 
 

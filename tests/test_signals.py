@@ -20,6 +20,8 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 JOB = SimpleNamespace(
     id=7,
     task="shop.send",
+    queue="mail",
+    headers="{}",
     attempt=2,
     max_attempts=5,
     delivery=3,
@@ -52,7 +54,7 @@ class Consumer(SimpleNamespace):
 
 
 def group_of(task):
-    return Consumer(task=task, topic="clicks", group="stats")
+    return Consumer(task=task or add, queue="mail", topic="clicks", group="stats")
 
 
 # Each event: how it is told, its signal, the fields of that, its level and its line.
@@ -82,7 +84,7 @@ EVENTS = {
         lambda sender: telemetry.dead(sender, JOB, reason="exhausted", error=None),
         signals.job_dead,
         {"job": JOB, "reason": "exhausted", "error": None},
-        logging.WARNING,
+        logging.ERROR,
         "dead       job=7 task=shop.send attempt=2/5 reason=exhausted error=-",
     ),
     "cancelled": (
@@ -200,7 +202,7 @@ EVENTS = {
             "reason": "exhausted",
             "error": None,
         },
-        logging.WARNING,
+        logging.ERROR,
         (
             "dead       job=8 group=clicks/stats partition=3 message=7 "
             "reason=exhausted error=-"

@@ -26,15 +26,12 @@ from django.utils.translation import gettext_lazy, ngettext_lazy
 
 from django_pgqueue.admin import payload
 from django_pgqueue.admin.acts import Act, Confirm, Outcome, Work, may
-from django_pgqueue.conf import get_settings
+from django_pgqueue.conf import MAIL_TASK, get_settings
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.models.archived_job import ArchivedState
 from django_pgqueue.redaction.names import PLACEHOLDER
 from django_pgqueue.tasks.payload import READING_FAILS, decode_value, encode_value
 from django_pgqueue.tasks.redact import redact_job
-
-# backends/deliver_mail.py, which is imported where a mail is looked at.
-MAIL_TASK = "django_pgqueue.deliver_mail"
 
 VIEW_BODY = "view_mail_body"
 # Both, for a file.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue.backends import mail as mails
 from django_pgqueue.backends.mail_connections import lent, smtp
 from django_pgqueue.backends.mail_files import note, put_back, take_out
-from django_pgqueue.conf import DEPTH_LIMIT, LIMITS, get_settings
+from django_pgqueue.conf import DEPTH_LIMIT, LIMITS, MAIL_TASK, get_settings
 from django_pgqueue.exceptions import PayloadTooLarge
 from django_pgqueue.options.retry import Retry
 from django_pgqueue.queues import mail_files
@@ -35,7 +35,7 @@ RETRY = Retry(max_attempts=20, base="5s", cap="1h", jitter="equal")
 
 
 @task(
-    name="django_pgqueue.deliver_mail",
+    name=MAIL_TASK,
     retries=RETRY,
     timeout="5m",
     # Whatever PGQUEUE['DEFAULTS'] say: a mail that is on its way is not forgotten, and

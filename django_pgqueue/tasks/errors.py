@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from functools import lru_cache
 from pathlib import Path
 
 from django_pgqueue.exceptions import RemoteError
@@ -29,6 +30,14 @@ def type_of(error: BaseException) -> tuple[str, str]:
         names = "builtins", "BaseException"
     module, name = (_shortened(text, NAME_CHARACTERS_MAX) for text in names)
     return module, name
+
+
+@lru_cache(maxsize=256)
+def class_like(module: str, qualname: str) -> type[RemoteError]:
+    """Return a class that shows as the one of an error, and has nothing else of it."""
+    name = qualname.rpartition(".")[2]
+    names = {"__module__": module, "__qualname__": qualname}
+    return type(name, (RemoteError,), names)
 
 
 def message_of(error: BaseException) -> str:

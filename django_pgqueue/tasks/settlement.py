@@ -35,6 +35,7 @@ from django_pgqueue.tasks.outcome import (
     Shared,
     Succeeded,
 )
+from django_pgqueue.tasks.reported import reported
 
 Write = Callable[..., set[int]]
 
@@ -158,7 +159,9 @@ def tell(
         delay = outcome.delay.total_seconds()
         telemetry.retried(sender, job, error=error, delay_seconds=delay, to=to)
     elif isinstance(outcome, GaveUp):
-        telemetry.dead(sender, job, reason=outcome.reason, error=error, to=to)
+        telemetry.dead(
+            sender, job, reason=outcome.reason, error=error, report=reported, to=to
+        )
     elif isinstance(outcome, Cancelled):
         telemetry.cancelled(sender, job, to=to)
     elif isinstance(outcome, Crashed):

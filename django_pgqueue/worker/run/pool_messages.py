@@ -16,13 +16,12 @@ import struct
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import lru_cache
 from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple
 
 from django_pgqueue.exceptions import RemoteError
 from django_pgqueue.queues.claim import Claimed
-from django_pgqueue.tasks.errors import message_of, traceback_of, type_of
+from django_pgqueue.tasks.errors import class_like, message_of, traceback_of, type_of
 from django_pgqueue.tasks.outcome import Outcome, Performed, Shared
 from django_pgqueue.tasks.raised import AskedAgain, Reject, RetryLater
 
@@ -239,15 +238,8 @@ def unpack_others(
 
 def stand_in(failure: Failure) -> RemoteError:
     """Return an exception that shows as the one that was raised elsewhere."""
-    kind = _class_like(failure.module, failure.qualname)
+    kind = class_like(failure.module, failure.qualname)
     return kind(failure.message, failure.traceback)
-
-
-@lru_cache(maxsize=256)
-def _class_like(module: str, qualname: str) -> type[RemoteError]:
-    name = qualname.rpartition(".")[2]
-    names = {"__module__": module, "__qualname__": qualname}
-    return type(name, (RemoteError,), names)
 
 
 def word_of(error: BaseException | None) -> tuple[str, Any]:
