@@ -12,6 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from django.dispatch import Signal
@@ -58,6 +59,10 @@ WORKER = Sink(send, logger)
 # output has no lines of ours.
 _QUIET = logging.Logger("quiet", logging.CRITICAL + 1)  # noqa: LOG001  # Of no tree.
 TEST = Sink(send_plainly, _QUIET)
+
+
+# The job whose task runs here, for log lines of its own: logs.py.
+current_job: ContextVar[Any] = ContextVar("current_job", default=None)
 
 
 def fields_of(job: Any) -> dict[str, Any]:

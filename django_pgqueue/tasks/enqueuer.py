@@ -98,7 +98,7 @@ def _in_span(
             if isinstance(found, int):
                 tracing.stored(span, (), found)
             else:
-                results = found if isinstance(found, list) else [found]
+                results: list[Any] = found if isinstance(found, list) else [found]
                 tracing.stored(span, [result.id for result in results])
         return found
 

@@ -83,9 +83,18 @@ def attempt(
         run = begin_run(job, prepared, others, settings, to=to)
         prepared = run.prepared
     _tell_start(prepared.task, job, to)
-    performed = perform(
-        job, prepared, settings, installation=installation, control=control, guard=guard
-    )
+    token = telemetry.current_job.set(job)
+    try:
+        performed = perform(
+            job,
+            prepared,
+            settings,
+            installation=installation,
+            control=control,
+            guard=guard,
+        )
+    finally:
+        telemetry.current_job.reset(token)
     return (performed, ()) if run is None else run.shared(performed)
 
 
@@ -189,6 +198,8 @@ async def perform_async(
     task stands for: the timeout, say. None: for itself, as any other failure.
     """
     control = Inline() if control is None else control
+    # Of this asyncio task, and what it starts.
+    telemetry.current_job.set(job)
     running = Running(job, prepared, settings, installation, clock, control)
     try:
         if prepared.options.ack_policy == "first":
@@ -268,7 +279,7 @@ def _in_span(
     """Return *call* with a span around it, and around middleware."""
     from django_pgqueue.tasks import tracing
 
-    attributes = {
+    attributes: dict[str, Any] = {
         "parent": prepared.headers.get(tracing.HEADER),
         "claimed": job,
         "messaging__message__id": str(job.id),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,18 @@ def charges(card: str, password: str) -> None:
         raise KeyError("card")
     except KeyError as error:
         raise tasks.Unlucky(f"password={password}") from error
+
+
+@task
+def says(word: str) -> None:
+    """Write a line of its own."""
+    logging.getLogger("shop").info("said %s", word)
+
+
+@task
+async def says_async(word: str) -> None:
+    """Write it in an event loop, and in a thread of that."""
+    await asyncio.to_thread(logging.getLogger("shop").info, "said %s", word)
 
 
 def with_tags(event: dict[str, Any], hint: dict[str, Any]) -> dict[str, Any]:
